@@ -1,0 +1,61 @@
+# gpuscape: `make run` shows this machine's GPUs, `make test` runs everything; `make help` lists the rest.
+SHELL := /bin/bash
+.DELETE_ON_ERROR:
+.PHONY: help run test check long bench docs lock clean
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SCALE ?= 1
+SIMULATE ?=
+PYTEST := $(BIN)/python -m pytest
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort
+
+run: $(VENV)/.run ## show labels and NVLink matrix, serve /metrics (SIMULATE=machine picks a simulated one)
+	@$(BIN)/python tools/run.py $(SIMULATE)
+
+test: check ## everything: checks, then all tests
+	$(PYTEST) -n auto --dist worksteal
+
+check: $(VENV)/.dev ## seconds: format, lint, types, import contracts, generated files
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python tools/generate.py --check
+
+long: $(VENV)/.dev ## soak, full random counts, benchmarks; figures go into docs/ (SCALE=n multiplies counts)
+	SCALE=$(if $(filter 1,$(SCALE)),10,$(SCALE)) $(PYTEST) -m "long or not long" --timeout 3600
+	$(BIN)/python -m tests.bench.report
+
+bench: $(VENV)/.dev ## benchmarks alone, side by side in one run
+	$(BIN)/python -m tests.bench.report
+
+docs: $(VENV)/.dev ## write the generated pages and schemas again
+	$(BIN)/python tools/generate.py
+
+lock: ## pin dependencies again, with hashes and without download addresses (needs uv)
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
+	  --no-emit-index-url --upgrade --group build pyproject.toml -o requirements/run.txt
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
+	  --no-emit-index-url --upgrade --group dev pyproject.toml -o requirements/dev.txt
+
+clean: ## remove the environment and caches
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "gpuscape needs Python 3.11 or later; $(PYTHON) is older: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: requirements/run.txt pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/run.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.dev: requirements/dev.txt pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@ $(VENV)/.run

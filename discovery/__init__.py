@@ -1,0 +1,1 @@
+"""Facts about this node: read once into frozen values, below everything else."""

@@ -1,0 +1,398 @@
+"""The values everything else is computed from: one node as it was at one moment.
+
+All values are frozen; new states are made by ``dataclasses.replace``. A reading
+that a device does not give is ``None`` beside a :class:`Gap` that tells why;
+zero means measured zero. GPUs are keyed by PCI bus id while they are read (a
+hung GPU cannot tell its UUID) and by UUID afterwards; indices are for display.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+Bytes = int
+"""A byte count."""
+
+
+class Reason(StrEnum):
+    """Why a reading is missing; the words appear in labels, metrics and messages."""
+
+    UNSUPPORTED = "unsupported"  # this device or driver does not have it
+    FORBIDDEN = "forbidden"  # a right or device node is missing
+    LOST = "lost"  # the GPU fell off the bus or needs a reset
+    HUNG = "hung"  # a driver call did not return; the GPU is quarantined
+    ABSENT = "absent"  # nothing there: no driver, no file, no such device
+    GARBAGE = "garbage"  # an answer outside what is possible
+    FAILED = "failed"  # any other error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """One reading that could not be had, and why."""
+
+    what: str
+    """Field of the value it belongs to, such as ``memory_bytes``."""
+    reason: Reason
+    source: str
+    """Where it was asked: an NVML entry point as pynvml names it, or a path below the root."""
+    detail: str = ""
+    """The error's own text, for people."""
+
+
+class Architecture(StrEnum):
+    """GPU architecture by NVML's number. Source: nvmlDeviceGetArchitecture, nvml.h."""
+
+    KEPLER = "kepler"
+    MAXWELL = "maxwell"
+    PASCAL = "pascal"
+    VOLTA = "volta"
+    TURING = "turing"
+    AMPERE = "ampere"
+    ADA_LOVELACE = "ada-lovelace"
+    HOPPER = "hopper"
+    BLACKWELL = "blackwell"
+    RUBIN = "rubin"
+    OTHER = "other"
+
+
+class Virtualization(StrEnum):
+    """How the GPU is given to this system. Source: nvmlDeviceGetVirtualizationMode."""
+
+    NONE = "none"
+    PASSTHROUGH = "passthrough"
+    VGPU = "vgpu"
+    HOST_VGPU = "host-vgpu"
+    HOST_VSGA = "host-vsga"
+
+
+class LinkPeer(StrEnum):
+    """What is at the other end of an NVLink. Source: nvmlDeviceGetNvLinkRemoteDeviceType."""
+
+    GPU = "gpu"
+    NPU = "npu"
+    SWITCH = "switch"
+    UNKNOWN = "unknown"
+
+
+class GpuState(StrEnum):
+    """Whether the GPU answered in this cycle."""
+
+    PRESENT = "present"
+    LOST = "lost"
+    HUNG = "hung"
+    UNREADABLE = "unreadable"  # listed, but no handle or no identity could be had
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mode:
+    """A mode that may wait for a reset: what holds now, and what will hold after it."""
+
+    current: bool
+    pending: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NvLink:
+    """One NVLink port of a GPU, seen from that GPU."""
+
+    link: int
+    active: bool
+    version: int | None = None
+    """NVML's version enum: 1 is 1.0, 2 is 2.0, 3 is 2.2, 4 is 3.0, 5 is 3.1, 6 is 4.0, 7 is 5.0."""
+    peer: LinkPeer = LinkPeer.UNKNOWN
+    peer_bus_id: str | None = None
+    """The peer GPU's normalised bus id; None behind a switch and where the driver hides it."""
+    bytes_per_second: int | None = None
+    """Line rate in one direction."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fabric:
+    """The NVLink fabric a GPU is registered with. Source: nvmlDeviceGetGpuFabricInfo(V)."""
+
+    state: int
+    """0 not supported, 1 not started, 2 in progress, 3 completed."""
+    status: int
+    """NVML return code of the registration; 0 is success."""
+    cluster_uuid: str
+    """Canonical lower-case UUID; all zero where the fabric has none."""
+    clique_id: int
+    health_mask: int | None = None
+    """None with the first version of the call, which has no health."""
+
+    @property
+    def attached(self) -> bool:
+        """Registration completed with success, in a cluster that has an id."""
+        return self.state == 3 and self.status == 0 and set(self.cluster_uuid) - {"0", "-"} != set()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemappedRows:
+    """Memory rows taken out of service, Ampere and later. Source: nvmlDeviceGetRemappedRows."""
+
+    correctable: int
+    uncorrectable: int
+    pending: bool
+    """A reset is needed for a remapping to take effect."""
+    failed: bool
+    """A remapping failed: the GPU is to be replaced."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigDevice:
+    """One MIG device: a compute instance within its GPU instance."""
+
+    uuid: str
+    gpu_instance_id: int
+    compute_instance_id: int
+    profile: str
+    """``1g.5gb``, ``1c.3g.20gb``, ``1g.5gb+me``: compute slices only where they differ."""
+    placement: tuple[int, int] | None
+    """Start and size of the GPU instance, in the GPU's memory units."""
+    memory_bytes: Bytes
+    multiprocessors: int
+    gpu_instance_slices: int
+    compute_instance_slices: int
+    copy_engines: int
+    decoders: int
+    encoders: int
+    jpeg_engines: int
+    ofa_engines: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Xid:
+    """An XID error the driver reported since this agent started, folded by code."""
+
+    code: int
+    count: int
+    gpu_instance_id: int | None = None
+    compute_instance_id: int | None = None
+    last_seen_seconds: float = 0.0
+    """Wall clock of the newest one, Unix seconds; for display only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSnapshot:
+    """One GPU. Everything but ``bus_id`` and ``state`` may be missing, each with a gap."""
+
+    bus_id: str
+    """As sysfs writes it: ``0000:1b:00.0``, four-digit domain, lower case."""
+    state: GpuState = GpuState.PRESENT
+    index: int | None = None
+    minor: int | None = None
+    uuid: str | None = None
+    serial: str | None = None
+    model: str | None = None
+    architecture: Architecture | None = None
+    compute_capability: tuple[int, int] | None = None
+    pci_device_id: int | None = None
+    """Device id in the upper 16 bits, vendor in the lower: ``0x20B010DE``."""
+    pci_subsystem_id: int | None = None
+    pci_class: int | None = None
+    """24-bit class code from sysfs, such as ``0x030200``."""
+    vbios_version: str | None = None
+    memory_bytes: Bytes | None = None
+    memory_bus_bits: int | None = None
+    """Width of the memory interface. Source: nvmlDeviceGetMemoryBusWidth."""
+    ecc: Mode | None = None
+    mig: Mode | None = None
+    """None where the GPU is not MIG-capable (gap UNSUPPORTED) or did not say (any other gap)."""
+    max_mig_devices: int | None = None
+    mig_devices: tuple[MigDevice, ...] = ()
+    fabric: Fabric | None = None
+    links: tuple[NvLink, ...] = ()
+    remapped_rows: RemappedRows | None = None
+    retired_pages_pending: bool | None = None
+    recovery_action: int | None = None
+    """0 none, 1 GPU reset, 2 node reboot, 3 drain peers, 4 drain and reset, 5 IMEX and later ones."""
+    virtualization: Virtualization | None = None
+    persistence: bool | None = None
+    numa_node: int | None = None
+    """The host's NUMA node; None where the kernel says -1."""
+    cpu_affinity: str | None = None
+    """Kernel list format, such as ``0-15,128-143``."""
+    ancestors: tuple[tuple[str, int], ...] = ()
+    """PCIe ancestor levels to other GPUs as NVML tells them: (bus id, level 0 to 5)."""
+    xids: tuple[Xid, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+
+    @property
+    def mig_capable(self) -> bool:
+        """The GPU answers for its MIG mode at all."""
+        return self.mig is not None
+
+    @property
+    def mig_enabled(self) -> bool:
+        """MIG is on now, whatever is pending."""
+        return self.mig is not None and self.mig.current
+
+    def gap(self, what: str) -> Gap | None:
+        """The gap for one field, if there is one."""
+        return next((gap for gap in self.gaps if gap.what == what), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Driver:
+    """The NVIDIA driver as NVML reports it."""
+
+    version: str | None = None
+    nvml_version: str | None = None
+    cuda_version: tuple[int, int] | None = None
+    """Newest CUDA version the driver supports, as (major, minor)."""
+    gaps: tuple[Gap, ...] = ()
+
+    @property
+    def present(self) -> bool:
+        """NVML could be initialised and named its driver."""
+        return self.version is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vgpu:
+    """What PCI configuration space says of vGPUs on this system."""
+
+    present: bool
+    host_driver_version: str | None = None
+    host_driver_branch: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumaNode:
+    """One NUMA node of the host."""
+
+    node: int
+    cpus: str
+    """Kernel list format."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nic:
+    """One RDMA-capable network interface. Source: /sys/class/infiniband."""
+
+    name: str
+    bus_id: str
+    numa_node: int | None = None
+    cpu_affinity: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """The machine around the GPUs, from sysfs and psutil below one root."""
+
+    name: str
+    machine_type: str | None = None
+    """DMI product name as it stands in the file, stripped; empty is possible."""
+    cpus: int | None = None
+    memory_bytes: Bytes | None = None
+    numa_nodes: tuple[NumaNode, ...] = ()
+    nics: tuple[Nic, ...] = ()
+    """In PCI bus order."""
+    vgpu: Vgpu | None = None
+    gaps: tuple[Gap, ...] = ()
+
+
+class FabricKind(StrEnum):
+    """How the GPUs of one node are linked by NVLink."""
+
+    NONE = "none"
+    BRIDGE = "bridge"  # isolated pairs
+    MESH = "mesh"  # direct links among more than two
+    SWITCH = "switch"  # through NVSwitch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """Links between the devices of one node; every matrix is square.
+
+    ``nvlinks[i][j]`` counts active NVLinks from GPU i to GPU j, direct or through
+    NVSwitch, as GPU i sees them, zero diagonal. It may be asymmetric when a link
+    failed at one end; :meth:`effective` takes the smaller side. ``pcie[i][j]`` is
+    the PCIe ancestor level, 0 same board to 5 across sockets, over the GPUs
+    followed by the NICs; symmetric, zero diagonal. None: not known.
+    """
+
+    gpus: tuple[str, ...] = ()
+    """Bus ids in PCI bus order: row order of both matrices."""
+    nics: tuple[str, ...] = ()
+    """NIC names: the rows of ``pcie`` after the GPUs."""
+    kind: FabricKind = FabricKind.NONE
+    nvlinks: tuple[tuple[int | None, ...], ...] = ()
+    pcie: tuple[tuple[int | None, ...], ...] = ()
+
+    def effective(self, i: int, j: int) -> int | None:
+        """NVLinks that both ends see between GPUs i and j; None if either is unknown."""
+        there, back = self.nvlinks[i][j], self.nvlinks[j][i]
+        return None if there is None or back is None else min(there, back)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSnapshot:
+    """One node at one moment: what labels, annotations and metrics are computed from."""
+
+    host: Host
+    driver: Driver
+    gpus: tuple[GpuSnapshot, ...] = ()
+    """In PCI bus order; a GPU that is known but does not answer is here, with its state."""
+    topology: Topology = Topology()
+
+    @property
+    def answering(self) -> tuple[GpuSnapshot, ...]:
+        """The GPUs that answered in this cycle."""
+        return tuple(gpu for gpu in self.gpus if gpu.state is GpuState.PRESENT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryUse:
+    """Frame buffer use. Source: nvmlDeviceGetMemoryInfo v2; ``used`` excludes ``reserved``."""
+
+    free_bytes: Bytes
+    used_bytes: Bytes
+    reserved_bytes: Bytes | None = None
+    """None before driver 510, where ``used`` includes it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSample:
+    """Readings of one GPU that change by the second, in base units."""
+
+    bus_id: str
+    at_seconds: float = 0.0
+    """Monotonic clock of the reader when the GPU was read."""
+    sm_clock_hertz: int | None = None
+    memory_clock_hertz: int | None = None
+    gpu_celsius: int | None = None
+    memory_celsius: int | None = None
+    power_watts: float | None = None
+    energy_joules: float | None = None
+    """Since the driver was loaded."""
+    pcie_replays: int | None = None
+    gpu_busy_ratio: float | None = None
+    memory_busy_ratio: float | None = None
+    encoder_busy_ratio: float | None = None
+    decoder_busy_ratio: float | None = None
+    memory: MemoryUse | None = None
+    nvlink_received_bytes: Bytes | None = None
+    nvlink_sent_bytes: Bytes | None = None
+    """Data bytes over all links since the driver was loaded."""
+    remapped_rows: RemappedRows | None = None
+    vgpu_licensed: bool | None = None
+    mig_memory: tuple[tuple[int, MemoryUse], ...] = ()
+    """GPU instance id to its frame buffer use, in the order of ``mig_devices``."""
+    gaps: tuple[Gap, ...] = ()
+
+
+def normal_bus_id(text: str) -> str:
+    """Bus id as sysfs writes it, from any spelling NVML or a person uses.
+
+    ``00000000:1B:00.0``, ``0000:1B:00.0`` and ``1b:00.0`` all give ``0000:1b:00.0``;
+    a domain beyond four digits keeps its digits (VMD and some clouds have them).
+    Raises ValueError on anything else.
+    """
+    *domain, bus, rest = text.strip().lower().split(":")
+    device, _, function = rest.partition(".")
+    number = int(domain[0], 16) if domain else 0
+    if len(domain) > 1:
+        raise ValueError(f"not a PCI bus id: {text!r}")
+    return f"{number:04x}:{int(bus, 16):02x}:{int(device, 16):02x}.{int(function or '0', 16):x}"

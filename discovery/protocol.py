@@ -1,0 +1,173 @@
+"""Frames between the agent and its device reader: length-prefixed, bounded, schema-checked JSON.
+
+The agent sends one request at a time; the reader answers with frames that carry
+the request's number and ends with :class:`Done` or :class:`Refused`. Before it
+makes the first driver call on a GPU it sends :class:`Touching`, so that the agent
+knows which GPU hangs when nothing more comes. Events arrive at any time.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Literal
+
+import msgspec
+
+from discovery.errors import ProtocolViolation
+from discovery.model import Driver, GpuSample, GpuSnapshot
+
+MAX_FRAME_BYTES = 4 << 20
+"""A GPU with 36 links and 14 MIG devices is 12 KiB; anything near this is a broken peer."""
+
+_LENGTH = struct.Struct(">I")
+
+
+class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag=True):
+    """Base of all messages: the class name is the tag."""
+
+
+# agent to reader
+
+
+class Start(_Message):
+    """First message: where to look, and what to leave alone."""
+
+    host_root: str = "/"
+    """Below it lie ``sys`` and ``dev``."""
+    library: str | None = None
+    """Path of libnvidia-ml.so.1; None lets the loader find it."""
+    simulation: str | None = None
+    """State file of the simulator to put under pynvml instead of the library."""
+    skip: tuple[str, ...] = ()
+    """Bus ids that must not be touched: quarantined GPUs."""
+    only: tuple[str, ...] | None = None
+    """Bus ids to confine the reader to, for probing a quarantined GPU."""
+
+
+class Discover(_Message):
+    """Read everything: DriverFrame, then a GpuFrame for each GPU."""
+
+    request: int
+
+
+class Sample(_Message):
+    """Read what changes by the second: a SampleFrame for each GPU."""
+
+    request: int
+
+
+class Stop(_Message):
+    """Close all NVML handles and end."""
+
+
+AgentMessage = Start | Discover | Sample | Stop
+
+
+# reader to agent
+
+
+class Touching(_Message):
+    """The next driver calls go to this GPU; None: to the driver as a whole."""
+
+    request: int
+    bus_id: str | None
+
+
+class DriverFrame(_Message):
+    """The driver's own facts, and the bus ids that will be read."""
+
+    request: int
+    driver: Driver
+    listed: tuple[str, ...]
+    """Bus ids in PCI bus order, skipped ones included."""
+
+
+class GpuFrame(_Message):
+    """One GPU's facts."""
+
+    request: int
+    gpu: GpuSnapshot
+
+
+class SampleFrame(_Message):
+    """One GPU's readings."""
+
+    request: int
+    sample: GpuSample
+
+
+class Done(_Message):
+    """The request is answered in full."""
+
+    request: int
+
+
+class Refused(_Message):
+    """The request could not be answered at all; the text says why."""
+
+    request: int
+    kind: Literal["absent", "mismatch", "failed"]
+    code: int | None
+    """NVML return code, where there is one."""
+    text: str
+
+
+class XidSeen(_Message):
+    """The driver reported an XID error."""
+
+    bus_id: str
+    code: int
+    gpu_instance_id: int | None = None
+    compute_instance_id: int | None = None
+
+
+class EventsLost(_Message):
+    """Event delivery ended or could not start; the text says why. The reader goes on without."""
+
+    text: str
+
+
+ReaderMessage = (
+    Touching | DriverFrame | GpuFrame | SampleFrame | Done | Refused | XidSeen | EventsLost
+)
+
+
+
+class Framer:
+    """Cut a byte stream into messages of one side; feed it what arrives, in any portions."""
+
+    def __init__(self, expected: type) -> None:
+        self._decoder: msgspec.json.Decoder[ReaderMessage | AgentMessage] = msgspec.json.Decoder(
+            expected
+        )
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[AgentMessage | ReaderMessage]:
+        """The messages completed by ``data``, in order.
+
+        Raises ProtocolViolation for a frame over MAX_FRAME_BYTES or one that does
+        not match the schema; the stream cannot be used afterwards.
+        """
+        self._buffer += data
+        messages = []
+        while len(self._buffer) >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._buffer)
+            if length > MAX_FRAME_BYTES:
+                raise ProtocolViolation(f"frame of {length} bytes; at most {MAX_FRAME_BYTES} allowed")
+            end = _LENGTH.size + length
+            if len(self._buffer) < end:
+                break
+            try:
+                messages.append(self._decoder.decode(self._buffer[_LENGTH.size : end]))
+            except msgspec.MsgspecError as error:
+                raise ProtocolViolation(f"frame does not match the schema: {error}") from error
+            del self._buffer[:end]
+        return messages
+
+
+def frame(message: AgentMessage | ReaderMessage) -> bytes:
+    """One message as it goes over the wire. Raises ProtocolViolation if it is too large."""
+    body = msgspec.json.encode(message)
+    if len(body) > MAX_FRAME_BYTES:
+        raise ProtocolViolation(f"{type(message).__name__} of {len(body)} bytes is too large")
+    return _LENGTH.pack(len(body)) + body

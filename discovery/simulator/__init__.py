@@ -1,0 +1,1 @@
+"""NVML's C entry points over a machine in a file, put under pynvml in place of the library."""

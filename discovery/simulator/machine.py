@@ -1,0 +1,183 @@
+"""The schema of a simulated machine: what stands in ``machines/*.yaml`` and ``models.yaml``.
+
+A machine names its GPUs by model; a model holds what all GPUs of that model share.
+Units stand in the names. PCIe places are paths of bus ids from the root port down
+to the device, so that sysfs and NVML's ancestor levels come from one fact.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class _Data(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Base: unknown keys in a data file are errors."""
+
+
+class GpuInstanceProfile(_Data):
+    """One row of a model's MIG table. Source: nvmlDeviceGetGpuInstanceProfileInfo."""
+
+    enum: int
+    """NVML_GPU_INSTANCE_PROFILE_*: the index that queries take."""
+    id: int
+    """The profile id that lists and creates take."""
+    name: str
+    slices: int
+    max: int
+    """How many instances of it fit on an empty GPU."""
+    memory_mib: int
+    multiprocessors: int
+    copy: int
+    decoders: int = 0
+    encoders: int = 0
+    jpeg: int = 0
+    ofa: int = 0
+    size: int
+    """Memory units one instance takes."""
+    starts: tuple[int, ...]
+    """Memory units where it may start."""
+
+
+class Model(_Data):
+    """What all GPUs of one model share."""
+
+    name: str
+    """As nvmlDeviceGetName gives it."""
+    device_id: int
+    """Device in the upper 16 bits, vendor 0x10de in the lower."""
+    subsystem_id: int
+    architecture: int
+    """NVML_DEVICE_ARCH_*."""
+    compute_capability: tuple[int, int]
+    brand: int
+    pci_class: int = 0x030200
+    vbios: str
+    memory_mib: int | None
+    """Total as nvmlDeviceGetMemoryInfo gives it; None: NOT_SUPPORTED (unified memory)."""
+    reserved_mib: int = 0
+    memory_bus_bits: int | None
+    ecc: bool | None
+    """On, off, or None where the model has none."""
+    row_remapping: bool
+    """Ampere and later; before it pages are retired."""
+    mig: tuple[GpuInstanceProfile, ...] = ()
+    """Empty: not MIG-capable."""
+    reset_for_mig: bool = False
+    """A change of MIG mode waits for a reset (Ampere)."""
+    nvlink_links: int = 0
+    nvlink_version: int = 0
+    """NVML's version enum."""
+    nvlink_mbps: int = 0
+    """Line rate of one link in one direction, MB/s."""
+    fabric: bool = False
+    """Answers GpuFabricInfo (Hopper and later)."""
+    memory_temperature: bool = False
+    encoder: bool = True
+    power_limit_watts: int = 300
+    idle_watts: float = 50.0
+    sm_clock_mhz: int = 210
+    memory_clock_mhz: int = 405
+
+
+class MigInstanceSpec(_Data):
+    """One GPU instance of a laid-out GPU with its compute instances."""
+
+    profile: str
+    start: int
+    id: int
+    """GPU instance id."""
+    compute: tuple[int, ...] | None = None
+    """Slices of each compute instance; None: one that takes all."""
+
+
+class FabricSpec(_Data):
+    """The fabric a GPU is registered with."""
+
+    cluster_uuid: str
+    clique_id: int
+    state: int = 3
+    status: int = 0
+    health_mask: int = 0
+
+
+class Gpu(_Data):
+    """One GPU of a machine."""
+
+    model: str
+    """Key in models.yaml."""
+    bus_id: str
+    path: tuple[str, ...] = ()
+    """Bus ids of the bridges above it, from the root port down."""
+    root: str = "0000:00"
+    """The PCI root (host bridge) it hangs under: domain and bus."""
+    numa_node: int = -1
+    cpus: str | None = None
+    """CPU affinity, kernel list format; None: that of its NUMA node."""
+    minor: int | None = None
+    """None: its place in the list."""
+    uuid: str | None = None
+    """None: made from machine and bus id, always the same."""
+    serial: str | None = None
+    mig: bool = False
+    instances: tuple[MigInstanceSpec, ...] = ()
+    fabric: FabricSpec | None = None
+    numa_id: int | None = None
+    """The GPU's own NUMA node on coherent systems."""
+    virtualization: int = 0
+    """NVML_GPU_VIRTUALIZATION_MODE_*."""
+    vgpu_licensed: bool | None = None
+
+
+class Nic(_Data):
+    """One RDMA NIC of a machine."""
+
+    name: str
+    bus_id: str
+    path: tuple[str, ...] = ()
+    root: str = "0000:00"
+    numa_node: int = -1
+
+
+class DirectLinks(_Data):
+    """NVLinks between two GPUs, by their places in the list."""
+
+    a: int
+    b: int
+    links: int
+
+
+class HostSpec(_Data):
+    """The machine around the GPUs."""
+
+    machine_type: str
+    memory_gib: int
+    numa: tuple[str, ...]
+    """CPUs of each NUMA node, kernel list format."""
+    vgpu_host_driver: tuple[str, str] | None = None
+    """Version and branch that a vGPU's PCI config space shows."""
+
+
+class DriverSpec(_Data):
+    """The installed driver."""
+
+    version: str
+    nvml: str
+    cuda: int
+    """As nvmlSystemGetCudaDriverVersion gives it: 12040."""
+
+
+class Machine(_Data):
+    """A whole machine."""
+
+    summary: str
+    """One line for people."""
+    sources: tuple[str, ...]
+    """Where its values were published."""
+    host: HostSpec
+    driver: DriverSpec | None
+    """None: no driver installed, the library is not there."""
+    gpus: tuple[Gpu, ...] = ()
+    nics: tuple[Nic, ...] = ()
+    switched: bool = False
+    """All links of each GPU end at NVSwitches."""
+    direct: tuple[DirectLinks, ...] = ()
