@@ -206,7 +206,7 @@ class GpuSnapshot:
     remapped_rows: RemappedRows | None = None
     retired_pages_pending: bool | None = None
     recovery_action: int | None = None
-    """0 none, 1 GPU reset, 2 node reboot, 3 drain peers, 4 drain and reset, 5 IMEX and later ones."""
+    """0 none, 1 GPU reset, 2 node reboot, 3 drain peers, 4 drain and reset, 5 IMEX, 6 bus reset."""
     virtualization: Virtualization | None = None
     persistence: bool | None = None
     numa_node: int | None = None

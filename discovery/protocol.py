@@ -29,7 +29,7 @@ class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 # agent to reader
 
 
-class Start(_Message):
+class Start(_Message, frozen=True, kw_only=True):
     """First message: where to look, and what to leave alone."""
 
     host_root: str = "/"
@@ -44,19 +44,19 @@ class Start(_Message):
     """Bus ids to confine the reader to, for probing a quarantined GPU."""
 
 
-class Discover(_Message):
+class Discover(_Message, frozen=True, kw_only=True):
     """Read everything: DriverFrame, then a GpuFrame for each GPU."""
 
     request: int
 
 
-class Sample(_Message):
+class Sample(_Message, frozen=True, kw_only=True):
     """Read what changes by the second: a SampleFrame for each GPU."""
 
     request: int
 
 
-class Stop(_Message):
+class Stop(_Message, frozen=True, kw_only=True):
     """Close all NVML handles and end."""
 
 
@@ -66,14 +66,14 @@ AgentMessage = Start | Discover | Sample | Stop
 # reader to agent
 
 
-class Touching(_Message):
+class Touching(_Message, frozen=True, kw_only=True):
     """The next driver calls go to this GPU; None: to the driver as a whole."""
 
     request: int
     bus_id: str | None
 
 
-class DriverFrame(_Message):
+class DriverFrame(_Message, frozen=True, kw_only=True):
     """The driver's own facts, and the bus ids that will be read."""
 
     request: int
@@ -82,27 +82,27 @@ class DriverFrame(_Message):
     """Bus ids in PCI bus order, skipped ones included."""
 
 
-class GpuFrame(_Message):
+class GpuFrame(_Message, frozen=True, kw_only=True):
     """One GPU's facts."""
 
     request: int
     gpu: GpuSnapshot
 
 
-class SampleFrame(_Message):
+class SampleFrame(_Message, frozen=True, kw_only=True):
     """One GPU's readings."""
 
     request: int
     sample: GpuSample
 
 
-class Done(_Message):
+class Done(_Message, frozen=True, kw_only=True):
     """The request is answered in full."""
 
     request: int
 
 
-class Refused(_Message):
+class Refused(_Message, frozen=True, kw_only=True):
     """The request could not be answered at all; the text says why."""
 
     request: int
@@ -112,7 +112,7 @@ class Refused(_Message):
     text: str
 
 
-class XidSeen(_Message):
+class XidSeen(_Message, frozen=True, kw_only=True):
     """The driver reported an XID error."""
 
     bus_id: str
@@ -121,7 +121,7 @@ class XidSeen(_Message):
     compute_instance_id: int | None = None
 
 
-class EventsLost(_Message):
+class EventsLost(_Message, frozen=True, kw_only=True):
     """Event delivery ended or could not start; the text says why. The reader goes on without."""
 
     text: str
@@ -130,7 +130,6 @@ class EventsLost(_Message):
 ReaderMessage = (
     Touching | DriverFrame | GpuFrame | SampleFrame | Done | Refused | XidSeen | EventsLost
 )
-
 
 
 class Framer:
@@ -153,7 +152,7 @@ class Framer:
         while len(self._buffer) >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._buffer)
             if length > MAX_FRAME_BYTES:
-                raise ProtocolViolation(f"frame of {length} bytes; at most {MAX_FRAME_BYTES} allowed")
+                raise ProtocolViolation(f"frame of {length} bytes, above {MAX_FRAME_BYTES}")
             end = _LENGTH.size + length
             if len(self._buffer) < end:
                 break

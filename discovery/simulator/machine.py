@@ -14,7 +14,7 @@ class _Data(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """Base: unknown keys in a data file are errors."""
 
 
-class GpuInstanceProfile(_Data):
+class GpuInstanceProfile(_Data, frozen=True, kw_only=True):
     """One row of a model's MIG table. Source: nvmlDeviceGetGpuInstanceProfileInfo."""
 
     enum: int
@@ -38,7 +38,7 @@ class GpuInstanceProfile(_Data):
     """Memory units where it may start."""
 
 
-class Model(_Data):
+class Model(_Data, frozen=True, kw_only=True):
     """What all GPUs of one model share."""
 
     name: str
@@ -79,7 +79,7 @@ class Model(_Data):
     memory_clock_mhz: int = 405
 
 
-class MigInstanceSpec(_Data):
+class MigInstanceSpec(_Data, frozen=True, kw_only=True):
     """One GPU instance of a laid-out GPU with its compute instances."""
 
     profile: str
@@ -90,7 +90,7 @@ class MigInstanceSpec(_Data):
     """Slices of each compute instance; None: one that takes all."""
 
 
-class FabricSpec(_Data):
+class FabricSpec(_Data, frozen=True, kw_only=True):
     """The fabric a GPU is registered with."""
 
     cluster_uuid: str
@@ -100,7 +100,7 @@ class FabricSpec(_Data):
     health_mask: int = 0
 
 
-class Gpu(_Data):
+class Gpu(_Data, frozen=True, kw_only=True):
     """One GPU of a machine."""
 
     model: str
@@ -128,7 +128,7 @@ class Gpu(_Data):
     vgpu_licensed: bool | None = None
 
 
-class Nic(_Data):
+class Nic(_Data, frozen=True, kw_only=True):
     """One RDMA NIC of a machine."""
 
     name: str
@@ -138,7 +138,7 @@ class Nic(_Data):
     numa_node: int = -1
 
 
-class DirectLinks(_Data):
+class DirectLinks(_Data, frozen=True, kw_only=True):
     """NVLinks between two GPUs, by their places in the list."""
 
     a: int
@@ -146,7 +146,7 @@ class DirectLinks(_Data):
     links: int
 
 
-class HostSpec(_Data):
+class HostSpec(_Data, frozen=True, kw_only=True):
     """The machine around the GPUs."""
 
     machine_type: str
@@ -157,7 +157,7 @@ class HostSpec(_Data):
     """Version and branch that a vGPU's PCI config space shows."""
 
 
-class DriverSpec(_Data):
+class DriverSpec(_Data, frozen=True, kw_only=True):
     """The installed driver."""
 
     version: str
@@ -166,7 +166,7 @@ class DriverSpec(_Data):
     """As nvmlSystemGetCudaDriverVersion gives it: 12040."""
 
 
-class Machine(_Data):
+class Machine(_Data, frozen=True, kw_only=True):
     """A whole machine."""
 
     summary: str
