@@ -39,3 +39,7 @@ class ProtocolViolation(Transient):
 
 class BadInput(Permanent):
     """Something a person wrote is wrong: the text names the file, line or key, and the fix."""
+
+
+class Released(Transient):
+    """All NVML handles are given back on request; nothing is read until that request ends."""

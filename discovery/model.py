@@ -216,6 +216,7 @@ class GpuSnapshot:
     ancestors: tuple[tuple[str, int], ...] = ()
     """PCIe ancestor levels to other GPUs as NVML tells them: (bus id, level 0 to 5)."""
     xids: tuple[Xid, ...] = ()
+    """By their newest events, oldest first: the last is the newest, whatever the clock did."""
     gaps: tuple[Gap, ...] = ()
 
     @property
@@ -290,6 +291,23 @@ class Host:
     nics: tuple[Nic, ...] = ()
     """In PCI bus order."""
     vgpu: Vgpu | None = None
+    gaps: tuple[Gap, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PciFacts:
+    """Where one PCI function sits in the host. Source: /sys/bus/pci/devices."""
+
+    bus_id: str
+    pci_class: int | None = None
+    """24-bit class code, such as ``0x030200``."""
+    numa_node: int | None = None
+    cpu_affinity: str | None = None
+    """Kernel list format."""
+    root: str | None = None
+    """The root bus it hangs under, such as ``pci0000:17``."""
+    bridges: tuple[str, ...] = ()
+    """Bus ids of the bridges above it, from the root port down; empty on the root bus itself."""
     gaps: tuple[Gap, ...] = ()
 
 
@@ -396,3 +414,8 @@ def normal_bus_id(text: str) -> str:
     if len(domain) > 1:
         raise ValueError(f"not a PCI bus id: {text!r}")
     return f"{number:04x}:{int(bus, 16):02x}:{int(device, 16):02x}.{int(function or '0', 16):x}"
+
+
+def bus_order(bus_id: str) -> tuple[int, ...]:
+    """Sort key of a normalised bus id, for PCI bus order; text sorts domain 10000 too early."""
+    return tuple(int(part, 16) for part in bus_id.replace(".", ":").split(":"))

@@ -9,7 +9,7 @@ knows which GPU hangs when nothing more comes. Events arrive at any time.
 from __future__ import annotations
 
 import struct
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 import msgspec
 
@@ -107,8 +107,6 @@ class Refused(_Message, frozen=True, kw_only=True):
 
     request: int
     kind: Literal["absent", "mismatch", "failed"]
-    code: int | None
-    """NVML return code, where there is one."""
     text: str
 
 
@@ -127,21 +125,25 @@ class EventsLost(_Message, frozen=True, kw_only=True):
     text: str
 
 
-ReaderMessage = (
-    Touching | DriverFrame | GpuFrame | SampleFrame | Done | Refused | XidSeen | EventsLost
-)
+Answer = Touching | DriverFrame | GpuFrame | SampleFrame | Done | Refused
+"""What belongs to a request."""
+
+Event = XidSeen | EventsLost
+"""What comes by itself."""
+
+ReaderMessage = Answer | Event
+
+_Side = TypeVar("_Side")
 
 
-class Framer:
+class Framer(Generic[_Side]):
     """Cut a byte stream into messages of one side; feed it what arrives, in any portions."""
 
-    def __init__(self, expected: type) -> None:
-        self._decoder: msgspec.json.Decoder[ReaderMessage | AgentMessage] = msgspec.json.Decoder(
-            expected
-        )
+    def __init__(self, decoder: msgspec.json.Decoder[_Side]) -> None:
+        self._decoder = decoder
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> list[AgentMessage | ReaderMessage]:
+    def feed(self, data: bytes) -> list[_Side]:
         """The messages completed by ``data``, in order.
 
         Raises ProtocolViolation for a frame over MAX_FRAME_BYTES or one that does
@@ -170,3 +172,13 @@ def frame(message: AgentMessage | ReaderMessage) -> bytes:
     if len(body) > MAX_FRAME_BYTES:
         raise ProtocolViolation(f"{type(message).__name__} of {len(body)} bytes is too large")
     return _LENGTH.pack(len(body)) + body
+
+
+def from_agent() -> Framer[AgentMessage]:
+    """A framer for the reader's end."""
+    return Framer(msgspec.json.Decoder(AgentMessage))
+
+
+def from_reader() -> Framer[ReaderMessage]:
+    """A framer for the agent's end."""
+    return Framer(msgspec.json.Decoder(ReaderMessage))

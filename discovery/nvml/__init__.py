@@ -1,0 +1,1 @@
+"""NVML reads: one call each, every missing reading a gap. Loaded in the device reader only."""

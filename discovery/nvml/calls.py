@@ -1,0 +1,209 @@
+"""One NVML call at a time: its value, or a gap that says why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pynvml
+
+from discovery.errors import DriverAbsent, DriverMismatch, GpuLost, Transient
+from discovery.model import Gap, Reason
+
+Handle = Any
+"""A device handle as pynvml gives it: a ctypes pointer."""
+
+_REASONS = {
+    pynvml.NVML_ERROR_NOT_SUPPORTED: Reason.UNSUPPORTED,
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: Reason.UNSUPPORTED,
+    pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH: Reason.UNSUPPORTED,
+    pynvml.NVML_ERROR_VGPU_ECC_NOT_SUPPORTED: Reason.UNSUPPORTED,
+    pynvml.NVML_ERROR_DEPRECATED: Reason.UNSUPPORTED,
+    pynvml.NVML_ERROR_NO_PERMISSION: Reason.FORBIDDEN,
+    pynvml.NVML_ERROR_NOT_FOUND: Reason.ABSENT,
+    pynvml.NVML_ERROR_NO_DATA: Reason.ABSENT,
+    pynvml.NVML_ERROR_GPU_NOT_FOUND: Reason.ABSENT,
+    pynvml.NVML_ERROR_GPU_IS_LOST: Reason.LOST,
+    pynvml.NVML_ERROR_RESET_REQUIRED: Reason.LOST,
+}
+"""NVML return code to the reason of a gap; every other code is FAILED. Source: nvml.h."""
+
+_FIELD_REASONS = _REASONS | {pynvml.NVML_ERROR_INVALID_ARGUMENT: Reason.UNSUPPORTED}
+"""For one field of many: older drivers refuse a field they do not know as invalid."""
+
+_LOST = {pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED}
+
+_SESSION_GONE: dict[int, type[Transient]] = {
+    pynvml.NVML_ERROR_UNINITIALIZED: DriverAbsent,
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: DriverAbsent,
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: DriverAbsent,
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: DriverMismatch,
+}
+
+
+class Garbage(ValueError):
+    """An answer outside what is possible; its text says which."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """One field that one NVML call gives."""
+
+    what: str
+    """Field of the value that is being read."""
+    call: str
+    """pynvml's function, called with the handle and ``args``."""
+    convert: Callable[[Any], Any]
+    """Answer to field value; raises Garbage for the impossible."""
+    args: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One reading that nvmlDeviceGetFieldValues gives."""
+
+    what: str
+    field: int
+    convert: Callable[[Any], Any]
+    scope: int = 0
+    attribute: str | None = None
+    """Union member to read whatever the value's type says; None: follow the type."""
+
+
+class Calls:
+    """Makes NVML calls for one value and keeps a gap for each that gives nothing."""
+
+    def __init__(self, *, invalid_argument: Reason = Reason.FAILED) -> None:
+        """``invalid_argument``: what that code means here; for numbered things, "no such one"."""
+        self.gaps: list[Gap] = []
+        self._reasons = _REASONS | {pynvml.NVML_ERROR_INVALID_ARGUMENT: invalid_argument}
+
+    def ask(
+        self, what: str, call: str, *args: object, convert: Callable[[Any], Any] = lambda it: it
+    ) -> Any:
+        """What ``pynvml.<call>(*args)`` gives, converted; None beside a new gap.
+
+        Raises GpuLost when the GPU is gone, DriverAbsent or DriverMismatch when
+        the whole session is: both make further calls pointless.
+        """
+        try:
+            return convert(getattr(pynvml, call)(*args))
+        except pynvml.NVMLError as error:
+            raise_if_gone(error, call)
+            self.miss(what, self._reasons.get(error.value, Reason.FAILED), call, str(error))
+        except UnicodeDecodeError:
+            self.miss(what, Reason.GARBAGE, call, "text that is not UTF-8")
+        except Garbage as error:
+            self.miss(what, Reason.GARBAGE, call, str(error))
+        return None
+
+    def read(self, readings: Sequence[Reading], handle: Handle) -> dict[str, Any]:
+        """All readings of a table that give something, by field."""
+        asked = {
+            r.what: self.ask(r.what, r.call, handle, *r.args, convert=r.convert) for r in readings
+        }
+        return {what: value for what, value in asked.items() if value is not None}
+
+    def fields(self, fields: Sequence[Field], handle: Handle) -> dict[str, Any]:
+        """All field values that give something, asked in one call, by field."""
+        call = "nvmlDeviceGetFieldValues"
+        asked = self.ask("fields", call, handle, [(f.field, f.scope) for f in fields])
+        if asked is None:
+            whole = self.gaps.pop()
+            for field in fields:
+                self.miss(field.what, whole.reason, call, whole.detail)
+            return {}
+        found = {}
+        for field, value in zip(fields, asked, strict=True):
+            try:
+                found[field.what] = field.convert(field_value(value, field.attribute))
+            except pynvml.NVMLError as error:
+                raise_if_gone(error, call)
+                reason = _FIELD_REASONS.get(error.value, Reason.FAILED)
+                self.miss(field.what, reason, f"{call}({field.field})", str(error))
+            except Garbage as error:
+                self.miss(field.what, Reason.GARBAGE, f"{call}({field.field})", str(error))
+        return found
+
+    def miss(self, what: str, reason: Reason, source: str, detail: str) -> None:
+        """Keep a gap."""
+        self.gaps.append(Gap(what=what, reason=reason, source=source, detail=detail))
+
+
+def raise_if_gone(error: pynvml.NVMLError, call: str) -> None:
+    """Raise GpuLost, DriverAbsent or DriverMismatch when ``error`` means just that.
+
+    One call may claim that the session is gone while all others work, so the
+    claim counts only if the driver's version cannot be had either.
+    """
+    if error.value in _LOST:
+        raise GpuLost(f"{call}: {error}") from error
+    if error.value in _SESSION_GONE:
+        try:
+            pynvml.nvmlSystemGetDriverVersion()
+        except pynvml.NVMLError as confirmed:
+            kind = _SESSION_GONE.get(confirmed.value)
+            if kind is not None:
+                raise kind(f"{call}: {confirmed}") from confirmed
+
+
+_UNION = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+"""Member of nvmlValue_t by nvmlValueType_t. Source: nvml.h."""
+
+
+def field_value(value: Any, attribute: str | None) -> float | int:
+    """The number in an nvmlFieldValue_t.
+
+    Raises the NVMLError of this one field, and Garbage for a type NVML does not define.
+    """
+    if value.nvmlReturn != pynvml.NVML_SUCCESS:
+        raise pynvml.NVMLError(value.nvmlReturn)
+    if attribute is None:
+        if not 0 <= value.valueType < len(_UNION):
+            raise Garbage(f"value type {value.valueType}")
+        attribute = _UNION[value.valueType]
+    number: float | int = getattr(value.value, attribute)
+    return number
+
+
+# conversions: each checks the range that is possible at all
+
+NOT_AVAILABLE = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
+"""NVML_VALUE_NOT_AVAILABLE in 32 and 64 bits, which some getters return with success."""
+
+
+def whole(top: int) -> Callable[[Any], int]:
+    """An integer from 0 to ``top``."""
+
+    def convert(value: Any) -> int:
+        number = int(value.value if hasattr(value, "value") else value)
+        if number in NOT_AVAILABLE or not 0 <= number <= top:
+            raise Garbage(f"{number} is not in 0..{top}")
+        return number
+
+    return convert
+
+
+def text(value: Any) -> str:
+    """Printable text; empty counts as nothing said."""
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise Garbage(f"not a printable text: {value!r:.80}")
+    return value.strip()
+
+
+def flag(value: Any) -> bool:
+    """0 or 1."""
+    return whole(1)(value) == 1
+
+
+def scaled(factor: int, top: int) -> Callable[[Any], int]:
+    """An integer times ``factor``: MHz to hertz, KiB to bytes."""
+    within = whole(top)
+    return lambda value: within(value) * factor
+
+
+def divided(divisor: float, top: int) -> Callable[[Any], float]:
+    """An integer divided by ``divisor``: milliwatts to watts, percent to a ratio."""
+    within = whole(top)
+    return lambda value: within(value) / divisor

@@ -1,0 +1,217 @@
+"""What stays the same for minutes: the driver's facts and each GPU's."""
+
+from __future__ import annotations
+
+import ctypes
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+import pynvml
+
+from discovery.errors import GpuLost
+from discovery.model import (
+    Architecture,
+    Driver,
+    Fabric,
+    Gap,
+    GpuSnapshot,
+    GpuState,
+    Mode,
+    Reason,
+    RemappedRows,
+    Virtualization,
+)
+from discovery.nvml.calls import Calls, Field, Garbage, Handle, Reading, flag, text, whole
+from discovery.nvml.links import read_links
+from discovery.nvml.mig import read_mig_devices
+
+_ARCHITECTURES = {
+    2: Architecture.KEPLER,
+    3: Architecture.MAXWELL,
+    4: Architecture.PASCAL,
+    5: Architecture.VOLTA,
+    6: Architecture.TURING,
+    7: Architecture.AMPERE,
+    8: Architecture.ADA_LOVELACE,
+    9: Architecture.HOPPER,
+    10: Architecture.BLACKWELL,
+    13: Architecture.RUBIN,
+}
+"""NVML_DEVICE_ARCH_* of nvml.h."""
+
+_VIRTUALIZATION = tuple(Virtualization)
+"""In the order of NVML_GPU_VIRTUALIZATION_MODE_*."""
+
+
+def _architecture(value: Any) -> Architecture:
+    return _ARCHITECTURES.get(whole(0xFFFF)(value), Architecture.OTHER)
+
+
+def _capability(value: Any) -> tuple[int, int]:
+    major, minor = value
+    return whole(99)(major), whole(99)(minor)
+
+
+def _mode(value: Any) -> Mode:
+    current, pending = value
+    return Mode(current=flag(current), pending=flag(pending))
+
+
+def remapped_rows(value: Any) -> RemappedRows:
+    """nvmlDeviceGetRemappedRows' four numbers as a value."""
+    correctable, uncorrectable, pending, failed = value
+    rows = whole(1 << 24)
+    return RemappedRows(
+        correctable=rows(correctable),
+        uncorrectable=rows(uncorrectable),
+        pending=flag(pending),
+        failed=flag(failed),
+    )
+
+
+def _memory(value: Any) -> int:
+    total = whole(1 << 50)(value.total)
+    if total == 0:
+        raise Garbage("0 bytes in total")
+    return total
+
+
+def _virtualization(value: Any) -> Virtualization:
+    return _VIRTUALIZATION[whole(len(_VIRTUALIZATION) - 1)(value)]
+
+
+_IDENTITY = (
+    Reading(what="uuid", call="nvmlDeviceGetUUID", convert=text),
+    Reading(what="model", call="nvmlDeviceGetName", convert=text),
+    Reading(what="index", call="nvmlDeviceGetIndex", convert=whole(255)),
+    Reading(what="minor", call="nvmlDeviceGetMinorNumber", convert=whole(0xFFFFF)),
+    Reading(what="serial", call="nvmlDeviceGetSerial", convert=text),
+    Reading(what="vbios_version", call="nvmlDeviceGetVbiosVersion", convert=text),
+    Reading(what="architecture", call="nvmlDeviceGetArchitecture", convert=_architecture),
+    Reading(
+        what="compute_capability",
+        call="nvmlDeviceGetCudaComputeCapability",
+        convert=_capability,
+    ),
+    Reading(what="memory_bytes", call="nvmlDeviceGetMemoryInfo", convert=_memory),
+    Reading(what="memory_bus_bits", call="nvmlDeviceGetMemoryBusWidth", convert=whole(1 << 16)),
+)
+
+_MODES = (
+    Reading(what="ecc", call="nvmlDeviceGetEccMode", convert=_mode),
+    Reading(what="persistence", call="nvmlDeviceGetPersistenceMode", convert=flag),
+    Reading(what="virtualization", call="nvmlDeviceGetVirtualizationMode", convert=_virtualization),
+    Reading(what="remapped_rows", call="nvmlDeviceGetRemappedRows", convert=remapped_rows),
+    Reading(
+        what="retired_pages_pending",
+        call="nvmlDeviceGetRetiredPagesPendingStatus",
+        convert=flag,
+    ),
+    Reading(what="mig", call="nvmlDeviceGetMigMode", convert=_mode),
+)
+
+_FIELDS = (
+    Field(
+        what="recovery_action",
+        field=pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION,
+        convert=whole(255),
+    ),
+)
+
+
+def read_driver() -> Driver:
+    """The driver's versions. Raises DriverAbsent or DriverMismatch when the session is gone."""
+    calls = Calls()
+    return Driver(
+        version=calls.ask("version", "nvmlSystemGetDriverVersion", convert=text),
+        nvml_version=calls.ask("nvml_version", "nvmlSystemGetNVMLVersion", convert=text),
+        cuda_version=calls.ask("cuda_version", "nvmlSystemGetCudaDriverVersion_v2", convert=_cuda),
+        gaps=tuple(calls.gaps),
+    )
+
+
+def _cuda(value: Any) -> tuple[int, int]:
+    number = whole(999_999)(value)
+    return number // 1000, number % 1000 // 10
+
+
+def read_gpu(bus_id: str, handle: Handle, peers: Mapping[str, Handle]) -> GpuSnapshot:
+    """Everything NVML says of one GPU; what it does not give is a gap.
+
+    ``peers`` are the handles of GPUs read before it, for the PCIe ancestor levels.
+    A GPU that is lost on the way keeps what was read until then. Raises
+    DriverAbsent or DriverMismatch when the whole session is gone.
+    """
+    calls = Calls()
+    facts: dict[str, Any] = {}
+    try:
+        facts |= calls.read(_IDENTITY, handle)
+        facts |= _pci(calls, handle)
+        facts |= calls.read(_MODES, handle)
+        facts |= calls.fields(_FIELDS, handle)
+        facts["fabric"] = _fabric(calls, handle)
+        facts["links"] = read_links(calls, handle)
+        facts |= read_mig_devices(calls, handle, facts.get("mig"), facts.get("memory_bytes"))
+        facts["ancestors"] = _ancestors(calls, handle, peers)
+    except GpuLost as error:
+        calls.miss("state", Reason.LOST, "nvml", str(error))
+        facts["state"] = GpuState.LOST
+    return GpuSnapshot(bus_id=bus_id, gaps=tuple(calls.gaps), **facts)
+
+
+def unreadable(bus_id: str, state: GpuState, reason: Reason, source: str, why: str) -> GpuSnapshot:
+    """A GPU of which nothing but its place is known."""
+    gap = Gap(what="state", reason=reason, source=source, detail=why)
+    return GpuSnapshot(bus_id=bus_id, state=state, gaps=(gap,))
+
+
+def _pci(calls: Calls, handle: Handle) -> dict[str, int]:
+    info = calls.ask("pci_device_id", "nvmlDeviceGetPciInfo_v3", handle)
+    if info is None:
+        return {}
+    return {"pci_device_id": int(info.pciDeviceId), "pci_subsystem_id": int(info.pciSubSystemId)}
+
+
+def _ancestors(
+    calls: Calls, handle: Handle, peers: Mapping[str, Handle]
+) -> tuple[tuple[str, int], ...]:
+    """(bus id, level 0 to 5) for each peer; NVML counts levels in tens."""
+    levels = []
+    for peer, other in peers.items():
+        level = calls.ask(
+            "ancestors",
+            "nvmlDeviceGetTopologyCommonAncestor",
+            handle,
+            other,
+            convert=whole(50),
+        )
+        if level is not None:
+            levels.append((peer, level // 10))
+    return tuple(levels)
+
+
+def _fabric(calls: Calls, handle: Handle) -> Fabric | None:
+    """Fabric registration: the versioned call first, since only it has health."""
+    info = pynvml.c_nvmlGpuFabricInfo_v2_t()
+    info.version = pynvml.nvmlGpuFabricInfo_v2
+    older = Calls()
+    if older.ask("fabric", "nvmlDeviceGetGpuFabricInfoV", handle, ctypes.byref(info)) is not None:
+        return _fabric_value(info, info.healthMask)
+    if older.gaps[0].reason is not Reason.UNSUPPORTED:
+        calls.gaps += older.gaps
+        return None
+    first = pynvml.c_nvmlGpuFabricInfo_t()
+    if calls.ask("fabric", "nvmlDeviceGetGpuFabricInfo", handle, ctypes.byref(first)) is None:
+        return None
+    return _fabric_value(first, None)
+
+
+def _fabric_value(info: Any, health_mask: int | None) -> Fabric:
+    return Fabric(
+        state=int(info.state),
+        status=int(info.status),
+        cluster_uuid=str(uuid.UUID(bytes=bytes(info.clusterUuid)[:16].ljust(16, b"\0"))),
+        clique_id=int(info.cliqueId),
+        health_mask=health_mask,
+    )

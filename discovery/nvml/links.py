@@ -1,0 +1,90 @@
+"""The NVLink ports of one GPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pynvml
+
+from discovery.model import LinkPeer, NvLink, Reason, normal_bus_id
+from discovery.nvml.calls import Calls, Field, Garbage, Handle, flag, scaled, text, whole
+
+_PEERS = {
+    pynvml.NVML_NVLINK_DEVICE_TYPE_GPU: LinkPeer.GPU,
+    pynvml.NVML_NVLINK_DEVICE_TYPE_IBMNPU: LinkPeer.NPU,
+    pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH: LinkPeer.SWITCH,
+}
+
+_PORTS = Field(what="ports", field=pynvml.NVML_FI_DEV_NVLINK_LINK_COUNT, convert=whole(255))
+_SPEED = pynvml.NVML_FI_DEV_NVLINK_GET_SPEED
+_COMMON = pynvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON
+_MBPS = 1_000_000
+_HIDDEN = "ffffffff"
+"""Domain that NVSwitch machines report for the far end."""
+
+
+def read_links(calls: Calls, handle: Handle) -> tuple[NvLink, ...]:
+    """All NVLink ports in order; empty where the GPU has none.
+
+    Ports are counted by field 91; where that is not answered they are tried from
+    0 until the driver refuses one. A port that fails otherwise is left out with a
+    gap and the next one is read. A GPU without NVLink leaves one gap.
+    """
+    count = Calls().fields((_PORTS,), handle).get(_PORTS.what, pynvml.NVML_NVLINK_MAX_LINKS)
+    links: list[NvLink] = []
+    for port in range(count):
+        tried = Calls(invalid_argument=Reason.UNSUPPORTED)
+        active = tried.ask("links", "nvmlDeviceGetNvLinkState", handle, port, convert=flag)
+        if active is not None:
+            links.append(_link(calls, handle, port) if active else NvLink(link=port, active=False))
+        elif tried.gaps[0].reason is not Reason.UNSUPPORTED:
+            calls.gaps += tried.gaps
+        else:
+            calls.gaps += tried.gaps if not links else []
+            break
+    return _with_rates(handle, tuple(links))
+
+
+def _link(calls: Calls, handle: Handle, port: int) -> NvLink:
+    """An active link. Virtual machines hide its far end though it is up, which is no gap."""
+    tried = Calls(invalid_argument=Reason.UNSUPPORTED)
+    version = tried.ask("links", "nvmlDeviceGetNvLinkVersion", handle, port, convert=whole(255))
+    kind = tried.ask("links", "nvmlDeviceGetNvLinkRemoteDeviceType", handle, port, convert=_peer)
+    far = tried.ask("links", "nvmlDeviceGetNvLinkRemotePciInfo", handle, port, convert=_bus_id)
+    calls.gaps += [gap for gap in tried.gaps if gap.reason is not Reason.UNSUPPORTED]
+    if kind is None:
+        kind = LinkPeer.GPU if far else LinkPeer.UNKNOWN
+    return NvLink(link=port, active=True, version=version, peer=kind, peer_bus_id=far)
+
+
+def _peer(value: Any) -> LinkPeer:
+    return _PEERS.get(whole(0xFFFF)(value), LinkPeer.UNKNOWN)
+
+
+def _bus_id(value: Any) -> str | None:
+    raw = value.busId
+    name = text(raw.decode("ascii", "replace") if isinstance(raw, bytes) else raw)
+    if name.lower().startswith(_HIDDEN):
+        return None
+    try:
+        return normal_bus_id(name)
+    except ValueError as error:
+        raise Garbage(str(error)) from error
+
+
+def _with_rates(handle: Handle, links: tuple[NvLink, ...]) -> tuple[NvLink, ...]:
+    """Line rates of the active links: each its own (field 164), else the common one (field 90)."""
+    active = [link.link for link in links if link.active]
+    if not active:
+        return links
+    own = Calls().fields([_rate(str(port), _SPEED, port) for port in active], handle)
+    common = None if own else Calls().fields([_rate("all", _COMMON, 0)], handle).get("all")
+    return tuple(
+        replace(link, bytes_per_second=(own.get(str(link.link)) or common) if link.active else None)
+        for link in links
+    )
+
+
+def _rate(what: str, field: int, scope: int) -> Field:
+    return Field(what=what, field=field, scope=scope, convert=scaled(_MBPS, 1_000_000))

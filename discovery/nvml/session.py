@@ -1,0 +1,140 @@
+"""One NVML session: open, handles by PCI bus id, XID events, close."""
+
+from __future__ import annotations
+
+import ctypes
+
+import pynvml
+
+from discovery.errors import DriverAbsent, DriverMismatch, Transient
+from discovery.model import Gap, normal_bus_id
+from discovery.nvml.calls import Calls, Handle, whole
+from discovery.protocol import XidSeen
+
+NvmlError = pynvml.NVMLError
+"""What pynvml raises, for callers that must not know pynvml."""
+
+_WHOLE_GPU = 0xFFFFFFFF
+"""Instance id of an event that names no MIG instance. Source: nvmlEventData_t, nvml.h."""
+
+
+def use_library(path: str) -> None:
+    """Let pynvml load the library at ``path`` in place of the loader's choice."""
+    pynvml.CDLL = lambda _name: ctypes.CDLL(path)
+
+
+def open_session() -> None:
+    """Initialise NVML, with no GPU too.
+
+    Raises DriverMismatch when library and kernel module differ, DriverAbsent when
+    either is missing, and Transient for anything else.
+    """
+    try:
+        pynvml.nvmlInitWithFlags(pynvml.NVML_INIT_FLAG_NO_GPUS)
+    except pynvml.NVMLError as error:
+        raise _session_error(error) from error
+
+
+def close_session() -> None:
+    """Give NVML back; a session that is gone already is as good as closed."""
+    try:
+        pynvml.nvmlShutdown()
+    except pynvml.NVMLError:
+        return
+
+
+def _session_error(error: pynvml.NVMLError) -> Transient:
+    if error.value == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
+        return DriverMismatch(
+            "the driver library and the loaded kernel module are of different versions: "
+            "finish the driver upgrade, or reboot"
+        )
+    if error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
+        return DriverAbsent(
+            "no NVIDIA driver: libnvidia-ml.so.1 is not found; install the driver, or where it "
+            "is installed name the library"
+        )
+    if error.value in (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, pynvml.NVML_ERROR_UNINITIALIZED):
+        return DriverAbsent(
+            "the NVIDIA kernel module is not loaded: load it, or finish its upgrade"
+        )
+    return Transient(f"NVML cannot be initialised: {error}")
+
+
+def open_gpu(bus_id: str) -> tuple[Handle | None, Gap | None]:
+    """The handle of the GPU at a PCI bus id, or the gap that says why there is none.
+
+    Raises GpuLost, DriverAbsent or DriverMismatch as :meth:`Calls.ask` does.
+    """
+    calls = Calls()
+    handle = calls.ask("state", "nvmlDeviceGetHandleByPciBusId", bus_id.encode())
+    return handle, None if handle is not None else calls.gaps[0]
+
+
+def bus_ids_by_index() -> tuple[str, ...]:
+    """Bus ids of the GPUs that NVML counts, for systems whose sysfs shows none (WSL, sandboxes).
+
+    A GPU that refuses is left out: without a bus id it cannot be told from the others.
+    """
+    calls = Calls()
+    count = calls.ask("gpus", "nvmlDeviceGetCount", convert=whole(1024)) or 0
+    found = (_bus_id_at(index) for index in range(count))
+    return tuple(sorted(bus_id for bus_id in found if bus_id is not None))
+
+
+def _bus_id_at(index: int) -> str | None:
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        raw: bytes = pynvml.nvmlDeviceGetPciInfo_v3(handle).busId
+        return normal_bus_id(raw.decode("ascii", "replace"))
+    except (pynvml.NVMLError, ValueError):
+        return None
+
+
+class XidEvents:
+    """The driver's XID events for GPUs that were registered."""
+
+    def __init__(self) -> None:
+        self._set = pynvml.nvmlEventSetCreate()
+        self._bus_ids: dict[int, str] = {}
+
+    def register(self, bus_id: str, handle: Handle) -> None:
+        """Have this GPU's XIDs delivered. Raises pynvml's NVMLError where that is refused."""
+        key = _key(handle)
+        if key not in self._bus_ids:
+            pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, self._set)
+            self._bus_ids[key] = bus_id
+
+    def wait(self, milliseconds: int) -> XidSeen | None:
+        """The next XID, or None when none came in that time. Raises pynvml's NVMLError."""
+        try:
+            data = pynvml.nvmlEventSetWait_v2(self._set, milliseconds)
+        except pynvml.NVMLError as error:
+            if error.value == pynvml.NVML_ERROR_TIMEOUT:
+                return None
+            raise
+        bus_id = self._bus_ids.get(_key(data.device))
+        if bus_id is None or data.eventType != pynvml.nvmlEventTypeXidCriticalError:
+            return None
+        return XidSeen(
+            bus_id=bus_id,
+            code=int(data.eventData),
+            gpu_instance_id=_instance(data.gpuInstanceId),
+            compute_instance_id=_instance(data.computeInstanceId),
+        )
+
+    def close(self) -> None:
+        """Free the event set; nobody may be waiting on it."""
+        try:
+            pynvml.nvmlEventSetFree(self._set)
+        except pynvml.NVMLError:
+            return
+
+
+def _key(handle: Handle) -> int:
+    """Handles are opaque pointers: the same GPU has the same one within a session."""
+    return ctypes.cast(handle, ctypes.c_void_p).value or 0
+
+
+def _instance(number: int) -> int | None:
+    return None if number == _WHOLE_GPU else int(number)

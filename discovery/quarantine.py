@@ -1,0 +1,64 @@
+"""Which GPUs are left alone, why, and when each is tried again; the clock is passed in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from discovery.model import Reason
+
+PROBE_FIRST_SECONDS = 5.0
+PROBE_LONGEST_SECONDS = 30.0
+CRASHES_TO_ISOLATE = 2
+"""Deaths of the reader on one GPU in a row before it is left alone: one may be anybody's."""
+
+
+@dataclass(slots=True)
+class Held:
+    """A GPU that is skipped until a probe of it succeeds."""
+
+    reason: Reason
+    why: str
+    due_seconds: float
+    interval_seconds: float = PROBE_FIRST_SECONDS
+
+
+class Quarantine:
+    """GPUs on which a driver call hung or the reader died; times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, Held] = {}
+        self._crashes: dict[str, int] = {}
+
+    @property
+    def bus_ids(self) -> tuple[str, ...]:
+        """The GPUs to skip, in the order they were isolated."""
+        return tuple(self._held)
+
+    def held(self, bus_id: str) -> Held | None:
+        """Why a GPU is skipped; None if it is not."""
+        return self._held.get(bus_id)
+
+    def isolate(self, bus_id: str, reason: Reason, why: str, now: float) -> None:
+        """Skip a GPU; its first probe is due PROBE_FIRST_SECONDS later."""
+        self._held[bus_id] = Held(reason, why, now + PROBE_FIRST_SECONDS)
+
+    def crashed(self, bus_id: str, why: str, now: float) -> None:
+        """Count a death of the reader while it read this GPU; isolate it when they go on."""
+        self._crashes[bus_id] = self._crashes.get(bus_id, 0) + 1
+        if self._crashes[bus_id] >= CRASHES_TO_ISOLATE:
+            self.isolate(bus_id, Reason.FAILED, why, now)
+
+    def answered(self, bus_id: str) -> None:
+        """The GPU was read: it is free, and earlier deaths no longer count."""
+        self._held.pop(bus_id, None)
+        self._crashes.pop(bus_id, None)
+
+    def due(self, now: float) -> tuple[str, ...]:
+        """The GPUs to probe now."""
+        return tuple(bus_id for bus_id, held in self._held.items() if held.due_seconds <= now)
+
+    def postpone(self, bus_id: str, now: float) -> None:
+        """A probe begins: should it fail, the next one comes after twice the time."""
+        held = self._held[bus_id]
+        held.interval_seconds = min(2 * held.interval_seconds, PROBE_LONGEST_SECONDS)
+        held.due_seconds = now + held.interval_seconds
