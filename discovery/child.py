@@ -60,6 +60,7 @@ class Child:
                 env={},
                 close_fds=True,
             )
+        self.skips = start.skip
         self._connection = ours
         self._on_event = on_event
         self._arrived: queue.SimpleQueue[Answer | str] = queue.SimpleQueue()

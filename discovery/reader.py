@@ -152,11 +152,7 @@ class DeviceReader:
         """
         with self._state:
             due = self._quarantine.due(self._clock())
-        freed = tuple(bus_id for bus_id in due if self._answers_again(bus_id))
-        if freed:
-            with self._asking:
-                self._retire()  # the next request starts a child that does not skip them
-        return freed
+        return tuple(bus_id for bus_id in due if self._answers_again(bus_id))
 
     def release(self, within_seconds: float = 4.0) -> bool:
         """Close every NVML handle and start no child until :meth:`resume`; True when all ended.
@@ -228,8 +224,10 @@ class DeviceReader:
     def _running(self) -> Child:
         """The child to ask, started if need be. Raises ReaderStuck or Released where none may."""
         with self._state:
+            skip = self._quarantine.bus_ids
+            if self._child is not None and not set(self._child.skips) <= set(skip):
+                self._retire()  # a GPU came back that this child leaves alone
             if self._child is None or self._child.ended:
-                skip = self._quarantine.bus_ids
                 self._child = self._started(msgspec.structs.replace(self._start, skip=skip))
             return self._child
 

@@ -1,0 +1,54 @@
+"""Structured logs: one line per decision, for people (text) or for programs (json)."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TextIO
+
+from pythonjsonlogger.core import RESERVED_ATTRS
+from pythonjsonlogger.json import JsonFormatter
+
+_RESERVED = {*RESERVED_ATTRS, "message", "asctime", "taskName"}
+
+
+class TextFormatter(logging.Formatter):
+    """``time level message key=value …``; values with blanks are quoted."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(message)s", "%Y-%m-%dT%H:%M:%S%z")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's name
+        """The line, with the record's extra facts behind the message."""
+        facts = [
+            f"{name}={_quoted(value)}"
+            for name, value in record.__dict__.items()
+            if name not in _RESERVED
+        ]
+        return " ".join([super().formatMessage(record), *facts])
+
+
+def _quoted(value: object) -> str:
+    text = str(value)
+    return repr(text) if not text or any(c.isspace() for c in text) else text
+
+
+def configure(level: str, form: str, stream: TextIO = sys.stderr) -> None:
+    """Send all logs of the given level and above to ``stream``; ``form`` is text or json.
+
+    apscheduler tells of every run at info level, so it speaks from warnings on.
+    """
+    handler = logging.StreamHandler(stream)
+    if form == "json":
+        names = {"asctime": "time", "levelname": "level", "name": "logger"}
+        handler.setFormatter(
+            JsonFormatter("%(asctime)s %(levelname)s %(name)s %(message)s", rename_fields=names)
+        )
+    else:
+        handler.setFormatter(TextFormatter())
+    root = logging.getLogger()
+    for old in list(root.handlers):
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(level.upper())
+    logging.getLogger("apscheduler").setLevel(logging.WARNING)

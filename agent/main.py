@@ -1,0 +1,200 @@
+"""The agent as a process: wires the parts, serves, obeys signals, ends within 5 seconds.
+
+SIGTERM and SIGINT end it, SIGHUP reads the settings again, SIGUSR1 releases every
+NVML handle (for a driver upgrade or a MIG change by hand) and SIGUSR2 takes them
+back. Labels stay where they are when it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http import HTTPStatus
+from importlib.metadata import version
+from types import FrameType
+
+from agent import log as logs
+from agent.config import Settings
+from agent.inputs import label_settings, place_of, plugin_config, start_of
+from agent.latest import Latest
+from agent.node_agent import Intervals, NodeAgent
+from agent.publish import Publisher, Sink, to_feature_file, to_stream
+from agent.runtime import Runtime
+from agent.serve import Server
+from discovery.errors import BadInput, GpuscapeError
+from discovery.reader import DeviceReader
+from exporters import http
+from exporters.own import OwnMetrics
+from exporters.render import Identity
+
+log = logging.getLogger(__name__)
+
+EXIT_OK = 0
+EXIT_NEW_LIBRARY = 75
+"""A container whose injected driver library is missing or of another version must be made anew."""
+
+_STOP_SERVER_SECONDS = 1.0
+_LOOK_AROUND_SECONDS = 5.0
+
+_END, _RELOAD, _RELEASE, _RESUME = "end", "reload", "release", "resume"
+_SIGNALS = {
+    signal.SIGTERM: _END,
+    signal.SIGINT: _END,
+    signal.SIGHUP: _RELOAD,
+    signal.SIGUSR1: _RELEASE,
+    signal.SIGUSR2: _RESUME,
+}
+
+
+def run(load: Callable[[], Settings]) -> int:
+    """Run until a signal ends it; the exit status.
+
+    ``load`` gives the settings, at the start and on each reload. Raises BadInput
+    or Permanent when it cannot start; afterwards bad settings are logged and the
+    old ones stay.
+    """
+    settings, proven = load(), None
+    asked: queue.SimpleQueue[str] = queue.SimpleQueue()
+    with _signals(asked):
+        while True:
+            logs.configure(settings.log_level, settings.log_format)
+            try:
+                with _Running(settings) as running:
+                    proven = settings
+                    reason, following = _until_ended(running, asked, load)
+            except GpuscapeError as error:
+                if proven is None or proven is settings:
+                    raise
+                log.error("new settings refused, the old ones stay: %s", error)  # noqa: TRY400  # one sentence tells all
+                settings = proven
+                continue
+            if following is None:
+                log.info("ended", extra={"reason": reason})
+                return EXIT_NEW_LIBRARY if reason == "library" else EXIT_OK
+            settings = following
+            log.info("settings read again")
+
+
+def _until_ended(
+    running: _Running, asked: queue.SimpleQueue[str], load: Callable[[], Settings]
+) -> tuple[str, Settings | None]:
+    """Why this run is over, and the settings of the next one, if there is one."""
+    while True:
+        try:
+            what = asked.get(timeout=_LOOK_AROUND_SECONDS)
+        except queue.Empty:
+            if running.injected and running.agent.needs_new_library:
+                return "library", None
+            continue
+        match what:
+            case "end":
+                return "signal", None
+            case "release":
+                threading.Thread(target=running.agent.release, daemon=True).start()
+            case "resume":
+                running.agent.resume()
+            case _:
+                try:
+                    return "reload", load()
+                except BadInput as error:
+                    log.error("settings not read again: %s", error)  # noqa: TRY400  # one sentence tells all
+
+
+@contextlib.contextmanager
+def _signals(asked: queue.SimpleQueue[str]) -> Iterator[None]:
+    """Have signals put what they ask for into the queue."""
+
+    def ask(number: int, _frame: FrameType | None) -> None:
+        asked.put(_SIGNALS[signal.Signals(number)])
+
+    before = {number: signal.signal(number, ask) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Running:
+    """All parts for one set of settings, from start to end."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._ending = contextlib.ExitStack()
+        self._settings = settings
+        # the container toolkit's own mark: library and device nodes were put in at creation
+        self.injected = "NVIDIA_VISIBLE_DEVICES" in os.environ and settings.simulate is None
+
+    def __enter__(self) -> _Running:
+        with contextlib.ExitStack() as undo:
+            self._start(undo)
+            self._ending = undo.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.close()
+
+    def _start(self, ending: contextlib.ExitStack) -> None:
+        settings = self._settings
+        plugin = plugin_config(settings)
+        start = ending.enter_context(start_of(settings))
+        place = place_of(settings, plugin, start)
+        own = OwnMetrics(version("gpuscape"), time.monotonic)
+        latest = Latest(Identity(hostname=place.name), own)
+        reader = DeviceReader(start, deadline_seconds=settings.deadline_seconds)
+        ending.callback(reader.close)
+        self.agent = NodeAgent(
+            reader,
+            place,
+            latest,
+            Publisher(label_settings(settings, plugin, time.time()), _sinks(settings)),
+            intervals=Intervals(
+                discover=settings.discover_interval_seconds,
+                sample=settings.sample_interval_seconds,
+            ),
+        )
+        self._serve(latest, ending)
+        runtime = Runtime(
+            {
+                "discover": self.agent.discover,
+                "sample": self.agent.sample,
+                "watch": self.agent.watch,
+            },
+            jitter_ratio=settings.jitter_ratio,
+        )
+        self.agent.hasten = runtime.hasten
+        ending.callback(runtime.stop)
+        runtime.start()
+
+    def _serve(self, latest: Latest, ending: contextlib.ExitStack) -> None:
+        metrics = Server(self._settings.listen, {"/metrics": latest.metrics})
+        probes = Server(
+            self._settings.probe_listen,
+            {
+                "/livez": lambda: _probe(self.agent.alive),
+                "/readyz": lambda: _probe(self.agent.ready),
+            },
+        )
+        for what, server in (("metrics", metrics), ("probes", probes)):
+            server.start()
+            ending.callback(server.stop, _STOP_SERVER_SECONDS)
+            log.info("listening", extra={"serves": what, "address": str(server.address)})
+
+
+def _probe(good: bool) -> http.Response:
+    return http.text("ok") if good else http.text("not yet", HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+def _sinks(settings: Settings) -> dict[str, Sink]:
+    sinks: dict[str, Sink] = {}
+    if settings.feature_file is not None:
+        sinks["feature-file"] = to_feature_file(settings.feature_file)
+    if settings.print_labels:
+        sinks["stdout"] = to_stream(sys.stdout)
+    return sinks

@@ -1,0 +1,240 @@
+"""What the agent does at each tick: look, sample, watch. Clock and edges are passed in.
+
+One snapshot feeds labels and metrics, so they agree. A source that fails is asked
+again after 5 to 30 seconds, not at the interval of a healthy one; meanwhile labels
+stay, readings are left out, and the agent says what is wrong.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from agent.backoff import Backoff
+from agent.latest import Latest
+from agent.publish import Published, Publisher
+from agent.xids import XidBook
+from discovery.errors import (
+    DriverAbsent,
+    DriverMismatch,
+    ReaderStuck,
+    Released,
+    Transient,
+)
+from discovery.model import (
+    Driver,
+    Gap,
+    GpuSample,
+    GpuSnapshot,
+    GpuState,
+    NodeSnapshot,
+    Reason,
+)
+from discovery.node import Place
+from discovery.protocol import Event, XidSeen
+from discovery.reader import ReaderHealth, Reading
+from exporters.own import OwnMetrics
+
+log = logging.getLogger(__name__)
+
+WATCH_SECONDS = 5.0
+ALIVE_SECONDS = 30.0
+"""The watch tick never touches a GPU's answer, so silence for this long means a dead agent."""
+INJECTED_LIBRARY_SECONDS = 60.0
+
+
+class Source(Protocol):
+    """The device reader, as far as the agent uses it."""
+
+    def discover(self) -> Reading: ...
+    def sample(self) -> tuple[GpuSample, ...]: ...
+    def events(self) -> tuple[Event, ...]: ...
+    def probe(self) -> tuple[str, ...]: ...
+    def health(self) -> ReaderHealth: ...
+    def release(self) -> bool: ...
+    def resume(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intervals:
+    """Seconds between two runs of a healthy tick."""
+
+    discover: float = 60.0
+    sample: float = 10.0
+
+
+class NodeAgent:
+    """The agent of one node, without threads, sockets and signals of its own."""
+
+    def __init__(
+        self,
+        source: Source,
+        place: Place,
+        latest: Latest,
+        publisher: Publisher,
+        *,
+        intervals: Intervals,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._source = source
+        self._place = place
+        self._latest = latest
+        self._publisher = publisher
+        self._intervals = intervals
+        self._clock = clock
+        self._wall = wall
+        self._retry = Backoff()
+        self._xids = XidBook()
+        self._driver_gone_since: float | None = None
+        self._watched_at = clock()
+        self.hasten: Callable[[str], None] = lambda _tick: None
+        """Runs another tick soon; set by whoever runs the ticks."""
+
+    # ticks
+
+    def discover(self, now: float) -> float:
+        """Read the node, serve and publish it; the seconds until the next time."""
+        try:
+            snapshot = self._look()
+        except Released:
+            return self._intervals.discover
+        faulty = any(gpu.state is not GpuState.PRESENT for gpu in snapshot.gpus)
+        faulty = faulty or not snapshot.driver.present
+        snapshot = self._xids.enter(snapshot)
+        self._latest.show_snapshot(snapshot, now)
+        self._tell_cycle(snapshot, self._publisher.publish(snapshot), self._clock() - now)
+        if not faulty:
+            self._retry.succeeded()
+            return self._intervals.discover
+        return min(self._intervals.discover, self._retry.failed())
+
+    def sample(self, now: float) -> float:
+        """Read what changes by the second; the seconds until the next time."""
+        snapshot = self._latest.snapshot
+        if snapshot is None or not snapshot.answering:
+            self._latest.show_samples(())
+            return self._intervals.sample  # discovery alone probes a source that is gone
+        before = self._source.health()
+        try:
+            samples = self._source.sample()
+        except Transient as error:
+            samples = ()
+            if not isinstance(error, Released):
+                self.hasten("discover")
+        self._latest.show_samples(samples)
+        lost = any(gap.what == "state" for sample in samples for gap in sample.gaps)
+        if lost or self._source.health().quarantined != before.quarantined:
+            self.hasten("discover")
+        self._latest.refresh(lambda own: own.cycle_done("sample", self._clock() - now))
+        return self._intervals.sample
+
+    def watch(self, now: float) -> float:
+        """Take events, probe quarantined GPUs, tell how the reader fares."""
+        self._watched_at = now
+        xids = [event for event in self._source.events() if self._noted(event)]
+        freed = self._source.probe()
+        if xids or freed:
+            self.hasten("discover")
+        self._latest.refresh(self._tell_reader)
+        self._watched_at = self._clock()
+        return WATCH_SECONDS
+
+    # what others ask
+
+    @property
+    def alive(self) -> bool:
+        """Ticks are being run, whatever GPUs and driver do."""
+        return self._clock() - self._watched_at < ALIVE_SECONDS
+
+    @property
+    def ready(self) -> bool:
+        """A first snapshot is served and was published."""
+        return self._latest.snapshot is not None
+
+    @property
+    def needs_new_library(self) -> bool:
+        """The driver has been missing or mismatched so long that a container must be made anew."""
+        since = self._driver_gone_since
+        return since is not None and self._clock() - since >= INJECTED_LIBRARY_SECONDS
+
+    def release(self) -> None:
+        """Close every NVML handle and leave the GPUs alone until :meth:`resume`."""
+        closed = self._source.release()
+        self._latest.show_samples(())
+        log.info("NVML handles released", extra={"all_closed": closed})
+
+    def resume(self) -> None:
+        """Read the GPUs again."""
+        self._source.resume()
+        self.hasten("discover")
+
+    # parts of a tick
+
+    def _look(self) -> NodeSnapshot:
+        """The node as it is; one without a driver where none answers. Raises Released."""
+        try:
+            reading = self._source.discover()
+        except Released:
+            raise
+        except Transient as error:
+            self._latest.refresh(lambda own: own.source_failed("nvml"))
+            if self._driver_gone_since is None and isinstance(error, DriverAbsent | DriverMismatch):
+                self._driver_gone_since = self._clock()
+            return self._place.snapshot(*self._unanswered(error))
+        self._driver_gone_since = None
+        self._latest.refresh(lambda own: own.source_answered("nvml", self._wall()))
+        return self._place.snapshot(reading.driver, reading.gpus)
+
+    def _unanswered(self, error: Transient) -> tuple[Driver, tuple[GpuSnapshot, ...]]:
+        """No driver, and the GPUs known before, none of which answers."""
+        known = self._latest.snapshot.gpus if self._latest.snapshot else ()
+        reason = Reason.HUNG if isinstance(error, ReaderStuck) else Reason.ABSENT
+        gap = Gap(what="version", reason=reason, source="device reader", detail=str(error))
+        state = GpuState.HUNG if reason is Reason.HUNG else GpuState.UNREADABLE
+        gpus = tuple(replace(gpu, state=state, gaps=(replace(gap, what="state"),)) for gpu in known)
+        return Driver(gaps=(gap,)), gpus
+
+    def _noted(self, event: Event) -> bool:
+        """Whether the event is an XID; what is lost of events is logged."""
+        if isinstance(event, XidSeen):
+            self._xids.add(event, self._wall())
+            log.warning("XID error", extra={"gpu": event.bus_id, "xid": event.code})
+            return True
+        log.warning("XID events are not complete", extra={"reason": event.text})
+        return False
+
+    def _tell_reader(self, own: OwnMetrics) -> None:
+        health = self._source.health()
+        own.reader_is_stuck(health.stuck > 0)
+        own.gpus_quarantined(len(health.quarantined))
+
+    def _tell_cycle(self, snapshot: NodeSnapshot, published: Published, seconds: float) -> None:
+        """The cycle's metrics and its one line."""
+
+        def tell(own: OwnMetrics) -> None:
+            own.cycle_done("discover", seconds)
+            own.labels_changed(published.changed)
+            for failure in published.failures:
+                own.labeler_failed(failure.labeler)
+            for sink, reached in published.reached.items():
+                if reached:
+                    own.source_answered(sink, self._wall())
+                else:
+                    own.source_failed(sink)
+
+        self._latest.refresh(tell)
+        states = Counter(gpu.state.value for gpu in snapshot.gpus)
+        log.info(
+            "looked at the node",
+            extra={
+                "gpus": ",".join(f"{state}:{n}" for state, n in states.items()) or "none",
+                "driver": snapshot.driver.version or snapshot.driver.gaps[0].detail,
+                "label_changes": published.changed,
+                "seconds": round(seconds, 3),
+            },
+        )

@@ -1,0 +1,88 @@
+"""Carry each snapshot's labels to where they are wanted, and say what changed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from discovery.errors import GpuscapeError
+from discovery.model import NodeSnapshot
+from labelers import feature_file
+from labelers.compose import Failure, wanted
+from labelers.decision import Decisions
+from labelers.diff import applied, changes
+from labelers.settings import LabelSettings
+
+log = logging.getLogger(__name__)
+
+Sink = Callable[[Decisions], object]
+"""Brings one place to the wanted labels; raises GpuscapeError where it cannot."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """What one publication came to."""
+
+    changed: int
+    """Labels added, changed or removed since the last one."""
+    failures: tuple[Failure, ...]
+    """Labelers that failed."""
+    reached: Mapping[str, bool]
+    """Sink to whether it took the labels."""
+
+
+class Publisher:
+    """Decides the labels of snapshot after snapshot and hands them to every sink."""
+
+    def __init__(self, settings: LabelSettings, sinks: Mapping[str, Sink]) -> None:
+        self._settings = settings
+        self._sinks = sinks
+        self._labels: dict[str, str] = {}
+        self._told: dict[str, str] = {}
+
+    def publish(self, snapshot: NodeSnapshot) -> Published:
+        """Decide and hand over; one sink's failure leaves the others alone and is tried again."""
+        labels = wanted(snapshot, self._settings)
+        changed = changes(self._labels, labels.decisions)
+        self._labels = applied(self._labels, labels.decisions)
+        for failure in labels.failures:
+            log.error("labeler failed", extra={"labeler": failure.labeler, "why": failure.error})
+        return Published(
+            changed=len(changed),
+            failures=labels.failures,
+            reached={name: self._reach(name, labels.decisions) for name in self._sinks},
+        )
+
+    def _reach(self, name: str, decisions: Decisions) -> bool:
+        try:
+            self._sinks[name](decisions)
+        except GpuscapeError as error:
+            if self._told.get(name) != str(error):  # once, not at every cycle
+                log.error("labels not written", extra={"sink": name, "why": str(error)})  # noqa: TRY400  # the sentence tells all
+            self._told[name] = str(error)
+            return False
+        self._told.pop(name, None)
+        return True
+
+
+def to_feature_file(path: Path) -> Sink:
+    """A sink that keeps an NFD feature file."""
+    return lambda decisions: feature_file.write(path, decisions)
+
+
+def to_stream(stream: TextIO) -> Sink:
+    """A sink that prints all labels, one ``key=value`` a line, whenever they change."""
+    printed: dict[str, str] = {}
+
+    def write(decisions: Decisions) -> None:
+        after = applied(printed, decisions)
+        if after != printed:
+            printed.clear()
+            printed.update(after)
+            stream.writelines(f"{key}={text}\n" for key, text in after.items())
+            stream.flush()
+
+    return write

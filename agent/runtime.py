@@ -1,0 +1,123 @@
+"""Runs the agent's ticks at their times, whatever the wall clock does.
+
+apscheduler plans by the wall clock: one day back, and no job would run for a day;
+one day forward, and every run would be late. So each tick is planned anew after
+each run, late runs are never dropped, and a thread that compares the wall clock
+with the monotonic one plans all ticks again when they part.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+
+from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.schedulers.background import BackgroundScheduler
+
+log = logging.getLogger(__name__)
+
+Tick = Callable[[float], float]
+"""Does one run at a monotonic time in seconds; returns the seconds until the next."""
+
+STEP_SECONDS = 1.0
+"""Clocks that part by more than this between two looks were set, not just adjusted."""
+
+AFTER_A_DEFECT_SECONDS = 10.0
+
+
+class Runtime:
+    """One thread for each tick; a tick never overlaps itself."""
+
+    def __init__(
+        self,
+        ticks: Mapping[str, Tick],
+        *,
+        jitter_ratio: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        """Each wait is varied by up to ``jitter_ratio`` of itself, so that nodes spread out."""
+        self._ticks = ticks
+        self._jitter = jitter_ratio
+        self._clock = clock
+        self._wall = wall
+        self._uniform = uniform
+        self._lock = threading.Lock()
+        self._due: dict[str, float] = {}
+        self._running: set[str] = set()
+        self._again: set[str] = set()
+        self._stopping = threading.Event()
+        self._scheduler = BackgroundScheduler(
+            executors={"default": ThreadPoolExecutor(len(ticks))},
+            job_defaults={"misfire_grace_time": None, "coalesce": True},
+            timezone=UTC,
+        )
+
+    def start(self) -> None:
+        """Run every tick once now, and from then on as each asks."""
+        self._scheduler.start()
+        for name in self._ticks:
+            self._plan(name, 0.0)
+        threading.Thread(target=self._watch_clock, name="clock", daemon=True).start()
+
+    def hasten(self, name: str) -> None:
+        """Run a tick as soon as it can; once more if it is running now."""
+        with self._lock:
+            if name in self._running:
+                self._again.add(name)
+                return
+        self._plan(name, 0.0)
+
+    def stop(self) -> None:
+        """Start no further run; a run in progress is not waited for."""
+        self._stopping.set()
+        self._scheduler.shutdown(wait=False)
+
+    def replan(self) -> None:
+        """Plan every waiting tick again for the monotonic time at which it is due."""
+        now = self._clock()
+        with self._lock:
+            waiting = {name: due for name, due in self._due.items() if name not in self._running}
+        for name, due in waiting.items():
+            self._plan(name, max(0.0, due - now))
+
+    def _plan(self, name: str, seconds: float) -> None:
+        if self._stopping.is_set():
+            return
+        with self._lock:
+            self._due[name] = self._clock() + seconds
+        run_date = datetime.fromtimestamp(self._wall() + seconds, UTC)
+        self._scheduler.add_job(
+            self._run, "date", run_date=run_date, args=[name], id=name, replace_existing=True
+        )
+
+    def _run(self, name: str) -> None:
+        with self._lock:
+            if name in self._running:
+                self._again.add(name)
+                return
+            self._running.add(name)
+        seconds = AFTER_A_DEFECT_SECONDS
+        try:
+            seconds = self._ticks[name](self._clock())
+        except Exception:  # a defect in one tick must not end the others
+            log.exception("tick failed", extra={"tick": name})
+        with self._lock:
+            self._running.discard(name)
+            again = name in self._again
+            self._again.discard(name)
+        spread = self._uniform(1 - self._jitter, 1 + self._jitter)
+        self._plan(name, 0.0 if again else seconds * spread)
+
+    def _watch_clock(self) -> None:
+        offset = self._wall() - self._clock()
+        while not self._stopping.wait(STEP_SECONDS):
+            before, offset = offset, self._wall() - self._clock()
+            if abs(offset - before) > STEP_SECONDS:
+                log.warning("the wall clock was set", extra={"step_seconds": offset - before})
+                self.replan()
