@@ -1,20 +1,19 @@
-"""What the settings point at: the machine to read, the device plugin's file, the labels asked for."""
+"""What the settings point at: the machine to read, real or simulated, and its name."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from agent.config import Settings
-from discovery.errors import BadInput
-from discovery.host import MACHINE_TYPE_FILE
+from agent.label_settings import machine_type_file
 from discovery.node import Place
 from discovery.protocol import Start
-from labelers.plugin_config import PluginConfig, parse
-from labelers.settings import LabelSettings, MigStrategy
+from labelers.plugin_config import PluginConfig
 
 
 @contextlib.contextmanager
@@ -24,8 +23,10 @@ def start_of(settings: Settings) -> Iterator[Start]:
     Raises BadInput for an unknown machine or a damaged file.
     """
     if settings.simulate is None:
-        library = None if settings.library is None else str(settings.library)
-        yield Start(host_root=str(settings.host_root), library=library)
+        library = settings.library or library_in(os.environ.get("LD_LIBRARY_PATH", ""))
+        yield Start(
+            host_root=str(settings.host_root), library=None if library is None else str(library)
+        )
         return
     from discovery.simulator.simulation import simulate  # never loaded on real hardware
 
@@ -34,34 +35,19 @@ def start_of(settings: Settings) -> Iterator[Start]:
         yield Start(host_root=str(simulation.host_root), simulation=str(simulation.state_file))
 
 
+def library_in(search_path: str) -> Path | None:
+    """The driver's library on a search path such as LD_LIBRARY_PATH, if it is there.
+
+    The device reader has an empty environment, so its loader would not look there.
+    """
+    candidates = (Path(folder) / "libnvidia-ml.so.1" for folder in search_path.split(":") if folder)
+    return next((file for file in candidates if file.exists()), None)
+
+
 def place_of(settings: Settings, plugin: PluginConfig, start: Start) -> Place:
     """Where the host's facts are read, and under which name."""
-    file = settings.machine_type_file or plugin.machine_type_file or MACHINE_TYPE_FILE
-    name = settings.node_name or socket.gethostname()
-    return Place(root=Path(start.host_root), name=name, machine_type_file=str(file))
-
-
-def plugin_config(settings: Settings) -> PluginConfig:
-    """What the device plugin's configuration file says of labels. Raises BadInput."""
-    path = settings.sharing_config
-    if path is None:
-        return PluginConfig()
-    try:
-        return parse(path.read_text(), str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise BadInput(f"sharing-config: cannot read {path}: {why}") from error
-
-
-def label_settings(settings: Settings, plugin: PluginConfig, started: float) -> LabelSettings:
-    """The labelers' settings; what was given to the agent wins over the plugin's file.
-
-    ``started`` is Unix seconds: the timestamp label tells when the process started.
-    """
-    strategy = settings.mig_strategy or plugin.mig_strategy or MigStrategy.NONE
-    stamped = settings.timestamp if settings.timestamp is not None else not plugin.no_timestamp
-    return LabelSettings(
-        mig_strategy=MigStrategy(strategy),
-        sharing=plugin.sharing,
-        timestamp_seconds=int(started) if stamped else None,
+    return Place(
+        root=Path(start.host_root),
+        name=settings.node_name or socket.gethostname(),
+        machine_type_file=machine_type_file(settings, plugin),
     )

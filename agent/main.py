@@ -22,7 +22,8 @@ from types import FrameType
 
 from agent import log as logs
 from agent.config import Settings
-from agent.inputs import label_settings, place_of, plugin_config, start_of
+from agent.inputs import place_of, start_of
+from agent.label_settings import label_settings, plugin_config
 from agent.latest import Latest
 from agent.node_agent import Intervals, NodeAgent
 from agent.publish import Publisher, Sink, to_feature_file, to_stream

@@ -10,13 +10,16 @@ from discovery.model import (
     Architecture,
     Driver,
     FabricKind,
+    Gap,
     GpuSample,
     GpuSnapshot,
+    GpuState,
     Host,
     MemoryUse,
     MigDevice,
     Mode,
     NodeSnapshot,
+    Reason,
     Topology,
 )
 
@@ -41,6 +44,20 @@ def gpu(at: int = 0, **facts: Any) -> GpuSnapshot:
         mig=WHOLE,
     )
     return replace(plain, **facts)
+
+
+def lacking(
+    of: GpuSnapshot, what: str, reason: Reason = Reason.UNSUPPORTED, source: str = "nvml"
+) -> GpuSnapshot:
+    """The GPU without the reading ``what``, and the gap that tells why."""
+    gap = Gap(what=what, reason=reason, source=source)
+    never: dict[str, Any] = {what: getattr(GpuSnapshot(bus_id=of.bus_id), what)}
+    return replace(of, **never, gaps=(*of.gaps, gap))
+
+
+def silent(at: int = 0, state: GpuState = GpuState.LOST, **facts: Any) -> GpuSnapshot:
+    """A GPU that does not answer: only its place on the bus is known."""
+    return replace(GpuSnapshot(bus_id=gpu(at).bus_id, state=state), **facts)
 
 
 def mig_device(profile: str = "1g.5gb", gi: int = 1, ci: int = 0, **facts: Any) -> MigDevice:

@@ -1,0 +1,231 @@
+"""The agent's settings: each option declared once, and how layers of text become one value.
+
+Pure: :func:`settle` gets what others read from flags, environment and file. Flags, variable
+names, file keys, help texts and the configuration page are all made from :data:`OPTIONS`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, get_type_hints
+
+from agent import kinds
+from agent.kinds import Address, Kind
+from discovery.errors import BadInput
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What is said of a setting beside its type and default."""
+
+    kind: Kind
+    help: str
+    otherwise: str = ""
+    """What holds where it is not given and there is no default."""
+    also: tuple[str, ...] = ()
+    """Variables that others set, read after our own."""
+
+
+METRICS_ADDRESS = Address(host="", port=9400)
+PROBE_ADDRESS = Address(host="", port=9401)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything the agent may be told."""
+
+    standalone: Annotated[bool, Said(kinds.FLAG, "Run without a cluster.")] = False
+    node_name: Annotated[
+        str | None,
+        Said(kinds.text("NAME"), "This node's name.", "the host's name", ("NODE_NAME",)),
+    ] = None
+
+    discover_interval_seconds: Annotated[
+        float, Said(kinds.duration("1s"), "How often GPUs and links are read and labels decided.")
+    ] = 60.0
+    sample_interval_seconds: Annotated[
+        float,
+        Said(kinds.duration("100ms"), "How often temperatures, clocks and counters are read."),
+    ] = 10.0
+    jitter_ratio: Annotated[
+        float, Said(kinds.ratio(0.5), "Random part of each interval, so that nodes spread out.")
+    ] = 0.1
+    deadline_seconds: Annotated[
+        float, Said(kinds.duration("100ms"), "Time to answer, after which a GPU counts as hung.")
+    ] = 5.0
+
+    listen: Annotated[
+        Address, Said(kinds.ADDRESS, "Where /metrics is served; port 0 is any free one.")
+    ] = METRICS_ADDRESS
+    probe_listen: Annotated[
+        Address, Said(kinds.ADDRESS, "Where /livez and /readyz are served; port 0 is any free one.")
+    ] = PROBE_ADDRESS
+    hostname_label: Annotated[
+        bool, Said(kinds.FLAG, "Put the Hostname label on every series, as dcgm-exporter does.")
+    ] = True
+
+    mig_strategy: Annotated[
+        str | None,
+        Said(
+            kinds.choice("none", "single", "mixed"),
+            "How MIG devices appear in labels.",
+            "what sharing-config says, else none",
+        ),
+    ] = None
+    sharing_config: Annotated[
+        Path | None,
+        Said(kinds.PATH, "The device plugin's configuration file, for what it says of labels."),
+    ] = None
+    timestamp: Annotated[
+        bool | None,
+        Said(
+            kinds.FLAG,
+            "Write the label nvidia.com/gfd.timestamp.",
+            "what sharing-config says, else true",
+        ),
+    ] = None
+    machine_type_file: Annotated[
+        Path | None,
+        Said(
+            kinds.PATH,
+            "File below the host root that holds the machine type.",
+            "what sharing-config says, else the DMI product name",
+        ),
+    ] = None
+    feature_file: Annotated[
+        Path | None,
+        Said(kinds.PATH, "Write labels to this feature file of Node Feature Discovery."),
+    ] = None
+    print_labels: Annotated[
+        bool, Said(kinds.FLAG, "Print labels to standard output whenever they change.")
+    ] = False
+
+    log_level: Annotated[
+        str, Said(kinds.choice("debug", "info", "warning", "error"), "The least that is logged.")
+    ] = "info"
+    log_format: Annotated[
+        str, Said(kinds.choice("text", "json"), "Log lines for people or for programs.")
+    ] = "text"
+
+    simulate: Annotated[
+        str | None,
+        Said(kinds.text("MACHINE|FILE"), "Look at a simulated machine or a recording."),
+    ] = None
+    host_root: Annotated[
+        Path, Said(kinds.PATH, "Where the host's file system is mounted: sys and dev lie below it.")
+    ] = Path("/")
+    library: Annotated[
+        Path | None,
+        Said(kinds.PATH, "The driver's libnvidia-ml.so.1.", "where the loader finds it"),
+    ] = None
+
+    def __post_init__(self) -> None:
+        """Raises BadInput where two settings contradict each other."""
+        if self.listen == self.probe_listen and self.listen.port:
+            raise BadInput(
+                f"listen and probe-listen are both {self.listen}: give each a port of its own"
+            )
+        if self.simulate is not None and self.library is not None:
+            raise BadInput("simulate and library exclude each other: give one of them")
+
+
+_UNITS = ("_seconds", "_ratio")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One setting as people write it."""
+
+    field: str
+    """Field of :class:`Settings`."""
+    default: object
+    said: Said
+
+    @property
+    def name(self) -> str:
+        """Key in the file and, behind two dashes, the flag; units are left to the value."""
+        word = self.field
+        for unit in _UNITS:
+            word = word.removesuffix(unit)
+        return word.replace("_", "-")
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Environment variables that set it, the first one given wins."""
+        return (variable(self.name), *self.said.also)
+
+    @property
+    def default_text(self) -> str | None:
+        """The default as one would write it, or what holds otherwise; None where neither is."""
+        if self.default is None:
+            return self.said.otherwise or None
+        return self.said.kind.show(self.default)
+
+    @property
+    def is_flag(self) -> bool:
+        """On the command line it is ``--name`` or ``--no-name``, without a value."""
+        return self.said.kind is kinds.FLAG
+
+
+def variable(name: str) -> str:
+    """The environment variable of a setting: ``log-level`` gives ``GPUSCAPE_LOG_LEVEL``."""
+    return f"GPUSCAPE_{name.upper().replace('-', '_')}"
+
+
+def _options() -> tuple[Option, ...]:
+    said = get_type_hints(Settings, include_extras=True)
+    return tuple(
+        Option(field=field.name, default=field.default, said=said[field.name].__metadata__[0])
+        for field in dataclasses.fields(Settings)
+    )
+
+
+OPTIONS = _options()
+"""In the order of help texts and of the configuration page."""
+
+_BY_NAME = {option.name: option for option in OPTIONS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """One value as somebody wrote it."""
+
+    text: str
+    """Empty counts as not given, as unset variables in manifests come out."""
+    source: str
+    """Where it stands, for messages: ``--deadline``, a variable, ``agent.yaml:3: deadline``."""
+
+
+Layer = Mapping[str, Given]
+"""Option names as :attr:`Option.name` has them, to what was given for them."""
+
+
+def settle(layers: Sequence[Layer]) -> Settings:
+    """The settings from layers of text, the first layer that gives a value wins.
+
+    Values that a higher layer hides are checked too, so that a mistake does not wait
+    for the day the flag above it goes. Raises BadInput naming the source.
+    """
+    values: dict[str, object] = {}
+    for layer in reversed(layers):
+        for name, given in layer.items():
+            if given.text.strip():
+                values[_BY_NAME[name].field] = _value(_BY_NAME[name], given)
+    return Settings(**values)  # type: ignore[arg-type]  # each Kind gives its own field's type
+
+
+def _value(option: Option, given: Given) -> object:
+    try:
+        return option.said.kind.read(given.text.strip())
+    except ValueError as error:
+        raise BadInput(f"{given.source} is {given.text!r}: {error}") from None
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown word: the known one it resembles, else nothing."""
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f": did you mean {close[0]}?" if close else ""

@@ -1,0 +1,136 @@
+"""Kinds of setting: what the text may look like and the value it stands for. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """How one kind of value is written."""
+
+    metavar: str
+    """Placeholder in help texts."""
+    expects: str
+    """What a person is told to write, as it follows the word "expected"."""
+    parse: Callable[[str], object]
+    """Raises ValueError or KeyError on any other text."""
+    show: Callable[[object], str] = str
+    """The text that gives this value; never called with None."""
+
+    def read(self, text: str) -> object:
+        """The value of ``text``. Raises ValueError that says what is expected."""
+        try:
+            return self.parse(text)
+        except (ValueError, KeyError):
+            raise ValueError(f"expected {self.expects}") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where a server listens."""
+
+    host: str
+    """Empty: all interfaces."""
+    port: int
+    """0: any free port."""
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+_SECONDS_BY_UNIT = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
+_DURATION = re.compile(rf"(?:{_PART.pattern})+")
+
+
+def _seconds(text: str) -> float:
+    """Seconds of ``90``, ``60s``, ``1m30s`` or ``500ms``."""
+    if re.fullmatch(r"\d+(?:\.\d+)?", text):
+        return float(text)
+    if not _DURATION.fullmatch(text):
+        raise ValueError(text)
+    return sum(float(number) * _SECONDS_BY_UNIT[unit] for number, unit in _PART.findall(text))
+
+
+def _show_seconds(value: object) -> str:
+    return f"{value:.3f}".rstrip("0").rstrip(".") + "s"
+
+
+def _flag(text: str) -> bool:
+    return {"true": True, "false": False}[text.lower()]
+
+
+def _address(text: str) -> Address:
+    """``:9400``, ``127.0.0.1:9400``, ``node:9400`` or ``[::1]:9400``."""
+    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.%]+)\]|([^\s:\[\]]*)):(\d{1,5})", text)
+    if match is None or int(match[3]) > 65535:
+        raise ValueError(text)
+    return Address(host=match[1] or match[2], port=int(match[3]))
+
+
+def _text(text: str) -> str:
+    return text
+
+
+def duration(at_least: str) -> Kind:
+    """A duration in seconds, from ``at_least`` to a day."""
+
+    def parse(text: str) -> float:
+        seconds = _seconds(text)
+        if not _seconds(at_least) <= seconds <= _seconds("24h"):
+            raise ValueError(text)
+        return seconds
+
+    expects = f"a duration from {at_least} to 24h, such as 90, 60s or 1m30s"
+    return Kind(metavar="DURATION", expects=expects, parse=parse, show=_show_seconds)
+
+
+def ratio(at_most: float) -> Kind:
+    """A number from 0 to ``at_most``."""
+
+    def parse(text: str) -> float:
+        value = float(text)
+        if not 0 <= value <= at_most:  # also refuses nan
+            raise ValueError(text)
+        return value
+
+    return Kind(metavar="RATIO", expects=f"a number from 0 to {at_most:g}", parse=parse)
+
+
+def count(at_most: int) -> Kind:
+    """A whole number from 0 to ``at_most``."""
+
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"\d{1,9}", text) or int(text) > at_most:
+            raise ValueError(text)
+        return int(text)
+
+    return Kind(metavar="COUNT", expects=f"a whole number from 0 to {at_most}", parse=parse)
+
+
+def choice(*words: str) -> Kind:
+    """One of these words."""
+
+    def parse(text: str) -> str:
+        if text not in words:
+            raise ValueError(text)
+        return text
+
+    *most, last = words
+    expects = f"{', '.join(most)} or {last}"
+    return Kind(metavar="|".join(words), expects=expects, parse=parse)
+
+
+FLAG = Kind(metavar="", expects="true or false", parse=_flag, show=lambda value: str(value).lower())
+ADDRESS = Kind(metavar="ADDRESS", expects=":port or host:port", parse=_address)
+PATH = Kind(metavar="PATH", expects="a path", parse=Path)
+
+
+def text(metavar: str) -> Kind:
+    """Any text."""
+    return Kind(metavar=metavar, expects="text", parse=_text)

@@ -1,0 +1,52 @@
+"""What the settings mean for labels, together with the device plugin's own configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from agent.config import Settings
+from discovery.errors import BadInput
+from discovery.host import MACHINE_TYPE_FILE
+from labelers.plugin_config import PluginConfig, parse
+from labelers.settings import LabelSettings, MigStrategy
+
+
+def plugin_config(
+    settings: Settings, read_file: Callable[[Path], str] = Path.read_text
+) -> PluginConfig:
+    """What the device plugin's file says of labels; nothing where no file is named.
+
+    Raises BadInput when the file cannot be read or is wrong.
+    """
+    file = settings.sharing_config
+    if file is None:
+        return PluginConfig()
+    try:
+        return parse(read_file(file), str(file))
+    except OSError as error:
+        raise BadInput(f"sharing-config: cannot read {file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"sharing-config: {file} is not UTF-8 text") from error
+
+
+def label_settings(
+    settings: Settings, plugin: PluginConfig, started_seconds: float
+) -> LabelSettings:
+    """Settings of all labelers; our own win over the plugin's, as flags do over its file.
+
+    ``started_seconds`` is when this process started, Unix seconds.
+    """
+    timestamp = settings.timestamp
+    if timestamp is None:
+        timestamp = not plugin.no_timestamp
+    return LabelSettings(
+        mig_strategy=MigStrategy(settings.mig_strategy or plugin.mig_strategy or MigStrategy.NONE),
+        sharing=plugin.sharing,
+        timestamp_seconds=int(started_seconds) if timestamp else None,
+    )
+
+
+def machine_type_file(settings: Settings, plugin: PluginConfig) -> str:
+    """Path of the machine type below the host's root."""
+    return str(settings.machine_type_file or plugin.machine_type_file or MACHINE_TYPE_FILE)

@@ -1,0 +1,243 @@
+"""A small HTTP server whose limits hold against slow, greedy and broken clients.
+
+One thread for all connections: each has deadlines for whole heads and whole answers, where a
+socket's timeout would start again with every byte. It shares nothing with the program but the
+routes, so it answers whatever the rest is waiting for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+import threading
+import time
+from asyncio import StreamReader, StreamWriter
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import cast
+
+from agent.kinds import Address
+from discovery.errors import Permanent
+from exporters import http
+from exporters.http import Limits, Refusal, Request, Response
+
+log = logging.getLogger(__name__)
+
+Route = Callable[[], Response]
+"""Makes the answer for one path. Runs between connections: it must never wait."""
+
+_END_OF_HEAD = b"\r\n\r\n"
+_FAREWELL_SECONDS = 1.0
+"""For a refused client to take the answer before the connection is torn down."""
+
+_NO_SUCH_PATH = http.text("No such path; / lists those there are.", HTTPStatus.NOT_FOUND)
+_FAILED = http.text("The answer could not be made; the log says why.", HTTPStatus(500))
+_FULL = http.text("Too many connections; try again later.", HTTPStatus.SERVICE_UNAVAILABLE)
+
+_ADVICE = {
+    errno.EADDRINUSE: "another program listens there, end it or choose another port",
+    errno.EACCES: "ports below 1024 need a right, choose a higher one",
+    errno.EADDRNOTAVAIL: "no interface has this address, choose one that this machine has",
+}
+
+
+class Server:
+    """Serves ``routes``, and at ``/`` a page that links to them, in a thread of its own."""
+
+    def __init__(
+        self,
+        address: Address,
+        routes: Mapping[str, Route],
+        limits: Limits = Limits(),  # noqa: B008  # frozen
+        title: str = "gpuscape",
+    ) -> None:
+        page = http.link_page(title, routes)
+        self._routes: Mapping[str, Route] = {"/": lambda: page, **routes}
+        self._limits = limits
+        self._address = address
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._stopping = asyncio.Event()
+        self._grace_seconds = 0.0
+        self._clients: dict[_Client, asyncio.Task[None]] = {}
+
+    @property
+    def address(self) -> Address:
+        """Where it listens: after the start with the port that was free."""
+        return self._address
+
+    def start(self) -> None:
+        """Listen and serve. Raises Permanent where it cannot listen."""
+        listener = _listener(self._address)
+        port = listener.getsockname()[1]
+        self._address = Address(host=self._address.host, port=port)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._run, args=(self._loop, listener), name=f"http-{port}", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self, within_seconds: float) -> None:
+        """End after the answers under way, and those too when the time is over."""
+        if self._loop is None or self._thread is None:
+            return
+        self._grace_seconds = within_seconds
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join()
+        self._thread = self._loop = None
+
+    def _run(self, loop: asyncio.AbstractEventLoop, listener: socket.socket) -> None:
+        try:
+            loop.run_until_complete(self._serve(listener))
+        finally:
+            loop.close()
+
+    async def _serve(self, listener: socket.socket) -> None:
+        server = await asyncio.start_server(
+            self._connected, sock=listener, limit=self._limits.header_bytes
+        )
+        await self._stopping.wait()
+        # Server.close() leaks a socket accepted in the same turn (CPython 3.11), so accept no more
+        # and give the last one its turn before.
+        asyncio.get_running_loop().remove_reader(listener)
+        await asyncio.sleep(0)
+        server.close()
+        await self._see_off()
+
+    async def _see_off(self) -> None:
+        """End all connections: the idle ones now, the others when they are done or time is over.
+
+        All tasks are waited for, not only the clients': a connection may be between its
+        acceptance and its first turn.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._grace_seconds
+        while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+            left_seconds = deadline - loop.time()
+            for client, task in self._clients.items():
+                client.ending = True
+                if left_seconds <= 0 or not client.busy:
+                    task.cancel()
+            await asyncio.wait(tasks, timeout=left_seconds if left_seconds > 0 else None)
+        await asyncio.sleep(0)  # transports close their sockets one turn later
+
+    async def _connected(self, reader: StreamReader, writer: StreamWriter) -> None:
+        client = _Client(reader, writer, self._limits, self._answer)
+        if len(self._clients) >= self._limits.connections or self._stopping.is_set():
+            client.turn_away()
+            return
+        self._clients[client] = cast("asyncio.Task[None]", asyncio.current_task())
+        try:
+            await client.attend()
+        finally:
+            del self._clients[client]
+
+    def _answer(self, request: Request) -> Response:
+        route = self._routes.get(request.path)
+        if route is None:
+            return _NO_SUCH_PATH
+        try:
+            return route()
+        except Exception:
+            log.exception("no answer for %s", request.path)
+            return _FAILED
+
+
+class _Client:
+    """One connection."""
+
+    def __init__(
+        self,
+        reader: StreamReader,
+        writer: StreamWriter,
+        limits: Limits,
+        answer: Callable[[Request], Response],
+    ) -> None:
+        # So that drain() waits until the client took all, and its time can run out.
+        writer.transport.set_write_buffer_limits(high=0)
+        self._reader = reader
+        self._writer = writer
+        self._limits = limits
+        self._answer = answer
+        self.busy = False
+        """Between a request's first byte and its answer's last."""
+        self.ending = False
+        """Serve no request after the present one."""
+
+    def turn_away(self) -> None:
+        """Say that there is no room, without waiting for anything."""
+        self._writer.writelines(_FULL.message(None, time.time()))
+        self._writer.transport.abort()
+
+    async def attend(self) -> None:
+        """Serve requests until either side ends it or a limit is reached."""
+        patience_seconds = self._limits.header_seconds
+        try:
+            while await self._exchange(patience_seconds) and not self.ending:
+                patience_seconds = self._limits.idle_seconds
+        except (TimeoutError, ConnectionError, asyncio.IncompleteReadError):
+            pass  # gone, or too slow for an answer to be of use
+        except asyncio.CancelledError:
+            pass  # by the server, at its end; streams would log it as an error
+        finally:
+            self._writer.transport.abort()  # close() would wait for a client that does not read
+
+    async def _exchange(self, patience_seconds: float) -> bool:
+        """One request and its answer; False when the connection is to end."""
+        self.busy = False
+        async with asyncio.timeout(patience_seconds):
+            first = await self._reader.read(1)
+        if not first:
+            return False
+        self.busy = True
+        async with asyncio.timeout(self._limits.request_seconds):
+            try:
+                request = await self._request(first)
+            except Refusal as refusal:
+                await self._send(refusal.response, None)
+                await self._part()
+                return False
+            await self._send(self._answer(request), request)
+            return request.keep_alive
+
+    async def _request(self, first: bytes) -> Request:
+        try:
+            async with asyncio.timeout(self._limits.header_seconds):
+                head = first + await self._reader.readuntil(_END_OF_HEAD)
+        except asyncio.LimitOverrunError:
+            status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+            limit = self._limits.header_bytes
+            raise Refusal(status, f"The headers are longer than {limit} bytes.") from None
+        except TimeoutError:
+            raise Refusal(HTTPStatus.REQUEST_TIMEOUT, "The headers took too long.") from None
+        return http.read_request(head)
+
+    async def _send(self, response: Response, request: Request | None) -> None:
+        self._writer.writelines(response.message(request, time.time()))
+        await self._writer.drain()
+
+    async def _part(self) -> None:
+        """Take what the client still sends: to close on unread bytes would discard the answer."""
+        self._writer.write_eof()
+        async with asyncio.timeout(_FAREWELL_SECONDS):
+            while await self._reader.read(self._limits.header_bytes):
+                pass
+
+
+def _listener(address: Address) -> socket.socket:
+    try:
+        if address.host:
+            family, *_, where = socket.getaddrinfo(
+                address.host, address.port, type=socket.SOCK_STREAM
+            )[0]
+            return socket.create_server(where, family=family)
+        both = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if both else socket.AF_INET
+        return socket.create_server(("", address.port), family=family, dualstack_ipv6=both)
+    except OSError as error:
+        advice = _ADVICE.get(
+            error.errno or 0, f"{error.strerror}, choose an address of this machine"
+        )
+        raise Permanent(f"cannot listen on {address}: {advice}") from error

@@ -1,0 +1,52 @@
+"""One node's snapshot, put together from what its separate readers found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from discovery.model import (
+    Driver,
+    Gap,
+    GpuSnapshot,
+    Host,
+    NodeSnapshot,
+    PciFacts,
+    Reason,
+    bus_order,
+)
+from discovery.topology import topology
+
+_FROM_HOST = ("pci_class", "numa_node", "cpu_affinity")
+
+
+def assemble(
+    host: Host, driver: Driver, gpus: Sequence[GpuSnapshot], pci: Mapping[str, PciFacts]
+) -> NodeSnapshot:
+    """The snapshot: GPUs in PCI bus order with the host's facts about them, and their links.
+
+    ``pci`` holds the facts of every GPU and NIC by bus id. A GPU without them keeps
+    everything else and gets a gap for each field they would fill.
+    """
+    ordered = sorted(gpus, key=lambda gpu: bus_order(gpu.bus_id))
+    placed = tuple(_placed(gpu, pci.get(gpu.bus_id)) for gpu in ordered)
+    return NodeSnapshot(
+        host=host, driver=driver, gpus=placed, topology=topology(placed, host.nics, pci)
+    )
+
+
+def _placed(gpu: GpuSnapshot, facts: PciFacts | None) -> GpuSnapshot:
+    if facts is None:
+        return replace(gpu, gaps=gpu.gaps + tuple(_not_read(gpu, what) for what in _FROM_HOST))
+    return replace(
+        gpu,
+        pci_class=facts.pci_class,
+        numa_node=facts.numa_node,
+        cpu_affinity=facts.cpu_affinity,
+        gaps=gpu.gaps + facts.gaps,
+    )
+
+
+def _not_read(gpu: GpuSnapshot, what: str) -> Gap:
+    source = f"sys/bus/pci/devices/{gpu.bus_id}"
+    return Gap(what=what, reason=Reason.ABSENT, source=source, detail="the host does not show it")

@@ -1,0 +1,238 @@
+"""The links between a node's GPUs and NICs as matrices, and what follows from them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+
+from discovery.model import (
+    FabricKind,
+    GpuSnapshot,
+    GpuState,
+    LinkPeer,
+    Nic,
+    PciFacts,
+    Reason,
+    Topology,
+)
+
+UNKNOWN_CLASS = "N/A"
+"""What :func:`link_class` says of a pair it knows too little about."""
+
+_PCIE_CLASSES = ("PIX", "PIX", "PXB", "PHB", "NODE", "SYS")
+
+
+def topology(
+    gpus: Sequence[GpuSnapshot], nics: Sequence[Nic], paths: Mapping[str, PciFacts]
+) -> Topology:
+    """Both matrices over the GPUs and NICs in the order given; ``paths`` is keyed by bus id.
+
+    NVLink: a link whose far end is a GPU of this node is direct. A link into an
+    NVSwitch reaches every other GPU on a switch, unless the fabric manager put the
+    two in different cliques. A link that is up but hides its far end, as in
+    virtual machines, ends at a switch too: that is what hides there. A link to
+    anything else, a GPU that this node does not have or a CPU, joins no pair.
+
+    A GPU that does not answer, or whose links could not be read, has None in its
+    row and its column, even where the other end still counts its links: half a
+    link carries nothing. Reading that is refused as unsupported is a measured 0.
+
+    PCIe: between two GPUs NVML's answer wins; sysfs fills all the rest.
+    Source: nvmlDeviceGetNvLink{State,RemoteDeviceType,RemotePciInfo}; NCCL reads
+    hidden far ends in the same way (NVIDIA/nccl issue 1182), and cliques (1301).
+    """
+    ports = _ports(gpus)
+    joined = _switched_pairs(gpus, ports)
+    plain = Topology(
+        gpus=tuple(gpu.bus_id for gpu in gpus),
+        nics=tuple(nic.name for nic in nics),
+        nvlinks=_nvlinks(gpus, ports, joined),
+        pcie=_pcie(gpus, nics, paths),
+    )
+    return replace(plain, kind=FabricKind.SWITCH if joined else _direct_kind(plain))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ports:
+    """Active links of one GPU by where they end."""
+
+    direct: Counter[str]
+    """Bus id of another GPU of this node to links."""
+    switched: int
+
+
+def _ports(gpus: Sequence[GpuSnapshot]) -> list[_Ports | None]:
+    """Per GPU; None where its links are not known."""
+    here = {gpu.bus_id for gpu in gpus}
+    return [_ports_of(gpu, here) if _links_known(gpu) else None for gpu in gpus]
+
+
+def _links_known(gpu: GpuSnapshot) -> bool:
+    gap = gpu.gap("links")
+    unread = not gpu.links and gap is not None and gap.reason is not Reason.UNSUPPORTED
+    return gpu.state is GpuState.PRESENT and not unread
+
+
+def _ports_of(gpu: GpuSnapshot, here: AbstractSet[str]) -> _Ports:
+    active = [link for link in gpu.links if link.active]
+    peers = [link.peer_bus_id for link in active if link.peer_bus_id is not None]
+    switched = sum(
+        link.peer in (LinkPeer.SWITCH, LinkPeer.UNKNOWN) and link.peer_bus_id not in here
+        for link in active
+    )
+    return _Ports(direct=Counter(peer for peer in peers if peer in here), switched=switched)
+
+
+def _switched_pairs(
+    gpus: Sequence[GpuSnapshot], ports: Sequence[_Ports | None]
+) -> frozenset[tuple[int, int]]:
+    """Places (i, j), i ≠ j, of GPUs that reach each other through a switch; both orders."""
+    attached = [i for i, port in enumerate(ports) if port is not None and port.switched]
+    return frozenset(
+        (i, j) for i in attached for j in attached if i != j and _one_clique(gpus[i], gpus[j])
+    )
+
+
+def _one_clique(a: GpuSnapshot, b: GpuSnapshot) -> bool:
+    """Nothing says that the two are in different fabrics; Ampere and older say nothing at all."""
+    cliques = {
+        (gpu.fabric.cluster_uuid, gpu.fabric.clique_id)
+        for gpu in (a, b)
+        if gpu.fabric is not None and gpu.fabric.state == 3 and gpu.fabric.status == 0
+    }
+    return len(cliques) <= 1
+
+
+def _nvlinks(
+    gpus: Sequence[GpuSnapshot],
+    ports: Sequence[_Ports | None],
+    joined: frozenset[tuple[int, int]],
+) -> tuple[tuple[int | None, ...], ...]:
+    def cell(i: int, j: int) -> int | None:
+        if i == j:
+            return 0
+        here, there = ports[i], ports[j]
+        if here is None or there is None:
+            return None
+        return here.direct[gpus[j].bus_id] + (here.switched if (i, j) in joined else 0)
+
+    places = range(len(gpus))
+    return tuple(tuple(cell(i, j) for j in places) for i in places)
+
+
+def _pcie(
+    gpus: Sequence[GpuSnapshot], nics: Sequence[Nic], paths: Mapping[str, PciFacts]
+) -> tuple[tuple[int | None, ...], ...]:
+    rows = [gpu.bus_id for gpu in gpus] + [nic.bus_id for nic in nics]
+    told = {(gpu.bus_id, peer): level for gpu in gpus for peer, level in gpu.ancestors}
+
+    def level(i: int, j: int) -> int | None:
+        a, b = sorted((i, j))
+        here, there = rows[a], rows[b]
+        if a == b:
+            return 0
+        by_nvml = told.get((here, there), told.get((there, here)))
+        if by_nvml is not None or here not in paths or there not in paths:
+            return by_nvml
+        return ancestor_level(paths[here], paths[there])
+
+    places = range(len(rows))
+    return tuple(tuple(level(i, j) for j in places) for i in places)
+
+
+def ancestor_level(a: PciFacts, b: PciFacts) -> int | None:
+    """How far up the PCIe tree two functions meet: 1 to 5 as in ``Topology.pcie``; None if unknown.
+
+    A switch is an upstream port with downstream ports below it, each of them a
+    bridge in sysfs. Two functions that meet below or at one switch have at most
+    its downstream port each under the last bridge they share: level 1. One more
+    bridge on either side belongs to a further switch: level 2. With no bridge in
+    common, the same root bus means the same host bridge. Level 0, one board,
+    does not show in the tree; only NVML knows it.
+    Source: NVML's nvmlGpuTopologyLevel_t; Linux's sysfs PCI hierarchy.
+    """
+    if a.root is not None and a.root == b.root:
+        shared = _shared(a.bridges, b.bridges)
+        if shared == 0:
+            return 3
+        return 1 if max(len(a.bridges), len(b.bridges)) - shared <= 1 else 2
+    if a.numa_node is None or b.numa_node is None:
+        return None
+    if a.numa_node != b.numa_node:
+        return 5
+    return None if a.root is None or b.root is None else 4
+
+
+def _shared(a: tuple[str, ...], b: tuple[str, ...]) -> int:
+    """Length of the common start of two paths."""
+    pairs = zip(a, b, strict=False)
+    return next((n for n, (x, y) in enumerate(pairs) if x != y), min(len(a), len(b)))
+
+
+def _direct_kind(topology: Topology) -> FabricKind:
+    """Bridge while no GPU has more than one partner; a link down at one end is no link."""
+    partners = [neighbours.bit_count() for neighbours in _neighbours(topology)]
+    if not any(partners):
+        return FabricKind.NONE
+    return FabricKind.BRIDGE if max(partners) == 1 else FabricKind.MESH
+
+
+def _neighbours(topology: Topology) -> list[int]:
+    """For each GPU a mask of those it has NVLinks with, both ends agreeing; bit 0 is GPU 0."""
+    places = range(len(topology.gpus))
+    return [sum(1 << j for j in places if topology.effective(i, j)) for i in places]
+
+
+def largest_island(topology: Topology) -> int:
+    """Size of the largest set of GPUs in which every pair has NVLinks.
+
+    1 where none has any, 0 without GPUs.
+
+    Pairwise, not merely connected: the eight GPUs of a DGX-1 are connected, but
+    GPU 0 and GPU 5 talk over PCIe and the CPUs; what a job can rely on is four.
+    Exact; a node's GPUs are few.
+    """
+    neighbours = _neighbours(topology)
+
+    def grow(size: int, candidates: int) -> int:
+        best = size
+        while size + candidates.bit_count() > best:
+            pick = candidates.bit_length() - 1
+            candidates ^= 1 << pick
+            best = max(best, grow(size + 1, candidates & neighbours[pick]))
+        return best
+
+    return grow(0, (1 << len(neighbours)) - 1)
+
+
+def link_bytes_per_second(gpus: Sequence[GpuSnapshot]) -> tuple[int | None, ...]:
+    """Per GPU the rate of one of its NVLinks in one direction; None where no link tells.
+
+    The slowest active link counts, so that links times rate never promises too much.
+    """
+    rates = [
+        [link.bytes_per_second for link in gpu.links if link.active and link.bytes_per_second]
+        for gpu in gpus
+    ]
+    return tuple(min(known, default=None) for known in rates)
+
+
+def link_class(topology: Topology, i: int, j: int) -> str:
+    """Link between two rows of ``pcie`` in the words of ``nvidia-smi topo -m``.
+
+    ``X`` for a device and itself, ``NV`` with the count of NVLinks, else how far the
+    PCIe path goes: PIX, PXB, PHB, NODE, SYS. UNKNOWN_CLASS where the PCIe level, or
+    whether two GPUs have NVLinks, is not known. Two GPUs on one board are PIX.
+    """
+    if i == j:
+        return "X"
+    if max(i, j) < len(topology.gpus):
+        links = topology.effective(i, j)
+        if links is None:
+            return UNKNOWN_CLASS
+        if links:
+            return f"NV{links}"
+    level = topology.pcie[i][j]
+    return UNKNOWN_CLASS if level is None else _PCIE_CLASSES[level]

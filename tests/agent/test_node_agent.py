@@ -1,0 +1,300 @@
+"""What each tick decides: what is served, what stays, when it is tried again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from agent.latest import Latest
+from agent.node_agent import Intervals, NodeAgent
+from agent.publish import Publisher, Sink
+from discovery.errors import (
+    DriverAbsent,
+    DriverMismatch,
+    Permanent,
+    ReaderStuck,
+    Released,
+    Transient,
+)
+from discovery.model import Driver, Gap, GpuSample, GpuSnapshot, GpuState, Reason
+from discovery.node import Place
+from discovery.protocol import Event, EventsLost, XidSeen
+from discovery.reader import ReaderHealth, Reading
+from exporters.own import OwnMetrics
+from exporters.render import Identity
+from labelers.decision import Decisions
+from labelers.diff import applied
+from labelers.settings import LabelSettings
+from tests import build
+
+GPUS = (build.gpu(0), build.gpu(1))
+DRIVER = Driver(version="550.1.2", cuda_version=(12, 4))
+WELL = ReaderHealth(starts=1, hangs=0, deaths=0, stuck=0, quarantined=(), released=False)
+INTERVALS = Intervals(discover=60.0, sample=10.0)
+
+
+@dataclass
+class FakeSource:
+    """A device reader whose answers are set by the test."""
+
+    gpus: tuple[GpuSnapshot, ...] = GPUS
+    failing: Transient | None = None
+    events_due: list[Event] = field(default_factory=list)
+    freed: tuple[str, ...] = ()
+    state: ReaderHealth = WELL
+    after_sample: ReaderHealth | None = None
+    lost: str | None = None
+
+    def discover(self) -> Reading:
+        if self.failing is not None:
+            raise self.failing
+        return Reading(driver=DRIVER, gpus=self.gpus)
+
+    def sample(self) -> tuple[GpuSample, ...]:
+        if self.failing is not None:
+            raise self.failing
+        self.state = self.after_sample or self.state
+        gap = Gap(what="state", reason=Reason.LOST, source="nvml")
+        return tuple(
+            build.sample(gpu, gaps=(gap,) if gpu.bus_id == self.lost else ()) for gpu in self.gpus
+        )
+
+    def events(self) -> tuple[Event, ...]:
+        taken, self.events_due = tuple(self.events_due), []
+        return taken
+
+    def probe(self) -> tuple[str, ...]:
+        return self.freed
+
+    def health(self) -> ReaderHealth:
+        return self.state
+
+    def release(self) -> bool:
+        self.failing = Released("asked for")
+        return True
+
+    def resume(self) -> None:
+        self.failing = None
+
+
+class Scene:
+    """An agent over a fake source, with a clock that the test sets."""
+
+    def __init__(self, root: Path, sinks: dict[str, Sink]) -> None:
+        self.now = 1000.0
+        self.source = FakeSource()
+        self.labels: dict[str, str] = {}
+        self.hastened: list[str] = []
+        own = OwnMetrics("0", lambda: self.now)
+        self.latest = Latest(Identity(hostname="node-a"), own)
+        self.agent = NodeAgent(
+            self.source,
+            Place(root=root, name="node-a"),
+            self.latest,
+            Publisher(LabelSettings(), {"labels": self._take, **sinks}),
+            intervals=INTERVALS,
+            clock=lambda: self.now,
+            wall=lambda: 1_700_000_000.0,
+        )
+        self.agent.hasten = self.hastened.append
+
+    def _take(self, decisions: Decisions) -> None:
+        self.labels = applied(self.labels, decisions)
+
+    def discover(self) -> float:
+        return self.agent.discover(self.now)
+
+    def sample(self) -> float:
+        return self.agent.sample(self.now)
+
+    def metrics(self) -> str:
+        response = self.latest.metrics()
+        return (response.body.plain + response.tail).decode()
+
+    def series(self, family: str) -> list[str]:
+        return [line for line in self.metrics().splitlines() if line.startswith(family)]
+
+    def states(self) -> list[GpuState]:
+        assert self.latest.snapshot is not None
+        return [gpu.state for gpu in self.latest.snapshot.gpus]
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path, {})
+
+
+def test_before_the_first_look_the_agent_serves_but_is_not_ready(scene: Scene) -> None:
+    assert not scene.agent.ready
+    assert scene.series("gpuscape_build_info")
+
+
+def test_a_look_serves_the_gpus_publishes_their_labels_and_comes_back_in_its_interval(
+    scene: Scene,
+) -> None:
+    assert scene.discover() == 60.0
+    assert scene.agent.ready
+    assert scene.labels["nvidia.com/gpu.count"] == "2"
+    assert scene.series('gpuscape_gpus{state="present"}') == ['gpuscape_gpus{state="present"} 2.0']
+
+
+def test_a_sample_is_served_for_each_gpu(scene: Scene) -> None:
+    scene.discover()
+    assert scene.sample() == 10.0
+    assert len(scene.series("DCGM_FI_DEV_GPU_TEMP{")) == 2
+
+
+@pytest.mark.parametrize(
+    "error", [DriverAbsent("gone"), DriverMismatch("other version"), ReaderStuck("hangs")]
+)
+def test_when_the_driver_goes_labels_stay_readings_go_and_it_is_tried_again_soon(
+    scene: Scene, error: Transient
+) -> None:
+    scene.discover()
+    scene.sample()
+    before = scene.labels
+    scene.source.failing = error
+    waits = [scene.discover() for _ in range(4)]
+    scene.sample()
+    assert waits == [5.0, 10.0, 20.0, 30.0]
+    kept = {key: text for key, text in scene.labels.items() if key.startswith("nvidia.com/")}
+    assert kept == {key: text for key, text in before.items() if key.startswith("nvidia.com/")}
+    assert scene.series("DCGM_FI_DEV_GPU_TEMP{") == []
+    assert scene.series('gpuscape_source_up{source="nvml"}')[0].endswith(" 0.0")
+    assert GpuState.PRESENT not in scene.states()
+
+
+def test_when_the_driver_comes_back_everything_is_as_before(scene: Scene) -> None:
+    scene.discover()
+    scene.source.failing = DriverAbsent("gone")
+    scene.discover()
+    scene.source.failing = None
+    assert scene.discover() == 60.0
+    assert scene.states() == [GpuState.PRESENT, GpuState.PRESENT]
+    assert scene.series('gpuscape_source_up{source="nvml"}')[0].endswith(" 1.0")
+
+
+def test_a_driver_that_was_never_there_gives_no_gpu_labels_and_no_failure(scene: Scene) -> None:
+    scene.source.failing = DriverAbsent("no NVIDIA driver")
+    assert scene.discover() == 5.0
+    assert scene.agent.ready
+    assert not [key for key in scene.labels if key.startswith("nvidia.com/gpu.")]
+
+
+def test_a_gpu_that_does_not_answer_is_looked_at_sooner_and_hides_no_other(scene: Scene) -> None:
+    lost = build.gpu(1, state=GpuState.LOST)
+    scene.source.gpus = (GPUS[0], lost)
+    assert scene.discover() == 5.0
+    scene.sample()
+    assert len(scene.series("DCGM_FI_DEV_GPU_TEMP{")) == 1
+
+
+def test_a_gpu_lost_while_it_is_sampled_is_looked_at_now(scene: Scene) -> None:
+    scene.discover()
+    scene.source.lost = GPUS[1].bus_id
+    scene.sample()
+    assert scene.hastened == ["discover"]
+
+
+def test_a_gpu_that_hangs_while_it_is_sampled_is_looked_at_now(scene: Scene) -> None:
+    scene.discover()
+    scene.source.after_sample = ReaderHealth(
+        starts=2, hangs=1, deaths=0, stuck=1, quarantined=(GPUS[1].bus_id,), released=False
+    )
+    scene.sample()
+    assert scene.hastened == ["discover"]
+
+
+def test_an_xid_is_counted_shown_and_looked_at_now(scene: Scene) -> None:
+    scene.discover()
+    scene.source.events_due = [XidSeen(bus_id=GPUS[0].bus_id, code=79)] * 2
+    scene.agent.watch(scene.now)
+    assert scene.hastened == ["discover"]
+    scene.discover()
+    (count,) = [line for line in scene.series("gpuscape_xid_errors_total") if 'xid="79"' in line]
+    assert count.endswith(" 2.0")
+
+
+def test_lost_events_are_told_and_change_nothing(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene.source.events_due = [EventsLost(text="not supported")]
+    scene.agent.watch(scene.now)
+    assert scene.hastened == []
+    assert caplog.records[-1].__dict__["reason"] == "not supported"
+
+
+def test_a_gpu_freed_by_a_probe_is_looked_at_now(scene: Scene) -> None:
+    scene.source.freed = (GPUS[0].bus_id,)
+    scene.agent.watch(scene.now)
+    assert scene.hastened == ["discover"]
+
+
+def test_release_drops_the_readings_keeps_the_labels_and_resume_looks_at_once(
+    scene: Scene,
+) -> None:
+    scene.discover()
+    scene.sample()
+    labels = scene.labels
+    scene.agent.release()
+    assert scene.discover() == 60.0
+    scene.sample()
+    assert (scene.labels, scene.series("DCGM_FI_DEV_GPU_TEMP{")) == (labels, [])
+    scene.agent.resume()
+    assert scene.hastened == ["discover"]
+
+
+def test_it_is_alive_while_ticks_are_run_and_not_once_they_stop(scene: Scene) -> None:
+    scene.agent.watch(scene.now)
+    scene.now += 29
+    assert scene.agent.alive
+    scene.now += 2
+    assert not scene.agent.alive
+
+
+@pytest.mark.parametrize(
+    ("error", "needed"),
+    [(DriverAbsent("x"), True), (DriverMismatch("x"), True), (ReaderStuck("x"), False)],
+)
+def test_a_new_library_is_needed_once_the_driver_has_been_gone_for_a_minute(
+    scene: Scene, error: Transient, needed: bool
+) -> None:
+    scene.source.failing = error
+    scene.discover()
+    scene.now += 59
+    scene.discover()
+    assert not scene.agent.needs_new_library
+    scene.now += 1
+    assert scene.agent.needs_new_library is needed
+
+
+def test_a_driver_that_came_back_in_time_needs_no_new_library(scene: Scene) -> None:
+    scene.source.failing = DriverAbsent("x")
+    scene.discover()
+    scene.source.failing = None
+    scene.discover()
+    scene.now += 100
+    assert not scene.agent.needs_new_library
+
+
+def _broken(_: Decisions) -> None:
+    raise Permanent("features.d does not exist")
+
+
+@pytest.fixture
+def broken_sink() -> Callable[[Path], Scene]:
+    return lambda root: Scene(root, {"broken": _broken})
+
+
+def test_a_sink_that_fails_leaves_the_others_alone_and_is_told_once(
+    broken_sink: Callable[[Path], Scene], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene = broken_sink(tmp_path)
+    scene.discover()
+    scene.discover()
+    assert scene.labels["nvidia.com/gpu.count"] == "2"
+    assert [r.__dict__["sink"] for r in caplog.records if "sink" in r.__dict__] == ["broken"]
+    assert scene.series('gpuscape_source_up{source="broken"}')[0].endswith(" 0.0")
