@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from discovery.model import Gap, GpuSnapshot, GpuState, Reason
+from discovery.model import Gap, GpuSnapshot, GpuState, Reason, bus_order
 from discovery.quarantine import Quarantine
 
 _IDENTITY = (
@@ -35,7 +35,7 @@ class Roster:
         self, listed: tuple[str, ...], read: Mapping[str, GpuSnapshot], quarantine: Quarantine
     ) -> tuple[GpuSnapshot, ...]:
         """Each listed or once known GPU, in order of bus id: as read, or with why it was not."""
-        bus_ids = sorted({*listed, *self._known})
+        bus_ids = sorted({*listed, *self._known}, key=bus_order)
         gpus = [read.get(bus_id) or self._missing(bus_id, listed, quarantine) for bus_id in bus_ids]
         self._known |= {gpu.bus_id: gpu for gpu in gpus if gpu.state is GpuState.PRESENT}
         return tuple(self._recognised(gpu) for gpu in gpus)

@@ -32,7 +32,8 @@ def read_mig_devices(
 ) -> dict[str, Any]:
     """``max_mig_devices`` and ``mig_devices`` of a GPU; empty unless MIG is on now.
 
-    A MIG device of which an id or its sizes cannot be had is left out with a gap.
+    A MIG device of which an id, its sizes or its profile cannot be had is left out
+    with a gap: half of its labels would be wrong.
     """
     if mode is None:
         return {}
@@ -73,6 +74,13 @@ def _read(
     if name is None or instance is None or compute is None or sizes is None:
         return None
     info = _instance_info(calls, handle, instance)
+    if info is None:
+        return None
+    suffix = suffixes.get(int(info.profileId))
+    if suffix is None:
+        why = f"no profile with id {info.profileId}, so its name is not known"
+        calls.miss("mig_devices", Reason.FAILED, "nvmlDeviceGetGpuInstanceProfileInfo", why)
+        return None
     memory = int(sizes.memorySizeMB) * _MIB
     return MigDevice(
         uuid=name,
@@ -83,9 +91,9 @@ def _read(
             compute_slices=int(sizes.computeInstanceSliceCount),
             memory_bytes=memory,
             total_bytes=total_bytes or memory,
-            attribute=suffixes.get(int(info.profileId), "") if info is not None else "",
+            attribute=suffix,
         ),
-        placement=(int(info.placement.start), int(info.placement.size)) if info else None,
+        placement=(int(info.placement.start), int(info.placement.size)),
         memory_bytes=memory,
         multiprocessors=int(sizes.multiprocessorCount),
         gpu_instance_slices=int(sizes.gpuInstanceSliceCount),
@@ -99,6 +107,9 @@ def _read(
 
 
 def _instance_info(calls: Calls, handle: Handle, instance: int) -> Any:
-    """The GPU instance's info; None without the right to monitor MIG, which is a gap."""
-    found = calls.ask("placement", "nvmlDeviceGetGpuInstanceById", handle, instance)
-    return None if found is None else calls.ask("placement", "nvmlGpuInstanceGetInfo", found)
+    """The GPU instance's info; None without the right to monitor MIG, which is a gap.
+
+    Without it the profile cannot be told from its variants, such as ``+me``.
+    """
+    found = calls.ask("mig_devices", "nvmlDeviceGetGpuInstanceById", handle, instance)
+    return None if found is None else calls.ask("mig_devices", "nvmlGpuInstanceGetInfo", found)

@@ -7,7 +7,7 @@ import ctypes
 import pynvml
 
 from discovery.errors import DriverAbsent, DriverMismatch, Transient
-from discovery.model import Gap, normal_bus_id
+from discovery.model import Gap, bus_order, normal_bus_id
 from discovery.nvml.calls import Calls, Handle, whole
 from discovery.protocol import XidSeen
 
@@ -79,7 +79,7 @@ def bus_ids_by_index() -> tuple[str, ...]:
     calls = Calls()
     count = calls.ask("gpus", "nvmlDeviceGetCount", convert=whole(1024)) or 0
     found = (_bus_id_at(index) for index in range(count))
-    return tuple(sorted(bus_id for bus_id in found if bus_id is not None))
+    return tuple(sorted((it for it in found if it is not None), key=bus_order))
 
 
 def _bus_id_at(index: int) -> str | None:

@@ -71,12 +71,19 @@ class Model(_Data, frozen=True, kw_only=True):
     """Line rate of one link in one direction, MB/s."""
     fabric: bool = False
     """Answers GpuFabricInfo (Hopper and later)."""
+    sensors: bool = True
+    """Gives temperature, power and energy; a vGPU gives none of them."""
     memory_temperature: bool = False
     encoder: bool = True
     power_limit_watts: int = 300
     idle_watts: float = 50.0
     sm_clock_mhz: int = 210
+    """Idle."""
     memory_clock_mhz: int = 405
+    """Idle."""
+    max_sm_clock_mhz: int = 1980
+    max_memory_clock_mhz: int | None = None
+    """None: the memory clock never changes, as with HBM."""
 
 
 class MigInstanceSpec(_Data, frozen=True, kw_only=True):
@@ -136,6 +143,20 @@ class Nic(_Data, frozen=True, kw_only=True):
     path: tuple[str, ...] = ()
     root: str = "0000:00"
     numa_node: int = -1
+    device_id: int = 0x102115B3
+    """Device in the upper 16 bits, vendor in the lower; ConnectX-7 unless said."""
+
+
+class PciFunction(_Data, frozen=True, kw_only=True):
+    """A PCI function that is neither GPU nor NIC: an NVSwitch shares NVIDIA's vendor id."""
+
+    bus_id: str
+    device_id: int
+    """Device in the upper 16 bits, vendor in the lower."""
+    pci_class: int
+    path: tuple[str, ...] = ()
+    root: str = "0000:00"
+    numa_node: int = -1
 
 
 class DirectLinks(_Data, frozen=True, kw_only=True):
@@ -178,6 +199,8 @@ class Machine(_Data, frozen=True, kw_only=True):
     """None: no driver installed, the library is not there."""
     gpus: tuple[Gpu, ...] = ()
     nics: tuple[Nic, ...] = ()
+    functions: tuple[PciFunction, ...] = ()
+    """Other PCI functions: in sysfs, unknown to NVML's GPU list."""
     switched: bool = False
     """All links of each GPU end at NVSwitches."""
     direct: tuple[DirectLinks, ...] = ()

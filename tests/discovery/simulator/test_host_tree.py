@@ -98,6 +98,14 @@ def test_nvswitches_are_on_the_bus_and_are_no_gpus(tmp_path: Path) -> None:
     assert sorted(classes) == ["0x030200"] * 8 + ["0x068000"] * 6
 
 
+def test_a_machine_without_gpus_still_has_a_pci_bus(tmp_path: Path) -> None:
+    at = rendered("empty", tmp_path) / "sys/bus/pci/devices"
+
+    vendors = {(function / "vendor").read_text().strip() for function in at.iterdir()}
+    assert vendors
+    assert "0x10de" not in vendors
+
+
 def test_affinity_is_that_of_the_numa_node_as_list_and_mask(tmp_path: Path) -> None:
     at = rendered("dgx-a100", tmp_path) / "sys/bus/pci/devices/0000:07:00.0"
 

@@ -1,0 +1,133 @@
+"""All labels of one snapshot: every labeler is asked, and each key has one owner.
+
+A labeler that fails is a bug, and costs its own labels only: they are kept as they
+are on the node, and the failure is returned to be counted. Every value is checked
+alone; one that is no legal label drops that label and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from discovery.model import NodeSnapshot
+from labelers import keys
+from labelers.capabilities import capability_labels
+from labelers.decision import Absent, Decision, Decisions, Keep, Value
+from labelers.driver import driver_labels
+from labelers.hardware import hardware_labels
+from labelers.health import health_labels
+from labelers.keys import Key
+from labelers.node import node_labels
+from labelers.resources import resource_labels
+from labelers.settings import LabelSettings
+from labelers.topology import link_labels
+from labelers.values import key_fault, value_fault
+
+
+class Labeler(NamedTuple):
+    """One labeler and the keys it owns; it decides all of them and no others."""
+
+    name: str
+    keys: tuple[Key, ...]
+    decide: Callable[[NodeSnapshot, LabelSettings], Decisions]
+
+
+LABELERS: tuple[Labeler, ...] = (
+    Labeler("node", keys.NODE, node_labels),
+    Labeler("driver", keys.DRIVER, driver_labels),
+    Labeler("capabilities", keys.CAPABILITIES, capability_labels),
+    Labeler("resources", keys.RESOURCES, resource_labels),
+    Labeler("hardware", keys.HARDWARE, hardware_labels),
+    Labeler("links", keys.LINKS, link_labels),
+    Labeler("health", keys.HEALTHS, health_labels),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What one labeler decided for one key."""
+
+    key: str
+    decision: Decision
+    labeler: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A labeler that raised, or did not keep to its keys."""
+
+    labeler: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Labels:
+    """Every label decision for one snapshot."""
+
+    rows: tuple[Row, ...]
+    """Sorted by key; each key once."""
+    failures: tuple[Failure, ...] = ()
+    illegal: tuple[str, ...] = ()
+    """Keys that were dropped because key or value is no legal label."""
+
+    @property
+    def decisions(self) -> Decisions:
+        """Key, or family of keys, to decision: what :func:`labelers.diff.changes` takes."""
+        return {row.key: row.decision for row in self.rows}
+
+    @property
+    def values(self) -> dict[str, str]:
+        """The labels that have a value, sorted by key."""
+        return {row.key: row.decision.text for row in self.rows if isinstance(row.decision, Value)}
+
+
+def wanted(
+    snapshot: NodeSnapshot, settings: LabelSettings, labelers: Sequence[Labeler] = LABELERS
+) -> Labels:
+    """Decide every label of a node. Raises nothing that a labeler raises."""
+    rows: list[Row] = []
+    failures: list[Failure] = []
+    illegal: list[str] = []
+    for labeler in labelers:
+        try:
+            decisions = _owned(labeler, labeler.decide(snapshot, settings))
+        except Exception as error:  # whatever it is, it must not hide the other labelers
+            failures.append(Failure(labeler=labeler.name, error=f"{type(error).__name__}: {error}"))
+            kept = Keep(reason=f"the labeler {labeler.name} failed: {error}")
+            decisions = {key.name: kept for key in labeler.keys}
+        for key, decision in decisions.items():
+            fault = _fault(key, decision)
+            if fault is not None:
+                illegal.append(key)
+            decided = decision if fault is None else Absent(reason=fault)
+            rows.append(Row(key=key, decision=decided, labeler=labeler.name))
+    return Labels(
+        rows=tuple(sorted(rows, key=lambda row: row.key)),
+        failures=tuple(failures),
+        illegal=tuple(sorted(illegal)),
+    )
+
+
+def _owned(labeler: Labeler, decisions: Decisions) -> Decisions:
+    """The decisions, when they are about all of the labeler's keys and no others.
+
+    Raises ValueError else, which counts as the labeler's failure.
+    """
+    foreign = [key for key in decisions if keys.label(key) not in labeler.keys]
+    missing = [key.name for key in labeler.keys if key.name not in decisions]
+    if foreign or missing:
+        raise ValueError(f"decided foreign keys {foreign}, left out {missing}")
+    return decisions
+
+
+def _fault(key: str, decision: Decision) -> str | None:
+    """Why a decided value is no legal label; None for a legal one, and for no value."""
+    if not isinstance(decision, Value):
+        return None
+    if (fault := key_fault(key)) is not None:
+        return f"not a legal label key: {fault}"
+    if (fault := value_fault(decision.text)) is not None:
+        return f"{decision.text!r} is not a legal label value: {fault}"
+    return None

@@ -1,0 +1,105 @@
+"""Where labels differ from gpu-feature-discovery's, and why; the documentation is made from it.
+
+Everything not listed here is the same, key for key and value for value.
+Upstream is NVIDIA k8s-device-plugin v0.20.0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deviation:
+    """One difference."""
+
+    about: str
+    """The keys, or the situation."""
+    upstream: str
+    here: str
+    why: str
+
+
+DEVIATIONS: tuple[Deviation, ...] = (
+    Deviation(
+        about="gpu.product, gpu.count, gpu.memory, gpu.family, gpu.compute.* on mixed-model nodes",
+        upstream="They name one of the models, another one in each cycle, at random.",
+        here="They name the model with the most GPUs, then the lower name.",
+        why=(
+            "Labels that flap move pods. Every value is one that upstream can produce."
+            " gpuscape.io/count.<model> and gpuscape.io/memory.<model> have all models."
+        ),
+    ),
+    Deviation(
+        about="gpu.memory, gpu.family, gpu.compute.* on mixed-model nodes",
+        upstream="What the named model does not tell is taken from another model.",
+        here="It is left out.",
+        why="Memory of one model beside the name of another is wrong.",
+    ),
+    Deviation(
+        about="one GPU that does not answer",
+        upstream="The cycle fails, the process ends, the feature file is deleted.",
+        here=(
+            "Labels describe the GPUs that answered; gpu.count counts those, and with them a GPU"
+            " that did not tell its MIG mode. What only the silent GPU could tell is kept."
+        ),
+        why=(
+            "One broken GPU must not hide the others. gpuscape.io/gpu.expected and"
+            " gpuscape.io/gpu.found keep the two counts apart."
+        ),
+    ),
+    Deviation(
+        about="no driver answers, or a fact cannot be read now",
+        upstream="The process ends, or all labels but the timestamp go until it is restarted.",
+        here="Labels stay until the fact is known to be gone; a driver that appears is used.",
+        why="A driver upgrade must not strip a node.",
+    ),
+    Deviation(
+        about="mps.capable where MPS is configured and a GPU has MIG on",
+        upstream="The cycle fails: no label at all.",
+        here="mps.capable is left out with its reason; all others stand.",
+        why="One contradiction in the configuration concerns one label.",
+    ),
+    Deviation(
+        about="gpu.clique while registration with the fabric is in progress",
+        upstream="It is removed.",
+        here="It is kept as it is.",
+        why="An answer under way is no answer; a restart of the fabric manager moves no pods.",
+    ),
+    Deviation(
+        about="driver versions that are not of the form X.Y or X.Y.Z",
+        upstream="The cycle fails.",
+        here="The parts are left out; cuda.driver-version.full stands.",
+        why="One odd text concerns its own labels.",
+    ),
+    Deviation(
+        about="vgpu.host-driver-* where the vGPU has no host driver record",
+        upstream="The cycle fails.",
+        here="They are left out; vgpu.present stands.",
+        why="One missing record concerns its own labels.",
+    ),
+    Deviation(
+        about="values that are no legal label, such as machine types that end in a dot",
+        upstream="Written all the same; NFD then drops the label.",
+        here="Left out with the reason, in every sink.",
+        why="A patch of the Node would be refused as a whole for one of them.",
+    ),
+    Deviation(
+        about="MIG devices of a profile on several models, strategy mixed",
+        upstream="Product and sizes of the first one listed.",
+        here="The same, in PCI bus order.",
+        why="NVML's order may change; the bus does not.",
+    ),
+    Deviation(
+        about="an unknown MIG strategy or key in the configuration",
+        upstream="A strategy is refused only once there is a GPU; a misspelt key is ignored.",
+        here="Both are refused at start, with line and key.",
+        why="A slip of the pen should show where it was made.",
+    ),
+    Deviation(
+        about="GPUs of integrated systems (Tegra) and GPUs bound to vfio-pci",
+        upstream="Labels from CUDA or from PCI tables, with values such as unknown or -1.",
+        here="Not supported: gpuscape reads NVML.",
+        why="Without NVML there are neither links nor health to tell.",
+    ),
+)

@@ -1,0 +1,48 @@
+"""Wanted labels against those that are there: what a sink has to change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from labelers import keys
+from labelers.decision import Absent, Decision, Decisions, Keep, Value
+
+_UNDECIDED = Keep(reason="not one of ours, or not decided")
+
+
+def changes(present: Mapping[str, str], wanted: Decisions) -> dict[str, str | None]:
+    """New text of each label to change, None for one to remove; sorted, empty when all is well.
+
+    It is a JSON merge patch of a Node's labels. Keys that nothing was decided for
+    are never in it, so labels of other owners are safe.
+    """
+    return {
+        key: text
+        for key in sorted(present.keys() | wanted.keys())
+        if (text := _text(decided(key, wanted), present.get(key))) != present.get(key)
+    }
+
+
+def decided(key: str, wanted: Decisions) -> Decision:
+    """The decision for one key: its own, else that of its family, else to keep it."""
+    family = keys.label(key)
+    own = wanted.get(key)
+    if own is None and family is not None:
+        own = wanted.get(family.name)
+    return _UNDECIDED if own is None else own
+
+
+def applied(present: Mapping[str, str], wanted: Decisions) -> dict[str, str]:
+    """The labels as they are after :func:`changes`, sorted by key."""
+    after = {**present, **changes(present, wanted)}
+    return {key: text for key, text in sorted(after.items()) if text is not None}
+
+
+def _text(decision: Decision, present: str | None) -> str | None:
+    match decision:
+        case Value(text=text):
+            return text
+        case Absent():
+            return None
+        case Keep():
+            return present

@@ -1,0 +1,112 @@
+"""The NFD feature file: labels as a file that node-feature-discovery's worker reads.
+
+Limits and syntax as its local source has them: 65,536 bytes, a name that does not
+start with a dot, ``key=value`` lines. The file is replaced in one step and only
+when its content changes. It is never deleted, on exit least of all: labels that
+flap on a restart move pods. It carries no expiry time either, since an agent that
+is down for an hour does not change the hardware.
+
+Source: node-feature-discovery, source/local; facts on its behaviour.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from discovery.errors import BadInput, Permanent, Transient
+from labelers.decision import Decisions
+from labelers.diff import applied
+
+MAX_BYTES = 65_536
+"""A larger file is ignored as a whole."""
+
+_MODE = 0o644
+_NEEDS_SOMEBODY = (
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+)
+
+
+def render(labels: Mapping[str, str]) -> bytes:
+    """The file's content, sorted by key. Raises Permanent when it is too large for NFD."""
+    content = "".join(f"{key}={text}\n" for key, text in sorted(labels.items())).encode()
+    if len(content) > MAX_BYTES:
+        raise Permanent(
+            f"the labels take {len(content)} bytes, and NFD ignores a feature file above"
+            f" {MAX_BYTES}; use another sink"
+        )
+    return content
+
+
+def read(content: bytes) -> dict[str, str]:
+    """The labels in a feature file; lines that are none, and comments, are passed over."""
+    lines = (line.strip() for line in content.decode("utf-8", "replace").splitlines())
+    pairs = (line.partition("=") for line in lines if "=" in line and not line.startswith("#"))
+    return {key.strip(): text.strip() for key, _, text in pairs}
+
+
+def write(path: Path, wanted: Decisions) -> bool:
+    """Bring the file to ``wanted``; True when it was changed.
+
+    A label to be kept stays as it is in the file. Raises BadInput for a name that
+    NFD passes over, Permanent when somebody has to act (missing folder, no right,
+    read-only), Transient otherwise; the old file is then untouched.
+    """
+    if path.name.startswith(".") or not path.name:
+        raise BadInput(f"{path}: NFD passes over names that start with a dot; choose another name")
+    try:
+        before = _content(path)
+        after = render(applied(read(before or b""), wanted))
+        if after == before:
+            return False
+        _replace(path, after)
+    except OSError as error:
+        raise _sorted_error(path, error) from error
+    return True
+
+
+def _content(path: Path) -> bytes | None:
+    """What is in the file; None without one. A file too large for NFD counts as empty."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    return content if len(content) <= MAX_BYTES else b""
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write beside the file under a name that NFD passes over, then rename over it."""
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(file.fileno(), _MODE)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _sorted_error(path: Path, error: OSError) -> Permanent | Transient:
+    """The error as the caller sorts it, with the fix."""
+    problem = f"{path}: the feature file could not be written: {error.strerror or error}"
+    if error.errno not in _NEEDS_SOMEBODY:
+        return Transient(f"{problem}; trying again")
+    if path.is_dir():
+        return Permanent(f"{problem}; name a file in this folder")
+    if not path.parent.is_dir():
+        return Permanent(f"{problem}; create the folder, or mount NFD's features.d there")
+    return Permanent(f"{problem}; let this user write to {path.parent}")

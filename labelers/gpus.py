@@ -1,0 +1,49 @@
+"""Which of a node's GPUs the labels speak of."""
+
+from __future__ import annotations
+
+from discovery.model import GpuSnapshot, NodeSnapshot
+from labelers.decision import Absent, Keep, gap_text
+
+DISPLAYS = frozenset({"DGX Display", "NVIDIA DGX Display"})
+"""A DGX Station's display adapter: an NVIDIA GPU that computes nothing, passed over everywhere.
+
+Source: go-nvlib, pkg/nvlib/device/api.go.
+"""
+
+
+def known(snapshot: NodeSnapshot) -> tuple[GpuSnapshot, ...]:
+    """The GPUs of the node, answering or not, in PCI bus order."""
+    return tuple(gpu for gpu in snapshot.gpus if gpu.model not in DISPLAYS)
+
+
+def answering(snapshot: NodeSnapshot) -> tuple[GpuSnapshot, ...]:
+    """Those that answered in this cycle: what all labels about hardware describe."""
+    return tuple(gpu for gpu in snapshot.answering if gpu.model not in DISPLAYS)
+
+
+def all_answer(snapshot: NodeSnapshot) -> bool:
+    """No GPU is silent, so a thing that none of them has is known to be gone."""
+    return len(answering(snapshot)) == len(known(snapshot))
+
+
+def is_driverless(snapshot: NodeSnapshot) -> bool:
+    """No driver answers; one that hides only its version still answers for its GPUs."""
+    return not snapshot.driver.present and not answering(snapshot)
+
+
+def without_gpus(snapshot: NodeSnapshot) -> Keep | Absent | None:
+    """Why this is no node with GPUs at all; None when it is one.
+
+    Absent only when the driver itself told that there is none.
+    """
+    if is_driverless(snapshot):
+        return Keep(reason=f"no driver answers: {gap_text(snapshot.driver.gaps, 'version')}")
+    return None if known(snapshot) else Absent(reason="this node has no NVIDIA GPU")
+
+
+def without_answers(snapshot: NodeSnapshot) -> Keep | Absent | None:
+    """Why nothing can be said of the GPUs themselves; None when at least one answered."""
+    if answering(snapshot):
+        return None
+    return without_gpus(snapshot) or Keep(reason="no GPU answered")

@@ -1,0 +1,329 @@
+"""Labels of health, by one documented table, and the counts of GPUs expected and found.
+
+:data:`RULES` and :data:`XIDS` are the table: the documentation is generated from
+them. A GPU's health is the worst of the rules it meets, a node's the worst of its
+GPUs. A GPU that does not answer for one fact is not ill for that alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+
+from discovery.model import FabricKind, GpuSnapshot, GpuState, NodeSnapshot, Reason
+from labelers import keys
+from labelers.decision import Absent, Decisions, value
+from labelers.gpus import answering, is_driverless, known, without_gpus
+from labelers.settings import LabelSettings
+
+
+class Health(IntEnum):
+    """From best to worst."""
+
+    HEALTHY = 0
+    UNKNOWN = 1
+    DEGRADED = 2  # works, and needs attention
+    UNHEALTHY = 3  # work on it fails, or will
+
+    @property
+    def word(self) -> str:
+        """The label value."""
+        return self.name.lower()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Health and its cause."""
+
+    health: Health
+    reason: str = ""
+    """Short word, legal as a label value; empty when healthy."""
+    bus_id: str | None = None
+    """The GPU it is about; None for the whole node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One row of the table: when it holds, the GPU is no better than ``health``."""
+
+    reason: str
+    health: Health
+    holds: Callable[[GpuSnapshot, NodeSnapshot], bool]
+    meaning: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class XidClass:
+    """How XID errors with these codes count."""
+
+    codes: frozenset[int]
+    health: Health
+    meaning: str
+    source: str
+
+
+def _recovery(*actions: int) -> Callable[[GpuSnapshot, NodeSnapshot], bool]:
+    return lambda gpu, _: gpu.recovery_action in actions
+
+
+def _is_forbidden(gpu: GpuSnapshot) -> bool:
+    gap = gpu.gap("state")
+    return gap is not None and gap.reason is Reason.FORBIDDEN
+
+
+def _fabric_failed(gpu: GpuSnapshot, _: NodeSnapshot) -> bool:
+    return gpu.fabric is not None and gpu.fabric.state == 3 and gpu.fabric.status != 0
+
+
+def _fabric_unfinished(gpu: GpuSnapshot, _: NodeSnapshot) -> bool:
+    return gpu.fabric is not None and gpu.fabric.state in (1, 2)
+
+
+def _fabric_unhealthy(gpu: GpuSnapshot, _: NodeSnapshot) -> bool:
+    """A pair of bits is 1 for yes, 2 for no; the configuration is right at 0 (not told) or 1."""
+    mask = None if gpu.fabric is None else gpu.fabric.health_mask
+    if mask is None:
+        return False
+    pairs = (mask & 3, mask >> 2 & 3, mask >> 4 & 3, mask >> 6 & 3)
+    return 1 in pairs or (mask >> 8 & 0xF) > 1
+
+
+def _active_links(gpu: GpuSnapshot) -> int:
+    return sum(link.active for link in gpu.links)
+
+
+def _has_dead_links(gpu: GpuSnapshot, snapshot: NodeSnapshot) -> bool:
+    """Fewer active links than another GPU of its model; only where all GPUs should be linked.
+
+    Not asked of bridged cards, which may stand alone by intent; nor with MIG on,
+    which takes links down; nor of a GPU that did not tell all its links.
+    """
+    linked = snapshot.topology.kind in (FabricKind.MESH, FabricKind.SWITCH)
+    if not linked or gpu.mig_enabled or gpu.gap("links") is not None:
+        return False
+    peers = [
+        _active_links(peer)
+        for peer in answering(snapshot)
+        if peer.model == gpu.model and not peer.mig_enabled
+    ]
+    return _active_links(gpu) < max(peers, default=0)
+
+
+def _has_half_links(gpu: GpuSnapshot, snapshot: NodeSnapshot) -> bool:
+    """To some GPU it sees another number of links than that GPU sees back."""
+    topology = snapshot.topology
+    if gpu.bus_id not in topology.gpus or gpu.mig_enabled:
+        return False
+    here = topology.gpus.index(gpu.bus_id)
+    there = (row[here] for row in topology.nvlinks)
+    pairs = zip(topology.nvlinks[here], there, strict=True)
+    return any(out is not None and back is not None and out != back for out, back in pairs)
+
+
+_NVML_STATE = "NVML return codes; discovery's deadlines"
+_FABRIC = "nvmlDeviceGetGpuFabricInfoV: state, status, healthMask (nvml.h)"
+_ROWS = "nvmlDeviceGetRemappedRows; NVIDIA GPU Memory Error Management"
+_ACTION = "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION (nvml.h)"
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        reason="gpu-lost",
+        health=Health.UNHEALTHY,
+        holds=lambda gpu, _: gpu.state is GpuState.LOST,
+        meaning="The GPU fell off the bus or needs a reset.",
+        source=_NVML_STATE,
+    ),
+    Rule(
+        reason="gpu-hung",
+        health=Health.UNHEALTHY,
+        holds=lambda gpu, _: gpu.state is GpuState.HUNG,
+        meaning="A driver call to the GPU did not return.",
+        source=_NVML_STATE,
+    ),
+    Rule(
+        reason="gpu-forbidden",
+        health=Health.UNKNOWN,
+        holds=lambda gpu, _: gpu.state is GpuState.UNREADABLE and _is_forbidden(gpu),
+        meaning="The agent lacks the right or the device node to ask the GPU.",
+        source=_NVML_STATE,
+    ),
+    Rule(
+        reason="gpu-unreadable",
+        health=Health.UNHEALTHY,
+        holds=lambda gpu, _: gpu.state is GpuState.UNREADABLE and not _is_forbidden(gpu),
+        meaning="The GPU is on the bus, but the driver gives no handle or identity.",
+        source=_NVML_STATE,
+    ),
+    Rule(
+        reason="recovery-reset",
+        health=Health.UNHEALTHY,
+        holds=_recovery(1, 6),
+        meaning="The driver asks for a reset of the GPU or its bus.",
+        source=_ACTION,
+    ),
+    Rule(
+        reason="recovery-reboot",
+        health=Health.UNHEALTHY,
+        holds=_recovery(2, 7),
+        meaning="The driver asks for a reboot of the node.",
+        source=_ACTION,
+    ),
+    Rule(
+        reason="recovery-imex",
+        health=Health.UNHEALTHY,
+        holds=_recovery(5),
+        meaning="The driver asks for a recovery of the IMEX domain.",
+        source=_ACTION,
+    ),
+    Rule(
+        reason="row-remap-failed",
+        health=Health.UNHEALTHY,
+        holds=lambda gpu, _: gpu.remapped_rows is not None and gpu.remapped_rows.failed,
+        meaning="Broken memory could not be replaced by spare rows: the GPU is to be replaced.",
+        source=_ROWS,
+    ),
+    Rule(
+        reason="fabric-failed",
+        health=Health.UNHEALTHY,
+        holds=_fabric_failed,
+        meaning="Registration with the NVLink fabric ended in an error.",
+        source=_FABRIC,
+    ),
+    Rule(
+        reason="recovery-drain",
+        health=Health.DEGRADED,
+        holds=_recovery(3, 4),
+        meaning="The driver asks to move work away from the GPU or its peers.",
+        source=_ACTION,
+    ),
+    Rule(
+        reason="row-remap-pending",
+        health=Health.DEGRADED,
+        holds=lambda gpu, _: gpu.remapped_rows is not None and gpu.remapped_rows.pending,
+        meaning="Memory rows wait for a reset to be replaced by spares.",
+        source=_ROWS,
+    ),
+    Rule(
+        reason="page-retirement-pending",
+        health=Health.DEGRADED,
+        holds=lambda gpu, _: gpu.retired_pages_pending is True,
+        meaning="Memory pages wait for a reset to be taken out of use.",
+        source="nvmlDeviceGetRetiredPagesPendingStatus; NVIDIA Dynamic Page Retirement",
+    ),
+    Rule(
+        reason="fabric-unfinished",
+        health=Health.DEGRADED,
+        holds=_fabric_unfinished,
+        meaning="Registration with the NVLink fabric has not started or not ended.",
+        source=_FABRIC,
+    ),
+    Rule(
+        reason="fabric-unhealthy",
+        health=Health.DEGRADED,
+        holds=_fabric_unhealthy,
+        meaning="The fabric reports lost bandwidth, bad routes, timeouts or a wrong setup.",
+        source=_FABRIC,
+    ),
+    Rule(
+        reason="nvlink-inactive",
+        health=Health.DEGRADED,
+        holds=_has_dead_links,
+        meaning="It has fewer active NVLinks than another GPU of its model in this node.",
+        source="nvmlDeviceGetNvLinkState",
+    ),
+    Rule(
+        reason="nvlink-asymmetric",
+        health=Health.DEGRADED,
+        holds=_has_half_links,
+        meaning="NVLinks to another GPU are up at one end only.",
+        source="nvmlDeviceGetNvLinkState, nvmlDeviceGetNvLinkRemotePciInfo_v2",
+    ),
+)
+"""In order of precedence within one health."""
+
+_ALERTS = "nvidia_gpu_exporter's alert rules, pull request 474"
+
+XIDS: tuple[XidClass, ...] = (
+    XidClass(
+        codes=frozenset({13, 31, 43, 45, 68, 109}),
+        health=Health.HEALTHY,
+        meaning="Caused by an application.",
+        source="NVIDIA k8s-device-plugin v0.20.0, internal/rm/health.go",
+    ),
+    XidClass(
+        codes=frozenset({63, 92, 154}),
+        health=Health.HEALTHY,
+        meaning="For information: rows remapped, many corrected errors, recovery action changed.",
+        source=f"{_ALERTS}; NVIDIA XID catalogue",
+    ),
+    XidClass(
+        codes=frozenset({94}),
+        health=Health.DEGRADED,
+        meaning="A memory error that was contained: its process ended, the GPU goes on.",
+        source=_ALERTS,
+    ),
+    XidClass(
+        codes=frozenset({48, 62, 64, 74, 79, 95, 119, 120}),
+        health=Health.UNHEALTHY,
+        meaning=(
+            "The GPU or its links failed. Degraded once the driver tells recovery action 0:"
+            " the fault is over, for instance after a reset."
+        ),
+        source=_ALERTS,
+    ),
+)
+"""A code in no class counts as degraded: the device plugin takes it for fatal, alert rules
+pass it over."""
+
+_RANK = {rule.reason: rank for rank, rule in enumerate(RULES)}
+
+
+def health_labels(snapshot: NodeSnapshot, _: LabelSettings) -> Decisions:
+    """Expected and found GPUs, apart; the node's health and its reason."""
+    none = without_gpus(snapshot)
+    if isinstance(none, Absent):
+        return {key.name: none for key in keys.HEALTHS}
+    expected, verdict = known(snapshot), node_verdict(snapshot)
+    return {
+        keys.EXPECTED: none if none and not expected else value(len(expected)),
+        keys.FOUND: none or value(len(answering(snapshot))),
+        keys.HEALTH: value(verdict.health.word),
+        keys.HEALTH_REASON: value(verdict.reason) if verdict.reason else Absent(reason="healthy"),
+    }
+
+
+def node_verdict(snapshot: NodeSnapshot) -> Verdict:
+    """The worst of the GPUs' verdicts, then the first in the table, then in bus order."""
+    if is_driverless(snapshot):
+        return Verdict(health=Health.UNKNOWN, reason="no-driver")
+    verdicts = [gpu_verdict(gpu, snapshot) for gpu in known(snapshot)]
+    return min(verdicts, key=_severity, default=Verdict(health=Health.HEALTHY))
+
+
+def gpu_verdict(gpu: GpuSnapshot, snapshot: NodeSnapshot) -> Verdict:
+    """One GPU's worst finding; ``snapshot`` has the peers it is compared with."""
+    found = [
+        Verdict(health=rule.health, reason=rule.reason, bus_id=gpu.bus_id)
+        for rule in RULES
+        if rule.holds(gpu, snapshot)
+    ]
+    for xid in gpu.xids:
+        health = xid_health(xid.code, recovered=gpu.recovery_action == 0)
+        if health is not Health.HEALTHY:
+            found.append(Verdict(health=health, reason=f"xid-{xid.code}", bus_id=gpu.bus_id))
+    return min(found, key=_severity, default=Verdict(health=Health.HEALTHY, bus_id=gpu.bus_id))
+
+
+def xid_health(code: int, *, recovered: bool) -> Health:
+    """What an XID seen since the agent's start says of the GPU now.
+
+    ``recovered``: the driver tells that no recovery action is needed (any longer).
+    """
+    health = next((of.health for of in XIDS if code in of.codes), Health.DEGRADED)
+    return min(health, Health.DEGRADED) if recovered else health
+
+
+def _severity(verdict: Verdict) -> tuple[int, int]:
+    return (-verdict.health, _RANK.get(verdict.reason, len(_RANK)))

@@ -1,0 +1,363 @@
+"""Every key that gpuscape reads or writes in the cluster, with its one writer, as plain data.
+
+Documentation, access rules and admission policies are generated from :data:`KEYS`,
+and no label is published that is not listed. Patterns and value formats are
+RE2-compatible (no look-around), so that CEL's ``matches`` can use them; each must
+match the whole text.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Place(StrEnum):
+    """The kind of object field that a key stands in."""
+
+    NODE_LABEL = "node-label"
+    NODE_ANNOTATION = "node-annotation"
+    POD_ANNOTATION = "pod-annotation"
+    LEASE_ANNOTATION = "lease-annotation"
+
+
+class Writer(StrEnum):
+    """Who alone may write a key."""
+
+    AGENT = "agent"
+    COORDINATOR = "coordinator"
+    ADMIN = "admin"
+    USER = "user"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """One key, or one family of keys that differ in a ``<placeholder>``."""
+
+    name: str
+    """The exact key; in a family with its placeholder in angle brackets."""
+    summary: str
+    """What it says, for people."""
+    value: str | None = None
+    """Regular expression of the whole value; None where the value is JSON or free."""
+    pattern: str | None = None
+    """Regular expression of the family's keys; None for an exact key."""
+    where: Place = Place.NODE_LABEL
+    writer: Writer = Writer.AGENT
+    source: str = ""
+    """The NVML call, file or setting it rests on."""
+
+    def matches(self, key: str) -> bool:
+        """Whether ``key`` is this key or of this family."""
+        if self.pattern is None:
+            return key == self.name
+        return re.fullmatch(self.pattern, key) is not None
+
+
+# Value formats.
+TEXT = r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?"
+NUMBER = r"[0-9]+"
+TRUTH = r"true|false"
+
+# What gpu-feature-discovery writes; its names for its values, described in its documentation.
+TIMESTAMP = "nvidia.com/gfd.timestamp"
+MACHINE = "nvidia.com/gpu.machine"
+VGPU_PRESENT = "nvidia.com/vgpu.present"
+VGPU_HOST_VERSION = "nvidia.com/vgpu.host-driver-version"
+VGPU_HOST_BRANCH = "nvidia.com/vgpu.host-driver-branch"
+MODE = "nvidia.com/gpu.mode"
+CLIQUE = "nvidia.com/gpu.clique"
+MIG_CAPABLE = "nvidia.com/mig.capable"
+MIG_STRATEGY = "nvidia.com/mig.strategy"
+MPS_CAPABLE = "nvidia.com/mps.capable"
+
+# The block of labels of one resource: ``nvidia.com/gpu`` or ``nvidia.com/mig-<profile>``.
+GPU = "nvidia.com/gpu"
+MIG_FAMILY = "nvidia.com/mig-<profile>"
+PRODUCT = "product"
+COUNT = "count"
+REPLICAS = "replicas"
+SHARING = "sharing-strategy"
+MEMORY = "memory"
+BASE = (PRODUCT, COUNT, REPLICAS, SHARING, MEMORY)
+ARCHITECTURE = ("family", "compute.major", "compute.minor")
+ATTRIBUTES = (
+    "multiprocessors",
+    "slices.gi",
+    "slices.ci",
+    "engines.copy",
+    "engines.decoder",
+    "engines.encoder",
+    "engines.jpeg",
+    "engines.ofa",
+)
+"""Of MIG devices only."""
+
+# Our own.
+MODEL_COUNT_FAMILY = "gpuscape.io/count.<model>"
+MODEL_MEMORY_FAMILY = "gpuscape.io/memory.<model>"
+OWN_ARCHITECTURE = "gpuscape.io/gpu.architecture"
+MEMORY_TYPE = "gpuscape.io/gpu.memory-type"
+NVLINK_CLASS = "gpuscape.io/nvlink.class"
+NVLINK_ISLAND = "gpuscape.io/nvlink.island"
+EXPECTED = "gpuscape.io/gpu.expected"
+FOUND = "gpuscape.io/gpu.found"
+HEALTH = "gpuscape.io/gpu.health"
+HEALTH_REASON = "gpuscape.io/gpu.health-reason"
+TOPOLOGY = "gpuscape.io/topology"
+STATE = "gpuscape.io/state"
+MIG_LAYOUT = "gpuscape.io/mig-layout"
+MIG_REQUEST = "gpuscape.io/mig-request"
+MIG_GRANT = "gpuscape.io/mig-grant"
+MIG_STATUS = "gpuscape.io/mig-status"
+MIG_CONFIG = "nvidia.com/mig.config"
+MIG_CONFIG_STATE = "nvidia.com/mig.config.state"
+RELEASE = "gpuscape.io/release"
+DRAIN = "gpuscape.io/drain"
+LINK = "gpuscape.io/link"
+NIC = "gpuscape.io/nic"
+DO_NOT_DISRUPT = "gpuscape.io/do-not-disrupt"
+
+_PROFILE = r"([0-9]+c\.)?[0-9]+g\.[0-9]+gb([.-][a-z][a-z0-9.]*)?"
+_MODEL = r"[A-Za-z0-9._-]*[A-Za-z0-9]"
+
+_DRIVER_VERSION = "nvmlSystemGetDriverVersion"
+_CUDA_VERSION = "nvmlSystemGetCudaDriverVersion_v2"
+_ATTRIBUTES = "nvmlDeviceGetAttributes_v2"
+_CAPABILITY = "nvmlDeviceGetCudaComputeCapability"
+_PCI_CONFIG = "/sys/bus/pci/devices/*/config"
+
+_SUFFIXES: dict[str, tuple[str, str, str]] = {
+    # suffix: value, what it says, source
+    PRODUCT: (TEXT, "model name, with -MIG-<profile> and -SHARED added", "nvmlDeviceGetName"),
+    COUNT: (NUMBER, "GPUs of that model, or MIG devices", "nvmlDeviceGetCount_v2"),
+    REPLICAS: (NUMBER, "shares of each; 0 where MIG rules sharing out", "sharing configuration"),
+    SHARING: (r"(none|time-slicing|mps)?", "how they are shared", "sharing configuration"),
+    MEMORY: (NUMBER, "MiB of one", f"nvmlDeviceGetMemoryInfo; of MIG devices {_ATTRIBUTES}"),
+    "family": (TEXT, "architecture by compute capability", _CAPABILITY),
+    "compute.major": (NUMBER, "compute capability, major", _CAPABILITY),
+    "compute.minor": (NUMBER, "compute capability, minor", _CAPABILITY),
+    "multiprocessors": (NUMBER, "multiprocessors of one MIG device", _ATTRIBUTES),
+    "slices.gi": (NUMBER, "slices of its GPU instance", _ATTRIBUTES),
+    "slices.ci": (NUMBER, "slices of its compute instance", _ATTRIBUTES),
+    "engines.copy": (NUMBER, "copy engines", _ATTRIBUTES),
+    "engines.decoder": (NUMBER, "decoders", _ATTRIBUTES),
+    "engines.encoder": (NUMBER, "encoders", _ATTRIBUTES),
+    "engines.jpeg": (NUMBER, "JPEG engines", _ATTRIBUTES),
+    "engines.ofa": (NUMBER, "optical flow engines", _ATTRIBUTES),
+}
+
+
+def _exact(name: str, value: str, summary: str, source: str) -> Key:
+    """A node label of the agent."""
+    return Key(name=name, value=value, summary=summary, source=source)
+
+
+def _gpu(suffix: str) -> Key:
+    """One label of the block of ``nvidia.com/gpu``."""
+    return _exact(f"{GPU}.{suffix}", *_SUFFIXES[suffix])
+
+
+def _mig(suffix: str) -> Key:
+    """One family of the blocks of MIG profiles under the strategy ``mixed``."""
+    value, summary, source = _SUFFIXES[suffix]
+    return Key(
+        name=f"{MIG_FAMILY}.{suffix}",
+        pattern=rf"nvidia\.com/mig-{_PROFILE}\.{re.escape(suffix)}",
+        value=value,
+        summary=f"MIG devices of one profile: {summary}",
+        source=source,
+    )
+
+
+NODE: tuple[Key, ...] = (
+    _exact(TIMESTAMP, r"[0-9]{10}", "start of the agent, Unix seconds", "clock, once per start"),
+    _exact(MACHINE, TEXT, "machine type, or 'unknown'", "/sys/class/dmi/id/product_name"),
+    _exact(VGPU_PRESENT, TRUTH, "a GPU here is a vGPU", _PCI_CONFIG),
+    _exact(VGPU_HOST_VERSION, TEXT, "driver version of the vGPU's host", _PCI_CONFIG),
+    _exact(VGPU_HOST_BRANCH, TEXT, "driver branch of the vGPU's host", _PCI_CONFIG),
+)
+DRIVER: tuple[Key, ...] = tuple(
+    _exact(f"nvidia.com/cuda.{part}", value, summary, source)
+    for part, value, summary, source in (
+        ("driver.major", TEXT, "driver version, first part (old name)", _DRIVER_VERSION),
+        ("driver.minor", TEXT, "driver version, second part (old name)", _DRIVER_VERSION),
+        ("driver.rev", TEXT, "driver version, third part or empty (old name)", _DRIVER_VERSION),
+        ("driver-version.major", TEXT, "driver version, first part", _DRIVER_VERSION),
+        ("driver-version.minor", TEXT, "driver version, second part", _DRIVER_VERSION),
+        ("driver-version.revision", TEXT, "driver version, third part or empty", _DRIVER_VERSION),
+        ("driver-version.full", TEXT, "driver version", _DRIVER_VERSION),
+        ("runtime.major", NUMBER, "newest CUDA the driver supports (old name)", _CUDA_VERSION),
+        ("runtime.minor", NUMBER, "newest CUDA the driver supports (old name)", _CUDA_VERSION),
+        ("runtime-version.major", NUMBER, "newest CUDA the driver supports", _CUDA_VERSION),
+        ("runtime-version.minor", NUMBER, "newest CUDA the driver supports", _CUDA_VERSION),
+        ("runtime-version.full", r"[0-9]+\.[0-9]+", "the same, whole", _CUDA_VERSION),
+    )
+)
+HARDWARE: tuple[Key, ...] = (
+    _exact(MODE, r"compute|graphics|unknown", "PCI class of all GPUs", "/sys/bus/pci: class"),
+    _exact(OWN_ARCHITECTURE, TEXT, "architecture as NVML names it", "nvmlDeviceGetArchitecture"),
+    _exact(
+        MEMORY_TYPE,
+        r"hbm|gddr|unified|mixed",
+        "hbm from a bus of 1024 bits on, else gddr; unified where the GPU has none of its own",
+        "nvmlDeviceGetMemoryBusWidth, nvmlDeviceGetMemoryInfo",
+    ),
+    Key(
+        name=MODEL_COUNT_FAMILY,
+        pattern=rf"gpuscape\.io/count\.{_MODEL}",
+        value=NUMBER,
+        summary="GPUs of each model; a long name is cut and ends in a hash",
+        source="nvmlDeviceGetName",
+    ),
+    Key(
+        name=MODEL_MEMORY_FAMILY,
+        pattern=rf"gpuscape\.io/memory\.{_MODEL}",
+        value=NUMBER,
+        summary="MiB of one GPU of each model",
+        source="nvmlDeviceGetMemoryInfo",
+    ),
+)
+RESOURCES: tuple[Key, ...] = (
+    *(_gpu(suffix) for suffix in (*BASE, *ARCHITECTURE, *ATTRIBUTES)),
+    *(_mig(suffix) for suffix in (*BASE, *ATTRIBUTES)),
+    _exact(MIG_STRATEGY, r"single|mixed", "the MIG strategy, unless none", "setting"),
+)
+CAPABILITIES: tuple[Key, ...] = (
+    _exact(MIG_CAPABLE, TRUTH, "a GPU here has MIG", "nvmlDeviceGetMigMode"),
+    _exact(MPS_CAPABLE, TRUTH, "sharing by MPS is configured", "sharing configuration"),
+)
+LINKS: tuple[Key, ...] = (
+    _exact(
+        CLIQUE,
+        r"[0-9a-f-]{36}\.[0-9]+",
+        "NVLink fabric: cluster UUID and clique id",
+        "nvmlDeviceGetGpuFabricInfo",
+    ),
+    _exact(
+        NVLINK_CLASS,
+        r"none|bridge|mesh|switch",
+        "how NVLink connects the GPUs: isolated pairs, direct links, through NVSwitch",
+        "nvmlDeviceGetNvLinkState, nvmlDeviceGetNvLinkRemoteDeviceType",
+    ),
+    _exact(
+        NVLINK_ISLAND,
+        NUMBER,
+        "GPUs in the largest set connected by NVLink",
+        "nvmlDeviceGetNvLinkState, nvmlDeviceGetNvLinkRemotePciInfo_v2",
+    ),
+)
+HEALTHS: tuple[Key, ...] = (
+    _exact(EXPECTED, NUMBER, "GPUs known to be in this node", "/sys/bus/pci/devices"),
+    _exact(FOUND, NUMBER, "GPUs that answered", "nvmlDeviceGetHandleByPciBusId_v2"),
+    _exact(
+        HEALTH,
+        r"healthy|degraded|unhealthy|unknown",
+        "the worst of all GPUs, by the health table",
+        "health table",
+    ),
+    _exact(HEALTH_REASON, TEXT, "the health table's word for it", "health table"),
+)
+OTHERS: tuple[Key, ...] = (
+    Key(
+        name=TOPOLOGY,
+        where=Place.NODE_ANNOTATION,
+        summary="JSON: NVLink and PCIe matrices of the GPUs, schema version 1",
+        source="nvmlDeviceGetNvLinkState, /sys/bus/pci/devices",
+    ),
+    Key(
+        name=STATE,
+        where=Place.LEASE_ANNOTATION,
+        summary="JSON: which GPUs are usable and used, on the Lease gpuscape-<node>",
+        source="the kubelet's pod-resources socket",
+    ),
+    Key(
+        name=MIG_CONFIG,
+        writer=Writer.ADMIN,
+        value=TEXT,
+        summary="name of the MIG layout wished for",
+    ),
+    Key(
+        name=MIG_LAYOUT,
+        where=Place.NODE_ANNOTATION,
+        writer=Writer.ADMIN,
+        summary="MIG layout wished for; wins over nvidia.com/mig.config",
+    ),
+    Key(
+        name=MIG_REQUEST,
+        where=Place.NODE_ANNOTATION,
+        summary="JSON: plan digest, affected GPUs and the pods believed to hold them",
+    ),
+    Key(
+        name=MIG_GRANT,
+        where=Place.NODE_ANNOTATION,
+        writer=Writer.COORDINATOR,
+        summary="JSON: request digest, and phase hold or go",
+    ),
+    Key(
+        name=MIG_STATUS,
+        where=Place.NODE_ANNOTATION,
+        summary="JSON: phase, reason and blockers of a MIG change",
+    ),
+    Key(
+        name=MIG_CONFIG_STATE,
+        value=r"pending|rebooting|success|failed",
+        summary="state of the MIG change, in mig-manager's words",
+    ),
+    Key(
+        name=RELEASE,
+        where=Place.NODE_ANNOTATION,
+        writer=Writer.ADMIN,
+        summary="while it stands, the agent holds no NVML handle",
+    ),
+    Key(
+        name=DRAIN,
+        where=Place.NODE_ANNOTATION,
+        writer=Writer.ADMIN,
+        value=r"wait|evict|node",
+        summary="how pods leave before a MIG change",
+    ),
+    Key(
+        name=LINK,
+        where=Place.POD_ANNOTATION,
+        writer=Writer.USER,
+        value=r"any|numa|nvlink",
+        summary="how close the pod's GPUs should be",
+    ),
+    Key(
+        name=NIC,
+        where=Place.POD_ANNOTATION,
+        writer=Writer.USER,
+        value=r"true",
+        summary="the pod's GPUs should be near an RDMA NIC",
+    ),
+    Key(
+        name=DO_NOT_DISRUPT,
+        where=Place.POD_ANNOTATION,
+        writer=Writer.USER,
+        summary="no MIG change may disturb this pod",
+    ),
+)
+
+LABELS: tuple[Key, ...] = (
+    *NODE,
+    *DRIVER,
+    *CAPABILITIES,
+    *RESOURCES,
+    *HARDWARE,
+    *LINKS,
+    *HEALTHS,
+)
+"""The node labels that the labelers decide, each owned by one of them."""
+
+KEYS: tuple[Key, ...] = (*LABELS, *OTHERS)
+
+_EXACT = {key.name: key for key in LABELS}
+_FAMILIES = tuple(key for key in LABELS if key.pattern is not None)
+
+
+def label(name: str) -> Key | None:
+    """The label that ``name`` is, or whose family it is of; None when it is not one of ours."""
+    exact = _EXACT.get(name)
+    return exact or next((key for key in _FAMILIES if key.matches(name)), None)

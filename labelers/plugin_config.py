@@ -1,0 +1,201 @@
+"""The device plugin's configuration file: the part that decides labels.
+
+One file configures the NVIDIA device plugin and its labels; read here are
+``sharing``, ``flags.migStrategy``, ``flags.gfd.noTimestamp`` and
+``flags.gfd.machineTypeFile``. The rest is the plugin's own and passes unread, but
+a key that is nearly a known one is taken for a slip of the pen.
+
+Source: NVIDIA k8s-device-plugin v0.20.0, api/config/v1.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import msgspec
+import yaml
+
+from discovery.errors import BadInput
+from labelers.settings import MigStrategy
+from labelers.sharing import NOTHING_SHARED, SharedResource, Sharing, SharingStrategy
+
+MAX_BYTES = 1 << 20
+"""What a ConfigMap holds at most."""
+
+_PREFIX = "nvidia.com/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginConfig:
+    """What the file says about labels; None where it says nothing."""
+
+    sharing: Sharing = NOTHING_SHARED
+    mig_strategy: MigStrategy | None = None
+    no_timestamp: bool | None = None
+    machine_type_file: str | None = None
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Base: keys are spelt in camel case, unknown ones are ignored."""
+
+
+class _Resource(_Part, frozen=True, kw_only=True):
+    name: Annotated[str, msgspec.Meta(min_length=1)]
+    replicas: Annotated[int, msgspec.Meta(ge=2)]
+    rename: Any = None  # the plugin reads and resets both
+    devices: Any = None
+
+
+class _Shared(_Part, frozen=True, kw_only=True):
+    resources: Annotated[tuple[_Resource, ...], msgspec.Meta(min_length=1)]
+    rename_by_default: bool = False
+    fail_requests_greater_than_one: bool | None = None
+
+
+class _Sharing(_Part, frozen=True, kw_only=True):
+    time_slicing: _Shared | None = None
+    mps: _Shared | None = None
+
+
+class _Labels(_Part, frozen=True, kw_only=True):
+    no_timestamp: bool | None = None
+    machine_type_file: str | None = None
+    oneshot: Any = None
+    sleep_interval: Any = None
+    output_file: Any = None
+
+
+class _Flags(_Part, frozen=True, kw_only=True):
+    mig_strategy: MigStrategy | None = None
+    gfd: _Labels | None = None
+    plugin: Any = None
+
+
+class _File(_Part, frozen=True, kw_only=True):
+    version: Literal["v1"] = "v1"
+    flags: _Flags | None = None
+    sharing: _Sharing | None = None
+    resources: Any = None
+    imex: Any = None
+
+
+def parse(text: str, name: str) -> PluginConfig:
+    """What the file's text says about labels; ``name`` is the file's, for messages.
+
+    Raises BadInput naming file, line and key, and the key that was probably meant.
+    """
+    tree, content = _read(text, name)
+    if tree is None:
+        return PluginConfig()
+    for line, path, meant in _slips(tree, _SCHEMA, ""):
+        raise BadInput(f"{name}:{line}: unknown key {path}; write {meant}")
+    try:
+        file = msgspec.convert(content, _File)
+    except msgspec.ValidationError as error:
+        raise BadInput(_sentence(error, tree, name)) from error
+    flags = file.flags or _Flags()
+    labels = flags.gfd or _Labels()
+    return PluginConfig(
+        sharing=_sharing(file.sharing or _Sharing()),
+        mig_strategy=flags.mig_strategy,
+        no_timestamp=labels.no_timestamp,
+        machine_type_file=labels.machine_type_file,
+    )
+
+
+def _sharing(part: _Sharing) -> Sharing:
+    """MPS wins where both are given; ``rename`` and ``devices`` of one resource change nothing."""
+    shared = part.mps or part.time_slicing
+    if shared is None:
+        return NOTHING_SHARED
+    return Sharing(
+        strategy=SharingStrategy.MPS if part.mps else SharingStrategy.TIME_SLICING,
+        resources=tuple(
+            SharedResource(
+                name=entry.name if entry.name.startswith(_PREFIX) else _PREFIX + entry.name,
+                replicas=entry.replicas,
+                renamed=shared.rename_by_default,
+            )
+            for entry in shared.resources
+        ),
+    )
+
+
+def _read(text: str, name: str) -> tuple[yaml.Node | None, object]:
+    """The YAML nodes, which know their lines, and their content; None for an empty file."""
+    if len(text) > MAX_BYTES:
+        raise BadInput(f"{name}: larger than {MAX_BYTES} bytes; this is no device plugin config")
+    try:
+        return yaml.compose(text, Loader=yaml.SafeLoader), yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        where = f"{name}:{error.problem_mark.line + 1}" if error.problem_mark else name
+        raise BadInput(f"{where}: not valid YAML: {error.problem}; correct this line") from error
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        problem = str(error).partition("\n")[0]
+        raise BadInput(f"{name}: not valid YAML: {problem}; correct the file") from error
+
+
+def _slips(node: yaml.Node, schema: object, path: str) -> Iterator[tuple[int, str, str]]:
+    """Keys that are nearly known ones: line, path, and the key meant."""
+    fields = _fields(schema)
+    for item in node.value if isinstance(node, yaml.SequenceNode) else [node]:
+        for key, child in _entries(item):
+            here = f"{path}.{key.value}" if path else str(key.value)
+            if key.value in fields:
+                yield from _slips(child, fields[key.value], here)
+            elif near := difflib.get_close_matches(key.value, fields, n=1, cutoff=0.8):
+                yield _line(key), here, near[0]
+
+
+def _fields(schema: object) -> dict[str, object]:
+    """Keys and their types of the object that ``schema`` is, may be, or lists; else none."""
+    match schema:
+        case msgspec.inspect.StructType():
+            return {field.encode_name: field.type for field in schema.fields}
+        case msgspec.inspect.UnionType():
+            return {key: of for one in schema.types for key, of in _fields(one).items()}
+        case msgspec.inspect.VarTupleType():
+            return _fields(schema.item_type)
+    return {}
+
+
+def _entries(node: yaml.Node) -> list[tuple[yaml.ScalarNode, yaml.Node]]:
+    pairs = node.value if isinstance(node, yaml.MappingNode) else []
+    return [(key, child) for key, child in pairs if isinstance(key, yaml.ScalarNode)]
+
+
+def _line(node: yaml.Node) -> int:
+    return int(node.start_mark.line) + 1
+
+
+def _sentence(error: msgspec.ValidationError, tree: yaml.Node, name: str) -> str:
+    """File, line and key of what does not fit, from the path at the end of msgspec's text."""
+    problem, _, where = str(error).partition(" - at `")
+    path = where.rpartition("$")[2].strip("`.")
+    node = tree
+    for step in re.findall(r"\w+", path):
+        node = _child(node, step) or node
+    fix = next((fix for last, fix in _FIXES.items() if path.endswith(last)), "correct it")
+    problem = problem[:1].lower() + problem[1:]
+    return f"{name}:{_line(node)}: {path or 'the whole file'}: {problem}; {fix}"
+
+
+def _child(node: yaml.Node, step: str) -> yaml.Node | None:
+    if isinstance(node, yaml.SequenceNode):
+        return node.value[int(step)] if step.isdigit() else None
+    return next((child for key, child in _entries(node) if key.value == step), None)
+
+
+_SCHEMA = msgspec.inspect.type_info(_File)
+
+_FIXES = {
+    "version": "write v1",
+    "migStrategy": "write none, single or mixed",
+    "replicas": "write 2 or more",
+    "resources": "name at least one resource and its replicas",
+}
+"""What to write, by the last part of the key."""

@@ -1,0 +1,51 @@
+"""How one GPU, or one MIG device, is handed out to several pods: the device plugin's sharing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class SharingStrategy(StrEnum):
+    """How shares of one device run; the words are label values."""
+
+    NONE = "none"
+    TIME_SLICING = "time-slicing"
+    MPS = "mps"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedResource:
+    """One resource and into how many shares each of its devices is cut."""
+
+    name: str
+    """With its prefix: ``nvidia.com/gpu``, ``nvidia.com/mig-1g.5gb``."""
+    replicas: int = 1
+    renamed: bool = False
+    """Offered as ``<name>.shared``; labels keep the name, and take no ``-SHARED``."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Cut into more than one share."""
+        return self.replicas > 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharing:
+    """The strategy in force and what it applies to; by default nothing is shared."""
+
+    strategy: SharingStrategy = SharingStrategy.NONE
+    resources: tuple[SharedResource, ...] = ()
+
+    def of(self, resource: str) -> SharedResource:
+        """How ``resource`` is shared; the first entry with exactly its name counts."""
+        found = (shared for shared in self.resources if shared.name == resource)
+        return next(found, SharedResource(name=resource))
+
+    @property
+    def uses_mps(self) -> bool:
+        """MPS is configured for at least one resource."""
+        return self.strategy is SharingStrategy.MPS and any(r.is_shared for r in self.resources)
+
+
+NOTHING_SHARED = Sharing()

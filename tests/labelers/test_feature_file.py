@@ -1,0 +1,137 @@
+"""The NFD feature file: syntax, limits, one atomic step."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from discovery.errors import BadInput, Permanent, Transient
+from labelers.decision import Absent, Decisions, Keep, Value
+from labelers.feature_file import MAX_BYTES, read, render, write
+
+MODE, CLIQUE, PRODUCT = "nvidia.com/gpu.mode", "nvidia.com/gpu.clique", "nvidia.com/gpu.product"
+WANTED: Decisions = {
+    MODE: Value(text="compute"),
+    PRODUCT: Value(text="Tesla-T4"),
+    CLIQUE: Keep(reason="not known now"),
+}
+CONTENT = "nvidia.com/gpu.mode=compute\nnvidia.com/gpu.product=Tesla-T4\n"
+
+
+def test_lines_are_sorted_key_value_pairs() -> None:
+    assert render({"b": "2", "a": ""}) == b"a=\nb=2\n"
+
+
+def test_a_file_that_nfd_would_ignore_is_refused() -> None:
+    assert len(render({"k": "v" * (MAX_BYTES - 3)})) == MAX_BYTES
+    with pytest.raises(Permanent, match="NFD ignores"):
+        render({"k": "v" * (MAX_BYTES - 2)})
+
+
+def test_comments_and_what_is_no_label_are_passed_over() -> None:
+    assert read(b"# a=b\n\n a = 1 \nflag\nb=x=y\n\xff=\n") == {"a": "1", "b": "x=y", "\ufffd": ""}
+
+
+def test_the_first_write_makes_a_file_that_all_can_read(tmp_path: Path) -> None:
+    path = tmp_path / "gpuscape"
+    before = os.umask(0o077)
+    try:
+        changed = write(path, WANTED)
+    finally:
+        os.umask(before)
+
+    assert changed
+    assert path.read_text() == CONTENT
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_same_labels_leave_the_file_untouched(tmp_path: Path) -> None:
+    path = tmp_path / "gpuscape"
+    write(path, WANTED)
+    before = path.stat()
+
+    assert not write(path, WANTED)
+    after = path.stat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+def test_a_kept_label_stays_and_one_known_to_be_gone_goes(tmp_path: Path) -> None:
+    path = tmp_path / "gpuscape"
+    path.write_text(f"{CLIQUE}=rack.1\n{PRODUCT}=Old\n")
+
+    write(path, {**WANTED, PRODUCT: Absent(reason="no GPU")})
+
+    assert path.read_text() == f"{CLIQUE}=rack.1\n{MODE}=compute\n"
+
+
+def test_a_file_that_nfd_ignores_already_is_written_anew(tmp_path: Path) -> None:
+    path = tmp_path / "gpuscape"
+    path.write_text(f"{CLIQUE}=rack.1\n".ljust(MAX_BYTES + 1, "#"))
+
+    assert write(path, WANTED)
+    assert path.read_text() == CONTENT
+
+
+def test_the_content_is_on_disk_before_the_name_shows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader sees the old file or the new one, and the temporary name is one NFD passes over."""
+    path = tmp_path / "gpuscape"
+    path.write_text("old=1\n")
+    seen: list[tuple[str, list[str]]] = []
+
+    def watch(_: int) -> None:
+        seen.append((path.read_text(), [p.name for p in tmp_path.iterdir() if p != path]))
+
+    monkeypatch.setattr(os, "fsync", watch)
+    write(path, WANTED)
+
+    ((content, (temporary,)),) = seen
+    assert content == "old=1\n"
+    assert temporary.startswith(".")
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "gpuscape"
+    path.write_text("old=1\n")
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+
+    with pytest.raises(Transient, match=r"No space left on device; trying again"):
+        write(path, WANTED)
+    assert path.read_text() == "old=1\n"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_name_that_nfd_passes_over_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="choose another name"):
+        write(tmp_path / ".gpuscape", WANTED)
+
+
+def test_a_missing_folder_and_a_folder_as_file_name_their_fix(tmp_path: Path) -> None:
+    with pytest.raises(Permanent, match="create the folder"):
+        write(tmp_path / "absent" / "gpuscape", WANTED)
+    with pytest.raises(Permanent, match="name a file in this folder"):
+        write(tmp_path, WANTED)
+
+
+def test_a_folder_without_the_right_to_write_names_its_fix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(**_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(tempfile, "mkstemp", denied)
+
+    with pytest.raises(Permanent, match=r"Permission denied; let this user write to /"):
+        write(tmp_path / "gpuscape", WANTED)
