@@ -22,8 +22,6 @@ _REASONS = {
     pynvml.NVML_ERROR_DEPRECATED: Reason.UNSUPPORTED,
     pynvml.NVML_ERROR_NO_PERMISSION: Reason.FORBIDDEN,
     pynvml.NVML_ERROR_NOT_FOUND: Reason.ABSENT,
-    pynvml.NVML_ERROR_NO_DATA: Reason.ABSENT,
-    pynvml.NVML_ERROR_GPU_NOT_FOUND: Reason.ABSENT,
     pynvml.NVML_ERROR_GPU_IS_LOST: Reason.LOST,
     pynvml.NVML_ERROR_RESET_REQUIRED: Reason.LOST,
 }
@@ -94,7 +92,7 @@ class Calls:
             self.miss(what, self._reasons.get(error.value, Reason.FAILED), call, str(error))
         except UnicodeDecodeError:
             self.miss(what, Reason.GARBAGE, call, "text that is not UTF-8")
-        except Garbage as error:
+        except ValueError as error:  # Garbage, and what ctypes or int() make of nonsense
             self.miss(what, Reason.GARBAGE, call, str(error))
         return None
 
@@ -122,7 +120,7 @@ class Calls:
                 raise_if_gone(error, call)
                 reason = _FIELD_REASONS.get(error.value, Reason.FAILED)
                 self.miss(field.what, reason, f"{call}({field.field})", str(error))
-            except Garbage as error:
+            except ValueError as error:
                 self.miss(field.what, Reason.GARBAGE, f"{call}({field.field})", str(error))
         return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pynvml
@@ -39,6 +40,9 @@ _ARCHITECTURES = {
     13: Architecture.RUBIN,
 }
 """NVML_DEVICE_ARCH_* of nvml.h."""
+
+_NVIDIA = 0x10DE
+"""PCI vendor id."""
 
 _VIRTUALIZATION = tuple(Virtualization)
 """In the order of NVML_GPU_VIRTUALIZATION_MODE_*."""
@@ -81,8 +85,22 @@ def _virtualization(value: Any) -> Virtualization:
     return _VIRTUALIZATION[whole(len(_VIRTUALIZATION) - 1)(value)]
 
 
+def _uuid(value: Any) -> str:
+    found = text(value)
+    if not found.startswith("GPU-"):
+        raise Garbage(f"not a GPU's UUID: {found:.80}")
+    return found
+
+
+def _pci_ids(value: Any) -> tuple[int, int]:
+    """Device and subsystem id; the vendor in the lower half tells nonsense apart."""
+    if int(value.pciDeviceId) & 0xFFFF != _NVIDIA:
+        raise Garbage(f"device id {value.pciDeviceId:#x} is not NVIDIA's")
+    return int(value.pciDeviceId), int(value.pciSubSystemId)
+
+
 _IDENTITY = (
-    Reading(what="uuid", call="nvmlDeviceGetUUID", convert=text),
+    Reading(what="uuid", call="nvmlDeviceGetUUID", convert=_uuid),
     Reading(what="model", call="nvmlDeviceGetName", convert=text),
     Reading(what="index", call="nvmlDeviceGetIndex", convert=whole(255)),
     Reading(what="minor", call="nvmlDeviceGetMinorNumber", convert=whole(0xFFFFF)),
@@ -167,25 +185,28 @@ def unreadable(bus_id: str, state: GpuState, reason: Reason, source: str, why: s
 
 
 def _pci(calls: Calls, handle: Handle) -> dict[str, int]:
-    info = calls.ask("pci_device_id", "nvmlDeviceGetPciInfo_v3", handle)
-    if info is None:
+    ids = calls.ask("pci_device_id", "nvmlDeviceGetPciInfo_v3", handle, convert=_pci_ids)
+    if ids is None:
+        calls.gaps.append(replace(calls.gaps[-1], what="pci_subsystem_id"))
         return {}
-    return {"pci_device_id": int(info.pciDeviceId), "pci_subsystem_id": int(info.pciSubSystemId)}
+    return {"pci_device_id": ids[0], "pci_subsystem_id": ids[1]}
 
 
 def _ancestors(
     calls: Calls, handle: Handle, peers: Mapping[str, Handle]
 ) -> tuple[tuple[str, int], ...]:
-    """(bus id, level 0 to 5) for each peer; NVML counts levels in tens."""
+    """(bus id, level 0 to 5) for each peer; NVML counts levels in tens.
+
+    A pair with a lost GPU does not tell which of the two is lost, so that is a gap.
+    """
+    call = "nvmlDeviceGetTopologyCommonAncestor"
     levels = []
     for peer, other in peers.items():
-        level = calls.ask(
-            "ancestors",
-            "nvmlDeviceGetTopologyCommonAncestor",
-            handle,
-            other,
-            convert=whole(50),
-        )
+        try:
+            level = calls.ask("ancestors", call, handle, other, convert=whole(50))
+        except GpuLost as error:
+            calls.miss("ancestors", Reason.LOST, call, str(error))
+            continue
         if level is not None:
             levels.append((peer, level // 10))
     return tuple(levels)

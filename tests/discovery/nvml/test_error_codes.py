@@ -1,0 +1,250 @@
+"""Every NVML error code on every entry point used costs one reading, with a reason, and no more."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pynvml
+import pytest
+from msgspec.structs import replace
+
+from discovery.errors import DriverAbsent, DriverMismatch, GpuLost
+from discovery.model import GpuSample, GpuSnapshot, GpuState, MemoryUse, Reason
+from discovery.nvml.facts import read_gpu
+from discovery.nvml.samples import read_sample
+from discovery.nvml.session import close_session, open_gpu, open_session
+from discovery.simulator.catalog import load_machine
+from discovery.simulator.simulation import Return, Simulation, Spoil
+
+CODES = sorted(
+    value
+    for name, value in vars(pynvml).items()
+    if name.startswith("NVML_ERROR_") and isinstance(value, int)
+)
+
+ENTRIES = (
+    "nvmlDeviceGetArchitecture",
+    "nvmlDeviceGetAttributes_v2",
+    "nvmlDeviceGetClockInfo",
+    "nvmlDeviceGetComputeInstanceId",
+    "nvmlDeviceGetCudaComputeCapability",
+    "nvmlDeviceGetDecoderUtilization",
+    "nvmlDeviceGetEccMode",
+    "nvmlDeviceGetEncoderUtilization",
+    "nvmlDeviceGetFieldValues",
+    "nvmlDeviceGetGpuFabricInfo",
+    "nvmlDeviceGetGpuFabricInfoV",
+    "nvmlDeviceGetGpuInstanceById",
+    "nvmlDeviceGetGpuInstanceId",
+    "nvmlDeviceGetGpuInstanceProfileInfo",
+    "nvmlDeviceGetGpuInstanceProfileInfoV",
+    "nvmlDeviceGetGridLicensableFeatures_v4",
+    "nvmlDeviceGetHandleByPciBusId_v2",
+    "nvmlDeviceGetIndex",
+    "nvmlDeviceGetMaxMigDeviceCount",
+    "nvmlDeviceGetMemoryBusWidth",
+    "nvmlDeviceGetMemoryInfo",
+    "nvmlDeviceGetMemoryInfo_v2",
+    "nvmlDeviceGetMigDeviceHandleByIndex",
+    "nvmlDeviceGetMigMode",
+    "nvmlDeviceGetMinorNumber",
+    "nvmlDeviceGetName",
+    "nvmlDeviceGetNvLinkRemoteDeviceType",
+    "nvmlDeviceGetNvLinkRemotePciInfo_v2",
+    "nvmlDeviceGetNvLinkState",
+    "nvmlDeviceGetNvLinkVersion",
+    "nvmlDeviceGetPciInfo_v3",
+    "nvmlDeviceGetPcieReplayCounter",
+    "nvmlDeviceGetPersistenceMode",
+    "nvmlDeviceGetPowerUsage",
+    "nvmlDeviceGetRemappedRows",
+    "nvmlDeviceGetRetiredPagesPendingStatus",
+    "nvmlDeviceGetSerial",
+    "nvmlDeviceGetTemperature",
+    "nvmlDeviceGetTopologyCommonAncestor",
+    "nvmlDeviceGetTotalEnergyConsumption",
+    "nvmlDeviceGetUUID",
+    "nvmlDeviceGetUtilizationRates",
+    "nvmlDeviceGetVbiosVersion",
+    "nvmlDeviceGetVirtualizationMode",
+    "nvmlGpuInstanceGetInfo",
+)
+"""What is called for one GPU; :func:`test_no_entry_point_is_missing_here` keeps it complete."""
+
+SESSION = {
+    "nvmlInitWithFlags",
+    "nvmlShutdown",
+    "nvmlSystemGetCudaDriverVersion_v2",
+    "nvmlSystemGetDriverVersion",
+    "nvmlSystemGetNVMLVersion",
+}
+
+NO_SUCH_DEVICE = (pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_INVALID_ARGUMENT)
+"""How NVML says that there is a hole in the numbering of MIG devices."""
+
+VARYING = {"energy_joules", "power_watts", "gpu_celsius", "memory_celsius"} | {
+    "nvlink_received_bytes",
+    "nvlink_sent_bytes",
+}
+"""Readings that differ from one second to the next."""
+
+
+class Bench:
+    """Two GPUs with MIG devices and NVLinks, in this process."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation = simulation
+        self.sick, self.well = (gpu.bus_id for gpu in load_machine(MACHINE).gpus[4:6])
+        self.other = self.well
+        self.other_handle, _ = open_gpu(self.other)
+        self.before = {bus_id: self.read(bus_id) for bus_id in (self.sick, self.well)}
+
+    def read(self, bus_id: str) -> tuple[GpuSnapshot, GpuSample | None]:
+        try:
+            handle, gap = open_gpu(bus_id)
+        except GpuLost:
+            return GpuSnapshot(bus_id=bus_id, state=GpuState.LOST), None
+        if gap is not None:
+            return GpuSnapshot(bus_id=bus_id, state=GpuState.UNREADABLE, gaps=(gap,)), None
+        peers = {self.other: self.other_handle} if bus_id != self.other else {}
+        return read_gpu(bus_id, handle, peers), read_sample(bus_id, handle, lambda: 0.0)
+
+
+MACHINE = "dgx-a100-mig-mixed"
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    machine = load_machine(MACHINE)
+    folder: Path = tmp_path_factory.mktemp("machine")
+    simulation = Simulation.create(replace(machine, gpus=machine.gpus[4:6]), folder)
+    with simulation:
+        open_session()
+        yield Bench(simulation)
+        close_session()
+
+
+@pytest.fixture(autouse=True)
+def _healthy(bench: Bench) -> Iterator[None]:
+    yield
+    bench.simulation.clear()
+
+
+def _differing(now: Any, before: Any) -> dict[str, Any]:
+    """Fields that are not as they were, but for gaps and what varies anyway."""
+    return {
+        field.name: getattr(now, field.name)
+        for field in dataclasses.fields(before)
+        if field.name not in {*VARYING, "gaps"}
+        and getattr(now, field.name) != getattr(before, field.name)
+    }
+
+
+def _is_less(field: str, now: Any, before: Any) -> bool:
+    """None, or a part of the items, or items that know less: never another fact."""
+    if now is None or field == "state":
+        return True
+    if field in ("links", "mig_devices", "mig_memory"):
+        return len(now) <= len(before)
+    if field == "memory":  # the first version of the call counts the reserved part as used
+        return isinstance(now, MemoryUse) and now.reserved_bytes is None
+    return isinstance(now, tuple) and set(now) <= set(before)
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_an_error_code_costs_that_reading_alone_and_leaves_a_reason(
+    bench: Bench, entry: str
+) -> None:
+    gpu_before, sample_before = bench.before[bench.sick]
+    for code in CODES:
+        bench.simulation.fault(Return(code=code), entry, bus_id=bench.sick)
+        gpu, sample = bench.read(bench.sick)
+        bench.simulation.clear()
+
+        lost = _differing(gpu, gpu_before)
+        assert all(_is_less(f, v, getattr(gpu_before, f)) for f, v in lost.items()), (code, lost)
+        told = {gap.what for gap in gpu.gaps}
+        hidden = {"links"} if entry.startswith("nvmlDeviceGetNvLink") else set()
+        hidden |= {"links"} if entry == "nvmlDeviceGetFieldValues" else set()  # rates alone
+        if entry == "nvmlDeviceGetMigDeviceHandleByIndex" and code in NO_SUCH_DEVICE:
+            hidden |= {"mig_devices"}
+        assert gpu.state is not GpuState.PRESENT or set(lost) - hidden - _behind(lost) <= told, code
+        if sample is not None and sample_before is not None:
+            gone = _differing(sample, sample_before)
+            assert all(_is_less(f, v, getattr(sample_before, f)) for f, v in gone.items()), gone
+
+
+def _behind(lost: dict[str, Any]) -> set[str]:
+    """What is not asked at all once something else is not known."""
+    return (
+        {"mig_devices", "max_mig_devices"} if "mig" in lost or "max_mig_devices" in lost else set()
+    )
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_an_error_on_one_gpu_changes_nothing_of_another(bench: Bench, entry: str) -> None:
+    gpu_before, sample_before = bench.before[bench.well]
+    for code in CODES:
+        bench.simulation.fault(Return(code=code), entry, bus_id=bench.sick)
+        gpu, sample = bench.read(bench.well)
+        bench.simulation.clear()
+        unrelated = _differing(gpu, gpu_before).keys() - {"ancestors"}  # a pair is both GPUs'
+        assert not unrelated, (code, unrelated)
+        assert sample is not None
+        assert not _differing(sample, sample_before), code
+
+
+@pytest.mark.parametrize("garbage", ["max", "nan", "not-utf8", "unterminated"])
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_a_senseless_answer_is_a_gap_and_never_a_value(
+    bench: Bench, entry: str, garbage: Any
+) -> None:
+    gpu_before, _ = bench.before[bench.sick]
+    if entry in ("nvmlDeviceGetHandleByPciBusId_v2", "nvmlDeviceGetMigDeviceHandleByIndex"):
+        pytest.skip("a senseless handle is no answer that a caller could see through")
+    bench.simulation.fault(Spoil(garbage=garbage), entry, bus_id=bench.sick)
+    gpu, sample = bench.read(bench.sick)
+    for value in (gpu, sample):
+        for field in dataclasses.fields(value) if value is not None else ():
+            number = getattr(value, field.name)
+            assert number not in (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF), field.name
+            assert number == number, field.name  # nan is not
+    assert gpu.uuid in (gpu_before.uuid, None)
+
+
+def test_no_entry_point_is_missing_here(bench: Bench) -> None:
+    bench.simulation.log_calls()
+    for bus_id in (bench.sick, bench.well):
+        bench.read(bus_id)
+    used = {entry for entry, _ in bench.simulation.calls()}
+    bench.simulation.log_calls(False)
+    assert used - SESSION <= set(ENTRIES)
+
+
+def test_every_lost_code_means_a_lost_gpu(bench: Bench) -> None:
+    for code in (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED):
+        bench.simulation.fault(Return(code=code), "nvmlDeviceGetEccMode", bus_id=bench.sick)
+        gpu, _ = bench.read(bench.sick)
+        bench.simulation.clear()
+        gap = gpu.gap("state")
+        assert (gpu.state, gap and gap.reason) == (GpuState.LOST, Reason.LOST)
+        assert gpu.uuid is not None  # read before it was lost
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (pynvml.NVML_ERROR_UNINITIALIZED, DriverAbsent),
+        (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, DriverAbsent),
+        (pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, DriverMismatch),
+    ],
+)
+def test_a_session_that_is_gone_altogether_is_told_as_such(
+    bench: Bench, code: int, error: type[Exception]
+) -> None:
+    bench.simulation.fault(Return(code=code))
+    with pytest.raises(error):
+        bench.read(bench.well)
