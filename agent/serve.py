@@ -29,11 +29,13 @@ Route = Callable[[], Response]
 """Makes the answer for one path. Runs between connections: it must never wait."""
 
 _END_OF_HEAD = b"\r\n\r\n"
-_FAREWELL_SECONDS = 1.0
-"""For a refused client to take the answer before the connection is torn down."""
+_MARGIN_SECONDS = 1.0
+"""For a stopping server to close its sockets after its time is over."""
 
 _NO_SUCH_PATH = http.text("No such path; / lists those there are.", HTTPStatus.NOT_FOUND)
-_FAILED = http.text("The answer could not be made; the log says why.", HTTPStatus(500))
+_FAILED = http.text(
+    "The answer could not be made; the log says why.", HTTPStatus.INTERNAL_SERVER_ERROR
+)
 _FULL = http.text("Too many connections; try again later.", HTTPStatus.SERVICE_UNAVAILABLE)
 
 _ADVICE = {
@@ -80,12 +82,15 @@ class Server:
         self._thread.start()
 
     def stop(self, within_seconds: float) -> None:
-        """End after the answers under way, and those too when the time is over."""
+        """End after the answers under way, and those too when the time is over.
+
+        A route that waits, which none may, does not keep the program from ending.
+        """
         if self._loop is None or self._thread is None:
             return
         self._grace_seconds = within_seconds
         self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join()
+        self._thread.join(within_seconds + _MARGIN_SECONDS)
         self._thread = self._loop = None
 
     def _run(self, loop: asyncio.AbstractEventLoop, listener: socket.socket) -> None:
@@ -197,7 +202,6 @@ class _Client:
                 request = await self._request(first)
             except Refusal as refusal:
                 await self._send(refusal.response, None)
-                await self._part()
                 return False
             await self._send(self._answer(request), request)
             return request.keep_alive
@@ -217,13 +221,6 @@ class _Client:
     async def _send(self, response: Response, request: Request | None) -> None:
         self._writer.writelines(response.message(request, time.time()))
         await self._writer.drain()
-
-    async def _part(self) -> None:
-        """Take what the client still sends: to close on unread bytes would discard the answer."""
-        self._writer.write_eof()
-        async with asyncio.timeout(_FAREWELL_SECONDS):
-            while await self._reader.read(self._limits.header_bytes):
-                pass
 
 
 def _listener(address: Address) -> socket.socket:

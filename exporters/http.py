@@ -1,0 +1,187 @@
+"""HTTP as our servers speak it: what they spend on a client, what they read, what they answer.
+
+Values and text only; the sockets are elsewhere. GET and HEAD, no request bodies, HTTP/1.1 with
+keep-alive: what a scraper, a probe and a browser need, and nothing a stranger could abuse.
+Source of the grammar: RFC 9110 and RFC 9112.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from email.utils import formatdate
+from http import HTTPStatus
+
+TEXT = "text/plain; charset=utf-8"
+_GZIP_LEVEL = 1  # a third of the time of 6, for a quarter more bytes
+_GZIP_WINDOW_BITS = 31  # 15, and 16 for gzip's header and checksum
+_WORTH_COMPRESSING_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one server spends on its clients at most."""
+
+    connections: int = 16
+    """At once; the next one is answered 503 and closed."""
+    header_bytes: int = 8192
+    """Request line and headers together."""
+    header_seconds: float = 5.0
+    """From the first byte to the end of the headers, and to the first byte of a new connection."""
+    request_seconds: float = 10.0
+    """From the first byte until the client has taken the whole answer."""
+    idle_seconds: float = 75.0
+    """Between two requests; longer than a minute, the longest scrape interval in common use."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request, as far as we care."""
+
+    method: str
+    """GET or HEAD."""
+    path: str
+    """Without the query, as it was written."""
+    gzip: bool = False
+    """The client takes gzip."""
+    keep_alive: bool = True
+
+
+class Body:
+    """Bytes that are served often: compressed once, when first asked for.
+
+    Threads that ask at the same time may compress twice, and get the same.
+    """
+
+    __slots__ = ("_compressed", "_compressor", "plain")
+
+    def __init__(self, plain: bytes) -> None:
+        self.plain = plain
+        self._compressed = b""
+        self._compressor: zlib._Compress | None = None
+
+    def gzipped(self, tail: bytes = b"") -> bytes:
+        """The bytes and ``tail`` as one gzip member.
+
+        The compressor is kept as it was after the bytes, so that a tail costs microseconds.
+        """
+        if self._compressor is None:
+            compressor = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW_BITS)
+            self._compressed = compressor.compress(self.plain)
+            self._compressor = compressor
+        rest = self._compressor.copy()
+        return self._compressed + rest.compress(tail) + rest.flush()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response:
+    """One answer."""
+
+    body: Body
+    tail: bytes = b""
+    """Follows the body: what is only known when the request comes."""
+    status: HTTPStatus = HTTPStatus.OK
+    content_type: str = TEXT
+
+    def message(self, request: Request | None, unix_seconds: float) -> list[bytes]:
+        """Head and content as they go over the wire, in pieces.
+
+        ``request`` is None where it could not be understood; the connection ends then.
+        """
+        length = len(self.body.plain) + len(self.tail)
+        gzip = request is not None and request.gzip and length >= _WORTH_COMPRESSING_BYTES
+        content = [self.body.gzipped(self.tail)] if gzip else [self.body.plain, self.tail]
+        headers = {
+            "Date": formatdate(unix_seconds, usegmt=True),
+            "Content-Type": self.content_type,
+            "Content-Length": str(sum(map(len, content))),
+            "Vary": "Accept-Encoding",
+            "X-Content-Type-Options": "nosniff",
+        }
+        if gzip:
+            headers["Content-Encoding"] = "gzip"
+        if self.status is HTTPStatus.METHOD_NOT_ALLOWED:
+            headers["Allow"] = "GET, HEAD"
+        if request is None or not request.keep_alive:
+            headers["Connection"] = "close"
+        lines = [f"HTTP/1.1 {self.status} {self.status.phrase}"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        head = "\r\n".join([*lines, "", ""]).encode("latin-1")
+        return [head] if request is not None and request.method == "HEAD" else [head, *content]
+
+
+class Refusal(Exception):
+    """A request that is not served: the status that says so, and why in a sentence."""
+
+    def __init__(self, status: HTTPStatus, reason: str) -> None:
+        super().__init__(reason)
+        self.response = Response(body=Body(f"{reason}\n".encode()), status=status)
+
+
+def text(sentence: str, status: HTTPStatus = HTTPStatus.OK) -> Response:
+    """A line of text."""
+    return Response(body=Body(f"{sentence}\n".encode()), status=status)
+
+
+def link_page(title: str, paths: Iterable[str]) -> Response:
+    """A page for people who open the address in a browser."""
+    links = "".join(
+        f'<li><a href="{html.escape(path)}">{html.escape(path)}</a></li>' for path in paths
+    )
+    page = (
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>{html.escape(title)}</title>"
+        f"<h1>{html.escape(title)}</h1><ul>{links}</ul></html>\n"
+    )
+    return Response(body=Body(page.encode()), content_type="text/html; charset=utf-8")
+
+
+_REQUEST_LINE = re.compile(r"([A-Z]+) (/[!-~]*) HTTP/1\.([01])")
+_HEADER = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\x00\r\n]*)")
+
+
+def read_request(head: bytes) -> Request:
+    """The request whose head, up to and with the empty line, this is. Raises Refusal."""
+    first, *lines = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
+    line = _REQUEST_LINE.fullmatch(first)
+    if line is None:
+        raise Refusal(HTTPStatus.BAD_REQUEST, "The first line is no HTTP/1 request for a path.")
+    headers = _headers(lines)
+    method, target, minor = line.groups()
+    if method not in ("GET", "HEAD"):
+        raise Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "Only GET and HEAD are served.")
+    if "transfer-encoding" in headers or headers.get("content-length", "0") != "0":
+        raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "No request bodies are taken.")
+    return Request(
+        method=method,
+        path=target.partition("?")[0],
+        gzip=_takes_gzip(headers.get("accept-encoding", "")),
+        keep_alive=minor == "1" and "close" not in _tokens(headers.get("connection", "")),
+    )
+
+
+def _headers(lines: Iterable[str]) -> Mapping[str, str]:
+    """Headers by lower-case name; several of one name are one list. Raises Refusal."""
+    headers: dict[str, str] = {}
+    for line in lines:
+        match = _HEADER.fullmatch(line)
+        if match is None:
+            raise Refusal(HTTPStatus.BAD_REQUEST, "A line of the headers is not name: value.")
+        name, value = match[1].lower(), match[2].rstrip(" \t")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return headers
+
+
+def _tokens(text: str) -> list[str]:
+    return [token.strip().lower() for token in text.split(",")]
+
+
+def _takes_gzip(accepted: str) -> bool:
+    """``Accept-Encoding`` names gzip, and not with weight zero. Source: RFC 9110, 12.5.3."""
+    for token in _tokens(accepted):
+        coding, _, weight = token.partition(";")
+        if coding.strip() == "gzip":
+            return re.fullmatch(r"\s*q=0(\.0*)?\s*", weight) is None
+    return False

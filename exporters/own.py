@@ -1,0 +1,197 @@
+"""Metrics of the agent about itself: is what it serves fresh, complete and trustworthy?
+
+Names follow Prometheus' conventions (base units, ``_total`` for counters and only for them),
+unlike the DCGM families, whose names are given. No type of prometheus_client leaves this module.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter as Tally
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+
+import prometheus_client
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from discovery.model import GpuState, NodeSnapshot, Reason
+
+CYCLE_BUCKETS_SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10)
+"""From a node that answers at once to one that runs into its deadlines."""
+
+
+class OwnMetrics:
+    """What the agent tells of itself; every method may be called from any thread."""
+
+    def __init__(self, version: str, clock: Callable[[], float]) -> None:
+        """``clock`` gives monotonic seconds, the same that ``snapshot_taken`` is told."""
+        # Half as many series again, and nobody asks when a counter was made.
+        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # untyped there
+        self._clock = clock
+        self._taken_at: float | None = None
+        self._snapshot = _SnapshotCollector()
+        self._registry = CollectorRegistry()
+        self._registry.register(self._snapshot)
+        self._age_registry = CollectorRegistry()
+        gauge = partial(Gauge, registry=self._registry)
+        counter = partial(Counter, registry=self._registry)
+        build_info = gauge(
+            "gpuscape_build_info",
+            "Version of this agent and of the Python it runs on; always 1.",
+            ("version", "python"),
+        )
+        build_info.labels(version, platform.python_version()).set(1)
+        self._source_up = gauge(
+            "gpuscape_source_up",
+            "1 if the source answered when it was last asked, else 0.",
+            ("source",),
+        )
+        self._last_success = gauge(
+            "gpuscape_last_success_timestamp_seconds",
+            "When the source last answered, Unix time.",
+            ("source",),
+        )
+        self._restarts = counter(
+            "gpuscape_reader_restarts_total",
+            "Device readers started in place of one that hung or ended.",
+        )
+        self._stuck = gauge(
+            "gpuscape_reader_stuck",
+            "1 while an abandoned device reader hangs in the driver, else 0.",
+        )
+        self._quarantined = gauge(
+            "gpuscape_quarantined_gpus",
+            "GPUs left alone since a driver call on them did not return.",
+        )
+        self._label_changes = counter(
+            "gpuscape_label_changes_total", "Node labels added, changed or removed."
+        )
+        self._labeler_failures = counter(
+            "gpuscape_labeler_failures_total",
+            "Times a labeler failed and its labels stayed as they were.",
+            ("labeler",),
+        )
+        self._cycles = Histogram(
+            "gpuscape_cycle_duration_seconds",
+            "Time from asking the device reader to having published what it said.",
+            ("cycle",),
+            buckets=CYCLE_BUCKETS_SECONDS,
+            registry=self._registry,
+        )
+        age = Gauge(
+            "gpuscape_snapshot_age_seconds",
+            "Time since the snapshot that these metrics show was taken.",
+            registry=self._age_registry,
+        )
+        age.set_function(self._age)
+
+    def snapshot_taken(self, snapshot: NodeSnapshot, at: float) -> None:
+        """Show this snapshot's GPUs, gaps and XID errors; ``at`` is its age's zero."""
+        self._snapshot.latest = snapshot
+        self._taken_at = at
+
+    def source_answered(self, source: str, unix_seconds: float) -> None:
+        """The source gave an answer at this time."""
+        self._source_up.labels(source).set(1)
+        self._last_success.labels(source).set(unix_seconds)
+
+    def source_failed(self, source: str) -> None:
+        """The source was asked and gave no answer."""
+        self._source_up.labels(source).set(0)
+
+    def reader_restarted(self) -> None:
+        """A device reader was started in place of another."""
+        self._restarts.inc()
+
+    def reader_is_stuck(self, stuck: bool) -> None:
+        """Whether an abandoned reader still hangs."""
+        self._stuck.set(stuck)
+
+    def gpus_quarantined(self, count: int) -> None:
+        """How many GPUs are left alone."""
+        self._quarantined.set(count)
+
+    def cycle_done(self, cycle: str, seconds: float) -> None:
+        """One cycle, such as ``discover`` or ``sample``, took this long."""
+        self._cycles.labels(cycle).observe(seconds)
+
+    def labels_changed(self, count: int) -> None:
+        """This many labels were added, changed or removed."""
+        self._label_changes.inc(count)
+
+    def labeler_failed(self, labeler: str) -> None:
+        """One labeler failed."""
+        self._labeler_failures.labels(labeler).inc()
+
+    def render(self) -> bytes:
+        """All but the snapshot's age, in text format 0.0.4; done once for each publication."""
+        return generate_latest(self._registry)
+
+    def render_age(self) -> bytes:
+        """The snapshot's age now, to follow :meth:`render` in a scrape; empty before the first.
+
+        Apart, because it grows while nothing is published: just then it is needed.
+        """
+        return b"" if self._taken_at is None else generate_latest(self._age_registry)
+
+    def _age(self) -> float:
+        return 0.0 if self._taken_at is None else max(0.0, self._clock() - self._taken_at)
+
+
+class _SnapshotCollector(Collector):
+    """The families that follow from the latest snapshot; none before the first."""
+
+    def __init__(self) -> None:
+        self.latest: NodeSnapshot | None = None
+
+    def collect(self) -> Iterator[Metric]:
+        if self.latest is None:
+            return
+        yield _gpus(self.latest)
+        yield _gaps(self.latest)
+        yield from _xids(self.latest)
+
+
+def _gpus(snapshot: NodeSnapshot) -> Metric:
+    family = GaugeMetricFamily("gpuscape_gpus", "GPUs of this node by state.", labels=["state"])
+    tally = Tally(gpu.state for gpu in snapshot.gpus)
+    for state in GpuState:
+        family.add_metric([state], tally[state])
+    return family
+
+
+def _gaps(snapshot: NodeSnapshot) -> Metric:
+    family = GaugeMetricFamily(
+        "gpuscape_gaps", "Readings missing in the snapshot by reason.", labels=["reason"]
+    )
+    of_gpus = (gap for gpu in snapshot.gpus for gap in gpu.gaps)
+    tally = Tally(gap.reason for gap in (*snapshot.host.gaps, *snapshot.driver.gaps, *of_gpus))
+    for reason in Reason:
+        family.add_metric([reason], tally[reason])
+    return family
+
+
+def _xids(snapshot: NodeSnapshot) -> Iterable[Metric]:
+    labels = ["uuid", "pci_bus_id", "xid"]
+    errors = CounterMetricFamily(
+        "gpuscape_xid_errors_total", "XID errors since this agent started.", labels=labels
+    )
+    last = GaugeMetricFamily(
+        "gpuscape_xid_last_timestamp_seconds",
+        "When the newest XID error of this code came, Unix time.",
+        labels=labels,
+    )
+    for gpu in snapshot.gpus:
+        for code in sorted({xid.code for xid in gpu.xids}):
+            same = [xid for xid in gpu.xids if xid.code == code]
+            series = [_utf8(gpu.uuid or ""), _utf8(gpu.bus_id), str(code)]
+            errors.add_metric(series, sum(xid.count for xid in same))
+            last.add_metric(series, max(xid.last_seen_seconds for xid in same))
+    return errors, last
+
+
+def _utf8(text: str) -> str:
+    """Text from a driver may hold what UTF-8 cannot say, and prometheus_client would raise."""
+    return text.encode("utf-8", "replace").decode("utf-8")

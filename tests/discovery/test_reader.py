@@ -1,0 +1,277 @@
+"""The device reader on a simulated machine: what hangs, dies or goes away costs itself alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from discovery.errors import (
+    DriverAbsent,
+    DriverMismatch,
+    ReaderGone,
+    ReaderStuck,
+    Released,
+    Transient,
+)
+from discovery.model import GpuState
+from discovery.protocol import Start, XidSeen
+from discovery.reader import DeviceReader, Reading
+from discovery.simulator.simulation import Crash, Hang, Return, Simulation
+
+DEADLINE_SECONDS = 1.0
+SOON = 30.0
+"""For something that happens at once, even where the machine is busy."""
+
+Open = Callable[..., "Bench"]
+
+
+class Bench:
+    """A reader on a simulated machine, with a clock that the test may set ahead."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation = simulation
+        self.ahead = 0.0
+        self.reader = DeviceReader(
+            Start(host_root=str(simulation.host_root), simulation=str(simulation.state_file)),
+            deadline_seconds=DEADLINE_SECONDS,
+            clock=lambda: time.monotonic() + self.ahead,
+        )
+        self.bus_ids = tuple(gpu.bus_id for gpu in self.reader.discover().gpus)
+
+    def states(self) -> list[str]:
+        return [gpu.state.value for gpu in self.reader.discover().gpus]
+
+    def children(self) -> list[psutil.Process]:
+        """Device readers of this process that are still there, stopped ones too."""
+        found = []
+        for child in psutil.Process().children():
+            with_arguments = " ".join(child.cmdline()) if child.status() != "zombie" else ""
+            if "discovery.reader_child" in with_arguments:
+                found.append(child)
+        return found
+
+    def close(self) -> None:
+        self.simulation.clear()
+        for child in self.children():
+            os.kill(child.pid, signal.SIGCONT)
+        self.reader.close()
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Wait for something that is bound to come."""
+    end = time.monotonic() + SOON
+    while not true():
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(Simulation.create("a30-pair", tmp_path))
+    yield bench
+    bench.close()
+
+
+PRESENT, HUNG, LOST = GpuState.PRESENT, GpuState.HUNG, GpuState.LOST
+UNREADABLE = GpuState.UNREADABLE
+
+
+def test_all_gpus_are_read_with_driver_links_and_readings(bench: Bench) -> None:
+    reading: Reading = bench.reader.discover()
+    assert reading.driver.version is not None
+    assert [gpu.state for gpu in reading.gpus] == [PRESENT, PRESENT]
+    assert [len(gpu.links) for gpu in reading.gpus] == [4, 4]
+    assert [sample.bus_id for sample in bench.reader.sample()] == list(bench.bus_ids)
+
+
+def test_readings_can_be_had_from_a_reader_that_never_discovered(bench: Bench) -> None:
+    bench.children()[0].kill()
+    until(lambda: not bench.children())
+    assert [sample.bus_id for sample in bench.reader.sample()] == list(bench.bus_ids)
+
+
+def test_the_child_has_an_empty_environment_and_one_descriptor(bench: Bench) -> None:
+    (child,) = bench.children()
+    open_files = {
+        number: Path(f"/proc/{child.pid}/fd/{number}").readlink()
+        for number in map(int, os.listdir(f"/proc/{child.pid}/fd"))  # noqa: PTH208  # numbers
+    }
+    sockets = [number for number, target in open_files.items() if "socket:" in str(target)]
+    assert sockets == [0]
+    assert {str(open_files[1]), str(open_files[2])} == {"/dev/null"}
+    assert not any(
+        name.startswith(("KUBE", "GPUSCAPE", "PATH", "HOME")) for name in child.environ()
+    )
+
+
+def test_a_gpu_that_hangs_is_quarantined_and_the_others_are_read_in_the_same_answer(
+    bench: Bench,
+) -> None:
+    bench.simulation.fault(Hang(), "nvmlDeviceGetName", bus_id=bench.bus_ids[0])
+    gpus = bench.reader.discover().gpus
+    assert [gpu.state for gpu in gpus] == [HUNG, PRESENT]
+    assert gpus[0].uuid is not None  # known from before
+    assert bench.reader.health().quarantined == (bench.bus_ids[0],)
+
+
+def test_a_gpu_that_hangs_while_sampled_costs_its_own_readings(bench: Bench) -> None:
+    bench.simulation.fault(Hang(), "nvmlDeviceGetPowerUsage", bus_id=bench.bus_ids[0])
+    assert [sample.bus_id for sample in bench.reader.sample()] == [bench.bus_ids[1]]
+    assert bench.states() == [HUNG, PRESENT]
+
+
+def test_a_quarantined_gpu_is_not_touched_until_its_probe_is_due_and_then_freed(
+    bench: Bench,
+) -> None:
+    bench.simulation.fault(Hang(), "nvmlDeviceGetName", bus_id=bench.bus_ids[0])
+    bench.states()
+    bench.simulation.clear()
+    assert bench.reader.probe() == ()
+    assert bench.states() == [HUNG, PRESENT]
+    bench.ahead += 5.0
+    assert bench.reader.probe() == (bench.bus_ids[0],)
+    assert bench.states() == [PRESENT, PRESENT]
+
+
+def test_a_probe_that_hangs_disturbs_nothing_and_is_put_off(bench: Bench) -> None:
+    bench.simulation.fault(Hang(), "nvmlDeviceGetName", bus_id=bench.bus_ids[0])
+    bench.states()
+    working = bench.children()
+    bench.ahead += 5.0
+    assert bench.reader.probe() == ()
+    assert bench.states() == [HUNG, PRESENT]
+    assert bench.children() == working
+    bench.ahead += 9.0
+    bench.simulation.clear()
+    assert bench.reader.probe() == ()
+    bench.ahead += 1.0
+    assert bench.reader.probe() == (bench.bus_ids[0],)
+
+
+def test_there_are_never_more_than_two_children_and_what_can_be_read_is(bench: Bench) -> None:
+    for bus_id in bench.bus_ids:
+        bench.simulation.fault(Hang(uninterruptible=True), "nvmlDeviceGetName", bus_id=bus_id)
+    assert bench.states() == [HUNG, HUNG]
+    with pytest.raises(ReaderStuck, match="no third"):
+        bench.reader.discover()
+    assert len(bench.children()) == 2
+    assert bench.reader.health().stuck == 2
+
+
+def test_while_a_child_is_stuck_nothing_is_probed_and_afterwards_it_is(bench: Bench) -> None:
+    bench.simulation.fault(Hang(uninterruptible=True), "nvmlDeviceGetName", bus_id=bench.bus_ids[0])
+    assert bench.states() == [HUNG, PRESENT]
+    bench.ahead += 60.0
+    bench.reader.probe()
+    assert len(bench.children()) == 2
+    bench.simulation.clear()
+    until(lambda: bench.reader.health().stuck == 0)
+    assert bench.reader.probe() == (bench.bus_ids[0],)
+
+
+def test_a_driver_that_hangs_at_init_blames_no_gpu_and_gets_no_second_child(
+    bench: Bench,
+) -> None:
+    bench.reader.release()
+    bench.reader.resume()
+    bench.simulation.fault(Hang(uninterruptible=True), "nvmlInit*")
+    for _ in range(2):
+        with pytest.raises(ReaderStuck):
+            bench.reader.discover()
+    assert len(bench.children()) == 1
+    assert bench.reader.health().quarantined == ()
+    bench.simulation.clear()
+    until(lambda: bench.reader.health().stuck == 0)
+    assert bench.states() == [PRESENT, PRESENT]
+
+
+def test_a_stopped_reader_is_left_behind_and_another_one_answers(bench: Bench) -> None:
+    (stopped,) = bench.children()
+    os.kill(stopped.pid, signal.SIGSTOP)
+    assert bench.states() == [PRESENT, PRESENT]
+    health = bench.reader.health()
+    assert (health.stuck, health.quarantined) == (1, ())
+    os.kill(stopped.pid, signal.SIGCONT)
+    until(lambda: bench.reader.health().stuck == 0)
+
+
+def test_a_killed_reader_is_replaced_within_the_next_request(bench: Bench) -> None:
+    (child,) = bench.children()
+    os.kill(child.pid, signal.SIGKILL)
+    assert bench.states() == [PRESENT, PRESENT]
+
+
+def test_a_gpu_on_which_the_reader_dies_again_and_again_is_left_alone(bench: Bench) -> None:
+    bench.simulation.fault(Crash(by="sigkill"), "nvmlDeviceGetName", bus_id=bench.bus_ids[1])
+    assert bench.states() == [PRESENT, UNREADABLE]
+    assert bench.reader.health().deaths == 2
+    bench.simulation.clear()
+    bench.ahead += 5.0
+    assert bench.reader.probe() == (bench.bus_ids[1],)
+
+
+def test_a_reader_that_dies_whatever_it_does_is_given_up(bench: Bench) -> None:
+    bench.reader.release()
+    bench.reader.resume()
+    bench.simulation.fault(Crash(by="exit"), "nvmlInit*")
+    with pytest.raises(ReaderGone):
+        bench.reader.discover()
+
+
+def test_a_lost_gpu_keeps_its_name_and_comes_back_when_it_answers(bench: Bench) -> None:
+    bench.simulation.fault(Return(code=15), bus_id=bench.bus_ids[0])
+    gpus = bench.reader.discover().gpus
+    assert [gpu.state for gpu in gpus] == [LOST, PRESENT]
+    assert gpus[0].uuid is not None
+    bench.simulation.clear()
+    assert bench.states() == [PRESENT, PRESENT]
+
+
+@pytest.mark.parametrize(
+    ("condition", "error"),
+    [("absent", DriverAbsent), ("not-loaded", DriverAbsent), ("mismatch", DriverMismatch)],
+)
+def test_no_failure_of_the_driver_is_latched(
+    bench: Bench, condition: str, error: type[Transient]
+) -> None:
+    bench.reader.release()
+    bench.reader.resume()
+    bench.simulation.set_driver(condition)  # type: ignore[arg-type]  # parametrised
+    for _ in range(2):
+        with pytest.raises(error):
+            bench.reader.discover()
+    bench.simulation.set_driver("ok")
+    assert bench.states() == [PRESENT, PRESENT]
+
+
+def test_an_xid_is_pushed_with_its_gpu_and_instance(bench: Bench) -> None:
+    bench.simulation.xid(bench.bus_ids[1], 94, gpu_instance_id=3, compute_instance_id=0)
+    seen: list[object] = []
+    until(lambda: bool(seen.extend(bench.reader.events()) or seen))
+    expected = XidSeen(bus_id=bench.bus_ids[1], code=94, gpu_instance_id=3, compute_instance_id=0)
+    assert seen == [expected]
+
+
+def test_release_ends_every_child_and_closes_every_session_until_resumed(bench: Bench) -> None:
+    assert bench.simulation.clients() == 1
+    assert bench.reader.release()
+    assert (bench.children(), bench.simulation.clients()) == ([], 0)
+    with pytest.raises(Released):
+        bench.reader.discover()
+    with pytest.raises(Released):
+        bench.reader.sample()
+    bench.reader.resume()
+    assert bench.states() == [PRESENT, PRESENT]
+
+
+def test_release_ends_a_child_that_hangs_in_the_driver_too(bench: Bench) -> None:
+    bench.simulation.fault(Hang(uninterruptible=True), "nvmlDeviceGetName", bus_id=bench.bus_ids[0])
+    bench.states()
+    assert bench.reader.release()
+    assert (bench.children(), bench.simulation.clients()) == ([], 0)

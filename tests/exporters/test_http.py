@@ -1,0 +1,172 @@
+"""Requests are read strictly, answers are written once, and compressed ones are equal."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+from http import HTTPStatus
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from exporters import http
+from exporters.http import Body, Refusal, Request, Response
+
+
+def head(*lines: str, first: str = "GET /metrics HTTP/1.1") -> bytes:
+    return "\r\n".join([first, *lines, "", ""]).encode("latin-1")
+
+
+def refused(data: bytes) -> HTTPStatus:
+    with pytest.raises(Refusal) as refusal:
+        http.read_request(data)
+    return refusal.value.response.status
+
+
+def parts(response: Response, request: Request | None) -> tuple[str, bytes]:
+    first, _, content = b"".join(response.message(request, 0.0)).partition(b"\r\n\r\n")
+    return first.decode(), content
+
+
+GET = Request(method="GET", path="/")
+
+
+def test_a_prometheus_scrape_is_understood() -> None:
+    request = http.read_request(
+        head(
+            "Host: node:9400",
+            "User-Agent: Prometheus/3.5.0",
+            "Accept: application/openmetrics-text;version=1.0.0;q=0.5,*/*;q=0.1",
+            "Accept-Encoding: gzip",
+            "X-Prometheus-Scrape-Timeout-Seconds: 10",
+        )
+    )
+
+    assert request == Request(method="GET", path="/metrics", gzip=True, keep_alive=True)
+
+
+def test_a_query_does_not_change_the_path() -> None:
+    assert http.read_request(head(first="GET /livez?verbose HTTP/1.1")).path == "/livez"
+
+
+@pytest.mark.parametrize(
+    ("accepted", "gzip_taken"),
+    [
+        ("gzip", True),
+        ("GZIP", True),
+        ("deflate, gzip;q=0.5, br", True),
+        ("gzip;q=0", False),
+        ("gzip; q=0.000", False),
+        ("x-gzip", False),
+        ("identity", False),
+        ("", False),
+    ],
+)
+def test_gzip_is_used_for_those_who_take_it(accepted: str, gzip_taken: bool) -> None:
+    assert http.read_request(head(f"Accept-Encoding: {accepted}")).gzip is gzip_taken
+
+
+@pytest.mark.parametrize(
+    ("data", "kept"),
+    [
+        (head(), True),
+        (head("Connection: Keep-Alive"), True),
+        (head("connection: foo, Close"), False),
+        (head("Connection: foo", "Connection: close"), False),
+        (head(first="GET / HTTP/1.0"), False),
+    ],
+)
+def test_a_connection_is_kept_as_http_1_1_says(data: bytes, kept: bool) -> None:
+    assert http.read_request(data).keep_alive is kept
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (head(first="POST /metrics HTTP/1.1"), 405),
+        (head(first="BREW /pot HTTP/1.1"), 405),
+        (head("Content-Length: 5"), 413),
+        (head("Content-Length: 5", "Content-Length: 0"), 413),
+        (head("Transfer-Encoding: chunked"), 413),
+        (head(first="GET /metrics HTTP/2.0"), 400),
+        (head(first="GET /metrics"), 400),
+        (head(first="GET  /metrics HTTP/1.1"), 400),
+        (head(first="GET metrics HTTP/1.1"), 400),
+        (head(first="get /metrics HTTP/1.1"), 400),
+        (head("no colon"), 400),
+        (head("Name : value"), 400),
+        (head(" folded: value"), 400),
+        (head("Name: a\nb"), 400),
+        (head("Name: a\x00b"), 400),
+        (b"\r\n\r\n", 400),
+        (b"\x16\x03\x01\x02\r\n\r\n", 400),  # a TLS client
+    ],
+)
+def test_what_is_no_plain_request_is_refused(data: bytes, status: int) -> None:
+    assert refused(data) == status
+
+
+def test_an_empty_body_is_no_body() -> None:
+    assert http.read_request(head("Content-Length: 0")).method == "GET"
+
+
+@given(st.binary())
+@example(b"GET / HTTP/1.1\r\n\xff: \xff\r\n\r\n")
+def test_any_bytes_are_a_request_or_a_refusal(data: bytes) -> None:
+    with contextlib.suppress(Refusal):
+        assert http.read_request(data).path.startswith("/")
+
+
+@given(plain=st.binary(max_size=5000), tails=st.lists(st.binary(max_size=200), max_size=3))
+def test_a_compressed_body_with_its_tail_is_one_member_and_equals_the_plain_one(
+    plain: bytes, tails: list[bytes]
+) -> None:
+    body = Body(plain)
+
+    for tail in [*tails, b""]:
+        assert gzip.decompress(body.gzipped(tail)) == plain + tail
+        assert body.gzipped(tail).count(b"\x1f\x8b\x08") == 1 + (plain + tail).count(
+            b"\x1f\x8b\x08"
+        )
+
+
+def test_the_length_is_that_of_body_and_tail() -> None:
+    first, content = parts(Response(body=Body(b"body "), tail=b"tail"), GET)
+
+    assert content == b"body tail"
+    assert "Content-Length: 9" in first.split("\r\n")
+
+
+def test_a_small_answer_is_not_compressed() -> None:
+    first, content = parts(http.text("ok"), Request(method="GET", path="/", gzip=True))
+
+    assert content == b"ok\n"
+    assert "Content-Encoding" not in first
+
+
+@pytest.mark.parametrize("gzip_taken", [True, False])
+def test_head_tells_what_get_would_send_and_sends_nothing(gzip_taken: bool) -> None:
+    response = Response(body=Body(b"a" * 5000))
+
+    got, _ = parts(response, Request(method="GET", path="/", gzip=gzip_taken))
+    asked, content = parts(response, Request(method="HEAD", path="/", gzip=gzip_taken))
+
+    assert (asked, content) == (got, b"")
+
+
+def test_a_refused_method_is_told_which_ones_are_served() -> None:
+    response = http.text("no", HTTPStatus.METHOD_NOT_ALLOWED)
+
+    first, _ = parts(response, None)
+
+    assert {"Allow: GET, HEAD", "Connection: close"} <= set(first.split("\r\n"))
+
+
+def test_the_link_page_links_to_each_path_and_escapes_it() -> None:
+    _, content = parts(http.link_page("a & b", ["/metrics", '/"x']), GET)
+
+    page = content.decode()
+    assert '<a href="/metrics">/metrics</a>' in page
+    assert "a &amp; b" in page
+    assert '/"x' not in page
