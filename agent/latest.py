@@ -21,6 +21,7 @@ class Latest:
         self._writing = threading.Lock()
         self._samples: tuple[GpuSample, ...] = ()
         self._previous: tuple[GpuSample, ...] = ()
+        self._readings = b""
         self._body = Body(own.render())
         self.snapshot: NodeSnapshot | None = None
 
@@ -41,16 +42,15 @@ class Latest:
         """Change what the agent says of itself, and serve it."""
         with self._writing:
             change(self._own)
-            self._render()
+            self._body = Body(self._readings + self._own.render())
 
     def metrics(self) -> Response:
         """The exposition: rendered before, but for the snapshot's age."""
         return Response(body=self._body, tail=self._own.render_age(), content_type=CONTENT_TYPE)
 
     def _render(self) -> None:
-        rendered = b""
         if self.snapshot is not None:
-            rendered = self._renderer.render(
+            self._readings = self._renderer.render(
                 self.snapshot, self._samples, self._previous, self._identity
             )
-        self._body = Body(rendered + self._own.render())
+        self._body = Body(self._readings + self._own.render())

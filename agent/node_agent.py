@@ -92,6 +92,7 @@ class NodeAgent:
         self._xids = XidBook()
         self._driver_gone_since: float | None = None
         self._watched_at = clock()
+        self._starts_told = 0
         self.hasten: Callable[[str], None] = lambda _tick: None
         """Runs another tick soon; set by whoever runs the ticks."""
 
@@ -210,6 +211,9 @@ class NodeAgent:
 
     def _tell_reader(self, own: OwnMetrics) -> None:
         health = self._source.health()
+        for _ in range(max(self._starts_told, 1), health.starts):
+            own.reader_restarted()
+        self._starts_told = health.starts
         own.reader_is_stuck(health.stuck > 0)
         own.gpus_quarantined(len(health.quarantined))
 

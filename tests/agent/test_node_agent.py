@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -225,6 +225,13 @@ def test_lost_events_are_told_and_change_nothing(
     scene.agent.watch(scene.now)
     assert scene.hastened == []
     assert caplog.records[-1].__dict__["reason"] == "not supported"
+
+
+def test_readers_started_after_the_first_count_as_restarts(scene: Scene) -> None:
+    for starts in (1, 1, 3):
+        scene.source.state = replace(WELL, starts=starts)
+        scene.agent.watch(scene.now)
+    assert scene.series("gpuscape_reader_restarts_total")[0].endswith(" 2.0")
 
 
 def test_a_gpu_freed_by_a_probe_is_looked_at_now(scene: Scene) -> None:

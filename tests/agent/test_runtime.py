@@ -148,9 +148,9 @@ def test_setting_the_clock_by_a_day_neither_stops_nor_hurries_the_ticks(
     assert min(gaps[1:]) >= 0.2, gaps  # a run that was waiting when the clock was set may be early
 
 
-def test_waits_are_varied_by_the_given_share() -> None:
+def test_waits_are_varied_by_the_given_share(monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = Runtime({"look": lambda _now: 100.0}, jitter_ratio=0.1, uniform=lambda low, _: low)
     planned: list[float] = []
-    runtime._plan = lambda _name, seconds: planned.append(seconds)  # type: ignore[method-assign]
+    monkeypatch.setattr(runtime, "_plan", lambda _name, seconds: planned.append(seconds))
     runtime._run("look")
     assert planned == [90.0]
