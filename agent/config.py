@@ -11,7 +11,7 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, get_type_hints
+from typing import Annotated, Literal, get_type_hints
 
 from agent import kinds
 from agent.kinds import Address, Kind
@@ -29,6 +29,12 @@ class Said:
     also: tuple[str, ...] = ()
     """Variables that others set, read after our own."""
 
+
+_HOSTNAME_LABEL = Kind(
+    metavar="hostname|Hostname|none",
+    expects="hostname, Hostname or none",
+    parse={"hostname": "hostname", "Hostname": "Hostname", "none": None}.__getitem__,
+)
 
 METRICS_ADDRESS = Address(host="", port=9400)
 PROBE_ADDRESS = Address(host="", port=9401)
@@ -65,8 +71,11 @@ class Settings:
         Address, Said(kinds.ADDRESS, "Where /livez and /readyz are served; port 0 is any free one.")
     ] = PROBE_ADDRESS
     hostname_label: Annotated[
-        bool, Said(kinds.FLAG, "Put the Hostname label on every series, as dcgm-exporter does.")
-    ] = True
+        Literal["hostname", "Hostname"] | None,
+        Said(
+            _HOSTNAME_LABEL, "Label with the node's name; Hostname as before dcgm-exporter 4.8.3."
+        ),
+    ] = "hostname"
 
     mig_strategy: Annotated[
         str | None,

@@ -147,7 +147,7 @@ class _Running:
         start = ending.enter_context(start_of(settings))
         place = place_of(settings, plugin, start)
         own = OwnMetrics(version("gpuscape"), time.monotonic)
-        latest = Latest(Identity(hostname=place.name), own)
+        latest = Latest(Identity(hostname=place.name, hostname_label=settings.hostname_label), own)
         reader = DeviceReader(start, deadline_seconds=settings.deadline_seconds)
         ending.callback(reader.close)
         self.agent = NodeAgent(

@@ -106,6 +106,8 @@ class NodeAgent:
             return self._intervals.discover
         faulty = any(gpu.state is not GpuState.PRESENT for gpu in snapshot.gpus)
         faulty = faulty or not snapshot.driver.present
+        if snapshot.answering and not self._answered():
+            self.hasten("sample")  # readings were left out until now
         snapshot = self._xids.enter(snapshot)
         self._latest.show_snapshot(snapshot, now)
         self._tell_cycle(snapshot, self._publisher.publish(snapshot), self._clock() - now)
@@ -175,6 +177,10 @@ class NodeAgent:
         self.hasten("discover")
 
     # parts of a tick
+
+    def _answered(self) -> bool:
+        """Whether a GPU answered when the node was last looked at."""
+        return self._latest.snapshot is not None and bool(self._latest.snapshot.answering)
 
     def _look(self) -> NodeSnapshot:
         """The node as it is; one without a driver where none answers. Raises Released."""

@@ -110,8 +110,10 @@ class Child:
         self._send(Stop())
 
     def terminate(self) -> None:
-        """SIGTERM; a driver call that cannot be interrupted delays the end."""
+        """SIGTERM, and nobody to answer to: when its driver call returns, it ends either way."""
         self._process.terminate()
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
 
     def kill(self) -> None:
         """SIGKILL: the last resort, since a driver call cut short may wedge the GPU."""

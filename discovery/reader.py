@@ -92,6 +92,7 @@ class DeviceReader:
         self._asking = threading.Lock()  # one request at a time
         self._state = threading.RLock()  # guards everything below
         self._child: Child | None = None
+        self._leaving: list[Child] = []  # asked to end, and sure to
         self._stuck: list[tuple[Child, bool]] = []  # and whether it hung in the driver as a whole
         self._quarantine = Quarantine()
         self._roster = Roster()
@@ -162,8 +163,8 @@ class DeviceReader:
         """
         with self._state:
             self._released = True
-            child, self._child = self._child, None
-            ending = [stuck for stuck, _ in self._stuck] + ([child] if child else [])
+            self._retire()
+            ending = [*self._leaving, *(stuck for stuck, _ in self._stuck)]
         for push, share in ((Child.stop, 0.5), (Child.terminate, 0.25), (Child.kill, 0.25)):
             for each in ending:
                 push(each)
@@ -243,16 +244,16 @@ class DeviceReader:
         return self._spawn(start, self._events.append)
 
     def _reap(self) -> None:
+        self._leaving = [child for child in self._leaving if not child.ended]
         self._stuck = [(child, wide) for child, wide in self._stuck if not child.ended]
 
     def _retire(self) -> None:
         """Let the working child end; the next request starts another."""
         with self._state:
             child, self._child = self._child, None
-        if child is not None:
-            child.stop()
-            if not child.wait(TERM_GRACE_SECONDS):
-                child.terminate()
+            if child is not None:
+                child.stop()
+                self._leaving.append(child)
 
     # what may go wrong
 
@@ -278,10 +279,10 @@ class DeviceReader:
 
     def _bury(self, child: Child, died: Died) -> None:
         """Count a death, on the account of the GPU that was being read."""
-        child.terminate()
-        child.wait(TERM_GRACE_SECONDS)
+        child.terminate()  # it may have broken the protocol and live on
         with self._state:
             self._child = None if child is self._child else self._child
+            self._leaving.append(child)
             if self._released:
                 return
             self._deaths += 1
@@ -305,9 +306,10 @@ class DeviceReader:
                 with self._state:
                     self._stuck.append((child, False))
             return False
-        child.stop()
         answered = any(isinstance(answer, GpuFrame) for answer in answers)
-        if answered:
-            with self._state:
+        child.stop()
+        with self._state:
+            self._leaving.append(child)
+            if answered:
                 self._quarantine.answered(bus_id)
         return answered

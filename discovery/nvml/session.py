@@ -51,8 +51,8 @@ def _session_error(error: pynvml.NVMLError) -> Transient:
         )
     if error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
         return DriverAbsent(
-            "no NVIDIA driver: libnvidia-ml.so.1 is not found; install the driver, or where it "
-            "is installed name the library"
+            "no NVIDIA driver: libnvidia-ml.so.1 is not found; install the driver, or name its "
+            "library with --library"
         )
     if error.value in (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, pynvml.NVML_ERROR_UNINITIALIZED):
         return DriverAbsent(

@@ -66,3 +66,8 @@ def test_any_free_port_twice_is_no_conflict() -> None:
 def test_a_library_beside_a_simulation_is_refused() -> None:
     with pytest.raises(BadInput, match="simulate and library exclude each other"):
         settle([layer("flag", simulate="dgx-a100", library="/x/libnvidia-ml.so.1")])
+
+
+def test_the_hostname_label_can_be_left_out() -> None:
+    assert Settings().hostname_label == "hostname"
+    assert settle([layer("flag", hostname_label="none")]).hostname_label is None

@@ -137,6 +137,7 @@ def test_a_look_serves_the_gpus_publishes_their_labels_and_comes_back_in_its_int
 ) -> None:
     assert scene.discover() == 60.0
     assert scene.agent.ready
+    assert scene.hastened == ["sample"]  # the first readings should not wait for their interval
     assert scene.labels["nvidia.com/gpu.count"] == "2"
     assert scene.series('gpuscape_gpus{state="present"}') == ['gpuscape_gpus{state="present"} 2.0']
 
@@ -196,7 +197,7 @@ def test_a_gpu_lost_while_it_is_sampled_is_looked_at_now(scene: Scene) -> None:
     scene.discover()
     scene.source.lost = GPUS[1].bus_id
     scene.sample()
-    assert scene.hastened == ["discover"]
+    assert scene.hastened[-1] == "discover"
 
 
 def test_a_gpu_that_hangs_while_it_is_sampled_is_looked_at_now(scene: Scene) -> None:
@@ -205,14 +206,14 @@ def test_a_gpu_that_hangs_while_it_is_sampled_is_looked_at_now(scene: Scene) -> 
         starts=2, hangs=1, deaths=0, stuck=1, quarantined=(GPUS[1].bus_id,), released=False
     )
     scene.sample()
-    assert scene.hastened == ["discover"]
+    assert scene.hastened[-1] == "discover"
 
 
 def test_an_xid_is_counted_shown_and_looked_at_now(scene: Scene) -> None:
     scene.discover()
     scene.source.events_due = [XidSeen(bus_id=GPUS[0].bus_id, code=79)] * 2
     scene.agent.watch(scene.now)
-    assert scene.hastened == ["discover"]
+    assert scene.hastened[-1] == "discover"
     scene.discover()
     (count,) = [line for line in scene.series("gpuscape_xid_errors_total") if 'xid="79"' in line]
     assert count.endswith(" 2.0")
@@ -223,7 +224,7 @@ def test_lost_events_are_told_and_change_nothing(
 ) -> None:
     scene.source.events_due = [EventsLost(text="not supported")]
     scene.agent.watch(scene.now)
-    assert scene.hastened == []
+    assert "discover" not in scene.hastened
     assert caplog.records[-1].__dict__["reason"] == "not supported"
 
 
@@ -237,7 +238,7 @@ def test_readers_started_after_the_first_count_as_restarts(scene: Scene) -> None
 def test_a_gpu_freed_by_a_probe_is_looked_at_now(scene: Scene) -> None:
     scene.source.freed = (GPUS[0].bus_id,)
     scene.agent.watch(scene.now)
-    assert scene.hastened == ["discover"]
+    assert scene.hastened[-1] == "discover"
 
 
 def test_release_drops_the_readings_keeps_the_labels_and_resume_looks_at_once(
@@ -251,7 +252,7 @@ def test_release_drops_the_readings_keeps_the_labels_and_resume_looks_at_once(
     scene.sample()
     assert (scene.labels, scene.series("DCGM_FI_DEV_GPU_TEMP{")) == (labels, [])
     scene.agent.resume()
-    assert scene.hastened == ["discover"]
+    assert scene.hastened[-1] == "discover"
 
 
 def test_it_is_alive_while_ticks_are_run_and_not_once_they_stop(scene: Scene) -> None:

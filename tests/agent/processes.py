@@ -1,0 +1,133 @@
+"""The agent as a process on a simulated machine, looked at from outside as Prometheus does."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+
+from discovery.simulator.simulation import Simulation
+
+SOON = 60.0
+"""For something that is bound to come, even where the machine is busy."""
+
+GPUSCAPE = Path(sys.executable).with_name("gpuscape")
+
+
+class AgentProcess:
+    """``gpuscape agent`` and what it serves."""
+
+    def __init__(self, process: subprocess.Popen[str], simulation: Simulation) -> None:
+        self.process = process
+        self.simulation = simulation
+        self._addresses: dict[str, str] = {}
+        self.logged: list[dict[str, object]] = []
+        threading.Thread(target=self._follow, daemon=True).start()
+        until(lambda: {"metrics", "probes"} <= self._addresses.keys())
+
+    def metrics(self) -> str:
+        """One scrape."""
+        return self.get("metrics", "/metrics")[1]
+
+    def get(self, server: str, path: str) -> tuple[int, str]:
+        """Status and text of one request on a connection of its own."""
+        with contextlib.closing(
+            http.client.HTTPConnection(self._addresses[server], timeout=SOON)
+        ) as connection:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+
+    def gpus(self, state: str) -> int:
+        """GPUs in a state, as the agent tells them."""
+        prefix = f'gpuscape_gpus{{state="{state}"}} '
+        lines = [line for line in self.metrics().splitlines() if line.startswith(prefix)]
+        return int(float(lines[0].removeprefix(prefix))) if lines else 0
+
+    def reader(self) -> psutil.Process:
+        """The device reader that works now."""
+        return max(psutil.Process(self.process.pid).children(), key=lambda it: it.create_time())
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send the agent a signal."""
+        self.process.send_signal(number)
+
+    def _follow(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            with contextlib.suppress(ValueError):
+                record = json.loads(line)
+                self.logged.append(record)
+                if record["message"] == "listening":
+                    self._addresses[record["serves"]] = record["address"]
+
+
+@contextlib.contextmanager
+def running(simulation: Simulation, *options: str) -> Iterator[AgentProcess]:
+    """An agent on this machine, ended at the end."""
+    command = [str(GPUSCAPE), "agent", "--standalone", "--simulate", str(simulation.state_file)]
+    command += ["--listen", "127.0.0.1:0", "--probe-listen", "127.0.0.1:0"]
+    command += ["--log-format", "json", "--node-name", "node-a", *options]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield AgentProcess(process, simulation)
+        finally:
+            simulation.clear()
+            if process.poll() is None:
+                for child in psutil.Process(process.pid).children():
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        child.send_signal(signal.SIGCONT)
+                process.terminate()
+                process.wait(SOON)
+
+
+class Scraper:
+    """Scrapes again and again while a test disturbs the machine; every answer must be whole."""
+
+    def __init__(self, agent: AgentProcess) -> None:
+        self._agent = agent
+        self._stop = threading.Event()
+        self.answers = 0
+        self.failures: list[str] = []
+        self.slowest_seconds = 0.0
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Scraper:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.05):
+            began = time.monotonic()
+            try:
+                status, text = self._agent.get("metrics", "/metrics")
+                alive, _ = self._agent.get("probes", "/livez")
+            except OSError as error:
+                self.failures.append(repr(error))
+                continue
+            self.slowest_seconds = max(self.slowest_seconds, time.monotonic() - began)
+            if (status, alive) != (200, 200) or "gpuscape_build_info" not in text:
+                self.failures.append(f"metrics {status}, livez {alive}")
+            self.answers += 1
+
+
+def until(true: Callable[[], bool], seconds: float = SOON) -> float:
+    """Wait for something that is bound to come; how long it took."""
+    began = time.monotonic()
+    while not true():
+        assert time.monotonic() - began < seconds, f"it did not come within {seconds:g} s"
+        time.sleep(0.05)
+    return time.monotonic() - began

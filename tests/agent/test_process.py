@@ -1,0 +1,89 @@
+"""The agent's process: what it serves, how it obeys signals, what it leaves behind."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from discovery.simulator.simulation import Hang, Simulation
+from tests.agent.processes import SOON, AgentProcess, running, until
+
+
+@pytest.fixture
+def simulation(tmp_path: Path) -> Simulation:
+    return Simulation.create("a30-pair", tmp_path / "machine")
+
+
+@pytest.fixture
+def agent(simulation: Simulation) -> Iterator[AgentProcess]:
+    with running(simulation) as agent:
+        until(lambda: agent.gpus("present") == 2)
+        yield agent
+
+
+def test_it_serves_readings_under_the_node_s_name_and_is_ready(agent: AgentProcess) -> None:
+    until(lambda: 'hostname="node-a"' in agent.metrics())
+    assert agent.get("probes", "/livez")[0] == 200
+    assert agent.get("probes", "/readyz")[0] == 200
+    assert agent.get("metrics", "/nonsense")[0] == 404
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_with_success_and_leaves_no_reader(
+    agent: AgentProcess, number: signal.Signals
+) -> None:
+    reader = agent.reader()
+    agent.signal(number)
+    assert agent.process.wait(SOON) == 0
+    assert not reader.is_running()
+    assert agent.simulation.clients() == 0
+
+
+def test_a_signal_ends_it_even_while_a_gpu_hangs(agent: AgentProcess) -> None:
+    agent.simulation.fault(Hang(uninterruptible=True))
+    agent.signal(signal.SIGTERM)
+    assert agent.process.wait(SOON) == 0
+
+
+def test_labels_stay_in_the_feature_file_when_it_ends(
+    simulation: Simulation, tmp_path: Path
+) -> None:
+    file = tmp_path / "features"
+    with running(simulation, "--feature-file", str(file)) as agent:
+        until(lambda: file.exists() and "nvidia.com/gpu.count=2" in file.read_text())
+        agent.signal(signal.SIGTERM)
+        agent.process.wait(SOON)
+    assert "nvidia.com/gpu.count=2" in file.read_text()
+
+
+def test_hangup_reads_the_settings_again(simulation: Simulation, tmp_path: Path) -> None:
+    file, features = tmp_path / "agent.yaml", tmp_path / "features"
+    file.write_text(f"feature-file: {features}\n")
+    with running(simulation, "--config", str(file)) as agent:
+        until(lambda: features.exists() and "mig.strategy" not in features.read_text())
+        file.write_text(f"feature-file: {features}\nmig-strategy: mixed\n")
+        agent.signal(signal.SIGHUP)
+        until(lambda: "nvidia.com/mig.strategy=mixed" in features.read_text())
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("mig-stratgy: mixed\n", "mig-strategy"),
+        ("sharing-config: /nonexistent/plugin.yaml\n", "/nonexistent/plugin.yaml"),
+    ],
+)
+def test_a_hangup_with_bad_settings_changes_nothing_and_says_why(
+    simulation: Simulation, tmp_path: Path, text: str, named: str
+) -> None:
+    file = tmp_path / "agent.yaml"
+    file.write_text("")
+    with running(simulation, "--config", str(file)) as agent:
+        until(lambda: agent.gpus("present") == 2)
+        file.write_text(text)
+        agent.signal(signal.SIGHUP)
+        until(lambda: any(named in str(record.get("message")) for record in agent.logged))
+        until(lambda: agent.gpus("present") == 2)
