@@ -1,0 +1,27 @@
+"""``gpuscape completion``: what a shell needs to complete our options and machine names."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  source <(gpuscape completion bash)
+  gpuscape completion zsh > "${fpath[1]}/_gpuscape"
+  gpuscape completion fish > ~/.config/fish/completions/gpuscape.fish"""
+)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def command(ctx: click.Context, shell: str) -> None:
+    """Print the completion script of a shell.
+
+    Commands, options, simulated machines and files are completed. The script asks gpuscape
+    itself, so it stays right when gpuscape is upgraded.
+    """
+    complete = get_completion_class(shell)
+    if complete is None:  # click dropped a shell that we promise
+        raise LookupError(shell)
+    click.echo(complete(ctx.find_root().command, {}, "gpuscape", "_GPUSCAPE_COMPLETE").source())

@@ -1,0 +1,231 @@
+"""``gpuscape discover``: the GPUs of this machine as a table or as the snapshot itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import click
+
+from cli import options, terminal
+from cli.observe import take_snapshot
+from cli.options import Load
+from cli.terminal import Cell, Styled, Table
+from discovery.model import GpuSnapshot, GpuState, Mode, NodeSnapshot, Reason
+
+GIB = 1 << 30
+
+UNKNOWN = Styled("?", "yellow")
+"""A reading that should be there; its gap says why it is not."""
+NONE = Styled("-", "dim")
+"""What this GPU does not have."""
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  gpuscape discover
+  gpuscape discover -o wide --simulate mixed
+  gpuscape discover -o json | jq -r '.gpus[].uuid'
+
+\b
+In tables, - is what a GPU does not have and ? what it did not tell; -o wide lists why.
+In json and yaml, what is missing is null, with an entry in `gaps`. A GPU that hangs or is
+lost is listed with its state, and does not change the exit code. A machine with a driver and
+no GPU is an answer (exit 0); one without a driver is not (exit 3)."""
+)
+@options.output("table", "wide", "json", "yaml")
+@options.settings(*options.READING)
+def command(load: Load, output: str) -> None:
+    """List this machine's GPUs with memory, MIG mode, NVLinks and state."""
+    snapshot = take_snapshot(load())
+    if output in ("json", "yaml"):
+        terminal.data(snapshot, output)
+        return
+    terminal.note(summary(snapshot))
+    for table in _tables(snapshot, wide=output == "wide"):
+        terminal.note("")
+        terminal.show(table)
+    missing = gap_table(snapshot).rows
+    if missing and output == "table":
+        terminal.note(f"\nMissing readings: {len(missing)}; -o wide lists them.")
+
+
+def _tables(snapshot: NodeSnapshot, wide: bool) -> Iterator[Table]:
+    """The tables to print, those without a row left out."""
+    makers = [gpu_table]
+    if wide:
+        makers += [identity_table, mig_table, nic_table, gap_table]
+    return (table for table in (make(snapshot) for make in makers) if table.rows)
+
+
+def summary(snapshot: NodeSnapshot) -> str:
+    """One line on machine, driver and number of GPUs."""
+    host, driver = snapshot.host, snapshot.driver
+    parts = [f"{host.name}: {host.machine_type}" if host.machine_type else host.name]
+    parts.append(f"driver {driver.version or '?'}")
+    if driver.cuda_version is not None:
+        parts.append("CUDA {}.{}".format(*driver.cuda_version))
+    models = Counter(gpu.model or "unknown model" for gpu in snapshot.gpus)
+    parts += [f"{count} x {model}" for model, count in models.items()] or ["no NVIDIA GPU"]
+    if host.nics:
+        parts.append(f"{len(host.nics)} x RDMA NIC")
+    return ", ".join(parts)
+
+
+def gpu_table(snapshot: NodeSnapshot) -> Table:
+    """What people look for first, one row per GPU in PCI bus order."""
+    return Table(
+        header=("GPU", "MODEL", "BUS ID", "MEMORY", "NUMA", "NVLINKS", "MIG", "ECC", "STATE"),
+        rows=tuple(
+            (
+                gpu_name(gpu),
+                gpu.model or UNKNOWN,
+                gpu.bus_id,
+                _memory(gpu),
+                _known(gpu, "numa_node", gpu.numa_node),
+                _links(gpu),
+                _mig(gpu),
+                _mode(gpu, "ecc", gpu.ecc),
+                _state(gpu),
+            )
+            for gpu in snapshot.gpus
+        ),
+        right=frozenset({3}),
+    )
+
+
+def identity_table(snapshot: NodeSnapshot) -> Table:
+    """Identities and versions, one row per GPU."""
+    return Table(
+        header=("GPU", "UUID", "SERIAL", "MINOR", "ARCHITECTURE", "CC", "VBIOS", "CLIQUE", "CPUS"),
+        rows=tuple(
+            (
+                gpu_name(gpu),
+                _known(gpu, "uuid", gpu.uuid),
+                _known(gpu, "serial", gpu.serial),
+                _known(gpu, "minor", gpu.minor),
+                _known(gpu, "architecture", gpu.architecture),
+                _capability(gpu),
+                _known(gpu, "vbios_version", gpu.vbios_version),
+                _clique(gpu),
+                _known(gpu, "cpu_affinity", gpu.cpu_affinity),
+            )
+            for gpu in snapshot.gpus
+        ),
+    )
+
+
+def mig_table(snapshot: NodeSnapshot) -> Table:
+    """Every MIG device."""
+    return Table(
+        header=("GPU", "MIG DEVICE", "GI", "CI", "PLACEMENT", "MEMORY", "UUID"),
+        rows=tuple(
+            (
+                gpu_name(gpu),
+                mig.profile,
+                str(mig.gpu_instance_id),
+                str(mig.compute_instance_id),
+                NONE if mig.placement is None else "{}:{}".format(*mig.placement),
+                f"{mig.memory_bytes / GIB:.1f} GiB",
+                mig.uuid,
+            )
+            for gpu in snapshot.gpus
+            for mig in gpu.mig_devices
+        ),
+        right=frozenset({5}),
+    )
+
+
+def nic_table(snapshot: NodeSnapshot) -> Table:
+    """Every RDMA NIC."""
+    return Table(
+        header=("NIC", "BUS ID", "NUMA", "CPUS"),
+        rows=tuple(
+            (
+                nic.name,
+                nic.bus_id,
+                NONE if nic.numa_node is None else str(nic.numa_node),
+                nic.cpu_affinity or NONE,
+            )
+            for nic in snapshot.host.nics
+        ),
+    )
+
+
+def gap_table(snapshot: NodeSnapshot) -> Table:
+    """Every reading that is missing although the device should have it."""
+    owners = [(snapshot.host.name, snapshot.host.gaps), ("driver", snapshot.driver.gaps)]
+    for gpu in snapshot.gpus:
+        name = gpu.bus_id if gpu.index is None else gpu.index
+        owners.append((f"GPU {name}", gpu.gaps))
+    return Table(
+        header=("MISSING ON", "READING", "WHY", "ASKED", "ANSWER"),
+        rows=tuple(
+            (owner, gap.what, gap.reason.value, gap.source, gap.detail)
+            for owner, gaps in owners
+            for gap in gaps
+            if gap.reason is not Reason.UNSUPPORTED
+        ),
+    )
+
+
+def gpu_name(gpu: GpuSnapshot) -> Cell:
+    """The index people know a GPU by; ``?`` where it could not be asked."""
+    return UNKNOWN if gpu.index is None else str(gpu.index)
+
+
+def _known(gpu: GpuSnapshot, what: str, value: object) -> Cell:
+    """The value, or the mark for why there is none."""
+    if value is not None:
+        return str(value)
+    gap = gpu.gap(what)
+    absent = gpu.state is GpuState.PRESENT and (gap is None or gap.reason is Reason.UNSUPPORTED)
+    return NONE if absent else UNKNOWN
+
+
+def _memory(gpu: GpuSnapshot) -> Cell:
+    gib = None if gpu.memory_bytes is None else f"{gpu.memory_bytes / GIB:.1f} GiB"
+    return _known(gpu, "memory_bytes", gib)
+
+
+def _links(gpu: GpuSnapshot) -> Cell:
+    """Active links, and of how many where some are down."""
+    if not gpu.links:
+        return _known(gpu, "links", None)
+    active = sum(link.active for link in gpu.links)
+    if active == len(gpu.links):
+        return str(active)
+    return Styled(f"{active} of {len(gpu.links)}", "yellow")
+
+
+def _mig(gpu: GpuSnapshot) -> Cell:
+    """The mode; where it is on, what the GPU is divided into."""
+    if gpu.mig is None or not gpu.mig_enabled or gpu.mig.current != gpu.mig.pending:
+        return _mode(gpu, "mig", gpu.mig)
+    profiles = Counter(mig.profile for mig in gpu.mig_devices)
+    return ", ".join(f"{count} x {name}" for name, count in profiles.items()) or "on, empty"
+
+
+def _mode(gpu: GpuSnapshot, what: str, mode: Mode | None) -> Cell:
+    if mode is None:
+        return _known(gpu, what, None)
+    now, after = ("on" if value else "off" for value in (mode.current, mode.pending))
+    return now if now == after else Styled(f"{now}, {after} after reset", "yellow")
+
+
+def _capability(gpu: GpuSnapshot) -> Cell:
+    pair = gpu.compute_capability
+    return _known(gpu, "compute_capability", None if pair is None else "{}.{}".format(*pair))
+
+
+def _clique(gpu: GpuSnapshot) -> Cell:
+    if gpu.fabric is not None and gpu.fabric.attached:
+        return str(gpu.fabric.clique_id)
+    return _known(gpu, "fabric", None)
+
+
+def _state(gpu: GpuSnapshot) -> Cell:
+    if gpu.state is GpuState.PRESENT:
+        return Styled("ok", "green")
+    return Styled(gpu.state.value, "bold red")

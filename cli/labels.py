@@ -1,0 +1,88 @@
+"""``gpuscape labels``: the node labels of this machine, and why each is there or is not."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from agent.label_settings import label_settings, plugin_config
+from cli import options, terminal
+from cli.failures import UNEXPECTED, Failure
+from cli.observe import take_snapshot
+from cli.options import Load
+from cli.terminal import Styled, Table
+from labelers import feature_file
+from labelers.compose import Labels, wanted
+from labelers.explain import Explanation, Outcome, explain
+
+_STYLES = {Outcome.SET: "green", Outcome.KEPT: "yellow", Outcome.ABSENT: "dim"}
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  gpuscape labels
+  gpuscape labels --explain --mig-strategy mixed --simulate a30-pair
+  gpuscape labels --sharing-config plugin.yaml -o json
+  gpuscape labels -o feature-file > /etc/kubernetes/node-feature-discovery/features.d/gpuscape
+
+\b
+With --explain each label is `set`, `kept` (its fact cannot be read now, so what is on the
+node stays) or `absent` (it is known not to apply, and is removed)."""
+)
+@click.option("--explain", "explained", is_flag=True, help="Show every possible label, and why.")
+@options.output("table", "json", "yaml", "feature-file")
+@options.settings(
+    "mig-strategy", "sharing-config", "timestamp", "machine-type-file", *options.READING
+)
+def command(load: Load, explained: bool, output: str) -> None:
+    """Show the labels this machine's node gets: gpu-feature-discovery's and our own.
+
+    Nothing is written anywhere.
+    """
+    if explained and output == "feature-file":
+        raise click.UsageError("--explain has no feature-file format: use table, json or yaml")
+    settings = load()
+    plugin = plugin_config(settings)
+    snapshot = take_snapshot(settings, plugin)
+    labels = wanted(snapshot, label_settings(settings, plugin, time.time()))
+    if explained:
+        _show_explained(explain(labels), output)
+    else:
+        _show(labels.values, output)
+    _report(labels)
+
+
+def _show(values: dict[str, str], output: str) -> None:
+    match output:
+        case "table":
+            terminal.show(Table(header=("LABEL", "VALUE"), rows=tuple(values.items())))
+        case "feature-file":
+            click.echo(feature_file.render(values), nl=False)
+        case _:
+            terminal.data(values, output)
+
+
+def _show_explained(explanations: tuple[Explanation, ...], output: str) -> None:
+    if output != "table":
+        terminal.data(explanations, output)
+        return
+    rows = tuple(
+        (each.key, Styled(each.outcome, _STYLES[each.outcome]), each.text, each.source)
+        for each in explanations
+    )
+    terminal.show(Table(header=("LABEL", "OUTCOME", "VALUE OR REASON", "SOURCE"), rows=rows))
+
+
+def _report(labels: Labels) -> None:
+    """After the labels, on standard error: what is not among them and should be.
+
+    Raises Failure where a labeler failed, which is a bug.
+    """
+    for each in explain(labels):
+        if each.key in labels.illegal:
+            click.echo(f"Left out {each.key}: {each.text}", err=True)
+    if labels.failures:
+        told = "; ".join(f"{failure.labeler}: {failure.error}" for failure in labels.failures)
+        raise Failure(f"some labels are left as they are: {told}", UNEXPECTED)

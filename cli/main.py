@@ -1,0 +1,70 @@
+"""The command ``gpuscape``: finds the subcommand asked for and loads nothing else."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from cli.failures import one_sentence
+
+COMMANDS: Mapping[str, str] = {
+    "discover": "cli.discover",
+    "topo": "cli.topo",
+    "labels": "cli.labels",
+    "agent": "cli.agent_command",
+    "record": "cli.record",
+    "simulate": "cli.simulate",
+    "completion": "cli.completion",
+}
+"""Subcommand to the module that holds it as ``command``, in the order of the help text."""
+
+
+class _Commands(click.Group):
+    """A group that imports a subcommand's module when it is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            if ctx.resilient_parsing:
+                return None
+            raise click.exceptions.NoSuchCommand(cmd_name, possibilities=COMMANDS, ctx=ctx)
+        command: click.Command = importlib.import_module(COMMANDS[cmd_name]).command
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with one_sentence(debug=ctx.params["debug"]):
+            return super().invoke(ctx)
+
+
+@click.command(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="""\b
+Examples:
+  gpuscape discover                      the GPUs of this machine
+  gpuscape topo --simulate dgx-a100      the link matrix of a simulated DGX A100
+  gpuscape labels --explain              why each label is there, or is not
+  gpuscape agent --standalone            serve metrics on port 9400
+
+\b
+Exit codes:
+  0  done; a machine with a driver and no GPU is an answer too
+  1  something unexpected: a bug
+  2  bad input: options, settings or files
+  3  no NVIDIA driver answers, or it did not answer in time
+
+Options can also stand in the environment or in a settings file: see `gpuscape agent --help`.""",
+)
+@click.option("--debug", is_flag=True, help="Show Python's trace when something goes wrong.")
+@click.version_option(package_name="gpuscape", message="gpuscape %(version)s")
+def main(debug: bool) -> None:  # the group reads it
+    """Show this node's GPU landscape: GPUs, NVLink matrix, node labels and metrics.
+
+    Everything is read through NVML, the NVIDIA driver's own library, and nothing is changed.
+    Without NVIDIA hardware, --simulate MACHINE shows one of the simulated machines.
+    """

@@ -1,0 +1,47 @@
+"""One look at this machine, or at a simulated one: where every command gets its snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from agent.config import Settings
+from agent.inputs import place_of, start_of
+from discovery.errors import BadInput
+from discovery.model import NodeSnapshot
+from discovery.protocol import Start
+from discovery.reader import DeviceReader, Reading
+from labelers.plugin_config import PluginConfig
+
+
+def take_snapshot(settings: Settings, plugin: PluginConfig | None = None) -> NodeSnapshot:
+    """Run the device reader once and end it.
+
+    Raises DriverAbsent or DriverMismatch, with cause and fix, where no driver answers,
+    ReaderStuck where it does not return, and BadInput for an unknown machine or a
+    damaged recording.
+    """
+    if settings.simulate is not None and settings.node_name is None:
+        # called after itself, a simulated machine looks the same everywhere
+        settings = replace(settings, node_name=Path(settings.simulate).stem)
+    with machine(settings) as start:
+        reading = read_once(start, settings)
+        place = place_of(settings, plugin or PluginConfig(), start)
+        return place.snapshot(reading.driver, reading.gpus)
+
+
+@contextmanager
+def machine(settings: Settings) -> Iterator[Start]:
+    """What to tell a device reader; raises BadInput where the settings point at nothing."""
+    if settings.library is not None and not settings.library.is_file():
+        raise BadInput(f"there is no file {settings.library}: name the driver's library itself")
+    with start_of(settings) as start:
+        yield start
+
+
+def read_once(start: Start, settings: Settings) -> Reading:
+    """What the device reader says of driver and GPUs. Raises as :func:`take_snapshot`."""
+    with closing(DeviceReader(start, deadline_seconds=settings.deadline_seconds)) as reader:
+        return reader.discover()

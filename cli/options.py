@@ -1,0 +1,101 @@
+"""Command-line options made from the agent's settings, so that each is declared once."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from agent.config import OPTIONS, Option, Settings
+from cli.settings import CONFIG_VARIABLE, load_settings
+
+READING = ("simulate", "host-root", "library", "deadline")
+"""Settings of every command that looks at the machine."""
+
+Load = Callable[[], Settings]
+"""Gives the settings as they stand now; each call reads environment and file again."""
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_BY_NAME = {option.name: option for option in OPTIONS}
+
+
+def settings(*names: str) -> Callable[[Function], Function]:
+    """Add these settings as options, and ``--config``; the command gets ``load``.
+
+    Environment and settings file hold for every command, whether or not it has the flag.
+    """
+    chosen = [_BY_NAME[name] for name in names]
+
+    def decorate(function: Function) -> Function:
+        @functools.wraps(function)
+        def command(**parameters: Any) -> Any:
+            given = {name: parameters.pop(_parameter(name)) for name in ("config", *names)}
+            flags = {name: _text(value) for name, value in given.items() if value is not None}
+            load = functools.partial(load_settings, flags, os.environ)
+            return function(load=load, **parameters)
+
+        decorated = _config_option(command)
+        for option in reversed(chosen):
+            decorated = _click_option(option)(decorated)
+        return decorated  # type: ignore[return-value]  # the click function it became
+
+    return decorate
+
+
+def output(*formats: str) -> Callable[[Function], Function]:
+    """Add ``-o FORMAT``; the first format is the default."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(formats),
+        default=formats[0],
+        show_default=True,
+        help="Format; json and yaml only gain keys between versions.",
+    )
+
+
+def _parameter(name: str) -> str:
+    return name.replace("-", "_")
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _config_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--config",
+        metavar="FILE",
+        help=f"Settings file: YAML with these options as keys.  [env var: {CONFIG_VARIABLE}]",
+    )(function)
+
+
+def _click_option(option: Option) -> Callable[[Function], Function]:
+    """The option as text; its kind judges it later, beside the other sources."""
+    notes = f"env var: {', '.join(option.variables)}"
+    if option.default_text is not None:
+        notes += f"; default: {option.default_text}"
+    words = f"{option.said.help}  [{notes}]"
+    if option.is_flag:
+        spelling = f"--{option.name}/--no-{option.name}"
+        return click.option(spelling, is_flag=True, default=None, help=words)
+    completion = _complete_machines if option.name == "simulate" else None
+    return click.option(
+        f"--{option.name}", metavar=option.said.kind.metavar, help=words, shell_complete=completion
+    )
+
+
+def _complete_machines(
+    ctx: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem[str]]:
+    """Machines that start like this, then files as the shell knows them."""
+    from discovery.simulator.catalog import machine_names  # only completion needs it here
+
+    del ctx, parameter
+    names = [CompletionItem(name) for name in machine_names() if name.startswith(incomplete)]
+    return names or [CompletionItem(incomplete, type="file")]

@@ -1,0 +1,86 @@
+"""``gpuscape record``: what this machine answers, in one file that can be replayed anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from cli import options, terminal
+from cli.observe import machine, read_once
+from cli.options import Load
+from discovery import recording
+from discovery.model import GpuState
+from discovery.nvml.session import use_library
+from discovery.protocol import AgentMessage, Discover, ReaderMessage, Sample, Start, frame
+from discovery.reader_child import Channel, serve
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  gpuscape record machine.json
+  gpuscape topo --simulate machine.json
+
+\b
+The file holds every answer of the driver, errors included, and what sysfs and procfs say of
+GPUs, RDMA NICs, NUMA nodes and memory. The host's name and network addresses are not in it."""
+)
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--anonymise/--no-anonymise",
+    default=True,
+    help="Replace serial numbers and UUIDs; equal ones stay equal.  [default: --anonymise]",
+)
+@options.settings(*options.READING)
+def command(load: Load, file: Path, anonymise: bool) -> None:
+    """Record this machine into FILE, for a bug report or for --simulate.
+
+    GPUs that hang are left out, so that the recording ends.
+    """
+    settings = load()
+    with machine(settings) as start:
+        gpus = read_once(start, settings).gpus
+        hung = tuple(gpu.bus_id for gpu in gpus if gpu.state is GpuState.HUNG)
+        with _library(start):
+            taken = recording.capture(lambda: _read_all(hung, start), Path(start.host_root))
+    recording.save(recording.anonymise(taken) if anonymise else taken, file)
+    terminal.note(f"{file}: {len(taken.calls)} answers of {len(gpus) - len(hung)} GPUs")
+    if hung:
+        terminal.note(f"left out, since they hang: {', '.join(hung)}")
+
+
+@contextmanager
+def _library(start: Start) -> Iterator[None]:
+    """In this process too, pynvml calls the library that ``start`` names."""
+    if start.simulation is not None:
+        from discovery.simulator.simulation import Simulation  # never loaded on real hardware
+
+        with Simulation.open(Path(start.simulation)):
+            yield
+        return
+    if start.library is not None:
+        use_library(start.library)
+    yield
+
+
+class _Script(Channel):
+    """A channel on which all requests have been made and nobody hears the answers."""
+
+    def __init__(self, *messages: AgentMessage) -> None:
+        self._left = [frame(message) for message in messages]
+
+    def send(self, message: ReaderMessage) -> None:
+        """Drop it: the tape below pynvml has heard it already."""
+
+    def receive(self) -> bytes:
+        """The next request; empty at the end."""
+        return self._left.pop(0) if self._left else b""
+
+
+def _read_all(hung: tuple[str, ...], start: Start) -> None:
+    """Have the device reader's own code ask everything it ever asks, in this process."""
+    here = Start(host_root=start.host_root, skip=hung)
+    serve(_Script(here, Discover(request=1), Sample(request=2)))

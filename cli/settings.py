@@ -1,0 +1,113 @@
+"""Settings of the agent from flags, environment and file, in this order of precedence."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from agent.config import OPTIONS, Given, Layer, Settings, nearest, settle, variable
+from discovery.errors import BadInput
+
+CONFIG_VARIABLE = variable("config")
+
+_KEYS = tuple(option.name for option in OPTIONS)
+_SERVICE_LINK = re.compile(
+    r"GPUSCAPE_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)"
+)
+"""What the kubelet sets in every pod for a Service whose name begins with ``gpuscape``.
+
+Source: Kubernetes documentation, "Service", section "Environment variables".
+"""
+
+
+def load_settings(
+    flags: Mapping[str, str],
+    environ: Mapping[str, str],
+    read_file: Callable[[Path], str] = Path.read_text,
+) -> Settings:
+    """The settings as they stand now; call it again with the same flags to reload.
+
+    ``flags`` holds what the command line gave, by option name, ``config`` too.
+    Raises BadInput with one sentence that names the flag, variable, or file, line and key.
+    """
+    environment = environment_layer(environ)
+    named = Given(text=flags.get("config", ""), source="--config")
+    if not named.text:
+        named = Given(text=environ.get(CONFIG_VARIABLE, ""), source=CONFIG_VARIABLE)
+    flag_layer = {
+        name: Given(text=text, source=f"--{name}")
+        for name, text in flags.items()
+        if name != "config"
+    }
+    file = _file_layer_at(named, read_file) if named.text else {}
+    return settle([flag_layer, environment, file])
+
+
+def environment_layer(environ: Mapping[str, str]) -> Layer:
+    """What the environment says. Raises BadInput for an unknown ``GPUSCAPE_`` variable."""
+    known = [name for option in OPTIONS for name in option.variables]
+    for name in environ:
+        if name.startswith("GPUSCAPE_") and name not in (*known, CONFIG_VARIABLE):
+            if _SERVICE_LINK.fullmatch(name):
+                continue
+            raise BadInput(f"{name} is not a setting{nearest(name, known)}")
+    layer = {}
+    for option in OPTIONS:
+        for name in option.variables:
+            if environ.get(name, "").strip():
+                layer[option.name] = Given(text=environ[name], source=name)
+                break
+    return layer
+
+
+def _file_layer_at(named: Given, read_file: Callable[[Path], str]) -> Layer:
+    try:
+        text = read_file(Path(named.text))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise BadInput(f"{named.source}: cannot read {named.text}: {reason}") from error
+    return file_layer(text, named.text)
+
+
+def file_layer(text: str, file: str) -> Layer:
+    """What a settings file says: one YAML mapping of option names to plain values.
+
+    Raises BadInput naming file, line and key for anything else: unknown and repeated
+    keys, lists and mappings as values, YAML that does not parse.
+    """
+    layer: dict[str, Given] = {}
+    for line, key, value in _entries(text, file):
+        place = f"{file}:{line}"
+        if key not in _KEYS:
+            raise BadInput(f"{place}: {key!r} is not a setting{nearest(key, _KEYS)}")
+        if key in layer:
+            raise BadInput(f"{place}: {key} is given twice: keep one")
+        if value is None:
+            raise BadInput(f"{place}: {key} takes one value, not a list or mapping")
+        layer[key] = Given(text=value, source=f"{place}: {key}")
+    return layer
+
+
+def _entries(text: str, file: str) -> Iterator[tuple[int, str, str | None]]:
+    """Line, key and value as written; the value is empty for null, None where it is no scalar."""
+    import yaml  # the agent has no other use for it, and mostly runs without a file
+
+    def scalar(node: yaml.Node) -> str | None:
+        if not isinstance(node, yaml.ScalarNode):
+            return None
+        return "" if node.tag == "tag:yaml.org,2002:null" else str(node.value)
+
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise BadInput(f"{file}:{line}: not valid YAML: {error.problem}") from error
+    except yaml.YAMLError as error:
+        raise BadInput(f"{file}: not valid YAML: {str(error).splitlines()[0]}") from error
+    if root is None or scalar(root) == "":
+        return
+    if not isinstance(root, yaml.MappingNode):
+        raise BadInput(f"{file}:{root.start_mark.line + 1}: expected lines such as deadline: 5s")
+    for key, value in root.value:
+        yield key.start_mark.line + 1, scalar(key) or "", scalar(value)

@@ -1,0 +1,92 @@
+"""Tables and documents on standard output: coloured for people, plain for pipes.
+
+rich is imported on first use: the commands that print no table never load it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+WIDE_ENOUGH = 10_000
+"""Columns. Tables keep their shape and leave wrapping to the terminal, as nvidia-smi does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Styled:
+    """Text with a style of rich's, which only a terminal shows."""
+
+    text: str
+    style: str
+
+
+Cell = str | Styled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A header and rows of as many cells."""
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    right: frozenset[int] = field(default_factory=frozenset)
+    """Columns that line up on the right."""
+
+
+def show(table: Table) -> None:
+    """Print a table; in colour when standard output is a terminal and NO_COLOR is unset."""
+    from rich.console import Console
+
+    console = Console(width=WIDE_ENOUGH, highlight=False)
+    with console.capture() as captured:
+        console.print(_rich_table(table))
+    for line in captured.get().splitlines():
+        click.echo(line.rstrip(), color=console.is_terminal)
+
+
+def note(text: str) -> None:
+    """Print a line that is not part of a table."""
+    click.echo(text)
+
+
+def data(value: object, output: str) -> None:
+    """Print a value as ``json`` or ``yaml``; dataclasses become mappings of their fields."""
+    import msgspec
+
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
+        return
+    import yaml
+
+    plain = msgspec.to_builtins(value)
+    click.echo(
+        yaml.safe_dump(
+            plain, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100
+        ),
+        nl=False,
+    )
+
+
+def _rich_table(table: Table) -> RichTable:
+    from rich.table import Table as RichTable
+
+    drawn = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for place, title in enumerate(table.header):
+        drawn.add_column(
+            _rich_text(title), justify="right" if place in table.right else "left", no_wrap=True
+        )
+    for row in table.rows:
+        drawn.add_row(*map(_rich_text, row))
+    return drawn
+
+
+def _rich_text(cell: Cell) -> Text:
+    from rich.text import Text
+
+    return Text(cell) if isinstance(cell, str) else Text(cell.text, style=cell.style)

@@ -1,0 +1,40 @@
+"""Commands run in this process, on a snapshot given instead of a machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from click.testing import CliRunner, Result
+
+from agent.config import Settings
+from cli import discover, labels, topo
+from cli.main import main
+from discovery.model import NodeSnapshot
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the developer's environment changes settings or colours."""
+    for name in ("NODE_NAME", "NO_COLOR", "FORCE_COLOR", "GPUSCAPE_CONFIG", "GPUSCAPE_SIMULATE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run ``gpuscape`` with arguments; ``sees`` is the machine, or the error of looking at it."""
+
+    def run(*arguments: str, sees: NodeSnapshot | Exception | None = None) -> Result:
+        def take_snapshot(settings: Settings, plugin: object = None) -> NodeSnapshot:
+            del settings, plugin
+            if isinstance(sees, NodeSnapshot):
+                return sees
+            raise sees or AssertionError("this command should not look at a machine")
+
+        for module in (discover, labels, topo):
+            monkeypatch.setattr(module, "take_snapshot", take_snapshot)
+        return CliRunner().invoke(main, arguments)
+
+    return run

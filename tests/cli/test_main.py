@@ -1,0 +1,171 @@
+"""One sentence and one exit code for whatever goes wrong; only what is needed is loaded."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from cli.main import COMMANDS, main
+from discovery.errors import (
+    BadInput,
+    DriverAbsent,
+    DriverMismatch,
+    Permanent,
+    ReaderStuck,
+    Transient,
+)
+from tests import build
+from tests.cli.conftest import Run
+
+GPUSCAPE = Path(sys.executable).with_name("gpuscape")
+
+
+def loaded(*arguments: str) -> set[str]:
+    """Modules that are loaded after ``gpuscape`` ran with these arguments."""
+    script = (
+        "import sys\n"
+        "from cli.main import main\n"
+        "main(sys.argv[1:], standalone_mode=False)\n"
+        "print('\\n' + ' '.join(sys.modules))\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True
+    )
+    return set(ran.stdout.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (BadInput("the line is wrong"), 2),
+        (Permanent("somebody must act"), 2),
+        (DriverMismatch("versions differ"), 3),
+        (ReaderStuck("no answer within 5 s"), 3),
+        (Transient("NVML cannot be initialised"), 3),
+    ],
+)
+@pytest.mark.parametrize("command", ["discover", "topo", "labels"])
+def test_an_expected_error_is_its_sentence_and_an_exit_code(
+    run: Run, command: str, error: Exception, code: int
+) -> None:
+    result = run(command, sees=error)
+    assert (result.exit_code, result.stdout, result.stderr) == (code, "", f"Error: {error}\n")
+
+
+def test_without_a_driver_the_sentence_tells_of_simulation(run: Run) -> None:
+    result = run("discover", sees=DriverAbsent("no NVIDIA driver: install it"))
+    assert (result.exit_code, result.stderr) == (
+        3,
+        "Error: no NVIDIA driver: install it, or look at a simulated machine with "
+        "--simulate dgx-a100\n",
+    )
+
+
+def test_a_bug_is_one_sentence_that_says_how_to_see_more(run: Run) -> None:
+    result = run("discover", sees=ZeroDivisionError("division by zero"))
+    assert (result.exit_code, result.stderr) == (
+        1,
+        "Error: unexpected ZeroDivisionError: division by zero (gpuscape --debug shows where)\n",
+    )
+
+
+@pytest.mark.parametrize("error", [DriverAbsent("no NVIDIA driver"), ZeroDivisionError()])
+def test_debug_lets_the_trace_through(run: Run, error: Exception) -> None:
+    assert run("--debug", "discover", sees=error).exception is error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["discovr"], "Error: No such command 'discovr'. Did you mean 'discover'?"),
+        (["discover", "--simulat", "x"], "Did you mean '--simulate'?"),
+        (["discover", "-o", "xml"], "'xml' is not one of 'table', 'wide', 'json', 'yaml'."),
+        (["discover", "--deadline", "soon"], "Error: --deadline is 'soon': expected a duration"),
+        (["discover", "--library", "/none"], "Error: there is no file /none: "),
+        (["discover", "--config", "/none"], "Error: --config: cannot read /none: No such file"),
+        (["completion", "tcsh"], "'tcsh' is not one of 'bash', 'zsh', 'fish'."),
+        (["agent"], "Error: this version runs without a cluster only: add --standalone"),
+        (["agent", "--standalone", "--jitter", "9"], "Error: --jitter is '9': expected a number"),
+        (["simulate"], "Missing option '--list'"),
+    ],
+)
+def test_bad_input_is_told_in_its_last_line(arguments: list[str], sentence: str) -> None:
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2
+    assert sentence in result.stderr.splitlines()[-1]
+
+
+def test_a_variable_that_is_no_setting_is_told_by_every_command() -> None:
+    result = CliRunner().invoke(main, ["topo"], env={"GPUSCAPE_SIMULAT": "dgx-a100"})
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "Error: GPUSCAPE_SIMULAT is not a setting: did you mean GPUSCAPE_SIMULATE?\n",
+    )
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_teaches_by_purpose_and_example(command: str) -> None:
+    text = CliRunner().invoke(main, [command, "--help"]).output
+    assert "Examples:" in text
+    assert f"  gpuscape {command}" in text or f"(gpuscape {command}" in text
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    ran = subprocess.run([GPUSCAPE, "--version"], capture_output=True, text=True, check=True)
+    assert ran.stdout.startswith("gpuscape 0.")
+
+
+def test_a_command_loads_no_other_command_and_no_terminal_library() -> None:
+    modules = loaded("completion", "zsh")
+    assert "cli.completion" in modules
+    assert not modules & {"cli.discover", "cli.agent_command", "rich", "yaml", "msgspec", "psutil"}
+
+
+def test_the_agents_help_loads_neither_terminal_library_nor_cluster_client() -> None:
+    modules = loaded("agent", "--help")
+    assert "cli.agent_command" in modules
+    assert not modules & {"rich", "kubernetes", "pydantic", "yaml"}
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_gives_the_shell_a_script_that_asks_gpuscape(shell: str) -> None:
+    result = CliRunner().invoke(main, ["completion", shell])
+    assert result.exit_code == 0
+    assert f"_GPUSCAPE_COMPLETE={shell}_complete" in result.output
+
+
+def test_simulated_machines_are_completed() -> None:
+    environ = os.environ | {
+        "_GPUSCAPE_COMPLETE": "bash_complete",
+        "COMP_WORDS": "gpuscape topo --simulate dgx-",
+        "COMP_CWORD": "3",
+    }
+    ran = subprocess.run([GPUSCAPE], env=environ, capture_output=True, text=True, check=True)
+    assert "plain,dgx-a100" in ran.stdout.splitlines()
+    assert not [line for line in ran.stdout.splitlines() if "hgx" in line]
+
+
+def test_output_to_a_closed_pipe_ends_quietly() -> None:
+    ran = subprocess.run(
+        ["bash", "-c", "set -o pipefail; gpuscape simulate --list | true; echo -n"],
+        env=os.environ | {"PATH": f"{GPUSCAPE.parent}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stderr == ""
+
+
+def test_machines_are_listed_with_what_they_are() -> None:
+    result = CliRunner().invoke(main, ["simulate", "--list"])
+    assert result.exit_code == 0
+    assert "dgx-a100" in result.output
+
+
+def test_a_node_stays_plain_when_output_is_no_terminal(run: Run) -> None:
+    assert "\x1b" not in run("discover", sees=build.node([build.gpu()])).output

@@ -1,0 +1,106 @@
+"""A recording replays as the machine it was taken on, without telling which one that is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cli.main import main
+from discovery.simulator.simulation import Hang, Return, Simulation
+
+NVML_ERROR_GPU_IS_LOST = 15
+
+
+def gpuscape(*arguments: str) -> Result:
+    """Run a command that must succeed."""
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def seen(machine: str | Path) -> dict[str, Any]:
+    """The snapshot of a machine under a name that is always the same."""
+    options = ["-o", "json", "--deadline", "1s", "--simulate", str(machine)]
+    data: dict[str, Any] = json.loads(gpuscape("discover", *options).stdout)
+    del data["host"]["name"]
+    return data
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "machine.json"
+
+
+def test_a_recording_replays_as_the_machine_it_was_taken_on(file: Path) -> None:
+    gpuscape("record", "--no-anonymise", str(file), "--simulate", "dgx1-v100")
+    assert seen(file) == seen("dgx1-v100")
+
+
+def test_by_default_no_identity_of_the_machine_is_left_in_the_file(file: Path) -> None:
+    gpuscape("record", str(file), "--simulate", "t4")
+    text = file.read_text()
+    gpus = seen("t4")["gpus"]
+    assert len(gpus) == 4
+    assert not [gpu for gpu in gpus if gpu["uuid"] in text or gpu["serial"] in text]
+
+
+def test_errors_of_the_driver_are_recorded_too(file: Path, tmp_path: Path) -> None:
+    machine = Simulation.create("t4", tmp_path / "machine")
+    lost = seen(machine.state_file)["gpus"][1]["bus_id"]
+    machine.fault(Return(code=NVML_ERROR_GPU_IS_LOST), bus_id=lost)
+    gpuscape("record", "--no-anonymise", str(file), "--simulate", str(machine.state_file))
+    machine.clear()
+    assert [gpu["state"] for gpu in seen(file)["gpus"]] == ["present", "lost", "present", "present"]
+
+
+def test_a_gpu_that_hangs_is_left_out_and_named(file: Path, tmp_path: Path) -> None:
+    machine = Simulation.create("t4", tmp_path / "machine")
+    hung = seen(machine.state_file)["gpus"][2]["bus_id"]
+    machine.fault(Hang(), bus_id=hung)
+    options = ["--deadline", "500ms", "--simulate", str(machine.state_file)]
+    said = gpuscape("record", str(file), *options).stdout
+    machine.clear()
+    assert f"left out, since they hang: {hung}\n" in said
+    assert hung not in {call.get("bus_id") for call in json.loads(file.read_text())["calls"]}
+
+
+def test_without_a_driver_there_is_nothing_to_record(file: Path) -> None:
+    result = CliRunner().invoke(main, ["record", str(file), "--simulate", "no-driver"])
+    assert result.exit_code == 3
+    assert not file.exists()
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["record", str(tmp_path), "--simulate", "t4"])
+    assert result.exit_code == 2
+    assert result.stderr == f"Error: cannot write the recording {tmp_path}: Is a directory\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "machine.json"),
+        ("{", "machine.json"),
+        ('{"schema": "other/1"}', "is no machine"),
+        ('{"schema": "gpuscape-recording/1", "cals": []}', "cals"),
+    ],
+)
+def test_a_damaged_recording_is_one_sentence_that_names_the_file(
+    file: Path, text: str, sentence: str
+) -> None:
+    file.write_text(text)
+    result = CliRunner().invoke(main, ["discover", "--simulate", str(file)])
+    assert result.exit_code == 2
+    assert sentence in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_an_unknown_machine_is_told_with_the_nearest_one() -> None:
+    result = CliRunner().invoke(main, ["discover", "--simulate", "dgx-a10"])
+    assert result.exit_code == 2
+    assert "dgx-a100" in result.stderr
+    assert len(result.stderr.splitlines()) == 1

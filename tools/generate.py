@@ -1,0 +1,266 @@
+"""Write the generated pages and schemas, or with ``--check`` fail when one is stale.
+
+In Markdown, what stands between ``<!-- generated: NAME -->`` and ``<!-- end -->`` is made by the
+function registered under NAME; the rest of the page is written by hand. Schemas are
+generated as whole files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from click.testing import CliRunner
+from packaging.requirements import Requirement
+
+from agent.config import OPTIONS
+from cli.main import COMMANDS
+from cli.main import main as gpuscape
+from discovery.model import Driver, GpuSnapshot, Host, NodeSnapshot, Xid
+from exporters.catalog import CATALOG
+from exporters.own import OwnMetrics
+from labelers import keys, schema
+from labelers.deviations import DEVIATIONS
+from labelers.health import RULES, XIDS
+from labelers.keys import LABELS, OTHERS, Key
+
+ROOT = Path(__file__).resolve().parent.parent
+SCHEMAS = "docs/schemas"
+WIDTH = 100
+ENVIRONMENT = {"extra": "", "python_version": "3.11", "python_full_version": "3.11.0"} | {
+    "sys_platform": "linux",
+    "platform_machine": "x86_64",
+}
+"""For which packages' conditions are judged, whatever runs this."""
+PIPE = r"\|"
+SECTION = re.compile(r"(<!-- generated: ([\w -]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def main() -> int:
+    """Write or check; the number of stale files found by ``--check``, at most 1."""
+    for name in [name for name in os.environ if name.startswith("GPUSCAPE_")] + ["FORCE_COLOR"]:
+        os.environ.pop(name, None)  # the pages are the same, whoever generates them
+    stale = {
+        path: text for path, text in files() if not path.exists() or path.read_text("utf-8") != text
+    }
+    if sys.argv[1:] == ["--check"]:
+        for path in stale:
+            print(
+                f"{path.relative_to(ROOT)} is stale: run `make docs` and commit it", file=sys.stderr
+            )
+        return bool(stale)
+    for path, text in stale.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+        print(f"wrote {path.relative_to(ROOT)}")
+    return 0
+
+
+def files() -> Iterator[tuple[Path, str]]:
+    """Every generated file and what it should hold."""
+    for name, content in schemas().items():
+        yield ROOT / SCHEMAS / name, json.dumps(content, indent=2) + "\n"
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        yield page, SECTION.sub(_section, page.read_text("utf-8"))
+
+
+def _section(match: re.Match[str]) -> str:
+    name, *arguments = match[2].split()
+    return f"{match[1]}\n{SECTIONS[name](*arguments)}\n\n{match[3]}"
+
+
+# What the sections hold
+
+
+def schemas() -> Mapping[str, Any]:
+    """JSON Schemas by file name."""
+    return {
+        "topology.schema.json": schema.json_schema(),
+        "snapshot.schema.json": msgspec.json.schema(NodeSnapshot),
+    }
+
+
+def sample(*command: str) -> str:
+    """A command and what it prints."""
+    result = CliRunner().invoke(gpuscape, list(command))
+    if result.exit_code:
+        raise SystemExit(f"gpuscape {' '.join(command)} failed: {result.output}")
+    return code(f"$ gpuscape {' '.join(command)}\n{result.output}")
+
+
+def command_pages() -> str:
+    """The help text of every command."""
+    root = click.Context(gpuscape, info_name="gpuscape", **_PAGE)
+    parts = [f"## gpuscape\n\n{code(gpuscape.get_help(root))}"]
+    for name in COMMANDS:
+        command = gpuscape.get_command(root, name) or gpuscape
+        context = click.Context(command, info_name=name, parent=root, **_PAGE)
+        parts.append(f"## gpuscape {name}\n\n{code(command.get_help(context))}")
+    return "\n\n".join(parts)
+
+
+def option_table() -> str:
+    """Every setting in its spellings."""
+    return table(
+        ("key, `--flag`", "variable", "value", "default", "what it does"),
+        (
+            (
+                f"`{option.name}`",
+                ", ".join(f"`{name}`" for name in option.variables),
+                option.said.kind.expects,
+                _quoted(option.default_text)
+                if option.default is not None
+                else option.default_text or "",
+                option.said.help,
+            )
+            for option in OPTIONS
+        ),
+    )
+
+
+def label_table() -> str:
+    """Every label on the Node."""
+    rows = ((f"`{key.name}`", key.summary, _format(key), key.source) for key in LABELS)
+    return table(("label", "what it says", "value", "source"), rows)
+
+
+def other_key_table() -> str:
+    """Every other key, and who alone writes it."""
+    rows = ((f"`{key.name}`", key.where, key.writer, key.summary) for key in OTHERS)
+    return table(("key", "on", "writer", "what it says"), rows)
+
+
+def health_table() -> str:
+    """What makes a GPU unhealthy, worst first."""
+    return table(
+        ("reason", "health", "what happened", "source"),
+        (
+            (f"`{rule.reason}`", rule.health.word, rule.meaning, rule.source)
+            for rule in sorted(RULES, key=lambda rule: -rule.health)
+        ),
+    )
+
+
+def xid_table() -> str:
+    """How XID errors count, worst first."""
+    return table(
+        ("XIDs", "health", "what happened", "source"),
+        (
+            (", ".join(map(str, sorted(each.codes))), each.health.word, each.meaning, each.source)
+            for each in sorted(XIDS, key=lambda each: -each.health)
+        ),
+    )
+
+
+def deviation_table() -> str:
+    """Where labels differ from gpu-feature-discovery's."""
+    return table(
+        ("about", "gpu-feature-discovery", "gpuscape", "why"),
+        ((each.about, each.upstream, each.here, each.why) for each in DEVIATIONS),
+    )
+
+
+def metric_table() -> str:
+    """The families named as dcgm-exporter names them."""
+    rows = ((f"`{family.name}`", family.kind, family.help) for family in CATALOG)
+    return table(("name", "type", "meaning"), rows)
+
+
+def own_metric_table() -> str:
+    """What the agent serves about itself, read from its own exposition."""
+    own = OwnMetrics("0", clock=lambda: 0.0)
+    gpu = GpuSnapshot(bus_id="0000:00:00.0", xids=(Xid(code=1, count=1),))
+    own.snapshot_taken(NodeSnapshot(host=Host(name=""), driver=Driver(), gpus=(gpu,)), at=0.0)
+    text = (own.render() + own.render_age()).decode()
+    types = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE))
+    helps = re.findall(r"^# HELP (\w+) (.*)$", text, re.MULTILINE)
+    rows = ((f"`{name}`", types[name], words) for name, words in sorted(helps))
+    return table(("name", "type", "meaning"), rows)
+
+
+def license_table() -> str:
+    """Packages that gpuscape runs with, those they need included."""
+    found = (metadata.distribution(name) for name in sorted(_run_time("gpuscape") - {"gpuscape"}))
+    return table(
+        ("package", "licence"), ((each.metadata["Name"], _license(each)) for each in found)
+    )
+
+
+SECTIONS: Mapping[str, Callable[..., str]] = {
+    "commands": command_pages,
+    "deviations": deviation_table,
+    "health": health_table,
+    "labels": label_table,
+    "licenses": license_table,
+    "metrics": metric_table,
+    "options": option_table,
+    "other-keys": other_key_table,
+    "own-metrics": own_metric_table,
+    "sample": sample,
+    "xids": xid_table,
+}
+
+_PAGE: Mapping[str, Any] = {"terminal_width": WIDTH, "max_content_width": WIDTH}
+
+
+# How they are written
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(
+        f"| {' | '.join(cell.replace('|', PIPE) for cell in line)} |" for line in lines
+    )
+
+
+def code(text: str) -> str:
+    """A block that is shown as it stands."""
+    return f"```text\n{text.strip()}\n```"
+
+
+def _quoted(text: str | None) -> str:
+    return f"`{text}`" if text else ""
+
+
+def _format(key: Key) -> str:
+    """The common value formats in words, others as their regular expression."""
+    words = {keys.TEXT: "label text", keys.NUMBER: "number", keys.TRUTH: "`true` or `false`"}
+    return words.get(key.value or "", _quoted(key.value))
+
+
+def _run_time(name: str) -> set[str]:
+    """The package and all that it needs, extras left out."""
+    needed, ahead = set(), [name]
+    while ahead:
+        package = ahead.pop()
+        if package in needed:
+            continue
+        needed.add(package)
+        for line in metadata.requires(package) or ():
+            requirement = Requirement(line)
+            if requirement.marker is None or requirement.marker.evaluate(ENVIRONMENT):
+                ahead.append(re.sub(r"[-_.]+", "-", requirement.name).lower())
+    return needed
+
+
+def _license(found: metadata.Distribution) -> str:
+    """As the package declares it: the SPDX expression, else the field, else the classifier."""
+    classifiers = found.metadata.get_all("Classifier") or []
+    classified = [
+        text.rpartition(" :: ")[2] for text in classifiers if text.startswith("License ::")
+    ]
+    declared = found.metadata["License-Expression"] or found.metadata["License"]
+    return declared or ", ".join(classified) or "see the package"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,131 @@
+"""What ``make run`` does: show this machine's GPUs, labels and links, then serve its metrics.
+
+    python tools/run.py [MACHINE]      the machine to simulate; SIMULATE does the same
+
+Without an NVIDIA driver it simulates a DGX A100 and says so in its first line. With ONCE=1 it
+fetches the metrics once, prints their first lines and ends.
+
+The linter's warnings about commands and addresses that came from outside are off where they
+are our own: this program's command and the loopback address.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+GPUSCAPE = Path(sys.executable).with_name("gpuscape")
+DEFAULT_MACHINE = "dgx-a100"
+NO_DRIVER = 3
+METRICS_PORT, PROBE_PORT = 9400, 9401
+START_SECONDS = 30.0
+FIRST_LINES = 12
+NO_GPU = 'gpuscape_gpus{state="present"} 0.0'
+
+
+def main() -> int:
+    """Run it all; the exit code of whatever failed first."""
+    machine = choose_machine()
+    where = ["--simulate", machine] if machine else []
+    for command in ("discover", "labels", "topo"):
+        say(f"\n$ gpuscape {' '.join([command, *where])}\n")
+        code = subprocess.run([GPUSCAPE, command, *where], check=False).returncode
+        if code:
+            return code
+    return serve(where)
+
+
+def choose_machine() -> str | None:
+    """The machine asked for, else None for this one's driver, else the default; says which."""
+    asked = "".join(sys.argv[1:2]) or os.environ.get("SIMULATE", "")
+    if asked:
+        say(f"Simulating {asked}.")
+        return asked
+    quiet = subprocess.run([GPUSCAPE, "discover"], check=False, capture_output=True, text=True)
+    if quiet.returncode != NO_DRIVER:
+        say("Reading this machine's GPUs through its NVIDIA driver.")
+        return None
+    say(
+        f"No NVIDIA driver answers here, so this simulates a DGX A100 ({DEFAULT_MACHINE}); for "
+        f"another machine: SIMULATE=hgx-h100 make run (list: {GPUSCAPE.name} simulate --list)."
+    )
+    say(quiet.stderr.strip())
+    return DEFAULT_MACHINE
+
+
+def serve(where: list[str]) -> int:
+    """Run the agent until Ctrl-C, or with ONCE=1 until its metrics have been read."""
+    port = free_port(METRICS_PORT)
+    probe_port = free_port(PROBE_PORT)
+    command = ["agent", "--standalone", "--listen", f"127.0.0.1:{port}", *where]
+    command += ["--probe-listen", f"127.0.0.1:{probe_port}"]
+    say(f"\n$ gpuscape {' '.join(command)}\n")
+    with subprocess.Popen([GPUSCAPE, *command]) as agent:
+        signal.signal(signal.SIGTERM, lambda *_: agent.terminate())
+        try:
+            url = f"http://127.0.0.1:{port}/metrics"
+            text = wait_for(url, agent)
+            if text is None:
+                agent.terminate()
+            else:
+                present(url, text)
+                if os.environ.get("ONCE"):
+                    agent.terminate()
+            return agent.wait() if text else agent.wait() or 1
+        except KeyboardInterrupt:  # the terminal sent it to the agent too
+            return agent.wait()
+
+
+def free_port(wanted: int) -> int:
+    """The port if nobody listens on it, else any free one, which is said."""
+    for port in (wanted, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            found: int = probe.getsockname()[1]
+            if found != wanted:
+                say(f"Port {wanted} is taken by another program; using {found}.")
+            return found
+    raise SystemExit("no free port on 127.0.0.1")
+
+
+def wait_for(url: str, agent: subprocess.Popen[bytes]) -> str | None:
+    """The metrics as soon as the GPUs are in them; None if the agent ends or takes too long."""
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end and agent.poll() is None:
+        with contextlib.suppress(OSError):
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                text = str(answer.read(), "utf-8")
+            if "\nDCGM_FI_" in text or NO_GPU in text:
+                return text
+        time.sleep(0.1)
+    say(f"The agent did not serve {url} within {START_SECONDS:g} s.")
+    return None
+
+
+def present(url: str, text: str) -> None:
+    """Show where the metrics are and how they begin."""
+    lines = text.splitlines()
+    say(f"\n{len(lines)} lines of metrics at {url}, which begin:\n")
+    say("\n".join(lines[:FIRST_LINES]))
+    if not os.environ.get("ONCE"):
+        say("\nServing until Ctrl-C.")
+
+
+def say(text: str) -> None:
+    """Print at once, before anything a child prints."""
+    print(text, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
