@@ -65,22 +65,19 @@ def command(load: Load, output: str) -> None:
 
 
 def matrix(snapshot: NodeSnapshot) -> Table:
-    """Link classes between all devices, then each device's CPUs and NUMA node."""
+    """Link classes between all devices, then each device's CPUs and NUMA nodes."""
     names = _names(snapshot)
-    near = [(gpu.cpu_affinity, gpu.numa_node) for gpu in snapshot.gpus]
-    near += [(nic.cpu_affinity, nic.numa_node) for nic in snapshot.host.nics]
+    near = [(gpu.cpu_affinity, gpu.numa_node, gpu.own_numa_node) for gpu in snapshot.gpus]
+    near += [(nic.cpu_affinity, nic.numa_node, None) for nic in snapshot.host.nics]
     return Table(
-        header=("", *names, "CPU Affinity", "NUMA Affinity"),
+        header=("", *names, "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"),
         rows=tuple(
             (
                 Styled(name, "bold"),
                 *(_link(word) for word in classes),
-                cpus or "N/A",
-                "N/A" if numa_node is None else str(numa_node),
+                *(UNKNOWN_CLASS if fact in (None, "") else str(fact) for fact in facts),
             )
-            for name, classes, (cpus, numa_node) in zip(
-                names, _classes(snapshot), near, strict=True
-            )
+            for name, classes, facts in zip(names, _classes(snapshot), near, strict=True)
         ),
     )
 

@@ -211,6 +211,8 @@ class GpuSnapshot:
     persistence: bool | None = None
     numa_node: int | None = None
     """The host's NUMA node; None where the kernel says -1."""
+    own_numa_node: int | None = None
+    """The node that the GPU's own memory is, on coherent systems such as GB200."""
     cpu_affinity: str | None = None
     """Kernel list format, such as ``0-15,128-143``."""
     ancestors: tuple[tuple[str, int], ...] = ()

@@ -126,6 +126,7 @@ _MODES = (
         call="nvmlDeviceGetRetiredPagesPendingStatus",
         convert=flag,
     ),
+    Reading(what="own_numa_node", call="nvmlDeviceGetNumaNodeId", convert=whole(1 << 16)),
     Reading(what="mig", call="nvmlDeviceGetMigMode", convert=_mode),
 )
 

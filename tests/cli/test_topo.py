@@ -12,11 +12,11 @@ from tests.cli import nodes
 from tests.cli.conftest import Run
 
 MATRIX = """\
-      GPU0  GPU1  GPU2  NIC0  CPU Affinity  NUMA Affinity
-GPU0  X     NV4   SYS   PXB   0-15          0
-GPU1  NV4   X     SYS   PHB   0-15          0
-GPU2  SYS   SYS   X     N/A   N/A           N/A
-NIC0  PXB   PHB   N/A   X     N/A           0
+      GPU0  GPU1  GPU2  NIC0  CPU Affinity  NUMA Affinity  GPU NUMA ID
+GPU0  X     NV4   SYS   PXB   0-15          0              N/A
+GPU1  NV4   X     SYS   PHB   0-15          0              N/A
+GPU2  SYS   SYS   X     N/A   N/A           N/A            N/A
+NIC0  PXB   PHB   N/A   X     N/A           0              N/A
 
 Legend
 X       the device itself

@@ -52,6 +52,7 @@ ENTRIES = (
     "nvmlDeviceGetMigMode",
     "nvmlDeviceGetMinorNumber",
     "nvmlDeviceGetName",
+    "nvmlDeviceGetNumaNodeId",
     "nvmlDeviceGetNvLinkRemoteDeviceType",
     "nvmlDeviceGetNvLinkRemotePciInfo_v2",
     "nvmlDeviceGetNvLinkState",
