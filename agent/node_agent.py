@@ -41,7 +41,7 @@ from exporters.own import OwnMetrics
 
 log = logging.getLogger(__name__)
 
-WATCH_SECONDS = 5.0
+WATCH_SECONDS = 2.0
 ALIVE_SECONDS = 30.0
 """The watch tick never touches a GPU's answer, so silence for this long means a dead agent."""
 INJECTED_LIBRARY_SECONDS = 60.0
@@ -91,7 +91,7 @@ class NodeAgent:
         self._retry = Backoff()
         self._xids = XidBook()
         self._driver_gone_since: float | None = None
-        self._watched_at = clock()
+        self._watched_at = self._looked_at = clock()
         self._starts_told = 0
         self.hasten: Callable[[str], None] = lambda _tick: None
         """Runs another tick soon; set by whoever runs the ticks."""
@@ -109,6 +109,7 @@ class NodeAgent:
         if snapshot.answering and not self._answered():
             self.hasten("sample")  # readings were left out until now
         snapshot = self._xids.enter(snapshot)
+        self._looked_at = now
         self._latest.show_snapshot(snapshot, now)
         self._tell_cycle(snapshot, self._publisher.publish(snapshot), self._clock() - now)
         if not faulty:
@@ -140,6 +141,7 @@ class NodeAgent:
         """Take events, probe quarantined GPUs, tell how the reader fares."""
         self._watched_at = now
         xids = [event for event in self._source.events() if self._noted(event)]
+        self._show_hung()
         freed = self._source.probe()
         if xids or freed:
             self.hasten("discover")
@@ -205,6 +207,20 @@ class NodeAgent:
         state = GpuState.HUNG if reason is Reason.HUNG else GpuState.UNREADABLE
         gpus = tuple(replace(gpu, state=state, gaps=(replace(gap, what="state"),)) for gpu in known)
         return Driver(gaps=(gap,)), gpus
+
+    def _show_hung(self) -> None:
+        """Show GPUs that hang as soon as they are quarantined; the rest may take a while yet."""
+        quarantined = self._source.health().quarantined
+        snapshot = self._latest.snapshot
+        if snapshot is None or not any(it.bus_id in quarantined for it in snapshot.answering):
+            return
+        gap = Gap(what="state", reason=Reason.HUNG, source="device reader", detail="quarantined")
+        gpus = tuple(
+            replace(gpu, state=GpuState.HUNG, gaps=(gap,)) if gpu.bus_id in quarantined else gpu
+            for gpu in snapshot.gpus
+        )
+        self._latest.show_snapshot(replace(snapshot, gpus=gpus), self._looked_at)
+        self.hasten("discover")
 
     def _noted(self, event: Event) -> bool:
         """Whether the event is an XID; what is lost of events is logged."""

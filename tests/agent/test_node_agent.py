@@ -209,6 +209,16 @@ def test_a_gpu_that_hangs_while_it_is_sampled_is_looked_at_now(scene: Scene) -> 
     assert scene.hastened[-1] == "discover"
 
 
+def test_a_gpu_in_quarantine_is_shown_as_hung_before_the_others_are_read_again(
+    scene: Scene,
+) -> None:
+    scene.discover()
+    scene.source.state = replace(WELL, hangs=1, stuck=1, quarantined=(GPUS[1].bus_id,))
+    scene.agent.watch(scene.now)
+    assert scene.states() == [GpuState.PRESENT, GpuState.HUNG]
+    assert scene.hastened[-1] == "discover"
+
+
 def test_an_xid_is_counted_shown_and_looked_at_now(scene: Scene) -> None:
     scene.discover()
     scene.source.events_due = [XidSeen(bus_id=GPUS[0].bus_id, code=79)] * 2
