@@ -202,7 +202,13 @@ class NodeAgent:
     def _unanswered(self, error: Transient) -> tuple[Driver, tuple[GpuSnapshot, ...]]:
         """No driver, and the GPUs known before, none of which answers."""
         known = self._latest.snapshot.gpus if self._latest.snapshot else ()
-        reason = Reason.HUNG if isinstance(error, ReaderStuck) else Reason.ABSENT
+        match error:
+            case ReaderStuck():
+                reason = Reason.HUNG
+            case DriverAbsent() | DriverMismatch():
+                reason = Reason.ABSENT
+            case _:
+                reason = Reason.FAILED
         gap = Gap(what="version", reason=reason, source="device reader", detail=str(error))
         state = GpuState.HUNG if reason is Reason.HUNG else GpuState.UNREADABLE
         gpus = tuple(replace(gpu, state=state, gaps=(replace(gap, what="state"),)) for gpu in known)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli import labels
+from discovery.errors import DriverAbsent
 from labelers import keys
 from labelers.compose import Failure, Labels
 from tests import build
@@ -121,3 +122,15 @@ def test_an_illegal_label_is_left_out_and_told_beside_the_others(run: Run) -> No
     assert "nvidia.com/gpu.count" in result.stdout
     assert keys.MACHINE not in result.stdout
     assert result.stderr.startswith(f"Left out {keys.MACHINE}: 'Pizza-Box.' is not a legal label")
+
+
+@pytest.mark.parametrize(
+    ("driver", "strategy", "exit_code"),
+    [(False, "none", 3), (False, "bogus", 2), (True, "bogus", 2), (True, "none", 0)],
+)
+def test_no_driver_and_a_bogus_strategy_are_told_apart(
+    run: Run, driver: bool, strategy: str, exit_code: int
+) -> None:
+    """Upstream's cases of a failing start; the agent itself stays up and waits for the driver."""
+    sees = build.node([build.gpu(0)]) if driver else DriverAbsent("no NVIDIA driver")
+    assert run("labels", "--mig-strategy", strategy, sees=sees).exit_code == exit_code
