@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests.goldens import Goldens
+
+SCALE = int(os.environ.get("SCALE", "1"))
+"""How many times as many random cases as in a plain run: ``make long`` sets it."""
+
+# no deadline: the machine may be busy, and how long a case takes is not what it tests
+hypothesis.settings.register_profile("scaled", max_examples=100 * SCALE, deadline=None)
+hypothesis.settings.load_profile("scaled")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -47,13 +47,17 @@ class HostTree:
 
 
 def render(machine: Machine, models: Mapping[str, Model], root: Path) -> None:
-    """Write the machine's host tree into ``root``, an empty or missing directory or one of ours.
+    """Write the machine's host tree into ``root``. Raises what :func:`write` raises."""
+    write(host_tree(machine, models), root)
 
-    A tree of the same machine is left as it is; another one of ours is replaced,
-    also one that was written half. Raises BadInput for a directory that holds
-    anything else, and changes nothing in it.
+
+def write(tree: HostTree, root: Path) -> None:
+    """Write a host tree into ``root``, an empty or missing directory or one of ours.
+
+    The same tree is left as it is; another one of ours is replaced, also one that
+    was written half. Raises BadInput for a directory that holds anything else, and
+    changes nothing in it.
     """
-    tree = host_tree(machine, models)
     marker = root / MARKER
     try:
         root.mkdir(parents=True, exist_ok=True)

@@ -303,7 +303,7 @@ def test_a_process_is_one_client_as_long_as_it_has_a_session(tmp_path: Path) -> 
     assert counts == [0, 1, 1, 1, 0]
 
 
-def test_a_process_that_ended_is_no_client_though_nobody_waited_for_it(tmp_path: Path) -> None:
+def test_a_process_that_ended_is_no_client_though_nobody_waited_for_it() -> None:
     """A zombie holds no device; nor does a new process with an old one's id."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         running = clients.live((clients.of(process.pid),))
@@ -340,12 +340,12 @@ def test_the_last_machine_installed_is_the_one_that_answers(tmp_path: Path) -> N
         simulation.install()
         nv.nvmlInit()
         counts.append(nv.nvmlDeviceGetCount())
-    clients = one.clients(), three.clients()
+    counted = one.clients(), three.clients()
     one.uninstall()  # not installed any more: does nothing
     still = nv.nvmlDeviceGetCount()
     three.uninstall()
 
-    assert (counts, clients, still) == ([1, 3], (0, 1), 3)
+    assert (counts, counted, still) == ([1, 3], (0, 1), 3)
     assert nv.CDLL is real
 
 

@@ -1,0 +1,64 @@
+"""Recorded calls without what tells their machine from all others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from discovery.simulator.calls import Call
+from discovery.simulator.table import TABLE
+
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+
+def anonymous_calls(calls: Sequence[Call]) -> tuple[Call, ...]:
+    """The same calls with identities replaced, equal ones by equal ones.
+
+    What an identity is, the table says. Made-up ones are numbered in the order
+    they come, so that they say nothing about the true ones.
+    """
+    made_up = _MadeUp()
+    return tuple(_anonymous(call, made_up) for call in calls)
+
+
+class _MadeUp:
+    """Identities for identities, of the same kind and form."""
+
+    def __init__(self) -> None:
+        self._known: dict[object, int] = {}
+
+    def instead_of(self, value: Any) -> Any:
+        """Another text, number or list of 16 bytes; an empty or all-zero one says nothing."""
+        if isinstance(value, list):
+            return list(self._uuid(UUID(bytes=bytes(value))).bytes) if any(value) else value
+        if isinstance(value, int):
+            return self._number(value) if value else value
+        if _UUID.search(value):
+            return _UUID.sub(lambda found: str(self._uuid(UUID(found[0]))), value)
+        return f"{self._number(value):0{len(value)}d}" if value else value
+
+    def _uuid(self, uuid: UUID) -> UUID:
+        return UUID(int=self._number(uuid), version=4)
+
+    def _number(self, identity: object) -> int:
+        return self._known.setdefault(identity, 1 + len(self._known))
+
+
+def _anonymous(call: Call, made_up: _MadeUp) -> Call:
+    inputs, outputs = dict(call.inputs), dict(call.outputs)
+    for kind in TABLE[call.entry].kinds:
+        for values in (inputs, outputs):
+            if kind.name in values and kind.identity:
+                values[kind.name] = _replaced(values[kind.name], kind.identity, made_up)
+    return replace(call, inputs=inputs, outputs=outputs)
+
+
+def _replaced(value: Any, identity: bool | tuple[str, ...], made_up: _MadeUp) -> Any:
+    if isinstance(identity, bool):
+        return made_up.instead_of(value)
+    fields = {name: made_up.instead_of(value[name]) for name in identity if name in value}
+    return value | fields

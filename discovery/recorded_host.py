@@ -1,0 +1,135 @@
+"""The part of a host's /sys and /proc that belongs into a recording."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
+
+import msgspec
+
+from discovery.errors import BadInput
+from discovery.pci import DEVICES, is_function, nvidia_functions
+from discovery.simulator.host_tree import HostTree
+from discovery.vgpu import CONFIG_BYTES
+
+_INFINIBAND = "sys/class/infiniband"
+_FACTS = ("class", "vendor", "device", "numa_node", "local_cpulist")
+_LINKS = ("driver", "physfn")
+_PLAIN = (
+    "sys/class/dmi/id/product_name",
+    "sys/devices/system/cpu/online",
+    "sys/devices/system/node/online",
+    "proc/meminfo",
+    "proc/driver/nvidia/version",
+)
+_NODES = "sys/devices/system/node/node*/cpulist"
+_TOPS = ("sys", "proc")
+
+
+class HostFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Paths and targets stand without a leading slash, from the host's root."""
+
+    texts: dict[str, str] = {}
+    """Path to content."""
+    configs: dict[str, str] = {}
+    """Path to PCI configuration space in hexadecimal, as much as could be read."""
+    links: dict[str, str] = {}
+    """Path to target."""
+
+
+def read_host_files(root: Path) -> HostFiles:
+    """NVIDIA's PCI functions, RDMA devices, the bridges above them, NUMA nodes, machine type.
+
+    What is missing, may not be read or leads out of ``root`` is left out. None of
+    these files holds the host's name or an address or serial number.
+    """
+    base = root.resolve()
+    links = dict(_links(base))
+    functions = {base / target for target in links.values() if is_function(Path(target).name)}
+    texts = [function / name for function in functions for name in _FACTS]
+    texts += [*map(base.joinpath, _PLAIN), *base.glob(_NODES)]
+    configs = [function / "config" for function in functions if _is_nvidia(function)]
+    return HostFiles(
+        texts={_from(base, at): content.decode() for at, content in _heads(texts, None)},
+        configs={_from(base, at): content.hex() for at, content in _heads(configs, CONFIG_BYTES)},
+        links=links,
+    )
+
+
+def tree_of(files: HostFiles, source: str) -> HostTree:
+    """The files as they are to stand below a root again.
+
+    Raises BadInput where a path leads out of it or a configuration space is not
+    hexadecimal: a recording may come from anybody.
+    """
+    paths = (*files.texts, *files.configs, *files.links)
+    for path in (*paths, *files.links.values()):
+        parts = PurePosixPath(path).parts
+        if not parts or parts[0] not in _TOPS or ".." in parts:
+            raise BadInput(f"{source}: the path {path!r} leads out of /sys and /proc: record anew")
+    for path in paths:  # written through a link, a relative link would lead elsewhere
+        if any(str(above) in files.links for above in PurePosixPath(path).parents):
+            raise BadInput(f"{source}: the path {path!r} leads through a link: record anew")
+    try:
+        configs = {path: bytes.fromhex(text) for path, text in files.configs.items()}
+    except ValueError as error:
+        raise BadInput(f"{source}: host.configs is not hexadecimal: record anew") from error
+    texts = {path: text.encode() for path, text in files.texts.items()}
+    return HostTree(files=texts | configs, links=dict(files.links))
+
+
+def _links(base: Path) -> Iterator[tuple[str, str]]:
+    """Path and target of every link that leads to or from the wanted functions."""
+    rdma = {at: (at / "device").resolve() for at in _entries(base / _INFINIBAND)}
+    for at, function in rdma.items():
+        if is_function(function.name):
+            device = at.resolve()
+            yield from _link(base, at, device)
+            yield from _link(base, device / "device", function)
+    functions = [at.resolve() for at in _nvidia(base)] + list(rdma.values())
+    if not functions:  # one of any kind shows at least that there is PCI
+        functions = [at.resolve() for at in _entries(base / DEVICES)[:1]]
+    for function in functions:
+        for place in (function, *function.parents):
+            if is_function(place.name):
+                yield from _link(base, base / DEVICES / place.name, place)
+        for at in (function / name for name in _LINKS):
+            if at.is_symlink():
+                yield from _link(base, at, at.resolve())
+
+
+def _link(base: Path, at: Path, target: Path) -> Iterator[tuple[str, str]]:
+    if at.is_relative_to(base) and target.is_relative_to(base):
+        yield _from(base, at), _from(base, target)
+
+
+def _nvidia(base: Path) -> list[Path]:
+    try:
+        return nvidia_functions(base / DEVICES)
+    except OSError:
+        return []
+
+
+def _is_nvidia(function: Path) -> bool:
+    return any(content.strip() == b"0x10de" for _, content in _heads([function / "vendor"], None))
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _heads(paths: Iterable[Path], size: int | None) -> Iterator[tuple[Path, bytes]]:
+    """The readable ones with their content, or the first bytes of it."""
+    for path in sorted(paths):
+        try:
+            with path.open("rb", buffering=0) as stream:
+                yield path, stream.read(-1 if size is None else size) or b""
+        except OSError:
+            continue
+
+
+def _from(base: Path, path: Path) -> str:
+    return path.relative_to(base).as_posix()

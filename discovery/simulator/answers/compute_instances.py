@@ -1,0 +1,103 @@
+"""Compute instances within a GPU instance: their profiles, their places, and those there are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pynvml
+
+from discovery.simulator import mig
+from discovery.simulator.answers.gpu_instances import gpu_instance
+from discovery.simulator.answers.registry import INVALID_ARGUMENT, NOT_FOUND, answers, given
+from discovery.simulator.handles import ComputeInstanceHandle, Device, GpuInstanceHandle
+from discovery.simulator.kinds import Nvml
+from discovery.simulator.machine import GpuInstanceProfile
+from discovery.simulator.world import World
+
+_SHARED_ENGINES = 0
+"""NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED, the only engine profile."""
+
+
+@answers("nvmlGpuInstanceGetComputeInstanceProfileInfo")
+def profile_info(
+    world: World, handle: GpuInstanceHandle, enum: int, engines: int
+) -> dict[str, Any]:
+    """By index: INVALID_ARGUMENT past the last one, NOT_SUPPORTED for one too large."""
+    profile, _ = gpu_instance(world, handle)
+    past = enum >= pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT
+    if past or engines != _SHARED_ENGINES:
+        raise Nvml(INVALID_ARGUMENT)
+    slices = given(mig.compute_slices(profile, enum))
+    return mig.shared_engines(profile) | {
+        "id": enum,
+        "sliceCount": slices,
+        "instanceCount": len(mig.compute_starts(profile, slices)),
+        "multiprocessorCount": mig.multiprocessors(profile, slices),
+    }
+
+
+@answers("nvmlGpuInstanceGetComputeInstanceProfileInfoV")
+def profile_info_v(
+    world: World, handle: GpuInstanceHandle, enum: int, engines: int, version: dict[str, int]
+) -> dict[str, Any]:
+    """The same with a name."""
+    del version  # there is one
+    fields = profile_info(world, handle, enum, engines)
+    profile, _ = gpu_instance(world, handle)
+    return fields | {"name": f"MIG {mig.device_name(profile, fields['sliceCount'])}"}
+
+
+@answers("nvmlGpuInstanceGetComputeInstancePossiblePlacements")
+def placements(world: World, handle: GpuInstanceHandle, profile_id: int) -> list[dict[str, int]]:
+    """In slices of the GPU instance."""
+    profile, _ = gpu_instance(world, handle)
+    slices = _slices(profile, profile_id)
+    return [{"start": at, "size": slices} for at in mig.compute_starts(profile, slices)]
+
+
+@answers("nvmlGpuInstanceGetComputeInstanceRemainingCapacity")
+def remaining(world: World, handle: GpuInstanceHandle, profile_id: int) -> int:
+    """How many more of this profile fit beside what is there."""
+    profile, instance = gpu_instance(world, handle)
+    return mig.compute_remaining(instance, profile, _slices(profile, profile_id))
+
+
+@answers("nvmlGpuInstanceGetComputeInstances")
+def instances(
+    world: World, handle: GpuInstanceHandle, profile_id: int
+) -> list[ComputeInstanceHandle]:
+    """Those of one profile."""
+    profile, instance = gpu_instance(world, handle)
+    slices = _slices(profile, profile_id)
+    ids = sorted(one.id for one in instance.compute if one.slices == slices)
+    return [ComputeInstanceHandle(handle.bus_id, handle.id, one) for one in ids]
+
+
+@answers("nvmlGpuInstanceGetComputeInstanceById")
+def by_id(world: World, handle: GpuInstanceHandle, compute_id: int) -> ComputeInstanceHandle:
+    """NOT_FOUND where there is none."""
+    _, instance = gpu_instance(world, handle)
+    if mig.compute_instance(instance, compute_id) is None:
+        raise Nvml(NOT_FOUND)
+    return ComputeInstanceHandle(handle.bus_id, handle.id, compute_id)
+
+
+@answers("nvmlComputeInstanceGetInfo_v2")
+def info(world: World, handle: ComputeInstanceHandle) -> dict[str, Any]:
+    """Its MIG device, its GPU instance, ids and placement."""
+    device = Device(handle.bus_id, handle.gpu_instance_id, handle.id)
+    _, _, compute = world.mig_device(device)
+    return {
+        "device": device,
+        "gpuInstance": GpuInstanceHandle(handle.bus_id, handle.gpu_instance_id),
+        "id": compute.id,
+        "profileId": mig.compute_profile_id(compute.slices),
+        "placement": {"start": compute.start, "size": compute.slices},
+    }
+
+
+def _slices(profile: GpuInstanceProfile, profile_id: int) -> int:
+    slices = mig.compute_slices(profile, profile_id)
+    if slices is None:
+        raise Nvml(INVALID_ARGUMENT)
+    return slices

@@ -1,0 +1,169 @@
+"""nvmlDeviceGetFieldValues: many readings by number, each with a return code of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pynvml as nv
+
+from discovery.simulator.answers import sensors
+from discovery.simulator.answers.links import is_up, link_count
+from discovery.simulator.answers.memory import ecc_counts, ecc_mode, page_retirement, row_remapping
+from discovery.simulator.answers.registry import (
+    INVALID_ARGUMENT,
+    NOT_SUPPORTED,
+    answers_on_gpu,
+    need,
+)
+from discovery.simulator.kinds import SUCCESS, Nvml
+from discovery.simulator.world import SimulatedGpu
+
+ALL_LINKS = 0xFFFFFFFF
+"""Scope of a counter over all NVLinks of a GPU; any other scope is a link's number."""
+
+_UNSIGNED, _UNSIGNED_LONG_LONG = 1, 3  # NVML_VALUE_TYPE_*
+
+
+@answers_on_gpu("nvmlDeviceGetFieldValues")
+def field_values(gpu: SimulatedGpu, asked: list[dict[str, int]]) -> list[dict[str, Any]]:
+    """One answer for each question; a bad one leaves the others good."""
+    return [_answer(gpu, question["fieldId"], question["scopeId"]) for question in asked]
+
+
+def _answer(gpu: SimulatedGpu, field_id: int, scope: int) -> dict[str, Any]:
+    common = {"timestamp": round(1e6 * gpu.world.now), "latencyUsec": 1}
+    try:
+        value = int(_value(gpu, field_id, scope))
+    except Nvml as refused:
+        return common | {"nvmlReturn": refused.code}
+    kind = _UNSIGNED_LONG_LONG if field_id in _WIDE else _UNSIGNED
+    return common | {"nvmlReturn": SUCCESS, "valueType": kind, "value": value}
+
+
+def _value(gpu: SimulatedGpu, field_id: int, scope: int) -> int:
+    if field_id in GPU_FIELDS:
+        return GPU_FIELDS[field_id](gpu)
+    if field_id in LINK_FIELDS:
+        if scope != ALL_LINKS and scope >= link_count(gpu):
+            raise Nvml(INVALID_ARGUMENT)
+        return LINK_FIELDS[field_id](gpu, scope)
+    raise Nvml(NOT_SUPPORTED if 0 < field_id < nv.NVML_FI_MAX else INVALID_ARGUMENT)
+
+
+def _retired_for_single_bit_errors(gpu: SimulatedGpu) -> int:
+    page_retirement(gpu)
+    return 0
+
+
+def _memory_celsius(gpu: SimulatedGpu) -> int:
+    need(gpu.model.sensors and gpu.model.memory_temperature)
+    return sensors.sensors(gpu).memory_celsius()
+
+
+def _common_speed(gpu: SimulatedGpu) -> int:
+    link_count(gpu)
+    return gpu.model.nvlink_mbps
+
+
+def _link_errors(gpu: SimulatedGpu) -> int:
+    link_count(gpu)
+    return 0
+
+
+def _switched_links(gpu: SimulatedGpu) -> int:
+    link_count(gpu)
+    ends = gpu.world.link_ends[gpu.place]
+    return sum(end is not None and end.place is None for end in ends)
+
+
+def _resetless_mig(gpu: SimulatedGpu) -> int:
+    need(gpu.model.mig)
+    return not gpu.model.reset_for_mig
+
+
+def _sent_kib(gpu: SimulatedGpu, scope: int) -> int:
+    return _carried(gpu, scope, gpu.state.readings.nvlink_sent_kib)
+
+
+def _received_kib(gpu: SimulatedGpu, scope: int) -> int:
+    return _carried(gpu, scope, gpu.state.readings.nvlink_received_kib)
+
+
+def _carried(gpu: SimulatedGpu, scope: int, told: int | None) -> int:
+    """KiB of data; a link that goes down keeps its count, so the sum never falls."""
+    if scope == ALL_LINKS and told is not None:
+        return told
+    connected = [end is not None for end in gpu.world.link_ends[gpu.place]]
+    links = sum(connected) if scope == ALL_LINKS else int(connected[scope])
+    return sensors.sensors(gpu).link_kib(links)
+
+
+def _speed(gpu: SimulatedGpu, link: int) -> int:
+    need(_state(gpu, link))
+    return gpu.model.nvlink_mbps
+
+
+def _state(gpu: SimulatedGpu, link: int) -> int:
+    if link == ALL_LINKS:
+        raise Nvml(INVALID_ARGUMENT)
+    return is_up(gpu, link)
+
+
+GPU_FIELDS: Mapping[int, Callable[[SimulatedGpu], int]] = {
+    nv.NVML_FI_DEV_ECC_CURRENT: lambda gpu: ecc_mode(gpu)[0],
+    nv.NVML_FI_DEV_ECC_PENDING: lambda gpu: ecc_mode(gpu)[1],
+    nv.NVML_FI_DEV_ECC_SBE_VOL_TOTAL: lambda gpu: ecc_counts(gpu).ecc_corrected,
+    nv.NVML_FI_DEV_ECC_DBE_VOL_TOTAL: lambda gpu: ecc_counts(gpu).ecc_uncorrected,
+    nv.NVML_FI_DEV_ECC_SBE_AGG_TOTAL: lambda gpu: ecc_counts(gpu).ecc_corrected,
+    nv.NVML_FI_DEV_ECC_DBE_AGG_TOTAL: lambda gpu: ecc_counts(gpu).ecc_uncorrected,
+    nv.NVML_FI_DEV_RETIRED_SBE: _retired_for_single_bit_errors,
+    nv.NVML_FI_DEV_RETIRED_DBE: lambda gpu: len(page_retirement(gpu).retired_pages),
+    nv.NVML_FI_DEV_RETIRED_PENDING: lambda gpu: page_retirement(gpu).retired_pending,
+    nv.NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL: _link_errors,
+    nv.NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL: _link_errors,
+    nv.NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL: _link_errors,
+    nv.NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL: _link_errors,
+    nv.NVML_FI_DEV_MEMORY_TEMP: _memory_celsius,
+    nv.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION: sensors.energy_millijoules,
+    nv.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON: _common_speed,
+    nv.NVML_FI_DEV_NVLINK_LINK_COUNT: link_count,
+    nv.NVML_FI_DEV_PCIE_REPLAY_COUNTER: lambda gpu: gpu.state.readings.pcie_replays,
+    nv.NVML_FI_DEV_REMAPPED_COR: lambda gpu: row_remapping(gpu).remapped_correctable,
+    nv.NVML_FI_DEV_REMAPPED_UNC: lambda gpu: row_remapping(gpu).remapped_uncorrectable,
+    nv.NVML_FI_DEV_REMAPPED_PENDING: lambda gpu: row_remapping(gpu).remap_pending,
+    nv.NVML_FI_DEV_REMAPPED_FAILURE: lambda gpu: row_remapping(gpu).remap_failed,
+    nv.NVML_FI_DEV_NVSWITCH_CONNECTED_LINK_COUNT: _switched_links,
+    nv.NVML_FI_DEV_IS_RESETLESS_MIG_SUPPORTED: _resetless_mig,
+    nv.NVML_FI_DEV_POWER_AVERAGE: sensors.power_milliwatts,
+    nv.NVML_FI_DEV_POWER_INSTANT: sensors.power_milliwatts,
+    nv.NVML_FI_DEV_POWER_MIN_LIMIT: lambda gpu: sensors.power_limits_milliwatts(gpu)[0],
+    nv.NVML_FI_DEV_POWER_MAX_LIMIT: lambda gpu: sensors.power_limits_milliwatts(gpu)[1],
+    nv.NVML_FI_DEV_POWER_DEFAULT_LIMIT: sensors.power_limit_milliwatts,
+    nv.NVML_FI_DEV_POWER_CURRENT_LIMIT: sensors.power_limit_milliwatts,
+    nv.NVML_FI_DEV_IS_MIG_MODE_INDEPENDENT_MIG_QUERY_CAPABLE: _resetless_mig,
+    nv.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION: lambda gpu: gpu.state.readings.recovery_action,
+}
+"""Fields about a GPU as a whole."""
+
+LINK_FIELDS: Mapping[int, Callable[[SimulatedGpu, int], int]] = {
+    nv.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX: _sent_kib,
+    nv.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX: _received_kib,
+    nv.NVML_FI_DEV_NVLINK_GET_SPEED: _speed,
+    nv.NVML_FI_DEV_NVLINK_GET_STATE: _state,
+    nv.NVML_FI_DEV_NVLINK_GET_VERSION: lambda gpu, _: gpu.model.nvlink_version,
+}
+"""Fields about one link, or about all where the scope says so."""
+
+_WIDE = frozenset(
+    {
+        nv.NVML_FI_DEV_ECC_SBE_VOL_TOTAL,
+        nv.NVML_FI_DEV_ECC_DBE_VOL_TOTAL,
+        nv.NVML_FI_DEV_ECC_SBE_AGG_TOTAL,
+        nv.NVML_FI_DEV_ECC_DBE_AGG_TOTAL,
+        nv.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION,
+        nv.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX,
+        nv.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX,
+    }
+)
+"""Fields that come as 64-bit numbers."""

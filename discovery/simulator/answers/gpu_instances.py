@@ -1,0 +1,134 @@
+"""GPU instances: their profiles, their places, and those that are there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pynvml
+
+from discovery.simulator import mig
+from discovery.simulator.answers.registry import (
+    INVALID_ARGUMENT,
+    NOT_FOUND,
+    answers,
+    answers_on_gpu,
+    given,
+    need,
+)
+from discovery.simulator.handles import Device, GpuInstanceHandle
+from discovery.simulator.kinds import Nvml
+from discovery.simulator.machine import GpuInstanceProfile
+from discovery.simulator.state import GpuInstance
+from discovery.simulator.world import SimulatedGpu, World
+
+
+@answers_on_gpu("nvmlDeviceGetGpuInstanceProfileInfo")
+def profile_info(gpu: SimulatedGpu, enum: int) -> dict[str, Any]:
+    """By index: INVALID_ARGUMENT past the last one NVML knows, NOT_SUPPORTED for a gap."""
+    if enum >= pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT:
+        raise Nvml(INVALID_ARGUMENT)
+    _need_profiles(gpu)
+    return _profile_fields(given(mig.profile_by_enum(gpu.model, enum)))
+
+
+@answers_on_gpu("nvmlDeviceGetGpuInstanceProfileInfoV")
+def profile_info_v(gpu: SimulatedGpu, enum: int, version: dict[str, int]) -> dict[str, Any]:
+    """The same with a name."""
+    del version  # there is one
+    fields = profile_info(gpu, enum)
+    return fields | {"name": _profile_name(given(mig.profile_by_enum(gpu.model, enum)))}
+
+
+@answers_on_gpu("nvmlDeviceGetGpuInstanceProfileInfoByIdV")
+def profile_info_by_id(
+    gpu: SimulatedGpu, profile_id: int, version: dict[str, int]
+) -> dict[str, Any]:
+    """By the id that lists take."""
+    del version  # there is one
+    profile = _profile(gpu, profile_id)
+    return _profile_fields(profile) | {"name": _profile_name(profile)}
+
+
+@answers_on_gpu("nvmlDeviceGetGpuInstancePossiblePlacements_v2")
+def placements(gpu: SimulatedGpu, profile_id: int) -> list[dict[str, int]]:
+    """Where an instance of this profile may be on an empty GPU."""
+    profile = _profile(gpu, profile_id)
+    return [{"start": start, "size": profile.size} for start in profile.starts]
+
+
+@answers_on_gpu("nvmlDeviceGetGpuInstanceRemainingCapacity")
+def remaining(gpu: SimulatedGpu, profile_id: int) -> int:
+    """How many more of this profile fit beside what is there."""
+    need(gpu.state.mig)
+    return mig.remaining(gpu.model, gpu.state.instances, _profile(gpu, profile_id))
+
+
+@answers_on_gpu("nvmlDeviceGetGpuInstances")
+def instances(gpu: SimulatedGpu, profile_id: int) -> list[GpuInstanceHandle]:
+    """Those of one profile."""
+    need(gpu.state.mig)
+    profile = _profile(gpu, profile_id)
+    ids = sorted(one.id for one in gpu.state.instances if one.profile == profile.name)
+    return [GpuInstanceHandle(gpu.spec.bus_id, one) for one in ids]
+
+
+@answers_on_gpu("nvmlDeviceGetGpuInstanceById")
+def instance_by_id(gpu: SimulatedGpu, instance_id: int) -> GpuInstanceHandle:
+    """NOT_FOUND where there is none."""
+    need(gpu.state.mig)
+    if mig.gpu_instance(gpu.state, instance_id) is None:
+        raise Nvml(NOT_FOUND)
+    return GpuInstanceHandle(gpu.spec.bus_id, instance_id)
+
+
+@answers("nvmlGpuInstanceGetInfo")
+def instance_info(world: World, handle: GpuInstanceHandle) -> dict[str, Any]:
+    """Device, ids and placement."""
+    profile, instance = gpu_instance(world, handle)
+    return {
+        "device": Device(handle.bus_id),
+        "id": instance.id,
+        "profileId": profile.id,
+        "placement": {"start": instance.start, "size": profile.size},
+    }
+
+
+def gpu_instance(world: World, handle: GpuInstanceHandle) -> tuple[GpuInstanceProfile, GpuInstance]:
+    """What a handle stands for. Raises Nvml: NOT_FOUND for an instance that is gone."""
+    gpu = world.gpu(Device(handle.bus_id))
+    instance = mig.gpu_instance(gpu.state, handle.id)
+    if instance is None:
+        raise Nvml(NOT_FOUND)
+    return mig.profile_of(gpu.model, instance), instance
+
+
+def _need_profiles(gpu: SimulatedGpu) -> None:
+    """Ampere tells its profiles with MIG on only; later GPUs always do, as field 199 says."""
+    need(gpu.state.mig if gpu.model.reset_for_mig else gpu.model.mig)
+
+
+def _profile(gpu: SimulatedGpu, profile_id: int) -> GpuInstanceProfile:
+    _need_profiles(gpu)
+    profile = mig.profile_by_id(gpu.model, profile_id)
+    if profile is None:
+        raise Nvml(INVALID_ARGUMENT)
+    return profile
+
+
+def _profile_name(profile: GpuInstanceProfile) -> str:
+    return f"MIG {profile.name}"
+
+
+def _profile_fields(profile: GpuInstanceProfile) -> dict[str, Any]:
+    return {
+        "id": profile.id,
+        "sliceCount": profile.slices,
+        "instanceCount": profile.max,
+        "multiprocessorCount": profile.multiprocessors,
+        "copyEngineCount": profile.copy,
+        "decoderCount": profile.decoders,
+        "encoderCount": profile.encoders,
+        "jpegCount": profile.jpeg,
+        "ofaCount": profile.ofa,
+        "memorySizeMB": profile.memory_mib,
+    }

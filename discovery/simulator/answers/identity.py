@@ -1,0 +1,98 @@
+"""Who and what a GPU is."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+from discovery.simulator import mig
+from discovery.simulator.answers.registry import answers, gpu_facts
+from discovery.simulator.handles import Device
+from discovery.simulator.world import SimulatedGpu, World
+
+_VGPU_FEATURE = 1  # NVML_GRID_LICENSE_FEATURE_CODE_VGPU
+
+
+@answers("nvmlDeviceGetName")
+def name(world: World, device: Device) -> str:
+    """The model; a MIG device adds its profile."""
+    gpu = world.gpu(device)
+    if not device.is_mig:
+        return gpu.model.name
+    profile, _, compute = world.mig_device(device)
+    return f"{gpu.model.name} MIG {mig.device_name(profile, compute.slices)}"
+
+
+@answers("nvmlDeviceGetUUID")
+def uuid(world: World, device: Device) -> str:
+    """``GPU-…`` or ``MIG-…``."""
+    gpu = world.gpu(device)
+    if not device.is_mig:
+        return gpu.uuid
+    _, instance, compute = world.mig_device(device)
+    return mig.device_uuid(gpu.uuid, instance.id, compute.id)
+
+
+@answers("nvmlDeviceGetIndex")
+def index(world: World, device: Device) -> int:
+    """Among the GPUs, or among the MIG devices of one."""
+    gpu = world.gpu(device)
+    if not device.is_mig:
+        return world.gpus.index(gpu)
+    _, instance, compute = world.mig_device(device)
+    return list(mig.devices(gpu.state)).index((instance, compute))
+
+
+def pci_address(bus_id: str) -> dict[str, Any]:
+    """The address in nvmlPciInfo_t: eight domain digits, four in the old field; upper case."""
+    domain, bus, rest = bus_id.split(":")
+    number = int(domain, 16)
+    return {
+        "busIdLegacy": f"{number & 0xFFFF:04X}:{bus}:{rest}".upper(),
+        "busId": f"{number:08X}:{bus}:{rest}".upper(),
+        "domain": number,
+        "bus": int(bus, 16),
+        "device": int(rest.split(".")[0], 16),
+    }
+
+
+def _pci_info(gpu: SimulatedGpu) -> dict[str, Any]:
+    ids = {"pciDeviceId": gpu.model.device_id, "pciSubSystemId": gpu.model.subsystem_id}
+    return pci_address(gpu.spec.bus_id) | ids
+
+
+def _licensable(gpu: SimulatedGpu) -> dict[str, Any]:
+    """One vGPU feature where the machine says whether it is licensed."""
+    licensed = gpu.spec.vgpu_licensed
+    if licensed is None:
+        return {"isGridLicenseSupported": 0}
+    feature = {"featureCode": _VGPU_FEATURE, "featureState": int(licensed), "featureEnabled": 1}
+    return {
+        "isGridLicenseSupported": 1,
+        "licensableFeaturesCount": 1,
+        "gridLicensableFeatures": [feature],
+    }
+
+
+gpu_facts(
+    {
+        "nvmlDeviceGetSerial": lambda gpu: gpu.serial,
+        "nvmlDeviceGetBoardId": lambda gpu: zlib.crc32(gpu.serial.encode()),
+        "nvmlDeviceGetPciInfo_v3": _pci_info,
+        "nvmlDeviceGetBrand": lambda gpu: gpu.model.brand,
+        "nvmlDeviceGetArchitecture": lambda gpu: gpu.model.architecture,
+        "nvmlDeviceGetCudaComputeCapability": lambda gpu: gpu.model.compute_capability,
+        "nvmlDeviceGetVbiosVersion": lambda gpu: gpu.model.vbios,
+    },
+    mig_devices=True,
+)
+gpu_facts(
+    {
+        "nvmlDeviceGetMinorNumber": lambda gpu: gpu.minor,
+        "nvmlDeviceGetPersistenceMode": lambda _: 1,
+        "nvmlDeviceGetComputeMode": lambda _: 0,  # NVML_COMPUTEMODE_DEFAULT: processes may share it
+        "nvmlDeviceGetVirtualizationMode": lambda gpu: gpu.spec.virtualization,
+        "nvmlDeviceGetGridLicensableFeatures_v4": _licensable,
+    },
+    mig_devices=False,
+)

@@ -1,0 +1,155 @@
+"""Memory, its use, and its errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from discovery.simulator.answers.registry import (
+    INVALID_ARGUMENT,
+    answers,
+    answers_on_gpu,
+    given,
+    gpu_facts,
+    need,
+)
+from discovery.simulator.handles import Device
+from discovery.simulator.kinds import Nvml
+from discovery.simulator.state import Readings
+from discovery.simulator.world import SimulatedGpu, World
+
+MIB = 1 << 20
+
+_BAR1_MIB = 1 << 16
+_CORRECTED, _UNCORRECTED = 0, 1  # NVML_MEMORY_ERROR_TYPE_*
+_DEVICE_MEMORY = 2  # NVML_MEMORY_LOCATION_DEVICE_MEMORY
+_DOUBLE_BIT = 1  # NVML_PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR
+_REMAPPER_BANKS = 640
+"""Banks with spare rows on an A100; the other fields of the histogram follow from it."""
+
+
+@answers("nvmlDeviceGetMemoryInfo_v2")
+def memory(world: World, device: Device, version: dict[str, int]) -> dict[str, int]:
+    """Frame buffer of a GPU, or of a MIG device's GPU instance; used excludes reserved."""
+    del version  # there is one
+    gpu = world.gpu(device)
+    if device.is_mig:
+        profile, instance, _ = world.mig_device(device)
+        total, reserved = profile.memory_mib * MIB, 0
+        mine = [p for p in gpu.processes if p.gpu_instance_id == instance.id]
+    else:
+        total, reserved = given(gpu.model.memory_mib) * MIB, gpu.model.reserved_mib * MIB
+        mine = list(gpu.processes)
+    used = min(sum(process.memory_mib for process in mine) * MIB, total - reserved)
+    return {
+        "total": total,
+        "reserved": reserved,
+        "used": used,
+        "free": total - reserved - used,
+    }
+
+
+@answers("nvmlDeviceGetMemoryInfo")
+def memory_before_510(world: World, device: Device) -> dict[str, int]:
+    """The same without a figure for reserved memory, which counts as used."""
+    whole = memory(world, device, {})
+    reserved = whole.pop("reserved")
+    return whole | {"used": whole["used"] + reserved}
+
+
+@answers_on_gpu("nvmlDeviceGetTotalEccErrors")
+def ecc_errors(gpu: SimulatedGpu, error_type: int, counter_type: int) -> int:
+    """Of both counters, volatile and aggregate, the same."""
+    del counter_type
+    errors = ecc_counts(gpu)
+    if error_type == _CORRECTED:
+        return errors.ecc_corrected
+    if error_type == _UNCORRECTED:
+        return errors.ecc_uncorrected
+    raise Nvml(INVALID_ARGUMENT)
+
+
+@answers_on_gpu("nvmlDeviceGetDetailedEccErrors")
+def detailed_ecc_errors(gpu: SimulatedGpu, error_type: int, counter_type: int) -> dict[str, int]:
+    """All of them in device memory."""
+    return {"deviceMemory": ecc_errors(gpu, error_type, counter_type)}
+
+
+@answers_on_gpu("nvmlDeviceGetMemoryErrorCounter")
+def memory_errors(gpu: SimulatedGpu, error_type: int, counter_type: int, location: int) -> int:
+    """All of them in device memory."""
+    count = ecc_errors(gpu, error_type, counter_type)
+    return count if location == _DEVICE_MEMORY else 0
+
+
+@answers_on_gpu("nvmlDeviceGetRetiredPages")
+def retired_pages(gpu: SimulatedGpu, cause: int) -> list[int]:
+    """All for double bit errors."""
+    pages = page_retirement(gpu).retired_pages
+    return list(pages) if cause == _DOUBLE_BIT else []
+
+
+@answers_on_gpu("nvmlDeviceGetRetiredPages_v2")
+def retired_pages_and_times(gpu: SimulatedGpu, cause: int) -> list[tuple[int, int]]:
+    """Without times: zero, as boards give for pages retired before times were kept."""
+    return [(address, 0) for address in retired_pages(gpu, cause)]
+
+
+def ecc_mode(gpu: SimulatedGpu) -> tuple[int, int]:
+    enabled = given(gpu.model.ecc)
+    return int(enabled), int(enabled)
+
+
+def ecc_counts(gpu: SimulatedGpu) -> Readings:
+    """Raises Nvml: NOT_SUPPORTED where ECC is off or missing."""
+    need(gpu.model.ecc)
+    return gpu.state.readings
+
+
+def page_retirement(gpu: SimulatedGpu) -> Readings:
+    """Raises Nvml: NOT_SUPPORTED where rows are remapped instead."""
+    need(not gpu.model.row_remapping)
+    return ecc_counts(gpu)
+
+
+def row_remapping(gpu: SimulatedGpu) -> Readings:
+    need(gpu.model.row_remapping)
+    return gpu.state.readings
+
+
+def remapped_rows(gpu: SimulatedGpu) -> tuple[int, int, int, int]:
+    rows = row_remapping(gpu)
+    return (
+        rows.remapped_correctable,
+        rows.remapped_uncorrectable,
+        int(rows.remap_pending),
+        int(rows.remap_failed),
+    )
+
+
+def _remapper_banks(gpu: SimulatedGpu) -> dict[str, int]:
+    rows = row_remapping(gpu)
+    used = min(rows.remapped_correctable + rows.remapped_uncorrectable, _REMAPPER_BANKS)
+    return {"max": _REMAPPER_BANKS - used, "partial": used}
+
+
+def _bar1(gpu: SimulatedGpu) -> dict[str, Any]:
+    size = max(_BAR1_MIB, gpu.model.memory_mib or 0) * MIB
+    return {"bar1Total": size, "bar1Free": size - MIB, "bar1Used": MIB}
+
+
+gpu_facts(
+    {"nvmlDeviceGetMemoryBusWidth": lambda gpu: given(gpu.model.memory_bus_bits)}, mig_devices=True
+)
+gpu_facts(
+    {
+        "nvmlDeviceGetBAR1MemoryInfo": _bar1,
+        "nvmlDeviceGetEccMode": ecc_mode,
+        "nvmlDeviceGetDefaultEccMode": lambda gpu: ecc_mode(gpu)[0],
+        "nvmlDeviceGetRetiredPagesPendingStatus": lambda gpu: int(
+            page_retirement(gpu).retired_pending
+        ),
+        "nvmlDeviceGetRemappedRows": remapped_rows,
+        "nvmlDeviceGetRowRemapperHistogram": _remapper_banks,
+    },
+    mig_devices=False,
+)

@@ -1,0 +1,84 @@
+"""MIG mode, and the MIG devices as devices. Nothing here changes them."""
+
+from __future__ import annotations
+
+from discovery.simulator import mig
+from discovery.simulator.answers.registry import (
+    INVALID_ARGUMENT,
+    NOT_FOUND,
+    answers,
+    answers_on_gpu,
+    gpu_facts,
+    need,
+)
+from discovery.simulator.handles import Device
+from discovery.simulator.kinds import Nvml
+from discovery.simulator.world import SimulatedGpu, World
+
+
+@answers_on_gpu("nvmlDeviceGetMigDeviceHandleByIndex")
+def by_index(gpu: SimulatedGpu, index: int) -> Device:
+    """NOT_FOUND for a hole: below the greatest possible count there may be no device."""
+    need(gpu.state.mig)
+    if index >= mig.max_devices(gpu.model):
+        raise Nvml(INVALID_ARGUMENT)
+    for number, (instance, compute) in enumerate(mig.devices(gpu.state)):
+        if number == index:
+            return Device(gpu.spec.bus_id, instance.id, compute.id)
+    raise Nvml(NOT_FOUND)
+
+
+@answers("nvmlDeviceGetDeviceHandleFromMigDeviceHandle")
+def parent(world: World, device: Device) -> Device:
+    """The GPU of a MIG device."""
+    world.mig_device(device)
+    return Device(device.bus_id)
+
+
+@answers("nvmlDeviceIsMigDeviceHandle")
+def is_mig(world: World, device: Device) -> int:
+    """1 for a MIG device."""
+    world.gpu(device)
+    return int(device.is_mig)
+
+
+@answers("nvmlDeviceGetGpuInstanceId")
+def gpu_instance_id(world: World, device: Device) -> int:
+    """Of a MIG device."""
+    _, instance, _ = world.mig_device(device)
+    return instance.id
+
+
+@answers("nvmlDeviceGetComputeInstanceId")
+def compute_instance_id(world: World, device: Device) -> int:
+    """Of a MIG device."""
+    _, _, compute = world.mig_device(device)
+    return compute.id
+
+
+@answers("nvmlDeviceGetAttributes_v2")
+def attributes(world: World, device: Device) -> dict[str, int]:
+    """Of a MIG device; engines are its GPU instance's, shared by the compute instances."""
+    profile, _, compute = world.mig_device(device)
+    return mig.shared_engines(profile) | {
+        "multiprocessorCount": mig.multiprocessors(profile, compute.slices),
+        "gpuInstanceSliceCount": profile.slices,
+        "computeInstanceSliceCount": compute.slices,
+        "memorySizeMB": profile.memory_mib,
+    }
+
+
+def _mode(gpu: SimulatedGpu) -> tuple[int, int]:
+    need(gpu.model.mig)
+    return int(gpu.state.mig), int(gpu.state.mig_pending)
+
+
+def _max_devices(gpu: SimulatedGpu) -> int:
+    """Zero where MIG is not supported or not enabled, as NVIDIA documents it."""
+    return mig.max_devices(gpu.model) if gpu.state.mig else 0
+
+
+gpu_facts(
+    {"nvmlDeviceGetMigMode": _mode, "nvmlDeviceGetMaxMigDeviceCount": _max_devices},
+    mig_devices=False,
+)

@@ -1,0 +1,65 @@
+"""The processes on a GPU or on one MIG device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from discovery.simulator.answers.memory import MIB
+from discovery.simulator.answers.registry import answers, answers_on_gpu, need
+from discovery.simulator.events import NO_INSTANCE
+from discovery.simulator.handles import Device
+from discovery.simulator.state import Process
+from discovery.simulator.world import SimulatedGpu, World
+
+
+@answers("nvmlDeviceGetComputeRunningProcesses_v3")
+def compute_processes(world: World, device: Device) -> list[dict[str, int]]:
+    """Processes with a compute context."""
+    return _listed(world, device, "compute")
+
+
+@answers("nvmlDeviceGetGraphicsRunningProcesses_v3")
+def graphics_processes(world: World, device: Device) -> list[dict[str, int]]:
+    """Processes with a graphics context."""
+    return _listed(world, device, "graphics")
+
+
+@answers("nvmlDeviceGetMPSComputeRunningProcesses_v3")
+def mps_processes(world: World, device: Device) -> list[dict[str, int]]:
+    """Clients of an MPS server."""
+    return _listed(world, device, "mps")
+
+
+@answers_on_gpu("nvmlDeviceGetProcessUtilization")
+def utilization(gpu: SimulatedGpu, since: int) -> list[dict[str, Any]]:
+    """One sample of each busy process that is newer than ``since`` microseconds."""
+    need(not gpu.state.mig)
+    now = round(1e6 * gpu.world.now)
+    busy = (process for process in gpu.processes if process.percent and now > since)
+    return [
+        {"pid": one.pid, "timeStamp": now, "smUtil": one.percent, "memUtil": one.percent // 2}
+        for one in busy
+    ]
+
+
+def _listed(world: World, device: Device, kind: str) -> list[dict[str, int]]:
+    gpu = world.gpu(device)
+    if device.is_mig:
+        world.mig_device(device)
+    return [_fields(p) for p in gpu.processes if p.kind == kind and _concerns(p, device)]
+
+
+def _concerns(process: Process, device: Device) -> bool:
+    ids = (process.gpu_instance_id, process.compute_instance_id)
+    return not device.is_mig or ids == (device.gpu_instance_id, device.compute_instance_id)
+
+
+def _fields(process: Process) -> dict[str, int]:
+    ids = (process.gpu_instance_id, process.compute_instance_id)
+    gpu_instance, compute_instance = (NO_INSTANCE if one is None else one for one in ids)
+    return {
+        "pid": process.pid,
+        "usedGpuMemory": process.memory_mib * MIB,
+        "gpuInstanceId": gpu_instance,
+        "computeInstanceId": compute_instance,
+    }

@@ -1,0 +1,87 @@
+"""Which function answers for which entry point.
+
+An answer gets the entry point's inputs in the table's order. It gives one value, a
+tuple where several come out, or None; or it raises Nvml.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import pynvml
+
+from discovery.simulator.handles import Device
+from discovery.simulator.kinds import Nvml
+from discovery.simulator.table import TABLE
+from discovery.simulator.world import SimulatedGpu, World
+
+Answer = Callable[..., Any]
+_F = TypeVar("_F", bound=Answer)
+
+INVALID_ARGUMENT = int(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+NOT_FOUND = int(pynvml.NVML_ERROR_NOT_FOUND)
+NOT_SUPPORTED = int(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+ANSWERS: dict[str, Answer] = {}
+"""C name to its answer: called with the world and the inputs. Without one: NOT_SUPPORTED."""
+
+
+def answers(*names: str) -> Callable[[_F], _F]:
+    """Register what is called with the world and the inputs as they are."""
+
+    def register(function: _F) -> _F:
+        for name in names:
+            _register(name, function)
+        return function
+
+    return register
+
+
+def answers_on_gpu(*names: str, mig_devices: bool = False) -> Callable[[_F], _F]:
+    """Register what is called with the GPU instead of the world and its handle.
+
+    A MIG device's handle leads to its GPU with ``mig_devices``, else to NOT_SUPPORTED.
+    """
+
+    def register(function: _F) -> _F:
+        def on_handle(world: World, device: Device, *rest: Any) -> Any:
+            return function(_gpu(world, device, mig_devices=mig_devices), *rest)
+
+        for name in names:
+            _register(name, on_handle)
+        return function
+
+    return register
+
+
+def gpu_facts(facts: Mapping[str, Callable[[SimulatedGpu], Any]], *, mig_devices: bool) -> None:
+    """Register many answers that need the GPU and nothing else; ``mig_devices`` as above."""
+    for name, fact in facts.items():
+        answers_on_gpu(name, mig_devices=mig_devices)(fact)
+
+
+def given(value: Any) -> Any:
+    """The value. Raises Nvml: NOT_SUPPORTED where the GPU has none."""
+    if value is None:
+        raise Nvml(NOT_SUPPORTED)
+    return value
+
+
+def need(has: object) -> None:
+    """Raises Nvml: NOT_SUPPORTED unless the GPU has it."""
+    if not has:
+        raise Nvml(NOT_SUPPORTED)
+
+
+def _gpu(world: World, device: Device, *, mig_devices: bool) -> SimulatedGpu:
+    gpu = world.gpu(device)
+    if device.is_mig and not mig_devices:
+        raise Nvml(NOT_SUPPORTED)
+    return gpu
+
+
+def _register(name: str, answer: Answer) -> None:
+    if name not in TABLE or name in ANSWERS:
+        raise ValueError(f"{name} is not in the table, or has an answer already")
+    ANSWERS[name] = answer

@@ -1,0 +1,187 @@
+"""Clocks, temperature, power, utilisation, PCIe: what changes by the second."""
+
+from __future__ import annotations
+
+from discovery.simulator.answers.registry import (
+    INVALID_ARGUMENT,
+    NOT_SUPPORTED,
+    answers_on_gpu,
+    gpu_facts,
+    need,
+)
+from discovery.simulator.kinds import Nvml
+from discovery.simulator.readings import Sensors
+from discovery.simulator.world import SimulatedGpu
+
+_GRAPHICS, _SM, _MEMORY, _VIDEO = 0, 1, 2, 3  # NVML_CLOCK_*
+_VIDEO_SHARE = 0.85
+"""Of the SM clock: invented, since no published output says it."""
+_GPU_SENSOR = 0  # NVML_TEMPERATURE_GPU
+_SHUTDOWN, _SLOWDOWN, _MEMORY_MAX, _GPU_MAX = 0, 1, 2, 3  # NVML_TEMPERATURE_THRESHOLD_*
+_THRESHOLDS_CELSIUS = {_SHUTDOWN: 92, _SLOWDOWN: 89, _MEMORY_MAX: 95, _GPU_MAX: 85}
+_LOWEST_LIMIT = 0.5
+"""Of the default power limit."""
+_SAMPLING_MICROSECONDS = 167_000
+_POLICIES = 12  # NVML_PERF_POLICY_COUNT
+_GPU_IDLE = 0x1  # nvmlClocksEventReasonGpuIdle
+_ALL_REASONS = 0x1FF
+_PCIE_GENERATION_BY_ARCHITECTURE = {5: 3, 6: 3, 7: 4, 8: 4, 9: 5, 10: 5}
+_PCIE_LANES = 16
+
+
+def sensors(gpu: SimulatedGpu) -> Sensors:
+    """The GPU's sensors now."""
+    return Sensors(gpu=gpu, now=gpu.world.now)
+
+
+@answers_on_gpu("nvmlDeviceGetClockInfo")
+def clock(gpu: SimulatedGpu, kind: int) -> int:
+    """Megahertz."""
+    return _clock(kind, sensors(gpu).sm_clock_mhz(), sensors(gpu).memory_clock_mhz())
+
+
+@answers_on_gpu("nvmlDeviceGetMaxClockInfo")
+def max_clock(gpu: SimulatedGpu, kind: int) -> int:
+    """Megahertz."""
+    memory = gpu.model.max_memory_clock_mhz or gpu.model.memory_clock_mhz
+    return _clock(kind, gpu.model.max_sm_clock_mhz, memory)
+
+
+def _clock(kind: int, sm: int, memory: int) -> int:
+    clocks = {_GRAPHICS: sm, _SM: sm, _MEMORY: memory, _VIDEO: round(sm * _VIDEO_SHARE)}
+    if kind not in clocks:
+        raise Nvml(INVALID_ARGUMENT)
+    return clocks[kind]
+
+
+@answers_on_gpu("nvmlDeviceGetTemperature")
+def temperature(gpu: SimulatedGpu, sensor: int) -> int:
+    """Degrees Celsius; there is one sensor."""
+    need(gpu.model.sensors)
+    if sensor != _GPU_SENSOR:
+        raise Nvml(INVALID_ARGUMENT)
+    return sensors(gpu).gpu_celsius()
+
+
+@answers_on_gpu("nvmlDeviceGetTemperatureV")
+def temperature_v(gpu: SimulatedGpu, asked: dict[str, int]) -> dict[str, int]:
+    """The same in a struct."""
+    return {"temperature": temperature(gpu, asked["sensorType"])}
+
+
+@answers_on_gpu("nvmlDeviceGetTemperatureThreshold")
+def threshold(gpu: SimulatedGpu, kind: int) -> int:
+    """Degrees Celsius; round figures, the same for all models."""
+    need(gpu.model.sensors)
+    if kind not in _THRESHOLDS_CELSIUS or (
+        kind == _MEMORY_MAX and not gpu.model.memory_temperature
+    ):
+        raise Nvml(NOT_SUPPORTED)
+    return _THRESHOLDS_CELSIUS[kind]
+
+
+def power_milliwatts(gpu: SimulatedGpu) -> int:
+    """Drawn now."""
+    need(gpu.model.sensors)
+    return sensors(gpu).power_milliwatts()
+
+
+def energy_millijoules(gpu: SimulatedGpu) -> int:
+    """Since the driver was loaded."""
+    need(gpu.model.sensors)
+    return sensors(gpu).energy_millijoules()
+
+
+def power_limit_milliwatts(gpu: SimulatedGpu) -> int:
+    """Default, set and enforced limit alike."""
+    need(gpu.model.sensors)
+    return gpu.model.power_limit_watts * 1000
+
+
+def power_limits_milliwatts(gpu: SimulatedGpu) -> tuple[int, int]:
+    """Lowest and highest that may be set."""
+    highest = power_limit_milliwatts(gpu)
+    return round(highest * _LOWEST_LIMIT), highest
+
+
+@answers_on_gpu("nvmlDeviceGetPcieThroughput")
+def pcie_throughput(gpu: SimulatedGpu, counter: int) -> int:
+    """KB/s over the last 20 ms: a little in both directions, nothing with MIG on."""
+    need(not gpu.state.mig)
+    if counter > 1:
+        raise Nvml(INVALID_ARGUMENT)
+    return 400 + 100 * counter
+
+
+@answers_on_gpu("nvmlDeviceGetViolationStatus")
+def violation(gpu: SimulatedGpu, policy: int) -> dict[str, int]:
+    """Microseconds of uptime, nanoseconds of violation: nothing ever held a clock down."""
+    if policy >= _POLICIES:
+        raise Nvml(INVALID_ARGUMENT)
+    return {"referenceTime": round(1e6 * sensors(gpu).uptime), "violationTime": 0}
+
+
+def _rates(gpu: SimulatedGpu) -> dict[str, int]:
+    """Per cent; hardware has no figure with MIG on."""
+    need(not gpu.state.mig)
+    return {"gpu": sensors(gpu).gpu_percent(), "memory": sensors(gpu).memory_percent()}
+
+
+def _engine(gpu: SimulatedGpu, percent: int | None) -> tuple[int, int]:
+    need(not gpu.state.mig)
+    return percent or 0, _SAMPLING_MICROSECONDS
+
+
+def _encoder(gpu: SimulatedGpu) -> tuple[int, int]:
+    need(gpu.model.encoder)
+    return _engine(gpu, gpu.state.readings.encoder_percent)
+
+
+def _reasons(gpu: SimulatedGpu) -> int:
+    told = gpu.state.readings.event_reasons
+    if told is not None:
+        return told
+    return 0 if sensors(gpu).busy else _GPU_IDLE
+
+
+def _pcie_generation(gpu: SimulatedGpu) -> int:
+    return _PCIE_GENERATION_BY_ARCHITECTURE.get(gpu.model.architecture, 5)
+
+
+gpu_facts(
+    {
+        "nvmlDeviceGetPowerUsage": power_milliwatts,
+        "nvmlDeviceGetTotalEnergyConsumption": energy_millijoules,
+        "nvmlDeviceGetEnforcedPowerLimit": power_limit_milliwatts,
+        "nvmlDeviceGetPowerManagementLimit": power_limit_milliwatts,
+        "nvmlDeviceGetPowerManagementDefaultLimit": power_limit_milliwatts,
+        "nvmlDeviceGetPowerManagementLimitConstraints": power_limits_milliwatts,
+        "nvmlDeviceGetPowerManagementMode": lambda gpu: int(gpu.model.sensors),
+        "nvmlDeviceGetUtilizationRates": _rates,
+        "nvmlDeviceGetEncoderUtilization": _encoder,
+        "nvmlDeviceGetDecoderUtilization": lambda gpu: _engine(
+            gpu, gpu.state.readings.decoder_percent
+        ),
+        "nvmlDeviceGetJpgUtilization": lambda gpu: _engine(gpu, None),
+        "nvmlDeviceGetOfaUtilization": lambda gpu: _engine(gpu, None),
+        "nvmlDeviceGetPcieReplayCounter": lambda gpu: gpu.state.readings.pcie_replays,
+        "nvmlDeviceGetCurrPcieLinkGeneration": _pcie_generation,
+        "nvmlDeviceGetMaxPcieLinkGeneration": _pcie_generation,
+        "nvmlDeviceGetCurrPcieLinkWidth": lambda _: _PCIE_LANES,
+        "nvmlDeviceGetMaxPcieLinkWidth": lambda _: _PCIE_LANES,
+        "nvmlDeviceGetPerformanceState": lambda _: 0,
+        "nvmlDeviceGetPowerState": lambda _: 0,
+        "nvmlDeviceGetCurrentClocksEventReasons": _reasons,
+        "nvmlDeviceGetCurrentClocksThrottleReasons": _reasons,
+        "nvmlDeviceGetSupportedClocksEventReasons": lambda _: _ALL_REASONS,
+        "nvmlDeviceGetSupportedEventTypes": lambda _: 0x1F,  # up to nvmlEventTypeClock
+    },
+    mig_devices=False,
+)
+
+
+@answers_on_gpu("nvmlGpmQueryDeviceSupport")
+def gpm_support(gpu: SimulatedGpu, version: dict[str, int]) -> dict[str, int]:
+    """No simulated GPU gives profiling metrics."""
+    del gpu, version
+    return {"isSupportedDevice": 0}

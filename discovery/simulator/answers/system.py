@@ -1,0 +1,96 @@
+"""The driver's versions, and the ways from a name to a GPU's handle."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from discovery.model import normal_bus_id
+from discovery.simulator import mig
+from discovery.simulator.answers.registry import INVALID_ARGUMENT, NOT_FOUND, answers
+from discovery.simulator.handles import Device
+from discovery.simulator.kinds import Nvml
+from discovery.simulator.machine import DriverSpec
+from discovery.simulator.world import World
+
+_T = TypeVar("_T")
+
+
+@answers("nvmlSystemGetDriverVersion")
+def driver_version(world: World) -> str:
+    """``550.54.15``."""
+    return _driver(world).version
+
+
+@answers("nvmlSystemGetNVMLVersion")
+def nvml_version(world: World) -> str:
+    """``12.550.54.15``."""
+    return _driver(world).nvml
+
+
+@answers("nvmlSystemGetCudaDriverVersion", "nvmlSystemGetCudaDriverVersion_v2")
+def cuda_version(world: World) -> int:
+    """``12040`` for 12.4."""
+    return _driver(world).cuda
+
+
+@answers("nvmlSystemGetProcessName")
+def process_name(world: World, pid: int) -> str:
+    """Of a process that uses a GPU."""
+    names = (process.name for process in world.state.processes if process.pid == pid)
+    return _found(next(names, None))
+
+
+@answers("nvmlDeviceGetCount_v2")
+def count(world: World) -> int:
+    """GPUs on the bus, lost ones included."""
+    return len(world.gpus)
+
+
+@answers("nvmlDeviceGetHandleByIndex_v2")
+def by_index(world: World, index: int) -> Device:
+    """Indices follow the PCI bus."""
+    if index >= len(world.gpus):
+        raise Nvml(INVALID_ARGUMENT)
+    return Device(world.gpus[index].spec.bus_id)
+
+
+@answers("nvmlDeviceGetHandleByPciBusId_v2")
+def by_bus_id(world: World, bus_id: str) -> Device:
+    """Any spelling of the bus id."""
+    try:
+        wanted = normal_bus_id(bus_id)
+    except ValueError as error:
+        raise Nvml(INVALID_ARGUMENT) from error
+    there = {gpu.spec.bus_id: Device(gpu.spec.bus_id) for gpu in world.gpus}
+    return _found(there.get(wanted))
+
+
+@answers("nvmlDeviceGetHandleBySerial")
+def by_serial(world: World, serial: str) -> Device:
+    """The board's serial number."""
+    there = {gpu.serial: Device(gpu.spec.bus_id) for gpu in world.gpus}
+    return _found(there.get(serial))
+
+
+@answers("nvmlDeviceGetHandleByUUID")
+def by_uuid(world: World, uuid: str) -> Device:
+    """A GPU's or a MIG device's UUID."""
+    there = {gpu.uuid: Device(gpu.spec.bus_id) for gpu in world.gpus}
+    for gpu in world.gpus:
+        for instance, compute in mig.devices(gpu.state):
+            mig_uuid = mig.device_uuid(gpu.uuid, instance.id, compute.id)
+            there[mig_uuid] = Device(gpu.spec.bus_id, instance.id, compute.id)
+    return _found(there.get(uuid))
+
+
+def _found(value: _T | None) -> _T:
+    if value is None:
+        raise Nvml(NOT_FOUND)
+    return value
+
+
+def _driver(world: World) -> DriverSpec:
+    driver = world.machine.driver
+    if driver is None:
+        raise ValueError("a machine without a driver was asked")  # its init is refused
+    return driver

@@ -1,0 +1,65 @@
+"""What ``pynvml.CDLL`` loads instead of libnvidia-ml.so.1: entry points from the table."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+
+import pynvml
+
+from discovery.simulator.driver import Driver
+from discovery.simulator.kinds import SUCCESS, Nvml
+from discovery.simulator.table import TABLE, Entry
+
+_log = logging.getLogger(__name__)
+
+
+class Function:
+    """One entry point, called as ctypes calls C; return and argument types can be set on it."""
+
+    def __init__(self, entry: Entry, driver: Driver) -> None:
+        self._entry = entry
+        self._driver = driver
+        self.restype: object = ctypes.c_int
+        self.argtypes: object = None
+
+    def __call__(self, *args: object) -> int | bytes | None:
+        """The return code, or the text of an entry point that returns one.
+
+        Raises ctypes.ArgumentError as ctypes does; any other exception inside is
+        NVML_ERROR_UNKNOWN, with its traceback in the log.
+        """
+        try:
+            return self._call(args)
+        except ctypes.ArgumentError:
+            raise
+        except Nvml as refused:
+            return None if self._entry.text else refused.code
+        except Exception:
+            _log.exception("the simulated %s failed", self._entry.name)
+            return None if self._entry.text else int(pynvml.NVML_ERROR_UNKNOWN)
+
+    def _call(self, args: tuple[object, ...]) -> int | bytes:
+        book = self._driver.book
+        outcome = self._driver.call(self._entry, self._entry.decode(args, book))
+        if self._entry.text:
+            return str(outcome.values[0]).encode()
+        code = self._entry.write(args, outcome.values, book)
+        if outcome.garbage is not None and code == SUCCESS:
+            self._entry.spoil(args, outcome.garbage)
+        return code
+
+
+class Library:
+    """Stands for the loaded library; an unknown name is an AttributeError, as with a CDLL."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    def __getattr__(self, name: str) -> Function:
+        entry = TABLE.get(name)
+        if entry is None or not self._driver.has(entry):
+            raise AttributeError(f"undefined symbol: {name}")
+        function = Function(entry, self._driver)
+        setattr(self, name, function)
+        return function

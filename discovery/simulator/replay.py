@@ -1,0 +1,110 @@
+"""A recorded machine answers for its GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+
+import pynvml
+
+from discovery.model import normal_bus_id
+from discovery.simulator.calls import Call, Token, key
+from discovery.simulator.driver import OWN_ENTRIES, Values
+from discovery.simulator.handles import Book
+from discovery.simulator.kinds import In, Nvml, Out
+from discovery.simulator.state import State
+from discovery.simulator.structs import HANDLES
+from discovery.simulator.table import TABLE, Entry
+
+
+class _TokenBook(Book):
+    """Recorded outputs name handles by their bare numbers."""
+
+    def pointer(self, handle: Hashable) -> int:
+        """The number of a handle in C; NULL stays NULL."""
+        if handle in (0, Token(0)):
+            return 0
+        return super().pointer(Token(handle) if isinstance(handle, int) else handle)
+
+
+class Replay:
+    """Answers each call as it was answered when it was recorded, errors included.
+
+    What was never recorded is answered as a driver would that has less to tell:
+
+    - an entry point that was never called is not in the library (FUNCTION_NOT_FOUND),
+      as with an older driver; readers know to do without;
+    - one that was called, but not with these inputs, is NOT_SUPPORTED, as for a
+      device that lacks it; a look-up is NOT_FOUND, as for a device that is not there.
+
+    Sessions, clients and events are the driver's own; they work though they were
+    not recorded, unless the recorded machine refused them.
+    """
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        self.book = _TokenBook()
+        self._calls = {_key(call): call for call in calls}
+        self._entries = {call.entry for call in calls}
+        self._bus_ids = _bus_ids(calls)
+
+    def has(self, entry: Entry) -> bool:
+        """It was called, or is the driver's own."""
+        return entry.name in self._entries or entry.name in OWN_ENTRIES
+
+    def answer(self, state: State, entry: Entry, inputs: Values) -> Values:
+        """As recorded. Raises Nvml as recorded, or as the class says."""
+        del state  # it changes nothing about what was recorded
+        call = self._calls.get(key(entry, inputs))
+        if call is None:
+            looked = pynvml.NVML_ERROR_NOT_FOUND if entry.looks_up else None
+            raise Nvml(looked or pynvml.NVML_ERROR_NOT_SUPPORTED)
+        if call.code != pynvml.NVML_SUCCESS:
+            raise Nvml(call.code)
+        return tuple(call.outputs[name] for name in entry.outputs)
+
+    def check(self, state: State, entry: Entry, inputs: Values) -> None:
+        """Refuse what the recorded machine refused."""
+        if key(entry, inputs) in self._calls:
+            self.answer(state, entry, inputs)
+
+    def bus_id(self, value: object) -> str | None:
+        """The GPU a handle is about, as far as the recorded calls tell."""
+        return self._bus_ids.get(value) if isinstance(value, Token) else None
+
+    def device(self, bus_id: str) -> Hashable:
+        """The first handle seen of a GPU."""
+        for token, at in self._bus_ids.items():
+            if at == bus_id:
+                return token
+        raise LookupError(f"the recording has no GPU at {bus_id}")
+
+
+def _key(call: Call) -> bytes:
+    entry = TABLE[call.entry]
+    return key(entry, [call.inputs[name] for name in entry.inputs])
+
+
+def _bus_ids(calls: Sequence[Call]) -> dict[Token, str]:
+    """Which GPU each handle is about: said by the GPU, or passed on from handle to handle."""
+    known: dict[Token, str] = {}
+    for call in calls:
+        if call.code == pynvml.NVML_SUCCESS and call.entry == "nvmlDeviceGetPciInfo_v3":
+            bus_id = normal_bus_id(call.outputs["pci"]["busId"])
+            known[Token(call.inputs["device"])] = bus_id
+        if call.code == pynvml.NVML_SUCCESS and call.entry == "nvmlDeviceGetHandleByPciBusId_v2":
+            known[Token(call.outputs["device"])] = normal_bus_id(call.inputs["busId"])
+    for call in calls:
+        for giver, given in _passed_on(call):
+            if giver in known:
+                known.setdefault(given, known[giver])
+    return known
+
+
+def _passed_on(call: Call) -> Iterator[tuple[Token, Token]]:
+    """Handles that a call takes, each with one that it gives for it."""
+    entry = TABLE[call.entry]
+    takes = [kind.name for kind in entry.kinds if isinstance(kind, In) and kind.ctype in HANDLES]
+    gives = [kind.name for kind in entry.kinds if isinstance(kind, Out) and kind.ctype in HANDLES]
+    for giver in takes:
+        for given in gives:
+            if given in call.outputs:
+                yield Token(call.inputs[giver]), Token(call.outputs[given])

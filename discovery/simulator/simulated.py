@@ -1,0 +1,66 @@
+"""A machine made from data answers for its GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+
+import pynvml
+
+from discovery.simulator.answers import ANSWERS
+from discovery.simulator.driver import Values
+from discovery.simulator.handles import Book, ComputeInstanceHandle, Device, GpuInstanceHandle
+from discovery.simulator.kinds import Nvml
+from discovery.simulator.state import State
+from discovery.simulator.table import Entry
+from discovery.simulator.world import World
+
+
+class SimulatedMachine:
+    """The machine of whatever state it is asked with; ``clock`` gives monotonic seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.book = Book()
+        self._clock = clock
+        self._newest: World | None = None
+
+    def has(self, entry: Entry) -> bool:
+        """The newest driver has them all."""
+        del entry
+        return True
+
+    def answer(self, state: State, entry: Entry, inputs: Values) -> Values:
+        """What comes out, in order. Raises Nvml: NOT_SUPPORTED where nothing answers."""
+        function = ANSWERS.get(entry.name)
+        if function is None:
+            raise Nvml(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        given = function(self._world(state), *inputs)
+        if len(entry.outputs) == 1:
+            return (given,)
+        return given or ()
+
+    def check(self, state: State, entry: Entry, inputs: Values) -> None:
+        """Init fails without a driver; a call on a GPU that is gone fails."""
+        without_driver = state.machine is None or state.machine.driver is None
+        if without_driver and entry.name.startswith("nvmlInit"):
+            raise Nvml(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+        for device in inputs:
+            if isinstance(device, Device):
+                self._world(state).gpu(device)
+
+    def bus_id(self, value: object) -> str | None:
+        """The GPU a handle is about."""
+        if isinstance(value, Device | GpuInstanceHandle | ComputeInstanceHandle):
+            return value.bus_id
+        return None
+
+    def device(self, bus_id: str) -> Hashable:
+        """The handle of a GPU."""
+        return Device(bus_id)
+
+    def _world(self, state: State) -> World:
+        world = self._newest
+        if world is None or world.state is not state:
+            if state.machine is None:
+                raise ValueError("this state is a recording's")
+            self._newest = world = World(state, state.machine, self._clock)
+        return world

@@ -1,0 +1,270 @@
+"""Simulated machines for tests, demos and ``--simulate``: make, open, install, disturb."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from msgspec.structs import replace
+
+from discovery import recording as recordings
+from discovery.errors import BadInput
+from discovery.simulator import catalog, clients, edits, host_tree
+from discovery.simulator.call_log import call_log, logged_calls
+from discovery.simulator.document import nearest
+from discovery.simulator.driver import Answers, Driver
+from discovery.simulator.library import Library
+from discovery.simulator.loader import put_under_pynvml
+from discovery.simulator.machine import Machine, Model
+from discovery.simulator.replay import Replay
+from discovery.simulator.simulated import SimulatedMachine
+from discovery.simulator.state import (
+    SCHEMA,
+    Action,
+    Crash,
+    Delay,
+    DriverCondition,
+    Edit,
+    Hang,
+    Process,
+    Return,
+    Spoil,
+    State,
+    XidEvent,
+    initial,
+)
+from discovery.simulator.state_file import StateFile
+
+__all__ = ["Simulation", "simulate", "Return", "Hang", "Delay", "Spoil", "Crash"]
+
+_STATE_FILE = "state.json"
+_HOST_ROOT = "root"
+_RECORDING_FILE = "recording.json"
+
+
+class Simulation:
+    """One simulated machine: its state file, and the host tree beside it.
+
+    Any number of these, in any number of processes, may stand for the same file.
+    As a context manager it is installed within.
+    """
+
+    _installed: ClassVar[Simulation | None] = None
+
+    def __init__(self, file: StateFile) -> None:
+        self._file = file
+        self._driver: Driver | None = None
+
+    @classmethod
+    def create(
+        cls,
+        machine: Machine | str,
+        directory: Path,
+        *,
+        models: Mapping[str, Model] | None = None,
+        name: str = "custom",
+    ) -> Self:
+        """Write state and host tree of a machine, or of the one with this name, and open it.
+
+        Raises BadInput for an unknown name, and for a host tree that is not ours to replace.
+        """
+        if isinstance(machine, str):
+            name, machine = machine, catalog.load_machine(machine)
+        models = dict(catalog.load_models() if models is None else models)
+        host_tree.render(machine, models, directory / _HOST_ROOT)
+        return cls._write(initial(name, machine, models, now=time.monotonic()), directory)
+
+    @classmethod
+    def replay(cls, recording: recordings.Recording, directory: Path, *, name: str) -> Self:
+        """Write a recorded machine's answers and host tree, and open it."""
+        recordings.restore_host(recording, directory / _HOST_ROOT)
+        recordings.save(recording, directory / _RECORDING_FILE)
+        driver: DriverCondition = "ok" if recording.library else "absent"
+        return cls._write(State(name=name, recording=_RECORDING_FILE, driver=driver), directory)
+
+    @classmethod
+    def open(cls, state_file: Path) -> Self:
+        """A machine that was made before. Raises BadInput where the file is none."""
+        file = StateFile(state_file)
+        file.read()
+        return cls(file)
+
+    @classmethod
+    def _write(cls, state: State, directory: Path) -> Self:
+        directory.mkdir(parents=True, exist_ok=True)
+        file = StateFile(directory / _STATE_FILE)
+        file.write(state)
+        return cls(file)
+
+    @property
+    def state_file(self) -> Path:
+        """Where its state lies."""
+        return self._file.path
+
+    @property
+    def host_root(self) -> Path:
+        """Below it lie the machine's sys, proc and dev."""
+        return self._file.path.with_name(_HOST_ROOT)
+
+    @property
+    def state(self) -> State:
+        """The newest state."""
+        return self._file.read()
+
+    # under pynvml
+
+    def install(self) -> None:
+        """Let pynvml load this machine in this process, instead of any other simulated one."""
+        if Simulation._installed is not None:
+            Simulation._installed.uninstall()
+        self._driver = Driver(self._file, self._machine())
+        self._undo = put_under_pynvml(self._load)
+        Simulation._installed = self
+
+    def uninstall(self) -> None:
+        """Give pynvml its own loader back; sessions on this machine end."""
+        if Simulation._installed is self and self._driver is not None:
+            Simulation._installed = None
+            self._undo()
+            self._driver.close()
+
+    def __enter__(self) -> Self:
+        self.install()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.uninstall()
+
+    def _load(self, name: str) -> Library:
+        if self._driver is None or self.state.driver == "absent":
+            raise OSError(f"{name}: cannot open shared object file: no driver is installed")
+        return Library(self._driver)
+
+    def _machine(self) -> Answers:
+        recording = self.state.recording
+        if recording is None:
+            return SimulatedMachine(time.monotonic)
+        return Replay(recordings.load(self.state_file.with_name(recording)).calls)
+
+    # what happens to it
+
+    def edit(self, change: Edit) -> State:
+        """Change the state by a pure function of it; gives what it became."""
+        return self._file.edit(change)
+
+    def fault(
+        self,
+        action: Action,
+        entry: str = "*",
+        *,
+        bus_id: str | None = None,
+        after: int = 0,
+        times: int | None = None,
+    ) -> int:
+        """Let calls go wrong from now on; gives the number that clears the fault.
+
+        ``entry`` is a shell pattern on the C name; ``bus_id`` confines it to one GPU;
+        ``after`` lets so many matching calls go well first; ``times`` ends it after so
+        many more. ``fault(Return(code=15), bus_id=…)`` is a lost GPU. Raises BadInput
+        for a pattern that no entry point matches and a GPU that is not there.
+        """
+        change = edits.with_fault(action, entry, bus_id=bus_id, after=after, times=times)
+        return self.edit(change).faults[-1].id
+
+    def clear(self, fault_id: int | None = None) -> None:
+        """Take one fault away, or all; calls that hang on it go on."""
+        self.edit(edits.without_faults(fault_id))
+
+    def xid(
+        self,
+        bus_id: str,
+        code: int,
+        *,
+        gpu_instance_id: int | None = None,
+        compute_instance_id: int | None = None,
+    ) -> None:
+        """Let an XID happen; one waiter that listens to the GPU is told of it."""
+        event = XidEvent(
+            bus_id=bus_id,
+            code=code,
+            gpu_instance_id=gpu_instance_id,
+            compute_instance_id=compute_instance_id,
+        )
+        self.edit(edits.with_event(event))
+
+    def set_driver(self, condition: DriverCondition) -> None:
+        """Load, unload, remove or mismatch the driver; a session that is open goes on."""
+        self.edit(lambda state: replace(state, driver=condition))
+
+    def remove_gpu(self, bus_id: str) -> None:
+        """Take a GPU off NVML's count, as a surprise removal does; open handles are lost."""
+        self.edit(edits.with_gpu_changed(bus_id, listed=False))
+
+    def return_gpu(self, bus_id: str) -> None:
+        """Put it back."""
+        self.edit(edits.with_gpu_changed(bus_id, listed=True))
+
+    def links_down(self, bus_id: str, *links: int) -> None:
+        """These NVLinks, and no others, are down as this GPU sees them."""
+        self.edit(edits.with_gpu_changed(bus_id, links_down=links))
+
+    def set_readings(self, bus_id: str, **readings: Any) -> None:
+        """Fix readings of a GPU, by the field names of state.Readings; None frees one again."""
+        self.edit(edits.with_readings(bus_id, **readings))
+
+    def add_process(self, bus_id: str, pid: int, **facts: Any) -> None:
+        """Start a process on a GPU; ``facts`` are fields of state.Process."""
+        process = Process(pid=pid, bus_id=bus_id, started=time.monotonic(), **facts)
+        self.edit(edits.with_process(process))
+
+    def remove_process(self, pid: int) -> None:
+        """End a process on all GPUs."""
+        self.edit(edits.without_process(pid, time.monotonic()))
+
+    # what was done with it
+
+    def log_calls(self, on: bool = True) -> None:
+        """Begin a new log of calls, or end logging; it costs every call a write."""
+        if on:
+            call_log(self.state_file).unlink(missing_ok=True)
+        self.edit(lambda state: replace(state, log_calls=on))
+
+    def calls(self) -> Counter[tuple[str, str | None]]:
+        """Logged calls by C name and bus id: None for a call on no GPU."""
+        return logged_calls(call_log(self.state_file))
+
+    def clients(self) -> int:
+        """Running processes that have NVML initialised on this machine."""
+        return len(clients.live(self.state.clients))
+
+
+def simulate(spec: str, directory: Path) -> Simulation:
+    """The machine that a person named, made in ``directory`` where it has to be made.
+
+    ``spec`` is a machine's name, or the path of a state file, a recording or a
+    machine's YAML file. Raises BadInput that names the nearest machines, or the
+    file with line and key, and the fix.
+    """
+    path = Path(spec)
+    if spec in catalog.machine_names():
+        return Simulation.create(spec, directory)
+    if not path.is_file():
+        hint = nearest(spec, catalog.machine_names())
+        raise BadInput(
+            f"there is no machine and no file {spec!r}; {hint}"
+            " `gpuscape simulate --list` shows all machines"
+        )
+    if path.suffix in (".yaml", ".yml"):
+        return Simulation.create(catalog.read_machine(path), directory, name=path.stem)
+    schema = recordings.schema_of(path)
+    if schema == SCHEMA:
+        return Simulation.open(path)
+    if schema == recordings.SCHEMA:
+        return Simulation.replay(recordings.load(path), directory, name=path.stem)
+    raise BadInput(
+        f"{path} is no machine: name a *.yaml machine file,"
+        f" or a JSON file with the schema {SCHEMA} or {recordings.SCHEMA}"
+    )
