@@ -56,7 +56,6 @@ def choose_machine() -> str | None:
         f"No NVIDIA driver answers here, so this simulates a DGX A100 ({DEFAULT_MACHINE}); for "
         f"another machine: SIMULATE=hgx-h100 make run (list: {GPUSCAPE.name} simulate --list)."
     )
-    say(quiet.stderr.strip())
     return DEFAULT_MACHINE
 
 
