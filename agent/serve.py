@@ -173,7 +173,7 @@ class _Client:
 
     def turn_away(self) -> None:
         """Say that there is no room, without waiting for anything."""
-        self._writer.writelines(_FULL.message(None, time.time()))
+        self._write(_FULL, None)
         self._writer.transport.abort()
 
     async def attend(self) -> None:
@@ -219,8 +219,13 @@ class _Client:
         return http.read_request(head)
 
     async def _send(self, response: Response, request: Request | None) -> None:
-        self._writer.writelines(response.message(request, time.time()))
+        self._write(response, request)
         await self._writer.drain()
+
+    def _write(self, response: Response, request: Request | None) -> None:
+        # not writelines(): until Python 3.13.2 drain() does not wait for what it left over
+        for part in response.message(request, time.time()):
+            self._writer.write(part)
 
 
 def _listener(address: Address) -> socket.socket:

@@ -7,6 +7,7 @@ generated as whole files.
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -83,9 +84,21 @@ def _section(match: re.Match[str]) -> str:
 def schemas() -> Mapping[str, Any]:
     """JSON Schemas by file name."""
     return {
-        "topology.schema.json": schema.json_schema(),
-        "snapshot.schema.json": msgspec.json.schema(NodeSnapshot),
+        "topology.schema.json": _cleaned(schema.json_schema()),
+        "snapshot.schema.json": _cleaned(msgspec.json.schema(NodeSnapshot)),
     }
+
+
+def _cleaned(part: Any) -> Any:
+    """The schema with its descriptions unindented, as Python 3.13 keeps docstrings."""
+    if isinstance(part, dict):
+        return {
+            key: inspect.cleandoc(value)
+            if key == "description" and isinstance(value, str)
+            else _cleaned(value)
+            for key, value in part.items()
+        }
+    return [_cleaned(item) for item in part] if isinstance(part, list) else part
 
 
 def sample(*command: str) -> str:
@@ -258,8 +271,9 @@ def _license(found: metadata.Distribution) -> str:
     classified = [
         text.rpartition(" :: ")[2] for text in classifiers if text.startswith("License ::")
     ]
-    declared = found.metadata["License-Expression"] or found.metadata["License"]
-    return declared or ", ".join(classified) or "see the package"
+    fields = ("License-Expression", "License")
+    declared = [found.metadata[field] for field in fields if field in found.metadata]
+    return next(filter(None, declared), "") or ", ".join(classified) or "see the package"
 
 
 if __name__ == "__main__":

@@ -36,10 +36,9 @@ def test_without_a_driver_the_first_line_says_what_is_simulated_and_how_to_choos
     fake = command(tmp_path / "gpuscape", 3, "no NVIDIA driver")
     monkeypatch.setattr(run_tool, "GPUSCAPE", fake)
     assert run_tool.choose_machine() == "dgx-a100"
-    first, second, *_ = capsys.readouterr().out.splitlines()
+    first, *_ = capsys.readouterr().out.splitlines()
     assert "simulates a DGX A100" in first
     assert "SIMULATE=hgx-h100 make run" in first
-    assert second == "no NVIDIA driver"
 
 
 @pytest.mark.parametrize("exit_code", [0, 2])
