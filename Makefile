@@ -1,7 +1,7 @@
 # gpuscape: `make run` shows this machine's GPUs, `make test` runs everything; `make help` lists the rest.
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help run test check long bench docs lock clean
+.PHONY: help run test check long mutate bench docs lock clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -28,7 +28,12 @@ check: $(VENV)/.dev ## seconds: format, lint, types, import contracts, generated
 
 long: $(VENV)/.dev ## soak, random tests SCALE times over (10 unless given), benchmarks into docs/
 	SCALE=$(SCALE) $(PYTEST) -m "not gpu" --timeout 3600
-	$(BIN)/python -m tests.bench.report
+	$(MAKE) mutate bench
+
+mutate: $(VENV)/.dev ## break the pure cores in every small way and count what the tests notice (5 minutes)
+	$(BIN)/mutmut run > mutants.log 2>&1 || { tail -n 20 mutants.log; exit 1; }
+	@$(BIN)/mutmut results | sed -E 's/.*: //' | sort | uniq -c
+	@echo "the rest was noticed; one by one: $(BIN)/mutmut results, $(BIN)/mutmut show NAME"
 
 bench: $(VENV)/.dev ## benchmarks alone, side by side in one run
 	$(BIN)/python -m tests.bench.report
@@ -43,7 +48,7 @@ lock: ## pin dependencies again, with hashes and without download addresses (nee
 	  --no-emit-index-url --upgrade --group dev pyproject.toml -o requirements/dev.txt
 
 clean: ## remove the environment and caches
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) mutants mutants.log .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
