@@ -223,9 +223,9 @@ class _Client:
         await self._writer.drain()
 
     def _write(self, response: Response, request: Request | None) -> None:
-        # not writelines(): until Python 3.13.2 drain() does not wait for what it left over
-        for part in response.message(request, time.time()):
-            self._writer.write(part)
+        # one write: a head sent alone waits for the client's delayed acknowledgement, and until
+        # Python 3.13.2 drain() does not wait for what writelines() left over
+        self._writer.write(b"".join(response.message(request, time.time())))
 
 
 def _listener(address: Address) -> socket.socket:
