@@ -1,12 +1,17 @@
-"""One YAML file as a typed value, with errors that name file, line, key and the fix."""
+"""One YAML or JSON file as a typed value; errors name file, line, key and the fix.
+
+JSON files that gpuscape writes name their schema and its version in the key ``schema``.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -110,11 +115,61 @@ def parse(text: str, source: str, shape: type[T]) -> tuple[T, Document]:
         raise _explained(str(error), document, shape) from error
 
 
+def decode(body: bytes, source: str, shape: type[T], schema: str) -> T:
+    """The value in a file's bytes.
+
+    Raises BadInput with the file and what is wrong with it: another schema, or
+    the line and key where it does not fit.
+    """
+    try:
+        return msgspec.json.decode(body, type=shape)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        found = schema_in(body, source)
+        if found not in (None, schema):
+            raise BadInput(
+                f"{source} has the schema {found!r}, this version reads {schema!r}: write it anew"
+            ) from error
+        raise _misfit(body, source, shape) from error
+
+
+def schema_in(body: bytes, source: str) -> str | None:
+    """The schema that a file's bytes name, None where they name none.
+
+    Raises BadInput with file and line where they are no JSON.
+    """
+    try:
+        found = json.loads(body)
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{source} is not UTF-8 text: write it anew") from error
+    except json.JSONDecodeError as error:
+        line = f"{source}, line {error.lineno}"
+        raise BadInput(f"{line}: not valid JSON, {error.msg}: write it anew") from error
+    schema = found.get("schema") if isinstance(found, dict) else None
+    return schema if isinstance(schema, str) else None
+
+
+def read_bytes(path: Path) -> bytes:
+    """A file's content. Raises BadInput where it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {error.strerror}") from error
+
+
 def nearest(word: str, known: tuple[str, ...]) -> str:
     """What to write instead: the known word most like this one, and all where none is alike."""
     alike = get_close_matches(word, known, n=1)
     listed = ", ".join(sorted(known))
     return f"did you mean {alike[0]!r}?" if alike else f"known are {listed or 'none'}"
+
+
+def _misfit(body: bytes, source: str, shape: type) -> BadInput:
+    """Why JSON does not fit its shape, with the line, since it is YAML too."""
+    try:
+        parse(body.decode("utf-8"), source, shape)
+    except BadInput as error:
+        return error
+    return BadInput(f"{source} is damaged: write it anew")
 
 
 def _explained(message: str, document: Document, shape: Any) -> BadInput:

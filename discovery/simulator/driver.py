@@ -13,7 +13,7 @@ from typing import Protocol
 import pynvml
 
 from discovery.simulator import clients
-from discovery.simulator.call_log import call_log, log_call
+from discovery.simulator.entry import Entry
 from discovery.simulator.events import NO_INSTANCE, EventSets
 from discovery.simulator.faults import suffer
 from discovery.simulator.handles import EventSet
@@ -21,7 +21,6 @@ from discovery.simulator.kinds import Nvml
 from discovery.simulator.state import State, XidEvent
 from discovery.simulator.state_file import StateFile
 from discovery.simulator.structs import Garbage, HandleBook, Value
-from discovery.simulator.table import Entry
 
 Values = Sequence[Value]
 
@@ -98,7 +97,7 @@ class Driver:
         state = self._file.read()
         bus_ids = self._about(state, entry, inputs)
         if state.log_calls:
-            log_call(call_log(self._file.path), entry.name, bus_ids)
+            clients.log_call(clients.call_log(self._file.path), entry.name, bus_ids)
         if not self._sessions and entry.name not in _WITHOUT_SESSION:
             raise Nvml(pynvml.NVML_ERROR_UNINITIALIZED)
         garbage = suffer(self._file, entry.name, bus_ids)

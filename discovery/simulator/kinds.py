@@ -3,6 +3,7 @@
 A kind covers one C parameter or a fixed group of them, such as a buffer and its
 length. It decodes what the caller put in, writes results, reads results back
 (for recordings) and spoils them (for faults), so no entry point needs code of its own.
+It also names the C types of its parameters, so that the table holds all of a C prototype.
 """
 
 from __future__ import annotations
@@ -54,9 +55,9 @@ class Kind:
     """The caller gets something through it."""
 
     @property
-    def width(self) -> int:
-        """How many C parameters it covers."""
-        return 1
+    def parameters(self) -> tuple[CType, ...]:
+        """The C types of the parameters it covers; a reference to anything is ``c_void_p``."""
+        return (ctypes.c_void_p,)
 
     def decode(self, args: Arguments, book: HandleBook) -> Value:
         """What the caller put in. Raises Nvml for what NVML refuses."""
@@ -81,6 +82,11 @@ class In(Kind):
 
     ctype: CType = ctypes.c_uint
     takes: ClassVar[bool] = True
+
+    @property
+    def parameters(self) -> tuple[CType, ...]:
+        """The value itself."""
+        return (self.ctype,)
 
     def decode(self, args: Arguments, book: HandleBook) -> Value:
         """The number, or what the handle stands for; NULL and unknown handles are refused.
@@ -148,9 +154,9 @@ class OutText(Kind):
     gives: ClassVar[bool] = True
 
     @property
-    def width(self) -> int:
+    def parameters(self) -> tuple[CType, ...]:
         """Buffer and length."""
-        return 2
+        return (ctypes.c_void_p, ctypes.c_uint)
 
     def write(self, args: Arguments, value: Value, book: HandleBook) -> int:
         """Store it; INSUFFICIENT_SIZE where the buffer is too short."""
@@ -178,9 +184,9 @@ class OutWords(Kind):
     gives: ClassVar[bool] = True
 
     @property
-    def width(self) -> int:
+    def parameters(self) -> tuple[CType, ...]:
         """Room and array."""
-        return 2
+        return (ctypes.c_uint, ctypes.c_void_p)
 
     def decode(self, args: Arguments, book: HandleBook) -> Value:
         """The room in words."""
@@ -223,9 +229,9 @@ class OutList(Kind):
     gives: ClassVar[bool] = True
 
     @property
-    def width(self) -> int:
-        """Counter and arrays."""
-        return 1 + len(self.columns)
+    def parameters(self) -> tuple[CType, ...]:
+        """Counter and arrays, all by reference."""
+        return (ctypes.c_void_p,) * (1 + len(self.columns))
 
     def write(self, args: Arguments, value: Value, book: HandleBook) -> int:
         """Store count and items; INSUFFICIENT_SIZE and the count alone where they do not fit."""
@@ -316,9 +322,9 @@ class InOutList(Kind):
     gives: ClassVar[bool] = True
 
     @property
-    def width(self) -> int:
+    def parameters(self) -> tuple[CType, ...]:
         """Number and array."""
-        return 2
+        return (ctypes.c_int, ctypes.c_void_p)
 
     def decode(self, args: Arguments, book: HandleBook) -> Value:
         """The inputs of each item."""

@@ -1,15 +1,20 @@
-"""What ``pynvml.CDLL`` loads instead of libnvidia-ml.so.1: entry points from the table."""
+"""What ``pynvml.CDLL`` loads instead of libnvidia-ml.so.1, and how it gets there."""
 
 from __future__ import annotations
 
 import ctypes
 import logging
+from collections.abc import Callable
 
 import pynvml
 
 from discovery.simulator.driver import Driver
+from discovery.simulator.entry import Entry
 from discovery.simulator.kinds import SUCCESS, Nvml
-from discovery.simulator.table import TABLE, Entry
+from discovery.simulator.table import TABLE
+
+Load = Callable[[str], object]
+"""From the library's file name to the loaded library; raises OSError where there is none."""
 
 _log = logging.getLogger(__name__)
 
@@ -63,3 +68,27 @@ class Library:
         function = Function(entry, self._driver)
         setattr(self, name, function)
         return function
+
+
+def put_under_pynvml(load: Load) -> Callable[[], None]:
+    """Have pynvml load its library by ``load`` from its next init on; calling the result undoes it.
+
+    pynvml keeps the library and a count of sessions for the whole process; they are
+    put aside and come back with the undoing.
+    """
+    before = (pynvml.CDLL, pynvml.nvmlLib, pynvml._nvmlLib_refcount)
+    _put(load, None, 0)
+    return lambda: _put(*before)
+
+
+def loading() -> Load:
+    """How pynvml loads its library by now."""
+    load: Load = pynvml.CDLL
+    return load
+
+
+def _put(load: Load, library: object, sessions: int) -> None:
+    pynvml.CDLL = load
+    pynvml.nvmlLib = library
+    pynvml._nvmlLib_refcount = sessions
+    pynvml._nvmlGetFunctionPointer_cache.clear()  # it holds functions of the other library

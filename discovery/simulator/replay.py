@@ -7,13 +7,14 @@ from collections.abc import Hashable, Iterator, Sequence
 import pynvml
 
 from discovery.model import normal_bus_id
-from discovery.simulator.calls import Call, Token, key
 from discovery.simulator.driver import OWN_ENTRIES, Values
+from discovery.simulator.entry import Entry
 from discovery.simulator.handles import Book
 from discovery.simulator.kinds import In, Nvml, Out
+from discovery.simulator.recording_file import Call, Token, key
 from discovery.simulator.state import State
 from discovery.simulator.structs import HANDLES
-from discovery.simulator.table import TABLE, Entry
+from discovery.simulator.table import TABLE
 
 
 class _TokenBook(Book):

@@ -8,10 +8,10 @@ import pynvml
 
 from discovery.simulator.answers import ANSWERS
 from discovery.simulator.driver import Values
+from discovery.simulator.entry import Entry
 from discovery.simulator.handles import Book, ComputeInstanceHandle, Device, GpuInstanceHandle
 from discovery.simulator.kinds import Nvml
 from discovery.simulator.state import State
-from discovery.simulator.table import Entry
 from discovery.simulator.world import World
 
 

@@ -10,15 +10,13 @@ from typing import Any, ClassVar, Self
 
 from msgspec.structs import replace
 
-from discovery import recording as recordings
 from discovery.errors import BadInput
-from discovery.simulator import catalog, clients, edits, host_tree
-from discovery.simulator.call_log import call_log, logged_calls
-from discovery.simulator.document import nearest
+from discovery.simulator import catalog, clients, edits, host_tree, recording_file
+from discovery.simulator.document import nearest, read_bytes, schema_in
 from discovery.simulator.driver import Answers, Driver
-from discovery.simulator.library import Library
-from discovery.simulator.loader import put_under_pynvml
+from discovery.simulator.library import Library, put_under_pynvml
 from discovery.simulator.machine import Machine, Model
+from discovery.simulator.recording_file import Recording
 from discovery.simulator.replay import Replay
 from discovery.simulator.simulated import SimulatedMachine
 from discovery.simulator.state import (
@@ -78,10 +76,10 @@ class Simulation:
         return cls._write(initial(name, machine, models, now=time.monotonic()), directory)
 
     @classmethod
-    def replay(cls, recording: recordings.Recording, directory: Path, *, name: str) -> Self:
+    def replay(cls, recording: Recording, directory: Path, *, name: str) -> Self:
         """Write a recorded machine's answers and host tree, and open it."""
-        recordings.restore_host(recording, directory / _HOST_ROOT)
-        recordings.save(recording, directory / _RECORDING_FILE)
+        recording_file.restore_host(recording, directory / _HOST_ROOT)
+        recording_file.save(recording, directory / _RECORDING_FILE)
         driver: DriverCondition = "ok" if recording.library else "absent"
         return cls._write(State(name=name, recording=_RECORDING_FILE, driver=driver), directory)
 
@@ -147,7 +145,7 @@ class Simulation:
         recording = self.state.recording
         if recording is None:
             return SimulatedMachine(time.monotonic)
-        return Replay(recordings.load(self.state_file.with_name(recording)).calls)
+        return Replay(recording_file.load(self.state_file.with_name(recording)).calls)
 
     # what happens to it
 
@@ -229,12 +227,12 @@ class Simulation:
     def log_calls(self, on: bool = True) -> None:
         """Begin a new log of calls, or end logging; it costs every call a write."""
         if on:
-            call_log(self.state_file).unlink(missing_ok=True)
+            clients.call_log(self.state_file).unlink(missing_ok=True)
         self.edit(lambda state: replace(state, log_calls=on))
 
     def calls(self) -> Counter[tuple[str, str | None]]:
         """Logged calls by C name and bus id: None for a call on no GPU."""
-        return logged_calls(call_log(self.state_file))
+        return clients.logged_calls(clients.call_log(self.state_file))
 
     def clients(self) -> int:
         """Running processes that have NVML initialised on this machine."""
@@ -259,12 +257,12 @@ def simulate(spec: str, directory: Path) -> Simulation:
         )
     if path.suffix in (".yaml", ".yml"):
         return Simulation.create(catalog.read_machine(path), directory, name=path.stem)
-    schema = recordings.schema_of(path)
+    schema = schema_in(read_bytes(path), str(path))
     if schema == SCHEMA:
         return Simulation.open(path)
-    if schema == recordings.SCHEMA:
-        return Simulation.replay(recordings.load(path), directory, name=path.stem)
+    if schema == recording_file.SCHEMA:
+        return Simulation.replay(recording_file.load(path), directory, name=path.stem)
     raise BadInput(
         f"{path} is no machine: name a *.yaml machine file,"
-        f" or a JSON file with the schema {SCHEMA} or {recordings.SCHEMA}"
+        f" or a JSON file with the schema {SCHEMA} or {recording_file.SCHEMA}"
     )

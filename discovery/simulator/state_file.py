@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 
 from discovery.errors import BadInput
+from discovery.simulator.document import decode
 from discovery.simulator.state import SCHEMA, Edit, State
-from discovery.simulator.versioned import decode
 
 
 @dataclass(frozen=True, slots=True)

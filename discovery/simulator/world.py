@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from uuid import NAMESPACE_URL, uuid5
@@ -13,8 +13,7 @@ from discovery.model import bus_order
 from discovery.simulator import mig
 from discovery.simulator.handles import Device
 from discovery.simulator.kinds import Nvml
-from discovery.simulator.machine import Gpu, GpuInstanceProfile, Machine, Model
-from discovery.simulator.nvlinks import LinkEnd, link_ends
+from discovery.simulator.machine import DirectLinks, Gpu, GpuInstanceProfile, Machine, Model
 from discovery.simulator.state import ComputeInstance, GpuInstance, GpuState, Process, State
 
 
@@ -88,7 +87,7 @@ class World:
     def link_ends(self) -> tuple[tuple[LinkEnd | None, ...], ...]:
         """By place in the machine's list and link: where each NVLink ends."""
         counts = [self.at(place).model.nvlink_links for place in range(len(self.machine.gpus))]
-        return link_ends(counts, self.machine.direct, switched=self.machine.switched)
+        return _link_ends(counts, self.machine.direct, switched=self.machine.switched)
 
     @cached_property
     def _all(self) -> dict[str, SimulatedGpu]:
@@ -105,3 +104,29 @@ class World:
             serial=spec.serial or f"13{made_up.int % 10**11:011d}",
             world=self,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class LinkEnd:
+    """The far end of one link: a GPU's place in the machine's list, or None for a switch."""
+
+    place: int | None = None
+
+
+def _link_ends(
+    counts: Sequence[int], direct: Sequence[DirectLinks], *, switched: bool
+) -> tuple[tuple[LinkEnd | None, ...], ...]:
+    """By GPU and link: where it ends, None where it goes nowhere.
+
+    ``counts`` are the links each GPU has. Direct links take the lowest free
+    numbers at both ends, in the order they are listed.
+    """
+    if switched:
+        return tuple((LinkEnd(),) * count for count in counts)
+    used: list[list[LinkEnd]] = [[] for _ in counts]
+    for pair in direct:
+        used[pair.a] += [LinkEnd(pair.b)] * pair.links
+        used[pair.b] += [LinkEnd(pair.a)] * pair.links
+    return tuple(
+        (*ends, *(None,) * (count - len(ends))) for ends, count in zip(used, counts, strict=True)
+    )

@@ -21,8 +21,7 @@ from discovery.nvml.facts import read_driver, read_gpu
 from discovery.nvml.samples import read_sample
 from discovery.nvml.session import close_session, open_gpu, open_session
 from discovery.pci import pci_gpus
-from discovery.recorded_host import HostFiles
-from discovery.recording import Recording
+from discovery.recording import HostFiles, Recording
 from discovery.simulator.catalog import load_machine, machine_names
 from discovery.simulator.machine import FabricSpec, Gpu, MigInstanceSpec, Nic
 from discovery.simulator.simulation import Return, Simulation

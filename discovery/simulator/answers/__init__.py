@@ -11,6 +11,7 @@ from discovery.simulator.answers import (
     processes,
     sensors,
     system,
+    topology,
 )
 from discovery.simulator.answers.registry import ANSWERS
 
@@ -23,6 +24,7 @@ __all__ = [
     "gpu_instances",
     "compute_instances",
     "links",
+    "topology",
     "sensors",
     "fields",
     "processes",

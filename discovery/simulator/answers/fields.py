@@ -22,12 +22,17 @@ from discovery.simulator.world import SimulatedGpu
 ALL_LINKS = 0xFFFFFFFF
 """Scope of a counter over all NVLinks of a GPU; any other scope is a link's number."""
 
+_NVLINK_5 = 7  # NVML_NVLINK_VERSION_5_0
+
 _UNSIGNED, _UNSIGNED_LONG_LONG = 1, 3  # NVML_VALUE_TYPE_*
 
 
 @answers_on_gpu("nvmlDeviceGetFieldValues")
 def field_values(gpu: SimulatedGpu, asked: list[dict[str, int]]) -> list[dict[str, Any]]:
-    """One answer for each question; a bad one leaves the others good."""
+    """One answer for each question; a bad one leaves the others good.
+
+    Their time stamps count from the start of the host, where real ones count from 1970.
+    """
     return [_answer(gpu, question["fieldId"], question["scopeId"]) for question in asked]
 
 
@@ -45,7 +50,8 @@ def _value(gpu: SimulatedGpu, field_id: int, scope: int) -> int:
     if field_id in GPU_FIELDS:
         return GPU_FIELDS[field_id](gpu)
     if field_id in LINK_FIELDS:
-        if scope != ALL_LINKS and scope >= link_count(gpu):
+        count = link_count(gpu)  # a GPU without links has no sum over them either
+        if scope != ALL_LINKS and scope >= count:
             raise Nvml(INVALID_ARGUMENT)
         return LINK_FIELDS[field_id](gpu, scope)
     raise Nvml(NOT_SUPPORTED if 0 < field_id < nv.NVML_FI_MAX else INVALID_ARGUMENT)
@@ -67,7 +73,9 @@ def _common_speed(gpu: SimulatedGpu) -> int:
 
 
 def _link_errors(gpu: SimulatedGpu) -> int:
+    """None ever happen; from NVLink 5 on other fields count them, by link."""
     link_count(gpu)
+    need(gpu.model.nvlink_version < _NVLINK_5)
     return 0
 
 

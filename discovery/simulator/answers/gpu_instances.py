@@ -94,11 +94,11 @@ def instance_info(world: World, handle: GpuInstanceHandle) -> dict[str, Any]:
 
 
 def gpu_instance(world: World, handle: GpuInstanceHandle) -> tuple[GpuInstanceProfile, GpuInstance]:
-    """What a handle stands for. Raises Nvml: NOT_FOUND for an instance that is gone."""
+    """What a handle stands for. Raises Nvml: INVALID_ARGUMENT for an instance that is gone."""
     gpu = world.gpu(Device(handle.bus_id))
     instance = mig.gpu_instance(gpu.state, handle.id)
     if instance is None:
-        raise Nvml(NOT_FOUND)
+        raise Nvml(INVALID_ARGUMENT)
     return mig.profile_of(gpu.model, instance), instance
 
 

@@ -1,36 +1,25 @@
-"""NVLinks, the fabric, and how near GPUs are to each other and to the CPUs."""
+"""NVLinks and the fabric."""
 
 from __future__ import annotations
 
 from typing import Any
 from uuid import UUID
 
-import pynvml
-
-from discovery.simulator.ancestry import common_ancestor
 from discovery.simulator.answers.identity import pci_address
 from discovery.simulator.answers.registry import (
     INVALID_ARGUMENT,
     NOT_SUPPORTED,
-    answers,
     answers_on_gpu,
-    given,
-    gpu_facts,
     need,
 )
-from discovery.simulator.cpus import cpu_numbers
-from discovery.simulator.handles import Device
 from discovery.simulator.kinds import Nvml
-from discovery.simulator.nvlinks import LinkEnd
-from discovery.simulator.world import SimulatedGpu, World
+from discovery.simulator.world import LinkEnd, SimulatedGpu
 
 _PEER_GPU, _PEER_SWITCH = 0, 2  # nvmlIntNvLinkDeviceType_t
 _CAPABILITIES = 6  # NVML_NVLINK_CAP_COUNT
 _ERROR_COUNTERS = 5  # NVML_NVLINK_ERROR_COUNT
 _HIDDEN_BUS_ID = {"busId": "FFFFFFFF:FF:FF.0", "domain": 0xFFFFFFFF, "bus": 0xFF, "device": 0xFF}
 """What a link to an NVSwitch tells of its far end."""
-_P2P_NVLINK = 2  # NVML_P2P_CAPS_INDEX_NVLINK
-_P2P_KINDS = 5  # NVML_P2P_CAPS_INDEX_UNKNOWN
 _NO_CLUSTER = UUID(int=0)
 
 
@@ -142,85 +131,3 @@ def fabric(gpu: SimulatedGpu, version: dict[str, int]) -> dict[str, Any]:
     """Any version with health."""
     del version  # each takes the fields it has
     return _fabric(gpu)
-
-
-# nearness
-
-
-@answers("nvmlDeviceGetTopologyCommonAncestor")
-def ancestor(world: World, a: Device, b: Device) -> int:
-    """NVML_TOPOLOGY_*."""
-    return common_ancestor(world.gpu(a).spec, world.gpu(b).spec)
-
-
-@answers_on_gpu("nvmlDeviceGetTopologyNearestGpus")
-def nearest(gpu: SimulatedGpu, level: int) -> list[Device]:
-    """Other GPUs at exactly this level."""
-    others = (other for other in gpu.world.gpus if other is not gpu)
-    return [
-        Device(other.spec.bus_id)
-        for other in others
-        if common_ancestor(gpu.spec, other.spec) == level
-    ]
-
-
-@answers("nvmlDeviceOnSameBoard")
-def on_same_board(world: World, a: Device, b: Device) -> int:
-    """No simulated board holds two GPUs."""
-    return int(world.gpu(a) is world.gpu(b))
-
-
-@answers("nvmlDeviceGetP2PStatus")
-def p2p_status(world: World, a: Device, b: Device, index: int) -> int:
-    """NVLink where both ends see a link; the rest between all GPUs; with MIG on, nothing."""
-    here, there = world.gpu(a), world.gpu(b)
-    if index >= _P2P_KINDS:
-        raise Nvml(INVALID_ARGUMENT)
-    if here.state.mig or there.state.mig:
-        return int(pynvml.NVML_P2P_STATUS_NOT_SUPPORTED)
-    if index == _P2P_NVLINK and not (_linked(here, there) and _linked(there, here)):
-        return int(pynvml.NVML_P2P_STATUS_NOT_SUPPORTED)
-    return int(pynvml.NVML_P2P_STATUS_OK)
-
-
-def _linked(here: SimulatedGpu, there: SimulatedGpu) -> bool:
-    ends = here.world.link_ends[here.place]
-    return any(
-        end is not None and end.place in (None, there.place) and is_up(here, link)
-        for link, end in enumerate(ends)
-    )
-
-
-@answers_on_gpu("nvmlDeviceGetCpuAffinity")
-def cpu_affinity(gpu: SimulatedGpu, room: int) -> list[int]:
-    """Of its NUMA node, else of the whole host."""
-    del room  # what does not fit is left out when it is written
-    numa = gpu.world.machine.host.numa
-    node = gpu.spec.numa_node
-    lists = [gpu.spec.cpus] if gpu.spec.cpus else [numa[node]] if node >= 0 else list(numa)
-    return _words(number for text in lists for number in cpu_numbers(text))
-
-
-@answers_on_gpu("nvmlDeviceGetCpuAffinityWithinScope")
-def cpu_affinity_within(gpu: SimulatedGpu, room: int, scope: int) -> list[int]:
-    """The same for both scopes, node and socket."""
-    del scope
-    return cpu_affinity(gpu, room)
-
-
-@answers_on_gpu("nvmlDeviceGetMemoryAffinity")
-def memory_affinity(gpu: SimulatedGpu, room: int, scope: int) -> list[int]:
-    """Its NUMA node, else all of the host's."""
-    del room, scope
-    node = gpu.spec.numa_node
-    return _words([node] if node >= 0 else range(len(gpu.world.machine.host.numa)))
-
-
-gpu_facts({"nvmlDeviceGetNumaNodeId": lambda gpu: given(gpu.spec.numa_id)}, mig_devices=False)
-
-
-def _words(numbers: Any) -> list[int]:
-    """A bit set in 64-bit words, the lowest first."""
-    bits = sum(1 << number for number in set(numbers))
-    count = -(-bits.bit_length() // 64)
-    return [bits >> (64 * word) & (2**64 - 1) for word in range(count)]

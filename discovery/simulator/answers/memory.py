@@ -21,6 +21,7 @@ MIB = 1 << 20
 
 _BAR1_MIB = 1 << 16
 _CORRECTED, _UNCORRECTED = 0, 1  # NVML_MEMORY_ERROR_TYPE_*
+_COUNTER_TYPES = 2  # NVML_ECC_COUNTER_TYPE_COUNT
 _DEVICE_MEMORY = 2  # NVML_MEMORY_LOCATION_DEVICE_MEMORY
 _DOUBLE_BIT = 1  # NVML_PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR
 _REMAPPER_BANKS = 640
@@ -59,8 +60,9 @@ def memory_before_510(world: World, device: Device) -> dict[str, int]:
 @answers_on_gpu("nvmlDeviceGetTotalEccErrors")
 def ecc_errors(gpu: SimulatedGpu, error_type: int, counter_type: int) -> int:
     """Of both counters, volatile and aggregate, the same."""
-    del counter_type
     errors = ecc_counts(gpu)
+    if counter_type >= _COUNTER_TYPES:
+        raise Nvml(INVALID_ARGUMENT)
     if error_type == _CORRECTED:
         return errors.ecc_corrected
     if error_type == _UNCORRECTED:
@@ -97,6 +99,12 @@ def retired_pages_and_times(gpu: SimulatedGpu, cause: int) -> list[tuple[int, in
 def ecc_mode(gpu: SimulatedGpu) -> tuple[int, int]:
     enabled = given(gpu.model.ecc)
     return int(enabled), int(enabled)
+
+
+def _default_ecc_mode(gpu: SimulatedGpu) -> int:
+    """On, wherever there is ECC: boards are shipped so."""
+    ecc_mode(gpu)
+    return 1
 
 
 def ecc_counts(gpu: SimulatedGpu) -> Readings:
@@ -144,7 +152,7 @@ gpu_facts(
     {
         "nvmlDeviceGetBAR1MemoryInfo": _bar1,
         "nvmlDeviceGetEccMode": ecc_mode,
-        "nvmlDeviceGetDefaultEccMode": lambda gpu: ecc_mode(gpu)[0],
+        "nvmlDeviceGetDefaultEccMode": _default_ecc_mode,
         "nvmlDeviceGetRetiredPagesPendingStatus": lambda gpu: int(
             page_retirement(gpu).retired_pending
         ),

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from discovery.simulator.answers.memory import MIB
-from discovery.simulator.answers.registry import answers, answers_on_gpu, need
+from discovery.simulator.answers.registry import NOT_FOUND, answers, answers_on_gpu, need
 from discovery.simulator.events import NO_INSTANCE
 from discovery.simulator.handles import Device
+from discovery.simulator.kinds import Nvml
 from discovery.simulator.state import Process
 from discovery.simulator.world import SimulatedGpu, World
 
@@ -32,10 +33,15 @@ def mps_processes(world: World, device: Device) -> list[dict[str, int]]:
 
 @answers_on_gpu("nvmlDeviceGetProcessUtilization")
 def utilization(gpu: SimulatedGpu, since: int) -> list[dict[str, Any]]:
-    """One sample of each busy process that is newer than ``since`` microseconds."""
+    """One sample of each busy process that is newer than ``since`` microseconds.
+
+    NOT_FOUND where there is none. Source: nvml.h on nvmlDeviceGetProcessUtilization.
+    """
     need(not gpu.state.mig)
     now = round(1e6 * gpu.world.now)
-    busy = (process for process in gpu.processes if process.percent and now > since)
+    busy = [process for process in gpu.processes if process.percent and now > since]
+    if not busy:
+        raise Nvml(NOT_FOUND)
     return [
         {"pid": one.pid, "timeStamp": now, "smUtil": one.percent, "memUtil": one.percent // 2}
         for one in busy

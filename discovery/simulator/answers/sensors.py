@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pynvml
+
 from discovery.simulator.answers.registry import (
     INVALID_ARGUMENT,
     NOT_SUPPORTED,
@@ -73,6 +75,8 @@ def temperature_v(gpu: SimulatedGpu, asked: dict[str, int]) -> dict[str, int]:
 def threshold(gpu: SimulatedGpu, kind: int) -> int:
     """Degrees Celsius; round figures, the same for all models."""
     need(gpu.model.sensors)
+    if kind >= pynvml.NVML_TEMPERATURE_THRESHOLD_COUNT:
+        raise Nvml(INVALID_ARGUMENT)
     if kind not in _THRESHOLDS_CELSIUS or (
         kind == _MEMORY_MAX and not gpu.model.memory_temperature
     ):
@@ -137,6 +141,12 @@ def _encoder(gpu: SimulatedGpu) -> tuple[int, int]:
     return _engine(gpu, gpu.state.readings.encoder_percent)
 
 
+def _turing_engine(gpu: SimulatedGpu) -> tuple[int, int]:
+    """JPEG and optical flow engines. Source: nvml.h, "for Turing or newer" on both calls."""
+    need(gpu.model.architecture >= pynvml.NVML_DEVICE_ARCH_TURING)
+    return _engine(gpu, None)
+
+
 def _reasons(gpu: SimulatedGpu) -> int:
     told = gpu.state.readings.event_reasons
     if told is not None:
@@ -162,8 +172,8 @@ gpu_facts(
         "nvmlDeviceGetDecoderUtilization": lambda gpu: _engine(
             gpu, gpu.state.readings.decoder_percent
         ),
-        "nvmlDeviceGetJpgUtilization": lambda gpu: _engine(gpu, None),
-        "nvmlDeviceGetOfaUtilization": lambda gpu: _engine(gpu, None),
+        "nvmlDeviceGetJpgUtilization": _turing_engine,
+        "nvmlDeviceGetOfaUtilization": _turing_engine,
         "nvmlDeviceGetPcieReplayCounter": lambda gpu: gpu.state.readings.pcie_replays,
         "nvmlDeviceGetCurrPcieLinkGeneration": _pcie_generation,
         "nvmlDeviceGetMaxPcieLinkGeneration": _pcie_generation,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from discovery.model import PciFacts
-from discovery.simulator.ancestry import common_ancestor
+from discovery.simulator.answers.topology import common_ancestor
 from discovery.simulator.catalog import load_machine, machine_names
 from discovery.topology import ancestor_level
 from tests import machines

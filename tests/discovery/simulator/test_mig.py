@@ -304,7 +304,7 @@ def test_handles_of_instances_that_are_gone_are_refused(tmp_path: Path) -> None:
             machines.code_of(lambda: nv.nvmlGpuInstanceGetInfo(instance)),
         )
 
-    assert codes == (nv.NVML_ERROR_INVALID_ARGUMENT, nv.NVML_ERROR_NOT_FOUND)
+    assert codes == (nv.NVML_ERROR_INVALID_ARGUMENT, nv.NVML_ERROR_INVALID_ARGUMENT)
 
 
 @pytest.mark.parametrize(

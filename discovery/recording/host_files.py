@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-import msgspec
-
-from discovery.errors import BadInput
 from discovery.pci import DEVICES, is_function, nvidia_functions
-from discovery.simulator.host_tree import HostTree
+from discovery.simulator.recording_file import HostFiles
 from discovery.vgpu import CONFIG_BYTES
 
 _INFINIBAND = "sys/class/infiniband"
@@ -23,18 +20,6 @@ _PLAIN = (
     "proc/driver/nvidia/version",
 )
 _NODES = "sys/devices/system/node/node*/cpulist"
-_TOPS = ("sys", "proc")
-
-
-class HostFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Paths and targets stand without a leading slash, from the host's root."""
-
-    texts: dict[str, str] = {}
-    """Path to content."""
-    configs: dict[str, str] = {}
-    """Path to PCI configuration space in hexadecimal, as much as could be read."""
-    links: dict[str, str] = {}
-    """Path to target."""
 
 
 def read_host_files(root: Path) -> HostFiles:
@@ -54,28 +39,6 @@ def read_host_files(root: Path) -> HostFiles:
         configs={_from(base, at): content.hex() for at, content in _heads(configs, CONFIG_BYTES)},
         links=links,
     )
-
-
-def tree_of(files: HostFiles, source: str) -> HostTree:
-    """The files as they are to stand below a root again.
-
-    Raises BadInput where a path leads out of it or a configuration space is not
-    hexadecimal: a recording may come from anybody.
-    """
-    paths = (*files.texts, *files.configs, *files.links)
-    for path in (*paths, *files.links.values()):
-        parts = PurePosixPath(path).parts
-        if not parts or parts[0] not in _TOPS or ".." in parts:
-            raise BadInput(f"{source}: the path {path!r} leads out of /sys and /proc: record anew")
-    for path in paths:  # written through a link, a relative link would lead elsewhere
-        if any(str(above) in files.links for above in PurePosixPath(path).parents):
-            raise BadInput(f"{source}: the path {path!r} leads through a link: record anew")
-    try:
-        configs = {path: bytes.fromhex(text) for path, text in files.configs.items()}
-    except ValueError as error:
-        raise BadInput(f"{source}: host.configs is not hexadecimal: record anew") from error
-    texts = {path: text.encode() for path, text in files.texts.items()}
-    return HostTree(files=texts | configs, links=dict(files.links))
 
 
 def _links(base: Path) -> Iterator[tuple[str, str]]:

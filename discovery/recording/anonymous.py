@@ -1,28 +1,29 @@
-"""Recorded calls without what tells their machine from all others."""
+"""Recordings without what tells their machine from all others."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
 from msgspec.structs import replace
 
-from discovery.simulator.calls import Call
+from discovery.simulator.recording_file import Call, Recording
 from discovery.simulator.table import TABLE
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
-def anonymous_calls(calls: Sequence[Call]) -> tuple[Call, ...]:
-    """The same calls with identities replaced, equal ones by equal ones.
+def anonymise(recording: Recording) -> Recording:
+    """The same machine with other serials, UUIDs, board ids and fabric clusters.
 
-    What an identity is, the table says. Made-up ones are numbered in the order
-    they come, so that they say nothing about the true ones.
+    Equal ones stay equal; nothing leads back to the true ones, not even a guess:
+    made-up ones are numbered in the order they come. What an identity is, the
+    table says.
     """
     made_up = _MadeUp()
-    return tuple(_anonymous(call, made_up) for call in calls)
+    calls = tuple(_anonymous(call, made_up) for call in recording.calls)
+    return replace(recording, calls=calls, anonymous=True)
 
 
 class _MadeUp:

@@ -1,0 +1,10 @@
+"""Recordings of real machines: take one, make it anonymous, write it, read it again.
+
+The simulator owns the file's format and replays it; this package stands above it.
+"""
+
+from discovery.recording.anonymous import anonymise
+from discovery.recording.capture import capture
+from discovery.simulator.recording_file import SCHEMA, HostFiles, Recording, load, save
+
+__all__ = ["capture", "anonymise", "save", "load", "Recording", "HostFiles", "SCHEMA"]

@@ -1,0 +1,195 @@
+"""Recordings: what a machine's NVML answered, and the host files beside it, in one JSON file.
+
+A recording holds the answers to all calls that were made while it was taken, errors
+included; replayed, the same calls give the same answers anywhere. Handles stand in it as
+numbers in the order they were first seen, all else as it was. It may come from anybody,
+so nothing in it is trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+
+import msgspec
+import pynvml
+
+from discovery.errors import BadInput
+from discovery.model import normal_bus_id
+from discovery.simulator import host_tree
+from discovery.simulator.document import decode, read_bytes
+from discovery.simulator.entry import Entry
+from discovery.simulator.host_tree import HostTree
+from discovery.simulator.kinds import In, Kind
+from discovery.simulator.structs import Value
+from discovery.simulator.table import TABLE
+
+SCHEMA: Literal["gpuscape-recording/1"] = "gpuscape-recording/1"
+
+_TOPS = ("sys", "proc")
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What a handle is in a recording; 0 is NULL."""
+
+    number: int
+
+
+class Call(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True
+):
+    """One call and its answer, by the names in the table."""
+
+    entry: str
+    inputs: dict[str, Any] = {}
+    code: int = 0
+    outputs: dict[str, Any] = {}
+    """Empty unless the code is 0."""
+
+    @property
+    def says_less(self) -> bool:
+        """It asked how long a list is and did not get its items."""
+        if self.code == pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
+            return True
+        return any(isinstance(one, list) and None in one for one in self.outputs.values())
+
+
+class HostFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Paths and targets stand without a leading slash, from the host's root."""
+
+    texts: dict[str, str] = {}
+    """Path to content."""
+    configs: dict[str, str] = {}
+    """Path to PCI configuration space in hexadecimal, as much as could be read."""
+    links: dict[str, str] = {}
+    """Path to target."""
+
+
+class Recording(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One machine, as the calls of one run saw it. Its host's name is not in it."""
+
+    schema: Literal["gpuscape-recording/1"] = SCHEMA
+    library: bool = True
+    """False: there was no NVML library to load."""
+    anonymous: bool = False
+    """What tells this machine from all others is made up."""
+    calls: tuple[Call, ...] = ()
+    """One for each entry point and input, in the order they were first asked."""
+    host: HostFiles = HostFiles()
+
+
+def save(recording: Recording, path: Path) -> None:
+    """Write a recording. Raises BadInput where that cannot be."""
+    body = msgspec.json.format(msgspec.json.encode(recording), indent=1)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(body)
+    except OSError as error:
+        raise BadInput(f"cannot write the recording {path}: {error.strerror}") from error
+
+
+def load(path: Path) -> Recording:
+    """Read a recording. Raises BadInput that names the file, line and key, and the fix."""
+    recording = decode(read_bytes(path), str(path), Recording, SCHEMA)
+    for number, one in enumerate(recording.calls):
+        if why := unfit(one):
+            raise BadInput(f"{path}: calls[{number}]: {why}")
+    _tree_of(recording.host, str(path))
+    return recording
+
+
+def restore_host(recording: Recording, root: Path) -> None:
+    """Write the recorded host files below a root.
+
+    Raises BadInput where the directory holds anything but a host tree of ours.
+    """
+    try:
+        host_tree.write(_tree_of(recording.host, "recording"), root)
+    except OSError as error:
+        raise BadInput(f"the recorded host files contradict each other: {error}") from error
+
+
+# the calls in it
+
+
+def call(entry: Entry, inputs: Sequence[Value], code: int, outputs: Sequence[Value]) -> Call:
+    """A call as it is recorded."""
+    return Call(
+        entry=entry.name,
+        inputs=_named(entry.inputs, inputs),
+        code=code,
+        outputs=_named(entry.outputs, outputs) if code == pynvml.NVML_SUCCESS else {},
+    )
+
+
+def key(entry: Entry, inputs: Sequence[Value]) -> bytes:
+    """The same for calls that ask the same.
+
+    Event sets are not told apart, since a replay makes its own, and bus ids may be
+    spelled in any way.
+    """
+    taking = (kind for kind in entry.kinds if kind.takes)
+    asked = [_canonical(kind, _plain(one)) for kind, one in zip(taking, inputs, strict=True)]
+    return msgspec.json.encode([entry.name, *asked])
+
+
+def unfit(one: Call) -> str | None:
+    """Why a call cannot be one of this table's; None where it can."""
+    entry = TABLE.get(one.entry)
+    if entry is None:
+        return f"this version knows no NVML entry point {one.entry!r}: use a newer one"
+    outputs = entry.outputs if one.code == pynvml.NVML_SUCCESS else ()
+    if (set(one.inputs), set(one.outputs)) != (set(entry.inputs), set(outputs)):
+        expected = ", ".join((*entry.inputs, *outputs)) or "nothing"
+        return f"{one.entry} goes with {expected}: record anew"
+    return None
+
+
+def _tree_of(files: HostFiles, source: str) -> HostTree:
+    """The files as they are to stand below a root again.
+
+    Raises BadInput where a path leads out of it or a configuration space is not
+    hexadecimal: a recording may come from anybody.
+    """
+    paths = (*files.texts, *files.configs, *files.links)
+    for path in (*paths, *files.links.values()):
+        parts = PurePosixPath(path).parts
+        if not parts or parts[0] not in _TOPS or ".." in parts:
+            raise BadInput(f"{source}: the path {path!r} leads out of /sys and /proc: record anew")
+    for path in paths:  # written through a link, a relative link would lead elsewhere
+        if any(str(above) in files.links for above in PurePosixPath(path).parents):
+            raise BadInput(f"{source}: the path {path!r} leads through a link: record anew")
+    try:
+        configs = {path: bytes.fromhex(text) for path, text in files.configs.items()}
+    except ValueError as error:
+        raise BadInput(f"{source}: host.configs is not hexadecimal: record anew") from error
+    texts = {path: text.encode() for path, text in files.texts.items()}
+    return HostTree(files=texts | configs, links=dict(files.links))
+
+
+def _named(names: Sequence[str], values: Sequence[Value]) -> dict[str, Any]:
+    return {name: _plain(value) for name, value in zip(names, values, strict=True)}
+
+
+def _plain(value: Value) -> Value:
+    if isinstance(value, Token):
+        return value.number
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _canonical(kind: Kind, value: Value) -> Value:
+    if isinstance(kind, In) and kind.ctype is pynvml.c_nvmlEventSet_t:
+        return None
+    if kind.name == "busId":
+        try:
+            return normal_bus_id(value)
+        except ValueError:
+            return value
+    return value
