@@ -29,7 +29,7 @@ from agent.node_agent import Intervals, NodeAgent
 from agent.publish import Publisher, Sink, to_feature_file, to_stream
 from agent.runtime import Runtime
 from agent.serve import Server
-from discovery.errors import BadInput, GpuscapeError
+from discovery.errors import GpuscapeError
 from discovery.reader import DeviceReader
 from exporters import http
 from exporters.own import OwnMetrics
@@ -61,15 +61,16 @@ def run(load: Callable[[], Settings]) -> int:
     or Permanent when it cannot start; afterwards bad settings are logged and the
     old ones stay.
     """
-    settings, proven = load(), None
+    settings, proven, released = load(), None, False
     asked: queue.SimpleQueue[str] = queue.SimpleQueue()
     with _signals(asked):
         while True:
             logs.configure(settings.log_level, settings.log_format)
             try:
-                with _Running(settings) as running:
+                with _Running(settings, released=released) as running:
                     proven = settings
                     reason, following = _until_ended(running, asked, load)
+                    released = running.released
             except GpuscapeError as error:
                 if proven is None or proven is settings:
                     raise
@@ -98,13 +99,13 @@ def _until_ended(
             case "end":
                 return "signal", None
             case "release":
-                threading.Thread(target=running.agent.release, daemon=True).start()
+                running.release()
             case "resume":
-                running.agent.resume()
+                running.resume()
             case _:
                 try:
                     return "reload", load()
-                except BadInput as error:
+                except GpuscapeError as error:
                     log.error("settings not read again: %s", error)  # noqa: TRY400  # one sentence tells all
 
 
@@ -126,11 +127,15 @@ def _signals(asked: queue.SimpleQueue[str]) -> Iterator[None]:
 class _Running:
     """All parts for one set of settings, from start to end."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, released: bool) -> None:
+        """``released``: it starts without NVML handles, as the one before it ended."""
         self._ending = contextlib.ExitStack()
+        self._errands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._settings = settings
+        self.released = released
         # the container toolkit's own mark: library and device nodes were put in at creation
-        self.injected = "NVIDIA_VISIBLE_DEVICES" in os.environ and settings.simulate is None
+        visible = os.environ.get("NVIDIA_VISIBLE_DEVICES", "void")
+        self.injected = visible not in ("", "void") and settings.simulate is None
 
     def __enter__(self) -> _Running:
         with contextlib.ExitStack() as undo:
@@ -140,6 +145,20 @@ class _Running:
 
     def __exit__(self, *_: object) -> None:
         self._ending.close()
+
+    def release(self) -> None:
+        """Close every NVML handle, soon."""
+        self.released = True
+        self._errands.put(self.agent.release)
+
+    def resume(self) -> None:
+        """Take the handles back once a release under way is over."""
+        self.released = False
+        self._errands.put(self.agent.resume)
+
+    def _run_errands(self) -> None:
+        for errand in iter(self._errands.get, None):
+            errand()
 
     def _start(self, ending: contextlib.ExitStack) -> None:
         settings = self._settings
@@ -160,16 +179,21 @@ class _Running:
                 sample=settings.sample_interval_seconds,
             ),
         )
+        if self.released:
+            self.agent.release()
         self._serve(latest, ending)
         runtime = Runtime(
             {
                 "discover": self.agent.discover,
                 "sample": self.agent.sample,
                 "watch": self.agent.watch,
+                "probe": self.agent.probe,
             },
             jitter_ratio=settings.jitter_ratio,
         )
         self.agent.hasten = runtime.hasten
+        threading.Thread(target=self._run_errands, name="errands", daemon=True).start()
+        ending.callback(self._errands.put, None)
         ending.callback(runtime.stop)
         runtime.start()
 

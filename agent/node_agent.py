@@ -1,4 +1,4 @@
-"""What the agent does at each tick: look, sample, watch. Clock and edges are passed in.
+"""What the agent does at each tick: look, sample, watch, probe. Clock and edges are passed in.
 
 One snapshot feeds labels and metrics, so they agree. A source that fails is asked
 again after 5 to 30 seconds, not at the interval of a healthy one; meanwhile labels
@@ -42,6 +42,8 @@ from exporters.own import OwnMetrics
 log = logging.getLogger(__name__)
 
 WATCH_SECONDS = 2.0
+SAMPLE_SECONDS = 5.0
+"""How long a sample may take before the readings of the last but one count as old."""
 ALIVE_SECONDS = 30.0
 """The watch tick never touches a GPU's answer, so silence for this long means a dead agent."""
 INJECTED_LIBRARY_SECONDS = 60.0
@@ -92,6 +94,7 @@ class NodeAgent:
         self._xids = XidBook()
         self._driver_gone_since: float | None = None
         self._watched_at = self._looked_at = clock()
+        self._sampled_at: float | None = None
         self._starts_told = 0
         self.hasten: Callable[[str], None] = lambda _tick: None
         """Runs another tick soon; set by whoever runs the ticks."""
@@ -131,6 +134,7 @@ class NodeAgent:
             if not isinstance(error, Released):
                 self.hasten("discover")
         self._latest.show_samples(samples)
+        self._sampled_at = self._clock()
         lost = any(gap.what == "state" for sample in samples for gap in sample.gaps)
         if lost or self._source.health().quarantined != before.quarantined:
             self.hasten("discover")
@@ -138,15 +142,20 @@ class NodeAgent:
         return self._intervals.sample
 
     def watch(self, now: float) -> float:
-        """Take events, probe quarantined GPUs, tell how the reader fares."""
+        """Take events, show what hangs, drop old readings, tell how the reader fares."""
         self._watched_at = now
         xids = [event for event in self._source.events() if self._noted(event)]
         self._show_hung()
-        freed = self._source.probe()
-        if xids or freed:
+        self._drop_old_readings(now)
+        if xids:
             self.hasten("discover")
         self._latest.refresh(self._tell_reader)
-        self._watched_at = self._clock()
+        return WATCH_SECONDS
+
+    def probe(self, _now: float) -> float:
+        """Try the quarantined GPUs that are due; a tick of its own, since each may hang again."""
+        if self._source.probe():
+            self.hasten("discover")
         return WATCH_SECONDS
 
     # what others ask
@@ -170,6 +179,7 @@ class NodeAgent:
     def release(self) -> None:
         """Close every NVML handle and leave the GPUs alone until :meth:`resume`."""
         closed = self._source.release()
+        self._driver_gone_since = None  # gone on purpose from here on
         self._latest.show_samples(())
         log.info("NVML handles released", extra={"all_closed": closed})
 
@@ -227,6 +237,13 @@ class NodeAgent:
         )
         self._latest.show_snapshot(replace(snapshot, gpus=gpus), self._looked_at)
         self.hasten("discover")
+
+    def _drop_old_readings(self, now: float) -> None:
+        """Serve no readings too old, as while one GPU after the other hangs."""
+        oldest = 2 * self._intervals.sample + SAMPLE_SECONDS
+        if self._sampled_at is not None and now - self._sampled_at > oldest:
+            self._sampled_at = None
+            self._latest.show_samples(())
 
     def _noted(self, event: Event) -> bool:
         """Whether the event is an XID; what is lost of events is logged."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import random
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -54,7 +55,12 @@ class Runtime:
         self._stopping = threading.Event()
         self._scheduler = BackgroundScheduler(
             executors={"default": ThreadPoolExecutor(len(ticks))},
-            job_defaults={"misfire_grace_time": None, "coalesce": True},
+            # no run may be dropped, since each plans the next; _run sees to it that none overlaps
+            job_defaults={
+                "misfire_grace_time": None,
+                "coalesce": True,
+                "max_instances": sys.maxsize,
+            },
             timezone=UTC,
         )
 
@@ -62,7 +68,7 @@ class Runtime:
         """Run every tick once now, and from then on as each asks."""
         self._scheduler.start()
         for name in self._ticks:
-            self._plan(name, 0.0)
+            self.hasten(name)
         threading.Thread(target=self._watch_clock, name="clock", daemon=True).start()
 
     def hasten(self, name: str) -> None:
@@ -70,8 +76,8 @@ class Runtime:
         with self._lock:
             if name in self._running:
                 self._again.add(name)
-                return
-        self._plan(name, 0.0)
+            else:
+                self._plan(name, 0.0)
 
     def stop(self) -> None:
         """Start no further run; a run in progress is not waited for."""
@@ -82,15 +88,15 @@ class Runtime:
         """Plan every waiting tick again for the monotonic time at which it is due."""
         now = self._clock()
         with self._lock:
-            waiting = {name: due for name, due in self._due.items() if name not in self._running}
-        for name, due in waiting.items():
-            self._plan(name, max(0.0, due - now))
+            for name, due in self._due.items():
+                if name not in self._running:
+                    self._plan(name, max(0.0, due - now))
 
     def _plan(self, name: str, seconds: float) -> None:
+        """Plan a tick's next run in place of any other; the lock is held, so that none is lost."""
         if self._stopping.is_set():
             return
-        with self._lock:
-            self._due[name] = self._clock() + seconds
+        self._due[name] = self._clock() + seconds
         run_date = datetime.fromtimestamp(self._wall() + seconds, UTC)
         self._scheduler.add_job(
             self._run, "date", run_date=run_date, args=[name], id=name, replace_existing=True
@@ -107,12 +113,11 @@ class Runtime:
             seconds = self._ticks[name](self._clock())
         except Exception:  # a defect in one tick must not end the others
             log.exception("tick failed", extra={"tick": name})
+        seconds *= self._uniform(1 - self._jitter, 1 + self._jitter)
         with self._lock:
             self._running.discard(name)
-            again = name in self._again
+            self._plan(name, 0.0 if name in self._again else seconds)
             self._again.discard(name)
-        spread = self._uniform(1 - self._jitter, 1 + self._jitter)
-        self._plan(name, 0.0 if again else seconds * spread)
 
     def _watch_clock(self) -> None:
         offset = self._wall() - self._clock()

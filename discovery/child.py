@@ -50,7 +50,8 @@ class Child:
 
     def __init__(self, start: Start, on_event: Callable[[Event], None]) -> None:
         ours, theirs = socket.socketpair()
-        with theirs:
+        with theirs, contextlib.ExitStack() as undo:
+            undo.callback(ours.close)
             # an empty environment and one descriptor: hygiene, so that nothing of the agent leaks
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-m", "discovery.reader_child"],
@@ -60,6 +61,7 @@ class Child:
                 env={},
                 close_fds=True,
             )
+            undo.pop_all()
         self.skips = start.skip
         self._connection = ours
         self._on_event = on_event

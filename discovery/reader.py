@@ -28,7 +28,7 @@ from discovery.errors import (
     Released,
     Transient,
 )
-from discovery.model import Driver, GpuSample, GpuSnapshot, Reason
+from discovery.model import Driver, GpuSample, GpuSnapshot, GpuState, Reason
 from discovery.protocol import (
     Answer,
     Discover,
@@ -92,7 +92,9 @@ class DeviceReader:
         self._asking = threading.Lock()  # one request at a time
         self._state = threading.RLock()  # guards everything below
         self._child: Child | None = None
-        self._leaving: list[Child] = []  # asked to end, and sure to
+        self._probing: Child | None = None
+        self._latched = False  # a GPU did not answer, and may not before a new session
+        self._leaving: list[tuple[Child, float]] = []  # asked to end, and by when
         self._stuck: list[tuple[Child, bool]] = []  # and whether it hung in the driver as a whole
         self._quarantine = Quarantine()
         self._roster = Roster()
@@ -164,7 +166,8 @@ class DeviceReader:
         with self._state:
             self._released = True
             self._retire()
-            ending = [*self._leaving, *(stuck for stuck, _ in self._stuck)]
+            ending = [child for child, _ in (*self._leaving, *self._stuck)]
+            ending += [] if self._probing is None else [self._probing]
         for push, share in ((Child.stop, 0.5), (Child.terminate, 0.25), (Child.kill, 0.25)):
             for each in ending:
                 push(each)
@@ -201,7 +204,7 @@ class DeviceReader:
         with self._asking:
             attempts = 4 + len(self._roster)  # each failure but a few isolates a GPU
             for _ in range(attempts):
-                child = self._running()
+                child = self._running(kind)
                 self._requests += 1
                 try:
                     yield from self._accepted(child, kind(request=self._requests))
@@ -219,20 +222,26 @@ class DeviceReader:
                 self._retire()  # a new child loads the library anew, so no failure is latched
                 raise _REFUSALS.get(answer.kind, Transient)(answer.text)
             if isinstance(answer, GpuFrame):
-                self._quarantine.answered(answer.gpu.bus_id)
+                with self._state:
+                    self._quarantine.answered(answer.gpu.bus_id)
+                    self._latched |= answer.gpu.state is not GpuState.PRESENT
             yield answer
 
-    def _running(self) -> Child:
-        """The child to ask, started if need be. Raises ReaderStuck or Released where none may."""
+    def _running(self, kind: type[Discover] | type[Sample]) -> Child:
+        """The child to ask, started if need be. Raises as :meth:`_started` does."""
         with self._state:
             skip = self._quarantine.bus_ids
             if self._child is not None and not set(self._child.skips) <= set(skip):
                 self._retire()  # a GPU came back that this child leaves alone
+            self._reap()
+            if kind is Discover and self._latched and not (self._leaving or self._stuck):
+                self._retire()  # NVML counts GPUs at nvmlInit: one back on the bus is not seen
             if self._child is None or self._child.ended:
                 self._child = self._started(msgspec.structs.replace(self._start, skip=skip))
             return self._child
 
     def _started(self, start: Start) -> Child:
+        """A new child. Raises ReaderStuck, ReaderGone or Released where there can be none."""
         if self._released:
             raise Released("all NVML handles are released on request")
         self._reap()
@@ -241,19 +250,33 @@ class DeviceReader:
         if len(self._stuck) > 1:
             raise ReaderStuck("two device readers are stuck in driver calls; starting no third")
         self._starts += 1
-        return self._spawn(start, self._events.append)
+        try:
+            return self._spawn(start, self._events.append)
+        except OSError as error:
+            raise ReaderGone(f"the device reader cannot be started: {error}") from error
 
     def _reap(self) -> None:
-        self._leaving = [child for child in self._leaving if not child.ended]
+        """Forget children that ended; one too slow to leave gets SIGTERM and counts as stuck."""
+        now = self._clock()
+        for child, end in self._leaving:
+            if end <= now and not child.ended:
+                child.terminate()
+                self._stuck.append((child, False))
+        self._leaving = [
+            (child, end) for child, end in self._leaving if now < end and not child.ended
+        ]
         self._stuck = [(child, wide) for child, wide in self._stuck if not child.ended]
 
     def _retire(self) -> None:
         """Let the working child end; the next request starts another."""
         with self._state:
-            child, self._child = self._child, None
+            child, self._child, self._latched = self._child, None, False
             if child is not None:
                 child.stop()
-                self._leaving.append(child)
+                self._leave(child)
+
+    def _leave(self, child: Child) -> None:
+        self._leaving.append((child, self._clock() + self._deadline))
 
     # what may go wrong
 
@@ -282,7 +305,7 @@ class DeviceReader:
         child.terminate()  # it may have broken the protocol and live on
         with self._state:
             self._child = None if child is self._child else self._child
-            self._leaving.append(child)
+            self._leave(child)
             if self._released:
                 return
             self._deaths += 1
@@ -291,25 +314,29 @@ class DeviceReader:
                 self._quarantine.crashed(died.doing.bus_id, why, self._clock())
 
     def _answers_again(self, bus_id: str) -> bool:
-        """Probe one quarantined GPU in a child of its own."""
+        """Probe one quarantined GPU in a child of its own, with every call that is made on it."""
         with self._state:
             self._reap()
             if self._stuck or self._released:
                 return False
             self._quarantine.postpone(bus_id, self._clock())
             child = self._started(msgspec.structs.replace(self._start, only=(bus_id,)))
+            self._probing = child
         try:
             answers = list(child.ask(Discover(request=0), self._deadline))
+            answers += child.ask(Sample(request=1), self._deadline)
         except (Hung, Died):
             child.terminate()
-            if not child.wait(TERM_GRACE_SECONDS):
-                with self._state:
-                    self._stuck.append((child, False))
+            ended = child.wait(TERM_GRACE_SECONDS)
+            with self._state:
+                self._probing = None
+                self._stuck += [] if ended else [(child, False)]
             return False
         answered = any(isinstance(answer, GpuFrame) for answer in answers)
         child.stop()
         with self._state:
-            self._leaving.append(child)
+            self._probing = None
+            self._leave(child)
             if answered:
                 self._quarantine.answered(bus_id)
         return answered

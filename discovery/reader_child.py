@@ -89,12 +89,19 @@ class Events:
         except NvmlError as error:
             self._say(f"{bus_id}: XID events are not delivered: {error}")
 
-    def close(self) -> None:
-        """End the thread, then free the event set, which nobody may be waiting on."""
+    def close(self) -> bool:
+        """End the thread, then free the event set.
+
+        False if the thread hangs in its wait: then nothing may be freed under it,
+        and the end of the process gives all back.
+        """
         self._stop.set()
         if self._source is not None:
             self._thread.join(timeout=2 * EVENT_WAIT_MILLISECONDS / 1000)
+            if self._thread.is_alive():
+                return False
             self._source.close()
+        return True
 
     def _run(self) -> None:
         while not self._stop.is_set() and self._source is not None:
@@ -145,8 +152,7 @@ class Reader:
 
     def close(self) -> None:
         """Give all NVML handles back."""
-        self._events.close()
-        if self._open:
+        if self._events.close() and self._open:
             close_session()
 
     def _discover(self, message: Discover) -> None:

@@ -36,7 +36,13 @@ class Roster:
     ) -> tuple[GpuSnapshot, ...]:
         """Each listed or once known GPU, in order of bus id: as read, or with why it was not."""
         bus_ids = sorted({*listed, *self._known}, key=bus_order)
-        gpus = [read.get(bus_id) or self._missing(bus_id, listed, quarantine) for bus_id in bus_ids]
+        held = quarantine.bus_ids  # it may have been read first, and hung when read once more
+        gpus = [
+            read[bus_id]
+            if bus_id in read and bus_id not in held
+            else self._missing(bus_id, listed, quarantine)
+            for bus_id in bus_ids
+        ]
         self._known |= {gpu.bus_id: gpu for gpu in gpus if gpu.state is GpuState.PRESENT}
         return tuple(self._recognised(gpu) for gpu in gpus)
 

@@ -175,7 +175,10 @@ def whole(top: int) -> Callable[[Any], int]:
     """An integer from 0 to ``top``."""
 
     def convert(value: Any) -> int:
-        number = int(value.value if hasattr(value, "value") else value)
+        try:
+            number = int(value.value if hasattr(value, "value") else value)
+        except OverflowError as error:  # infinity
+            raise Garbage(str(error)) from error
         if number in NOT_AVAILABLE or not 0 <= number <= top:
             raise Garbage(f"{number} is not in 0..{top}")
         return number

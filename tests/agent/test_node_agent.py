@@ -247,8 +247,8 @@ def test_readers_started_after_the_first_count_as_restarts(scene: Scene) -> None
 
 def test_a_gpu_freed_by_a_probe_is_looked_at_now(scene: Scene) -> None:
     scene.source.freed = (GPUS[0].bus_id,)
-    scene.agent.watch(scene.now)
-    assert scene.hastened[-1] == "discover"
+    scene.agent.probe(scene.now)
+    assert scene.hastened == ["discover"]
 
 
 def test_release_drops_the_readings_keeps_the_labels_and_resume_looks_at_once(
@@ -263,6 +263,23 @@ def test_release_drops_the_readings_keeps_the_labels_and_resume_looks_at_once(
     assert (scene.labels, scene.series("DCGM_FI_DEV_GPU_TEMP{")) == (labels, [])
     scene.agent.resume()
     assert scene.hastened[-1] == "discover"
+
+
+def test_readings_that_could_not_be_taken_anew_are_dropped(scene: Scene) -> None:
+    scene.discover()
+    scene.sample()
+    scene.agent.watch(scene.now + 25.0)
+    assert len(scene.series("DCGM_FI_DEV_GPU_TEMP{")) == 2
+    scene.agent.watch(scene.now + 26.0)
+    assert scene.series("DCGM_FI_DEV_GPU_TEMP{") == []
+
+
+def test_a_driver_gone_for_a_release_needs_no_new_library(scene: Scene) -> None:
+    scene.source.failing = DriverAbsent("no driver")
+    scene.discover()
+    scene.agent.release()
+    scene.now += 3600.0
+    assert not scene.agent.needs_new_library
 
 
 def test_it_is_alive_while_ticks_are_run_and_not_once_they_stop(scene: Scene) -> None:

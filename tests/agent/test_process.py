@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from discovery.simulator.simulation import Hang, Simulation
+from discovery.simulator.simulation import Crash, Hang, Simulation
 from tests.agent.processes import SOON, AgentProcess, running, until
 
 
@@ -46,6 +46,28 @@ def test_a_signal_ends_it_even_while_a_gpu_hangs(agent: AgentProcess) -> None:
     agent.simulation.fault(Hang(uninterruptible=True))
     agent.signal(signal.SIGTERM)
     assert agent.process.wait(SOON) == 0
+
+
+def test_a_signal_ends_it_even_while_a_probe_hangs(simulation: Simulation) -> None:
+    gpu = next(iter(simulation.state.gpus))
+    with running(simulation, "--deadline", "1h", "--discover-interval", "1s") as agent:
+        until(lambda: agent.gpus("present") == 2)
+        simulation.fault(Crash(), "nvmlDeviceGetName", bus_id=gpu, times=2)
+        until(lambda: agent.gpus("unreadable") == 1)
+        simulation.fault(Hang(uninterruptible=True), "nvmlDeviceGetName", bus_id=gpu)
+        until(lambda: simulation.clients() == 2)
+        agent.signal(signal.SIGTERM)
+        assert agent.process.wait(SOON) == 0
+
+
+def test_a_hangup_leaves_released_handles_released(agent: AgentProcess) -> None:
+    agent.signal(signal.SIGUSR1)
+    until(lambda: agent.simulation.clients() == 0)
+    agent.signal(signal.SIGHUP)
+    until(lambda: [it["message"] for it in agent.logged].count("NVML handles released") == 2)
+    assert agent.simulation.clients() == 0
+    agent.signal(signal.SIGUSR2)
+    until(lambda: agent.gpus("present") == 2)
 
 
 def test_labels_stay_in_the_feature_file_when_it_ends(

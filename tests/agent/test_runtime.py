@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import queue
+import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, tzinfo
@@ -110,6 +111,47 @@ def test_a_tick_hastened_while_it_runs_runs_once_more_and_never_beside_itself(
     assert (first, second) == (1, 1)
     with pytest.raises(queue.Empty):
         began.get(timeout=0.3)
+
+
+def test_a_tick_hastened_while_its_next_run_is_planned_runs_now() -> None:
+    runs: queue.Queue[float] = queue.Queue()
+
+    def tick(now: float) -> float:
+        runs.put(now)
+        return 3600.0
+
+    times = itertools.count()
+
+    def uniform(_low: float, _high: float) -> float:
+        if next(times) == 0:
+            runtime.hasten("look")
+        return 1.0
+
+    runtime = Runtime({"look": tick}, uniform=uniform)
+    runtime.start()
+    try:
+        assert runs.get(timeout=SOON) < runs.get(timeout=SOON)
+    finally:
+        runtime.stop()
+
+
+def test_a_run_that_is_due_before_the_last_one_has_quite_ended_is_not_dropped(
+    start: Callable[..., Runtime],
+) -> None:
+    runs: queue.Queue[float] = queue.Queue()
+    interval = sys.getswitchinterval()
+
+    def tick(now: float) -> float:
+        runs.put(now)
+        return 0.0
+
+    sys.setswitchinterval(1e-6)  # so that the plan is acted on at once, in another thread
+    try:
+        start(look=tick)
+        for _ in range(500):
+            runs.get(timeout=SOON)
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_a_defect_in_one_tick_does_not_end_the_others(

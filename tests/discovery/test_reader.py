@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from discovery.child import Child
 from discovery.errors import (
     DriverAbsent,
     DriverMismatch,
@@ -34,12 +36,14 @@ Open = Callable[..., "Bench"]
 class Bench:
     """A reader on a simulated machine, with a clock that the test sets."""
 
-    def __init__(self, simulation: Simulation) -> None:
+    def __init__(
+        self, simulation: Simulation, *, deadline_seconds: float = DEADLINE_SECONDS
+    ) -> None:
         self.simulation = simulation
         self.now = 1000.0
         self.reader = DeviceReader(
             Start(host_root=str(simulation.host_root), simulation=str(simulation.state_file)),
-            deadline_seconds=DEADLINE_SECONDS,
+            deadline_seconds=deadline_seconds,
             clock=lambda: self.now,
         )
         self.bus_ids = tuple(gpu.bus_id for gpu in self.reader.discover().gpus)
@@ -139,6 +143,14 @@ def test_a_quarantined_gpu_is_not_touched_until_its_probe_is_due_and_then_freed(
     assert bench.states() == [PRESENT, PRESENT]
 
 
+def test_a_gpu_that_hangs_in_its_readings_alone_stays_in_quarantine(bench: Bench) -> None:
+    bench.simulation.fault(Hang(), "nvmlDeviceGetPowerUsage", bus_id=bench.bus_ids[0])
+    bench.reader.sample()
+    bench.now += 5.0
+    assert bench.reader.probe() == ()
+    assert bench.reader.health().quarantined == (bench.bus_ids[0],)
+
+
 def test_a_probe_that_hangs_disturbs_nothing_and_is_put_off(bench: Bench) -> None:
     bench.simulation.fault(Hang(), "nvmlDeviceGetName", bus_id=bench.bus_ids[0])
     bench.states()
@@ -191,6 +203,21 @@ def test_a_driver_that_hangs_at_init_blames_no_gpu_and_gets_no_second_child(
     assert bench.states() == [PRESENT, PRESENT]
 
 
+def test_children_that_hang_while_they_leave_count_as_stuck_and_do_not_pile_up(
+    bench: Bench,
+) -> None:
+    bench.simulation.fault(Hang(uninterruptible=True), "nvmlShutdown")
+    bench.simulation.fault(Return(code=15), bus_id=bench.bus_ids[0])  # asks for new sessions
+    bench.simulation.log_calls()
+    for _ in range(2):
+        assert bench.states() == [LOST, PRESENT]
+    until(lambda: bench.simulation.calls()["nvmlShutdown", None] == 1)
+    for _ in range(3):
+        bench.now += 5.0
+        assert bench.states() == [LOST, PRESENT]
+    assert (len(bench.children()), bench.reader.health().stuck) == (2, 1)
+
+
 def test_a_stopped_reader_is_left_behind_and_another_one_answers(bench: Bench) -> None:
     (stopped,) = bench.children()
     os.kill(stopped.pid, signal.SIGSTOP)
@@ -231,6 +258,29 @@ def test_a_lost_gpu_keeps_its_name_and_comes_back_when_it_answers(bench: Bench) 
     assert gpus[0].uuid is not None
     bench.simulation.clear()
     assert bench.states() == [PRESENT, PRESENT]
+
+
+def test_a_gpu_that_does_not_answer_is_looked_for_in_a_new_session_each_time(bench: Bench) -> None:
+    bench.simulation.fault(Return(code=15), bus_id=bench.bus_ids[0])
+    before = bench.reader.health().starts
+    bench.states()
+    bench.states()
+    bench.reader.sample()
+    assert bench.reader.health().starts == before + 1
+
+
+def test_a_gpu_that_was_read_before_it_hung_counts_as_hung(bench: Bench) -> None:
+    bench.simulation.fault(Hang(), "nvmlDeviceGetName", bus_id=bench.bus_ids[1])
+    bench.simulation.fault(Hang(), "nvmlDeviceGetName", bus_id=bench.bus_ids[0], after=1)
+    assert bench.states() == [HUNG, HUNG]
+
+
+def test_a_reader_that_cannot_be_started_is_told_as_gone() -> None:
+    def spawn(*_: object) -> Child:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    with pytest.raises(ReaderGone, match="temporarily unavailable"):
+        DeviceReader(Start(), spawn=spawn).sample()
 
 
 @pytest.mark.parametrize(
@@ -280,3 +330,29 @@ def test_release_ends_a_child_that_hangs_in_the_driver_too(bench: Bench) -> None
     bench.states()
     assert bench.reader.release()
     assert (bench.children(), bench.simulation.clients()) == ([], 0)
+
+
+def test_release_ends_a_probe_that_hangs_too(tmp_path: Path) -> None:
+    bench = Bench(Simulation.create("a30-pair", tmp_path), deadline_seconds=SOON)
+    bench.simulation.fault(Crash(), "nvmlDeviceGetName", bus_id=bench.bus_ids[0])
+    bench.states()
+    bench.simulation.clear()
+    bench.simulation.fault(Hang(uninterruptible=True), "nvmlDeviceGetName", bus_id=bench.bus_ids[0])
+    bench.now += 5.0
+    probing = threading.Thread(target=bench.reader.probe)
+    probing.start()
+    until(lambda: bench.simulation.clients() == 2)
+    assert bench.reader.release()
+    assert (bench.children(), bench.simulation.clients()) == ([], 0)
+    probing.join()
+    bench.close()
+
+
+def test_an_event_set_is_not_freed_under_a_wait_that_hangs(bench: Bench) -> None:
+    bench.simulation.log_calls()
+    bench.simulation.fault(Hang(), "nvmlEventSetWait*")
+    waits = bench.simulation.calls
+    until(lambda: any(call.startswith("nvmlEventSetWait") for call, _ in waits()))
+    bench.reader.release()
+    called = {call for call, _ in bench.simulation.calls()}
+    assert not called & {"nvmlEventSetFree", "nvmlShutdown"}
