@@ -1,0 +1,1 @@
+"""One narrow client of the Kubernetes API for all programs."""

@@ -1,0 +1,102 @@
+"""The API as our programs use it: objects are plain JSON, and few verbs are enough."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+Object = dict[str, Any]
+"""A Kubernetes object, or a merge patch of one, as its JSON says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """One kind of object."""
+
+    group: str
+    """Empty for the core group."""
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """As objects carry it: ``v1``, ``coordination.k8s.io/v1``."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+
+NODES = Resource(group="", version="v1", kind="Node", plural="nodes", namespaced=False)
+PODS = Resource(group="", version="v1", kind="Pod", plural="pods")
+LEASES = Resource(group="coordination.k8s.io", version="v1", kind="Lease", plural="leases")
+EVENTS = Resource(group="events.k8s.io", version="v1", kind="Event", plural="events")
+NODE_FEATURES = Resource(
+    group="nfd.k8s-sigs.io", version="v1alpha1", kind="NodeFeature", plural="nodefeatures"
+)
+RESOURCE_SLICES = Resource(
+    group="resource.k8s.io",
+    version="v1",
+    kind="ResourceSlice",
+    plural="resourceslices",
+    namespaced=False,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One message of a watch."""
+
+    type: str
+    """ADDED, MODIFIED, DELETED or BOOKMARK."""
+    object: Object
+
+
+class Watch(Protocol):
+    """One open watch. Iterating ends when the server ends it; raises the errors of :class:`Api`."""
+
+    def __iter__(self) -> Iterator[Change]: ...
+    def close(self) -> None:
+        """End it from any thread."""
+
+
+class Api(Protocol):
+    """The verbs. All raise the errors of :mod:`kube.errors` and nothing else.
+
+    ``namespace`` is given for namespaced resources and only for them. Writes carry
+    the program's field manager, unless ``manager`` names another.
+    """
+
+    def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> Object: ...
+
+    def create(
+        self,
+        resource: Resource,
+        body: Object,
+        *,
+        namespace: str | None = None,
+        dry_run: bool = False,
+        manager: str | None = None,
+    ) -> Object: ...
+
+    def patch(
+        self,
+        resource: Resource,
+        name: str,
+        patch: Mapping[str, Any],
+        *,
+        namespace: str | None = None,
+        dry_run: bool = False,
+        manager: str | None = None,
+    ) -> Object:
+        """Apply a JSON merge patch; one with a resourceVersion raises Conflict where it is old."""
+
+    def watch(
+        self,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        name: str | None = None,
+        resource_version: str | None = None,
+    ) -> Watch:
+        """Open a watch with bookmarks; without a resourceVersion all that exists comes first."""
