@@ -16,6 +16,7 @@ from typing import Annotated, Literal, get_type_hints
 from agent import kinds
 from agent.kinds import Address, Kind
 from discovery.errors import BadInput
+from labelers import names
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,59 @@ class Settings:
         str | None,
         Said(kinds.text("NAME"), "This node's name.", "the host's name", ("NODE_NAME",)),
     ] = None
+    sink: Annotated[
+        str,
+        Said(
+            kinds.choice("node", "nodefeature", "none"),
+            "Where labels go: on the Node, into a NodeFeature for nfd-master, or nowhere in the"
+            " cluster. The topology annotation goes on the Node, but for none.",
+        ),
+    ] = "node"
+    kubeconfig: Annotated[
+        Path | None,
+        Said(kinds.PATH, "How to reach the cluster.", "the pod's own token", ("KUBECONFIG",)),
+    ] = None
+    namespace: Annotated[
+        str,
+        Said(
+            kinds.text("NAME"),
+            "Namespace of the agent's Lease and NodeFeature.",
+            "",
+            ("POD_NAMESPACE",),
+        ),
+    ] = names.NAMESPACE
+    pod_name: Annotated[
+        str | None,
+        Said(kinds.text("NAME"), "The agent's own pod.", "none", ("POD_NAME",)),
+    ] = None
+    pod_uid: Annotated[
+        str | None,
+        Said(
+            kinds.text("UID"),
+            "By what the agent's Lease tells it from other agents on the node.",
+            "a random one",
+            ("POD_UID",),
+        ),
+    ] = None
+    allow_unconfined: Annotated[
+        bool,
+        Said(
+            kinds.FLAG,
+            "Write even where no admission policy is seen to hold this agent to its own node.",
+        ),
+    ] = False
+    pod_resources_socket: Annotated[
+        Path,
+        Said(kinds.PATH, "The kubelet's socket that tells which pod holds which GPU."),
+    ] = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
+    driver_ready_file: Annotated[
+        Path,
+        Said(
+            kinds.PATH,
+            "The GPU operator's file below the host root; once it was there and goes, all NVML"
+            " handles are released.",
+        ),
+    ] = Path("run/nvidia/validations/driver-ready")
 
     discover_interval_seconds: Annotated[
         float, Said(kinds.duration("1s"), "How often GPUs and links are read and labels decided.")

@@ -11,6 +11,7 @@ from typing import TextIO
 from discovery.errors import GpuscapeError
 from discovery.model import NodeSnapshot
 from labelers import feature_file
+from labelers.annotations import node_annotations
 from labelers.compose import Failure, wanted
 from labelers.decision import Decisions
 from labelers.diff import applied, changes
@@ -18,8 +19,17 @@ from labelers.settings import LabelSettings
 
 log = logging.getLogger(__name__)
 
-Sink = Callable[[Decisions], object]
-"""Brings one place to the wanted labels; raises GpuscapeError where it cannot."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What was decided for the Node from one snapshot."""
+
+    labels: Decisions
+    annotations: Decisions
+
+
+Sink = Callable[[Wanted], object]
+"""Brings one place to what is wanted; raises GpuscapeError where it cannot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +56,7 @@ class Publisher:
     def publish(self, snapshot: NodeSnapshot) -> Published:
         """Decide and hand over; one sink's failure leaves the others alone and is tried again."""
         labels = wanted(snapshot, self._settings)
+        decided = Wanted(labels=labels.decisions, annotations=node_annotations(snapshot))
         changed = changes(self._labels, labels.decisions)
         self._labels = applied(self._labels, labels.decisions)
         for failure in labels.failures:
@@ -53,12 +64,12 @@ class Publisher:
         return Published(
             changed=len(changed),
             failures=labels.failures,
-            reached={name: self._reach(name, labels.decisions) for name in self._sinks},
+            reached={name: self._reach(name, decided) for name in self._sinks},
         )
 
-    def _reach(self, name: str, decisions: Decisions) -> bool:
+    def _reach(self, name: str, decided: Wanted) -> bool:
         try:
-            self._sinks[name](decisions)
+            self._sinks[name](decided)
         except GpuscapeError as error:
             if self._told.get(name) != str(error):  # once, not at every cycle
                 log.error("labels not written", extra={"sink": name, "why": str(error)})  # noqa: TRY400  # the sentence tells all
@@ -70,15 +81,15 @@ class Publisher:
 
 def to_feature_file(path: Path) -> Sink:
     """A sink that keeps an NFD feature file."""
-    return lambda decisions: feature_file.write(path, decisions)
+    return lambda decided: feature_file.write(path, decided.labels)
 
 
 def to_stream(stream: TextIO) -> Sink:
     """A sink that prints all labels, one ``key=value`` a line, whenever they change."""
     printed: dict[str, str] = {}
 
-    def write(decisions: Decisions) -> None:
-        after = applied(printed, decisions)
+    def write(decided: Wanted) -> None:
+        after = applied(printed, decided.labels)
         if after != printed:
             printed.clear()
             printed.update(after)

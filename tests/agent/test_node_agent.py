@@ -10,7 +10,7 @@ import pytest
 
 from agent.latest import Latest
 from agent.node_agent import Intervals, NodeAgent
-from agent.publish import Publisher, Sink
+from agent.publish import Publisher, Sink, Wanted
 from discovery.errors import (
     DriverAbsent,
     DriverMismatch,
@@ -25,7 +25,6 @@ from discovery.protocol import Event, EventsLost, XidSeen
 from discovery.reader import ReaderHealth, Reading
 from exporters.own import OwnMetrics
 from exporters.render import Identity
-from labelers.decision import Decisions
 from labelers.diff import applied
 from labelers.settings import LabelSettings
 from tests import build
@@ -101,8 +100,8 @@ class Scene:
         )
         self.agent.hasten = self.hastened.append
 
-    def _take(self, decisions: Decisions) -> None:
-        self.labels = applied(self.labels, decisions)
+    def _take(self, decided: Wanted) -> None:
+        self.labels = applied(self.labels, decided.labels)
 
     def discover(self) -> float:
         return self.agent.discover(self.now)
@@ -315,7 +314,7 @@ def test_a_driver_that_came_back_in_time_needs_no_new_library(scene: Scene) -> N
     assert not scene.agent.needs_new_library
 
 
-def _broken(_: Decisions) -> None:
+def _broken(_: Wanted) -> None:
     raise Permanent("features.d does not exist")
 
 
