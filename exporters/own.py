@@ -73,6 +73,31 @@ class OwnMetrics:
             "Times a labeler failed and its labels stayed as they were.",
             ("labeler",),
         )
+        self._released = gauge(
+            "gpuscape_released",
+            "1 while all NVML handles are given back on request, else 0.",
+        )
+        # with labels, so that an agent without a cluster has no series of them
+        self._confinement = gauge(
+            "gpuscape_confinement_enforced",
+            "1 if the admission policy refused what it must refuse when last tried, else 0.",
+            ("policy",),
+        )
+        self._lease_held = gauge(
+            "gpuscape_lease_held",
+            "1 while this agent holds its node's Lease, else 0 and it writes nothing.",
+            ("lease",),
+        )
+        self._writes = counter(
+            "gpuscape_api_writes_total",
+            "Writes that the API server took, dry runs left out.",
+            ("object",),
+        )
+        self._left_alone = gauge(
+            "gpuscape_keys_left_alone",
+            "Labels and annotations of ours that another owner holds.",
+            ("object",),
+        )
         self._cycles = Histogram(
             "gpuscape_cycle_duration_seconds",
             "Time from asking the device reader to having published what it said.",
@@ -124,6 +149,26 @@ class OwnMetrics:
     def labeler_failed(self, labeler: str) -> None:
         """One labeler failed."""
         self._labeler_failures.labels(labeler).inc()
+
+    def is_released(self, released: bool) -> None:
+        """Whether the GPUs are left alone on request."""
+        self._released.set(released)
+
+    def confined(self, policy: str, enforced: bool) -> None:
+        """Whether this policy was seen to refuse what it must."""
+        self._confinement.labels(policy).set(enforced)
+
+    def holds_lease(self, lease: str, held: bool) -> None:
+        """Whether the node's Lease is this agent's."""
+        self._lease_held.labels(lease).set(held)
+
+    def wrote(self, kind: str) -> None:
+        """The API server took a write to the node's object of this kind, such as ``Lease``."""
+        self._writes.labels(kind).inc()
+
+    def left_alone(self, kind: str, count: int) -> None:
+        """So many keys on the node's object of this kind are another owner's."""
+        self._left_alone.labels(kind).set(count)
 
     def render(self) -> bytes:
         """All but the snapshot's age, in text format 0.0.4; done once for each publication."""

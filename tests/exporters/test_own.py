@@ -32,6 +32,11 @@ def told_everything() -> bytes:
     metrics.cycle_done("sample", 0.2)
     metrics.labels_changed(3)
     metrics.labeler_failed("hardware")
+    metrics.is_released(True)
+    metrics.confined("agent-node", True)
+    metrics.holds_lease("gpuscape-node-a", True)
+    metrics.wrote("Node")
+    metrics.left_alone("Node", 2)
     return metrics.render() + metrics.render_age()
 
 
@@ -51,6 +56,11 @@ def test_all_promised_metrics_are_there_and_no_others() -> None:
         "gpuscape_labeler_failures_total",
         "gpuscape_xid_errors_total",
         "gpuscape_xid_last_timestamp_seconds",
+        "gpuscape_released",
+        "gpuscape_confinement_enforced",
+        "gpuscape_lease_held",
+        "gpuscape_api_writes_total",
+        "gpuscape_keys_left_alone",
     }
 
 
@@ -165,6 +175,27 @@ def test_counts_and_states_come_out_as_told() -> None:
     assert value(metrics, "gpuscape_label_changes_total") == 7
     assert value(metrics, "gpuscape_labeler_failures_total", labeler="health") == 1
     assert value(metrics, "gpuscape_cycle_duration_seconds_sum", cycle="discover") == 0.25
+
+
+def test_what_is_told_of_the_cluster_comes_out_by_policy_lease_and_object() -> None:
+    metrics = own()
+    metrics.confined("gpuscape-agent-node", True)
+    metrics.confined("gpuscape-agent-lease", False)
+    metrics.holds_lease("gpuscape-a", True)
+    metrics.wrote("Node")
+    metrics.left_alone("Node", 2)
+    metrics.is_released(True)
+
+    assert value(metrics, "gpuscape_confinement_enforced", policy="gpuscape-agent-node") == 1
+    assert value(metrics, "gpuscape_confinement_enforced", policy="gpuscape-agent-lease") == 0
+    assert value(metrics, "gpuscape_lease_held", lease="gpuscape-a") == 1
+    assert value(metrics, "gpuscape_api_writes_total", object="Node") == 1
+    assert value(metrics, "gpuscape_keys_left_alone", object="Node") == 2
+    assert value(metrics, "gpuscape_released") == 1
+
+
+def test_without_a_cluster_nothing_is_said_of_one() -> None:
+    assert not re.search(r"gpuscape_(confinement|lease|api|keys)_\S*{", own().render().decode())
 
 
 def test_text_that_utf8_cannot_say_does_not_stop_the_exposition() -> None:
