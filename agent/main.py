@@ -22,6 +22,7 @@ from types import FrameType
 
 from agent import log as logs
 from agent.config import Settings
+from agent.holds import Holds
 from agent.inputs import place_of, start_of
 from agent.label_settings import label_settings, plugin_config
 from agent.latest import Latest
@@ -61,16 +62,15 @@ def run(load: Callable[[], Settings]) -> int:
     or Permanent when it cannot start; afterwards bad settings are logged and the
     old ones stay.
     """
-    settings, proven, released = load(), None, False
+    settings, proven, holds = load(), None, Holds()
     asked: queue.SimpleQueue[str] = queue.SimpleQueue()
     with _signals(asked):
         while True:
             logs.configure(settings.log_level, settings.log_format)
             try:
-                with _Running(settings, released=released) as running:
+                with _Running(settings, holds) as running:
                     proven = settings
                     reason, following = _until_ended(running, asked, load)
-                    released = running.released
             except GpuscapeError as error:
                 if proven is None or proven is settings:
                     raise
@@ -99,9 +99,9 @@ def _until_ended(
             case "end":
                 return "signal", None
             case "release":
-                running.release()
+                running.hold("signal", (f"signal {signal.SIGUSR1.name}",))
             case "resume":
-                running.resume()
+                running.hold("signal", ())
             case _:
                 try:
                     return "reload", load()
@@ -127,12 +127,12 @@ def _signals(asked: queue.SimpleQueue[str]) -> Iterator[None]:
 class _Running:
     """All parts for one set of settings, from start to end."""
 
-    def __init__(self, settings: Settings, *, released: bool) -> None:
-        """``released``: it starts without NVML handles, as the one before it ended."""
+    def __init__(self, settings: Settings, holds: Holds) -> None:
+        """``holds`` outlive these settings: what is released stays so."""
         self._ending = contextlib.ExitStack()
         self._errands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._settings = settings
-        self.released = released
+        self._holds = holds
         # the container toolkit's own mark: library and device nodes were put in at creation
         visible = os.environ.get("NVIDIA_VISIBLE_DEVICES", "void")
         self.injected = visible not in ("", "void") and settings.simulate is None
@@ -146,15 +146,20 @@ class _Running:
     def __exit__(self, *_: object) -> None:
         self._ending.close()
 
-    def release(self) -> None:
-        """Close every NVML handle, soon."""
-        self.released = True
-        self._errands.put(self.agent.release)
+    def hold(self, who: str, causes: tuple[str, ...]) -> None:
+        """Somebody wants the GPUs left alone for these causes, or, without any, no longer does.
 
-    def resume(self) -> None:
-        """Take the handles back once a release under way is over."""
-        self.released = False
-        self._errands.put(self.agent.resume)
+        Handles are closed, or taken back once a release under way is over, by another thread.
+        """
+        if self._holds.ask(who, causes):
+            log.info("release", extra={"causes": "; ".join(self._holds.causes) or "none left"})
+            self._errands.put(self._follow_holds)
+
+    def _follow_holds(self) -> None:
+        if self._holds.causes:
+            self.agent.release()
+        else:
+            self.agent.resume()
 
     def _run_errands(self) -> None:
         for errand in iter(self._errands.get, None):
@@ -179,7 +184,7 @@ class _Running:
                 sample=settings.sample_interval_seconds,
             ),
         )
-        if self.released:
+        if self._holds.causes:
             self.agent.release()
         self._serve(latest, ending)
         runtime = Runtime(

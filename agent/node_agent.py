@@ -181,11 +181,13 @@ class NodeAgent:
         closed = self._source.release()
         self._driver_gone_since = None  # gone on purpose from here on
         self._latest.show_samples(())
+        self._latest.refresh(lambda own: own.is_released(True))
         log.info("NVML handles released", extra={"all_closed": closed})
 
     def resume(self) -> None:
         """Read the GPUs again."""
         self._source.resume()
+        self._latest.refresh(lambda own: own.is_released(False))
         self.hasten("discover")
 
     # parts of a tick
