@@ -63,8 +63,9 @@ class Watch(Protocol):
 class Api(Protocol):
     """The verbs. All raise the errors of :mod:`kube.errors` and nothing else.
 
-    ``namespace`` is given for namespaced resources and only for them. Writes carry
-    the program's field manager, unless ``manager`` names another.
+    ``namespace`` is given for namespaced resources and only for them; a watch without one
+    is of all namespaces. Writes carry the program's field manager, unless ``manager``
+    names another.
     """
 
     def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> Object: ...
@@ -99,4 +100,7 @@ class Api(Protocol):
         name: str | None = None,
         resource_version: str | None = None,
     ) -> Watch:
-        """Open a watch with bookmarks; without a resourceVersion all that exists comes first."""
+        """Open a watch with bookmarks; one without a resourceVersion starts with all that exists.
+
+        A bookmark stands behind that, so what was not told before it is not there.
+        """

@@ -1,0 +1,230 @@
+"""The client of all programs: few verbs, plain JSON, every failure one of :mod:`kube.errors`."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from kube.access import Access, find
+from kube.answers import decoded, request_name
+from kube.api import Change, Object, Resource, Watch
+from kube.errors import ApiError, Invalid, NotFound
+from kube.limits import Limits
+from kube.transport import Request, Transport, body
+from kube.watch import SILENCE_SECONDS, OpenWatch, StartedWatch, mark
+
+WATCH_SECONDS = (300, 600)
+"""How long a watch is asked to last: spread, so that a fleet's watches do not end together."""
+PAGE = 500
+"""Objects of one answer of a list."""
+MERGE_PATCH = "application/merge-patch+json"
+
+_MARKED_START = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """Who asks, and how often at most."""
+
+    name: str
+    """Its field manager, and the first part of its User-Agent."""
+    version: str
+    requests_per_second: float = 2.0
+    burst: int = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long nothing may come before the link counts as broken."""
+
+    connect_seconds: float = 5.0
+    read_seconds: float = 30.0
+    silence_seconds: float = SILENCE_SECONDS
+    """Of a watch."""
+
+
+class Client:
+    """One program's API server. Thread-safe."""
+
+    def __init__(
+        self,
+        program: Program,
+        access: Access,
+        *,
+        limits: Limits | None = None,
+        patience: Patience | None = None,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self._manager = program.name
+        self._patience = patience or Patience()
+        self._uniform = uniform
+        self._marks_start = True  # until the server says that it cannot
+        self._transport = Transport(
+            access,
+            limits or Limits(per_second=program.requests_per_second, burst=program.burst),
+            user_agent=f"{program.name}/{program.version}",
+            connect_seconds=self._patience.connect_seconds,
+        )
+
+    def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> Object:
+        """See :class:`kube.api.Api`."""
+        asked = request_name("get", resource, namespace, name)
+        return self._ask(asked, "GET", _path(resource, namespace, name))
+
+    def create(
+        self,
+        resource: Resource,
+        body: Object,
+        *,
+        namespace: str | None = None,
+        dry_run: bool = False,
+        manager: str | None = None,
+    ) -> Object:
+        """See :class:`kube.api.Api`."""
+        asked = request_name("create", resource, namespace, body["metadata"].get("name", ""))
+        path = _path(resource, namespace) + self._write(dry_run, manager)
+        return self._ask(asked, "POST", path, body, "application/json")
+
+    def patch(
+        self,
+        resource: Resource,
+        name: str,
+        patch: Mapping[str, Any],
+        *,
+        namespace: str | None = None,
+        dry_run: bool = False,
+        manager: str | None = None,
+    ) -> Object:
+        """See :class:`kube.api.Api`."""
+        asked = request_name("patch", resource, namespace, name)
+        path = _path(resource, namespace, name) + self._write(dry_run, manager)
+        return self._ask(asked, "PATCH", path, dict(patch), MERGE_PATCH)
+
+    def watch(
+        self,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        name: str | None = None,
+        resource_version: str | None = None,
+    ) -> Watch:
+        """See :class:`kube.api.Api`.
+
+        Without a resourceVersion the server is asked to send a bookmark behind the last
+        object that exists (sendInitialEvents). One without that feature, off by default in
+        1.31 and 1.33, refuses the parameter; from then on the start is put together from
+        more requests: a get behind the watch of one object, a list before the watch of all.
+        """
+        asked = request_name("watch", resource, namespace, name)
+        path = _path(resource, namespace, everywhere=True)
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(round(self._uniform(*WATCH_SECONDS))),
+            **({"fieldSelector": f"metadata.name={name}"} if name is not None else {}),
+        }
+        if resource_version:
+            return self._open(asked, path, query | {"resourceVersion": resource_version})
+        if self._marks_start:
+            try:
+                return self._open(asked, path, query | _MARKED_START)
+            except Invalid as refusal:
+                if "sendInitialEvents" not in str(refusal):
+                    raise
+                self._marks_start = False
+        if name is None:
+            there, version = self._list(resource, namespace)
+            watch = self._open(asked, path, query | {"resourceVersion": version})
+            return StartedWatch(watch, head=[*there, mark(version)])
+        watch = self._open(asked, path, query)
+        if self._exists(watch, resource, namespace, name):
+            return StartedWatch(watch, behind_first=mark(None))
+        return StartedWatch(watch, head=[mark(None)])
+
+    def close(self) -> None:
+        """Give back idle connections; open watches are closed on their own."""
+        self._transport.close()
+
+    def _open(self, asked: str, path: str, query: Mapping[str, str]) -> OpenWatch:
+        request = Request(
+            asked=asked,
+            method="GET",
+            path=f"{path}?{urlencode(query)}",
+            read_seconds=self._patience.silence_seconds,
+        )
+        return OpenWatch(asked, self._transport.send(request))
+
+    def _exists(self, watch: Watch, resource: Resource, namespace: str | None, name: str) -> bool:
+        """Whether ``watch``, which is open already, tells of the object by itself."""
+        try:
+            self.get(resource, name, namespace=namespace)
+        except NotFound:
+            return False
+        except ApiError:
+            watch.close()
+            raise
+        return True
+
+    def _list(self, resource: Resource, namespace: str | None) -> tuple[list[Change], str]:
+        """All objects as a watch would tell them, and the version to watch from."""
+        asked = request_name("list", resource, namespace, None)
+        path = _path(resource, namespace, everywhere=True)
+        bare = {"apiVersion": resource.api_version, "kind": resource.kind}
+        there: list[Change] = []
+        query = {"limit": str(PAGE)}
+        while True:
+            page = self._ask(asked, "GET", f"{path}?{urlencode(query)}")
+            there += [Change(type="ADDED", object=bare | thing) for thing in page["items"]]
+            if not page["metadata"].get("continue"):
+                return there, page["metadata"]["resourceVersion"]
+            query["continue"] = page["metadata"]["continue"]
+
+    def _ask(
+        self,
+        asked: str,
+        method: str,
+        path: str,
+        content: Object | None = None,
+        content_type: str | None = None,
+    ) -> Object:
+        request = Request(
+            asked=asked,
+            method=method,
+            path=path,
+            body=content,
+            content_type=content_type,
+            read_seconds=self._patience.read_seconds,
+        )
+        return decoded(asked, body(request, self._transport.send(request)))
+
+    def _write(self, dry_run: bool, manager: str | None) -> str:
+        query = {"fieldManager": manager or self._manager}
+        return f"?{urlencode(query | ({'dryRun': 'All'} if dry_run else {}))}"
+
+
+def connect(
+    program: Program, *, kubeconfig: str | None = None, context: str | None = None
+) -> Client:
+    """A client for the cluster that :func:`kube.access.find` finds; asks it nothing yet."""
+    return Client(program, find(kubeconfig, context))
+
+
+def _path(
+    resource: Resource,
+    namespace: str | None,
+    name: str | None = None,
+    *,
+    everywhere: bool = False,
+) -> str:
+    """Below the server's address; ``everywhere`` allows for all namespaces at once."""
+    if namespace is None and resource.namespaced and not everywhere:
+        raise ValueError(f"{resource.plural} have a namespace")
+    if namespace is not None and not resource.namespaced:
+        raise ValueError(f"{resource.plural} have no namespace, and not {namespace!r}")
+    root = f"/apis/{resource.group}" if resource.group else "/api"
+    place = f"/namespaces/{quote(namespace, safe='')}" if namespace is not None else ""
+    leaf = f"/{quote(name, safe='')}" if name is not None else ""
+    return f"{root}/{resource.version}{place}/{resource.plural}{leaf}"

@@ -1,0 +1,142 @@
+"""Leases: who holds one, what its holder writes, and when it counts as abandoned.
+
+Pure: the caller reads and writes the objects, and passes the clocks in. Wall time is
+written for people and other programs; nothing here is decided by it, because clocks of
+two machines differ. A Lease is stale when its reader saw no change of it for its own
+duration, on the reader's monotonic clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from kube.api import LEASES, NODES, Object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """What a reader knows of one Lease."""
+
+    holder: str
+    """Empty: nobody holds it."""
+    duration_seconds: float
+    sign: tuple[object, ...]
+    """Differs after every renewal."""
+    changed_at: float
+    """Monotonic seconds at which the reader first saw this sign."""
+
+    def is_stale(self, now: float) -> bool:
+        """Nobody holds it, or its holder has not renewed it for its duration."""
+        return not self.holder or now - self.changed_at > self.duration_seconds
+
+
+def observe(before: Observed | None, lease: Object, now: float) -> Observed:
+    """What is known after ``lease`` was read at the monotonic second ``now``."""
+    spec = lease.get("spec") or {}
+    sign = (
+        lease["metadata"].get("uid"),
+        spec.get("holderIdentity"),
+        spec.get("renewTime"),
+        spec.get("leaseTransitions"),
+    )
+    unchanged = before is not None and before.sign == sign
+    return Observed(
+        holder=spec.get("holderIdentity") or "",
+        duration_seconds=spec.get("leaseDurationSeconds") or 0,
+        sign=sign,
+        changed_at=before.changed_at if before is not None and unchanged else now,
+    )
+
+
+def new(
+    name: str,
+    *,
+    holder: str,
+    duration_seconds: int,
+    at: datetime,
+    node: Object | None = None,
+    annotations: Mapping[str, str] | None = None,
+) -> Object:
+    """The body of a Lease that ``holder`` creates; it goes when ``node`` goes."""
+    return {
+        "apiVersion": LEASES.api_version,
+        "kind": LEASES.kind,
+        "metadata": {
+            "name": name,
+            **({"ownerReferences": [owner(node)]} if node is not None else {}),
+            **({"annotations": dict(annotations)} if annotations else {}),
+        },
+        "spec": {
+            "holderIdentity": holder,
+            "leaseDurationSeconds": duration_seconds,
+            "acquireTime": micro_time(at),
+            "renewTime": micro_time(at),
+            "leaseTransitions": 0,
+        },
+    }
+
+
+def renewal(
+    lease: Object, *, at: datetime, annotations: Mapping[str, str | None] | None = None
+) -> Object:
+    """The holder's patch; Conflict says that somebody wrote the Lease since it was read."""
+    return _patch(lease, {"renewTime": micro_time(at)}, annotations)
+
+
+def takeover(
+    lease: Object,
+    *,
+    holder: str,
+    duration_seconds: int,
+    at: datetime,
+    annotations: Mapping[str, str | None] | None = None,
+) -> Object:
+    """The patch by which ``holder`` takes a stale Lease; Conflict says that another was first."""
+    transitions = (lease.get("spec") or {}).get("leaseTransitions") or 0
+    spec = {
+        "holderIdentity": holder,
+        "leaseDurationSeconds": duration_seconds,
+        "acquireTime": micro_time(at),
+        "renewTime": micro_time(at),
+        "leaseTransitions": transitions + 1,
+    }
+    return _patch(lease, spec, annotations)
+
+
+def release(lease: Object, *, at: datetime) -> Object:
+    """The holder's last patch: whoever comes next need not wait for the duration to pass."""
+    return _patch(lease, {"holderIdentity": "", "renewTime": micro_time(at)}, None)
+
+
+def owner(node: Object) -> dict[str, str]:
+    """An ownerReference to a Node.
+
+    Without blockOwnerDeletion, which takes the right to update the Node's finalizers.
+    """
+    meta = node["metadata"]
+    return {
+        "apiVersion": NODES.api_version,
+        "kind": NODES.kind,
+        "name": meta["name"],
+        "uid": meta["uid"],
+    }
+
+
+def micro_time(at: datetime) -> str:
+    """A moment as MicroTime fields want it: UTC and always six digits of a second."""
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _patch(
+    lease: Object, spec: Mapping[str, Any], annotations: Mapping[str, str | None] | None
+) -> Object:
+    return {
+        "metadata": {
+            "resourceVersion": lease["metadata"]["resourceVersion"],
+            **({"annotations": dict(annotations)} if annotations else {}),
+        },
+        "spec": dict(spec),
+    }

@@ -1,0 +1,49 @@
+"""How often one program may ask the API server, all of its threads together."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+LONGEST_HOLD_SECONDS = 300.0
+
+
+class Limits:
+    """A token bucket, which a server that is overloaded can close for a while. Thread-safe."""
+
+    def __init__(
+        self,
+        *,
+        per_second: float,
+        burst: int,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._gap = 1.0 / per_second
+        self._depth = burst * self._gap
+        self._clock = clock
+        self._sleep = sleep
+        self._lock = threading.Lock()
+        self._full_at = clock()  # when the bucket will have all its tokens back
+        self._closed_until = clock()
+
+    def wait(self) -> None:
+        """Take a token, or sleep until one is there; turns go in the order of asking."""
+        with self._lock:
+            now = self._clock()
+            self._full_at = max(self._full_at, now) + self._gap
+            pause = self._full_at - self._depth - now
+        if pause > 0:
+            self._sleep(pause)
+
+    def close(self, seconds: float) -> None:
+        """Let no request through for so long; at most 5 minutes, whatever the server says."""
+        with self._lock:
+            until = self._clock() + min(seconds, LONGEST_HOLD_SECONDS)
+            self._closed_until = max(self._closed_until, until)
+
+    def closed_seconds(self) -> float:
+        """How long requests are still held back; zero when they are not."""
+        with self._lock:
+            return max(0.0, self._closed_until - self._clock())

@@ -1,0 +1,141 @@
+"""One request at a time: sent within limits, with fresh credentials, and its failures sorted.
+
+Rides on the official package's transport, below its generated models: those cost memory
+and refuse what a newer server adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kubernetes.client.exceptions import ApiException
+from kubernetes.client.rest import RESTClientObject
+from kubernetes.utils import tcp_keepalive_socket_options
+from urllib3 import HTTPResponse
+from urllib3.exceptions import HTTPError
+
+from kube.access import Access
+from kube.answers import error, one_line
+from kube.errors import ApiError, Busy, Unauthorized, Unreachable
+from kube.limits import Limits
+
+KEEPALIVE = {"idle": 30, "interval": 10, "count": 3}
+"""Seconds and probes: a peer that is gone is noticed after one minute."""
+
+_OK = range(200, 300)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is asked of the server."""
+
+    asked: str
+    """How messages call it."""
+    method: str
+    path: str
+    """With its query."""
+    body: Mapping[str, Any] | None = None
+    content_type: str | None = None
+    read_seconds: float
+    """How long nothing may come."""
+
+
+class Transport:
+    """The way to one API server. Thread-safe."""
+
+    def __init__(
+        self, access: Access, limits: Limits, *, user_agent: str, connect_seconds: float
+    ) -> None:
+        self._access = access
+        self._limits = limits
+        self._user_agent = user_agent
+        self._connect_seconds = connect_seconds
+        self._rest = _connections(access)
+
+    def send(self, request: Request) -> HTTPResponse:
+        """The open answer, its status 2xx. Raises the errors of :mod:`kube.errors`.
+
+        A 401 is asked again once where the credentials are others by now.
+        """
+        response = self._once(request)
+        if response.status in _OK:
+            return response
+        failure = self._failure(request, response)
+        if not (isinstance(failure, Unauthorized) and self._renewed()):
+            raise failure
+        response = self._once(request)
+        if response.status in _OK:
+            return response
+        raise self._failure(request, response)
+
+    def close(self) -> None:
+        """Give back idle connections."""
+        self._rest.close()
+
+    def _once(self, request: Request) -> HTTPResponse:
+        self._limits.wait()
+        if (left := self._limits.closed_seconds()) > 0:
+            raise Busy(
+                f"{request.asked}: not sent, the server asked for {left:.0f} s without requests",
+                retry_after_seconds=left,
+            )
+        headers = {"Accept": "application/json", "User-Agent": self._user_agent}
+        if request.content_type:
+            headers["Content-Type"] = request.content_type
+        if authorization := self._access.authorization():
+            headers["Authorization"] = authorization
+        try:
+            answer = self._rest.request(  # type: ignore[no-untyped-call]  # typed for models only
+                request.method,
+                self._access.configuration.host + request.path,
+                headers,
+                request.body,
+                _request_timeout=(self._connect_seconds, request.read_seconds),
+            )
+        except (ApiException, HTTPError, OSError) as failure:
+            raise _unreachable(request, failure) from failure
+        response: HTTPResponse = answer.response
+        return response
+
+    def _failure(self, request: Request, response: HTTPResponse) -> ApiError:
+        said = body(request, response)
+        failure = error(
+            request.asked,
+            response.status,
+            said,
+            headers=response.headers,
+            account=self._access.account(),
+        )
+        if isinstance(failure, Busy) and failure.retry_after_seconds and b'"causes"' not in said:
+            # Overload closes the gate for all threads. An eviction that a PodDisruptionBudget
+            # refuses is a 429 too, and concerns that pod alone: it lists its causes.
+            self._limits.close(failure.retry_after_seconds)
+        return failure
+
+    def _renewed(self) -> bool:
+        before = self._access.configuration
+        renewed = self._access.renew()
+        if self._access.configuration is not before:
+            self._rest = _connections(self._access)
+        return renewed
+
+
+def body(request: Request, response: HTTPResponse) -> bytes:
+    """The whole answer; raises Unreachable where it breaks off."""
+    try:
+        return response.data
+    except (HTTPError, OSError) as failure:
+        raise _unreachable(request, failure) from failure
+
+
+def _connections(access: Access) -> RESTClientObject:
+    configuration = access.configuration
+    configuration.retries = False  # neither retries nor redirects: a token goes to one host only
+    configuration.socket_options = tcp_keepalive_socket_options(**KEEPALIVE)
+    return RESTClientObject(configuration)
+
+
+def _unreachable(request: Request, failure: Exception) -> Unreachable:
+    return Unreachable(f"{request.asked}: {one_line(str(failure))}")

@@ -1,0 +1,117 @@
+"""One open watch: lines of JSON that come as things happen."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+from urllib3 import HTTPResponse
+from urllib3.exceptions import HTTPError, ReadTimeoutError
+
+from kube.answers import decoded, error_of, one_line
+from kube.api import Change, Watch
+from kube.errors import Unreachable
+
+SILENCE_SECONDS = 180.0
+"""Nothing for so long means that the link is dead, though nobody said so.
+
+Bookmarks come about once a minute. The limit is below the shortest time a watch lasts, so a
+half-open connection is noticed by it where TCP keepalive is answered by a box in between.
+"""
+LONGEST_LINE_BYTES = 32 << 20
+CHUNK_BYTES = 64 << 10
+
+
+class OpenWatch:
+    """See :class:`kube.api.Watch`. One thread iterates; any thread may close."""
+
+    def __init__(self, asked: str, response: HTTPResponse) -> None:
+        self._asked = asked
+        self._response = response
+        self._lock = threading.Lock()
+        self._closed = False
+        self._read = False
+
+    def __iter__(self) -> Iterator[Change]:
+        """Ends when the server ends the watch or somebody closes it.
+
+        Raises Expired where the server no longer knows the resourceVersion, Unreachable
+        where the link broke or was silent for too long.
+        """
+        with self._lock:
+            if self._closed:
+                return
+            self._read = True
+        try:
+            for line in self._lines():
+                yield self._change(line)
+        except Exception as failure:
+            if self._closed:  # the socket went away under the reader, as it should
+                return
+            if isinstance(failure, ReadTimeoutError):
+                raise Unreachable(f"{self._asked}: nothing came for too long") from failure
+            if isinstance(failure, HTTPError | OSError):
+                raise Unreachable(f"{self._asked}: {one_line(str(failure))}") from failure
+            raise
+        finally:
+            self._response.close()
+
+    def close(self) -> None:
+        """See :class:`kube.api.Watch`."""
+        with self._lock:
+            self._closed = True
+            if not self._read:
+                self._response.close()
+                return
+        with suppress(OSError, RuntimeError, ValueError):  # it may have ended just now
+            self._response.shutdown()  # wakes the reader, which then closes the rest
+
+    def _lines(self) -> Iterator[bytes]:
+        rest = b""
+        for chunk in self._response.stream(CHUNK_BYTES, decode_content=False):
+            *lines, rest = (rest + chunk).split(b"\n")
+            yield from (line for line in lines if line)
+            if len(rest) > LONGEST_LINE_BYTES:
+                raise Unreachable(f"{self._asked}: one message is over {LONGEST_LINE_BYTES} bytes")
+
+    def _change(self, line: bytes) -> Change:
+        message = decoded(self._asked, line)
+        kind, what = message.get("type"), message.get("object")
+        if not isinstance(kind, str) or not isinstance(what, dict):
+            raise Unreachable(f"{self._asked}: a message without type or object")
+        if kind == "ERROR":
+            raise error_of(self._asked, what.get("code", 500), what, headers={})
+        if "resourceVersion" not in (what.get("metadata") or ()):
+            raise Unreachable(f"{self._asked}: a message about an object without a version")
+        return Change(type=kind, object=what)
+
+
+class StartedWatch:
+    """A watch whose start was put together from other answers."""
+
+    def __init__(
+        self, watch: Watch, *, head: Sequence[Change] = (), behind_first: Change | None = None
+    ) -> None:
+        """Tells ``head``, then the watch, with ``behind_first`` after its first change."""
+        self._watch = watch
+        self._head = head
+        self._behind_first = behind_first
+
+    def __iter__(self) -> Iterator[Change]:
+        """As the watch."""
+        yield from self._head
+        for change in self._watch:
+            yield change
+            if self._behind_first is not None:
+                yield self._behind_first
+                self._behind_first = None
+
+    def close(self) -> None:
+        """As the watch."""
+        self._watch.close()
+
+
+def mark(version: str | None) -> Change:
+    """A bookmark of our own; without a version no watch can go on from it."""
+    return Change(type="BOOKMARK", object={"metadata": {"resourceVersion": version}})

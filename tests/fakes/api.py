@@ -1,0 +1,351 @@
+"""An API server in memory, behind the same verbs as the real one, refusing what that refuses.
+
+:class:`Server` holds the objects; :class:`FakeApi` is one program's client of it. Two
+programs, or a person at kubectl, are two clients of one server. The contract suite in
+``tests/kube/test_contract.py`` runs on this and on the real thing alike.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from kube.api import Change, Object, Resource
+from kube.errors import ApiError, Refused, Unreachable
+from tests.fakes.server import Happened, Server
+
+__all__ = ["Call", "FakeApi", "FakeWatch", "Server"]
+
+INITIAL_END = "k8s.io/initial-events-end"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One request, as the server saw it."""
+
+    verb: str
+    """get, create, patch or watch."""
+    resource: Resource
+    name: str | None
+    namespace: str | None = None
+    body: Mapping[str, Any] | None = None
+    dry_run: bool = False
+    manager: str | None = None
+    resource_version: str | None = None
+    """Of a watch."""
+
+
+Hook = Callable[[Call], None]
+"""Runs at a call; what it raises is what the caller gets."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Planned:
+    verb: str
+    resource: Resource | None
+    left: int | None
+    hook: Hook
+    after: bool
+
+    def meets(self, call: Call, *, after: bool) -> bool:
+        fits = self.verb in (call.verb, "*") and self.resource in (call.resource, None)
+        return fits and self.after == after and self.left != 0
+
+
+@dataclass
+class FakeApi:
+    """One program's client. Faults planned here meet only its own calls, oldest plan first."""
+
+    server: Server = field(default_factory=Server)
+    manager: str = "gpuscape-agent"
+    calls: list[Call] = field(default_factory=list)
+    """Every request, also those that were refused."""
+    _plans: list[_Planned] = field(default_factory=list)
+    _watches: list[FakeWatch] = field(default_factory=list)
+
+    # faults
+
+    def before(
+        self, verb: str, hook: Hook, *, times: int | None = None, resource: Resource | None = None
+    ) -> None:
+        """Run ``hook`` before calls of a verb (``*`` for all); it may raise, block or take time."""
+        self._plan(verb, hook, times, resource, after=False)
+
+    def after(
+        self, verb: str, hook: Hook, *, times: int | None = None, resource: Resource | None = None
+    ) -> None:
+        """The same once the server has done it."""
+        self._plan(verb, hook, times, resource, after=True)
+
+    def fail(
+        self,
+        verb: str,
+        error: ApiError,
+        *,
+        times: int | None = 1,
+        resource: Resource | None = None,
+    ) -> None:
+        """The next calls of a verb do nothing and raise ``error``; with times=None all of them."""
+        self.before(verb, _raising(error), times=times, resource=resource)
+
+    def lose_reply(self, verb: str, *, times: int = 1, resource: Resource | None = None) -> None:
+        """The next calls of a verb are done, but their answer is lost."""
+        lost = Unreachable(f"{verb}: connection reset before the answer")
+        self.after(verb, _raising(lost), times=times, resource=resource)
+
+    def refuse(self, policy: str, when: Callable[[Call], bool]) -> None:
+        """An admission policy: writes for which ``when`` holds raise Refused, dry runs too."""
+
+        def judge(call: Call) -> None:
+            if call.verb in ("create", "patch") and when(call):
+                raise Refused(f"ValidatingAdmissionPolicy '{policy}' denied request", policy=policy)
+
+        self.before("*", judge)
+
+    def heal(self) -> None:
+        """Drop all planned faults."""
+        self._plans.clear()
+
+    def end_watches(self) -> None:
+        """The server ends every open watch, as when its time is up."""
+        for watch in list(self._watches):
+            watch.end(None)
+
+    def break_watches(self, error: ApiError) -> None:
+        """Every open watch breaks: whoever iterates gets ``error``."""
+        for watch in list(self._watches):
+            watch.end(error)
+
+    def bookmark(self) -> None:
+        """Every open watch gets a bookmark at the newest version."""
+        for watch in list(self._watches):
+            watch.bookmark()
+
+    @property
+    def open_watches(self) -> int:
+        """How many are open now."""
+        return len(self._watches)
+
+    def writes(self, resource: Resource | None = None) -> list[Call]:
+        """The creates and patches so far, dry runs left out."""
+        return [
+            call
+            for call in list(self.calls)
+            if call.verb in ("create", "patch")
+            and not call.dry_run
+            and resource in (call.resource, None)
+        ]
+
+    # the verbs of kube.api.Api
+
+    def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> Object:
+        """See :class:`kube.api.Api`."""
+        call = Call(verb="get", resource=resource, name=name, namespace=namespace)
+        return self._run(call, lambda: self.server.get(resource, name, namespace))
+
+    def create(
+        self,
+        resource: Resource,
+        body: Object,
+        *,
+        namespace: str | None = None,
+        dry_run: bool = False,
+        manager: str | None = None,
+    ) -> Object:
+        """See :class:`kube.api.Api`."""
+        writer = manager or self.manager
+        call = Call(
+            verb="create",
+            resource=resource,
+            name=body.get("metadata", {}).get("name"),
+            namespace=namespace,
+            body=deepcopy(body),
+            dry_run=dry_run,
+            manager=writer,
+        )
+        return self._run(
+            call,
+            lambda: self.server.create(resource, body, namespace, manager=writer, dry_run=dry_run),
+        )
+
+    def patch(
+        self,
+        resource: Resource,
+        name: str,
+        patch: Mapping[str, Any],
+        *,
+        namespace: str | None = None,
+        dry_run: bool = False,
+        manager: str | None = None,
+    ) -> Object:
+        """See :class:`kube.api.Api`."""
+        writer = manager or self.manager
+        call = Call(
+            verb="patch",
+            resource=resource,
+            name=name,
+            namespace=namespace,
+            body=deepcopy(dict(patch)),
+            dry_run=dry_run,
+            manager=writer,
+        )
+        return self._run(
+            call,
+            lambda: self.server.patch(
+                resource, name, patch, namespace, manager=writer, dry_run=dry_run
+            ),
+        )
+
+    def watch(
+        self,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        name: str | None = None,
+        resource_version: str | None = None,
+    ) -> FakeWatch:
+        """See :class:`kube.api.Api`; a version that is too old raises Expired when iterated."""
+        call = Call(
+            verb="watch",
+            resource=resource,
+            name=name,
+            namespace=namespace,
+            resource_version=resource_version,
+        )
+        return self._run(call, lambda: self._opened(call))
+
+    def _opened(self, call: Call) -> FakeWatch:
+        self.server.require(call.resource)
+        watch = FakeWatch(self.server, call, self._watches.remove)
+        if not watch.over:
+            self._watches.append(watch)
+        return watch
+
+    def _run(self, call: Call, act: Callable[[], T]) -> T:
+        self.calls.append(call)
+        self._meet(call, after=False)
+        answer = act()
+        self._meet(call, after=True)
+        return answer
+
+    def _meet(self, call: Call, *, after: bool) -> None:
+        for plan in list(self._plans):
+            with self.server.changed:
+                if not plan.meets(call, after=after):
+                    continue
+                plan.left = None if plan.left is None else plan.left - 1
+            plan.hook(call)  # outside the lock: it may block
+
+    def _plan(
+        self, verb: str, hook: Hook, times: int | None, resource: Resource | None, *, after: bool
+    ) -> None:
+        plan = _Planned(verb=verb, resource=resource, left=times, hook=hook, after=after)
+        self._plans.append(plan)
+
+
+def _raising(error: ApiError) -> Hook:
+    def hook(_: Call) -> None:
+        raise error
+
+    return hook
+
+
+class FakeWatch:
+    """One open watch: first what there is, with a bookmark behind it, then what happens."""
+
+    def __init__(self, server: Server, call: Call, ended: Callable[[FakeWatch], None]) -> None:
+        self._server = server
+        self._call = call
+        self._ended = ended
+        self._ready: deque[Change] = deque()
+        self._error: ApiError | None = None
+        self.over = False
+        """Nothing more will come."""
+        with server.changed:
+            if call.resource_version in (None, "0"):
+                self._ready.extend(self._initial())
+                self._from = int(server.version)
+            else:
+                self._from = int(call.resource_version or 0)
+                if too_old := server.too_old(self._from):
+                    self.over, self._error = True, too_old
+
+    def __iter__(self) -> Iterator[Change]:
+        """Blocks for the next change; ends when the server, or close, ends it."""
+        while (change := self._next()) is not None:
+            yield change
+
+    def close(self) -> None:
+        """End it from any thread; what has not been read is lost."""
+        with self._server.changed:
+            self._ready.clear()
+        self.end(None)
+
+    def end(self, error: ApiError | None, *, keep: int | None = None) -> None:
+        """The server's side: what was sent before is still read, then it ends or raises.
+
+        ``keep``: only so many of these messages arrive.
+        """
+        with self._server.changed:
+            if not self.over:
+                self._collect()
+                while keep is not None and len(self._ready) > keep:
+                    self._ready.pop()
+                self.over = True
+                self._error = error
+                self._ended(self)
+            self._server.changed.notify_all()
+
+    def bookmark(self) -> None:
+        """Send a bookmark at the newest version."""
+        with self._server.changed:
+            self._collect()
+            self._ready.append(self._bookmark({}))
+            self._server.changed.notify_all()
+
+    def _next(self) -> Change | None:
+        with self._server.changed:
+            while True:
+                if not self.over:
+                    self._collect()
+                if self._ready:
+                    return self._ready.popleft()
+                if self._error is not None:
+                    raise self._error
+                if self.over:
+                    return None
+                self._server.changed.wait()
+
+    def _collect(self) -> None:
+        for happened in self._server.since(self._from):
+            self._from = happened.version
+            if self._wanted(happened):
+                change = Change(type=happened.type, object=deepcopy(happened.object))
+                self._ready.append(change)
+
+    def _wanted(self, happened: Happened) -> bool:
+        resource, namespace, name = happened.key
+        call = self._call
+        return (
+            resource == call.resource
+            and call.namespace in (namespace, None)
+            and call.name in (name, None)
+        )
+
+    def _initial(self) -> Iterator[Change]:
+        for there in self._server.objects(self._call.resource):
+            meta = there["metadata"]
+            wanted = self._call.name in (meta["name"], None)
+            if wanted and self._call.namespace in (meta.get("namespace"), None):
+                yield Change(type="ADDED", object=there)
+        yield self._bookmark({"annotations": {INITIAL_END: "true"}})
+
+    def _bookmark(self, meta: Mapping[str, Any]) -> Change:
+        resource = self._call.resource
+        bare = {"apiVersion": resource.api_version, "kind": resource.kind}
+        version = {"resourceVersion": self._server.version}
+        return Change(type="BOOKMARK", object={**bare, "metadata": {**meta, **version}})

@@ -1,0 +1,255 @@
+"""The objects of an API server in memory; the verbs are in :mod:`tests.fakes.api`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+from kube.api import (
+    EVENTS,
+    LEASES,
+    NODE_FEATURES,
+    NODES,
+    PODS,
+    RESOURCE_SLICES,
+    Object,
+    Resource,
+)
+from kube.errors import Conflict, Expired, Invalid, NotFound
+from tests.fakes import ownership, validation
+
+SERVED = (NODES, PODS, LEASES, EVENTS, NODE_FEATURES, RESOURCE_SLICES)
+_KEPT = ("name", "namespace", "uid", "creationTimestamp", "managedFields", "generateName")
+
+Key = tuple[Resource, str | None, str]
+"""Resource, namespace, name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Happened:
+    version: int
+    key: Key
+    type: str
+    object: Object
+
+
+class Server:
+    """Objects, their versions and what happened to them. Thread-safe; time stands still."""
+
+    def __init__(self) -> None:
+        """The namespaces of any cluster are there, and ours; more by :meth:`add_namespace`."""
+        self.changed = threading.Condition(threading.RLock())
+        self.now = "2026-11-20T08:00:00Z"
+        """What creationTimestamp and managedFields carry."""
+        self._objects: dict[Key, Object] = {}
+        self._history: list[Happened] = []
+        self._version = 100
+        self._forgotten = 0
+        self._names = 0
+        self._namespaces = {"default", "kube-system", "kube-public", "gpuscape"}
+        self._served = set(SERVED)
+
+    @property
+    def version(self) -> str:
+        """The newest resourceVersion."""
+        return str(self._version)
+
+    def add_namespace(self, name: str) -> None:
+        """From now on objects can be created in it."""
+        self._namespaces.add(name)
+
+    def unserve(self, resource: Resource) -> None:
+        """From now on this kind is unknown, as where its CustomResourceDefinition is missing."""
+        self._served.discard(resource)
+
+    def serve(self, resource: Resource) -> None:
+        """Take :meth:`unserve` back."""
+        self._served.add(resource)
+
+    def objects(self, resource: Resource) -> list[Object]:
+        """All objects of a kind, by namespace and name."""
+        with self.changed:
+            found = [key for key in self._objects if key[0] == resource]
+            return [deepcopy(self._objects[key]) for key in sorted(found, key=_by_name)]
+
+    def get(self, resource: Resource, name: str, namespace: str | None = None) -> Object:
+        """One object; raises NotFound."""
+        with self.changed:
+            return deepcopy(self._current(self._key(resource, namespace, name)))
+
+    def create(
+        self,
+        resource: Resource,
+        body: Mapping[str, Any],
+        namespace: str | None = None,
+        *,
+        manager: str = "kubectl-create",
+        dry_run: bool = False,
+    ) -> Object:
+        """Add an object as ``manager``; raises NotFound, Conflict or Invalid."""
+        made = deepcopy(dict(body))
+        meta = made.setdefault("metadata", {})
+        with self.changed:
+            name = meta.get("name") or self._generated(meta)
+            key = self._key(resource, namespace, name)
+            if namespace is not None and namespace not in self._namespaces:
+                raise NotFound(f'namespaces "{namespace}" not found')
+            if key in self._objects:
+                raise Conflict(f'{resource.plural} "{name}" already exists')
+            if meta.get("namespace", namespace) != namespace:
+                raise Invalid("the namespace of the object does not match that of the request")
+            if meta.pop("resourceVersion", None):
+                raise Invalid("resourceVersion should not be set on objects to be created")
+            made |= {"apiVersion": resource.api_version, "kind": resource.kind}
+            uid = f"00000000-0000-4000-8000-{self._version + 1:012d}"
+            meta |= {"name": name, "uid": uid, "creationTimestamp": self.now}
+            meta |= {"namespace": namespace} if namespace is not None else {}
+            validation.check(resource, made, None)
+            meta["managedFields"] = ownership.written({}, made, manager, self.now)
+            return made if dry_run else self._store(key, "ADDED", made)
+
+    def patch(
+        self,
+        resource: Resource,
+        name: str,
+        patch: Mapping[str, Any],
+        namespace: str | None = None,
+        *,
+        manager: str = "kubectl-patch",
+        dry_run: bool = False,
+        status: bool = False,
+    ) -> Object:
+        """Apply a merge patch as ``manager``; the status only with ``status``, and then it alone.
+
+        A patch that changes nothing gives no new version, as on the real server.
+        Raises NotFound, Conflict or Invalid.
+        """
+        with self.changed:
+            key = self._key(resource, namespace, name)
+            old = self._current(key)
+            new: Object = merged(old, patch)
+            _check_identity(old, new, resource)
+            new["metadata"] |= {at: old["metadata"][at] for at in _KEPT if at in old["metadata"]}
+            new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
+            _part(old, new, resource, status=status)
+            if new == old:
+                return new
+            validation.check(resource, new, old)
+            new["metadata"]["managedFields"] = ownership.written(old, new, manager, self.now)
+            return new if dry_run else self._store(key, "MODIFIED", new)
+
+    def apply(
+        self, resource: Resource, name: str, body: Mapping[str, Any], *, manager: str
+    ) -> Object:
+        """Server-side apply by force to a cluster-wide object: afterwards ``manager`` owns it all.
+
+        Unlike the real thing it removes nothing that an earlier apply owned.
+        """
+        with self.changed:
+            key = self._key(resource, None, name)
+            old = self._current(key)
+            new: Object = merged(old, body)
+            new["metadata"]["managedFields"] = ownership.applied(old, new, body, manager, self.now)
+            return self._store(key, "MODIFIED", new)
+
+    def delete(self, resource: Resource, name: str, namespace: str | None = None) -> Object:
+        """Remove an object; what it owned stays, as no garbage collector runs here."""
+        with self.changed:
+            key = self._key(resource, namespace, name)
+            gone = self._current(key)
+            return self._store(key, "DELETED", deepcopy(gone))
+
+    def forget_history(self) -> None:
+        """Compact: no new watch can start from a version before the newest; open ones go on."""
+        with self.changed:
+            self._forgotten = self._version
+
+    def too_old(self, version: int) -> Expired | None:
+        """The error of a watch that would start from ``version``, if it cannot."""
+        if version >= self._forgotten:
+            return None
+        return Expired(f"too old resource version: {version} ({self._forgotten})")
+
+    def since(self, version: int) -> list[Happened]:
+        """What happened after ``version``. Hold ``changed``."""
+        return [happened for happened in self._history if happened.version > version]
+
+    def require(self, resource: Resource) -> None:
+        """Raises NotFound for a kind that is not served."""
+        if resource not in self._served:
+            raise NotFound("the server could not find the requested resource")
+
+    def _key(self, resource: Resource, namespace: str | None, name: str) -> Key:
+        self.require(resource)
+        if resource.namespaced != (namespace is not None):
+            raise AssertionError(f"namespace {namespace!r} for {resource.plural}")
+        return resource, namespace, name
+
+    def _current(self, key: Key) -> Object:
+        if key not in self._objects:
+            raise NotFound(f'{key[0].plural} "{key[2]}" not found')
+        return self._objects[key]
+
+    def _generated(self, meta: Mapping[str, Any]) -> str:
+        if not meta.get("generateName"):
+            raise Invalid("metadata.name: Required value: name or generateName is required")
+        self._names += 1
+        return f"{meta['generateName']}{self._names:05d}"
+
+    def _store(self, key: Key, happened: str, new: Object) -> Object:
+        self._version += 1
+        new["metadata"]["resourceVersion"] = self.version
+        if happened == "DELETED":
+            del self._objects[key]
+        else:
+            self._objects[key] = new
+        self._history.append(
+            Happened(version=self._version, key=key, type=happened, object=deepcopy(new))
+        )
+        self.changed.notify_all()
+        return deepcopy(new)
+
+
+def merged(target: Any, patch: Any) -> Any:
+    """``target`` after the JSON merge patch of RFC 7396; neither is changed."""
+    if not isinstance(patch, Mapping):
+        return deepcopy(patch)
+    result = dict(target) if isinstance(target, Mapping) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merged(result.get(key), value)
+    return deepcopy(result)
+
+
+def _by_name(key: Key) -> tuple[str, str]:
+    return key[1] or "", key[2]
+
+
+def _check_identity(old: Object, new: Object, resource: Resource) -> None:
+    name, meta = old["metadata"]["name"], new["metadata"]
+    if meta.get("name") != name:
+        raise Invalid(f"the name of the object ({meta.get('name')}) does not match {name}")
+    version = old["metadata"]["resourceVersion"]
+    if meta.get("resourceVersion") not in (None, "", version):
+        raise Conflict(
+            f'Operation cannot be fulfilled on {resource.plural} "{name}": '
+            f"version {meta['resourceVersion']} was sent, it is {version}"
+        )
+    if meta.get("uid") not in (None, "", old["metadata"]["uid"]):
+        raise Invalid(f'{resource.kind} "{name}" is invalid: metadata.uid: field is immutable')
+
+
+def _part(old: Object, new: Object, resource: Resource, *, status: bool) -> None:
+    """Undo what a write to the main resource, or to the status, leaves alone."""
+    if resource not in (NODES, PODS):
+        return
+    frozen = ("spec",) if status else ("status",)
+    for part in frozen:
+        new.pop(part, None)
+        if part in old:
+            new[part] = deepcopy(old[part])

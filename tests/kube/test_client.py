@@ -1,0 +1,503 @@
+"""What goes over the wire, and what each answer becomes: against a server that says anything."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from kube.access import ServiceAccount
+from kube.api import LEASES, NODES, Change, Watch
+from kube.client import Client, Patience, Program
+from kube.errors import (
+    ApiError,
+    Busy,
+    Conflict,
+    Expired,
+    Forbidden,
+    Invalid,
+    NotFound,
+    Refused,
+    Unauthorized,
+    Unreachable,
+)
+from kube.limits import Limits
+from tests.controlplane.pki import Pki
+from tests.fakes.scripted import Reply, Request, ScriptedServer, answer, status, stream
+from tests.kube.clocks import Clock
+
+PROGRAM = Program(name="gpuscape-agent", version="1.2.3")
+NODE = {"metadata": {"name": "n", "uid": "u", "resourceVersion": "7"}}
+ADDED = {"type": "ADDED", "object": NODE}
+MARK = {"metadata": {"resourceVersion": "9"}}
+BOOKMARK = {"type": "BOOKMARK", "object": MARK}
+# {"sub": "system:serviceaccount:gpuscape:gpuscape-agent"}, as a token carries it
+SECRET = "e30.eyJzdWIiOiJzeXN0ZW06c2VydmljZWFjY291bnQ6Z3B1c2NhcGU6Z3B1c2NhcGUtYWdlbnQifQ.c2ln"  # noqa: S105
+ACCOUNT = "system:serviceaccount:gpuscape:gpuscape-agent"
+
+DENIED = (
+    "nodes \"n\" is forbidden: ValidatingAdmissionPolicy 'gpuscape-agent-node' with binding "
+    "'gpuscape-agent-node' denied request: label keys foreign.example/x are not the agent's"
+)
+OWN_VALIDATION = (
+    'Node "n" is invalid: metadata.labels: Invalid value: "no blanks": a valid label must be …'
+)
+
+
+class Bed:
+    """A scripted server, and a pod's account folder that leads to it."""
+
+    def __init__(self, folder: Path, pki: Pki) -> None:
+        self.replies: list[Reply] = []
+        self.folder = folder
+        self.clock = Clock()
+        self.server = ScriptedServer(self._next, pki.server)
+        folder.mkdir()
+        self.token(SECRET)
+        self.trust(pki)
+        environ = {
+            "KUBERNETES_SERVICE_HOST": "127.0.0.1",
+            "KUBERNETES_SERVICE_PORT": str(self.server.port),
+        }
+        self.access = ServiceAccount(folder, environ)
+        self.client = self.make()
+
+    def make(self, **options: Any) -> Client:
+        """A client of this server, whose clock is ours."""
+        limits = Limits(per_second=2, burst=5, clock=self.clock, sleep=self.clock.sleep)
+        return Client(PROGRAM, self.access, limits=limits, **options)
+
+    def token(self, text: str) -> None:
+        """What the kubelet mounts now."""
+        (self.folder / "token").write_text(text)
+
+    def trust(self, pki: Pki) -> None:
+        """The authority that the kubelet mounts now."""
+        (self.folder / "ca.crt").write_bytes(pki.ca_file.read_bytes())
+
+    @property
+    def requests(self) -> list[Request]:
+        """All that arrived."""
+        return self.server.requests
+
+    def query(self, at: int = -1) -> dict[str, str]:
+        """Of a request."""
+        split = urlsplit(self.requests[at].path)
+        return {key: values[0] for key, values in parse_qs(split.query).items()}
+
+    def _next(self, _: Request) -> Reply:
+        return self.replies.pop(0) if self.replies else answer(NODE)
+
+
+@pytest.fixture(scope="module")
+def pki(tmp_path_factory: pytest.TempPathFactory) -> Pki:
+    """An authority and a server's certificate."""
+    return Pki.create(tmp_path_factory.mktemp("pki") / "one")
+
+
+@pytest.fixture
+def bed(tmp_path: Path, pki: Pki) -> Iterator[Bed]:
+    """A server and a client of it."""
+    bed = Bed(tmp_path / "account", pki)
+    with bed.server:
+        yield bed
+    bed.client.close()
+
+
+# requests
+
+
+def test_a_get_says_who_asks(bed: Bed) -> None:
+    assert bed.client.get(NODES, "n") == NODE
+    (request,) = bed.requests
+    assert (request.method, request.path) == ("GET", "/api/v1/nodes/n")
+    assert request.headers["User-Agent"] == "gpuscape-agent/1.2.3"
+    assert request.headers["Authorization"] == f"Bearer {SECRET}"
+
+
+def test_a_patch_is_a_merge_patch_of_our_field_manager(bed: Bed) -> None:
+    patch = {"metadata": {"labels": {"a": None}}}
+    bed.client.patch(NODES, "n", patch)
+    (request,) = bed.requests
+    assert (request.method, request.path) == (
+        "PATCH",
+        "/api/v1/nodes/n?fieldManager=gpuscape-agent",
+    )
+    assert request.headers["Content-Type"] == "application/merge-patch+json"
+    assert json.loads(request.body) == patch
+
+
+def test_a_dry_run_under_another_manager_says_both(bed: Bed) -> None:
+    bed.client.create(
+        LEASES, {"metadata": {"name": "l"}}, namespace="x", dry_run=True, manager="other"
+    )
+    (request,) = bed.requests
+    path = "/apis/coordination.k8s.io/v1/namespaces/x/leases"
+    assert (request.method, request.path.split("?")[0]) == ("POST", path)
+    assert bed.query() == {"fieldManager": "other", "dryRun": "All"}
+
+
+def test_a_name_cannot_lead_elsewhere(bed: Bed) -> None:
+    bed.client.get(NODES, "../pods/x?y")
+    assert bed.requests[0].path == "/api/v1/nodes/..%2Fpods%2Fx%3Fy"
+
+
+def test_a_fresh_watch_of_one_object_asks_for_the_start_and_its_end(bed: Bed) -> None:
+    bed.replies = [stream(ADDED, BOOKMARK)]
+    bed.client = bed.make(uniform=lambda low, high: (low + high) / 2)
+    changes = list(bed.client.watch(NODES, name="n"))
+    assert [change.type for change in changes] == ["ADDED", "BOOKMARK"]
+    assert bed.query() == {
+        "watch": "true",
+        "allowWatchBookmarks": "true",
+        "timeoutSeconds": "450",
+        "fieldSelector": "metadata.name=n",
+        "sendInitialEvents": "true",
+        "resourceVersionMatch": "NotOlderThan",
+    }
+
+
+def test_a_watch_that_goes_on_asks_from_its_version(bed: Bed) -> None:
+    bed.replies = [stream()]
+    assert list(bed.client.watch(NODES, resource_version="7")) == []
+    assert bed.query()["resourceVersion"] == "7"
+    assert "sendInitialEvents" not in bed.query()
+
+
+NO_MARKS = status(
+    422, "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch unless …"
+)
+
+
+def kinds(watch: Watch) -> list[str]:
+    """What a watch tells, in short."""
+    return [change.type for change in watch]
+
+
+def test_where_no_start_is_marked_a_get_says_whether_the_object_is_there(bed: Bed) -> None:
+    bed.replies = [NO_MARKS, stream(ADDED, ADDED), answer(NODE)]
+    assert kinds(bed.client.watch(NODES, name="n")) == ["ADDED", "BOOKMARK", "ADDED"]
+    bed.replies = [stream(ADDED), status(404, "not found")]
+    assert kinds(bed.client.watch(NODES, name="n")) == ["BOOKMARK", "ADDED"]
+
+    asked = ["sendInitialEvents" in request.path for request in bed.requests]
+    assert asked == [True, False, False, False, False]
+
+
+def test_where_no_start_is_marked_and_the_get_fails_there_is_no_watch(bed: Bed) -> None:
+    bed.replies = [NO_MARKS, stream(ADDED), status(500, "no")]
+    with pytest.raises(Busy):
+        bed.client.watch(NODES, name="n")
+
+
+def test_where_no_start_is_marked_all_objects_are_listed_page_by_page(bed: Bed) -> None:
+    first = {"metadata": {"resourceVersion": "8", "continue": "more?"}, "items": [NODE]}
+    second = {"metadata": {"resourceVersion": "8"}, "items": [{"metadata": {"name": "m"}}]}
+    bed.replies = [NO_MARKS, answer(first), answer(second), stream(ADDED)]
+
+    changes = list(bed.client.watch(NODES))
+
+    bare = {"apiVersion": "v1", "kind": "Node"}
+    assert changes == [
+        Change(type="ADDED", object={**bare, **NODE}),
+        Change(type="ADDED", object={**bare, "metadata": {"name": "m"}}),
+        Change(type="BOOKMARK", object={"metadata": {"resourceVersion": "8"}}),
+        Change(type="ADDED", object=NODE),
+    ]
+    assert [bed.query(at).get("continue") for at in (1, 2)] == [None, "more?"]
+    assert bed.query()["resourceVersion"] == "8"
+
+
+def test_another_refusal_of_a_watch_is_none_of_this(bed: Bed) -> None:
+    bed.replies = [status(400, "timeoutSeconds is wrong")]
+    with pytest.raises(Invalid):
+        bed.client.watch(NODES)
+    assert len(bed.requests) == 1
+
+
+# answers
+
+
+@pytest.mark.parametrize(
+    ("reply", "error", "text"),
+    [
+        (status(400, "cannot unmarshal"), Invalid, "get Node n: 400: cannot unmarshal"),
+        (status(403, "no"), Forbidden, f"get Node n: 403: no (as {ACCOUNT})"),
+        (status(404, 'nodes "n" not found'), NotFound, 'get Node n: 404: nodes "n" not found'),
+        (status(409, "exists"), Conflict, "get Node n: 409: exists"),
+        (status(410, "too old"), Expired, "get Node n: 410: too old"),
+        (status(422, OWN_VALIDATION), Invalid, f"get Node n: 422: {OWN_VALIDATION}"),
+        (status(500, "etcd\n is\tgone"), Busy, "get Node n: 500: etcd is gone"),
+        (status(504, "Timeout"), Busy, "get Node n: 504: Timeout"),
+        (
+            Reply(status=502, body=b"<html>Bad\n gateway"),
+            Busy,
+            "get Node n: 502: <html>Bad gateway",
+        ),
+        (Reply(status=503, body=b""), Busy, "get Node n: 503: no reason given"),
+        (
+            Reply(status=307, headers={"Location": "https://127.0.0.1:1/"}, body=b""),
+            Invalid,
+            "get Node n: 307: no reason given",
+        ),
+        (
+            Reply(body=b"<html>Sign in"),
+            Unreachable,
+            "get Node n: the answer is not from an API server: <html>Sign in",
+        ),
+        (
+            Reply(body=b"[]"),
+            Unreachable,
+            "get Node n: the answer is not from an API server: []",
+        ),
+    ],
+)
+def test_every_answer_becomes_an_error_that_names_request_and_cause(
+    bed: Bed, reply: Reply, error: type[ApiError], text: str
+) -> None:
+    bed.replies = [reply]
+    with pytest.raises(ApiError) as raised:
+        bed.client.get(NODES, "n")
+    assert type(raised.value) is error
+    assert str(raised.value) == text
+    assert len(bed.requests) == 1
+
+
+@pytest.mark.parametrize("code", [422, 403])
+def test_a_refusal_by_a_policy_names_the_policy(bed: Bed, code: int) -> None:
+    bed.replies = [status(code, DENIED, "Invalid")]
+    with pytest.raises(Refused, match=r"label keys foreign\.example/x") as raised:
+        bed.client.patch(NODES, "n", {})
+    assert raised.value.policy == "gpuscape-agent-node"
+
+
+def test_an_endless_message_is_cut(bed: Bed) -> None:
+    bed.replies = [status(500, "x" * 10_000)]
+    with pytest.raises(Busy) as raised:
+        bed.client.get(NODES, "n")
+    assert len(str(raised.value)) < 600
+
+
+def test_a_connection_that_ends_before_the_answer_is_unreachable(bed: Bed) -> None:
+    bed.replies = [Reply(cut=True)]
+    with pytest.raises(Unreachable, match="get Node n: "):
+        bed.client.get(NODES, "n")
+    assert len(bed.requests) == 1
+
+
+def test_an_answer_that_does_not_come_is_given_up(bed: Bed) -> None:
+    client = bed.make(patience=Patience(read_seconds=0.1))
+    release = threading.Event()
+    bed.server.script = lambda _: (release.wait(20), answer(NODE))[1]
+    with pytest.raises(Unreachable, match="timed out"):
+        client.get(NODES, "n")
+    release.set()
+
+
+# credentials
+
+
+def test_a_token_is_read_anew_for_every_request(bed: Bed) -> None:
+    bed.client.get(NODES, "n")
+    bed.token("second.token")
+    bed.client.get(NODES, "n")
+    assert [request.headers["Authorization"] for request in bed.requests] == [
+        f"Bearer {SECRET}",
+        "Bearer second.token",
+    ]
+
+
+def rotating(bed: Bed) -> Callable[[Request], Reply]:
+    """A server that takes ``new.token`` only, which is mounted while it thinks."""
+
+    def script(request: Request) -> Reply:
+        if request.headers["Authorization"] == "Bearer new.token":
+            return answer(NODE)
+        bed.token("new.token")
+        return status(401, "Unauthorized")
+
+    return script
+
+
+def test_a_token_that_was_rotated_under_the_request_is_tried_once_more(bed: Bed) -> None:
+    bed.server.script = rotating(bed)
+    assert bed.client.patch(NODES, "n", {"metadata": {}}) == NODE
+    assert len(bed.requests) == 2
+
+
+def test_the_same_token_is_not_tried_twice(bed: Bed) -> None:
+    bed.replies = [status(401, "Unauthorized")]
+    with pytest.raises(Unauthorized, match=f"the credentials of {ACCOUNT} are not accepted"):
+        bed.client.get(NODES, "n")
+    assert len(bed.requests) == 1
+
+
+def test_two_tokens_that_are_refused_are_the_end_of_it(bed: Bed) -> None:
+    def script(_: Request) -> Reply:
+        bed.token(f"token.{len(bed.requests)}")
+        return status(401, "Unauthorized")
+
+    bed.server.script = script
+    with pytest.raises(Unauthorized):
+        bed.client.get(NODES, "n")
+    assert len(bed.requests) == 2
+
+
+@pytest.mark.parametrize("text", [None, "", "two\nlines", "ümlaut"])
+def test_a_token_file_without_a_token_is_named_and_not_quoted(bed: Bed, text: str | None) -> None:
+    (bed.folder / "token").unlink()
+    if text is not None:
+        bed.token(text)
+    with pytest.raises(Unauthorized, match="account/token") as raised:
+        bed.client.get(NODES, "n")
+    assert not text or text not in str(raised.value)
+    assert bed.requests == []
+
+
+def test_a_new_authority_is_trusted_as_soon_as_it_is_mounted(bed: Bed, tmp_path: Path) -> None:
+    bed.client.get(NODES, "n")
+    other = Pki.create(tmp_path / "two")
+    bed.server.certify(other.server)
+    bed.server.cut()
+    with pytest.raises(Unreachable, match="CERTIFICATE_VERIFY_FAILED"):
+        bed.client.get(NODES, "n")
+
+    bed.trust(other)
+    assert bed.client.get(NODES, "n") == NODE
+
+
+def test_no_log_and_no_error_holds_the_token(bed: Bed, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    errors: list[str] = []
+    for reply in (status(401, "no"), status(403, "no"), status(500, "no"), Reply(cut=True)):
+        bed.replies = [reply]
+        with pytest.raises(ApiError) as raised:
+            bed.client.get(NODES, "n")
+        errors += [str(raised.value), repr(raised.value), repr(raised.value.__cause__)]
+    assert SECRET not in caplog.text + "".join(errors)
+
+
+# limits
+
+
+def test_requests_beyond_the_burst_wait_for_their_turn(bed: Bed) -> None:
+    for _ in range(7):
+        bed.client.get(NODES, "n")
+    assert bed.clock.slept == [0.5, 0.5]
+
+
+def test_what_retry_after_asks_for_is_kept_by_all_who_ask(bed: Bed) -> None:
+    bed.replies = [status(429, "Too many requests", Retry_After="9")]
+    with pytest.raises(Busy) as raised:
+        bed.client.get(NODES, "n")
+    assert raised.value.retry_after_seconds == 9
+
+    until = bed.clock.now + 9
+    for _ in range(10):  # whoever does not listen gains nothing
+        with pytest.raises(Busy, match="not sent") as raised:
+            bed.client.patch(NODES, "n", {})
+        assert raised.value.retry_after_seconds == pytest.approx(until - bed.clock.now)
+    with pytest.raises(Busy, match="not sent"):
+        bed.client.watch(NODES)
+    assert len(bed.requests) == 1
+
+    bed.clock.now = until
+    assert bed.client.get(NODES, "n") == NODE
+
+
+@pytest.mark.parametrize(
+    ("reply", "asked"),
+    [
+        (status(429, "slow", Retry_After="soon"), None),
+        (status(503, "down", Retry_After="Wed, 21 Oct 2026 07:28:00 GMT"), None),
+        (status(500, "no header"), None),
+        (answer({"message": "m", "details": {"retryAfterSeconds": 3}}, 429), 3),
+    ],
+)
+def test_retry_after_is_taken_from_header_or_body_or_not_at_all(
+    bed: Bed, reply: Reply, asked: float | None
+) -> None:
+    bed.replies = [reply]
+    with pytest.raises(Busy) as raised:
+        bed.client.get(NODES, "n")
+    assert raised.value.retry_after_seconds == asked
+
+
+def test_a_disruption_budget_holds_back_nothing_else(bed: Bed) -> None:
+    causes = {"causes": [{"reason": "DisruptionBudget"}], "retryAfterSeconds": 10}
+    bed.replies = [answer({"message": "budget", "details": causes}, 429)]
+    with pytest.raises(Busy):
+        bed.client.get(NODES, "n")
+    assert bed.client.get(NODES, "n") == NODE
+
+
+# watches
+
+
+def lines(*parts: bytes, cut: bool = False) -> Reply:
+    """A watch of these chunks."""
+    return Reply(lines=parts, cut=cut)
+
+
+def test_messages_are_put_together_however_they_arrive(bed: Bed) -> None:
+    text = (json.dumps(ADDED) + "\n" + json.dumps(BOOKMARK) + "\n").encode()
+    bed.replies = [lines(text[:10], text[10:-30], text[-30:])]
+    assert list(bed.client.watch(NODES)) == [
+        Change(type="ADDED", object=NODE),
+        Change(type="BOOKMARK", object=MARK),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reply", "error", "text"),
+    [
+        (stream({"type": "ERROR", "object": {"code": 410, "message": "old"}}), Expired, "410: old"),
+        (stream({"type": "ERROR", "object": {"code": 500, "message": "no"}}), Busy, "500: no"),
+        (stream({"type": "ERROR", "object": {"message": "no"}}), Busy, "500: no"),
+        (lines(b"<html>\n"), Unreachable, "not from an API server: <html>"),
+        (stream({"type": "ADDED"}), Unreachable, "without type or object"),
+        (stream({"type": "ADDED", "object": {"kind": "Table"}}), Unreachable, "without a version"),
+        (lines(json.dumps(BOOKMARK).encode(), cut=True), Unreachable, "watch Node n: "),
+        (status(410, "too old resource version"), Expired, "too old resource version"),
+        (status(403, "no"), Forbidden, "403: no"),
+        (status(429, "slow", Retry_After="3"), Busy, "429: slow"),
+    ],
+)
+def test_a_watch_that_goes_wrong_says_so(
+    bed: Bed, reply: Reply, error: type[ApiError], text: str
+) -> None:
+    bed.replies = [reply]
+    with pytest.raises(ApiError, match=text) as raised:
+        list(bed.client.watch(NODES, name="n", resource_version="1"))
+    assert type(raised.value) is error
+    assert str(raised.value).startswith("watch Node n: ")
+
+
+def test_what_came_before_a_watch_broke_is_told(bed: Bed) -> None:
+    bed.replies = [lines(json.dumps(ADDED).encode() + b"\n", b'{"type"', cut=True)]
+    watch = iter(bed.client.watch(NODES))
+    assert next(watch).type == "ADDED"
+    with pytest.raises(Unreachable):
+        next(watch)
+
+
+def test_a_silent_watch_is_given_up(bed: Bed) -> None:
+    release = threading.Event()
+
+    def silent() -> Iterator[bytes]:
+        yield json.dumps(ADDED).encode() + b"\n"
+        release.wait(20)
+
+    bed.replies = [Reply(lines=silent())]
+    client = bed.make(patience=Patience(silence_seconds=0.1))
+    watch = iter(client.watch(NODES))
+    assert next(watch).type == "ADDED"
+    with pytest.raises(Unreachable, match="watch nodes: nothing came for too long"):
+        next(watch)
+    release.set()

@@ -1,0 +1,208 @@
+"""Events help people and cost little."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from kube.api import EVENTS, Object
+from kube.backoff import Backoff
+from kube.errors import ApiError, Busy, Forbidden, Unauthorized, Unreachable
+from kube.events import Recorder
+from tests.fakes.api import FakeApi
+from tests.kube.clocks import Clock, highest
+
+NODE = {"apiVersion": "v1", "kind": "Node", "name": "node-a", "uid": "uid-a"}
+NOW = datetime(2026, 11, 20, 8, tzinfo=UTC)
+
+
+def recorder(api: FakeApi, clock: Clock, now: datetime = NOW) -> Recorder:
+    """That of a pod."""
+    return Recorder(
+        api,
+        controller="gpuscape-agent",
+        instance="pod-a",
+        namespace="default",
+        backoff=Backoff(uniform=highest),
+        clock=clock,
+        now=lambda: now,
+    )
+
+
+def say(recorder: Recorder, reason: str = "GpuLost", note: str = "One GPU is lost.") -> None:
+    """Record one about the node."""
+    recorder.record(NODE, reason=reason, action="Observe", note=note, warning=True)
+
+
+def events(api: FakeApi) -> list[Object]:
+    """All there are."""
+    return api.server.objects(EVENTS)
+
+
+def test_an_event_arrives_as_people_read_it() -> None:
+    api = FakeApi()
+    events_of_pod = recorder(api, Clock())
+    say(events_of_pod)
+    assert api.calls == []
+    events_of_pod.flush()
+
+    (event,) = events(api)
+    assert event["metadata"]["name"].startswith("node-a.")
+    assert event["metadata"]["namespace"] == "default"
+    assert event["regarding"] == NODE
+    assert (event["reason"], event["type"]) == ("GpuLost", "Warning")
+    assert event["note"] == "One GPU is lost."
+    assert (event["reportingController"], event["reportingInstance"]) == ("gpuscape-agent", "pod-a")
+    assert event["eventTime"] == "2026-11-20T08:00:00.000000Z"
+
+
+def test_a_reason_is_told_once_in_five_minutes() -> None:
+    api, clock = FakeApi(), Clock()
+    events_of_pod = recorder(api, clock)
+    say(events_of_pod)
+    say(events_of_pod, note="Two GPUs are lost.")
+    say(events_of_pod, "Other")
+    clock.now += 299
+    say(events_of_pod)
+    events_of_pod.flush()
+
+    assert sorted(event["reason"] for event in events(api)) == ["GpuLost", "Other"]
+    assert events_of_pod.dropped == 2
+
+
+def test_the_same_again_is_counted_in_the_series() -> None:
+    api, clock = FakeApi(), Clock()
+    events_of_pod = recorder(api, clock)
+    for _ in range(3):
+        say(events_of_pod)
+        events_of_pod.flush()
+        clock.now += 300
+
+    (event,) = events(api)
+    assert event["series"] == {"count": 3, "lastObservedTime": "2026-11-20T08:00:00.000000Z"}
+    assert [call.verb for call in api.calls] == ["create", "patch", "patch"]
+
+
+def test_a_restart_makes_no_second_event() -> None:
+    api = FakeApi()
+    for _ in range(3):
+        fresh = recorder(api, Clock())
+        say(fresh)
+        fresh.flush()
+
+    (event,) = events(api)
+    assert event["series"]["count"] == 3
+
+
+def test_another_note_is_another_event() -> None:
+    api, clock = FakeApi(), Clock()
+    events_of_pod = recorder(api, clock)
+    say(events_of_pod, note="One GPU is lost.")
+    clock.now += 300
+    say(events_of_pod, note="Two GPUs are lost.")
+    events_of_pod.flush()
+    assert len(events(api)) == 2
+
+
+def test_what_the_cluster_forgot_is_made_anew() -> None:
+    api, clock = FakeApi(), Clock()
+    events_of_pod = recorder(api, clock)
+    say(events_of_pod)
+    events_of_pod.flush()
+    api.server.delete(EVENTS, events(api)[0]["metadata"]["name"], "default")
+    clock.now += 300
+    say(events_of_pod)
+    events_of_pod.flush()
+
+    (event,) = events(api)
+    assert "series" not in event
+
+
+def test_a_storm_of_reasons_ends_at_25() -> None:
+    api, clock = FakeApi(), Clock()
+    events_of_pod = recorder(api, clock)
+    for at in range(40):
+        say(events_of_pod, f"Reason{at}")
+        events_of_pod.flush()
+    assert len(events(api)) == 25
+    assert events_of_pod.dropped == 15
+
+    clock.now += 300
+    say(events_of_pod, "Later")
+    say(events_of_pod, "TooSoon")
+    events_of_pod.flush()
+    assert len(events(api)) == 26
+
+
+@pytest.mark.parametrize(
+    "error", [Unreachable("away"), Busy("429", retry_after_seconds=30), Unauthorized("401")]
+)
+def test_while_the_server_is_away_events_wait_and_are_tried_with_backoff(error: ApiError) -> None:
+    api, clock = FakeApi(), Clock()
+    events_of_pod = recorder(api, clock)
+    api.fail("create", error)
+    say(events_of_pod)
+    for _ in range(100):
+        events_of_pod.flush()
+    assert len(api.calls) == 1
+
+    clock.now += 31
+    events_of_pod.flush()
+    assert len(events(api)) == 1
+    assert events_of_pod.dropped == 0
+
+
+def test_an_outage_keeps_no_more_than_a_burst() -> None:
+    api, clock = FakeApi(), Clock()
+    events_of_pod = recorder(api, clock)
+    api.fail("create", Unreachable("away"), times=None)
+    for _ in range(200):
+        say(events_of_pod)
+        events_of_pod.flush()
+        clock.now += 300
+    api.heal()
+    clock.now += 60
+    events_of_pod.flush()
+    assert events_of_pod.dropped == 175
+
+
+def test_a_lost_reply_makes_no_second_event() -> None:
+    api, clock = FakeApi(), Clock()
+    events_of_pod = recorder(api, clock)
+    api.lose_reply("create")
+    say(events_of_pod)
+    events_of_pod.flush()
+    clock.now += 60
+    events_of_pod.flush()
+    assert len(events(api)) == 1
+
+
+def test_what_is_refused_is_dropped_and_the_next_goes_on() -> None:
+    api, clock = FakeApi(), Clock()
+    events_of_pod = recorder(api, clock)
+    api.fail("create", Forbidden("403"))
+    say(events_of_pod, "First")
+    say(events_of_pod, "Second")
+    events_of_pod.flush()
+    assert [event["reason"] for event in events(api)] == ["Second"]
+    assert events_of_pod.dropped == 1
+
+
+def test_a_long_note_is_cut_between_characters() -> None:
+    api = FakeApi()
+    events_of_pod = recorder(api, Clock())
+    say(events_of_pod, note="ü" * 1000)
+    events_of_pod.flush()
+    assert events(api)[0]["note"] == "ü" * 512
+
+
+def test_a_long_name_still_makes_a_legal_one() -> None:
+    api = FakeApi()
+    events_of_pod = recorder(api, Clock())
+    subject = {**NODE, "name": "n" * 199 + "." + "m" * 50}
+    events_of_pod.record(subject, reason="Tried", action="Try", note="n")
+    events_of_pod.flush()
+    (event,) = events(api)
+    assert event["type"] == "Normal"
+    assert len(event["metadata"]["name"]) <= 253
