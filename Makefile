@@ -1,7 +1,7 @@
 # gpuscape: `make run` shows this machine's GPUs, `make test` runs everything; `make help` lists the rest.
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help run test check long mutate bench docs lock clean
+.PHONY: help run test check controlplane long mutate bench docs lock clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -16,8 +16,11 @@ help: ## list the targets
 run: $(VENV)/.run ## show labels and NVLink matrix, serve /metrics (SIMULATE=machine picks a simulated one)
 	@$(BIN)/python tools/run.py $(SIMULATE)
 
-test: check ## everything: checks, then all tests
-	$(PYTEST) -n auto --dist worksteal
+test: check ## everything: checks, then all tests (the first time it builds a control plane: 15 minutes)
+	$(BIN)/python -m tests.suite
+
+controlplane: $(VENV)/.dev ## build the Kubernetes that tests run on, into ~/.cache/gpuscape (once)
+	$(BIN)/python -m tests.controlplane.prepare
 
 check: $(VENV)/.dev ## seconds: format, lint, types, import contracts, generated files
 	$(BIN)/ruff format --check .
@@ -26,7 +29,7 @@ check: $(VENV)/.dev ## seconds: format, lint, types, import contracts, generated
 	$(BIN)/lint-imports
 	$(BIN)/python tools/generate.py --check
 
-long: $(VENV)/.dev ## soak, random tests SCALE times over (10 unless given), benchmarks into docs/
+long: controlplane ## soak, random tests SCALE times over (10 unless given), benchmarks into docs/
 	SCALE=$(SCALE) $(PYTEST) -m "not gpu" --timeout 3600
 	$(MAKE) mutate bench
 
@@ -47,7 +50,7 @@ lock: ## pin dependencies again, with hashes and without download addresses (nee
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 	  --no-emit-index-url --upgrade --group dev pyproject.toml -o requirements/dev.txt
 
-clean: ## remove the environment and caches
+clean: ## remove the environment and caches, but for the control plane in ~/.cache/gpuscape
 	rm -rf $(VENV) mutants mutants.log .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check

@@ -10,6 +10,8 @@ import pytest
 
 from tests.goldens import Goldens
 
+pytest_plugins = ["tests.controlplane.fixtures"]
+
 SCALE = int(os.environ.get("SCALE", "1"))
 """How many times as many random cases as in a plain run: ``make long`` sets it."""
 

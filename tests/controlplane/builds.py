@@ -1,0 +1,171 @@
+"""Binaries of a family: found where they are, or built once and kept by content.
+
+They lie in ``gpuscape/controlplane/<family>-<hash>/`` in the user's cache folder. The hash
+covers the family's files and how it is built, so a folder that is there is never stale. A
+folder that CONTROLPLANE names is used instead; there the hash may be left off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tests.controlplane.families import Family
+from tests.controlplane.lifetime import end_with_parent
+from tests.controlplane.toolchain import environment
+
+GIVEN = "CONTROLPLANE"
+NOTE_SECONDS = 15.0
+LAST_LINES = 12
+
+Say = Callable[[str], None]
+
+
+class BuildError(Exception):
+    """A family could not be built; the text ends with the last lines of what Go said."""
+
+
+class NotPreparedError(Exception):
+    """A family is not built; the text says how to get it."""
+
+
+def cache() -> Path:
+    """Where builds are kept."""
+    user = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(user) / "gpuscape" / "controlplane"
+
+
+def given() -> Path | None:
+    """The folder of binaries that somebody brought, if so."""
+    named = os.environ.get(GIVEN)
+    return Path(named) if named else None
+
+
+def key(family: Family) -> str:
+    """The family's name with a hash of all that decides what its binaries are.
+
+    The Go version is not part of it: a new compiler makes no other control plane.
+    """
+    recipe = (platform.machine(), family.programs, family.variables, family.files, family.cgo)
+    hashed = hashlib.sha256(repr(recipe).encode())
+    for file in sorted(family.folder.iterdir()):
+        hashed.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+    return f"{family.name}-{hashed.hexdigest()[:16]}"
+
+
+def find(family: Family) -> Path | None:
+    """The folder of its binaries, or None where they have to be built."""
+    kept = given() or cache()
+    names = (key(family), family.name) if given() else (key(family),)
+    return next((kept / name for name in names if (kept / name).is_dir()), None)
+
+
+def binaries(family: Family) -> Path:
+    """The folder of its binaries. Raises NotPreparedError."""
+    folder = find(family)
+    if folder is None:
+        raise NotPreparedError(
+            f"{family.name} is not built: make controlplane (once, docs/testing.md says more)"
+        )
+    return folder
+
+
+def build(family: Family, go: Path, say: Say) -> Path:
+    """Build it into the cache unless it is there; two at once do it once.
+
+    Whole or not at all: what was killed half-way is no folder of that name. Raises BuildError.
+    """
+    with _locked(family, say):
+        if found := find(family):
+            return found
+        made = cache() / f".{family.name}"
+        shutil.rmtree(made, ignore_errors=True)
+        made.mkdir()
+        log = cache() / f"{family.name}.log"
+        log.unlink(missing_ok=True)
+        for package, names in family.programs.items():
+            _compile(family, go, package, made / names[0], log, say)
+            for other in names[1:]:
+                (made / other).symlink_to(names[0])
+        for module, files in family.files.items():
+            source = _module_folder(family, go, module)
+            for file in files:
+                shutil.copyfile(source / file, made / Path(file).name)
+        return made.rename(cache() / key(family))
+
+
+@contextlib.contextmanager
+def _locked(family: Family, say: Say) -> Iterator[None]:
+    cache().mkdir(parents=True, exist_ok=True)
+    with (cache() / f"{family.name}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("somebody else is building it; waiting")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _compile(family: Family, go: Path, package: str, to: Path, log: Path, say: Say) -> None:
+    variables = " ".join(f"-X {name}={value}" for name, value in family.variables.items())
+    command: list[str | Path] = ["nice", "-n", "10", go, "build", "-v", "-trimpath", "-ldflags"]
+    command += [f"-s -w {variables}", "-o", to, package]
+    with log.open("ab") as output:
+        started = subprocess.Popen(
+            command,
+            cwd=family.folder,
+            env=environment(cgo=family.cgo),
+            stdout=output,
+            stderr=output,
+            preexec_fn=end_with_parent(signal.SIGTERM),
+        )
+    _follow(started, log, say)
+    if started.returncode:
+        raise BuildError(_explained(family, log))
+
+
+def _follow(started: subprocess.Popen[bytes], log: Path, say: Say) -> None:
+    begin = time.monotonic()
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            started.wait(NOTE_SECONDS)
+        if started.returncode is not None:
+            return
+        minutes, seconds = divmod(round(time.monotonic() - begin), 60)
+        # -v names each package that is compiled, one a line
+        packages = sum(" " not in line for line in log.read_text().splitlines())
+        say(f"{minutes}m{seconds:02d}s, {packages} packages compiled")
+
+
+def _explained(family: Family, log: Path) -> str:
+    said = [line for line in log.read_text(errors="replace").splitlines() if " " in line]
+    what = "\n".join(f"    {line[:300]}" for line in said[-LAST_LINES:]) or "    nothing at all"
+    return (
+        f"{family.name} could not be built. Go's last lines:\n{what}\n"
+        "  Go needs its module proxy for this, 6 GB of disk and 3 GB of memory. Then try\n"
+        "    make controlplane\n"
+        f"  or bring a folder of binaries and name it in {GIVEN} (docs/testing.md)."
+    )
+
+
+def _module_folder(family: Family, go: Path, module: str) -> Path:
+    told = subprocess.run(
+        [go, "list", "-m", "-f", "{{.Dir}}", module],
+        cwd=family.folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if told.returncode or not told.stdout.strip():
+        raise BuildError(f"{family.name}: Go does not say where {module} is: {told.stderr.strip()}")
+    return Path(told.stdout.strip())

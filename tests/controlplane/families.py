@@ -1,0 +1,102 @@
+"""What the control plane is made of: Go modules, each set pinned by a go.mod of its own.
+
+Sets are apart so that their pins do not fight; a binary per Kubernetes minor saves links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+GO = Path(__file__).parent / "go"
+
+MINORS = ("1.32", "1.37")
+"""Kubernetes versions that tests run on: our floor, and the newest."""
+
+CONTROLLER_MANAGER_MINOR = "1.37"
+"""The one whose controller manager and kubectl are built; they serve the older one as well."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """Programs that are built from one go.mod."""
+
+    name: str
+    folder: Path
+    """Holds go.mod, go.sum and what is compiled here."""
+    programs: Mapping[str, tuple[str, ...]]
+    """Package to the names of its binary: one binary, told apart by the name it is called by."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Package variables that the linker sets."""
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Module to files of its own that are put beside the binaries, by their last name."""
+    cgo: bool = False
+    minutes: int = 1
+    """How long a first build takes on two cores, for what is said while it runs."""
+
+
+def kubernetes(minor: str, patch: int, *programs: str, minutes: int) -> Family:
+    """One minor's programs, which answer with its version."""
+    version = "k8s.io/component-base/version"
+    major, small = minor.split(".")
+    return Family(
+        name=f"kubernetes-{minor}",
+        folder=GO / f"kubernetes-{minor}",
+        programs={".": programs},
+        variables={
+            f"{version}.gitVersion": f"v{minor}.{patch}",
+            f"{version}.gitMajor": major,
+            f"{version}.gitMinor": small,
+        },
+        minutes=minutes,
+    )
+
+
+ETCD = Family(name="etcd", folder=GO / "etcd", programs={".": ("etcd",)})
+KUBERNETES = {
+    "1.37": kubernetes(
+        "1.37",
+        1,
+        "kube-apiserver",
+        "kube-scheduler",
+        "kube-controller-manager",
+        "kubectl",
+        minutes=7,
+    ),
+    "1.32": kubernetes("1.32", 2, "kube-apiserver", "kube-scheduler", minutes=4),
+}
+
+_STAGES = "kustomize/stage"
+KWOK = Family(
+    name="kwok",
+    folder=GO / "kwok",
+    programs={"sigs.k8s.io/kwok/cmd/kwok": ("kwok",)},
+    files={
+        "sigs.k8s.io/kwok": (
+            f"{_STAGES}/node/fast/node-initialize.yaml",
+            f"{_STAGES}/node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
+            f"{_STAGES}/pod/fast/pod-ready.yaml",
+            f"{_STAGES}/pod/fast/pod-complete.yaml",
+            f"{_STAGES}/pod/fast/pod-delete.yaml",
+        )
+    },
+    minutes=2,
+)
+
+_NFD = "sigs.k8s.io/node-feature-discovery"
+NFD = Family(
+    name="nfd",
+    folder=GO / "nfd",
+    programs={f"{_NFD}/cmd/{name}": (name,) for name in ("nfd-master", "nfd-worker")},
+    variables={
+        f"{_NFD}/pkg/version.version": "v0.19.0",
+        # relative: it is the features.d of the folder that the worker is started in
+        f"{_NFD}/source/local.featureFilesDir": "features.d",
+    },
+    files={_NFD: ("deployment/base/nfd-crds/nfd-api-crds.yaml",)},
+    minutes=3,
+)
+
+ALL = (ETCD, KUBERNETES["1.37"], KUBERNETES["1.32"], KWOK, NFD)
+"""In the order of building: what most tests wait for comes first."""

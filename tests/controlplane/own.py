@@ -1,0 +1,133 @@
+"""A control plane of one's own, and starting more programs against any plane."""
+
+from __future__ import annotations
+
+import http.client
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.controlplane import components
+from tests.controlplane.builds import binaries
+from tests.controlplane.families import CONTROLLER_MANAGER_MINOR, ETCD, KUBERNETES, KWOK, NFD
+from tests.controlplane.pki import Pki
+from tests.controlplane.plane import Plane
+from tests.controlplane.programs import Programs
+
+KWOK_ANNOTATION = "kwok.x-k8s.io/node"
+
+
+@dataclass(kw_only=True)
+class OwnPlane(Plane):
+    """A control plane whose programs this process may stop and start again."""
+
+    programs: Programs
+    etcd_port: int
+    apiserver_flags: Sequence[str] = ()
+
+    @classmethod
+    def launch(
+        cls, directory: Path, programs: Programs, minor: str, apiserver_flags: Sequence[str] = ()
+    ) -> OwnPlane:
+        """Start the store and the API server; ready when this returns."""
+        directory.mkdir(parents=True, exist_ok=True)
+        store, etcd_port = binaries(ETCD) / "etcd", components.free_port()
+        data = directory / "etcd"
+        programs.remove(data)
+        programs.start("etcd", components.etcd(store, data, etcd_port, components.free_port()))
+        Pki.create(directory / "pki")
+        plane = cls(
+            minor=minor,
+            folder=directory,
+            port=components.free_port(),
+            programs=programs,
+            etcd_port=etcd_port,
+            apiserver_flags=apiserver_flags,
+        )
+        plane.start_apiserver()
+        return plane
+
+    def start_apiserver(self) -> None:
+        """Start it, on the same port every time, and wait until it is ready."""
+        command = components.apiserver(
+            binaries(KUBERNETES[self.minor]) / "kube-apiserver",
+            self.folder,
+            self.pki,
+            port=self.port,
+            etcd_port=self.etcd_port,
+            flags=self.apiserver_flags,
+        )
+        self.programs.start("kube-apiserver", command)
+        self.programs.wait("kube-apiserver", self.is_ready)
+
+    def stop_apiserver(self, how: signal.Signals = signal.SIGTERM) -> None:
+        """End it; the store stays."""
+        self.programs.stop("kube-apiserver", how)
+
+    def is_ready(self) -> bool:
+        """Whether the API server says so, and has made what every cluster has."""
+        try:
+            if self.request("GET", "/readyz").status != http.client.OK:
+                return False
+            self._ensure_namespace("default", {})
+        except (OSError, http.client.HTTPException, AssertionError):
+            return False
+        return True
+
+
+def start_controller_manager(
+    plane: Plane, programs: Programs, *, node_lifecycle: bool = False
+) -> None:
+    """Start the controllers; the newest serve an older API server too."""
+    binary = binaries(KUBERNETES[CONTROLLER_MANAGER_MINOR]) / "kube-controller-manager"
+    kubeconfig = plane.kubeconfig("system:kube-controller-manager")
+    command = components.controller_manager(
+        binary, plane.pki, kubeconfig, node_lifecycle=node_lifecycle
+    )
+    programs.start("kube-controller-manager", command)
+
+
+def start_scheduler(plane: Plane, programs: Programs, configuration: Mapping[str, Any]) -> None:
+    """Start a scheduler of the API server's version."""
+    binary = binaries(KUBERNETES[plane.minor]) / "kube-scheduler"
+    kubeconfig = plane.kubeconfig("system:kube-scheduler")
+    command = components.scheduler(binary, programs.folder, kubeconfig, configuration)
+    programs.start("kube-scheduler", command)
+
+
+def start_kwok(plane: Plane, programs: Programs, group: str = "fake") -> None:
+    """Start kubelets for the Nodes that carry ``KWOK_ANNOTATION`` with that group as its value."""
+    annotation = f"{KWOK_ANNOTATION}={group}"
+    programs.start("kwok", components.kwok(binaries(KWOK), plane.kubeconfig(), annotation))
+
+
+def install_node_features(plane: Plane) -> None:
+    """Have the resource definitions of node-feature-discovery in the cluster, ready for use."""
+    resources = ("-f", binaries(NFD) / "nfd-api-crds.yaml")
+    plane.kubectl("apply", "--server-side", *resources)
+    plane.kubectl("wait", "--for=condition=Established", *resources)
+
+
+def start_nfd_master(plane: Plane, programs: Programs) -> None:
+    """Start what turns NodeFeatures into labels; the definitions must be installed.
+
+    It runs on a Node of its own, which it tidies up when it starts.
+    """
+    command = components.nfd_master(binaries(NFD), plane.kubeconfig())
+    environment = {"NODE_NAME": plane.make_node(), "KUBERNETES_NAMESPACE": "default"}
+    programs.start("nfd-master", command, environment=environment)
+
+
+def start_nfd_worker(
+    plane: Plane, programs: Programs, *, node: str, namespace: str, folder: Path
+) -> None:
+    """Start what turns the feature files in ``folder``/features.d into a node's NodeFeature.
+
+    The namespace is the NodeFeature's. The folder is there before, or it is not watched.
+    """
+    (folder / "features.d").mkdir(parents=True, exist_ok=True)
+    command = components.nfd_worker(binaries(NFD), plane.kubeconfig())
+    environment = {"NODE_NAME": node, "KUBERNETES_NAMESPACE": namespace}
+    programs.start("nfd-worker", command, cwd=folder, environment=environment)

@@ -1,0 +1,82 @@
+"""Build the control plane's binaries, once: ``python -m tests.controlplane.prepare``.
+
+    --only etcd,kubernetes-1.37    these families alone
+
+Ends with 1 where one of them could not be built; the others are built all the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from functools import partial
+
+from tests.controlplane.builds import GIVEN, BuildError, build, cache, find, given
+from tests.controlplane.families import ALL, Family
+from tests.controlplane.toolchain import NoGoError, go_program
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Build what is missing, in the order of the table; the exit code."""
+    families = chosen(arguments)
+    missing = [family for family in families if find(family) is None]
+    if not missing:
+        say(f"the control plane is ready: {', '.join(family.name for family in families)}")
+        return 0
+    if given():
+        names = ", ".join(family.name for family in missing)
+        say(f"{GIVEN} names {given()}, which has no folder for: {names} (docs/testing.md)")
+        return 1
+    return build_all(missing)
+
+
+def chosen(arguments: Sequence[str] | None) -> list[Family]:
+    """The families that the command line names; all of them where it names none."""
+    parser = argparse.ArgumentParser(prog="python -m tests.controlplane.prepare")
+    names = [family.name for family in ALL]
+    parser.add_argument("--only", default=",".join(names), metavar="FAMILY,…")
+    asked = parser.parse_args(arguments).only.split(",")
+    if unknown := sorted(set(asked) - set(names)):
+        parser.error(f"no family {', '.join(unknown)}; there are {', '.join(names)}")
+    return [family for family in ALL if family.name in asked]
+
+
+def build_all(families: Sequence[Family]) -> int:
+    """Build each; a failure is explained and the next one is tried."""
+    minutes = sum(family.minutes for family in families)
+    say(f"building the control plane into {cache()}, up to {minutes} minutes, once")
+    try:
+        go = go_program(cache(), say)
+    except NoGoError as error:
+        say(str(error))
+        return 1
+    failed = False
+    for number, family in enumerate(families, start=1):
+        note = partial(say_about, f"{family.name} ({number} of {len(families)})")
+        begin = time.monotonic()
+        note("building")
+        try:
+            build(family, go, note)
+        except BuildError as error:
+            say(str(error))
+            failed = True
+        else:
+            note(f"ready after {time.monotonic() - begin:.0f} s")
+    return int(failed)
+
+
+def say(text: str) -> None:
+    """One line at once: this is often read from a file while it grows."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def say_about(subject: str, text: str) -> None:
+    """A line of progress."""
+    say(f"{subject}: {text}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""Holds programs for another process and ends them when that process ends, however it ends.
+
+    python -m tests.controlplane.supervisor PID
+
+It reads orders from standard input, one JSON object a line, and answers each with a line:
+
+    {"start": NAME, "command": [...], "log": FILE, "cwd": FOLDER, "environment": {...}}
+    {"stop": NAME, "signal": NUMBER, "patience_seconds": SECONDS}
+    {"code": NAME}       {"remove": FOLDER}       {"end": true}
+
+The end of its input means only that nobody gives orders any more: a test process may start a
+control plane that lives until the whole run, process PID, is over. Programs end in the reverse
+order of their start, so an API server goes before its store; then the folders named by
+``remove`` go. Should the supervisor itself be killed, the kernel kills the programs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from tests.controlplane.lifetime import end_with_parent
+
+Order = dict[str, Any]
+
+
+class Supervisor:
+    """The programs that it holds, in the order of their start."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, subprocess.Popen[bytes]] = {}
+        self._folders: list[str] = []
+
+    def obey(self, order: Order) -> Order:
+        """Carry out one order; the answer."""
+        match order:
+            case {"start": name}:
+                return {"pid": self._start(name, order)}
+            case {"stop": name}:
+                return {"code": self._stop(name, order["signal"], order["patience_seconds"])}
+            case {"code": name}:
+                return {"code": self._held[name].poll()}
+            case {"remove": folder}:
+                self._folders.append(folder)
+                return {}
+        return {"error": f"no such order: {order}"}
+
+    def end(self) -> None:
+        """Kill what is held, last started first, and remove what shall not stay."""
+        for name in reversed(list(self._held)):
+            self._stop(name, signal.SIGKILL, None)
+        for folder in self._folders:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _start(self, name: str, order: Order) -> int:
+        with open(order["log"], "ab") as log:  # noqa: PTH123 (keep this process small)
+            self._held[name] = subprocess.Popen(
+                order["command"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=order["cwd"],
+                env={**os.environ, **order["environment"]},
+                preexec_fn=end_with_parent(),
+            )
+        return self._held[name].pid
+
+    def _stop(self, name: str, how: int, patience_seconds: float | None) -> int:
+        held = self._held.pop(name)
+        held.send_signal(how)
+        try:
+            return held.wait(patience_seconds)
+        except subprocess.TimeoutExpired:
+            held.kill()
+            return held.wait()
+
+
+def orders(process: int) -> Iterator[Order]:
+    """Orders as they come, until ``process`` has ended or one says so."""
+    try:
+        watched = os.pidfd_open(process)
+    except ProcessLookupError:
+        return
+    waiting = [watched, sys.stdin.fileno()]
+    unread = b""
+    while True:
+        ready, _, _ = select.select(waiting, [], [])
+        if watched in ready:
+            return
+        read = os.read(sys.stdin.fileno(), 1 << 16)
+        if not read:
+            waiting = [watched]
+        *lines, unread = (unread + read).split(b"\n")
+        for line in lines:
+            order: Order = json.loads(line)
+            if "end" in order:
+                return
+            yield order
+
+
+def main() -> None:
+    """Hold programs until the process named in the arguments has ended."""
+    supervisor = Supervisor()
+    try:
+        for order in orders(int(sys.argv[1])):
+            try:
+                answer = supervisor.obey(order)
+            except (OSError, KeyError) as error:
+                answer = {"error": f"{type(error).__name__}: {error}"}
+            sys.stdout.write(json.dumps(answer) + "\n")
+            sys.stdout.flush()
+    finally:
+        supervisor.end()
+
+
+if __name__ == "__main__":
+    main()
