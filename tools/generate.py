@@ -1,8 +1,8 @@
-"""Write the generated pages and schemas, or with ``--check`` fail when one is stale.
+"""Write the generated pages, schemas and access rules, or with ``--check`` fail when one is stale.
 
 In Markdown, what stands between ``<!-- generated: NAME -->`` and ``<!-- end -->`` is made by the
-function registered under NAME; the rest of the page is written by hand. Schemas are
-generated as whole files.
+function registered under NAME; the rest of the page is written by hand. Schemas, roles
+and admission policies are generated as whole files.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from labelers import keys, schema
 from labelers.deviations import DEVIATIONS
 from labelers.health import RULES, XIDS
 from labelers.keys import LABELS, OTHERS, Key
+from tools.access import files as access
 
 ROOT = Path(__file__).resolve().parent.parent
 SCHEMAS = "docs/schemas"
@@ -69,6 +70,8 @@ def files() -> Iterator[tuple[Path, str]]:
     """Every generated file and what it should hold."""
     for name, content in schemas().items():
         yield ROOT / SCHEMAS / name, json.dumps(content, indent=2) + "\n"
+    for path, text in access.files().items():
+        yield ROOT / path, text
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         yield page, SECTION.sub(_section, page.read_text("utf-8"))
 
@@ -199,6 +202,19 @@ def own_metric_table() -> str:
     return table(("name", "type", "meaning"), rows)
 
 
+def policy_table() -> str:
+    """Every rule of every admission policy."""
+    return table(
+        ("policy", "rule", "refused unless it holds"),
+        (
+            (f"`{policy.name}`", rule.name, rule.message)
+            for policies in access.POLICIES.values()
+            for policy in policies
+            for rule in policy.rules
+        ),
+    )
+
+
 def license_table() -> str:
     """Packages that gpuscape runs with, those they need included."""
     found = (metadata.distribution(name) for name in sorted(_run_time("gpuscape") - {"gpuscape"}))
@@ -217,6 +233,7 @@ SECTIONS: Mapping[str, Callable[..., str]] = {
     "options": option_table,
     "other-keys": other_key_table,
     "own-metrics": own_metric_table,
+    "policies": policy_table,
     "sample": sample,
     "xids": xid_table,
 }

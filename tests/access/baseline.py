@@ -1,0 +1,79 @@
+"""The objects that every case finds: the agent's, those of its neighbours, those of others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.access.object_cases import (
+    CORE_EVENTS,
+    FEATURES,
+    LEASES,
+    NEIGHBOUR,
+    SELF,
+    core_event,
+    feature,
+    lease,
+)
+
+Object = dict[str, Any]
+
+APPLIER = "other-applier"
+APPLIED: Object = {
+    "apiVersion": "v1",
+    "kind": "Node",
+    "metadata": {"labels": {"example.com/applied": "x", "nvidia.com/gpu.family": "hopper"}},
+}
+"""What somebody keeps on the agent's Node by server-side apply, a key of ours among it."""
+
+
+def node(name: str) -> Object:
+    """A Node with keys of everybody."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "labels": {
+                "kubernetes.io/hostname": name,
+                "topology.kubernetes.io/zone": "z",
+                "example.com/team": "a",
+                "nvidia.com/gpu.count": "8",
+                "nvidia.com/gpu.product": "H100",
+                "nvidia.com/gpu.deploy.device-plugin": "true",
+                "nvidia.com/gpu.deploy.dcgm-exporter": "false",
+                "nvidia.com/mig.config": "all-disabled",
+            },
+            "annotations": {
+                "example.com/note": "kept",
+                "gpuscape.io/topology": "{}",
+                "gpuscape.io/mig-layout": "{}",
+            },
+            "finalizers": ["example.com/keep"],
+        },
+        "spec": {"taints": [{"key": "example.com/kept", "effect": "NoSchedule"}]},
+    }
+
+
+def _kept(**metadata: Any) -> Object:
+    return {"annotations": {"example.com/note": "kept"}, **metadata}
+
+
+OBJECTS: tuple[tuple[str, Object], ...] = (
+    *(("/api/v1/nodes", node(name)) for name in ("$node", "$other", "$nodex", "$node.x")),
+    *(
+        (LEASES, lease(name, **_kept()))
+        for name in ("gpuscape-$node", "gpuscape-$other", "mig-slot-0", "coordinator")
+    ),
+    (LEASES.replace("$ns", "kube-node-lease"), lease("$node")),
+    (FEATURES, feature()),
+    (FEATURES, feature("nvidia-features-for-$other", node="$other")),
+    *(
+        (CORE_EVENTS.format("default"), event)
+        for event in (
+            core_event("$node.agent", SELF, source={"component": "gpuscape-agent"}),
+            core_event("$other.agent", NEIGHBOUR),
+            core_event("$node.kubelet", SELF, reporter="kubelet", source={"component": "kubelet"}),
+        )
+    ),
+)
+"""Where each is created, and the object; the Nodes first."""

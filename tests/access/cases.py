@@ -1,0 +1,37 @@
+"""All cases, and what can be asked of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from tests.access import node_cases, object_cases, other_cases
+from tests.access.ask import Case
+
+Named = tuple[str, Case]
+"""``GROUP: NAME`` and the case."""
+
+
+def _named(groups: Mapping[str, Iterable[Case]]) -> tuple[Named, ...]:
+    return tuple(
+        (f"{group}: {case.name}", case) for group, cases in groups.items() for case in cases
+    )
+
+
+REFUSED = _named(node_cases.REFUSED | object_cases.REFUSED | other_cases.REFUSED)
+ALLOWED = (
+    *_named(node_cases.ALLOWED),
+    *_named(object_cases.ALLOWED),
+    *_named(other_cases.ALLOWED),
+)
+
+
+def only_by(rule: str) -> tuple[Named, ...]:
+    """The cases that this rule alone refuses, as ``POLICY/RULE``."""
+    return tuple((name, case) for name, case in REFUSED if case.only == rule)
+
+
+def sentinel(policy: str, besides: str = "") -> Case | None:
+    """A case that one policy alone refuses, and no role; by another rule than ``besides``."""
+    rules = (f"{policy}/grants", besides)
+    cases = (case for _, case in REFUSED if case.only.startswith(f"{policy}/"))
+    return next((case for case in cases if case.only not in rules), None)

@@ -1,0 +1,235 @@
+"""The generated roles and policies: exact, anchored, each fragment once; no API server needed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import pytest
+
+from labelers import keys, names
+from labelers.keys import KEYS, Key, Place, Writer
+from tools.access import __main__ as command
+from tools.access import cel, grants, nodes
+from tools.access.files import POLICIES, files, parts_of
+from tools.access.policy import Object, Policy
+
+ALL = [policy for policies in POLICIES.values() for policy in policies]
+
+EXAMPLES = {"<profile>": "1c.3g.20gb.me", "<model>": "NVIDIA-H100-80GB-HBM3"}
+NOT_OURS = [
+    "nvidia.com/gpu.deploy.driver",
+    "nvidia.com/gpu.present",
+    "nvidia.com/gpu.workload.config",
+    "nvidia.com/gpu-driver-upgrade-state",
+    "nvidia.com/device-plugin.config",
+    "nvidia.com/mig.config",
+    "xgpuscape.io/count.T4",
+    "gpuscape.io.evil.com/count.T4",
+    "gpuscapexio/count.T4",
+    "nvidiaxcom/gpu.count",
+    "nvidia.com/gpuxcount",
+    "nvidia.com/mig-1g.5gb.count\n",
+    "nvidia.com/mig-1g.5gb.countx",
+]
+
+
+def named(policy: str) -> Policy:
+    """The policy of that name."""
+    (found,) = [each for each in ALL if each.name == policy]
+    return found
+
+
+def example(key: Key) -> str:
+    """A key as it stands in the cluster."""
+    name = key.name
+    for placeholder, text in EXAMPLES.items():
+        name = name.replace(placeholder, text)
+    return name
+
+
+def allows(expression: str, key: str) -> bool:
+    """What an expression of exact keys and anchored patterns says of a key.
+
+    It is read, not evaluated: anything beside these two forms fails the test.
+    """
+    exact = re.findall(r"k (?:in \[|== |)[\s]*((?:'[^']*',?\s*)+)\]?", expression)
+    patterns = re.findall(r"k\.matches\(r'(\^\(.*\)\$)'\)", expression)
+    left = re.sub(r"k in \[[^\]]*\]|k\.matches\(r'\^\(.*\)\$'\)|[\s|]", "", expression)
+    assert left == "", f"neither exact nor anchored: {left}"
+    return key in re.findall("'([^']*)'", "".join(exact)) or any(
+        re.fullmatch(pattern.removeprefix("^").removesuffix("$"), key) for pattern in patterns
+    )
+
+
+def writable(place: Place) -> str:
+    """The expression that lets the agent change a key there."""
+    what = {Place.NODE_LABEL: "Labels", Place.NODE_ANNOTATION: "Annotations"}[place]
+    variable = named(names.AGENT_NODE).variables[f"foreign{what}"]
+    return re.fullmatch(r"variables\.changed\w+\.filter\(k, !\((.*)\)\)", variable, re.DOTALL)[1]  # type: ignore[index]  # no match fails the test
+
+
+ON_NODES = [key for key in KEYS if key.where in (Place.NODE_LABEL, Place.NODE_ANNOTATION)]
+
+
+@pytest.mark.parametrize("key", ON_NODES, ids=lambda key: key.name)
+def test_the_agent_may_change_its_own_keys_and_no_other_writers(key: Key) -> None:
+    assert allows(writable(key.where), example(key)) is (key.writer is Writer.AGENT)
+
+
+@pytest.mark.parametrize("key", NOT_OURS)
+def test_no_key_of_others_passes_for_one_of_ours(key: str) -> None:
+    assert not allows(writable(Place.NODE_LABEL), key)
+    assert not allows(writable(Place.NODE_ANNOTATION), key)
+
+
+@pytest.mark.parametrize("key", ON_NODES, ids=lambda key: key.name)
+def test_no_longer_key_passes_by_its_beginning(key: Key) -> None:
+    assert not allows(writable(key.where), example(key) + "/x")
+    assert not allows(writable(key.where), "x" + example(key))
+
+
+def test_a_kubelet_may_not_write_the_keys_of_the_admin_and_the_coordinator() -> None:
+    assert {key.name for key in nodes.KUBELET_ANNOTATIONS} == {
+        "gpuscape.io/mig-layout",
+        "gpuscape.io/mig-grant",
+        "gpuscape.io/release",
+        "gpuscape.io/drain",
+    }
+    assert [key.name for key in nodes.KUBELET_LABELS] == ["nvidia.com/mig.config"]
+
+
+def test_key_policies_never_go_by_a_prefix() -> None:
+    used = [policy.name for policy in ALL if "startsWith" in str(policy.variables)]
+
+    assert used == []
+
+
+def policy_objects(part: str = "base", namespace: str = names.NAMESPACE) -> Iterable[Object]:
+    return [it for it in parts_of(namespace)[part] if it["kind"] == "ValidatingAdmissionPolicy"]
+
+
+@pytest.mark.parametrize("policy", ALL, ids=lambda policy: policy.name)
+def test_each_policy_states_the_variables_it_uses_after_those_they_use(policy: Policy) -> None:
+    spec = policy.objects("gpuscape")[0]["spec"]
+    known: set[str] = set()
+    for variable in spec["variables"]:
+        assert set(re.findall(r"variables\.(\w+)", variable["expression"])) <= known
+        known.add(variable["name"])
+
+    used = set(re.findall(r"variables\.(\w+)", str(spec)))
+
+    assert used == known
+
+
+@pytest.mark.parametrize("policy", ALL, ids=lambda policy: policy.name)
+def test_each_policy_fails_closed_is_bound_and_denies(policy: Policy) -> None:
+    made, binding = policy.objects("gpuscape")
+
+    assert made["spec"]["failurePolicy"] == "Fail"
+    assert binding["spec"] == {
+        "policyName": made["metadata"]["name"],
+        "validationActions": ["Deny", "Audit"],
+    }
+
+
+@pytest.mark.parametrize("policy", ALL, ids=lambda policy: policy.name)
+def test_no_rule_stands_twice_in_a_policy(policy: Policy) -> None:
+    assert len({rule.name for rule in policy.rules}) == len(policy.rules)
+    assert len({rule.holds for rule in policy.rules}) == len(policy.rules)
+
+
+def test_rules_that_several_policies_need_are_one_value() -> None:
+    """Two policies that say the same say it with the same text: it was written once."""
+    texts: dict[str, set[int]] = {}
+    for policy in ALL:
+        for rule in policy.rules:
+            if rule.name in {"metadata", "appliers", "finalizers", "owner"}:
+                texts.setdefault(rule.name, set()).add(id(rule))
+
+    assert {name: len(found) for name, found in texts.items()} == dict.fromkeys(texts, 1)
+
+
+@pytest.mark.parametrize("account", [grants.AGENT, grants.COORDINATOR, grants.SCHEDULER])
+def test_policies_hold_the_account_that_the_roles_are_bound_to(account: grants.Account) -> None:
+    """A policy that names another account holds nobody."""
+    for namespace in ("gpuscape", "gpu-system"):
+        username = f"system:serviceaccount:{namespace}:{account.name}"
+        for policy in POLICIES[account.name]:
+            condition = policy.objects(namespace)[0]["spec"]["matchConditions"]
+            assert condition == [
+                {"name": "holder", "expression": f"request.userInfo.username == '{username}'"}
+            ]
+        for it in grants.role_objects(account, namespace):
+            for subject in it.get("subjects", ()):
+                assert (subject["namespace"], subject["name"]) == (namespace, account.name)
+
+
+def test_roles_give_what_the_facts_say_and_nothing_else() -> None:
+    given = {
+        (account.name.removeprefix("gpuscape-"), grant.where.name, grant.resource): grant.verbs
+        for account in (grants.AGENT, grants.COORDINATOR, grants.SCHEDULER)
+        for grant in account.grants
+    }
+
+    own = ("get", "create", "update", "patch")
+    events = ("create", "patch")
+    assert given == {
+        ("agent", "CLUSTER", "nodes"): ("get", "watch", "patch"),
+        ("agent", "HOME", "leases"): own,
+        ("agent", "HOME", "nodefeatures"): own,
+        ("agent", "HOME", "events"): events,
+        ("agent", "EVENTS", "events"): events,
+        ("coordinator", "CLUSTER", "nodes"): ("get", "list", "watch", "patch"),
+        ("coordinator", "CLUSTER", "pods"): ("get", "list", "watch"),
+        ("coordinator", "CLUSTER", "pods/eviction"): ("create",),
+        ("coordinator", "HOME", "leases"): ("get", "list", "watch", "create", "update", "patch"),
+        ("coordinator", "HOME", "events"): events,
+        ("coordinator", "EVENTS", "events"): events,
+        ("scheduler", "CLUSTER", "events"): events,
+    }
+
+
+def test_two_installations_share_no_object_but_the_namespace_of_events() -> None:
+    def placed(namespace: str) -> set[tuple[str, str, str]]:
+        return {
+            (it["kind"], it["metadata"].get("namespace", ""), it["metadata"]["name"])
+            for part in parts_of(namespace).values()
+            for it in part
+        }
+
+    assert placed("gpuscape") & placed("gpu-system") == set()
+
+
+def test_the_files_name_each_part_and_how_to_make_them_again() -> None:
+    assert list(files()) == [
+        f"deploy/{part}/access.yaml" for part in ("base", "mig", "scheduler", "dra")
+    ]
+    for text in files().values():
+        assert text.startswith("# Generated by `make docs` from labelers/keys.py and labelers/na")
+
+
+def test_another_namespace_is_printed_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--namespace", "gpu-system", "mig"]) == 0
+
+    text = capsys.readouterr().out
+    assert "system:serviceaccount:gpu-system:gpuscape-coordinator" in text
+    assert "namespace: gpuscape\n" not in text
+
+
+def test_a_namespace_that_cannot_be_is_refused_in_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command.main(["--namespace", "Gpu_System"])
+
+    assert ended.value.code == 2
+    assert "'Gpu_System' is no namespace: up to 63" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_expressions_quote_what_they_are_given() -> None:
+    assert cel.quoted("it's a \\ ") == r"'it\'s a \\ '"
+
+
+def test_admin_keys_are_the_designs() -> None:
+    assert keys.MIG_LAYOUT in {key.name for key in cel.owned(Place.NODE_ANNOTATION, Writer.ADMIN)}

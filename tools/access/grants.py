@@ -1,0 +1,204 @@
+"""What each account may ask for: one list, from which its roles and its floor are made.
+
+RBAC cannot narrow ``create`` by name, nor Nodes to one; the floor is what still holds
+when somebody binds the account to a wider role.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kube import api
+from labelers import names
+from tools.access import cel
+from tools.access.policy import EVERYTHING, Object, Policy, Rule
+
+RBAC_GROUP = "rbac.authorization.k8s.io"
+OPERATIONS = {"create": "CREATE", "update": "UPDATE", "patch": "UPDATE"}
+"""Verb to what admission calls it; reading verbs never reach admission."""
+
+
+class Where(StrEnum):
+    """Where a grant holds."""
+
+    CLUSTER = "in the whole cluster"
+    HOME = "in the namespace of the installation"
+    EVENTS = "in the namespace of Events about Nodes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """Verbs on one resource, a subresource as ``pods/eviction``."""
+
+    where: Where
+    resource: str
+    verbs: tuple[str, ...]
+    group: str = ""
+
+    @property
+    def operations(self) -> tuple[str, ...]:
+        """What the floor lets through, as the variable ``asked`` writes it."""
+        resource, _, part = self.resource.partition("/")
+        what = ".".join(filter(None, (resource, self.group))) + ("/" + part if part else "")
+        operations = {OPERATIONS[verb]: None for verb in self.verbs if verb in OPERATIONS}
+        return tuple(f"{operation} {what}" for operation in operations)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """A service account and all it may do."""
+
+    name: str
+    grants: tuple[Grant, ...]
+
+
+def _events(*places: Where) -> tuple[Grant, ...]:
+    """Both APIs of Events; a client writes one, and the other reaches the same objects."""
+    return tuple(
+        Grant(where=where, group=group, resource="events", verbs=("create", "patch"))
+        for where in places
+        for group in ("", api.EVENTS.group)
+    )
+
+
+def _written(resource: api.Resource, *more: str) -> Grant:
+    """Objects that a program keeps in its own namespace."""
+    verbs = ("get", *more, "create", "update", "patch")
+    return Grant(where=Where.HOME, group=resource.group, resource=resource.plural, verbs=verbs)
+
+
+def _cluster(resource: str, *verbs: str, group: str = "") -> Grant:
+    return Grant(where=Where.CLUSTER, group=group, resource=resource, verbs=verbs)
+
+
+AGENT = Account(
+    name=names.AGENT,
+    grants=(
+        _cluster("nodes", "get", "watch", "patch"),
+        _written(api.LEASES),
+        _written(api.NODE_FEATURES),
+        *_events(Where.HOME, Where.EVENTS),
+    ),
+)
+COORDINATOR = Account(
+    name=names.COORDINATOR,
+    grants=(
+        _cluster("nodes", "get", "list", "watch", "patch"),
+        _cluster("pods", "get", "list", "watch"),
+        _cluster("pods/eviction", "create"),
+        _written(api.LEASES, "list", "watch"),
+        *_events(Where.HOME, Where.EVENTS),
+    ),
+)
+SCHEDULER = Account(name=names.SCHEDULER, grants=_events(Where.CLUSTER))
+
+SLICES = _cluster(api.RESOURCE_SLICES.plural, "get", "list", "watch", group="resource.k8s.io")
+"""For the agent, where somebody wants it: which devices the drivers of claims offer."""
+
+
+def account_object(account: Account, namespace: str) -> Object:
+    """The account. Its token is mounted where the pod's template says so, and nowhere else."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": account.name, "namespace": namespace},
+        "automountServiceAccountToken": False,
+    }
+
+
+def role_objects(account: Account, namespace: str) -> tuple[Object, ...]:
+    """The account's roles and their bindings: one of each for each place it has grants in."""
+    places = {
+        Where.CLUSTER: None,
+        Where.HOME: namespace,
+        Where.EVENTS: names.EVENT_NAMESPACE,
+    }
+    objects: list[Object] = []
+    for where, place in places.items():
+        grants = [grant for grant in account.grants if grant.where is where]
+        if grants:
+            name = names.clusterwide(account.name, namespace)
+            if where is Where.HOME:
+                name = account.name
+            objects += _role(name, account.name, namespace, place, grants)
+    return tuple(objects)
+
+
+def opt_in_objects(name: str, account: Account, grant: Grant, namespace: str) -> tuple[Object, ...]:
+    """A cluster role beside the account's own, and its binding."""
+    return _role(names.clusterwide(name, namespace), account.name, namespace, None, [grant])
+
+
+def _role(
+    name: str, account: str, home: str, place: str | None, grants: Iterable[Grant]
+) -> tuple[Object, Object]:
+    """A role in ``place``, None for the whole cluster, and its binding to the account."""
+    scope = "Cluster" if place is None else ""
+    metadata = {"name": name} | ({} if place is None else {"namespace": place})
+    rules = [
+        {"apiGroups": [it.group], "resources": [it.resource], "verbs": list(it.verbs)}
+        for it in grants
+    ]
+    role = {
+        "apiVersion": f"{RBAC_GROUP}/v1",
+        "kind": f"{scope}Role",
+        "metadata": metadata,
+        "rules": rules,
+    }
+    binding = {
+        "apiVersion": f"{RBAC_GROUP}/v1",
+        "kind": f"{scope}RoleBinding",
+        "metadata": dict(metadata),
+        "roleRef": {"apiGroup": RBAC_GROUP, "kind": f"{scope}Role", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": home}],
+    }
+    return role, binding
+
+
+def floor(account: Account) -> Policy:
+    """What holds whatever roles the account has: its grants, its pod's token, its name."""
+    return Policy(
+        name=f"{account.name}-floor",
+        holder=account.name,
+        group="*",
+        resources=("*/*",),
+        operations=EVERYTHING,
+        rules=(
+            Rule(
+                name="grants",
+                holds=_granted(account.grants),
+                message=f"{account.name} may not do this",
+                culprits="[variables.asked]",
+            ),
+            Rule(
+                name="token",
+                holds=cel.all_of(
+                    "variables.nodeClaims.size() == 1", "variables.podClaims.size() == 1"
+                ),
+                message="only a token mounted into a pod on a node is accepted",
+            ),
+            Rule(
+                name="field-manager",
+                holds=f"request.?options.?fieldManager.orValue('') == {cel.quoted(account.name)}",
+                message=f"the field manager must be {account.name}",
+            ),
+        ),
+    )
+
+
+def _granted(grants: Iterable[Grant]) -> str:
+    """One line for each place and what may be asked there."""
+    asked: dict[Where, list[str]] = {}
+    for grant in grants:
+        if grant.operations:
+            asked.setdefault(grant.where, []).extend(grant.operations)
+    here = {
+        Where.CLUSTER: "",
+        Where.HOME: "request.?namespace.orValue('') == variables.home && ",
+        Where.EVENTS: f"request.?namespace.orValue('') == {cel.quoted(names.EVENT_NAMESPACE)} && ",
+    }
+    return cel.any_of(
+        *(f"{here[where]}variables.asked in {cel.listed(every)}" for where, every in asked.items())
+    )

@@ -1,0 +1,169 @@
+"""Policies on Nodes: which keys and fields each writer may change there."""
+
+from __future__ import annotations
+
+from labelers import keys, limits, names
+from labelers.keys import Place, Writer
+from tools.access import cel
+from tools.access.cel import Expression
+from tools.access.policy import KUBELETS, Policy, Rule, none_of
+
+NODES = ("nodes", "nodes/status")
+"""A write of the status changes labels and annotations too."""
+
+AGENT_LABELS = cel.owned(Place.NODE_LABEL, Writer.AGENT)
+AGENT_ANNOTATIONS = cel.owned(Place.NODE_ANNOTATION, Writer.AGENT)
+
+
+def changed_but(what: str, allowed: Expression) -> Expression:
+    """Changed keys ``k`` for which ``allowed`` does not hold; ``what``: Labels or Annotations."""
+    return f"variables.changed{what}.filter(k, !(\n{allowed}\n))"
+
+
+METADATA = Rule(
+    name="metadata",
+    # an ownerReference to an owner that does not exist has the Node deleted
+    holds=cel.same_but(
+        "object.metadata", "oldObject.metadata", "labels", "annotations", "managedFields"
+    ),
+    message="nothing else in metadata may change: no finalizer, no owner",
+)
+APPLIERS = Rule(
+    name="appliers",
+    holds=" ==\n".join(
+        f"{of}.metadata.?managedFields.orValue([]).filter(f, f.operation == 'Apply')"
+        for of in ("object", "oldObject")
+    ),
+    message="fields that others own by server-side apply may not change",
+)
+
+
+AGENT_NODE = Policy(
+    name=names.AGENT_NODE,
+    holder=names.AGENT,
+    group="",
+    resources=NODES,
+    operations=("UPDATE",),
+    variables={
+        "foreignLabels": changed_but("Labels", cel.one_of("k", AGENT_LABELS)),
+        "foreignAnnotations": changed_but("Annotations", cel.one_of("k", AGENT_ANNOTATIONS)),
+    },
+    rules=(
+        Rule(
+            name="own-node",
+            holds="object.metadata.name == variables.node",
+            message="an agent writes its own Node only",
+        ),
+        none_of("labels", "variables.foreignLabels", "not labels of the agent"),
+        none_of("annotations", "variables.foreignAnnotations", "not annotations of the agent"),
+        Rule(
+            name="frozen",
+            holds=cel.same_but("object", "oldObject", "metadata"),
+            message="spec and status may not change",
+        ),
+        METADATA,
+        APPLIERS,
+        Rule(
+            name="label-count",
+            holds="variables.labels.filter(k, "
+            + " || ".join(f"k.startsWith({cel.quoted(prefix)})" for prefix in limits.PREFIXES)
+            + f").size() <= {limits.MOST_LABELS}",
+            message=f"at most {limits.MOST_LABELS} labels under {' and '.join(limits.PREFIXES)}",
+        ),
+        Rule(
+            name="annotation-size",
+            holds=f"{cel.listed(key.name for key in AGENT_ANNOTATIONS)}"
+            ".map(k, variables.annotations[?k].orValue('').size()).sum()"
+            f" <= {limits.MOST_ANNOTATION_CHARACTERS}",
+            message=f"at most {limits.MOST_ANNOTATION_CHARACTERS} characters of annotations",
+        ),
+    ),
+)
+
+COORDINATOR_NODE = Policy(
+    name=f"{names.COORDINATOR}-node",
+    holder=names.COORDINATOR,
+    group="",
+    resources=NODES,
+    operations=("UPDATE",),
+    variables={
+        "foreignLabels": changed_but(
+            "Labels",
+            cel.all_of(
+                cel.matches("k", names.DEPLOY_LABELS),
+                *(
+                    f"k in variables.{labels} && variables.{labels}[k] != 'false'"
+                    for labels in ("labelsBefore", "labels")
+                ),
+            ),
+        ),
+        "foreignAnnotations": changed_but(
+            "Annotations", f"k in {cel.listed((keys.MIG_GRANT, *names.SCALE_DOWN_GUARDS))}"
+        ),
+    },
+    rules=(
+        none_of(
+            "labels", "variables.foreignLabels", "not switches of the GPU operator that are on"
+        ),
+        none_of(
+            "annotations", "variables.foreignAnnotations", "not annotations of the coordinator"
+        ),
+        Rule(
+            name="frozen",
+            holds=cel.all_of(
+                cel.same_but("object", "oldObject", "metadata", "spec"),
+                cel.same_but("object.spec", "oldObject.spec", "unschedulable"),
+            ),
+            message="of spec and status only spec.unschedulable may change",
+        ),
+        METADATA,
+        APPLIERS,
+        Rule(
+            name="cordon",
+            holds=cel.any_of(
+                "variables.cordonedBefore",
+                "!variables.cordoned",
+                f"{cel.quoted(keys.MIG_GRANT)} in variables.annotations",
+            ),
+            message=f"a cordon comes with {keys.MIG_GRANT}",
+        ),
+        Rule(
+            name="uncordon",
+            holds=cel.any_of(
+                "!variables.cordonedBefore",
+                "variables.cordoned",
+                f"{cel.quoted(keys.MIG_GRANT)} in variables.annotationsBefore",
+            ),
+            message=f"only a Node with {keys.MIG_GRANT} is uncordoned",
+        ),
+    ),
+)
+
+# NodeRestriction lets a kubelet write annotations, and labels without a reserved prefix, of its
+# own Node: a stolen credential could grant itself a MIG change.
+KUBELET_ANNOTATIONS = cel.owned(Place.NODE_ANNOTATION, Writer.ADMIN, Writer.COORDINATOR)
+KUBELET_LABELS = cel.owned(Place.NODE_LABEL, Writer.ADMIN)
+
+NODE_KEYS = Policy(
+    name="gpuscape-node-keys",
+    holder=KUBELETS,
+    group="",
+    resources=NODES,
+    variables={
+        "reservedAnnotations": "variables.changedAnnotations.filter(k, "
+        f"{cel.one_of('k', KUBELET_ANNOTATIONS)})",
+        "reservedLabels": f"variables.changedLabels.filter(k, {cel.one_of('k', KUBELET_LABELS)})",
+    },
+    rules=(
+        none_of(
+            "annotations", "variables.reservedAnnotations", "a kubelet may not write annotations"
+        ),
+        Rule(
+            name="labels",
+            # some clusters set the layout's name by kubelet flag, when the Node registers
+            holds="request.operation == 'CREATE' || variables.reservedLabels.size() == 0",
+            message="a kubelet may not write labels",
+            culprits="variables.reservedLabels",
+        ),
+    ),
+)

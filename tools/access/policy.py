@@ -1,0 +1,112 @@
+"""A ValidatingAdmissionPolicy as a value: whom it holds, what it looks at, which rules hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from labelers import names
+from tools.access import cel
+from tools.access.cel import Expression
+
+Object = dict[str, Any]
+
+EVERYTHING = ("*",)
+WRITES = ("CREATE", "UPDATE")
+KUBELETS = "system:nodes"
+"""The group of every kubelet's credential."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One thing that must hold, or the request is refused."""
+
+    name: str
+    holds: Expression
+    message: str
+    """What the refused one reads, behind the policy's name."""
+    culprits: Expression | None = None
+    """A list of keys to name behind the message."""
+
+    def validation(self) -> Object:
+        """As the policy lists it."""
+        said = {"expression": self.holds, "message": self.message}
+        if self.culprits is not None:
+            said["messageExpression"] = (
+                f"{cel.quoted(f'{self.message}: ')} + {self.culprits}.join(', ')"
+            )
+        return said
+
+
+def none_of(name: str, culprits: Expression, message: str) -> Rule:
+    """A rule that refuses some keys, and names them."""
+    return Rule(name=name, holds=f"{culprits}.size() == 0", message=message, culprits=culprits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """Rules for what one account, or every kubelet, asks of some resources."""
+
+    name: str
+    holder: str
+    """The account held, or KUBELETS."""
+    group: str
+    resources: tuple[str, ...]
+    operations: tuple[str, ...] = WRITES
+    variables: Mapping[str, Expression] = field(default_factory=dict)
+    """Of this policy alone; those of :data:`tools.access.cel.VARIABLES` need no mention."""
+    rules: tuple[Rule, ...]
+
+    def objects(self, namespace: str) -> tuple[Object, Object]:
+        """The policy and its binding, for an installation in ``namespace``."""
+        metadata = {"name": names.clusterwide(self.name, namespace)}
+        spec = {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"matchPolicy": "Equivalent", "resourceRules": [self._matched()]},
+            "matchConditions": [self._condition(namespace)],
+            "variables": [
+                {"name": name, "expression": said} for name, said in self._needed(namespace).items()
+            ],
+            "validations": [rule.validation() for rule in self.rules],
+        }
+        bound = {"policyName": metadata["name"], "validationActions": ["Deny", "Audit"]}
+        kind = "ValidatingAdmissionPolicy"
+        return _object(kind, metadata, spec), _object(f"{kind}Binding", metadata, bound)
+
+    def _matched(self) -> Object:
+        return {
+            "apiGroups": [self.group],
+            "apiVersions": ["*"],
+            "operations": list(self.operations),
+            "resources": list(self.resources),
+        }
+
+    def _condition(self, namespace: str) -> Object:
+        if self.holder == KUBELETS:
+            expression = f"{cel.quoted(KUBELETS)} in request.userInfo.?groups.orValue([])"
+        else:
+            username = names.username(self.holder, namespace)
+            expression = f"request.userInfo.username == {cel.quoted(username)}"
+        return {"name": "holder", "expression": expression}
+
+    def _needed(self, namespace: str) -> Mapping[str, Expression]:
+        """The variables that the rules use, and those that these use in turn."""
+        known = {"home": cel.quoted(namespace), **cel.VARIABLES, **self.variables}
+        text = "\n".join(f"{rule.holds} {rule.culprits}" for rule in self.rules)
+        needed = []
+        for name in reversed(known):
+            if re.search(rf"\bvariables\.{name}\b", text):
+                needed.append(name)
+                text += f"\n{known[name]}"
+        return {name: known[name] for name in reversed(needed)}
+
+
+def _object(kind: str, metadata: Object, spec: Object) -> Object:
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": kind,
+        "metadata": dict(metadata),
+        "spec": spec,
+    }
