@@ -31,8 +31,11 @@ class AgentProcess:
         self.simulation = simulation
         self._addresses: dict[str, str] = {}
         self.logged: list[dict[str, object]] = []
+        self.said = ""
+        """What it wrote to standard error beside its log."""
         threading.Thread(target=self._follow, daemon=True).start()
-        until(lambda: {"metrics", "probes"} <= self._addresses.keys())
+        until(lambda: self._listens() or process.poll() is not None)
+        assert self._listens(), f"it ended with {process.poll()}: {self.said}"
 
     def metrics(self) -> str:
         """One scrape."""
@@ -61,14 +64,20 @@ class AgentProcess:
         """Send the agent a signal."""
         self.process.send_signal(number)
 
+    def _listens(self) -> bool:
+        return {"metrics", "probes"} <= self._addresses.keys()
+
     def _follow(self) -> None:
         assert self.process.stderr is not None
         for line in self.process.stderr:
-            with contextlib.suppress(ValueError):
+            try:
                 record = json.loads(line)
-                self.logged.append(record)
-                if record["message"] == "listening":
-                    self._addresses[record["serves"]] = record["address"]
+            except ValueError:
+                self.said += line
+                continue
+            self.logged.append(record)
+            if record["message"] == "listening":
+                self._addresses[record["serves"]] = record["address"]
 
 
 @contextlib.contextmanager

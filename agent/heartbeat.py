@@ -1,0 +1,275 @@
+"""The agent's Lease: its heartbeat, the state it shows, and the right to write for its node.
+
+Of several agents on one node one holds the Lease, the others read only. The holder
+may be sure of it for less time after its last renewal than any other waits before it
+takes over, so no two write at once, whatever the clocks of the wall say. The right
+ends at once when the server tells of another holder, and with silence of the server.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from enum import Enum, auto
+from typing import Any, Final
+
+from discovery.errors import Permanent
+from kube import lease as leases
+from kube.api import LEASES, Api, Object
+from kube.backoff import Backoff
+from kube.errors import ApiError, Conflict, NotFound
+from kube.lease import Observed
+from labelers import keys, names
+
+log = logging.getLogger(__name__)
+
+DURATION_SECONDS: Final = 180
+"""Silence after which other agents and the schedulers count this one as gone."""
+RENEW_SECONDS = 60.0
+SURE_SECONDS = 150.0
+"""How long a renewal gives the right to write; the rest is for requests on their way."""
+STATE_SECONDS = 2.0
+"""The least time between two writes of the state."""
+LOOK_SECONDS = 10.0
+"""How often a Lease that another agent holds is looked at."""
+LEAVE_SECONDS = 2.0
+
+_NEVER = float("-inf")
+
+
+class Step(Enum):
+    """What an agent does about a Lease that it has looked at."""
+
+    CREATE = auto()
+    RENEW = auto()
+    TAKE_OVER = auto()
+    WAIT = auto()
+
+
+def next_step(seen: Observed | None, *, exists: bool, identity: str, now: float) -> Step:
+    """``seen``: what is known of the Lease, also of one that does not exist any more.
+
+    Where somebody else's was deleted its holder cannot know yet, so it keeps its time.
+    """
+    if seen is not None and seen.holder != identity and not seen.is_stale(now):
+        return Step.WAIT
+    if seen is None or not exists:
+        return Step.CREATE
+    return Step.RENEW if seen.holder == identity else Step.TAKE_OVER
+
+
+class Heartbeat:
+    """One agent's side of its node's Lease; any thread may call anything.
+
+    Requests are made in :meth:`beat` and :meth:`leave` alone, and neither raises for
+    what the API answers: a beat waits longer then, and :attr:`failure` tells why.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        *,
+        node_name: str,
+        node: Callable[[], Object | None],
+        identity: str,
+        namespace: str = names.NAMESPACE,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], datetime] = lambda: datetime.now(UTC),
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        """``node``: the Node as last seen; while it gives None no Lease is made.
+
+        ``identity``: the pod's UID, so that a container started anew goes on at once.
+        ``clock``: monotonic, the one of :meth:`beat`; ``wall`` is only written.
+        """
+        self._api = api
+        self._name = names.lease(node_name)
+        self._namespace = namespace
+        self._node = node
+        self._identity = identity
+        self._clock = clock
+        self._wall = wall
+        self._backoff = Backoff(uniform=uniform)
+        self._asking = threading.Lock()
+        self._lease: Object | None = None  # ours as last answered; None: look before you write
+        self._seen: Observed | None = None
+        self._sure_until = self._renew_at = self._state_at = _NEVER
+        self._wanted: str | None = None
+        self._leaving = False
+        self._told = ""
+        self.shown: str | None = None
+        """The state on the Lease as last seen: what the first one after a start follows on."""
+        self.failure: ApiError | None = None
+        """What the last beat ended with; None where it went well."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether this agent may write for its node now; then no other does."""
+        return not self._leaving and self._clock() < self._sure_until
+
+    @property
+    def other(self) -> str | None:
+        """Identity of the agent that holds the Lease instead of this one, as last seen."""
+        holder = "" if self._seen is None else self._seen.holder
+        return holder if holder not in ("", self._identity) else None
+
+    def show(self, state: str) -> None:
+        """Have the next beats write this state, if it is not there yet."""
+        self._wanted = state
+
+    def beat(self, now: float) -> float:
+        """Do what is due at the monotonic second ``now``; the seconds until more will be."""
+        with self._asking:
+            if self._leaving:
+                return RENEW_SECONDS
+            try:
+                wait = self._step(now)
+            except ApiError as error:
+                return self._failed(error, now)
+            self._backoff.succeeded()
+            self.failure = None
+            return wait
+
+    def leave(self) -> None:
+        """Stop writing, and empty the Lease so that the next agent need not wait.
+
+        Takes 2 s at most: when the API is slow, the next agent waits after all.
+        """
+        held, self._leaving = self.holds, True
+        if held:  # requests cannot be cancelled, and the process must end in time
+            asking = threading.Thread(target=self._empty, name="leave", daemon=True)
+            asking.start()
+            asking.join(LEAVE_SECONDS)
+
+    # parts of a beat
+
+    def _step(self, now: float) -> float:
+        lease = self._lease
+        if lease is not None:
+            return self._renew(lease, now)
+        node = self._node()
+        if node is None:
+            return LOOK_SECONDS
+        lease = self._look()
+        match next_step(
+            self._seen, exists=lease is not None, identity=self._identity, now=self._clock()
+        ):
+            case Step.CREATE:
+                self._create(node, now)
+            case Step.TAKE_OVER if lease is not None:
+                self._take_over(lease, now)
+            case Step.RENEW if lease is not None:
+                return self._renew(lease, now)
+            case _:
+                self._tell(logging.WARNING, f"this agent only reads: {self.other} holds the Lease")
+                return LOOK_SECONDS
+        return self._wait(now)
+
+    def _look(self) -> Object | None:
+        try:
+            lease = self._api.get(LEASES, self._name, namespace=self._namespace)
+        except NotFound:
+            return None
+        self._saw(lease)
+        return lease
+
+    def _create(self, node: Object, now: float) -> None:
+        body = leases.new(
+            self._name,
+            holder=self._identity,
+            duration_seconds=DURATION_SECONDS,
+            at=self._wall(),
+            node=node,
+            annotations=self._annotations(now),
+        )
+        self._written(self._api.create(LEASES, body, namespace=self._namespace), now)
+
+    def _take_over(self, lease: Object, now: float) -> None:
+        patch = leases.takeover(
+            lease,
+            holder=self._identity,
+            duration_seconds=DURATION_SECONDS,
+            at=self._wall(),
+            annotations=self._annotations(now),
+        )
+        self._patch(lease, patch, now)
+
+    def _renew(self, lease: Object, now: float) -> float:
+        self._lease = lease
+        annotations = self._annotations(now)
+        if annotations or now >= self._renew_at or self._owners(lease):
+            patch = leases.renewal(lease, at=self._wall(), annotations=annotations)
+            patch["spec"]["leaseDurationSeconds"] = DURATION_SECONDS  # where somebody edited it
+            self._patch(lease, patch, now)
+        return self._wait(now)
+
+    def _patch(self, lease: Object, patch: Object, now: float) -> None:
+        patch["metadata"] |= self._owners(lease)
+        self._written(self._api.patch(LEASES, self._name, patch, namespace=self._namespace), now)
+
+    def _written(self, lease: Object, now: float) -> None:
+        """The Lease is ours since the request was sent, at ``now`` or later."""
+        before = self.shown
+        self._saw(lease)
+        if self.shown != before:
+            self._state_at = now + STATE_SECONDS
+        self._lease = lease
+        self._sure_until = now + SURE_SECONDS
+        self._renew_at = now + RENEW_SECONDS
+        self._tell(logging.INFO, "this agent holds the Lease and writes for its node")
+
+    def _saw(self, lease: Object) -> None:
+        self._seen = leases.observe(self._seen, lease, self._clock())
+        self.shown = (lease["metadata"].get("annotations") or {}).get(keys.STATE)
+
+    def _failed(self, error: ApiError, now: float) -> float:
+        """Whatever was done of the request, the next beat looks first."""
+        self._lease = None
+        if isinstance(error, Conflict | NotFound):
+            self._sure_until = self._renew_at = _NEVER
+        if isinstance(error, Permanent):  # perhaps for its state: let the heartbeat go on without
+            self._state_at = now + RENEW_SECONDS
+        self.failure = error
+        self._tell(logging.WARNING, f"Lease {self._name} not written: {error}")
+        return self._backoff.failed(error)
+
+    def _empty(self) -> None:
+        with self._asking:
+            try:
+                lease = self._lease or self._look()
+                if lease is not None and self.other is None:
+                    patch = leases.release(lease, at=self._wall())
+                    self._api.patch(LEASES, self._name, patch, namespace=self._namespace)
+            except ApiError as error:
+                log.info("Lease %s not emptied: %s", self._name, error)
+
+    # what is due
+
+    def _annotations(self, now: float) -> dict[str, str]:
+        """The state, where another one is there and none was written too lately."""
+        wanted = self._wanted
+        if wanted is None or wanted == self.shown or now < self._state_at:
+            return {}
+        return {keys.STATE: wanted}
+
+    def _owners(self, lease: Object) -> dict[str, Any]:
+        """Our Node as the only owner, where it is not: a Node made anew has another UID."""
+        node = self._node()
+        owners = lease["metadata"].get("ownerReferences") or []
+        if node is None or [owner["uid"] for owner in owners] == [node["metadata"]["uid"]]:
+            return {}
+        return {"ownerReferences": [leases.owner(node)]}
+
+    def _wait(self, now: float) -> float:
+        pending = self._wanted is not None and self._wanted != self.shown
+        due = min(self._renew_at, self._state_at) if pending else self._renew_at
+        return max(0.0, due - now)
+
+    def _tell(self, level: int, news: str) -> None:
+        if news != self._told:  # once, not at every beat
+            log.log(level, news)
+            self._told = news

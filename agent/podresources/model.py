@@ -1,0 +1,48 @@
+"""What the kubelet tells of devices, free of gRPC: names and ids as the kubelet has them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceDevices:
+    """Devices of one resource, or a part of them: the kubelet tells them by NUMA node."""
+
+    resource: str
+    """As pods request it: ``nvidia.com/gpu``."""
+    ids: tuple[str, ...]
+    """As the device plugin registered them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedDevice:
+    """One device of a ResourceClaim; text is empty where the kubelet is too old to tell it."""
+
+    claim: str
+    """Name of the ResourceClaim, in the pod's namespace."""
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    share: str = ""
+    """Not empty where several claims share the device."""
+    cdi: tuple[str, ...] = ()
+    """Its names in the Container Device Interface: ``vendor/class=name``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerDevices:
+    """All that one container was given."""
+
+    name: str
+    resources: tuple[ResourceDevices, ...] = ()
+    claims: tuple[ClaimedDevice, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodDevices:
+    """One pod of this node, with or without devices. The kubelet tells no UID."""
+
+    namespace: str
+    name: str
+    containers: tuple[ContainerDevices, ...] = ()

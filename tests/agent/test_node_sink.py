@@ -1,0 +1,467 @@
+"""Our labels on the Node: right in the end, with few writes, whatever goes wrong."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+
+import pytest
+
+from kube.api import NODES, PODS
+from kube.errors import ApiError, Busy, Forbidden, Invalid, Refused, Unauthorized, Unreachable
+from labelers import keys
+from labelers.annotations import node_annotations
+from labelers.compose import wanted
+from labelers.decision import Decisions, Value
+from labelers.names import FEATURE_LABELS
+from labelers.settings import LabelSettings
+from tests import build
+from tests.agent.sinks import GONE, NAME, NOT_KNOWN, KilledError, World, every, values
+
+HOUR = 3600.0
+MODE = "nvidia.com/gpu.mode"
+EIGHT = values(gpu_count="8", gpu_mode="compute")
+SEVEN = values(gpu_count="7", gpu_mode="compute")
+
+
+def settled(*, lag_seconds: float = 0.0) -> World:
+    """A Node that shows EIGHT since long ago."""
+    world = World(lag_seconds=lag_seconds)
+    world.node()
+    world.want(EIGHT)
+    world.run(600)
+    assert world.labels() == {"gpu.count": "8", "gpu.mode": "compute"}
+    world.api.calls.clear()
+    return world
+
+
+# what is written
+
+
+def test_the_first_labels_are_written_at_once() -> None:
+    world = World()
+    world.node()
+    world.want(EIGHT, {keys.TOPOLOGY: Value(text="{}")})
+
+    world.run(1)
+
+    assert world.labels() == {"gpu.count": "8", "gpu.mode": "compute"}
+    assert world.meta()["annotations"] == {keys.TOPOLOGY: "{}"}
+    assert world.writes() == 1
+    assert [call.verb for call in world.api.calls] == ["patch"]
+
+
+def test_the_patch_has_changed_keys_only() -> None:
+    world = settled()
+    world.want(SEVEN)
+
+    world.run(60)
+
+    (write,) = world.api.writes()
+    assert write.body == {"metadata": {"labels": {"nvidia.com/gpu.count": "7"}}}
+
+
+def test_a_label_goes_only_when_its_fact_is_known_to_be_gone() -> None:
+    world = settled()
+    world.want({"nvidia.com/gpu.count": GONE, MODE: NOT_KNOWN})
+
+    world.run(60)
+
+    assert world.labels() == {"gpu.mode": "compute"}
+
+
+def test_a_restarted_agent_that_finds_all_well_writes_nothing() -> None:
+    world = settled()
+    world.start()
+    world.node()
+    world.want(EIGHT)
+
+    world.run(HOUR)
+
+    assert world.writes() == 0
+
+
+# how often
+
+
+def test_an_hour_of_steady_state_has_no_write() -> None:
+    """Pods come and go, the kubelet beats, and the same decisions come every minute."""
+    world = World()
+    world.node()
+    machine = build.node([build.gpu(at) for at in range(8)])
+    settings = LabelSettings(timestamp_seconds=1_700_000_000)
+
+    def decide(_: float) -> float:
+        world.want(wanted(machine, settings).decisions, node_annotations(machine))
+        return 60
+
+    def pods(now: float) -> float:
+        name = f"pod-{now}".replace(".", "-")
+        world.server.create(PODS, {"metadata": {"name": name}}, "default")
+        world.server.delete(PODS, name, "default")
+        world.beat(now)
+        return 10
+
+    world.also(decide=decide, pods=pods)
+    world.run(60)
+    first = world.writes()
+    world.run(HOUR)
+
+    assert first == 1
+    assert world.writes() == 1
+
+
+@pytest.mark.parametrize("lag", [0, 3, 30])
+def test_one_change_is_one_write_however_late_the_watch_is(lag: float) -> None:
+    world = settled(lag_seconds=lag)
+    world.also(kubelet=every(1, world.beat))  # the watch tells versions older than the answer
+    world.run(60)
+    world.want(SEVEN)
+
+    world.run(HOUR)
+
+    assert world.labels()["gpu.count"] == "7"
+    assert world.writes() == 1
+
+
+def test_changes_that_come_in_parts_are_written_together() -> None:
+    world = settled()
+    world.want(SEVEN)
+    world.run(5)
+    world.want({**SEVEN, **values(gpu_product="H200")})
+    world.run(60)
+
+    assert world.labels()["gpu.product"] == "H200"
+    assert world.writes() == 1
+
+
+def test_health_is_written_at_once_and_the_rest_ten_seconds_later() -> None:
+    world = settled()
+    sick = {keys.HEALTH: Value(text="unhealthy"), keys.FOUND: Value(text="7")}
+    world.want({**EIGHT, **sick})
+    world.run(0.1)
+    at_once = world.writes()
+    world.want({**SEVEN, **sick})
+    world.run(HOUR)
+
+    assert at_once == 1
+    assert world.labels()["gpu.count"] == "7"
+    assert world.writes() == 2
+
+
+def flapping(decided: Callable[[int], Decisions]) -> World:
+    """Ten minutes of decisions that change ten times a second; ``decided`` gets their number."""
+    world = settled()
+    turn = count()
+    world.also(flap=every(0.1, lambda _: world.want(decided(next(turn)))))
+    world.run(600)
+    return world
+
+
+def test_labels_that_flap_ten_times_a_second_cost_no_write() -> None:
+    world = flapping(lambda turn: SEVEN if turn % 2 else EIGHT)
+
+    assert world.writes() == 0
+
+
+def test_labels_that_are_never_the_same_cost_a_write_a_minute() -> None:
+    world = flapping(lambda turn: values(gpu_count=str(turn)))
+
+    assert 10 <= world.writes() <= 3 + 10
+
+
+def test_health_that_flaps_costs_a_write_a_minute() -> None:
+    world = flapping(lambda turn: {keys.HEALTH: Value(text=("healthy", "unhealthy")[turn % 2])})
+
+    assert 10 <= world.writes() <= 4 + 10
+
+
+# drift and rivals
+
+
+def test_an_edited_key_is_put_right_and_a_removed_one_put_back() -> None:
+    world = settled()
+    world.edit(gpu_mode="graphics", gpu_count=None)
+
+    world.run(30)
+
+    assert world.labels() == {"gpu.count": "8", "gpu.mode": "compute"}
+    assert world.writes() == 1
+
+
+def test_an_annotation_edited_by_hand_is_put_right() -> None:
+    world = World()
+    world.node()
+    world.want({}, {keys.TOPOLOGY: Value(text="{}")})
+    world.run(60)
+    world.server.patch(NODES, NAME, {"metadata": {"annotations": {keys.TOPOLOGY: "{"}}})
+
+    world.run(30)
+
+    assert world.meta()["annotations"][keys.TOPOLOGY] == "{}"
+
+
+@pytest.mark.parametrize("seconds", [0.5, 60, 300])
+def test_two_writers_never_fight_hot(seconds: float) -> None:
+    """Somebody rewrites our label as soon as he sees it, or whenever he comes round."""
+    world = settled()
+
+    edit = partial(world.edit, by="another-labeller", gpu_mode="graphics")
+    world.also(fight=every(seconds, lambda _: edit()))
+    world.run(HOUR)
+    first_hour = world.writes()
+    world.run(HOUR * 3)
+
+    assert first_hour <= 8
+    assert world.writes() <= 8 + 3
+    assert ("KeysLeftAlone", f"{MODE}: another-labeller changes it back again and again") in (
+        world.said.events
+    )
+    assert world.said.left_alone[-1] in (0, 1)
+
+
+def test_other_keys_are_kept_right_while_one_is_fought_over() -> None:
+    world = settled()
+    world.also(fight=every(1, lambda _: world.edit(gpu_mode="graphics")))
+    world.run(HOUR)
+
+    world.want(SEVEN)
+    world.run(120)
+
+    assert world.labels()["gpu.count"] == "7"
+
+
+def test_a_key_is_put_right_when_its_rival_has_gone() -> None:
+    world = settled()
+    world.also(fight=every(1, lambda _: world.edit(gpu_mode="graphics")))
+    world.run(HOUR)
+    world.also(fight=every(60, lambda _: None))
+    world.run(HOUR)
+
+    assert world.labels()["gpu.mode"] == "compute"
+    assert world.said.left_alone[-1] == 0
+
+
+def test_keys_of_an_applier_and_of_nfd_master_are_left_alone_and_told_once() -> None:
+    world = World()
+    world.server.apply(NODES, NAME, {"metadata": {"labels": {MODE: "graphics"}}}, manager="argocd")
+    listed = {"metadata": {"annotations": {FEATURE_LABELS: "nvidia.com/gpu.count"}}}
+    world.server.patch(NODES, NAME, listed, manager="nfd-master")
+    world.node()
+    world.also(kubelet=every(10, world.beat))
+    world.want({**EIGHT, **values(gpu_product="H200")})
+
+    world.run(HOUR)
+
+    assert world.labels() == {"gpu.mode": "graphics", "gpu.product": "H200"}
+    assert world.writes() == 1
+    ((reason, note),) = world.said.events
+    assert reason == "KeysLeftAlone"
+    assert "argocd" in note
+    assert "gpu-feature-discovery" in note
+    assert world.said.left_alone == [2]
+
+
+def test_keys_that_another_owner_gives_up_become_ours() -> None:
+    world = World()
+    listed = {"metadata": {"annotations": {FEATURE_LABELS: "nvidia.com/gpu.count"}}}
+    world.server.patch(NODES, NAME, listed, manager="nfd-master")
+    world.node()
+    world.want(EIGHT)
+    world.run(60)
+    gone = {"metadata": {"annotations": {FEATURE_LABELS: None}}}
+    world.server.patch(NODES, NAME, gone, manager="nfd-master")
+
+    world.run(60)
+
+    assert world.labels()["gpu.count"] == "8"
+    assert world.said.left_alone == [1, 0]
+
+
+# what goes wrong
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Busy("429: too many requests"),
+        Busy("429: too many requests", retry_after_seconds=20),
+        Unreachable("connection refused"),
+        Unauthorized("401"),
+    ],
+)
+def test_an_hour_of_failures_is_no_hot_loop_and_ends_within_a_minute(error: ApiError) -> None:
+    world = settled()
+    world.api.fail("patch", error, times=None)
+    world.want(SEVEN)
+    world.run(HOUR)
+    tries = world.writes()
+    world.api.heal()
+    world.run(60 + 20 + 60)
+
+    assert 10 < tries <= 65
+    assert world.labels()["gpu.count"] == "7"
+    assert world.said.events == []
+
+
+@pytest.mark.parametrize(
+    "error", [Forbidden("403: no"), Refused("422: no", policy="p"), Invalid("422: bad")]
+)
+def test_what_cannot_help_is_said_once_and_tried_seldom(
+    error: ApiError, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = settled()
+    world.api.fail("patch", error, times=None)
+    world.want(SEVEN)
+    with caplog.at_level(logging.WARNING):
+        world.run(HOUR)
+    tries = world.writes()
+    world.api.heal()
+    world.run(600)
+
+    assert 3 <= tries <= HOUR / 150
+    assert [record.__dict__["why"] for record in caplog.records] == [str(error)]
+    assert world.said.events == [("NotWritten", str(error))]
+    assert world.labels()["gpu.count"] == "7"
+
+
+def test_a_lost_reply_does_no_harm() -> None:
+    world = settled()
+    world.api.lose_reply("patch")
+    world.want(SEVEN)
+
+    world.run(HOUR)
+
+    assert world.labels()["gpu.count"] == "7"
+    assert world.writes() <= 2
+
+
+def test_nothing_is_written_while_it_is_not_allowed() -> None:
+    world = World()
+    world.node()
+    world.may_write = False
+    world.want(EIGHT)
+    world.run(HOUR)
+    before = world.writes()
+    world.may_write = True
+    world.run(10)
+
+    assert before == 0
+    assert world.labels() == {"gpu.count": "8", "gpu.mode": "compute"}
+
+
+def test_a_node_that_is_not_there_is_waited_for_and_named_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World(node=False)
+    sink = world.node()
+    world.want(EIGHT)
+    sink.saw(None)
+    with caplog.at_level(logging.WARNING):
+        world.run(HOUR)
+    before = world.writes()
+    world.make_node()
+    world.run(2)
+
+    assert before == 0
+    (line,) = caplog.records
+    assert NAME in line.__dict__["why"]
+    assert "node-name" in line.__dict__["why"]
+    assert world.labels() == {"gpu.count": "8", "gpu.mode": "compute"}
+
+
+def test_a_node_made_anew_under_its_name_gets_all_labels_at_once() -> None:
+    world = settled()
+    world.delete_node()
+    world.run(60)
+    world.make_node(**{MODE: "compute"})
+
+    world.run(2)
+
+    assert world.labels() == {"gpu.count": "8", "gpu.mode": "compute"}
+    assert world.writes() == 1
+
+
+@pytest.mark.parametrize("lag", [0, 5])
+def test_a_node_deleted_and_made_anew_around_a_write_ends_right(lag: float) -> None:
+    """The write's answer, or its 404, tells of a Node that is no more."""
+    world = settled(lag_seconds=lag)
+
+    def replace(_: object) -> None:
+        world.delete_node()
+        world.make_node()
+
+    world.api.after("patch", replace, times=1)
+    world.want(SEVEN)
+    world.run(120)
+
+    assert world.labels() == {"gpu.count": "7", "gpu.mode": "compute"}
+
+
+def test_a_node_missing_at_the_write_is_waited_for() -> None:
+    world = settled(lag_seconds=2)
+    world.api.before("patch", lambda _: world.delete_node(), times=1)
+    world.want(SEVEN)
+    world.run(HOUR)
+    tries = world.writes()
+    world.make_node()
+    world.run(5)
+
+    assert tries == 1
+    assert world.labels() == {"gpu.count": "7", "gpu.mode": "compute"}
+
+
+def test_versions_that_are_no_numbers_are_believed_as_they_come() -> None:
+    world = World()
+    sink = world.node()
+    world.want(EIGHT)
+    world.run(60)
+    meta = world.meta()
+    odd = {**meta, "resourceVersion": "v-two", "labels": {"zone": "a"}}
+
+    sink.saw({"metadata": odd})
+    world.run(60)
+
+    assert world.writes() == 2
+
+
+def kill(_: object) -> None:
+    raise KilledError
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("at", range(3))
+def test_killed_at_any_write_and_started_again_the_labels_end_right(moment: str, at: int) -> None:
+    """Nothing that was not decided to go is gone, and nothing old stays."""
+    world = settled()
+    world.edit(gpu_machine="old")
+    plan = world.api.before if moment == "before" else world.api.after
+    steps = (
+        {**SEVEN, "nvidia.com/gpu.machine": GONE},
+        {MODE: NOT_KNOWN, **values(gpu_count="6")},
+        {MODE: NOT_KNOWN, **values(gpu_count="5")},
+    )
+    for step, decided in enumerate(steps):
+        world.want(decided)
+        if step == at:
+            plan("patch", kill, times=1)
+            with pytest.raises(KilledError):
+                world.run(120)
+            assert "gpu.mode" in world.labels()
+            world.start()
+            world.node()
+            world.want(decided)
+        world.run(120)
+
+    assert world.labels() == {"gpu.count": "5", "gpu.mode": "compute"}
+
+
+def test_an_agent_that_ends_takes_nothing_with_it() -> None:
+    world = settled()
+    world.start()
+
+    world.run(HOUR)
+
+    assert world.labels() == {"gpu.count": "8", "gpu.mode": "compute"}
