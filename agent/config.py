@@ -62,6 +62,10 @@ class Settings:
         Path | None,
         Said(kinds.PATH, "How to reach the cluster.", "the pod's own token", ("KUBECONFIG",)),
     ] = None
+    service_account: Annotated[
+        Path,
+        Said(kinds.PATH, "Folder with the pod's token and the cluster's certificate authority."),
+    ] = Path("/var/run/secrets/kubernetes.io/serviceaccount")
     namespace: Annotated[
         str,
         Said(
@@ -84,6 +88,14 @@ class Settings:
             ("POD_UID",),
         ),
     ] = None
+    start_spread_seconds: Annotated[
+        float,
+        Said(
+            kinds.duration("0s"),
+            "A starting agent writes at a random time within this, so that a large cluster's"
+            " agents do not all at once; 0 in a small one.",
+        ),
+    ] = 60.0
     allow_unconfined: Annotated[
         bool,
         Said(

@@ -8,6 +8,7 @@ back. Labels stay where they are when it ends.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import queue
@@ -28,7 +29,7 @@ from agent.label_settings import label_settings, plugin_config
 from agent.latest import Latest
 from agent.node_agent import Intervals, NodeAgent
 from agent.publish import Publisher, Sink, to_feature_file, to_stream
-from agent.runtime import Runtime
+from agent.runtime import Runtime, Tick
 from agent.serve import Server
 from discovery.errors import GpuscapeError
 from discovery.reader import DeviceReader
@@ -174,11 +175,20 @@ class _Running:
         latest = Latest(Identity(hostname=place.name, hostname_label=settings.hostname_label), own)
         reader = DeviceReader(start, deadline_seconds=settings.deadline_seconds)
         ending.callback(reader.close)
+        sinks, ticks = _sinks(settings), dict[str, Tick]()
+        cluster = None
+        if not settings.standalone:
+            from agent.join import joined  # the API's client takes memory
+
+            hold = functools.partial(self.hold, "cluster")
+            cluster = ending.enter_context(joined(settings, place.name, latest, hold))
+            sinks["cluster"] = cluster.want
+            ticks.update(cluster.ticks)
         self.agent = NodeAgent(
             reader,
             place,
             latest,
-            Publisher(label_settings(settings, plugin, time.time()), _sinks(settings)),
+            Publisher(label_settings(settings, plugin, time.time()), sinks),
             intervals=Intervals(
                 discover=settings.discover_interval_seconds,
                 sample=settings.sample_interval_seconds,
@@ -187,16 +197,11 @@ class _Running:
         if self._holds.causes:
             self.agent.release()
         self._serve(latest, ending)
-        runtime = Runtime(
-            {
-                "discover": self.agent.discover,
-                "sample": self.agent.sample,
-                "watch": self.agent.watch,
-                "probe": self.agent.probe,
-            },
-            jitter_ratio=settings.jitter_ratio,
-        )
+        ticks.update(self.agent.ticks)
+        runtime = Runtime(ticks, jitter_ratio=settings.jitter_ratio)
         self.agent.hasten = runtime.hasten
+        if cluster is not None:
+            cluster.hasten = runtime.hasten
         threading.Thread(target=self._run_errands, name="errands", daemon=True).start()
         ending.callback(self._errands.put, None)
         ending.callback(runtime.stop)

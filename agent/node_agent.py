@@ -10,13 +10,14 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from agent.backoff import Backoff
 from agent.latest import Latest
 from agent.publish import Published, Publisher
+from agent.runtime import Tick
 from agent.xids import XidBook
 from discovery.errors import (
     DriverAbsent,
@@ -159,6 +160,16 @@ class NodeAgent:
         return WATCH_SECONDS
 
     # what others ask
+
+    @property
+    def ticks(self) -> Mapping[str, Tick]:
+        """What has to be run, each by a name of its own."""
+        return {
+            "discover": self.discover,
+            "sample": self.sample,
+            "watch": self.watch,
+            "probe": self.probe,
+        }
 
     @property
     def alive(self) -> bool:

@@ -9,12 +9,13 @@ import click
 from agent.config import OPTIONS
 from cli import options
 from cli.options import Load
-from discovery.errors import BadInput
 
 
 @click.command(
     epilog="""\b
 Examples:
+  gpuscape agent                       in a pod, as the DaemonSet runs it
+  gpuscape agent --kubeconfig ~/.kube/config --node-name worker-3
   gpuscape agent --standalone
   gpuscape agent --standalone --simulate hgx-h100 --listen 127.0.0.1:0
   gpuscape agent --standalone --feature-file \\
@@ -39,13 +40,12 @@ Durations are written 500ms, 60s, 1m30s, or as plain seconds."""
 )
 @options.settings(*(option.name for option in OPTIONS))
 def command(load: Load) -> None:
-    """Run the node agent: read the GPUs again and again, decide labels, serve metrics.
+    """Run the node agent: read the GPUs again and again, label the Node, serve metrics.
 
     Each option can stand in the environment and in a settings file too; flags win over the
     environment, the environment over the file. A name that is not known is an error.
     """
-    if not load().standalone:
-        raise BadInput("this version runs without a cluster only: add --standalone")
-    from agent.main import run  # after the settings: a mistake in them shows at once
+    load()  # a mistake in the settings shows at once
+    from agent.main import run
 
     sys.exit(run(load))

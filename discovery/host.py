@@ -18,7 +18,7 @@ MACHINE_TYPE_FILE = "/sys/class/dmi/id/product_name"
 _NUMA_NODE = re.compile(r"node([0-9]+)")
 _CONFIG_FIX = (
     "the whole PCI configuration space needs CAP_SYS_ADMIN:"
-    " run the agent privileged, or go without vGPU facts"
+    " run the agent privileged, or go without the vGPU's host driver"
 )
 
 

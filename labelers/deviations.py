@@ -79,6 +79,15 @@ DEVIATIONS: tuple[Deviation, ...] = (
         why="One missing record concerns its own labels.",
     ),
     Deviation(
+        about="vgpu.* without the right to read the whole PCI configuration space",
+        upstream="They are left out; upstream's container is privileged to have it.",
+        here=(
+            "vgpu.present comes from nvmlDeviceGetVirtualizationMode; vgpu.host-driver-* are kept"
+            " as they are."
+        ),
+        why="Whether a GPU is a vGPU is worth no privileged container.",
+    ),
+    Deviation(
         about="values that are no legal label, such as machine types that end in a dot",
         upstream="Written all the same; NFD then drops the label.",
         here="Left out with the reason, in every sink.",

@@ -174,7 +174,12 @@ def _mig(suffix: str) -> Key:
 NODE: tuple[Key, ...] = (
     _exact(TIMESTAMP, r"[0-9]{10}", "start of the agent, Unix seconds", "clock, once per start"),
     _exact(MACHINE, TEXT, "machine type, or 'unknown'", "/sys/class/dmi/id/product_name"),
-    _exact(VGPU_PRESENT, TRUTH, "a GPU here is a vGPU", _PCI_CONFIG),
+    _exact(
+        VGPU_PRESENT,
+        TRUTH,
+        "a GPU here is a vGPU",
+        f"{_PCI_CONFIG}; without the right to it nvmlDeviceGetVirtualizationMode",
+    ),
     _exact(VGPU_HOST_VERSION, TEXT, "driver version of the vGPU's host", _PCI_CONFIG),
     _exact(VGPU_HOST_BRANCH, TEXT, "driver branch of the vGPU's host", _PCI_CONFIG),
 )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from discovery.model import NodeSnapshot
+from discovery.model import NodeSnapshot, Virtualization
 from labelers import keys
 from labelers.decision import Absent, Decision, Decisions, Keep, gap_text, value
-from labelers.gpus import without_gpus
+from labelers.gpus import all_answer, answering, without_gpus
 from labelers.settings import LabelSettings
 from labelers.values import sanitise
 
@@ -30,19 +30,38 @@ def _machine(text: str | None) -> Decision:
     return value("unknown" if text is None else sanitise(text))
 
 
+_HOST_DRIVER = (keys.VGPU_HOST_VERSION, keys.VGPU_HOST_BRANCH)
+
+
 def _vgpu(snapshot: NodeSnapshot) -> dict[str, Decision]:
     """Not sanitised, as upstream. Source: facts on vGPU; PCI configuration space."""
     vgpu = snapshot.host.vgpu
-    hosts = (keys.VGPU_HOST_VERSION, keys.VGPU_HOST_BRANCH)
     if vgpu is None:
-        unknown: Decision = Keep(reason=gap_text(snapshot.host.gaps, "vgpu"))
-        return dict.fromkeys((keys.VGPU_PRESENT, *hosts), unknown)
+        return _vgpu_by_nvml(snapshot)
     if not vgpu.present:
-        none: Decision = Absent(reason="no GPU here is a vGPU")
-        return {keys.VGPU_PRESENT: value("false"), **dict.fromkeys(hosts, none)}
-    told = zip(hosts, (vgpu.host_driver_version, vgpu.host_driver_branch), strict=True)
+        return _no_vgpu()
+    told = zip(_HOST_DRIVER, (vgpu.host_driver_version, vgpu.host_driver_branch), strict=True)
     untold = Absent(reason="the vGPU's configuration space has no host driver record")
     return {
         keys.VGPU_PRESENT: value("true"),
         **{key: untold if text is None else value(text) for key, text in told},
     }
+
+
+def _vgpu_by_nvml(snapshot: NodeSnapshot) -> dict[str, Decision]:
+    """Where configuration space cannot be read: NVML tells vGPUs, but not their host's driver.
+
+    There is none only when every GPU said how it is given to this system.
+    """
+    unread = Keep(reason=gap_text(snapshot.host.gaps, "vgpu"))
+    modes = {gpu.virtualization for gpu in answering(snapshot)}
+    if Virtualization.VGPU in modes:
+        return {keys.VGPU_PRESENT: value("true"), **dict.fromkeys(_HOST_DRIVER, unread)}
+    if modes and None not in modes and all_answer(snapshot):
+        return _no_vgpu()
+    return dict.fromkeys((keys.VGPU_PRESENT, *_HOST_DRIVER), unread)
+
+
+def _no_vgpu() -> dict[str, Decision]:
+    none = Absent(reason="no GPU here is a vGPU")
+    return {keys.VGPU_PRESENT: value("false"), **dict.fromkeys(_HOST_DRIVER, none)}

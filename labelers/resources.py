@@ -60,14 +60,13 @@ def resource_labels(snapshot: NodeSnapshot, settings: LabelSettings) -> Decision
         none = _why_untold(gpus)
     if none is not None:
         return {key.name: none for key in keys.RESOURCES}
-    complete = all_answer(snapshot) and len(told) == len(gpus)
     block = _whole_block(gpus, told, settings.sharing) | _no_attributes(settings.mig_strategy)
     if settings.mig_strategy is MigStrategy.SINGLE:
         block |= _single_block(told, settings.sharing)
     return {
         keys.MIG_STRATEGY: _strategy(settings.mig_strategy),
         **_prefixed(keys.GPU, block),
-        **_profile_labels(told, settings, complete=complete),
+        **_profile_labels(told, settings, _other_profiles(snapshot, told)),
     }
 
 
@@ -157,18 +156,23 @@ def _single_block(gpus: Sequence[GpuSnapshot], sharing: Sharing) -> Block:
     }
 
 
+def _other_profiles(snapshot: NodeSnapshot, told: Sequence[GpuSnapshot]) -> Decision:
+    """Of the profiles that no GPU has: they are gone only when all GPUs told theirs."""
+    untold = [gpu for gpu in answering(snapshot) if gpu not in told]
+    if untold:
+        return _why_untold(untold)
+    if not all_answer(snapshot):
+        return Keep(reason="a GPU did not answer for its MIG devices")
+    return Absent(reason="no MIG device of another profile")
+
+
 def _profile_labels(
-    gpus: Sequence[GpuSnapshot], settings: LabelSettings, *, complete: bool
+    gpus: Sequence[GpuSnapshot], settings: LabelSettings, other: Decision
 ) -> dict[str, Decision]:
-    """Blocks of the profiles under ``mixed``; a profile is gone only when all GPUs told theirs."""
+    """Blocks of the profiles under ``mixed``; ``other`` decides for the profiles without a GPU."""
     families = (f"{keys.MIG_FAMILY}.{suffix}" for suffix in (*keys.BASE, *keys.ATTRIBUTES))
     if settings.mig_strategy is not MigStrategy.MIXED:
         return dict.fromkeys(families, Absent(reason=f"MIG strategy {settings.mig_strategy}"))
-    other: Decision = (
-        Absent(reason="no MIG device of another profile")
-        if complete
-        else Keep(reason="a GPU did not tell its MIG devices")
-    )
     labels = dict.fromkeys(families, other)
     for profile in by_profile(gpus):
         resource = f"nvidia.com/mig-{profile}"

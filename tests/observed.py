@@ -59,13 +59,18 @@ def observed(machine: str) -> Observed:
     with tempfile.TemporaryDirectory() as folder, mock.patch.object(simulation, "time", clock):
         simulated = simulation.Simulation.create(machine, Path(folder))
         clock.monotonic = lambda: READ_SECONDS
-        start = Start(host_root=str(simulated.host_root))
-        talk = _Conversation(start, Discover(request=1), Sample(request=2))
-        with simulated:
-            serve(talk)
-        driver, gpus, samples = _sorted(talk.answers)
-        place = Place(root=simulated.host_root, name=machine)
-        return Observed(snapshot=place.snapshot(driver, gpus), samples=samples)
+        return look_at(simulated, machine)
+
+
+def look_at(simulated: simulation.Simulation, name: str) -> Observed:
+    """A machine as it is now, read in the same way; ``name`` is the node's."""
+    start = Start(host_root=str(simulated.host_root))
+    talk = _Conversation(start, Discover(request=1), Sample(request=2))
+    with simulated:
+        serve(talk)
+    driver, gpus, samples = _sorted(talk.answers)
+    place = Place(root=simulated.host_root, name=name)
+    return Observed(snapshot=place.snapshot(driver, gpus), samples=samples)
 
 
 def _sorted(

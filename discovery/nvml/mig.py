@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
-from discovery.model import MigDevice, Mode, Reason
+from discovery.model import Gap, MigDevice, Mode, Reason
 from discovery.nvml.calls import Calls, Handle, text, whole
 from discovery.profile import ATTRIBUTES, profile_name
 
 _MIB = 1 << 20
 _PROFILES = 32
 """GPU instance profile numbers to try at most; NVML has 18 of them today."""
+
+_NO_RIGHT = (
+    "NVIDIA's capability mig/monitor is missing: give the container the management CDI device,"
+    " or NVIDIA_MIG_MONITOR_DEVICES=all with CAP_SYS_ADMIN"
+)
+"""Source: MIG user guide, "Device Nodes and Capabilities"; NVIDIA container toolkit."""
 
 
 def mig_handles(calls: Calls, handle: Handle) -> Iterator[Handle]:
@@ -48,7 +55,29 @@ def read_mig_devices(
         for mig in mig_handles(calls, handle)
         if (device := _read(calls, handle, mig, suffixes, total_bytes)) is not None
     ]
+    if not devices:
+        _look_behind(calls, handle)
+    calls.gaps[:] = [_with_fix(gap) for gap in calls.gaps]
     return {"max_mig_devices": slots, "mig_devices": tuple(devices)}
+
+
+def _look_behind(calls: Calls, handle: Handle) -> None:
+    """Keep a gap where no MIG device is listed only because the right to see them is missing.
+
+    Without it the driver leaves devices out of the list as if they were not there, but
+    refuses to look up a GPU instance, whether there is one with this number or not.
+    Source: nvml.h, nvmlDeviceGetGpuInstanceById: NO_PERMISSION.
+    """
+    tried = Calls()
+    tried.ask("mig_devices", "nvmlDeviceGetGpuInstanceById", handle, 0)
+    calls.gaps += [gap for gap in tried.gaps if gap.reason is Reason.FORBIDDEN]
+
+
+def _with_fix(gap: Gap) -> Gap:
+    """The gap; if MIG devices could not be seen for want of a right, with how to get it."""
+    if gap.what != "mig_devices" or gap.reason is not Reason.FORBIDDEN:
+        return gap
+    return replace(gap, detail=f"{gap.detail}; {_NO_RIGHT}")
 
 
 def _suffixes(handle: Handle) -> dict[int, str]:

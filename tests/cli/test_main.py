@@ -89,7 +89,7 @@ def test_debug_lets_the_trace_through(run: Run, error: Exception) -> None:
         (["discover", "--library", "/none"], "Error: there is no file /none: "),
         (["discover", "--config", "/none"], "Error: --config: cannot read /none: No such file"),
         (["completion", "tcsh"], "'tcsh' is not one of 'bash', 'zsh', 'fish'."),
-        (["agent"], "Error: this version runs without a cluster only: add --standalone"),
+        (["agent", "--kubeconfig", "none"], "none: no such file, or run without a cluster"),
         (["agent", "--standalone", "--jitter", "9"], "Error: --jitter is '9': expected a number"),
         (["simulate"], "Missing option '--list'"),
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from discovery.model import Gap, Host, Reason, Vgpu
+from discovery.model import Gap, GpuSnapshot, Host, Reason, Vgpu, Virtualization
 from labelers.decision import Absent, Decision, Keep, Value
 from labelers.node import node_labels
 from labelers.settings import LabelSettings
@@ -66,11 +66,47 @@ def test_a_vgpu_without_the_record_still_counts_as_one() -> None:
     assert {type(labels[key]) for key in HOSTS} == {Absent}
 
 
-def test_configuration_space_that_cannot_be_read_keeps_what_was_known() -> None:
-    gap = Gap(what="vgpu", reason=Reason.FORBIDDEN, source="sys/bus/pci", detail="64 bytes only")
+UNREAD = Gap(what="vgpu", reason=Reason.FORBIDDEN, source="sys/bus/pci", detail="64 bytes only")
+"""Configuration space cut short, as the kernel gives it to those without CAP_SYS_ADMIN."""
 
-    labels = decided(gaps=(gap,))
 
-    assert {labels[key] for key in (f"{VGPU}present", *HOSTS)} == {
-        Keep(reason="sys/bus/pci: 64 bytes only")
-    }
+def unprivileged(*gpus: GpuSnapshot) -> dict[str, Decision]:
+    """The vGPU's labels of a node whose configuration space cannot be read."""
+    node = build.node(gpus, host=Host(name="node-a", gaps=(UNREAD,)))
+    labels = node_labels(node, LabelSettings())
+    return {key: decision for key, decision in labels.items() if key.startswith(VGPU)}
+
+
+def given_as(mode: Virtualization | None, at: int = 0) -> GpuSnapshot:
+    return build.gpu(at, virtualization=mode)
+
+
+def test_nvml_tells_a_vgpu_where_configuration_space_cannot_be_read_but_not_its_host() -> None:
+    labels = unprivileged(given_as(None), given_as(Virtualization.VGPU, 1))
+
+    assert labels.pop(f"{VGPU}present") == Value(text="true")
+    assert labels == dict.fromkeys(HOSTS, Keep(reason="sys/bus/pci: 64 bytes only"))
+
+
+@pytest.mark.parametrize("mode", sorted(set(Virtualization) - {Virtualization.VGPU}))
+def test_gpus_given_in_any_other_way_are_no_vgpus(mode: Virtualization) -> None:
+    labels = unprivileged(given_as(mode), given_as(Virtualization.NONE, 1))
+
+    assert labels.pop(f"{VGPU}present") == Value(text="false")
+    assert labels == dict.fromkeys(HOSTS, Absent(reason="no GPU here is a vGPU"))
+
+
+@pytest.mark.parametrize(
+    "gpus",
+    [
+        pytest.param((), id="no GPU"),
+        pytest.param((given_as(Virtualization.NONE), given_as(None, 1)), id="one does not say"),
+        pytest.param((given_as(Virtualization.NONE), build.silent(1)), id="one does not answer"),
+    ],
+)
+def test_what_neither_source_tells_is_kept_as_it_was(gpus: tuple[GpuSnapshot, ...]) -> None:
+    labels = unprivileged(*gpus)
+
+    assert labels == dict.fromkeys(
+        (f"{VGPU}present", *HOSTS), Keep(reason="sys/bus/pci: 64 bytes only")
+    )

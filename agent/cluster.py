@@ -1,0 +1,281 @@
+"""The agent's side of the API server: what is seen of its Node there, and when it may write.
+
+Nothing is written before the admission policies were seen to hold this agent to its own
+node, nor while another agent holds the node's Lease. Any thread may call anything; requests
+are made in the ticks alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.confinement import Confinement, ConfinementCheck, Verdict
+from agent.feature_sink import FeatureSink
+from agent.heartbeat import Heartbeat
+from agent.node_sink import NodeSink
+from agent.pod_state import Kubelet, PodState
+from agent.publish import Wanted
+from agent.release import Releases
+from agent.reports import Reports
+from agent.runtime import Tick
+from discovery.model import NodeSnapshot
+from exporters.own import OwnMetrics
+from kube.api import NODE_FEATURES, NODES, Api, Object, Resource
+from kube.events import Recorder
+from kube.follow import Gone, LinkDown, LinkUp, News, Seen, Synced
+from labelers import names
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 1.0
+"""Between two looks at the causes of a release."""
+FLUSH_SECONDS = 5.0
+"""Between two looks whether Events wait to be sent."""
+GATE_SECONDS = 5.0
+"""Between two looks whether the Lease may be written."""
+CONFINE_WITHIN_SECONDS = 45.0
+"""A policy that does not hold is noticed within a minute of the start."""
+SOURCE = "kubernetes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """Who this agent is in its cluster."""
+
+    node: str
+    namespace: str
+    pod: str
+    """Name of its pod; of Events it is the reporting instance."""
+    identity: str
+    """Tells it from other agents on the node: its pod's UID."""
+
+
+class Cluster:
+    """One node's Node, Lease and NodeFeature, kept as they should be."""
+
+    def __init__(
+        self,
+        api: Api,
+        member: Member,
+        *,
+        sink: str,
+        allow_unconfined: bool,
+        start_spread_seconds: float,
+        kubelet: Kubelet,
+        driver_ready_file: Path,
+        snapshot: Callable[[], NodeSnapshot | None],
+        tell: Callable[[Callable[[OwnMetrics], None]], None],
+        hold: Callable[[tuple[str, ...]], None],
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        """``sink``: where labels go: ``node``, ``nodefeature``, or ``none``, which leaves out the
+        topology annotation too.
+
+        ``snapshot`` gives the newest; ``tell`` takes what to say of this in metrics; ``hold``
+        hears for which causes the GPUs are to be left alone, none when they no longer are.
+        ``clock`` is monotonic, the one of the ticks; ``wall`` is Unix time, only shown.
+        """
+        self._member = member
+        self._ready_file = driver_ready_file
+        self._tell = tell
+        self._hold = hold
+        self._clock = clock
+        self._wall = wall
+        self._node: Object | None = None
+        self._causes: tuple[str, ...] | None = None
+        self._sink = sink
+        self._releases = Releases(str(driver_ready_file))
+        self._events = Recorder(
+            api,
+            controller=names.AGENT,
+            instance=member.pod,
+            namespace=names.EVENT_NAMESPACE,
+            clock=clock,
+        )
+        self._confinement = ConfinementCheck(
+            api,
+            node=member.node,
+            namespace=member.namespace,
+            allow_unconfined=allow_unconfined,
+            on_change=self._tell_confinement,
+        )
+        self._heartbeat = Heartbeat(
+            api,
+            node_name=member.node,
+            node=lambda: self._node,
+            identity=member.identity,
+            namespace=member.namespace,
+            clock=clock,
+            uniform=uniform,
+        )
+        self._pods = PodState(
+            kubelet,
+            self._heartbeat,
+            node=member.node,
+            snapshot=snapshot,
+            tell=tell,
+            wall=wall,
+            changed=lambda: self.hasten("lease"),
+        )
+        self._node_sink = NodeSink(
+            api,
+            member.node,
+            may_write=self._may_write,
+            reports=self._reports(NODES),
+            uniform=uniform,
+        )
+        self._feature_sink: FeatureSink | None = None
+        if sink == "nodefeature":
+            self._feature_sink = FeatureSink(
+                api,
+                member.node,
+                namespace=member.namespace,
+                may_write=self._may_write,
+                reports=self._reports(NODE_FEATURES),
+                uniform=uniform,
+            )
+        start = clock()
+        self._confine_at = start + uniform(0.0, min(start_spread_seconds, CONFINE_WITHIN_SECONDS))
+        # the root lets few begin early, when all of a new fleet open their watches
+        self._write_at = start + start_spread_seconds * math.sqrt(uniform(0.0, 1.0))
+        self.hasten: Callable[[str], None] = lambda _tick: None
+        """Runs another tick soon; set by whoever runs the ticks."""
+
+    @property
+    def ticks(self) -> Mapping[str, Tick]:
+        """What has to be run, each by a name of its own."""
+        feature = {} if self._feature_sink is None else {"feature": self._feature_sink.tick}
+        return {
+            "causes": self.look,
+            "confine": self.confine,
+            "lease": self.beat,
+            "node": self._node_sink.tick,
+            "pods": self._pods.ask,
+            "events": self.flush,
+            **feature,
+        }
+
+    def want(self, wanted: Wanted) -> None:
+        """Have the cluster show this from now on."""
+        if self._sink == "node":
+            self._node_sink.want(wanted.labels, wanted.annotations)
+        elif self._feature_sink is not None:
+            self._node_sink.want({}, wanted.annotations)
+            self._feature_sink.want(wanted.labels)
+        self._soon("node", "feature")
+
+    def hear(self, news: News) -> None:
+        """Take what the watch of the own Node tells."""
+        match news:
+            case Seen(object=node):
+                self._see(node)
+            case Gone():
+                self._see(None)
+            case Synced() if self._node is None:
+                self._see(None)
+            case LinkUp():
+                at = self._wall()
+                self._tell(lambda own: own.source_answered(SOURCE, at))
+            case LinkDown(error=error):
+                self._tell(lambda own: own.source_failed(SOURCE))
+                log.warning("the API server is not heard", extra={"why": str(error)})
+
+    def leave(self) -> None:
+        """Empty the Lease, so that the next agent need not wait; takes 2 s at most."""
+        self._heartbeat.leave()
+
+    # ticks
+
+    def look(self, _now: float) -> float:
+        """See whether the GPUs are to be left alone; the seconds until the next time."""
+        causes = self._releases.causes(self._node, _is_there(self._ready_file))
+        unknown = self._node is None and not (causes or self._causes)
+        if causes != self._causes and not unknown:  # what was asked for before a restart stands
+            self._causes = causes
+            self._hold(causes)
+        return LOOK_SECONDS
+
+    def confine(self, now: float) -> float:
+        """Try the admission policies when that is due; the seconds until the next time."""
+        if now < self._confine_at:
+            return self._confine_at - now
+        wait = self._confinement.check(now)
+        self.hasten("lease")
+        return wait
+
+    def beat(self, now: float) -> float:
+        """Do what is due on the Lease; the seconds until the next time."""
+        if now < self._write_at:
+            return self._write_at - now
+        if not self._confinement.allows_writes:
+            return GATE_SECONDS
+        held = self._heartbeat.holds
+        wait = self._heartbeat.beat(now)
+        holds = self._heartbeat.holds
+        if holds and not held:
+            self._soon("node", "feature", "pods")
+        self._tell(lambda own: own.holds_lease(names.lease(self._member.node), holds))
+        return wait
+
+    def flush(self, _now: float) -> float:
+        """Send Events that wait; the seconds until the next time."""
+        if self._may_write():
+            self._events.flush()
+        return FLUSH_SECONDS
+
+    # parts
+
+    def _may_write(self) -> bool:
+        return self._confinement.allows_writes and self._heartbeat.holds
+
+    def _see(self, node: Object | None) -> None:
+        self._node = node
+        self._node_sink.saw(node)
+        if self._feature_sink is not None:
+            self._feature_sink.saw(node)
+        self._soon("causes", "lease", "node", "feature")
+
+    def _soon(self, *ticks: str) -> None:
+        for tick in ticks:
+            if tick != "feature" or self._feature_sink is not None:
+                self.hasten(tick)
+
+    def _reports(self, of: Resource) -> Reports:
+        return Reports(
+            of.kind,
+            event=self._event,
+            wrote=lambda: self._tell(lambda own: own.wrote(of.kind)),
+            left_alone=lambda count: self._tell(lambda own: own.left_alone(of.kind, count)),
+        )
+
+    def _tell_confinement(self, now: Confinement) -> None:
+        def tell(own: OwnMetrics) -> None:
+            for trial in now.trials:
+                own.confined(trial.policy, trial.verdict is Verdict.REFUSED)
+
+        self._tell(tell)
+        self._event("Confined" if now.confirmed else "NotConfined", now.reason)
+
+    def _event(self, reason: str, note: str) -> None:
+        if self._node is None:
+            return
+        meta = self._node["metadata"]
+        about = {"apiVersion": "v1", "kind": "Node", "name": meta["name"], "uid": meta["uid"]}
+        warning = reason != "Confined"
+        self._events.record(about, reason=reason, action="Publish", note=note, warning=warning)
+
+
+def _is_there(file: Path) -> bool | None:
+    """Whether the file exists; None where that cannot be told."""
+    try:
+        return file.exists()
+    except OSError:
+        return None

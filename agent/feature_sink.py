@@ -1,0 +1,160 @@
+"""Keeps our labels in the agent's NodeFeature, from which nfd-master puts them on the Node.
+
+The agent may get the object but not watch it. So it is read at the start, after a write
+that failed, about once an hour, and as soon as the Node loses a label that stood there:
+then nfd-master has seen a change of the object that we have not.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+
+from agent import node_feature
+from agent.pace import SPREAD, Pace, is_urgent
+from agent.reports import Reports
+from discovery.errors import Permanent
+from kube.api import NODE_FEATURES, Api, Object
+from kube.errors import ApiError, NotFound
+from labelers import names
+from labelers.decision import Decisions, Value
+from labelers.diff import decided
+
+LOOK_SECONDS = 60.0
+FORBIDDEN_SECONDS = 5.0
+CHECK_SECONDS = 3600.0
+"""Between two looks at the object when all is well, give or take half of it."""
+_NO_KIND = "no NodeFeature can be made: install Node Feature Discovery, or choose the Node sink"
+
+
+class FeatureSink:
+    """Brings the NodeFeature to what is wanted. One thread ticks, any may tell the rest."""
+
+    def __init__(
+        self,
+        api: Api,
+        name: str,
+        *,
+        namespace: str,
+        may_write: Callable[[], bool],
+        manager: str = names.AGENT,
+        reports: Reports | None = None,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        """``name`` of the Node, ``namespace`` of the NodeFeature, ``manager`` of our fields.
+
+        ``may_write``: whether the agent is confined and holds its Lease, asked each time.
+        """
+        self._api = api
+        self._node_name = name
+        self._name = names.node_feature(name)
+        self._namespace = namespace
+        self._may_write = may_write
+        self._manager = manager
+        self._reports = reports or Reports(NODE_FEATURES.kind)
+        self._uniform = uniform
+        self._pace = Pace(uniform=uniform)
+        self._present: Object | None = None
+        self._check_at = float("-inf")
+        self._lock = threading.Lock()
+        self._wanted: Decisions | None = None
+        self._node: Object | None = None
+        self._shown: frozenset[str] = frozenset()
+        self._is_new = False
+        self._suspect = False
+
+    def want(self, labels: Decisions) -> None:
+        """Have nfd-master label the Node so from now on."""
+        with self._lock:
+            self._wanted = labels
+
+    def saw(self, node: Object | None) -> None:
+        """The Node as the watch shows it; None where there is none."""
+        with self._lock:
+            if node is None:
+                self._node = None
+                return
+            meta = node["metadata"]
+            known = self._node
+            if known is None or known["metadata"]["uid"] != meta["uid"]:
+                self._is_new = True
+                self._shown = frozenset()
+            self._node = {"metadata": {"name": meta["name"], "uid": meta["uid"]}}
+            there = meta.get("labels") or {}
+            self._suspect |= any(self._wants(key) for key in self._shown - there.keys())
+            self._shown = frozenset(key for key in there if self._wants(key))
+
+    def tick(self, now: float) -> float:
+        """Read or write what is due at this monotonic second; the seconds until the next time."""
+        with self._lock:
+            wanted, node = self._wanted, self._node
+            is_new, self._is_new = self._is_new, False
+            suspect, self._suspect = self._suspect, False
+        if is_new:
+            self._pace.restart()
+        if is_new or suspect:
+            self._check_at = now
+        if wanted is None or node is None:
+            return LOOK_SECONDS
+        if not self._may_write():
+            return FORBIDDEN_SECONDS
+        if (held := self._pace.held(now)) > 0:
+            return held
+        try:
+            if now >= self._check_at:
+                self._read(node, now)
+            return self._write(node, wanted, now)
+        except ApiError as error:
+            return self._failed(error, now)
+
+    def _wants(self, key: str) -> bool:
+        """Whether this label is to have a value; the lock is held."""
+        return isinstance(decided(key, self._wanted or {}), Value)
+
+    def _read(self, node: Object, now: float) -> None:
+        try:
+            self._present = self._api.get(NODE_FEATURES, self._name, namespace=self._namespace)
+        except NotFound:
+            self._present = None
+        self._check_at = now + CHECK_SECONDS * self._uniform(*SPREAD)
+        uid = node["metadata"]["uid"]
+        if self._present is not None and node_feature.is_doomed(self._present, uid):
+            self._check_at = now + LOOK_SECONDS
+
+    def _write(self, node: Object, wanted: Decisions, now: float) -> float:
+        """Create or patch the object when that is due; nothing where it is another's."""
+        there = self._present
+        if there is not None and not node_feature.is_ours(there, self._manager):
+            why = f"made by somebody else: delete it from {self._namespace}, or use the Node sink"
+            self._reports.kept_out({self._name: why}, {})
+            return LOOK_SECONDS
+        labels = node_feature.labels(there, wanted)
+        self._reports.kept_out({}, labels.dropped)
+        patch = node_feature.patch(there, self._node_name, labels.texts) if there else {}
+        if not patch and (there or not labels.texts):
+            self._pace.settled()
+            self._reports.well()
+            return LOOK_SECONDS
+        changed = patch.get("spec", {}).get("labels", {}) if there else labels.texts
+        if (wait := self._pace.wait(now, urgent=is_urgent(changed))) > 0:
+            return wait
+        self._pace.sent(now)
+        self._present = self._send(patch, node_feature.new(node, labels.texts))
+        self._pace.succeeded()
+        self._reports.wrote(len(changed))
+        return LOOK_SECONDS
+
+    def _send(self, patch: Object, new: Object) -> Object:
+        """The object as it is after it was patched, or created where there is none."""
+        if self._present is None:
+            return self._api.create(NODE_FEATURES, new, namespace=self._namespace)
+        return self._api.patch(NODE_FEATURES, self._name, patch, namespace=self._namespace)
+
+    def _failed(self, error: ApiError, now: float) -> float:
+        """Report it; the seconds to wait. Whatever became of a write: look before the next."""
+        self._check_at = now
+        unknown = isinstance(error, NotFound) and self._present is None
+        why = f"{_NO_KIND} ({error})" if unknown else str(error)
+        self._reports.failed(why, lasting=unknown or isinstance(error, Permanent))
+        return self._pace.failed(now, error, slowly=unknown)

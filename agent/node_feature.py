@@ -1,0 +1,117 @@
+"""The agent's NodeFeature: what it says, and what has to change for it to say that. Pure.
+
+nfd-master makes Node labels of ``spec.labels``. Nothing else in the object is used: raw
+features could set off other people's rules. Its owner is the Node and never a pod, whose
+end would take the labels with it. The owner is written at the start only: clusters that
+guard ownerReferences ask for the right to delete of whoever changes them.
+
+Source: node-feature-discovery, API v1alpha1 and nfd-master; facts on the NodeFeature sink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kube.api import NODE_FEATURES, NODES, Object
+from kube.lease import owner
+from labelers import keys, limits, names
+from labelers.decision import Decisions
+from labelers.diff import applied
+
+_RAW_FEATURES = ("flags", "attributes", "instances")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Labels:
+    """What ``spec.labels`` should be."""
+
+    texts: Mapping[str, str]
+    dropped: Mapping[str, str] = field(default_factory=dict)
+    """Labels that cannot be in it, and why."""
+
+
+def labels(present: Object | None, wanted: Decisions) -> Labels:
+    """The labels to publish; one to be kept stays as the object ``present`` has it.
+
+    Texts that start with ``@`` are references to nfd-master, and never a label's own.
+    """
+    there = (present or {}).get("spec", {}).get("labels") or {}
+    ours = {
+        key: text for key, text in applied(there, wanted).items() if keys.label(key) is not None
+    }
+    dropped = {
+        key: f"{text!r} would be a reference" for key, text in ours.items() if text[:1] == "@"
+    }
+    fitting = [key for key in ours if key not in dropped]
+    surplus = fitting[limits.MOST_LABELS :]
+    dropped |= dict.fromkeys(surplus, f"a NodeFeature may have {limits.MOST_LABELS} labels")
+    return Labels(
+        texts={key: text for key, text in ours.items() if key not in dropped}, dropped=dropped
+    )
+
+
+def new(node: Object, texts: Mapping[str, str]) -> Object:
+    """The object to create for ``node``, of which name and uid are used."""
+    name = node["metadata"]["name"]
+    return {
+        "apiVersion": NODE_FEATURES.api_version,
+        "kind": NODE_FEATURES.kind,
+        "metadata": {
+            "name": names.node_feature(name),
+            "labels": {names.NODE_FEATURE_NODE_LABEL: name},
+            "ownerReferences": [owner(node)],
+        },
+        "spec": {"features": {part: {} for part in _RAW_FEATURES}, "labels": dict(texts)},
+    }
+
+
+def patch(present: Object, node_name: str, texts: Mapping[str, str]) -> Object:
+    """The JSON merge patch that leaves exactly this in ``present``; empty when it is so.
+
+    What others put beside our labels goes, for admission judges the whole object.
+    """
+    features = present.get("spec", {}).get("features") or {}
+    return _difference(
+        {
+            "metadata": {"labels": present["metadata"].get("labels") or {}},
+            "spec": {"features": features, "labels": present.get("spec", {}).get("labels") or {}},
+        },
+        {
+            "metadata": {"labels": {names.NODE_FEATURE_NODE_LABEL: node_name}},
+            "spec": {"features": {part: {} for part in features}, "labels": texts},
+        },
+    )
+
+
+def is_ours(present: Object, manager: str) -> bool:
+    """Whether we made it: ``manager`` wrote some of it, or a Node owns it and nobody else.
+
+    gpu-feature-discovery's has the same name, and its DaemonSet and pod for owners.
+    """
+    meta = present["metadata"]
+    entries = meta.get("managedFields") or []
+    owners = meta.get("ownerReferences") or []
+    return any(entry.get("manager") == manager for entry in entries) or (
+        len(owners) == 1 and owners[0].get("kind") == NODES.kind
+    )
+
+
+def is_doomed(present: Object, uid: str) -> bool:
+    """Whether its owner was a Node of another uid, so that the garbage collector takes it."""
+    owners = present["metadata"].get("ownerReferences") or []
+    return bool(owners) and all(owner.get("uid") != uid for owner in owners)
+
+
+def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> Object:
+    """The merge patch from one to the other; empty when they are equal."""
+    found: Object = {key: None for key in old if key not in new}
+    for key, value in new.items():
+        before = old.get(key)
+        if isinstance(value, Mapping) and isinstance(before, Mapping):
+            if inner := _difference(before, value):
+                found[key] = inner
+        elif key not in old or before != value:
+            found[key] = value
+    return found

@@ -1,0 +1,144 @@
+"""Keeps our labels and annotations on the own Node: seldom a write, never a key of others.
+
+The Node comes from a watch, so nothing is read before a write, and a patch has changed
+keys only. Nothing is removed when the agent ends.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from agent.pace import Pace, is_urgent
+from agent.reports import Reports
+from agent.rivals import Rivals
+from discovery.errors import Permanent
+from kube.api import NODES, Api, Object
+from kube.errors import ApiError, NotFound
+from labelers.decision import Decisions
+from labelers.keys import Place
+from labelers.node_patch import Plan, plan, writers
+
+LOOK_SECONDS = 60.0
+"""Longest time between two looks at what there is to do; news hastens the tick."""
+FORBIDDEN_SECONDS = 5.0
+"""Between two questions whether writing is allowed."""
+_KEPT = ("name", "uid", "resourceVersion", "labels", "annotations", "managedFields")
+
+
+class NodeSink:
+    """Brings the Node to what is wanted. :meth:`tick` belongs to one thread, the rest to any."""
+
+    def __init__(
+        self,
+        api: Api,
+        name: str,
+        *,
+        may_write: Callable[[], bool],
+        reports: Reports | None = None,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        """``may_write``: whether the agent is confined and holds its Lease, asked each time."""
+        self._api = api
+        self._name = name
+        self._may_write = may_write
+        self._reports = reports or Reports(NODES.kind)
+        self._pace = Pace(uniform=uniform)
+        self._rivals = Rivals()
+        self._lock = threading.Lock()
+        self._wanted: tuple[Decisions, Decisions] | None = None
+        self._meta: Mapping[str, Any] | None = None
+        self._gone = False
+        self._is_new = False
+
+    def want(self, labels: Decisions, annotations: Decisions) -> None:
+        """Have the Node show this from now on."""
+        with self._lock:
+            self._wanted = labels, annotations
+
+    def saw(self, node: Object | None) -> None:
+        """The Node as the watch shows it; None where there is none."""
+        with self._lock:
+            self._gone = node is None
+            if node is None:
+                self._meta = None
+            else:
+                self._take(node["metadata"])
+
+    def tick(self, now: float) -> float:
+        """Write what is due at this monotonic second; the seconds until the next time."""
+        with self._lock:
+            wanted, meta, gone = self._wanted, self._meta, self._gone
+            is_new, self._is_new = self._is_new, False
+        if is_new:
+            self._pace.restart()
+            self._rivals.forget()
+        if gone:
+            why = f"there is no Node {self._name}: waiting for it, unless node-name is wrong"
+            self._reports.failed(why, lasting=True)
+        if meta is None or wanted is None:
+            return LOOK_SECONDS
+        planned = plan({"metadata": meta}, *wanted, leave=self._rivals.resting(now))
+        self._reports.kept_out(planned.left_alone, planned.dropped)
+        if not planned.changed:
+            self._pace.settled()
+            self._reports.well()
+            return LOOK_SECONDS
+        if not self._may_write():
+            return FORBIDDEN_SECONDS
+        wait = self._pace.wait(now, urgent=is_urgent(planned.changed))
+        return wait if wait > 0 else self._write(planned, meta, now)
+
+    def _write(self, planned: Plan, meta: Mapping[str, Any], now: float) -> float:
+        """Send the patch. A reply that is lost does no harm: the watch shows what came of it."""
+        self._pace.sent(now)
+        try:
+            node = self._api.patch(NODES, self._name, planned.patch)
+        except ApiError as error:
+            self._reports.failed(str(error), lasting=isinstance(error, Permanent))
+            return self._pace.failed(now, error, slowly=isinstance(error, NotFound))
+        self._pace.succeeded()
+        self._rivals.wrote(planned.changed, _undone(planned, meta), now)
+        with self._lock:
+            # the watch may have told meanwhile that this Node was deleted
+            if self._meta is not None and self._meta["uid"] == node["metadata"]["uid"]:
+                self._take(node["metadata"])
+        self._reports.wrote(len(planned.changed))
+        return LOOK_SECONDS
+
+    def _take(self, meta: Mapping[str, Any]) -> None:
+        """Believe this from now on, unless it is older than what is known; the lock is held.
+
+        A patch is answered with the newest Node, and the watch may yet tell older ones:
+        to believe them would repeat the write.
+        """
+        known = self._meta
+        if known is not None and known["uid"] == meta["uid"]:
+            if _is_older(meta, known):
+                return
+        else:
+            self._is_new = True
+        self._meta = {part: meta[part] for part in _KEPT if part in meta}
+
+
+def _is_older(this: Mapping[str, Any], than: Mapping[str, Any]) -> bool:
+    """Whether one version of an object comes before another.
+
+    Since 1.35 resourceVersions are by definition decimal numbers that grow; before, they
+    were in fact. Where one is not, nothing is older: the worst that follows is a patch
+    that changes nothing. Source: Kubernetes API concepts, resource versions; KEP-5504.
+    """
+    versions = [str(meta.get("resourceVersion")) for meta in (this, than)]
+    if not all(version.isascii() and version.isdecimal() for version in versions):
+        return False
+    return int(versions[0]) < int(versions[1])
+
+
+def _undone(planned: Plan, meta: Mapping[str, Any]) -> dict[str, str]:
+    """Who wrote what a patch replaced, as far as the Node tells."""
+    parts = ((Place.NODE_LABEL, planned.labels), (Place.NODE_ANNOTATION, planned.annotations))
+    return {
+        key: ", ".join(writers(meta, where, key)) for where, changed in parts for key in changed
+    }

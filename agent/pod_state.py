@@ -1,0 +1,121 @@
+"""Who holds which GPU, asked of the kubelet and shown on the agent's Lease."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from agent.device_names import DeviceNames
+from agent.devices import Allocation, allocation
+from agent.podresources.model import PodDevices, ResourceDevices
+from discovery.errors import BadInput, Transient
+from discovery.model import NodeSnapshot
+from exporters.own import OwnMetrics
+from labelers import keys, schema, state
+from labelers.annotations import node_annotations
+from labelers.decision import Value
+
+log = logging.getLogger(__name__)
+
+ASK_SECONDS = 5.0
+SOURCE = "pod-resources"
+
+
+class Kubelet(Protocol):
+    """The pod-resources socket, as far as the agent uses it. Raises Transient."""
+
+    def list(self) -> tuple[PodDevices, ...]: ...
+    def allocatable(self) -> tuple[ResourceDevices, ...]: ...
+
+
+class Lease(Protocol):
+    """Where the state is shown."""
+
+    @property
+    def holds(self) -> bool: ...
+    @property
+    def shown(self) -> str | None: ...
+    def show(self, state: str) -> None: ...
+
+
+class PodState:
+    """Keeps the state on the Lease true; what cannot be asked stays as it was."""
+
+    def __init__(
+        self,
+        kubelet: Kubelet,
+        lease: Lease,
+        *,
+        node: str,
+        snapshot: Callable[[], NodeSnapshot | None],
+        tell: Callable[[Callable[[OwnMetrics], None]], None],
+        wall: Callable[[], float],
+        changed: Callable[[], None],
+    ) -> None:
+        """``snapshot`` gives the newest; ``tell`` takes what to say of the socket.
+
+        ``changed`` runs when there is another state to write.
+        """
+        self._kubelet = kubelet
+        self._lease = lease
+        self._node = node
+        self._snapshot = snapshot
+        self._tell = tell
+        self._wall = wall
+        self._changed = changed
+        self._gen: str | None = None
+        self._shown: state.StateAnnotation | None = None
+        self._told = ""
+
+    def ask(self, _now: float) -> float:
+        """Ask the kubelet once; the seconds until the next time."""
+        snapshot = self._snapshot()
+        if snapshot is None:
+            return ASK_SECONDS
+        try:
+            given = self._allocation(snapshot)
+        except Transient as error:
+            self._tell(lambda own: own.source_failed(SOURCE))
+            self._say(str(error))
+            return ASK_SECONDS
+        at = self._wall()
+        self._tell(lambda own: own.source_answered(SOURCE, at))
+        unknown = sorted(f"{each.resource} {each.id}" for each in given.unknown)
+        self._say(f"devices that this node does not have: {', '.join(unknown)}" if unknown else "")
+        self._show(snapshot, given)
+        return ASK_SECONDS
+
+    def _allocation(self, snapshot: NodeSnapshot) -> Allocation:
+        names = DeviceNames(snapshot, pool=self._node)
+        return allocation(self._kubelet.list(), self._kubelet.allocatable(), names)
+
+    def _show(self, snapshot: NodeSnapshot, given: Allocation) -> None:
+        decided = node_annotations(snapshot)[keys.TOPOLOGY]
+        if isinstance(decided, Value):  # else the masks follow the topology that was shown last
+            self._gen = schema.annotation(snapshot).gen
+        if self._gen is None or not self._lease.holds:
+            return  # only the holder knows which ``seq`` was written last
+        before = self._shown or self._shown_before()
+        now = state.state(
+            snapshot, gen=self._gen, whole=given.whole, pods=given.by_pod, before=before
+        )
+        if now != self._shown:
+            self._shown = now
+            self._lease.show(state.encode(now))
+            self._changed()
+
+    def _shown_before(self) -> state.StateAnnotation | None:
+        """What an agent before this one wrote, so that ``seq`` goes on from there."""
+        text = self._lease.shown
+        if text is None:
+            return None
+        try:
+            return state.decode(text)
+        except BadInput:
+            return None
+
+    def _say(self, what: str) -> None:
+        if what and what != self._told:  # once, not at every question
+            log.warning("which pod holds which GPU is not known in full", extra={"why": what})
+        self._told = what

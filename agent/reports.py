@@ -1,0 +1,82 @@
+"""What a sink says of itself to people: each thing once, and not at every try."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+log = logging.getLogger(__name__)
+
+
+class Reports:
+    """Log lines, Events and counts of one sink."""
+
+    def __init__(
+        self,
+        of: str,
+        *,
+        event: Callable[[str, str], None] = lambda _reason, _note: None,
+        wrote: Callable[[], None] = lambda: None,
+        left_alone: Callable[[int], None] = lambda _count: None,
+    ) -> None:
+        """``of``: kind of the object written. ``event`` gets a reason in CamelCase and a note,
+        ``wrote`` runs at each write that was taken, ``left_alone`` hears how many keys are."""
+        self._of = of
+        self._event = event
+        self._wrote = wrote
+        self._count_left_alone = left_alone
+        self._left_alone: Mapping[str, str] = {}
+        self._dropped: Mapping[str, str] = {}
+        self.error: str | None = None
+        """Why the object is not as it should be; None while it is."""
+
+    def wrote(self, keys: int) -> None:
+        """A write of so many keys was taken."""
+        log.info("written", extra={"object": self._of, "keys": keys})
+        self._wrote()
+        self.well()
+
+    def well(self) -> None:
+        """Nothing stands in the way any more."""
+        if self.error is not None:
+            log.info("can be written again", extra={"object": self._of})
+        self.error = None
+
+    def failed(self, why: str, *, lasting: bool) -> None:
+        """It could not be written; said again only when the reason changes.
+
+        ``lasting``: until somebody helps, who is told by an Event too.
+        """
+        if why != self.error:
+            level = logging.ERROR if lasting else logging.WARNING
+            log.log(level, "not written", extra={"object": self._of, "why": why})
+            if lasting:
+                self._event("NotWritten", why)
+        self.error = why
+
+    def kept_out(self, left_alone: Mapping[str, str], dropped: Mapping[str, str]) -> None:
+        """Keys that are left to another owner, and those for which there is no room."""
+        if left_alone != self._left_alone:
+            self._say("KeysLeftAlone", left_alone)
+            self._count_left_alone(len(left_alone))
+            self._left_alone = left_alone
+        if dropped != self._dropped:
+            self._say("KeysDropped", dropped)
+            self._dropped = dropped
+
+    def _say(self, reason: str, keys: Mapping[str, str]) -> None:
+        if not keys:
+            log.info("no longer", extra={"object": self._of, "what": reason})
+            return
+        note = by_reason(keys)
+        log.warning(reason, extra={"object": self._of, "why": note})
+        self._event(reason, note)
+
+
+def by_reason(keys: Mapping[str, str]) -> str:
+    """Keys with one reason each, as one line that says each reason once."""
+    reasons = dict.fromkeys(keys.values())
+    return "; ".join(
+        f"{', '.join(key for key, why in keys.items() if why == reason)}: {reason}"
+        for reason in reasons
+    )

@@ -1,0 +1,55 @@
+"""Keys that somebody changes back as often as we write them, and how long each is left to him."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+REPAIRS = 3
+"""So often a key is put right before it is left alone for a while."""
+RESTS_SECONDS = (600.0, 1200.0, 2400.0, 3600.0)
+"""How long: at first, after one repair more, and so on; then always the last."""
+PEACE_SECONDS = 7200.0
+"""A key that stood so long after a repair is nobody's rival's any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Written:
+    text: str | None
+    at: float
+    repairs: int = 0
+    """Times it had to be written again since the first."""
+    by: str = ""
+
+    @property
+    def rests_until(self) -> float:
+        if self.repairs < REPAIRS:
+            return self.at
+        return self.at + RESTS_SECONDS[min(self.repairs - REPAIRS, len(RESTS_SECONDS) - 1)]
+
+
+class Rivals:
+    """Remembers what was written; a key that needs the same text again has a rival."""
+
+    def __init__(self) -> None:
+        self._written: dict[str, _Written] = {}
+
+    def forget(self) -> None:
+        """There is a new object: nobody has undone anything on it."""
+        self._written.clear()
+
+    def wrote(self, changed: Mapping[str, str | None], by: Mapping[str, str], now: float) -> None:
+        """These texts were written now; ``by`` names who wrote what stood there before."""
+        for key, text in changed.items():
+            before = self._written.get(key)
+            again = before is not None and before.text == text and now - before.at < PEACE_SECONDS
+            repairs = before.repairs + 1 if before is not None and again else 0
+            self._written[key] = _Written(text=text, at=now, repairs=repairs, by=by.get(key, ""))
+
+    def resting(self, now: float) -> dict[str, str]:
+        """The keys to leave alone now, and why."""
+        return {
+            key: f"{written.by or 'somebody'} changes it back again and again"
+            for key, written in self._written.items()
+            if now < written.rests_until
+        }

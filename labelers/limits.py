@@ -1,0 +1,20 @@
+"""How much the agent may put on its Node: the policies refuse more, so sinks stay within."""
+
+from __future__ import annotations
+
+from typing import Final
+
+PREFIXES: Final = ("nvidia.com/", "gpuscape.io/")
+"""Of all label keys that the agent writes; others write under the first one too."""
+
+MOST_LABELS: Final = 256
+"""Labels under these prefixes on a Node, whoever wrote them; and in a NodeFeature."""
+
+MOST_ANNOTATION_CHARACTERS: Final = 8192
+"""All annotations of the agent on its Node together."""
+
+MOST_STATE_CHARACTERS: Final = 16384
+"""The state in the agent's Lease; one whose 110 pods all hold GPUs takes about 2,000."""
+
+MOST_IDLE_ANNOTATION_BYTES: Final = 4096
+"""The same while no MIG change is under way: every watcher of Nodes receives them."""

@@ -1,0 +1,177 @@
+"""What to write on a Node so that it shows what was decided, and what to leave to others.
+
+One key of another owner in a patch may have the whole of it refused: an admission policy
+freezes what server-side apply owns, and so the label beside it would be lost too. Labels
+that nfd-master owns would be accepted, and go as soon as their NodeFeature goes. So both
+are found in the Node itself and left out.
+
+Source: Kubernetes documentation, "Server-Side Apply", field management; nfd-master's
+bookkeeping annotation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from labelers import keys, limits, names
+from labelers.decision import Decisions, Value
+from labelers.diff import changes, decided
+from labelers.keys import Place, Writer
+
+Changes = dict[str, str | None]
+"""Key to its new text, None to remove it."""
+
+_PARTS = {Place.NODE_LABEL: "labels", Place.NODE_ANNOTATION: "annotations"}
+_OF_NFD = (
+    f"nfd-master owns it (annotation {names.FEATURE_LABELS}) and has it from a NodeFeature or"
+    " feature file, such as gpu-feature-discovery's"
+)
+_TOO_MANY = (
+    f"the Node would have more than {limits.MOST_LABELS} labels under"
+    f" {' and '.join(limits.PREFIXES)}"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One step from what a Node shows to what was decided for it."""
+
+    labels: Mapping[str, str | None] = field(default_factory=dict)
+    """New text of each label to change, None for one to remove."""
+    annotations: Mapping[str, str | None] = field(default_factory=dict)
+    left_alone: Mapping[str, str] = field(default_factory=dict)
+    """Keys of ours that another owner holds, and who that is."""
+    dropped: Mapping[str, str] = field(default_factory=dict)
+    """Keys for which there is no room, and why."""
+
+    @property
+    def changed(self) -> Mapping[str, str | None]:
+        """Labels and annotations to change; empty when there is nothing to do."""
+        return {**self.labels, **self.annotations}
+
+    @property
+    def patch(self) -> dict[str, Any]:
+        """The JSON merge patch of the Node; empty when there is nothing to do."""
+        parts = {"labels": dict(self.labels), "annotations": dict(self.annotations)}
+        metadata = {part: texts for part, texts in parts.items() if texts}
+        return {"metadata": metadata} if metadata else {}
+
+
+def plan(
+    node: Mapping[str, Any],
+    labels: Decisions,
+    annotations: Decisions,
+    *,
+    leave: Mapping[str, str] | None = None,
+) -> Plan:
+    """Plan the patch of ``node``, with our own keys in it and no others, and only changed ones.
+
+    ``leave``: keys not to touch for now, and why. A key owned by server-side apply is
+    left alone where its value would change: whoever the applier is, for we never apply.
+    One that nfd-master owns is left alone in any case, for its value is not ours to keep.
+    """
+    meta = node["metadata"]
+    nfd = dict.fromkeys(_of_nfd(meta), _OF_NFD)
+    own_labels, left_labels = _split(meta, Place.NODE_LABEL, labels, {**(leave or {}), **nfd})
+    own, left = _split(meta, Place.NODE_ANNOTATION, annotations, leave or {})
+    no_room = dict.fromkeys(_surplus(meta.get("labels") or {}, own_labels), _TOO_MANY)
+    fitting, too_large = _fitting(meta.get("annotations") or {}, own)
+    held = {key: why for key, why in nfd.items() if isinstance(decided(key, labels), Value)}
+    return Plan(
+        labels={key: text for key, text in own_labels.items() if key not in no_room},
+        annotations=fitting,
+        left_alone={**held, **left_labels, **left},
+        dropped={**no_room, **too_large},
+    )
+
+
+def writers(meta: Mapping[str, Any], where: Place, key: str) -> tuple[str, ...]:
+    """Managers that own the key's value by the object's managedFields, in their order."""
+    return tuple(
+        entry.get("manager", "?")
+        for entry in meta.get("managedFields") or ()
+        if key in _owned(entry, where)
+    )
+
+
+def _split(
+    meta: Mapping[str, Any], where: Place, wanted: Decisions, leave: Mapping[str, str]
+) -> tuple[Changes, dict[str, str]]:
+    """Our changes of one part, and those to leave out with the reason."""
+    claims = {**_appliers(meta, where), **leave}
+    changed = changes(meta.get(_PARTS[where]) or {}, wanted)
+    ours = {key: text for key, text in changed.items() if _is_ours(key, where)}
+    free = {key: text for key, text in ours.items() if key not in claims}
+    return free, {key: claims[key] for key in ours if key in claims}
+
+
+def _is_ours(key: str, where: Place) -> bool:
+    return any(
+        known.where is where and known.writer is Writer.AGENT and known.matches(key)
+        for known in keys.KEYS
+    )
+
+
+def _appliers(meta: Mapping[str, Any], where: Place) -> dict[str, str]:
+    """Keys that server-side apply owns, with who applied them."""
+    return {
+        key: f"{entry.get('manager', '?')} owns it by server-side apply"
+        for entry in meta.get("managedFields") or ()
+        if entry.get("operation") == "Apply"
+        for key in _owned(entry, where)
+    }
+
+
+def _owned(entry: Mapping[str, Any], where: Place) -> set[str]:
+    """Keys of one part that an entry of managedFields names."""
+    fields = (entry.get("fieldsV1") or {}).get("f:metadata") or {}
+    named = fields.get(f"f:{_PARTS[where]}") or {}
+    return {key.removeprefix("f:") for key in named if key.startswith("f:")}
+
+
+def _of_nfd(meta: Mapping[str, Any]) -> Iterator[str]:
+    """Labels of ours that nfd-master owns.
+
+    Its list leaves out the prefix of its own labels only. An nfd-master with an instance
+    name puts that, and a dot, before the annotation's name.
+    """
+    for name, text in (meta.get("annotations") or {}).items():
+        if name == names.FEATURE_LABELS or name.endswith(f".{names.FEATURE_LABELS}"):
+            yield from (key for key in text.split(",") if _is_ours(key, Place.NODE_LABEL))
+
+
+def _surplus(there: Mapping[str, str], changed: Changes) -> list[str]:
+    """The new labels for which there is no room, the last by name."""
+    kept = [key for key in there if key.startswith(limits.PREFIXES) and _stays(key, changed)]
+    new = [key for key, text in changed.items() if text is not None and key not in there]
+    return new[max(0, limits.MOST_LABELS - len(kept)) :]
+
+
+def _stays(key: str, changed: Changes) -> bool:
+    return changed.get(key, "") is not None
+
+
+def _fitting(there: Mapping[str, str], changed: Changes) -> tuple[Changes, dict[str, str]]:
+    """The changes that fit, and why others do not.
+
+    One that does not fit is removed, for its old text is known to be wrong. MIG changes
+    come first by name, so the room they are given is theirs.
+    """
+    after = {
+        key: text
+        for key, text in sorted({**there, **changed}.items())
+        if text is not None and _is_ours(key, Place.NODE_ANNOTATION)
+    }
+    changing = keys.MIG_REQUEST in after or keys.MIG_STATUS in after
+    most = limits.MOST_ANNOTATION_CHARACTERS if changing else limits.MOST_IDLE_ANNOTATION_BYTES
+    fitting, too_large, total = dict(changed), {}, 0
+    for key, text in after.items():
+        size = len(text.encode())
+        if key in changed and total + size > most:
+            too_large[key] = f"{size} bytes: all our annotations may have {most} together"
+            fitting[key] = None
+        else:
+            total += size
+    return {key: text for key, text in fitting.items() if text != there.get(key)}, too_large

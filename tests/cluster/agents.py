@@ -1,0 +1,124 @@
+"""Real agents on a real API server, each as its DaemonSet would start it on a simulated node."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from discovery.simulator.simulation import Simulation
+from labelers import names
+from tests.agent.processes import SOON, AgentProcess, until
+from tests.controlplane.lifetime import end_with_parent
+from tests.controlplane.plane import Object, Plane
+from tests.deploy.daemonset import agent_process
+from tools.access.files import parts_of, text
+
+ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+SOCKETS = "/var/lib/kubelet/pod-resources"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """A namespace with the agent's account, roles and policies, as the manifests make it."""
+
+    plane: Plane
+    namespace: str
+
+    @classmethod
+    def create(cls, plane: Plane, namespace: str | None = None) -> Site:
+        """Apply what an admin applies, to a namespace of its own."""
+        namespace = namespace or plane.namespace("gpuscape")
+        plane.account(namespace, names.AGENT)
+        plane.kubectl("apply", "-f", "-", stdin=text(parts_of(namespace)["base"]))
+        return cls(plane=plane, namespace=namespace)
+
+    def node(self, name: str) -> Object:
+        """The Node now."""
+        return self.plane.demand("GET", f"/api/v1/nodes/{name}")
+
+    def labels(self, name: str) -> dict[str, str]:
+        """Its labels."""
+        return dict(self.node(name)["metadata"].get("labels") or {})
+
+    def annotations(self, name: str) -> dict[str, str]:
+        """Its annotations."""
+        return dict(self.node(name)["metadata"].get("annotations") or {})
+
+    def lease(self, node: str) -> Object | None:
+        """The agent's Lease, if there is one."""
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
+        answer = self.plane.request("GET", f"{path}/{names.lease(node)}")
+        return answer.body if answer.status == 200 else None
+
+    def edit(self, node: str, **metadata: Mapping[str, str | None]) -> None:
+        """Change labels or annotations of a Node as the admin; None removes."""
+        self.plane.demand(
+            "PATCH",
+            f"/api/v1/nodes/{node}",
+            {"metadata": metadata},
+            content_type="application/merge-patch+json",
+        )
+
+
+@contextlib.contextmanager
+def agent(
+    site: Site,
+    node: str,
+    simulation: Simulation,
+    folder: Path,
+    *,
+    options: Mapping[str, str] | None = None,
+    pod: Object | None = None,
+    server: Mapping[str, str] | None = None,
+) -> Iterator[AgentProcess]:
+    """An agent of this node, ended by SIGTERM at the end.
+
+    ``options``: further settings by variable. ``pod``: its pod, a new one unless given.
+    ``server``: variables that lead it to another server than the plane's own.
+    """
+    pod = pod or site.plane.bound_pod(site.namespace, names.AGENT, node)
+    token = site.plane.token(site.namespace, names.AGENT, pod=pod)
+    address = site.plane.account_folder(folder / "account", site.namespace, token)
+    (folder / "sockets").mkdir(exist_ok=True)
+    argv, environment = agent_process(
+        node=node,
+        namespace=site.namespace,
+        pod_name=pod["metadata"]["name"],
+        pod_uid=pod["metadata"]["uid"],
+        mounts={ACCOUNT: folder / "account", SOCKETS: folder / "sockets"},
+        extra={
+            **address,
+            **(server or {}),
+            "GPUSCAPE_SIMULATE": str(simulation.state_file),
+            "GPUSCAPE_LISTEN": "127.0.0.1:0",
+            "GPUSCAPE_PROBE_LISTEN": "127.0.0.1:0",
+            "GPUSCAPE_START_SPREAD": "0",
+            **(options or {}),
+        },
+    )
+    with subprocess.Popen(
+        argv,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: end_with_parent(signal.SIGTERM),
+    ) as process:
+        try:
+            yield AgentProcess(process, simulation)
+        finally:
+            simulation.clear()
+            process.terminate()
+            process.wait(SOON)
+
+
+def has_topology(site: Site, node: str) -> bool:
+    """Whether the agent has published."""
+    return "gpuscape.io/topology" in site.annotations(node)
+
+
+__all__ = ["Site", "agent", "has_topology", "until", "Any"]

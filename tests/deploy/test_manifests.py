@@ -1,0 +1,181 @@
+"""The manifests as files: well-formed, complete, and true to what the agent knows."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from agent.config import METRICS_ADDRESS, OPTIONS, PROBE_ADDRESS
+from cli.main import main
+from cli.settings import load_settings
+from labelers import keys, names
+from tests.deploy import install_page
+from tests.deploy.daemonset import DEPLOY, agent_process, container, daemonset
+
+FILES = sorted(DEPLOY.rglob("*.yaml"))
+FOLDERS = sorted(file.parent for file in FILES if file.name == "kustomization.yaml")
+POD_RESOURCES = "/var/lib/kubelet/pod-resources"
+THEIRS = (
+    "kubernetes.io/hostname",
+    "nvidia.com/device-plugin.config",
+    "nvidia.com/gpu-driver-upgrade-state",
+    "nvidia.com/gpu.deploy.driver",
+    "nvidia.com/gpu.present",
+    "nvidia.com/gpu.workload.config",
+    "nvidia.com/mig.config",
+    "nvidia.com/mig.config.state",
+    "xgpuscape.io/gpu.health",
+)
+"""Labels that look like ours, and belong to the operator or to others."""
+
+
+def documents(file: Path) -> list[dict[str, Any]]:
+    return [document for document in yaml.safe_load_all(file.read_text()) if document]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(DEPLOY)))
+def test_every_file_holds_objects_of_a_kind_with_a_name(file: Path) -> None:
+    held = documents(file)
+
+    assert held
+    for one in held:
+        assert {"apiVersion", "kind"} <= one.keys()
+        assert file.name == "kustomization.yaml" or one["metadata"]["name"]
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_every_file_of_a_folder_is_used_by_its_kustomization(folder: Path) -> None:
+    (of,) = documents(folder / "kustomization.yaml")
+    patches = [patch["path"] for patch in of.get("patches", ())]
+    named = [name for name in (*of.get("resources", ()), *patches) if not name.startswith("../")]
+
+    assert sorted([*named, "kustomization.yaml"]) == sorted(it.name for it in folder.iterdir())
+
+
+def test_the_daemonset_is_the_account_and_the_place_that_the_policies_speak_of() -> None:
+    of = daemonset()
+    spec = of["spec"]["template"]["spec"]
+    (namespace,) = documents(DEPLOY / "base" / "namespace.yaml")
+
+    assert (of["metadata"]["namespace"], spec["serviceAccountName"]) == (
+        names.NAMESPACE,
+        names.AGENT,
+    )
+    assert namespace["metadata"]["name"] == names.NAMESPACE
+    assert of["spec"]["selector"]["matchLabels"].items() <= (
+        of["spec"]["template"]["metadata"]["labels"].items()
+    )
+
+
+def test_the_container_starts_a_command_with_options_that_it_has() -> None:
+    argv, _ = agent_process(node="a", namespace="b", pod_name="c", pod_uid="d")
+    called = click.Context(main)
+    command = main.get_command(called, argv[1])
+
+    assert container(daemonset())["command"] == ["gpuscape"]
+    assert command is not None
+    command.make_context(argv[1], argv[2:], parent=called)  # raises for an unknown option
+
+
+def test_every_variable_is_a_setting_of_the_agent_or_the_container_toolkits() -> None:
+    known = {name for option in OPTIONS for name in option.variables}
+    given = {entry["name"] for entry in container(daemonset())["env"]}
+
+    assert {name for name in given - known if not name.startswith("NVIDIA_")} == set()
+    assert {"NODE_NAME", "POD_NAME", "POD_NAMESPACE", "POD_UID"} <= given
+
+
+def test_the_settings_are_those_of_the_pod(tmp_path: Path) -> None:
+    _, environment = agent_process(
+        node="node-a",
+        namespace="gpuscape",
+        pod_name="agent-x",
+        pod_uid="uid-1",
+        mounts={POD_RESOURCES: tmp_path},
+        extra={"GPUSCAPE_LISTEN": "127.0.0.1:0"},
+    )
+    settings = load_settings({}, environment)
+
+    assert (settings.node_name, settings.namespace) == ("node-a", "gpuscape")
+    assert (settings.pod_name, settings.pod_uid) == ("agent-x", "uid-1")
+    assert settings.pod_resources_socket == tmp_path / "kubelet.sock"
+    assert settings.log_format == "json"
+    assert settings.listen.port == 0
+
+
+def test_a_folder_for_what_is_not_mounted_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="mounts nothing at /elsewhere"):
+        agent_process(
+            node="a", namespace="b", pod_name="c", pod_uid="d", mounts={"/elsewhere": tmp_path}
+        )
+
+
+def test_what_is_mounted_is_where_the_agent_looks() -> None:
+    socket = next(option for option in OPTIONS if option.field == "pod_resources_socket")
+    mounted = {mount["mountPath"] for mount in container(daemonset())["volumeMounts"]}
+
+    assert str(Path(str(socket.default)).parent) == POD_RESOURCES
+    assert mounted == {POD_RESOURCES, "/var/run/secrets/kubernetes.io/serviceaccount"}
+
+
+def test_ports_and_probes_are_those_that_the_agent_serves() -> None:
+    agent = container(daemonset())
+    ports = {port["name"]: port["containerPort"] for port in agent["ports"]}
+    probes = {name: agent[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness")}
+
+    assert ports == {"metrics": METRICS_ADDRESS.port, "probes": PROBE_ADDRESS.port}
+    assert {(it["path"], it["port"]) for it in probes.values()} == {("/livez", "probes")}
+    assert agent["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "probes"}
+
+
+def test_the_pages_command_removes_our_labels_from_nodes_and_no_others(tmp_path: Path) -> None:
+    ours = [
+        key.name.replace("<profile>", "1g.5gb.me").replace("<model>", "NVIDIA-A100-SXM4-40GB")
+        for key in keys.LABELS
+    ]
+    lines = "".join(f"node-a {key}\n" for key in (*ours, *THEIRS))
+    (tmp_path / "labels").write_text(lines)
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text('#!/bin/sh\ncase "$1" in get) cat labels;; *) echo "$@" >> asked;; esac\n')
+    kubectl.chmod(0o755)
+
+    _shell(install_page.commands("remove labels"), tmp_path, first_on_path=tmp_path)
+
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert asked[:-1] == [f"label node node-a {key}-" for key in ours]
+    assert asked[-1] == f"annotate nodes --all {keys.TOPOLOGY}-"
+
+
+def test_the_pages_commands_move_everything_to_another_namespace(tmp_path: Path) -> None:
+    shutil.copytree(DEPLOY, tmp_path / "deploy")
+    (tmp_path / "tools").symlink_to(DEPLOY.parent / "tools")
+
+    _shell(
+        install_page.commands("another namespace"),
+        tmp_path,
+        first_on_path=Path(sys.executable).parent,
+    )
+
+    found = [one for file in (tmp_path / "deploy").rglob("*.yaml") for one in documents(file)]
+    kinds = {one["kind"] for one in found if _in_namespace(one) == "monitoring"}
+    assert {"DaemonSet", "Namespace", "Role", "RoleBinding", "ServiceAccount"} <= kinds
+    assert [one for one in found if _in_namespace(one) == names.NAMESPACE] == []
+    assert f"system:serviceaccount:{names.NAMESPACE}:" not in str(found)
+
+
+def _in_namespace(one: dict[str, Any]) -> str:
+    metadata = one.get("metadata", {})
+    return str(metadata.get("name" if one["kind"] == "Namespace" else "namespace", ""))
+
+
+def _shell(commands: str, folder: Path, *, first_on_path: Path) -> None:
+    environment = {**os.environ, "PATH": f"{first_on_path}:{os.environ['PATH']}"}
+    subprocess.run(["/bin/sh", "-ec", commands], cwd=folder, env=environment, check=True)

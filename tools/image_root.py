@@ -1,0 +1,124 @@
+"""``python tools/image_root.py FOLDER``: the file system of the image, made in its build stage.
+
+It holds this interpreter, its standard library, gpuscape with the packages that it needs, and
+the shared libraries of them all: no shell, no package installer, nothing that only builds need.
+"""
+
+from __future__ import annotations
+
+import compileall
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from importlib import metadata
+from pathlib import Path
+from py_compile import PycInvalidationMode
+
+from packaging.requirements import Requirement
+
+UNUSED = shutil.ignore_patterns(
+    *("ensurepip", "idlelib", "lib2to3", "test", "tkinter", "turtledemo", "venv"),
+    *("_test*", "_tkinter*", "_xx*", "config-*", "site-packages", "__pycache__"),
+)
+"""Parts of the standard library that nothing in the image asks for."""
+
+ETC = ("debian_version", "os-release", "ld.so.conf", "ld.so.conf.d", "passwd", "group")
+"""For NVIDIA's container toolkit, which puts the driver's library where the system would have
+it and makes the loader's cache anew; for scanners; and so that user ids have names."""
+
+EMPTY = ("dev", "proc", "run", "sys", "tmp", "var")
+"""Where a container's runtime mounts something, or a program expects a folder."""
+
+START = """\
+#!{python} -I
+import sys
+from cli.main import main
+sys.exit(main())
+"""
+"""The command: isolated, so that neither variables nor the working folder add code."""
+
+
+def build(root: Path) -> None:
+    """Fill ``root``, an empty folder. Raises OSError or CalledProcessError where that fails."""
+    for folder in EMPTY:
+        (root / folder).mkdir(parents=True)
+    for name in ("bin", "lib", "lib64", "sbin"):  # as the system has them: links into /usr
+        if (target := Path("/", name)).is_symlink():
+            (root / name).symlink_to(target.readlink())
+            (root / target.readlink()).mkdir(parents=True, exist_ok=True)
+    for name in ETC:
+        _copy(Path("/etc", name), root)
+    python = Path(sys._base_executable).resolve()  # type: ignore[attr-defined] # typeshed lacks it
+    library = Path(sysconfig.get_path("stdlib"))
+    _copy(python, root)
+    _copy(library, root)
+    _copy_packages(_below(root, library / "site-packages"))
+    for file in _libraries(root):
+        _copy(file, root)
+    compileall.compile_dir(
+        _below(root, library),
+        quiet=2,
+        stripdir=root,
+        invalidation_mode=PycInvalidationMode.UNCHECKED_HASH,  # the same bytes in every build
+    )
+    command = _below(root, python.with_name("gpuscape"))
+    command.write_text(START.format(python=python))
+    command.chmod(0o755)
+    subprocess.run(["/sbin/ldconfig", "-r", str(root)], check=True)
+
+
+def _copy_packages(site: Path) -> None:
+    """gpuscape and what it needs, without the scripts of others."""
+    for package in _needed("gpuscape"):
+        for file in metadata.files(package) or ():
+            if ".." not in file.parts and "__pycache__" not in file.parts:
+                target = site / file
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file.locate(), target)
+
+
+def _needed(package: str) -> set[str]:
+    """The package and all that it needs here, extras left out; names normalised."""
+    needed, ahead = set(), [package]
+    while ahead:
+        name = re.sub(r"[-_.]+", "-", ahead.pop()).lower()
+        if name not in needed:
+            needed.add(name)
+            wanted = [Requirement(line) for line in metadata.requires(name) or ()]
+            ahead += [it.name for it in wanted if it.marker is None or it.marker.evaluate()]
+    return needed
+
+
+def _libraries(root: Path) -> list[Path]:
+    """What the programs and libraries below ``root`` load from outside it, the loader too."""
+    found: set[str] = set()
+    for file in root.rglob("*"):
+        if file.is_file() and file.open("rb").read(4) == b"\x7fELF":
+            # in status and output it tells only that some load nothing
+            done = subprocess.run(
+                ["/usr/bin/ldd", str(file)], capture_output=True, text=True, check=False
+            )
+            found |= set(re.findall(r"(/\S+) \(0x", done.stdout))
+    return [Path(name) for name in sorted(found) if not Path(name).is_relative_to(root)]
+
+
+def _copy(source: Path, root: Path) -> None:
+    """A file, or a folder with what is of use in it, to the same place below ``root``."""
+    target = _below(root, source)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        shutil.copytree(source, target, symlinks=True, ignore=UNUSED)
+    else:
+        shutil.copy2(source, target)
+
+
+def _below(root: Path, path: Path) -> Path:
+    return root / path.relative_to("/")
+
+
+if __name__ == "__main__":
+    os.umask(0o022)
+    build(Path(sys.argv[1]))
