@@ -8,11 +8,10 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from discovery.simulator.simulation import Simulation
 from labelers import names
-from tests.agent.processes import SOON, AgentProcess, until
+from tests.agent.processes import SOON, AgentProcess
 from tests.controlplane.lifetime import end_with_parent
 from tests.controlplane.plane import Object, Plane
 from tests.deploy.daemonset import agent_process
@@ -74,12 +73,10 @@ def agent(
     *,
     options: Mapping[str, str] | None = None,
     pod: Object | None = None,
-    server: Mapping[str, str] | None = None,
 ) -> Iterator[AgentProcess]:
     """An agent of this node, ended by SIGTERM at the end.
 
     ``options``: further settings by variable. ``pod``: its pod, a new one unless given.
-    ``server``: variables that lead it to another server than the plane's own.
     """
     pod = pod or site.plane.bound_pod(site.namespace, names.AGENT, node)
     token = site.plane.token(site.namespace, names.AGENT, pod=pod)
@@ -93,7 +90,6 @@ def agent(
         mounts={ACCOUNT: folder / "account", SOCKETS: folder / "sockets"},
         extra={
             **address,
-            **(server or {}),
             "GPUSCAPE_SIMULATE": str(simulation.state_file),
             "GPUSCAPE_LISTEN": "127.0.0.1:0",
             "GPUSCAPE_PROBE_LISTEN": "127.0.0.1:0",
@@ -119,6 +115,3 @@ def agent(
 def has_topology(site: Site, node: str) -> bool:
     """Whether the agent has published."""
     return "gpuscape.io/topology" in site.annotations(node)
-
-
-__all__ = ["Site", "agent", "has_topology", "until", "Any"]

@@ -1,0 +1,165 @@
+"""A real agent on a real API server: what it writes, when it does not, and what it lets go of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from discovery.simulator.simulation import Simulation
+from labelers import keys, names, schema
+from tests.agent.processes import AgentProcess, until
+from tests.cluster.agents import Site, agent, has_topology
+
+pytestmark = pytest.mark.cluster
+
+AGENT = "system:serviceaccount:gpuscape:gpuscape-agent"
+QUICK = {"GPUSCAPE_DISCOVER_INTERVAL": "1s", "GPUSCAPE_SAMPLE_INTERVAL": "1s"}
+
+
+class Scene:
+    """One node with an agent that has published."""
+
+    def __init__(self, site: Site, node: str, process: AgentProcess, ready: Path) -> None:
+        self.site = site
+        self.node = node
+        self.process = process
+        self.ready = ready
+        """The GPU operator's driver-ready file."""
+
+    def clients(self) -> int:
+        """Processes that hold NVML."""
+        return self.process.simulation.clients()
+
+
+@pytest.fixture
+def simulation(tmp_path: Path) -> Simulation:
+    return Simulation.create("a30-pair", tmp_path)
+
+
+@pytest.fixture
+def scene(site: Site, simulation: Simulation, tmp_path: Path) -> Iterator[Scene]:
+    node = site.plane.make_node()
+    ready = simulation.host_root / "run/nvidia/validations/driver-ready"
+    ready.parent.mkdir(parents=True)
+    ready.touch()
+    options = {**QUICK, "GPUSCAPE_HOST_ROOT": str(simulation.host_root)}
+    with agent(site, node, simulation, tmp_path, options=options) as process:
+        until(lambda: has_topology(site, node))
+        yield Scene(site, node, process, ready)
+
+
+def test_a_start_takes_one_watch_and_one_write_of_the_node(
+    site: Site, simulation: Simulation, tmp_path: Path
+) -> None:
+    node = site.plane.make_node()
+    mark = site.plane.mark()
+    with agent(site, node, simulation, tmp_path):
+        until(lambda: has_topology(site, node))
+    asked = [
+        event["verb"]
+        for event in site.plane.audit(since=mark, user=AGENT, resource="nodes")
+        if "dryRun=All" not in event["requestURI"]
+    ]
+    assert asked == ["watch", "patch"]
+
+
+def test_labels_and_topology_are_those_of_the_machine(scene: Scene) -> None:
+    labels = scene.site.labels(scene.node)
+    assert (labels["nvidia.com/gpu.count"], labels[keys.FOUND]) == ("2", "2")
+    topology = schema.decode(scene.site.annotations(scene.node)[keys.TOPOLOGY])
+    assert topology is not None
+    assert topology.n == 2
+
+
+def test_what_somebody_changes_of_ours_is_put_right(scene: Scene) -> None:
+    scene.site.edit(scene.node, labels={"nvidia.com/gpu.count": "64"})
+    until(lambda: scene.site.labels(scene.node)["nvidia.com/gpu.count"] == "2")
+
+
+def test_an_agent_that_ends_leaves_its_labels_and_empties_its_lease(scene: Scene) -> None:
+    before = scene.site.labels(scene.node)
+    scene.process.process.terminate()
+    scene.process.process.wait(5)
+    lease = scene.site.lease(scene.node)
+    assert lease is not None
+    assert not lease["spec"].get("holderIdentity")
+    assert scene.site.labels(scene.node) == before
+
+
+def test_a_node_made_anew_under_its_name_is_labelled_again(scene: Scene) -> None:
+    scene.site.plane.demand("DELETE", f"/api/v1/nodes/{scene.node}")
+    scene.site.plane.make_node(scene.node)
+    until(lambda: has_topology(scene.site, scene.node))
+
+
+def test_of_two_agents_on_a_node_the_second_only_reads(scene: Scene, tmp_path: Path) -> None:
+    (tmp_path / "second").mkdir()
+    mark = scene.site.plane.mark()
+    with agent(scene.site, scene.node, scene.process.simulation, tmp_path / "second") as second:
+        until(lambda: any("only reads" in str(it["message"]) for it in second.logged))
+        scene.site.edit(scene.node, labels={keys.FOUND: "7"})
+        until(lambda: scene.site.labels(scene.node)[keys.FOUND] == "2")
+    writes = scene.site.plane.audit(since=mark, user=AGENT, verb="patch", resource="nodes")
+    pods = {
+        event["user"]["extra"]["authentication.kubernetes.io/pod-name"][0]
+        for event in writes
+        if "dryRun=All" not in event["requestURI"]
+    }
+    assert len(pods) == 1
+
+
+CAUSES: list[dict[str, dict[str, str]]] = [
+    {"annotations": {keys.RELEASE: "driver upgrade"}},
+    *(
+        {"labels": {f"nvidia.com/gpu.deploy.{part}": "paused-for-driver-upgrade"}}
+        for part in ("driver", "device-plugin", "gpu-feature-discovery", "dcgm-exporter", "client")
+    ),
+    *({"labels": {keys.MIG_CONFIG_STATE: state}} for state in ("pending", "rebooting")),
+]
+
+
+def test_each_cause_on_the_node_closes_all_handles_within_five_seconds(scene: Scene) -> None:
+    """And they are back within a minute of its end."""
+    for asked in CAUSES:
+        scene.site.edit(scene.node, **asked)
+        until(lambda: scene.clients() == 0, 5)
+        scene.site.edit(scene.node, **{part: dict.fromkeys(texts) for part, texts in asked.items()})
+        until(lambda: scene.process.gpus("present") == 2 and scene.clients() > 0, 60)
+
+
+def test_the_driver_ready_file_that_goes_closes_all_handles(scene: Scene) -> None:
+    scene.ready.unlink()
+    until(lambda: scene.clients() == 0, 5)
+    scene.ready.touch()
+    until(lambda: scene.clients() > 0, 60)
+
+
+def test_an_agent_that_no_policy_holds_says_so_and_writes_nothing(
+    site: Site, simulation: Simulation, tmp_path: Path
+) -> None:
+    binding = (
+        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/"
+        f"{names.AGENT_NODE}"
+    )
+    kept = site.plane.demand("GET", binding)
+    site.plane.demand("DELETE", binding)
+    node = site.plane.make_node()
+    mark = site.plane.mark()
+    try:
+        with agent(site, node, simulation, tmp_path) as process:
+            series = f'gpuscape_confinement_enforced{{policy="{names.AGENT_NODE}"}} 0'
+            until(lambda: series in process.metrics())
+            until(lambda: process.get("probes", "/readyz")[0] == 200)
+    finally:
+        metadata = {"name": kept["metadata"]["name"]}
+        site.plane.demand(
+            "POST", binding.rsplit("/", 1)[0], {"metadata": metadata, "spec": kept["spec"]}
+        )
+    written = [
+        event
+        for event in site.plane.audit(since=mark, user=AGENT, verb=("create", "patch"))
+        if "dryRun=All" not in event["requestURI"]
+    ]
+    assert written == []
