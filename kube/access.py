@@ -11,6 +11,7 @@ import binascii
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -28,6 +29,26 @@ PORT = "KUBERNETES_SERVICE_PORT"
 KUBECONFIG = "KUBECONFIG"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What a request proves who we are with."""
+
+    authorization: str | None = field(repr=False)
+    """The header's value, None where a certificate does it."""
+    certificate: tuple[str | None, ...] = ()
+    """Files of certificate and key."""
+
+    @property
+    def account(self) -> str:
+        """Whom a JSON web token speaks for, unverified and for messages only; else empty."""
+        try:
+            payload = (self.authorization or "").split(".")[1]
+            claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+            return str(claims["sub"])
+        except (IndexError, KeyError, TypeError, ValueError):
+            return ""
+
+
 class Access(Protocol):
     """A way to one API server."""
 
@@ -36,14 +57,11 @@ class Access(Protocol):
     source: str
     """Where it comes from, for messages."""
 
-    def authorization(self) -> str | None:
-        """The header's value, None where a certificate identifies us; raises Unauthorized."""
+    def identity(self) -> Identity:
+        """As of now; raises Unauthorized."""
 
-    def renew(self) -> bool:
-        """After a 401: whether the credentials are others now, so that asking again may help."""
-
-    def account(self) -> str:
-        """Who we are, as far as known; else empty."""
+    def renew(self) -> None:
+        """Read anew what is kept, because the server refused it; raises Unauthorized."""
 
 
 def find(
@@ -73,7 +91,6 @@ class ServiceAccount:
     def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
         self.source = f"service account in {folder}"
         self._token_file = folder / "token"
-        self._last = ""
         authority = folder / "ca.crt"
         for path in (self._token_file, authority):
             if not path.is_file():
@@ -83,23 +100,16 @@ class ServiceAccount:
         bare = f"[{host}]" if ":" in host else host
         self.configuration.host = f"https://{bare}:{environ.get(PORT) or '443'}"
 
-    def authorization(self) -> str | None:
+    def identity(self) -> Identity:
         """See :class:`Access`."""
         try:
-            self._last = self._token_file.read_text().strip()
-        except OSError as error:
-            raise Unauthorized(f"no token: {self._token_file}: {error.strerror}") from error
-        return _header(f"Bearer {self._last}", str(self._token_file))
+            token = self._token_file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise Unauthorized(f"{self._token_file}: no token: {type(error).__name__}") from None
+        return Identity(authorization=_header(f"Bearer {token}", str(self._token_file)))
 
-    def renew(self) -> bool:
-        """See :class:`Access`."""
-        before = self._last
-        self.authorization()
-        return self._last != before
-
-    def account(self) -> str:
-        """See :class:`Access`."""
-        return _subject(self._last)
+    def renew(self) -> None:
+        """Nothing is kept."""
 
 
 class Kubeconfig:
@@ -111,26 +121,24 @@ class Kubeconfig:
         self._context = context
         self.configuration = self._load()
 
-    def authorization(self) -> str | None:
+    def identity(self) -> Identity:
         """See :class:`Access`."""
+        here = self.configuration
         try:
-            value = self.configuration.get_api_key_with_prefix("BearerToken", "authorization")
+            value = here.get_api_key_with_prefix("BearerToken", "authorization")
         except Exception as error:  # a plugin that renews the token may fail in any way
             raise Unauthorized(f"{self.source}: no credentials: {_public(error)}") from None
-        return _header(str(value), self.source) if value else None
+        return Identity(
+            authorization=_header(value, self.source) if value else None,
+            certificate=(here.cert_file, here.key_file),
+        )
 
-    def renew(self) -> bool:
-        """See :class:`Access`. Reads all of it anew: token files, plugins, certificates."""
-        before = self._identity()
+    def renew(self) -> None:
+        """All of it: token files, plugins, certificates."""
         try:
             self.configuration = self._load()
         except BadInput as error:
             raise Unauthorized(str(error)) from None
-        return self._identity() != before
-
-    def account(self) -> str:
-        """See :class:`Access`."""
-        return _subject((self.authorization() or "").removeprefix("Bearer ")) or self.source
 
     def _load(self) -> Configuration:
         if not any(Path(path).expanduser().exists() for path in self._path.split(os.pathsep)):
@@ -146,10 +154,6 @@ class Kubeconfig:
             # a plugin that fails is only logged by the loader, and we would go on as nobody
             raise BadInput(f"{self.source}: no token or certificate in it, or its plugin failed")
         return configuration
-
-    def _identity(self) -> tuple[str | None, ...]:
-        here = self.configuration
-        return self.authorization(), here.cert_file, here.key_file
 
 
 def _header(value: str, source: str) -> str:
@@ -170,15 +174,5 @@ def _public(error: Exception) -> str:
     people are named by their kind alone.
     """
     if not isinstance(error, ConfigException | YAMLError | OSError | binascii.Error):
-        return f"not a kubeconfig ({type(error).__name__})"
+        return f"not usable ({type(error).__name__})"
     return one_line(str(error).partition("{")[0])
-
-
-def _subject(token: str) -> str:
-    """Whom a JSON web token speaks for; nothing is verified, it is for messages only."""
-    try:
-        payload = token.split(".")[1]
-        claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
-        return str(claims["sub"])
-    except (IndexError, KeyError, TypeError, ValueError):
-        return ""

@@ -158,7 +158,6 @@ class Recorder:
         self._remember(event.name, count)
 
     def _remember(self, name: str, count: int) -> None:
-        self._counts.pop(name, None)
         self._counts[name] = count
         if len(self._counts) > REMEMBERED:
             del self._counts[next(iter(self._counts))]

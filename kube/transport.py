@@ -16,7 +16,7 @@ from kubernetes.utils import tcp_keepalive_socket_options
 from urllib3 import HTTPResponse
 from urllib3.exceptions import HTTPError
 
-from kube.access import Access
+from kube.access import Access, Identity
 from kube.answers import error, one_line
 from kube.errors import ApiError, Busy, Unauthorized, Unreachable
 from kube.limits import Limits
@@ -59,22 +59,20 @@ class Transport:
 
         A 401 is asked again once where the credentials are others by now.
         """
-        response = self._once(request)
-        if response.status in _OK:
-            return response
-        failure = self._failure(request, response)
-        if not (isinstance(failure, Unauthorized) and self._renewed()):
-            raise failure
-        response = self._once(request)
-        if response.status in _OK:
-            return response
-        raise self._failure(request, response)
+        identity = self._access.identity()
+        try:
+            return self._once(request, identity)
+        except Unauthorized:
+            renewed = self._renewed()
+            if renewed == identity:
+                raise
+        return self._once(request, renewed)
 
     def close(self) -> None:
         """Give back idle connections."""
         self._rest.close()
 
-    def _once(self, request: Request) -> HTTPResponse:
+    def _once(self, request: Request, identity: Identity) -> HTTPResponse:
         self._limits.wait()
         if (left := self._limits.closed_seconds()) > 0:
             raise Busy(
@@ -84,8 +82,8 @@ class Transport:
         headers = {"Accept": "application/json", "User-Agent": self._user_agent}
         if request.content_type:
             headers["Content-Type"] = request.content_type
-        if authorization := self._access.authorization():
-            headers["Authorization"] = authorization
+        if identity.authorization:
+            headers["Authorization"] = identity.authorization
         try:
             answer = self._rest.request(  # type: ignore[no-untyped-call]  # typed for models only
                 request.method,
@@ -97,16 +95,18 @@ class Transport:
         except (ApiException, HTTPError, OSError) as failure:
             raise _unreachable(request, failure) from failure
         response: HTTPResponse = answer.response
-        return response
+        if response.status in _OK:
+            return response
+        raise self._failure(request, response, identity)
 
-    def _failure(self, request: Request, response: HTTPResponse) -> ApiError:
+    def _failure(self, request: Request, response: HTTPResponse, identity: Identity) -> ApiError:
         said = body(request, response)
         failure = error(
             request.asked,
             response.status,
             said,
             headers=response.headers,
-            account=self._access.account(),
+            account=identity.account or self._access.source,
         )
         if isinstance(failure, Busy) and failure.retry_after_seconds and b'"causes"' not in said:
             # Overload closes the gate for all threads. An eviction that a PodDisruptionBudget
@@ -114,12 +114,12 @@ class Transport:
             self._limits.close(failure.retry_after_seconds)
         return failure
 
-    def _renewed(self) -> bool:
+    def _renewed(self) -> Identity:
         before = self._access.configuration
-        renewed = self._access.renew()
+        self._access.renew()
         if self._access.configuration is not before:
             self._rest = _connections(self._access)
-        return renewed
+        return self._access.identity()
 
 
 def body(request: Request, response: HTTPResponse) -> bytes:

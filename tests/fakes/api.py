@@ -115,10 +115,10 @@ class FakeApi:
         for watch in list(self._watches):
             watch.end(None)
 
-    def break_watches(self, error: ApiError) -> None:
-        """Every open watch breaks: whoever iterates gets ``error``."""
+    def break_watches(self, error: ApiError, *, keep: int | None = None) -> None:
+        """Every open watch breaks: whoever iterates gets ``error``; ``keep`` as in the watch."""
         for watch in list(self._watches):
-            watch.end(error)
+            watch.end(error, keep=keep)
 
     def bookmark(self) -> None:
         """Every open watch gets a bookmark at the newest version."""

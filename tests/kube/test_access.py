@@ -103,6 +103,22 @@ def test_a_token_file_of_a_kubeconfig_is_read_again_when_the_token_is_old(
     client.close()
 
 
+def test_a_kubeconfig_that_moved_to_another_server_is_followed(
+    tmp_path: Path, server: ScriptedServer, pki: Pki
+) -> None:
+    """Its authority too: connections of the old one do not come back."""
+    client = Client(
+        PROGRAM, Kubeconfig(kubeconfig(tmp_path, trusting(server, pki), {"token": "old"}))
+    )
+    other = Pki.create(tmp_path / "other")
+    with ScriptedServer(lambda _: answer(NODE), other.server) as successor:
+        kubeconfig(tmp_path, trusting(successor, other), {"token": "new"})
+        server.script = lambda _: status(401, "Unauthorized")
+        assert client.get(NODES, "n") == NODE
+        assert len(successor.requests) == 1
+    client.close()
+
+
 def test_a_credential_plugin_is_asked(tmp_path: Path, server: ScriptedServer, pki: Pki) -> None:
     user = plugin(tmp_path, credential("from-plugin"))
     client = Client(PROGRAM, Kubeconfig(kubeconfig(tmp_path, trusting(server, pki), user)))
@@ -125,8 +141,8 @@ def test_a_credential_plugin_that_fails_does_not_make_us_nobody(
     [
         ("", "empty"),
         ("a: [", "expected"),
-        ("[]", "not a kubeconfig"),
-        ("just words", "not a kubeconfig"),
+        ("[]", "not usable"),
+        ("just words", "not usable"),
         ("{}", "current-context"),
         ('{"current-context": "x", "contexts": [], "clusters": [], "users": []}', "name x in"),
     ],
@@ -201,6 +217,13 @@ def test_a_kubeconfig_that_is_spoiled_later_is_a_matter_of_credentials(
     with pytest.raises(Unauthorized, match="kubeconfig"):
         client.get(NODES, "n")
     client.close()
+
+
+def test_what_proves_who_we_are_is_not_shown(tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path, {"server": "https://127.0.0.1:1"}, {"token": SECRET})
+    identity = Kubeconfig(path).identity()
+    assert identity.authorization == f"Bearer {SECRET}"
+    assert SECRET not in repr(identity)
 
 
 # which way is taken

@@ -229,6 +229,7 @@ def test_another_refusal_of_a_watch_is_none_of_this(bed: Bed) -> None:
     [
         (status(400, "cannot unmarshal"), Invalid, "get Node n: 400: cannot unmarshal"),
         (status(403, "no"), Forbidden, f"get Node n: 403: no (as {ACCOUNT})"),
+        (status(403, f"{ACCOUNT} may not"), Forbidden, f"get Node n: 403: {ACCOUNT} may not"),
         (status(404, 'nodes "n" not found'), NotFound, 'get Node n: 404: nodes "n" not found'),
         (status(409, "exists"), Conflict, "get Node n: 409: exists"),
         (status(410, "too old"), Expired, "get Node n: 410: too old"),
@@ -447,7 +448,7 @@ def lines(*parts: bytes, cut: bool = False) -> Reply:
 
 def test_messages_are_put_together_however_they_arrive(bed: Bed) -> None:
     text = (json.dumps(ADDED) + "\n" + json.dumps(BOOKMARK) + "\n").encode()
-    bed.replies = [lines(text[:10], text[10:-30], text[-30:])]
+    bed.replies = [lines(text[:10], text[10:-30], text[-30:], b"\n", b"\n")]
     assert list(bed.client.watch(NODES)) == [
         Change(type="ADDED", object=NODE),
         Change(type="BOOKMARK", object=MARK),
@@ -500,4 +501,26 @@ def test_a_silent_watch_is_given_up(bed: Bed) -> None:
     assert next(watch).type == "ADDED"
     with pytest.raises(Unreachable, match="watch nodes: nothing came for too long"):
         next(watch)
+    release.set()
+
+
+def test_a_watch_in_which_nothing_happens_is_closed_from_another_thread(bed: Bed) -> None:
+    release, waiting, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def silent() -> Iterator[bytes]:
+        yield json.dumps(ADDED).encode() + b"\n"
+        release.wait(20)
+
+    bed.replies = [Reply(lines=silent())]
+    watch = bed.client.watch(NODES)
+
+    def read() -> None:
+        for _ in watch:
+            waiting.set()
+        ended.set()
+
+    threading.Thread(target=read, daemon=True).start()
+    assert waiting.wait(10)
+    watch.close()
+    assert ended.wait(1)
     release.set()

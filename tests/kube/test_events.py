@@ -206,3 +206,17 @@ def test_a_long_name_still_makes_a_legal_one() -> None:
     (event,) = events(api)
     assert event["type"] == "Normal"
     assert len(event["metadata"]["name"]) <= 253
+
+
+def test_only_the_last_hundred_are_remembered_and_older_ones_still_counted() -> None:
+    api, clock = FakeApi(), Clock()
+    events_of_pod = recorder(api, clock)
+    for at in [*range(101), 100, 0]:
+        say(events_of_pod, f"Reason{at}")
+        events_of_pod.flush()
+        clock.now += 300
+
+    verbs = [call.verb for call in api.calls[101:]]
+    assert verbs == ["patch", "create", "patch", "patch"]
+    counts = {event["reason"]: event.get("series", {}).get("count") for event in events(api)}
+    assert (counts["Reason0"], counts["Reason100"], counts["Reason50"]) == (2, 2, None)

@@ -248,11 +248,21 @@ def test_closing_ends_a_long_wait() -> None:
     assert not listener.thread.is_alive()
 
 
-def test_nothing_is_told_once_it_is_closed(api: FakeApi, listener: Listener) -> None:
-    listener.follower.close()
-    label(api, "n", "2")
-    listener.thread.join(DEADLINE_SECONDS)
-    assert listener.news.empty()
+def test_nothing_is_told_once_it_is_closed(api: FakeApi) -> None:
+    told: list[str] = []
+
+    def tell(news: News) -> None:
+        told.append(word(news))
+        if told[-1] == "Synced":
+            api.server.delete(NODES, "n")
+            api.server.create(NODES, node("n", a="2"))
+            api.break_watches(Expired("too old resource version"), keep=0)
+        if told[-1] == "gone n":
+            follower.close()
+
+    follower = Follower(api, NODES, tell, name="n", backoff=Backoff(uniform=none), uniform=none)
+    follower.run()
+    assert told == ["LinkUp", "seen n 1", "Synced", "gone n"]
 
 
 def test_a_listener_that_fails_is_told_the_next_all_the_same(
