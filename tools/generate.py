@@ -205,7 +205,7 @@ def own_metric_table() -> str:
 def policy_table() -> str:
     """Every rule of every admission policy."""
     return table(
-        ("policy", "rule", "refused unless it holds"),
+        ("policy", "rule", "what it says when it refuses"),
         (
             (f"`{policy.name}`", rule.name, rule.message)
             for policies in access.POLICIES.values()

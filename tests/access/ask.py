@@ -101,11 +101,6 @@ def delete(path: str) -> Ask:
     return Ask(method="DELETE", path=path)
 
 
-def labels(**of: str | None) -> dict[str, Any]:
-    """A merge patch of labels, for keys that are Python names."""
-    return {"metadata": {"labels": of}}
-
-
 def label(key: str, value: str | None = "x") -> dict[str, Any]:
     """A merge patch of one label."""
     return {"metadata": {"labels": {key: value}}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tests.access import node_cases, object_cases, other_cases
+from tests.access import node_cases, object_cases, other_cases, program_cases
 from tests.access.ask import Case
 
 Named = tuple[str, Case]
@@ -17,12 +17,10 @@ def _named(groups: Mapping[str, Iterable[Case]]) -> tuple[Named, ...]:
     )
 
 
-REFUSED = _named(node_cases.REFUSED | object_cases.REFUSED | other_cases.REFUSED)
-ALLOWED = (
-    *_named(node_cases.ALLOWED),
-    *_named(object_cases.ALLOWED),
-    *_named(other_cases.ALLOWED),
-)
+_PAGES = (node_cases, object_cases, other_cases, program_cases)
+
+REFUSED = tuple(named for page in _PAGES for named in _named(page.REFUSED))
+ALLOWED = tuple(named for page in _PAGES for named in _named(page.ALLOWED))
 
 
 def only_by(rule: str) -> tuple[Named, ...]:

@@ -140,7 +140,7 @@ def mig_labels(count: int) -> dict[str, str]:
     return dict.fromkeys(keys[:count], "x")
 
 
-_LEAN_TAINT = {"key": "example.com/new", "effect": "NoSchedule"}
+_TAINT = {"key": "example.com/new", "effect": "NoSchedule"}
 _OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "none", "uid": "none"}
 _STATUS = {"status": {"capacity": {"nvidia.com/gpu": "99"}}}
 _APPLIER = {
@@ -334,25 +334,23 @@ FIELDS = [
     Case(name="cordon: PUT", ask=put(NODE, _UNSCHEDULABLE), only=_FROZEN),
     Case(
         name="taints: added",
-        ask=steps(NODE, ("add", "/spec/taints/-", _LEAN_TAINT)),
+        ask=steps(NODE, ("add", "/spec/taints/-", _TAINT)),
         only=_FROZEN,
     ),
     Case(
         name="taints: added by strategic",
-        ask=strategic(NODE, {"spec": {"taints": [_LEAN_TAINT]}}),
+        ask=strategic(NODE, {"spec": {"taints": [_TAINT]}}),
         only=_FROZEN,
     ),
     Case(name="taints: null", ask=merge(NODE, {"spec": {"taints": None}}), only=_FROZEN),
     Case(name="spec: null", ask=merge(NODE, {"spec": None})),
-    Case(
-        name="taints: replaced", ask=merge(NODE, {"spec": {"taints": [_LEAN_TAINT]}}), only=_FROZEN
-    ),
+    Case(name="taints: replaced", ask=merge(NODE, {"spec": {"taints": [_TAINT]}}), only=_FROZEN),
     Case(
         name="taints: removed by JSON", ask=steps(NODE, ("remove", "/spec/taints/0")), only=_FROZEN
     ),
     Case(
         name="taints: hidden beside an own label",
-        ask=merge(NODE, {**OWN, "spec": {"taints": [_LEAN_TAINT]}}),
+        ask=merge(NODE, {**OWN, "spec": {"taints": [_TAINT]}}),
         only=_FROZEN,
     ),
     Case(name="provider", ask=merge(NODE, {"spec": {"providerID": "x"}}), only=_FROZEN),

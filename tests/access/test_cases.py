@@ -21,13 +21,13 @@ def cases(named: tuple[tuple[str, Case], ...]) -> pytest.MarkDecorator:
 
 
 @cases(REFUSED)
-def test_is_refused(stage: Stage, case: Case) -> None:
+def test_the_request_is_refused(stage: Stage, case: Case) -> None:
     answer = stage.answer(case)
 
     if stage.roles is Roles.SHIPPED:
-        assert answer.status in (401, 403) or stage.is_refusal(answer), answer
+        assert answer.status in (401, 403) or stage.is_refusal_to(case, answer), answer
     elif case.drift == 422:
-        assert stage.is_refusal(answer), answer
+        assert stage.is_refusal_to(case, answer), answer
     else:
         assert answer.status == case.drift, answer
 
@@ -40,7 +40,9 @@ CONNECTIONS = ("/proxy", "/exec", "/attach", "/portforward")
     tuple(
         (name, case)
         for name, case in REFUSED
-        if case.drift == 422 and not any(part in case.ask.path for part in CONNECTIONS)
+        if case.drift == 422
+        and not case.actor.startswith("kubelet")  # other installations in the cluster hold them
+        and not any(part in case.ask.path for part in CONNECTIONS)
     )
 )
 def test_without_policies_cluster_admin_could(bare_stage: Stage, case: Case) -> None:
@@ -51,15 +53,17 @@ def test_without_policies_cluster_admin_could(bare_stage: Stage, case: Case) -> 
 
 
 @cases(ALLOWED)
-def test_is_let_through(stage: Stage, case: Case) -> None:
+def test_the_request_is_let_through(stage: Stage, case: Case) -> None:
     answer = stage.answer(case)
 
     assert answer.status in (200, 201), answer
 
 
-@pytest.mark.timeout(60)
 def test_the_cluster_warns_of_no_expression(plane: Plane) -> None:
-    """The controllers check each policy against the types of what it looks at."""
+    """The controllers check each policy against the types of what it looks at.
+
+    Those for every kind, or every version of one, they cannot.
+    """
     made = Stage(plane, Roles.SHIPPED)
     try:
         warned = {policy.name: made.warnings(policy) for policy in ALL_POLICIES}

@@ -106,7 +106,9 @@ VARIABLES: Mapping[str, Expression] = {
     "changedAnnotations": _changed("variables.annotations", "variables.annotationsBefore"),
     "cordoned": "object.spec.?unschedulable.orValue(false)",
     "cordonedBefore": "variables.before.spec.?unschedulable.orValue(false)",
-    "reporter": "object.?reportingComponent.orValue('')",
-    "subject": "object.involvedObject",
+    # dyn: the cluster's type check takes core Events for those of events.k8s.io
+    "event": "dyn(object)",
+    "reporter": "variables.event.?reportingComponent.orValue('')",
+    "subject": "variables.event.involvedObject",
 }
 """What more than one rule needs, each after those it uses. A policy states the ones it uses."""

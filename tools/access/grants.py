@@ -164,6 +164,7 @@ def floor(account: Account) -> Policy:
         holder=account.name,
         group="*",
         resources=("*/*",),
+        versions=EVERYTHING,
         operations=EVERYTHING,
         rules=(
             Rule(

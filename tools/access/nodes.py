@@ -156,13 +156,15 @@ NODE_KEYS = Policy(
     },
     rules=(
         none_of(
-            "annotations", "variables.reservedAnnotations", "a kubelet may not write annotations"
+            "annotations",
+            "variables.reservedAnnotations",
+            "a kubelet may not write these annotations",
         ),
         Rule(
             name="labels",
             # some clusters set the layout's name by kubelet flag, when the Node registers
             holds="request.operation == 'CREATE' || variables.reservedLabels.size() == 0",
-            message="a kubelet may not write labels",
+            message="a kubelet may not write these labels",
             culprits="variables.reservedLabels",
         ),
     ),

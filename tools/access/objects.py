@@ -7,7 +7,7 @@ from labelers import keys, limits, names
 from tools.access import cel
 from tools.access.cel import Expression
 from tools.access.nodes import AGENT_LABELS, changed_but
-from tools.access.policy import Policy, Rule, none_of
+from tools.access.policy import EVERYTHING, Policy, Rule, none_of
 
 LEASE_LABELS = tuple(
     f"app.kubernetes.io/{part}"
@@ -65,6 +65,7 @@ AGENT_NODE_FEATURE = Policy(
     holder=names.AGENT,
     group=api.NODE_FEATURES.group,
     resources=(api.NODE_FEATURES.plural,),
+    versions=EVERYTHING,  # one that is served no more would leave the others to nobody
     variables={
         "published": "object.?spec.?labels.orValue({})",
         "foreignLabels": f"variables.published.filter(k, !(\n{cel.one_of('k', AGENT_LABELS)}\n))",
@@ -133,6 +134,7 @@ def events(account: str, *own: Rule) -> Policy:
         "variables.before.involvedObject == variables.subject",
         "variables.before.?reportingComponent.orValue('') == variables.reporter",
     )
+    known = cel.listed(("", account))
     return Policy(
         name=f"{account}-event",
         holder=account,
@@ -144,7 +146,7 @@ def events(account: str, *own: Rule) -> Policy:
                 name="reporter",
                 holds=cel.all_of(
                     f"variables.reporter == {cel.quoted(account)}",
-                    f"object.?source.?component.orValue('') in {cel.listed(('', account))}",
+                    f"variables.event.?source.?component.orValue('') in {known}",
                 ),
                 message=f"the reporting controller is {account}",
             ),

@@ -54,6 +54,8 @@ class Policy:
     """The account held, or KUBELETS."""
     group: str
     resources: tuple[str, ...]
+    versions: tuple[str, ...] = ("v1",)
+    """Requests in others are shown to the policy in one of these, where they convert."""
     operations: tuple[str, ...] = WRITES
     variables: Mapping[str, Expression] = field(default_factory=dict)
     """Of this policy alone; those of :data:`tools.access.cel.VARIABLES` need no mention."""
@@ -78,7 +80,7 @@ class Policy:
     def _matched(self) -> Object:
         return {
             "apiGroups": [self.group],
-            "apiVersions": ["*"],
+            "apiVersions": list(self.versions),
             "operations": list(self.operations),
             "resources": list(self.resources),
         }

@@ -1,0 +1,343 @@
+"""What the coordinator of MIG changes and the scheduling helper may and may not do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tests.access.ask import (
+    Ask,
+    Case,
+    annotation,
+    apply,
+    delete,
+    label,
+    merge,
+    post,
+    steps,
+    strategic,
+)
+from tests.access.node_cases import NODE, OWN, STATUS, node
+from tests.access.object_cases import (
+    CORE_EVENTS,
+    EVENTS,
+    LEASE,
+    LEASES,
+    NEIGHBOUR,
+    SELF,
+    WORK,
+    core_event,
+    event,
+    lease,
+)
+from tests.access.other_cases import GRANT, PODS, eviction, named, pod, read, registered
+
+GUARD = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+KARPENTER = "karpenter.sh/do-not-disrupt"
+PLUGIN = "nvidia.com/gpu.deploy.device-plugin"
+EXPORTER = "nvidia.com/gpu.deploy.dcgm-exporter"
+"""Switched off by the admin."""
+
+_COORDINATOR = "gpuscape-coordinator-node"
+_COORDINATOR_GRANTS = "gpuscape-coordinator-floor/grants"
+_CORDON = {"spec": {"unschedulable": True}}
+_GRANTED: dict[str, Any] = {
+    "metadata": {"annotations": {GRANT: "{}", GUARD: "true", KARPENTER: "true"}},
+    "spec": {"unschedulable": True},
+}
+_UNDONE: dict[str, Any] = {
+    "metadata": {"annotations": {GRANT: None, GUARD: None, KARPENTER: None}},
+    "spec": {"unschedulable": None},
+}
+_ADMIN_CORDON = merge(NODE, _CORDON, manager="kubectl-cordon")
+_HELD = merge(NODE, _GRANTED, manager="gpuscape-coordinator")
+
+
+def _coordinator(name: str, ask: Ask, only: str = "", **more: Any) -> Case:
+    only = only and (only if "/" in only else f"{_COORDINATOR}/{only}")
+    return Case(name=name, ask=ask, actor="coordinator", only=only, **more)
+
+
+COORDINATOR_REFUSED = [
+    _coordinator("cordon without a grant", merge(NODE, _CORDON), "cordon"),
+    _coordinator(
+        "cordon without a grant by JSON",
+        steps(NODE, ("add", "/spec/unschedulable", True)),
+        "cordon",
+    ),
+    _coordinator(
+        "cordon that drops the grant",
+        merge(NODE, {**_CORDON, **annotation(GRANT, None)}),
+        "cordon",
+        before=(merge(NODE, annotation(GRANT), manager="gpuscape-coordinator"),),
+    ),
+    _coordinator(
+        "uncordon without a grant",
+        merge(NODE, {"spec": {"unschedulable": None}}),
+        "uncordon",
+        before=(_ADMIN_CORDON,),
+    ),
+    _coordinator(
+        "uncordon with a grant that comes with it",
+        merge(NODE, {"spec": {"unschedulable": None}, **annotation(GRANT)}),
+        "uncordon",
+        before=(_ADMIN_CORDON,),
+    ),
+    _coordinator("taint", steps(NODE, ("remove", "/spec/taints/0")), "frozen"),
+    _coordinator("provider", merge(NODE, {"spec": {"providerID": "x"}}), "frozen"),
+    *(
+        _coordinator(f"label {key}", merge(NODE, label(key)), "labels")
+        for key in (
+            "example.com/new",
+            "example.com/team",
+            "gpuscape.io/gpu.health",
+            "nvidia.com/gpu.count",
+            "nvidia.com/mig.config",
+            "nvidia.com/mig.config.state",
+            "nvidia.com/gpu.deployx.device-plugin",
+            "nvidia.com/gpu.deploy.new",
+            "nvidiaxcom/gpu.deploy.device-plugin",
+            "kubernetes.io/hostname",
+        )
+    ),
+    _coordinator("deploy label that is off", merge(NODE, label(EXPORTER, "paused")), "labels"),
+    _coordinator("deploy label switched off", merge(NODE, label(PLUGIN, "false")), "labels"),
+    _coordinator("deploy label removed", merge(NODE, label(PLUGIN, None)), "labels"),
+    *(
+        _coordinator(f"annotation {key}", merge(NODE, annotation(key)), "annotations")
+        for key in (
+            "gpuscape.io/mig-layout",
+            "gpuscape.io/mig-request",
+            "gpuscape.io/mig-status",
+            "gpuscape.io/topology",
+            "gpuscape.io/release",
+            "gpuscape.io/drain",
+            "gpuscape.io/mig-grants",
+            "example.com/note",
+        )
+    ),
+    _coordinator("status", merge(STATUS, {"status": {"capacity": {"nvidia.com/gpu": "9"}}})),
+    _coordinator(
+        "status: its own annotation", merge(STATUS, annotation(GRANT)), _COORDINATOR_GRANTS
+    ),
+    _coordinator("delete", delete(NODE)),
+    _coordinator("create", post("/api/v1/nodes", registered()), _COORDINATOR_GRANTS),
+    _coordinator("finalizer", merge(NODE, {"metadata": {"finalizers": None}}), "metadata"),
+    _coordinator(
+        "owner",
+        merge(
+            NODE,
+            {
+                "metadata": {
+                    "ownerReferences": [
+                        {"apiVersion": "v1", "kind": "ConfigMap", "name": "none", "uid": "none"}
+                    ]
+                }
+            },
+        ),
+        "metadata",
+    ),
+    _coordinator("apply", apply(NODE, node(annotation(GRANT))), "appliers"),
+    _coordinator("managedFields", merge(NODE, {"metadata": {"managedFields": [{}]}}), "appliers"),
+    _coordinator("proxy", read(f"{NODE}/proxy/pods")),
+    _coordinator("pod: delete", delete(f"{PODS}/work")),
+    _coordinator("pod: create", post(PODS, pod()), _COORDINATOR_GRANTS),
+    _coordinator(
+        "Lease of an agent",
+        merge(LEASE, {"spec": {"leaseDurationSeconds": 1}}),
+        "gpuscape-coordinator-lease/name",
+    ),
+    _coordinator(
+        "Lease like a slot", post(LEASES, lease("mig-slot-x")), "gpuscape-coordinator-lease/name"
+    ),
+    _coordinator(
+        "Lease in another namespace",
+        post(LEASES.replace("$ns", "$elsewhere"), lease("mig-slot-0")),
+        _COORDINATOR_GRANTS,
+    ),
+    _coordinator("Lease: delete", delete(f"{LEASES}/mig-slot-0")),
+    _coordinator(
+        "foreign field manager",
+        merge(NODE, annotation(GRANT), manager="gpuscape-agent"),
+        "gpuscape-coordinator-floor/field-manager",
+    ),
+    _coordinator(
+        "Event as another",
+        post(
+            CORE_EVENTS.format("default"),
+            core_event("$new", SELF, reporter="gpuscape-agent"),
+        ),
+        "gpuscape-coordinator-event/reporter",
+    ),
+    _coordinator(
+        "Event about something else",
+        post(
+            CORE_EVENTS.format("$ns"),
+            core_event("$new", {**WORK, "kind": "Secret"}, reporter="gpuscape-coordinator"),
+        ),
+        "gpuscape-coordinator-event/subject",
+    ),
+    _coordinator(
+        "Event taken over",
+        merge(
+            f"{CORE_EVENTS.format('default')}/$node.kubelet",
+            {"reportingComponent": "gpuscape-coordinator", "source": None},
+        ),
+        "gpuscape-coordinator-event/kept",
+    ),
+    *(
+        replace(
+            _coordinator(f"not bound: {name}", ask, "gpuscape-coordinator-floor/token"),
+            actor="coordinator-unbound",
+        )
+        for name, ask in (
+            ("grant", merge(NODE, annotation(GRANT))),
+            ("eviction", eviction("work")),
+            ("Lease", merge(f"{LEASES}/mig-slot-0", {"spec": {"leaseDurationSeconds": 1}})),
+        )
+    ),
+]
+COORDINATOR_ALLOWED = [
+    _coordinator("cordon, grant and guards: merge", merge(NODE, _GRANTED)),
+    _coordinator("cordon, grant and guards: strategic", strategic(NODE, _GRANTED)),
+    _coordinator(
+        "cordon, grant and guards: JSON",
+        steps(
+            NODE,
+            ("add", "/metadata/annotations/gpuscape.io~1mig-grant", "{}"),
+            ("add", "/metadata/annotations/karpenter.sh~1do-not-disrupt", "true"),
+            ("add", "/spec/unschedulable", True),
+        ),
+    ),
+    _coordinator("go", merge(NODE, annotation(GRANT, "go")), before=(_HELD,)),
+    _coordinator("undo", merge(NODE, _UNDONE), before=(_HELD,)),
+    _coordinator(
+        "grant removed, cordon of another left",
+        merge(NODE, {"metadata": {"annotations": {GRANT: None}}}),
+        before=(_HELD,),
+    ),
+    _coordinator("pause", merge(NODE, label(PLUGIN, "paused-for-mig-change"))),
+    _coordinator(
+        "resume",
+        merge(NODE, label(PLUGIN, "true")),
+        before=(merge(NODE, label(PLUGIN, "paused-for-mig-change"), manager="x"),),
+    ),
+    _coordinator("eviction", replace(eviction("work"), query="dryRun=All")),
+    _coordinator("slot: create", post(LEASES, lease("mig-slot-$digits"))),
+    _coordinator("slot: patch", merge(f"{LEASES}/mig-slot-0", {"spec": {"holderIdentity": "x"}})),
+    _coordinator("leader", merge(f"{LEASES}/coordinator", {"spec": {"holderIdentity": "x"}})),
+    _coordinator(
+        "Event about a Node",
+        post(EVENTS.format("default"), event("$new", NEIGHBOUR, reporter="gpuscape-coordinator")),
+    ),
+]
+
+_SCHEDULER = "gpuscape-scheduler-event"
+_SCHEDULER_GRANTS = "gpuscape-scheduler-floor/grants"
+_ABOUT_WORK = "gpuscape-$workuid"
+
+
+def _scheduler(name: str, ask: Ask, only: str = "", **more: Any) -> Case:
+    only = only and (only if "/" in only else f"{_SCHEDULER}/{only}")
+    return Case(name=name, ask=ask, actor="scheduler", only=only, **more)
+
+
+def _said(
+    name: str = _ABOUT_WORK, subject: Any = WORK, reporter: str = "gpuscape-scheduler"
+) -> Any:
+    return event(name, subject, reporter=reporter)
+
+
+_THERE, _THERE_CORE = EVENTS.format("$ns"), CORE_EVENTS.format("$ns")
+_GONE = (delete(f"{_THERE}/{_ABOUT_WORK}"),)
+
+SCHEDULER_REFUSED = [
+    _scheduler(
+        "Event about a Node",
+        post(EVENTS.format("default"), _said("gpuscape-$uid", NEIGHBOUR)),
+        "subject",
+    ),
+    _scheduler("Event of another name", post(_THERE, _said("$new")), "name"),
+    _scheduler(
+        "Event about another pod",
+        post(_THERE, _said(subject={**WORK, "uid": "$uid"})),
+        "name",
+        before=_GONE,
+    ),
+    _scheduler(
+        "Event as kube-scheduler",
+        post(_THERE, _said(reporter="default-scheduler")),
+        "reporter",
+        before=_GONE,
+    ),
+    _scheduler(
+        "Event as kube-scheduler (core)",
+        post(
+            _THERE_CORE,
+            core_event(_ABOUT_WORK, WORK, reporter="default-scheduler"),
+        ),
+        "reporter",
+        before=_GONE,
+    ),
+    _scheduler(
+        "Event taken over",
+        merge(
+            f"{_THERE_CORE}/{_ABOUT_WORK}",
+            {"reportingComponent": "gpuscape-scheduler", "source": None},
+        ),
+        "kept",
+        before=(*_GONE, post(_THERE, _said(reporter="default-scheduler"))),
+    ),
+    _scheduler("Event: delete", delete(f"{_THERE}/{_ABOUT_WORK}")),
+    _scheduler("Node", merge(NODE, OWN), _SCHEDULER_GRANTS),
+    _scheduler("Node: nothing", merge(NODE, {}), _SCHEDULER_GRANTS),
+    _scheduler(
+        "pod: bind",
+        post(
+            f"{PODS}/pending/binding",
+            named("pending", target={"kind": "Node", "name": "$node", "apiVersion": "v1"}),
+        ),
+        _SCHEDULER_GRANTS,
+    ),
+    _scheduler("pod: patch", merge(f"{PODS}/work", label("example.com/new")), _SCHEDULER_GRANTS),
+    _scheduler("eviction", eviction("work"), _SCHEDULER_GRANTS),
+    _scheduler("Lease", merge(LEASE, {"spec": {"leaseDurationSeconds": 1}}), _SCHEDULER_GRANTS),
+    _scheduler(
+        "foreign field manager",
+        post(_THERE, _said(), manager="kube-scheduler"),
+        "gpuscape-scheduler-floor/field-manager",
+        before=_GONE,
+    ),
+    replace(
+        _scheduler("not bound", post(_THERE, _said()), "gpuscape-scheduler-floor/token"),
+        actor="scheduler-unbound",
+        before=_GONE,
+    ),
+]
+SCHEDULER_ALLOWED = [
+    _scheduler("Event (events)", post(_THERE, _said()), before=_GONE),
+    _scheduler(
+        "Event (core)",
+        post(
+            _THERE_CORE,
+            core_event(_ABOUT_WORK, WORK, reporter="gpuscape-scheduler"),
+        ),
+        before=_GONE,
+    ),
+    _scheduler(
+        "Event again (events)",
+        merge(
+            f"{_THERE}/{_ABOUT_WORK}",
+            {"series": {"count": 2, "lastObservedTime": "2026-01-01T00:00:01.000000Z"}},
+        ),
+        before=(*_GONE, post(_THERE, _said())),
+    ),
+    _scheduler(
+        "Event again (core)",
+        merge(f"{_THERE_CORE}/{_ABOUT_WORK}", {"message": "again", "count": 2}),
+        before=(*_GONE, post(_THERE, _said())),
+    ),
+]
+
+REFUSED = {"coordinator": COORDINATOR_REFUSED, "scheduler": SCHEDULER_REFUSED}
+ALLOWED = {"coordinator": COORDINATOR_ALLOWED, "scheduler": SCHEDULER_ALLOWED}
