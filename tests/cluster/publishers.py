@@ -1,0 +1,103 @@
+"""The agent's cluster side in this process, over a real API server, without GPUs to read."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from agent.cluster import Cluster, Member
+from agent.podresources.model import ContainerDevices, PodDevices, ResourceDevices
+from agent.publish import Wanted
+from discovery.model import NodeSnapshot
+from exporters.own import OwnMetrics
+from kube.access import Kubeconfig
+from kube.client import Client, Program
+from kube.limits import Limits
+from labelers import names
+from labelers.annotations import node_annotations
+from labelers.compose import wanted
+from labelers.settings import LabelSettings
+from tests.cluster.agents import Site
+from tests.observed import observed
+
+MACHINE = "a30-pair"
+
+
+@dataclass(kw_only=True)
+class FakeKubelet:
+    """A pod-resources socket whose pods a test sets."""
+
+    snapshot: NodeSnapshot
+    held: dict[str, int] = field(default_factory=dict)
+    """Pod to the index of its GPU."""
+
+    def list(self) -> tuple[PodDevices, ...]:
+        """Every pod that has a GPU."""
+        return tuple(
+            PodDevices(
+                namespace="jobs",
+                name=name,
+                containers=(ContainerDevices(name="main", resources=(self._gpus(at),)),),
+            )
+            for name, at in self.held.items()
+        )
+
+    def allocatable(self) -> tuple[ResourceDevices, ...]:
+        """All GPUs."""
+        return (self._gpus(*range(len(self.snapshot.gpus))),)
+
+    def _gpus(self, *indices: int) -> ResourceDevices:
+        ids = tuple(self.snapshot.gpus[at].uuid or "" for at in indices)
+        return ResourceDevices(resource="nvidia.com/gpu", ids=ids)
+
+
+class Publisher:
+    """One node's labels, annotations, Lease and state, with the rights of its own bound token."""
+
+    def __init__(
+        self,
+        site: Site,
+        node: str,
+        *,
+        clock: Callable[[], float],
+        sleep: Callable[[float], None],
+        start_spread_seconds: float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        self.node = node
+        self.snapshot = observed(MACHINE).snapshot
+        self.kubelet = FakeKubelet(snapshot=self.snapshot)
+        self.causes: tuple[str, ...] = ()
+        self.own = OwnMetrics("0", clock)
+        token = site.plane.bound_token(site.namespace, names.AGENT, node)
+        program = Program(name=names.AGENT, version="0")
+        limits = Limits(
+            per_second=program.requests_per_second, burst=program.burst, clock=clock, sleep=sleep
+        )
+        access = Kubeconfig(str(site.plane.kubeconfig(token=token)))
+        self.client = Client(program, access, limits=limits)
+        self.cluster = Cluster(
+            self.client,
+            Member(node=node, namespace=site.namespace, pod=node, identity=node),
+            sink="node",
+            allow_unconfined=False,
+            start_spread_seconds=start_spread_seconds,
+            kubelet=self.kubelet,
+            driver_ready_file=site.plane.folder / "none",
+            snapshot=lambda: self.snapshot,
+            tell=lambda change: change(self.own),
+            hold=self._hold,
+            clock=clock,
+            uniform=random.Random(seed).uniform,  # noqa: S311  # spreads requests, no secret
+        )
+
+    def publish(self, _now: float) -> float:
+        """Decide from the snapshot, as the agent does each minute."""
+        labels = wanted(self.snapshot, LabelSettings()).decisions
+        annotations = node_annotations(self.snapshot)
+        self.cluster.want(Wanted(labels=labels, annotations=annotations))
+        return 60.0
+
+    def _hold(self, causes: tuple[str, ...]) -> None:
+        self.causes = causes
