@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 
 from agent import node_feature
-from agent.pace import SPREAD, Pace, is_urgent
+from agent.pace import FORBIDDEN_SECONDS, IDLE_SECONDS, SPREAD, Pace, is_urgent
 from agent.reports import Reports
 from discovery.errors import Permanent
 from kube.api import NODE_FEATURES, Api, Object
@@ -21,8 +21,6 @@ from labelers import names
 from labelers.decision import Decisions, Value
 from labelers.diff import decided
 
-LOOK_SECONDS = 60.0
-FORBIDDEN_SECONDS = 5.0
 CHECK_SECONDS = 3600.0
 """Between two looks at the object when all is well, give or take half of it."""
 _NO_KIND = "no NodeFeature can be made: install Node Feature Discovery, or choose the Node sink"
@@ -96,7 +94,7 @@ class FeatureSink:
         if is_new or suspect:
             self._check_at = now
         if wanted is None or node is None:
-            return LOOK_SECONDS
+            return IDLE_SECONDS
         if not self._may_write():
             return FORBIDDEN_SECONDS
         if (held := self._pace.held(now)) > 0:
@@ -120,36 +118,40 @@ class FeatureSink:
         self._check_at = now + CHECK_SECONDS * self._uniform(*SPREAD)
         uid = node["metadata"]["uid"]
         if self._present is not None and node_feature.is_doomed(self._present, uid):
-            self._check_at = now + LOOK_SECONDS
+            self._check_at = now + IDLE_SECONDS
 
     def _write(self, node: Object, wanted: Decisions, now: float) -> float:
         """Create or patch the object when that is due; nothing where it is another's."""
         there = self._present
         if there is not None and not node_feature.is_ours(there, self._manager):
-            why = f"made by somebody else: delete it from {self._namespace}, or use the Node sink"
+            why = f"somebody else made it in {self._namespace}; delete it, and it is made anew"
             self._reports.kept_out({self._name: why}, {})
-            return LOOK_SECONDS
+            return IDLE_SECONDS
         labels = node_feature.labels(there, wanted)
         self._reports.kept_out({}, labels.dropped)
-        patch = node_feature.patch(there, self._node_name, labels.texts) if there else {}
-        if not patch and (there or not labels.texts):
+        if there is not None:
+            body = node_feature.patch(there, self._node_name, labels.texts)
+        else:
+            body = node_feature.new(node, labels.texts) if labels.texts else {}
+        if not body:
             self._pace.settled()
             self._reports.well()
-            return LOOK_SECONDS
-        changed = patch.get("spec", {}).get("labels", {}) if there else labels.texts
-        if (wait := self._pace.wait(now, urgent=is_urgent(changed))) > 0:
-            return wait
-        self._pace.sent(now)
-        self._present = self._send(patch, node_feature.new(node, labels.texts))
-        self._pace.succeeded()
-        self._reports.wrote(len(changed))
-        return LOOK_SECONDS
+            return IDLE_SECONDS
+        changed = body.get("spec", {}).get("labels", {})
+        wait = self._pace.wait(now, urgent=is_urgent(changed))
+        return wait if wait > 0 else self._send(body, len(changed), now)
 
-    def _send(self, patch: Object, new: Object) -> Object:
-        """The object as it is after it was patched, or created where there is none."""
+    def _send(self, body: Object, keys: int, now: float) -> float:
+        """Create the object, or patch the one there is."""
+        self._pace.sent(now)
         if self._present is None:
-            return self._api.create(NODE_FEATURES, new, namespace=self._namespace)
-        return self._api.patch(NODE_FEATURES, self._name, patch, namespace=self._namespace)
+            made = self._api.create(NODE_FEATURES, body, namespace=self._namespace)
+        else:
+            made = self._api.patch(NODE_FEATURES, self._name, body, namespace=self._namespace)
+        self._present = made
+        self._pace.succeeded()
+        self._reports.wrote(keys)
+        return IDLE_SECONDS
 
     def _failed(self, error: ApiError, now: float) -> float:
         """Report it; the seconds to wait. Whatever became of a write: look before the next."""

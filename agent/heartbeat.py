@@ -100,7 +100,7 @@ class Heartbeat:
         self._sure_until = self._renew_at = self._state_at = _NEVER
         self._wanted: str | None = None
         self._leaving = False
-        self._told = ""
+        self._told: tuple[str, dict[str, str | None]] = ("", {})
         self.shown: str | None = None
         """The state on the Lease as last seen: what the first one after a start follows on."""
         self.failure: ApiError | None = None
@@ -155,9 +155,7 @@ class Heartbeat:
         if node is None:
             return LOOK_SECONDS
         lease = self._look()
-        match next_step(
-            self._seen, exists=lease is not None, identity=self._identity, now=self._clock()
-        ):
+        match next_step(self._seen, exists=lease is not None, identity=self._identity, now=now):
             case Step.CREATE:
                 self._create(node, now)
             case Step.TAKE_OVER if lease is not None:
@@ -165,7 +163,7 @@ class Heartbeat:
             case Step.RENEW if lease is not None:
                 return self._renew(lease, now)
             case _:
-                self._tell(logging.WARNING, f"this agent only reads: {self.other} holds the Lease")
+                self._tell(logging.WARNING, "only reads: another holds the Lease", holder=self.other)
                 return LOOK_SECONDS
         return self._wait(now)
 
@@ -173,8 +171,12 @@ class Heartbeat:
         try:
             lease = self._api.get(LEASES, self._name, namespace=self._namespace)
         except NotFound:
+            self.shown = None
+            self._lost()
             return None
         self._saw(lease)
+        if (lease.get("spec") or {}).get("holderIdentity") != self._identity:
+            self._lost()
         return lease
 
     def _create(self, node: Object, now: float) -> None:
@@ -220,7 +222,7 @@ class Heartbeat:
         self._lease = lease
         self._sure_until = now + SURE_SECONDS
         self._renew_at = now + RENEW_SECONDS
-        self._tell(logging.INFO, "this agent holds the Lease and writes for its node")
+        self._tell(logging.INFO, "this agent holds the Lease")
 
     def _saw(self, lease: Object) -> None:
         self._seen = leases.observe(self._seen, lease, self._clock())
@@ -230,12 +232,16 @@ class Heartbeat:
         """Whatever was done of the request, the next beat looks first."""
         self._lease = None
         if isinstance(error, Conflict | NotFound):
-            self._sure_until = self._renew_at = _NEVER
+            self._lost()
         if isinstance(error, Permanent):  # perhaps for its state: let the heartbeat go on without
             self._state_at = now + RENEW_SECONDS
         self.failure = error
-        self._tell(logging.WARNING, f"Lease {self._name} not written: {error}")
+        self._tell(logging.WARNING, "Lease not written", why=str(error))
         return self._backoff.failed(error)
+
+    def _lost(self) -> None:
+        """Not ours, as far as is known: only a write that succeeds can say otherwise."""
+        self._sure_until = self._renew_at = _NEVER
 
     def _empty(self) -> None:
         with self._asking:
@@ -245,7 +251,7 @@ class Heartbeat:
                     patch = leases.release(lease, at=self._wall())
                     self._api.patch(LEASES, self._name, patch, namespace=self._namespace)
             except ApiError as error:
-                log.info("Lease %s not emptied: %s", self._name, error)
+                log.info("Lease not emptied", extra={"why": str(error)})
 
     # what is due
 
@@ -269,7 +275,7 @@ class Heartbeat:
         due = min(self._renew_at, self._state_at) if pending else self._renew_at
         return max(0.0, due - now)
 
-    def _tell(self, level: int, news: str) -> None:
-        if news != self._told:  # once, not at every beat
-            log.log(level, news)
-            self._told = news
+    def _tell(self, level: int, news: str, **facts: str | None) -> None:
+        if (news, facts) != self._told:  # once, not at every beat
+            log.log(level, news, extra={"lease": self._name, **facts})
+            self._told = (news, facts)

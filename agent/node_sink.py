@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from agent.pace import Pace, is_urgent
+from agent.pace import FORBIDDEN_SECONDS, IDLE_SECONDS, Pace, is_urgent
 from agent.reports import Reports
 from agent.rivals import Rivals
 from discovery.errors import Permanent
@@ -21,10 +21,6 @@ from labelers.decision import Decisions
 from labelers.keys import Place
 from labelers.node_patch import Plan, plan, writers
 
-LOOK_SECONDS = 60.0
-"""Longest time between two looks at what there is to do; news hastens the tick."""
-FORBIDDEN_SECONDS = 5.0
-"""Between two questions whether writing is allowed."""
 _KEPT = ("name", "uid", "resourceVersion", "labels", "annotations", "managedFields")
 
 
@@ -69,6 +65,22 @@ class NodeSink:
 
     def tick(self, now: float) -> float:
         """Write what is due at this monotonic second; the seconds until the next time."""
+        wanted, meta = self._news()
+        if wanted is None or meta is None:
+            return IDLE_SECONDS
+        planned = plan({"metadata": meta}, *wanted, leave=self._rivals.resting(now))
+        self._reports.kept_out(planned.left_alone, planned.dropped)
+        if not planned.changed:
+            self._pace.settled()
+            self._reports.well()
+            return IDLE_SECONDS
+        if not self._may_write():
+            return FORBIDDEN_SECONDS
+        wait = self._pace.wait(now, urgent=is_urgent(planned.changed))
+        return wait if wait > 0 else self._write(planned, meta, now)
+
+    def _news(self) -> tuple[tuple[Decisions, Decisions] | None, Mapping[str, Any] | None]:
+        """What is wanted and what there is; a Node that is new, or gone, is taken note of."""
         with self._lock:
             wanted, meta, gone = self._wanted, self._meta, self._gone
             is_new, self._is_new = self._is_new, False
@@ -78,18 +90,7 @@ class NodeSink:
         if gone:
             why = f"there is no Node {self._name}: waiting for it, unless node-name is wrong"
             self._reports.failed(why, lasting=True)
-        if meta is None or wanted is None:
-            return LOOK_SECONDS
-        planned = plan({"metadata": meta}, *wanted, leave=self._rivals.resting(now))
-        self._reports.kept_out(planned.left_alone, planned.dropped)
-        if not planned.changed:
-            self._pace.settled()
-            self._reports.well()
-            return LOOK_SECONDS
-        if not self._may_write():
-            return FORBIDDEN_SECONDS
-        wait = self._pace.wait(now, urgent=is_urgent(planned.changed))
-        return wait if wait > 0 else self._write(planned, meta, now)
+        return wanted, meta
 
     def _write(self, planned: Plan, meta: Mapping[str, Any], now: float) -> float:
         """Send the patch. A reply that is lost does no harm: the watch shows what came of it."""
@@ -106,7 +107,7 @@ class NodeSink:
             if self._meta is not None and self._meta["uid"] == node["metadata"]["uid"]:
                 self._take(node["metadata"])
         self._reports.wrote(len(planned.changed))
-        return LOOK_SECONDS
+        return IDLE_SECONDS
 
     def _take(self, meta: Mapping[str, Any]) -> None:
         """Believe this from now on, unless it is older than what is known; the lock is held.

@@ -21,6 +21,10 @@ GAP_SECONDS = 60.0
 BURST = 3
 SLOW_SECONDS = 300.0
 """Before a request that was refused for good is tried again: somebody may have helped."""
+IDLE_SECONDS = 60.0
+"""Longest time between two looks at what there is to write; news hastens a look."""
+FORBIDDEN_SECONDS = 5.0
+"""Between two questions whether writing is allowed."""
 SPREAD = (0.5, 1.5)
 """Share of a fixed wait that is really waited, so that a fleet does not return together."""
 

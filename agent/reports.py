@@ -25,8 +25,8 @@ class Reports:
         self._event = event
         self._wrote = wrote
         self._count_left_alone = left_alone
-        self._left_alone: Mapping[str, str] = {}
-        self._dropped: Mapping[str, str] = {}
+        self._left_alone: int | None = None
+        self._told: dict[str, Mapping[str, str]] = {}
         self.error: str | None = None
         """Why the object is not as it should be; None while it is."""
 
@@ -55,26 +55,26 @@ class Reports:
         self.error = why
 
     def kept_out(self, left_alone: Mapping[str, str], dropped: Mapping[str, str]) -> None:
-        """Keys that are left to another owner, and those for which there is no room."""
-        if left_alone != self._left_alone:
-            self._say("KeysLeftAlone", left_alone)
-            self._count_left_alone(len(left_alone))
-            self._left_alone = left_alone
-        if dropped != self._dropped:
-            self._say("KeysDropped", dropped)
-            self._dropped = dropped
+        """Keys that are left to another owner, and those for which there is no room; and why."""
+        if len(left_alone) != self._left_alone:
+            self._left_alone = len(left_alone)
+            self._count_left_alone(self._left_alone)
+        self._tell("KeysLeftAlone", "keys left alone", left_alone)
+        self._tell("KeysDropped", "keys dropped", dropped)
 
-    def _say(self, reason: str, keys: Mapping[str, str]) -> None:
-        if not keys:
-            log.info("no longer", extra={"object": self._of, "what": reason})
+    def _tell(self, reason: str, what: str, keys: Mapping[str, str]) -> None:
+        if keys == self._told.get(reason, {}):
             return
+        self._told[reason] = keys
         note = by_reason(keys)
-        log.warning(reason, extra={"object": self._of, "why": note})
-        self._event(reason, note)
+        level = logging.WARNING if keys else logging.INFO
+        log.log(level, what, extra={"object": self._of, "why": note or "none any more"})
+        if keys:
+            self._event(reason, note)
 
 
 def by_reason(keys: Mapping[str, str]) -> str:
-    """Keys with one reason each, as one line that says each reason once."""
+    """Keys with one reason each, as one line that says each reason once; empty without any."""
     reasons = dict.fromkeys(keys.values())
     return "; ".join(
         f"{', '.join(key for key, why in keys.items() if why == reason)}: {reason}"

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final, TypeVar
 
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # read once; else it writes to standard error
+
 import grpc
 from google.protobuf.message import Message
 

@@ -131,6 +131,10 @@ class World:
         ours = {"sink": self._tick, "watch": self._watch}
         self._runtime = VirtualRuntime({**ours, **self._others}, now=before.now)
 
+    def deliver(self) -> None:
+        """Have the watch tell what happened, now."""
+        self._watch(self.now)
+
     def want(self, labels: Decisions, annotations: Decisions | None = None) -> None:
         """What the agent decided, told to whatever sink there is."""
         if self.node_sink is not None:

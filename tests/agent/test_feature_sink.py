@@ -244,6 +244,7 @@ def test_where_the_kind_is_unknown_one_line_tells_what_to_install(
     (line,) = caplog.records
     assert "install Node Feature Discovery" in line.__dict__["why"]
     assert "Node sink" in line.__dict__["why"]
+    assert [reason for reason, _ in world.said.events] == ["NotWritten"]
     assert tries <= HOUR / 150 + 1
     assert published(world) == {COUNT: "8", MODE: "compute"}
 
@@ -292,6 +293,16 @@ def test_with_the_node_made_anew_the_object_belongs_to_the_new_one() -> None:
     assert owner["uid"] == world.meta()["uid"]
 
 
+def test_nothing_is_made_for_a_node_that_is_gone() -> None:
+    world = settled()
+    world.delete_node()
+    world.server.delete(NODE_FEATURES, FEATURE, NAMESPACE)
+
+    world.run(3 * HOUR)
+
+    assert verbs(world) == []
+
+
 def test_one_that_the_garbage_collector_has_yet_to_take_is_made_anew_afterwards() -> None:
     """Its owner is not written over: that would take the right to delete in some clusters."""
     world = settled()
@@ -326,6 +337,7 @@ def test_nothing_is_asked_while_writing_is_not_allowed() -> None:
 @pytest.mark.parametrize("verb", ["get", "patch", "*"])
 def test_an_hour_of_failures_is_no_hot_loop(error: ApiError, verb: str) -> None:
     world = settled()
+    world.also(kubelet=every(5, world.beat))  # the Node's news hasten every look
     world.api.fail(verb, error, times=None)
     world.want(SEVEN)
     world.run(HOUR)

@@ -392,6 +392,7 @@ def test_a_node_deleted_and_made_anew_around_a_write_ends_right(lag: float) -> N
     def replace(_: object) -> None:
         world.delete_node()
         world.make_node()
+        world.deliver()
 
     world.api.after("patch", replace, times=1)
     world.want(SEVEN)
@@ -411,6 +412,33 @@ def test_a_node_missing_at_the_write_is_waited_for() -> None:
 
     assert tries == 1
     assert world.labels() == {"gpu.count": "7", "gpu.mode": "compute"}
+
+
+def test_a_node_made_anew_has_no_rivals_yet() -> None:
+    world = settled()
+    world.also(fight=every(1, lambda _: world.edit(gpu_mode="graphics")))
+    world.run(HOUR)
+    world.also(fight=every(60, lambda _: None))
+    world.delete_node()
+    world.make_node()
+
+    world.run(2)
+
+    assert world.labels() == {"gpu.count": "8", "gpu.mode": "compute"}
+
+
+@pytest.mark.parametrize(("known", "told", "writes"), [(999, 1000, 1), (1000, 999, 0)])
+def test_the_node_is_believed_when_it_is_newer(known: int, told: int, writes: int) -> None:
+    world = World(node=False)
+    sink = world.node()
+    world.want(EIGHT)
+    right = {"nvidia.com/gpu.count": "8", MODE: "compute"}
+    sink.saw({"metadata": {"uid": "u", "resourceVersion": str(known), "labels": right}})
+    world.run(1)
+    sink.saw({"metadata": {"uid": "u", "resourceVersion": str(told), "labels": {}}})
+    world.run(100)
+
+    assert min(world.writes(), 1) == writes
 
 
 def test_versions_that_are_no_numbers_are_believed_as_they_come() -> None:

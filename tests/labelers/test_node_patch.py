@@ -153,8 +153,10 @@ def test_gpu_feature_discovery_is_named_as_the_usual_source_of_labels_of_nfd_mas
     assert "gpu-feature-discovery" in planned.left_alone[MODE]
 
 
-def test_what_nfd_master_owns_is_not_even_removed() -> None:
-    planned = patched({MODE: ABSENT, COUNT: KEEP}, node({MODE: "x"}, {FEATURE_LABELS: MODE}))
+def test_what_nfd_master_owns_is_not_even_removed_and_told_only_where_we_have_a_say() -> None:
+    shown = node({MODE: "x", COUNT: "8", SLICES: "7"}, {FEATURE_LABELS: f"{MODE},{COUNT},{SLICES}"})
+
+    planned = patched({MODE: ABSENT, COUNT: KEEP}, shown)
 
     assert planned.patch == {}
     assert planned.left_alone.keys() == {MODE}
@@ -224,6 +226,7 @@ def test_a_changed_label_takes_no_room() -> None:
             (),
         ),
         ({keys.MIG_STATUS: "x" * 4096}, {keys.TOPOLOGY: "y" * 4097}, {}, (keys.TOPOLOGY,)),
+        ({keys.MIG_STATUS: "x" * 9000}, {}, {}, ()),
         (
             {keys.TOPOLOGY: "old"},
             {keys.MIG_REQUEST: "x" * 8000, keys.TOPOLOGY: "y" * 1000},
