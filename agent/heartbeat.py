@@ -163,7 +163,9 @@ class Heartbeat:
             case Step.RENEW if lease is not None:
                 return self._renew(lease, now)
             case _:
-                self._tell(logging.WARNING, "only reads: another holds the Lease", holder=self.other)
+                self._tell(
+                    logging.WARNING, "only reads: another holds the Lease", holder=self.other
+                )
                 return LOOK_SECONDS
         return self._wait(now)
 
