@@ -92,6 +92,7 @@ class Cluster:
         self._node: Object | None = None
         self._causes: tuple[str, ...] | None = None
         self._sink = sink
+        self._was_unconfined = False
         self._releases = Releases(str(driver_ready_file))
         self._events = Recorder(
             api,
@@ -262,7 +263,11 @@ class Cluster:
                 own.confined(trial.policy, trial.verdict is Verdict.REFUSED)
 
         self._tell(tell)
-        self._event("Confined" if now.confirmed else "NotConfined", now.reason)
+        if not now.confirmed:
+            self._event("NotConfined", now.reason)
+        elif self._was_unconfined:  # a fleet that starts has no news to tell
+            self._event("Confined", "admission policies hold this agent to its node")
+        self._was_unconfined = not now.confirmed
 
     def _event(self, reason: str, note: str) -> None:
         if self._node is None:

@@ -92,10 +92,10 @@ class Settings:
         float,
         Said(
             kinds.duration("0s"),
-            "A starting agent writes at a random time within this, so that a large cluster's"
-            " agents do not all at once; 0 in a small one.",
+            "A starting agent writes for the first time at a random moment within this, so that"
+            " thousands of them do not overload the API server; 0 is right for small clusters.",
         ),
-    ] = 60.0
+    ] = 90.0
     allow_unconfined: Annotated[
         bool,
         Said(

@@ -8,6 +8,7 @@ ends at once when the server tells of another holder, and with silence of the se
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import threading
@@ -39,6 +40,10 @@ LOOK_SECONDS = 10.0
 LEAVE_SECONDS = 2.0
 
 _NEVER = float("-inf")
+
+
+State = Callable[[str | None], str]
+"""Text of the state now, which follows on the one that stands on the Lease."""
 
 
 class Step(Enum):
@@ -98,7 +103,7 @@ class Heartbeat:
         self._lease: Object | None = None  # ours as last answered; None: look before you write
         self._seen: Observed | None = None
         self._sure_until = self._renew_at = self._state_at = _NEVER
-        self._wanted: str | None = None
+        self._wanted: State | None = None
         self._leaving = False
         self._told: tuple[str, dict[str, str | None]] = ("", {})
         self.shown: str | None = None
@@ -117,7 +122,7 @@ class Heartbeat:
         holder = "" if self._seen is None else self._seen.holder
         return holder if holder not in ("", self._identity) else None
 
-    def show(self, state: str) -> None:
+    def show(self, state: State) -> None:
         """Have the next beats write this state, if it is not there yet."""
         self._wanted = state
 
@@ -154,6 +159,10 @@ class Heartbeat:
         node = self._node()
         if node is None:
             return LOOK_SECONDS
+        if self._seen is None and _is_untouched(node):
+            with contextlib.suppress(Conflict):  # there is one after all
+                self._create(node, now)
+                return self._wait(now)
         lease = self._look()
         match next_step(self._seen, exists=lease is not None, identity=self._identity, now=now):
             case Step.CREATE:
@@ -259,10 +268,13 @@ class Heartbeat:
 
     def _annotations(self, now: float) -> dict[str, str]:
         """The state, where another one is there and none was written too lately."""
-        wanted = self._wanted
-        if wanted is None or wanted == self.shown or now < self._state_at:
-            return {}
-        return {keys.STATE: wanted}
+        pending = self._pending()
+        return {} if pending is None or now < self._state_at else {keys.STATE: pending}
+
+    def _pending(self) -> str | None:
+        """The state to write; None where it is there."""
+        text = None if self._wanted is None else self._wanted(self.shown)
+        return None if text == self.shown else text
 
     def _owners(self, lease: Object) -> dict[str, Any]:
         """Our Node as the only owner, where it is not: a Node made anew has another UID."""
@@ -273,7 +285,7 @@ class Heartbeat:
         return {"ownerReferences": [leases.owner(node)]}
 
     def _wait(self, now: float) -> float:
-        pending = self._wanted is not None and self._wanted != self.shown
+        pending = self._pending() is not None
         due = min(self._renew_at, self._state_at) if pending else self._renew_at
         return max(0.0, due - now)
 
@@ -281,3 +293,8 @@ class Heartbeat:
         if (news, facts) != self._told:  # once, not at every beat
             log.log(level, news, extra={"lease": self._name, **facts})
             self._told = (news, facts)
+
+
+def _is_untouched(node: Object) -> bool:
+    """Whether no agent seems to have been here: then a Lease is made without a look."""
+    return keys.TOPOLOGY not in (node["metadata"].get("annotations") or {})

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from agent.device_names import DeviceNames
 from agent.devices import Allocation, allocation
+from agent.heartbeat import State
 from agent.podresources.model import PodDevices, ResourceDevices
 from discovery.errors import BadInput, Transient
 from discovery.model import NodeSnapshot
@@ -36,7 +37,7 @@ class Lease(Protocol):
     def holds(self) -> bool: ...
     @property
     def shown(self) -> str | None: ...
-    def show(self, state: str) -> None: ...
+    def show(self, state: State) -> None: ...
 
 
 class PodState:
@@ -65,7 +66,6 @@ class PodState:
         self._wall = wall
         self._changed = changed
         self._gen: str | None = None
-        self._shown: state.StateAnnotation | None = None
         self._told = ""
 
     def ask(self, _now: float) -> float:
@@ -94,28 +94,31 @@ class PodState:
         decided = node_annotations(snapshot)[keys.TOPOLOGY]
         if isinstance(decided, Value):  # else the masks follow the topology that was shown last
             self._gen = schema.annotation(snapshot).gen
-        if self._gen is None or not self._lease.holds:
-            return  # only the holder knows which ``seq`` was written last
-        before = self._shown or self._shown_before()
-        now = state.state(
-            snapshot, gen=self._gen, whole=given.whole, pods=given.by_pod, before=before
-        )
-        if now != self._shown:
-            self._shown = now
-            self._lease.show(state.encode(now))
-            self._changed()
+        gen = self._gen
+        if gen is None:
+            return
 
-    def _shown_before(self) -> state.StateAnnotation | None:
-        """What an agent before this one wrote, so that ``seq`` goes on from there."""
-        text = self._lease.shown
-        if text is None:
-            return None
-        try:
-            return state.decode(text)
-        except BadInput:
-            return None
+        def following(shown: str | None) -> str:
+            before = _decoded(shown)
+            now = state.state(
+                snapshot, gen=gen, whole=given.whole, pods=given.by_pod, before=before
+            )
+            return state.encode(now)
+
+        self._lease.show(following)
+        shown = self._lease.shown
+        if self._lease.holds and following(shown) != shown:
+            self._changed()
 
     def _say(self, what: str) -> None:
         if what and what != self._told:  # once, not at every question
             log.warning("which pod holds which GPU is not known in full", extra={"why": what})
         self._told = what
+
+
+def _decoded(text: str | None) -> state.StateAnnotation | None:
+    """What stands on the Lease, if it can be read: ``seq`` goes on from there."""
+    try:
+        return None if text is None else state.decode(text)
+    except BadInput:
+        return None

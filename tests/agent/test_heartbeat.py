@@ -13,7 +13,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from agent.heartbeat import LOOK_SECONDS, RENEW_SECONDS, Heartbeat
+from agent.heartbeat import LOOK_SECONDS, RENEW_SECONDS, Heartbeat, State
 from kube.api import LEASES, NODES, Object
 from kube.errors import (
     ApiError,
@@ -29,8 +29,14 @@ from tests.fakes.api import Call, FakeApi, Server
 
 NODE = "node-a"
 NAME = "gpuscape-node-a"
+TOPOLOGY = "gpuscape.io/topology"
 STATE = "gpuscape.io/state"
 START = 1000.0
+
+
+def always(text: str) -> State:
+    """A state that does not ask what stood there before."""
+    return lambda _shown: text
 
 
 @dataclass
@@ -42,7 +48,8 @@ class World:
     wall: datetime = datetime(2026, 11, 20, 8, tzinfo=UTC)
 
     def __post_init__(self) -> None:
-        self.server.create(NODES, {"metadata": {"name": NODE}})
+        shown = {TOPOLOGY: "{}"}  # an agent has been here
+        self.server.create(NODES, {"metadata": {"name": NODE, "annotations": shown}})
 
     def agent(self, identity: str = "pod-1") -> Agent:
         """One that has done nothing yet."""
@@ -129,7 +136,7 @@ def world() -> World:
 def test_a_lease_is_made_for_the_node(world: World) -> None:
     """With the node's UID, so that it goes with the node, and without blocking that."""
     agent = world.agent()
-    agent.heart.show("{}")
+    agent.heart.show(always("{}"))
 
     wait = agent.beat()
 
@@ -149,10 +156,30 @@ def test_a_lease_is_made_for_the_node(world: World) -> None:
     ]
 
 
+def test_on_a_node_that_no_agent_has_touched_it_is_made_without_a_look(world: World) -> None:
+    world.server.patch(NODES, NODE, {"metadata": {"annotations": None}})
+    agent = world.agent()
+
+    agent.beat()
+
+    assert ([call.verb for call in agent.api.calls], agent.holds) == (["create"], True)
+
+
+def test_one_that_is_there_all_the_same_is_then_looked_at(world: World) -> None:
+    first = world.agent("pod-1")
+    first.beat()
+    world.server.patch(NODES, NODE, {"metadata": {"annotations": None}})
+    second = world.agent("pod-2")
+
+    second.beat()
+
+    assert ([call.verb for call in second.api.calls], second.holds) == (["create", "get"], False)
+
+
 def test_it_is_renewed_once_a_minute_and_nothing_else_is_asked(world: World) -> None:
     """Sixty requests in an hour, and the first one that finds no Lease."""
     agent = world.agent()
-    agent.heart.show("{}")
+    agent.heart.show(always("{}"))
 
     agent.run(3599)
 
@@ -169,7 +196,7 @@ def test_a_new_state_is_written_at_once_with_the_heartbeat(world: World) -> None
     agent = world.agent()
     agent.run(10)
 
-    agent.heart.show("one")
+    agent.heart.show(always("one"))
     wait = agent.beat()
 
     assert (world.state, wait) == ("one", RENEW_SECONDS)
@@ -182,7 +209,7 @@ def test_states_are_written_two_seconds_apart_and_the_last_one_counts(world: Wor
     agent.beat()
     written = []
     for at in range(40):
-        agent.heart.show(f"state {at}")
+        agent.heart.show(always(f"state {at}"))
         agent.due = world.now  # as whoever has a new state hastens the beat
         agent.run(0.125)
         written.append(world.state)
@@ -196,13 +223,13 @@ def test_states_are_written_two_seconds_apart_and_the_last_one_counts(world: Wor
 def test_a_state_that_is_there_is_not_written_again(world: World) -> None:
     """After a restart of the agent, say; it is told, to follow on."""
     before = world.agent()
-    before.heart.show("one")
+    before.heart.show(always("one"))
     before.beat()
     after = world.agent()
 
     after.beat()
     seen = after.heart.shown
-    after.heart.show("one")
+    after.heart.show(always("one"))
     after.beat()
 
     assert seen == "one"
@@ -252,7 +279,7 @@ def test_a_node_made_anew_gets_the_lease_over(world: World) -> None:
 def test_a_lease_removed_with_its_node_is_made_anew(world: World) -> None:
     """Until then nobody may write. The state is on it from the start."""
     agent = world.agent()
-    agent.heart.show("one")
+    agent.heart.show(always("one"))
     agent.run(10)
     world.server.delete(NODES, NODE)
     world.server.delete(LEASES, NAME, "gpuscape")
@@ -271,7 +298,7 @@ def test_a_lease_removed_with_its_node_is_made_anew(world: World) -> None:
 def test_what_somebody_wrote_into_the_lease_is_put_right(world: World) -> None:
     """Within a minute: state, duration and owner."""
     agent = world.agent()
-    agent.heart.show("right")
+    agent.heart.show(always("right"))
     agent.beat()
     good = world.lease
     world.edit(
@@ -349,7 +376,7 @@ def test_a_write_whose_answer_was_lost_is_looked_at_before_the_next(
     """It happened: nothing is written twice over, and the Lease stays ours."""
     agent = world.agent()
     agent.api.lose_reply(verb)
-    agent.heart.show("one")
+    agent.heart.show(always("one"))
 
     agent.run(RENEW_SECONDS + 5)
 
@@ -407,7 +434,7 @@ def test_a_state_that_is_refused_does_not_stop_the_heartbeat(world: World) -> No
     """It is tried again now and then, since the policy may be what is wrong."""
     agent = world.agent()
     agent.api.refuse("gpuscape-agent-lease", lambda call: "too long" in str(call.body))
-    agent.heart.show("too long")
+    agent.heart.show(always("too long"))
 
     agent.run(600)
     renewed, held = world.lease["spec"]["renewTime"], agent.holds
@@ -426,7 +453,7 @@ def test_a_second_agent_only_reads(world: World) -> None:
     """As long as the first one renews; it says whose turn it is."""
     first, second = world.agent("pod-1"), world.agent("pod-2")
     first.beat()
-    second.heart.show("other")
+    second.heart.show(always("other"))
 
     run([first, second], 1000)
 
@@ -438,7 +465,7 @@ def test_a_second_agent_only_reads(world: World) -> None:
 def test_who_left_is_followed_at_the_next_look(world: World) -> None:
     """The Lease is empty then; the state on it stays until there is a newer one."""
     first, second = world.agent("pod-1"), world.agent("pod-2")
-    first.heart.show("one")
+    first.heart.show(always("one"))
     run([first, second], 30)
 
     first.heart.leave()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 from agent.cluster import Cluster, Member
 from agent.podresources.model import ContainerDevices, PodDevices, ResourceDevices
@@ -12,6 +13,7 @@ from agent.publish import Wanted
 from discovery.model import NodeSnapshot
 from exporters.own import OwnMetrics
 from kube.access import Kubeconfig
+from kube.api import Api
 from kube.client import Client, Program
 from kube.limits import Limits
 from labelers import names
@@ -62,23 +64,26 @@ class Publisher:
         *,
         clock: Callable[[], float],
         sleep: Callable[[float], None],
+        token: str | None = None,
         start_spread_seconds: float = 0.0,
         seed: int = 0,
     ) -> None:
+        """``token``: its account's, bound to a pod on the node; a new one unless given."""
         self.node = node
         self.snapshot = observed(MACHINE).snapshot
         self.kubelet = FakeKubelet(snapshot=self.snapshot)
         self.causes: tuple[str, ...] = ()
         self.own = OwnMetrics("0", clock)
-        token = site.plane.bound_token(site.namespace, names.AGENT, node)
+        token = token or site.plane.bound_token(site.namespace, names.AGENT, node)
         program = Program(name=names.AGENT, version="0")
         limits = Limits(
             per_second=program.requests_per_second, burst=program.burst, clock=clock, sleep=sleep
         )
         access = Kubeconfig(str(site.plane.kubeconfig(token=token)))
         self.client = Client(program, access, limits=limits)
+        self.requests = 0
         self.cluster = Cluster(
-            self.client,
+            cast(Api, _Counted(self.client, self._count)),
             Member(node=node, namespace=site.namespace, pod=node, identity=node),
             sink="node",
             allow_unconfined=False,
@@ -99,5 +104,21 @@ class Publisher:
         self.cluster.want(Wanted(labels=labels, annotations=annotations))
         return 60.0
 
+    def _count(self) -> None:
+        self.requests += 1
+
     def _hold(self, causes: tuple[str, ...]) -> None:
         self.causes = causes
+
+
+class _Counted:
+    """An API that counts what is asked of it."""
+
+    def __init__(self, api: Client, count: Callable[[], None]) -> None:
+        self._api = api
+        self._count = count
+
+    def __getattr__(self, verb: str) -> Callable[..., Any]:
+        self._count()
+        found: Callable[..., Any] = getattr(self._api, verb)
+        return found

@@ -10,16 +10,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from discovery.model import GpuState
-from kube.follow import Seen
+from kube.errors import Unreachable
+from kube.follow import LinkDown, Seen
 from labelers import keys
 from tests.agent.virtual import VirtualRuntime
 from tests.cluster.agents import Site, has_topology
 from tests.cluster.publishers import Publisher
+from tests.controlplane.plane import Plane
 
 pytestmark = pytest.mark.cluster
 
@@ -56,6 +59,19 @@ class Hour:
             if "dryRun=All" not in event["requestURI"]
         ]
 
+    def asked(self, seconds: float) -> int:
+        """Let time pass; how often the agent asked, whatever came of it."""
+        assert self.runtime is not None
+        before = self.publisher.requests
+        self.runtime.run(seconds)
+        return self.publisher.requests - before
+
+    def lose_a_gpu(self) -> None:
+        """What one real change is."""
+        whole = self.publisher.snapshot
+        lost = replace(whole.gpus[0], state=GpuState.LOST)
+        self.publisher.snapshot = replace(whole, gpus=(lost, *whole.gpus[1:]))
+
     def _clock(self) -> float:
         return self.runtime.now if self.runtime else 1000.0
 
@@ -64,7 +80,10 @@ class Hour:
         self.runtime.now += seconds
 
     def _tell(self, _now: float) -> float:
-        self.publisher.cluster.hear(Seen(object=self.site.node(self.node)))
+        try:
+            self.publisher.cluster.hear(Seen(object=self.site.node(self.node)))
+        except OSError as error:
+            self.publisher.cluster.hear(LinkDown(error=Unreachable(str(error))))
         return 5.0
 
     def _churn(self, now: float) -> float:
@@ -101,9 +120,23 @@ def test_a_steady_hour_with_pods_coming_and_going_writes_no_node(hour: Hour) -> 
 
 
 def test_one_real_change_takes_at_most_two_writes_of_the_node(hour: Hour) -> None:
-    whole = hour.publisher.snapshot
-    lost = replace(whole.gpus[0], state=GpuState.LOST)
-    hour.publisher.snapshot = replace(whole, gpus=(lost, *whole.gpus[1:]))
+    hour.lose_a_gpu()
     writes = counted(hour.run(HOUR))["patch", "nodes"]
     assert hour.site.labels(hour.node)[keys.FOUND] == "1"
     assert 1 <= writes <= 2
+
+
+def test_an_hour_without_the_api_server_costs_few_requests_and_is_soon_made_good(
+    tmp_path: Path,
+) -> None:
+    with Plane.start(tmp_path / "plane", controller_manager=False) as plane:
+        hour = Hour(Site.create(plane, "gpuscape"))
+        hour.run(60.0)
+        plane.stop_apiserver()
+        requests = hour.asked(HOUR)
+        hour.lose_a_gpu()
+        plane.start_apiserver()
+        hour.run(90.0)  # the longest wait for the Lease, and for what it lets be written
+        assert hour.site.labels(hour.node)[keys.FOUND] == "1"
+        assert requests <= 3 * HOUR / 60
+        hour.publisher.client.close()

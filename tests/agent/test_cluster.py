@@ -1,0 +1,327 @@
+"""When an agent writes, and what it lets go of: over an API server in memory, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent.cluster import Cluster, Member
+from agent.publish import Wanted
+from discovery.errors import Transient
+from discovery.model import GpuState, NodeSnapshot
+from exporters.own import OwnMetrics
+from kube.api import EVENTS, LEASES, NODE_FEATURES, NODES, Object
+from kube.errors import Unreachable
+from kube.follow import Gone, LinkDown, LinkUp, Seen, Synced
+from labelers import keys, names, state
+from labelers.annotations import node_annotations
+from labelers.decision import Value
+from tests import build, exposition
+from tests.agent.virtual import VirtualRuntime
+from tests.cluster.publishers import FakeKubelet
+from tests.fakes.api import Call, FakeApi
+
+NODE, NAMESPACE, MINUTE = "node-a", "gpuscape", 60.0
+COUNT = "nvidia.com/gpu.count"
+
+
+class Policies:
+    """The admission policies, as far as the agent tries them."""
+
+    def __init__(self, api: FakeApi) -> None:
+        self.holding = {names.AGENT_NODE, names.AGENT_FLOOR, names.AGENT_LEASE}
+        for policy, refuses in {
+            names.AGENT_FLOOR: lambda call: call.manager != names.AGENT,
+            names.AGENT_NODE: lambda call: call.resource is NODES and _foreign(call),
+            names.AGENT_LEASE: lambda call: (
+                call.resource is LEASES and call.name != names.lease(NODE)
+            ),
+        }.items():
+            api.refuse(policy, self._judge(policy, refuses))
+
+    def _judge(self, policy: str, refuses: Callable[[Call], bool]) -> Callable[[Call], bool]:
+        return lambda call: policy in self.holding and refuses(call)
+
+
+def _foreign(call: Call) -> bool:
+    labels = ((call.body or {}).get("metadata") or {}).get("labels") or {}
+    return any(keys.label(key) is None for key in labels)
+
+
+class Scene:
+    """A cluster with the agent's side of one node in it."""
+
+    def __init__(
+        self, *, sink: str = "node", spread: float = 0.0, unconfined: bool = False, ready: Path
+    ) -> None:
+        self.api = FakeApi()
+        self.api.server.create(NODES, {"metadata": {"name": NODE}}, manager="kubelet")
+        self.policies = Policies(self.api)
+        gpus = (build.gpu(0), build.gpu(1))
+        self.snapshot: NodeSnapshot | None = build.node(gpus=gpus)
+        self.kubelet = FakeKubelet(snapshot=build.node(gpus=gpus))
+        self.held: list[tuple[str, ...]] = []
+        self.runtime: VirtualRuntime | None = None
+        self.own = OwnMetrics("0", self._clock)
+        self.cluster = Cluster(
+            self.api,
+            Member(node=NODE, namespace=NAMESPACE, pod="agent-1", identity="uid-1"),
+            sink=sink,
+            allow_unconfined=unconfined,
+            start_spread_seconds=spread,
+            kubelet=self.kubelet,
+            driver_ready_file=ready,
+            snapshot=lambda: self.snapshot,
+            tell=lambda change: change(self.own),
+            hold=self.held.append,
+            clock=self._clock,
+            wall=lambda: 1_700_000_000.0,
+            uniform=lambda _low, high: high,
+        )
+        self.runtime = VirtualRuntime(self.cluster.ticks)
+        self.cluster.hasten = self.runtime.hasten
+
+    def run(self, seconds: float = 30.0) -> None:
+        assert self.runtime is not None
+        self.runtime.run(seconds)
+
+    def see(self, **metadata: object) -> None:
+        """The watch tells the Node, edited like this before."""
+        if metadata:
+            self.api.server.patch(NODES, NODE, {"metadata": metadata}, manager="kubectl")
+        self.cluster.hear(Seen(object=self.api.server.get(NODES, NODE)))
+
+    def want(self, count: str = "2") -> None:
+        assert self.snapshot is not None
+        self.cluster.want(
+            Wanted(labels={COUNT: Value(text=count)}, annotations=node_annotations(self.snapshot))
+        )
+
+    def start(self) -> None:
+        self.see()
+        self.want()
+        self.run()
+
+    def node(self) -> Object:
+        return self.api.server.get(NODES, NODE)["metadata"]  # type: ignore[no-any-return]  # JSON
+
+    def shown(self) -> state.StateAnnotation:
+        lease = self.api.server.get(LEASES, names.lease(NODE), NAMESPACE)
+        found = state.decode(lease["metadata"]["annotations"][keys.STATE])
+        assert found is not None
+        return found
+
+    def metric(self, name: str, **labels: str) -> float:
+        return exposition.series(self.own.render())[name, tuple(sorted(labels.items()))]
+
+    def _clock(self) -> float:
+        return self.runtime.now if self.runtime else 1000.0
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(ready=tmp_path / "driver-ready")
+
+
+def test_labels_and_topology_are_written_once_the_agent_is_confined_and_holds_its_lease(
+    scene: Scene,
+) -> None:
+    scene.start()
+    assert scene.node()["labels"][COUNT] == "2"
+    assert keys.TOPOLOGY in scene.node()["annotations"]
+    assert [call.resource for call in scene.api.writes()][:2] == [LEASES, NODES]
+    assert scene.metric("gpuscape_lease_held", lease=names.lease(NODE)) == 1
+    assert scene.metric("gpuscape_confinement_enforced", policy=names.AGENT_NODE) == 1
+    assert scene.metric("gpuscape_api_writes_total", object="Node") == 1
+
+
+@pytest.mark.parametrize("inert", [names.AGENT_NODE, names.AGENT_FLOOR, names.AGENT_LEASE])
+def test_nothing_at_all_is_written_while_a_policy_does_not_hold(scene: Scene, inert: str) -> None:
+    scene.policies.holding.remove(inert)
+    scene.start()
+    assert scene.api.writes() == []
+    assert scene.metric("gpuscape_confinement_enforced", policy=inert) == 0
+    scene.policies.holding.add(inert)
+    scene.run(2 * MINUTE)
+    assert scene.node()["labels"][COUNT] == "2"
+
+
+def test_it_writes_unconfined_where_it_was_told_to(tmp_path: Path) -> None:
+    scene = Scene(unconfined=True, ready=tmp_path / "driver-ready")
+    scene.policies.holding.clear()
+    scene.start()
+    assert scene.node()["labels"][COUNT] == "2"
+
+
+def test_a_starting_fleet_is_confined_early_and_writes_spread_out(tmp_path: Path) -> None:
+    scene = Scene(spread=90.0, ready=tmp_path / "driver-ready")
+    scene.see()
+    scene.want()
+    scene.run(46.0)
+    assert scene.metric("gpuscape_confinement_enforced", policy=names.AGENT_NODE) == 1
+    assert scene.api.writes() == []
+    scene.run(45.0)
+    assert scene.node()["labels"][COUNT] == "2"
+
+
+def test_while_another_agent_holds_the_lease_nothing_is_written(scene: Scene) -> None:
+    spec = {"holderIdentity": "uid-2", "leaseDurationSeconds": 180}
+    lease = {"metadata": {"name": names.lease(NODE)}, "spec": spec}
+    scene.api.server.create(LEASES, lease, namespace=NAMESPACE, manager=names.AGENT)
+    scene.see(annotations={keys.TOPOLOGY: "{}"})
+    scene.start()
+    assert scene.api.writes() == []
+    assert scene.metric("gpuscape_lease_held", lease=names.lease(NODE)) == 0
+
+
+def test_with_the_nodefeature_sink_labels_go_there_and_the_topology_on_the_node(
+    tmp_path: Path,
+) -> None:
+    scene = Scene(sink="nodefeature", ready=tmp_path / "driver-ready")
+    scene.start()
+    feature = scene.api.server.get(NODE_FEATURES, names.node_feature(NODE), NAMESPACE)
+    assert feature["spec"]["labels"] == {COUNT: "2"}
+    assert COUNT not in (scene.node().get("labels") or {})
+    assert keys.TOPOLOGY in scene.node()["annotations"]
+
+
+def test_with_no_sink_the_node_is_left_alone_and_the_lease_kept(tmp_path: Path) -> None:
+    scene = Scene(sink="none", ready=tmp_path / "driver-ready")
+    scene.start()
+    assert {call.resource for call in scene.api.writes()} <= {LEASES, EVENTS}
+    assert scene.shown().ok == "3"
+
+
+def test_the_gpus_of_pods_are_shown_and_let_go(scene: Scene) -> None:
+    scene.kubelet.held["job-1"] = 1
+    scene.start()
+    assert (scene.shown().ok, scene.shown().used) == ("3", "2")
+    assert scene.shown().pods == {state.pod_key("jobs", "job-1"): "2"}
+    scene.kubelet.held.clear()
+    scene.run()
+    assert (scene.shown().used, scene.shown().pods) == ("0", {})
+
+
+def test_a_kubelet_that_does_not_answer_leaves_the_state_as_it_was(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.kubelet.held["job-1"] = 1
+    scene.start()
+
+    def fail() -> None:
+        raise Transient("no such socket")
+
+    monkeypatch.setattr(scene.kubelet, "list", fail)
+    scene.run()
+    assert scene.shown().used == "2"
+    assert scene.metric("gpuscape_source_up", source="pod-resources") == 0
+
+
+def test_a_lost_gpu_is_no_longer_offered_in_the_order_of_the_topology_shown_last(
+    scene: Scene,
+) -> None:
+    scene.start()
+    before = scene.shown()
+    assert scene.snapshot is not None
+    lost = replace(scene.snapshot.gpus[0], state=GpuState.LOST)
+    scene.snapshot = replace(scene.snapshot, gpus=(lost, scene.snapshot.gpus[1]))
+    scene.run()
+    assert (scene.shown().ok, scene.shown().gen) == ("2", before.gen)
+    assert scene.shown().seq == before.seq + 1
+
+
+def test_an_agent_that_starts_again_goes_on_counting_where_the_last_one_stopped(
+    scene: Scene,
+) -> None:
+    scene.start()
+    before = scene.shown()
+    again = Scene(ready=Path("none"))
+    again.api.server = scene.api.server
+    again.kubelet.held["job-1"] = 0
+    again.start()
+    assert again.shown().seq == before.seq + 1
+
+
+def test_a_release_is_asked_for_once_and_ends_once(scene: Scene) -> None:
+    scene.start()
+    scene.see(annotations={keys.RELEASE: "upgrade"})
+    scene.run()
+    scene.see(annotations={keys.RELEASE: None})
+    scene.run()
+    assert scene.held == [(), (f"annotation {keys.RELEASE}=upgrade",), ()]
+
+
+def test_what_was_released_before_a_restart_stays_so_until_the_node_is_seen(scene: Scene) -> None:
+    scene.run()
+    assert scene.held == []
+    scene.see()
+    scene.run()
+    assert scene.held == [()]
+
+
+def test_an_outage_ends_no_release(scene: Scene) -> None:
+    scene.see(annotations={keys.RELEASE: "upgrade"})
+    scene.run()
+    scene.cluster.hear(LinkDown(error=Unreachable("gone")))
+    scene.run(3600.0)
+    assert len(scene.held) == 1
+    assert scene.metric("gpuscape_source_up", source="kubernetes") == 0
+    scene.cluster.hear(LinkUp())
+    assert scene.metric("gpuscape_source_up", source="kubernetes") == 1
+
+
+def test_a_driver_ready_file_that_goes_is_a_cause(tmp_path: Path) -> None:
+    ready = tmp_path / "driver-ready"
+    ready.touch()
+    scene = Scene(ready=ready)
+    scene.start()
+    ready.unlink()
+    scene.run()
+    assert scene.held == [(), (f"{ready} is gone",)]
+
+
+@pytest.mark.parametrize("news", [Gone(namespace=None, name=NODE, uid="1"), Synced()])
+def test_a_node_that_is_not_there_is_waited_for(
+    scene: Scene, news: Gone | Synced, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene.want()
+    scene.cluster.hear(news)
+    scene.run()
+    assert scene.api.writes() == []
+    assert "not written" in caplog.text
+    scene.see()
+    scene.run()
+    assert scene.node()["labels"][COUNT] == "2"
+
+
+def test_an_agent_that_leaves_empties_its_lease_and_writes_nothing_more(scene: Scene) -> None:
+    scene.start()
+    scene.cluster.leave()
+    lease = scene.api.server.get(LEASES, names.lease(NODE), NAMESPACE)
+    assert not lease["spec"].get("holderIdentity")
+    done = len(scene.api.writes())
+    scene.want("7")
+    scene.run(10 * MINUTE)
+    assert len(scene.api.writes()) == done
+
+
+def test_that_a_policy_did_not_hold_is_told_as_events_once_one_may_be_written(
+    scene: Scene,
+) -> None:
+    scene.policies.holding.remove(names.AGENT_NODE)
+    scene.start()
+    scene.policies.holding.add(names.AGENT_NODE)
+    scene.run(2 * MINUTE)
+    events = scene.api.server.objects(EVENTS)
+    assert {event["reason"] for event in events} == {"NotConfined", "Confined"}
+    assert {event["regarding"]["name"] for event in events} == {NODE}
+
+
+def test_a_start_that_goes_well_takes_two_requests_beside_the_watch(tmp_path: Path) -> None:
+    scene = Scene(spread=10.0, ready=tmp_path / "driver-ready")
+    scene.start()
+    asked = [(call.verb, call.resource) for call in scene.api.calls if not call.dry_run]
+    assert asked == [("create", LEASES), ("patch", NODES)]
