@@ -28,6 +28,7 @@ check: $(VENV)/.dev ## seconds: format, lint, types, import contracts, generated
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/generate.py --check
+	$(BIN)/python -m tools.stubs --check
 
 long: controlplane ## soak, random tests SCALE times over (10 unless given), benchmarks into docs/
 	SCALE=$(SCALE) $(PYTEST) -m "not gpu" --timeout 3600

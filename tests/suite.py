@@ -36,7 +36,7 @@ def main() -> int:
             building.wait()
         code = pytest(*CLUSTER)
         if building.returncode:
-            say(f"\nthe control plane could not be built:\n{log.read_text()}")
+            say(f"\nthe control plane could not be prepared:\n{log.read_text().rstrip()}")
         return code
 
 
@@ -73,4 +73,7 @@ def say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)  # pytest has said what there is to say

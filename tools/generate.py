@@ -28,7 +28,7 @@ from cli.main import main as gpuscape
 from discovery.model import Driver, GpuSnapshot, Host, NodeSnapshot, Xid
 from exporters.catalog import CATALOG
 from exporters.own import OwnMetrics
-from labelers import keys, schema
+from labelers import keys, schema, state
 from labelers.deviations import DEVIATIONS
 from labelers.health import RULES, XIDS
 from labelers.keys import LABELS, OTHERS, Key
@@ -88,6 +88,7 @@ def schemas() -> Mapping[str, Any]:
     """JSON Schemas by file name."""
     return {
         "topology.schema.json": _cleaned(schema.json_schema()),
+        "state.schema.json": _cleaned(state.json_schema()),
         "snapshot.schema.json": _cleaned(msgspec.json.schema(NodeSnapshot)),
     }
 

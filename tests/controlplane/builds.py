@@ -25,7 +25,7 @@ from tests.controlplane.toolchain import environment
 
 GIVEN = "CONTROLPLANE"
 NOTE_SECONDS = 15.0
-LAST_LINES = 12
+LAST_LINES = 6
 
 Say = Callable[[str], None]
 
@@ -149,12 +149,7 @@ def _follow(started: subprocess.Popen[bytes], log: Path, say: Say) -> None:
 def _explained(family: Family, log: Path) -> str:
     said = [line for line in log.read_text(errors="replace").splitlines() if " " in line]
     what = "\n".join(f"    {line[:300]}" for line in said[-LAST_LINES:]) or "    nothing at all"
-    return (
-        f"{family.name} could not be built. Go's last lines:\n{what}\n"
-        "  Go needs its module proxy for this, 6 GB of disk and 3 GB of memory. Then try\n"
-        "    make controlplane\n"
-        f"  or bring a folder of binaries and name it in {GIVEN} (docs/testing.md)."
-    )
+    return f"{family.name} could not be built; Go's last lines:\n{what}"
 
 
 def _module_folder(family: Family, go: Path, module: str) -> Path:

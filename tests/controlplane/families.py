@@ -62,9 +62,9 @@ KUBERNETES = {
         "kube-scheduler",
         "kube-controller-manager",
         "kubectl",
-        minutes=7,
+        minutes=6,
     ),
-    "1.32": kubernetes("1.32", 2, "kube-apiserver", "kube-scheduler", minutes=4),
+    "1.32": kubernetes("1.32", 2, "kube-apiserver", "kube-scheduler", minutes=3),
 }
 
 _STAGES = "kustomize/stage"
@@ -81,7 +81,7 @@ KWOK = Family(
             f"{_STAGES}/pod/fast/pod-delete.yaml",
         )
     },
-    minutes=2,
+    minutes=1,
 )
 
 _NFD = "sigs.k8s.io/node-feature-discovery"
@@ -95,7 +95,7 @@ NFD = Family(
         f"{_NFD}/source/local.featureFilesDir": "features.d",
     },
     files={_NFD: ("deployment/base/nfd-crds/nfd-api-crds.yaml",)},
-    minutes=3,
+    minutes=2,
 )
 
 ALL = (ETCD, KUBERNETES["1.37"], KUBERNETES["1.32"], KWOK, NFD)

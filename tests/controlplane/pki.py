@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
-import os
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +40,7 @@ _MAY_SIGN = x509.KeyUsage(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credential:
-    """A client certificate and its key."""
+    """A certificate and its key; both may be in one file."""
 
     certificate_file: Path
     key_file: Path
@@ -85,15 +85,15 @@ class Pki:
 
     def client(self, user: str, groups: Sequence[str] = ()) -> Credential:
         """The certificate of a user in these groups; made at the first call."""
-        name = "+".join((user, *groups)).replace("/", "_")
+        name = "+".join(("client", user, *groups)).replace("/", "_")
         if not self._named(name).certificate_file.exists():
             self._sign(name, _name(user, groups))
         return self._named(name)
 
     def _named(self, name: str) -> Credential:
-        return Credential(
-            certificate_file=self.folder / f"{name}.crt", key_file=self.folder / f"{name}.key"
-        )
+        # one file, so that processes that make it at once do not mix their halves
+        both = self.folder / f"{name}.pem"
+        return Credential(certificate_file=both, key_file=both)
 
     def _sign(
         self, file: str, subject: x509.Name, hosts: x509.SubjectAlternativeName | None = None
@@ -109,10 +109,8 @@ class Pki:
         else:
             usage = ExtendedKeyUsageOID.CLIENT_AUTH
         builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
-        # the certificate last: another process takes its presence for both files'
-        write_whole(self._named(file).key_file, _private(key))
         signed = builder.sign(signer, hashes.SHA256()).public_bytes(_PEM)
-        write_whole(self._named(file).certificate_file, signed)
+        write_whole(self._named(file).certificate_file, signed + _private(key))
 
 
 def _name(user: str, groups: Sequence[str] = ()) -> x509.Name:
@@ -153,7 +151,7 @@ def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 def write_whole(file: Path, content: bytes) -> Path:
     """Write it so that another process finds all of it or nothing; the file."""
-    beside = file.with_name(f".{file.name}.{os.getpid()}")
+    beside = file.with_name(f".{secrets.token_hex(8)}")
     beside.write_bytes(content)
     beside.chmod(0o600)
     return beside.replace(file)

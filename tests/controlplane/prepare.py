@@ -17,6 +17,10 @@ from tests.controlplane.builds import GIVEN, BuildError, build, cache, find, giv
 from tests.controlplane.families import ALL, Family
 from tests.controlplane.toolchain import NoGoError, go_program
 
+ADVICE = f"""\
+It takes Go's module proxy, 10 GB of disk and 3 GB of memory. Then try again: make controlplane
+Or bring a folder of binaries and name it in {GIVEN}: docs/testing.md."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Build what is missing, in the order of the table; the exit code."""
@@ -46,7 +50,7 @@ def chosen(arguments: Sequence[str] | None) -> list[Family]:
 def build_all(families: Sequence[Family]) -> int:
     """Build each; a failure is explained and the next one is tried."""
     minutes = sum(family.minutes for family in families)
-    say(f"building the control plane into {cache()}, up to {minutes} minutes, once")
+    say(f"building the control plane into {cache()} (once, {minutes} min on two free cores)")
     try:
         go = go_program(cache(), say)
     except NoGoError as error:
@@ -64,6 +68,8 @@ def build_all(families: Sequence[Family]) -> int:
             failed = True
         else:
             note(f"ready after {time.monotonic() - begin:.0f} s")
+    if failed:
+        say(ADVICE)
     return int(failed)
 
 

@@ -15,8 +15,6 @@ from typing import Any, Self
 
 ROOT = Path(__file__).parents[2]
 LAST_LINES = 15
-_LEFT: list[subprocess.Popen[bytes]] = []
-"""Supervisors that outlive us; forgetting one that runs would be warned about."""
 
 
 class ProgramError(Exception):
@@ -112,7 +110,7 @@ class Programs:
     def leave(self) -> None:
         """Give no more orders; the programs stay until the process of ``until`` ends."""
         self._close()
-        _LEFT.append(self._supervisor)
+        self._supervisor.returncode = 0  # or Popen warns that it is forgotten while it runs
 
     def _close(self) -> None:
         for pipe in (self._supervisor.stdin, self._supervisor.stdout):

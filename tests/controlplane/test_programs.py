@@ -6,7 +6,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ STARTER = """
 import sys, time
 from pathlib import Path
 from tests.controlplane.programs import Programs
-programs = Programs(Path(sys.argv[1]))
+programs = Programs(Path(sys.argv[1]), until=int(sys.argv[2]) if sys.argv[2:] else None)
 programs.remove(Path(sys.argv[1]))
 print(programs.start("sleeper", ["sleep", "600"]), flush=True)
 {then}
@@ -40,10 +41,18 @@ def eventually(holds: Callable[[], bool]) -> bool:
     return True
 
 
-def starter(folder: Path, then: str) -> subprocess.Popen[str]:
-    """Another process that starts a program, prints its id, and goes on like that."""
-    command = [sys.executable, "-c", STARTER.format(then=then), str(folder)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+@contextmanager
+def starter(
+    folder: Path, then: str, *arguments: str
+) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """Another process that starts a program and goes on like that; it, and the program's id."""
+    command = [sys.executable, "-c", STARTER.format(then=then), str(folder), *arguments]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        try:
+            yield process, int(process.stdout.readline())
+        finally:
+            process.kill()
 
 
 def test_a_program_ends_with_the_block(tmp_path: Path) -> None:
@@ -57,9 +66,7 @@ def test_a_program_ends_with_the_block(tmp_path: Path) -> None:
 @pytest.mark.parametrize("then", ["time.sleep(600)", "programs.leave(); time.sleep(600)"])
 def test_nothing_is_left_of_a_process_that_is_killed(tmp_path: Path, then: str) -> None:
     folder = tmp_path / "held"
-    with starter(folder, then) as killed:
-        assert killed.stdout
-        pid = int(killed.stdout.readline())
+    with starter(folder, then) as (killed, pid):
         assert folder.is_dir()
 
         killed.kill()
@@ -69,41 +76,27 @@ def test_nothing_is_left_of_a_process_that_is_killed(tmp_path: Path, then: str) 
 
 
 def test_the_kernel_ends_programs_whose_supervisor_is_killed(tmp_path: Path) -> None:
-    with starter(tmp_path / "held", "time.sleep(600)") as process:
-        assert process.stdout
-        program = psutil.Process(int(process.stdout.readline()))
+    with starter(tmp_path / "held", "time.sleep(600)") as (_, pid):
+        program = psutil.Process(pid)
+        supervisor = program.parent()
+        assert supervisor
 
-        program.parent().kill()  # type: ignore[union-attr]  # it has one
+        supervisor.kill()
 
         assert eventually(lambda: not program.is_running())
-        process.kill()
 
 
 def test_what_is_left_lives_until_the_process_it_was_left_to_ends(tmp_path: Path) -> None:
     with subprocess.Popen(SLEEP) as run:
-        with subprocess.Popen(
-            [sys.executable, "-c", LEAVE, str(tmp_path), str(run.pid)],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as process:
-            assert process.stdout
-            pid = int(process.stdout.readline())
-        assert psutil.pid_exists(pid)
+        try:
+            with starter(tmp_path / "held", "programs.leave()", str(run.pid)) as (process, pid):
+                process.wait()
+            left = psutil.pid_exists(pid)
+        finally:
+            run.kill()
 
-        run.kill()
-
-        assert eventually(lambda: not psutil.pid_exists(pid))
-
-
-LEAVE = """
-import sys
-from pathlib import Path
-from tests.controlplane.programs import Programs
-programs = Programs(Path(sys.argv[1]), until=int(sys.argv[2]))
-print(programs.start("sleeper", ["sleep", "600"]), flush=True)
-programs.leave()
-"""
+    assert left
+    assert eventually(lambda: not psutil.pid_exists(pid))
 
 
 def test_a_program_that_ends_is_explained_by_its_last_lines(tmp_path: Path) -> None:

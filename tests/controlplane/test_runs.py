@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -43,18 +45,23 @@ def test_with_none():
 """
 
 
-def run(tests: Path, *options: str, **environment: str) -> subprocess.Popen[str]:
-    """Start a test run of one file, with our fixtures and none of our options."""
+@contextmanager
+def run(tests: Path, *options: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """A test run of one file, with our fixtures and none of our options."""
     (tests.parent / "pytest.ini").write_text("[pytest]\nmarkers = cluster\n")
     command = [sys.executable, "-m", "pytest", "-p", "tests.controlplane.fixtures", *options]
     outer = {name: value for name, value in os.environ.items() if "PYTEST" not in name}
-    return subprocess.Popen(
+    with subprocess.Popen(
         [*command, f"--rootdir={tests.parent}", "-c", tests.parent / "pytest.ini", tests],
         cwd=ROOT,
         env={**outer, **environment},
         stdout=subprocess.PIPE,
         text=True,
-    )
+    ) as started:
+        try:
+            yield started
+        finally:
+            started.kill()
 
 
 def programs_of(folder: str) -> list[int]:
