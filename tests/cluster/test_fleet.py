@@ -7,9 +7,9 @@ Requests a second are counted in the audit log, in windows of ten seconds, and s
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -25,6 +25,8 @@ from tests.cluster.agents import Site, agent
 from tests.cluster.fleet import add_nodes, publishing
 
 pytestmark = pytest.mark.cluster
+
+log = logging.getLogger(__name__)
 
 AGENT = "system:serviceaccount:gpuscape:gpuscape-agent"
 FLEET = 5000
@@ -52,7 +54,7 @@ def test_a_small_fleet_publishes_with_one_node_write_each(site: Site, tmp_path: 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_five_thousand_nodes_with_two_hundred_agents_that_start_within_half_a_minute(
-    site: Site, tmp_path: Path, record_property: Callable[[str, object], None]
+    site: Site, tmp_path: Path
 ) -> None:
     load = run(
         site,
@@ -63,7 +65,7 @@ def test_five_thousand_nodes_with_two_hundred_agents_that_start_within_half_a_mi
         within=START_WITHIN_SECONDS,
         spread=Settings().start_spread_seconds,
     )
-    record_property("load", load)
+    log.info("%s", load)  # shown by -o log_cli=true -o log_cli_level=INFO
     assert load.node_writes == 205
     assert load.requests <= MOST_REQUESTS_PER_SECOND
 
