@@ -37,20 +37,22 @@ def section() -> Section:
         busy = sum(agent.cpu_times()[:2]) - before
         agent_mib = pss_mib(agent.pid)
         simulated_mib = sum(pss_mib(child.pid) for child in agent.children())
+    cluster_mib = _in_cluster_mib()
     reader_mib = _reader_alone_mib()
-    total = agent_mib + reader_mib
     return Section(
         title="Memory and CPU of the agent",
         text=(
             f"8 GPUs with 7 MIG devices each, {series} series served, sampled every "
             f"{SAMPLE_SECONDS:g} s. Proportional set size, so what agent and reader share counts "
             "once; the simulator is left out of both, and with it the driver's own library. CPU is "
-            f"the agent's over {CPU_SECONDS:g} s, without its reader, which ran the simulator."
+            f"the agent's over {CPU_SECONDS:g} s, without its reader, which ran the simulator. In "
+            "a cluster: on a real API server, its Node watched, its Lease held, labels published."
         ),
         rows=(
-            ("agent", f"{agent_mib:.1f} MiB"),
             ("device reader", f"{reader_mib:.1f} MiB"),
-            (f"both (budget {BUDGET_MIB} MiB)", f"{total:.1f} MiB"),
+            ("agent without a cluster", f"{agent_mib:.1f} MiB"),
+            ("agent in a cluster", f"{cluster_mib:.1f} MiB"),
+            (f"with its reader (budget {BUDGET_MIB} MiB)", f"{cluster_mib + reader_mib:.1f} MiB"),
             ("device reader with the simulator in it", f"{simulated_mib:.1f} MiB"),
             ("agent's share of one core (budget 1 %)", f"{100 * busy / CPU_SECONDS:.2f} %"),
         ),
@@ -66,12 +68,15 @@ def pss_mib(pid: int) -> float:
 
 
 @contextlib.contextmanager
-def _agent(folder: Path) -> Iterator[tuple[psutil.Process, int]]:
-    """The agent on a machine made beforehand, and how many series it serves."""
+def _agent(folder: Path, *cluster: str) -> Iterator[tuple[psutil.Process, int]]:
+    """The agent on a machine made beforehand, and how many series it serves.
+
+    ``cluster``: kubeconfig and Node where it is to be part of one.
+    """
     from discovery.simulator.simulation import Simulation
 
     simulation = Simulation.create(MACHINE, folder)
-    command = [sys.executable, "-m", "tests.bench.memory", str(simulation.state_file)]
+    command = [sys.executable, "-m", "tests.bench.memory", str(simulation.state_file), *cluster]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -79,6 +84,25 @@ def _agent(folder: Path) -> Iterator[tuple[psutil.Process, int]]:
             yield psutil.Process(process.pid), _series(address)
         finally:
             process.terminate()
+
+
+def _in_cluster_mib() -> float:
+    """An agent that has published to a real API server."""
+    from labelers import names
+    from tests.agent.processes import until
+    from tests.cluster.agents import Site, has_topology
+    from tests.controlplane.plane import Plane
+
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        with Plane.start(place / "plane", controller_manager=False) as plane:
+            site = Site.create(plane, names.NAMESPACE)
+            node = plane.make_node()
+            token = plane.bound_token(site.namespace, names.AGENT, node)
+            with _agent(place, str(plane.kubeconfig(token=token)), node) as (agent, _series):
+                until(lambda: has_topology(site, node))
+                time.sleep(SETTLE_SECONDS)
+                return pss_mib(agent.pid)
 
 
 def _series(address: str) -> int:
@@ -106,7 +130,7 @@ def _reader_alone_mib() -> float:
     return measured
 
 
-def _run(state_file: Path) -> int:
+def _run(state_file: str, kubeconfig: str | None = None, node: str | None = None) -> int:
     """The agent itself, on a machine whose simulator it never loads."""
     from agent import main
     from agent.config import Settings
@@ -114,11 +138,11 @@ def _run(state_file: Path) -> int:
     from agent.serve import Server
     from discovery.protocol import Start
 
-    root = state_file.with_name("root")
+    root = Path(state_file).with_name("root")
 
     @contextlib.contextmanager
     def start_of(_settings: Settings) -> Iterator[Start]:
-        yield Start(host_root=str(root), simulation=str(state_file))
+        yield Start(host_root=str(root), simulation=state_file)
 
     class Told(Server):
         def start(self) -> None:
@@ -127,7 +151,10 @@ def _run(state_file: Path) -> int:
             sys.stdout.flush()
 
     settings = Settings(
-        standalone=True,
+        standalone=kubeconfig is None,
+        kubeconfig=None if kubeconfig is None else Path(kubeconfig),
+        node_name=node,
+        start_spread_seconds=0.0,
         listen=Address(host="127.0.0.1", port=0),
         probe_listen=Address(host="127.0.0.1", port=0),
         sample_interval_seconds=SAMPLE_SECONDS,
@@ -138,4 +165,4 @@ def _run(state_file: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(_run(Path(sys.argv[1])))
+    sys.exit(_run(*sys.argv[1:]))

@@ -136,6 +136,18 @@ def test_the_driver_ready_file_that_goes_closes_all_handles(scene: Scene) -> Non
     until(lambda: scene.clients() > 0, 60)
 
 
+def lets_a_foreign_label_through(site: Site, node: str) -> bool:
+    """Whether the account may do what the policy forbids."""
+    answer = site.plane.request(
+        "PATCH",
+        f"/api/v1/nodes/{node}?dryRun=All&fieldManager={names.AGENT}",
+        {"metadata": {"labels": {"someone.else/label": "1"}}},
+        token=site.plane.bound_token(site.namespace, names.AGENT, node),
+        content_type="application/merge-patch+json",
+    )
+    return answer.status == 200
+
+
 def test_an_agent_that_no_policy_holds_says_so_and_writes_nothing(
     site: Site, simulation: Simulation, tmp_path: Path
 ) -> None:
@@ -146,6 +158,7 @@ def test_an_agent_that_no_policy_holds_says_so_and_writes_nothing(
     kept = site.plane.demand("GET", binding)
     site.plane.demand("DELETE", binding)
     node = site.plane.make_node()
+    until(lambda: lets_a_foreign_label_through(site, node))  # it takes a moment
     mark = site.plane.mark()
     try:
         with agent(site, node, simulation, tmp_path) as process:
