@@ -9,12 +9,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent.confinement import tried
 from discovery.simulator.simulation import Simulation
 from labelers import names
-from tests.agent.processes import SOON, AgentProcess
+from tests.agent.processes import SOON, AgentProcess, until
 from tests.controlplane.lifetime import end_with_parent
 from tests.controlplane.plane import Object, Plane
 from tests.deploy.daemonset import agent_process
+from tests.kube.clusters import client
 from tools.access.files import parts_of, text
 
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -34,7 +36,17 @@ class Site:
         namespace = namespace or plane.namespace("gpuscape")
         plane.account(namespace, names.AGENT)
         plane.kubectl("apply", "-f", "-", stdin=text(parts_of(namespace)["base"]))
-        return cls(plane=plane, namespace=namespace)
+        site = cls(plane=plane, namespace=namespace)
+        site.wait_until_enforced()
+        return site
+
+    def wait_until_enforced(self) -> None:
+        """Wait for the policies: an agent that is faster than they are tries again in a minute."""
+        node = self.plane.make_node()
+        token = self.plane.bound_token(self.namespace, names.AGENT, node)
+        with contextlib.closing(client(names.AGENT, self.plane.kubeconfig(token=token))) as api:
+            until(lambda: tried(api, node, self.namespace).confirmed)
+        self.plane.demand("DELETE", f"/api/v1/nodes/{node}")
 
     def node(self, name: str) -> Object:
         """The Node now."""
