@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.confinement import Confinement, ConfinementCheck, Verdict
+from agent.device_names import Resolve, no_slices
 from agent.feature_sink import FeatureSink
 from agent.heartbeat import Heartbeat
 from agent.node_sink import NodeSink
@@ -68,6 +69,7 @@ class Cluster:
         allow_unconfined: bool,
         start_spread_seconds: float,
         kubelet: Kubelet,
+        resolve: Resolve = no_slices,
         driver_ready_file: Path,
         snapshot: Callable[[], NodeSnapshot | None],
         tell: Callable[[Callable[[OwnMetrics], None]], None],
@@ -79,8 +81,9 @@ class Cluster:
         """``sink``: where labels go: ``node``, ``nodefeature``, or ``none``, which leaves out the
         topology annotation too.
 
-        ``snapshot`` gives the newest; ``tell`` takes what to say of this in metrics; ``hold``
-        hears for which causes the GPUs are to be left alone, none when they no longer are.
+        ``resolve`` names devices of DRA claims. ``snapshot`` gives the newest; ``tell`` takes
+        what to say of this in metrics; ``hold`` hears for which causes the GPUs are to be left
+        alone, none when they no longer are.
         ``clock`` is monotonic, the one of the ticks; ``wall`` is Unix time, only shown.
         """
         self._member = member
@@ -121,6 +124,7 @@ class Cluster:
             kubelet,
             self._heartbeat,
             node=member.node,
+            resolve=resolve,
             snapshot=snapshot,
             tell=tell,
             wall=wall,

@@ -107,6 +107,14 @@ class Settings:
         Path,
         Said(kinds.PATH, "The kubelet's socket that tells which pod holds which GPU."),
     ] = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
+    resource_slices: Annotated[
+        bool,
+        Said(
+            kinds.FLAG,
+            "Ask ResourceSlices for the GPUs of DRA claims whose names do not tell them; it takes"
+            " a right of its own.",
+        ),
+    ] = False
     driver_ready_file: Annotated[
         Path,
         Said(

@@ -20,8 +20,10 @@ from labelers import names
 log = logging.getLogger(__name__)
 
 CONFIRMED_SECONDS = 24 * 3600.0
-UNCONFIRMED_SECONDS = 60.0
+FIRST_RETRY_SECONDS = 5.0
 """A policy that was just applied takes a moment to be enforced."""
+UNCONFIRMED_SECONDS = 60.0
+"""While it is not confirmed after that."""
 
 FOREIGN_LABEL = "gpuscape.invalid/confinement-check"
 FOREIGN_MANAGER = "gpuscape-confinement-check"
@@ -114,7 +116,7 @@ def _unknown(policy: str, why: str) -> Trial:
 
 
 class ConfinementCheck:
-    """Tries the policies at the start and daily, each minute while they are not confirmed."""
+    """Tries the policies at the start and daily; not confirmed, soon again, then each minute."""
 
     def __init__(
         self,
@@ -132,6 +134,7 @@ class ConfinementCheck:
         self._allow_unconfined = allow_unconfined
         self._on_change = on_change
         self._last: Confinement | None = None
+        self._retry = FIRST_RETRY_SECONDS
 
     @property
     def last(self) -> Confinement | None:
@@ -150,7 +153,11 @@ class ConfinementCheck:
         if before is None or _verdicts(before) != _verdicts(now):
             self._tell(now)
             self._on_change(now)
-        return CONFIRMED_SECONDS if now.confirmed else UNCONFIRMED_SECONDS
+        if now.confirmed:
+            self._retry = FIRST_RETRY_SECONDS
+            return CONFIRMED_SECONDS
+        wait, self._retry = self._retry, min(2 * self._retry, UNCONFIRMED_SECONDS)
+        return wait
 
     def _tell(self, now: Confinement) -> None:
         if now.confirmed:

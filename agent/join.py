@@ -14,9 +14,10 @@ from agent.cluster import Cluster, Member
 from agent.config import Settings
 from agent.latest import Latest
 from agent.podresources.client import PodResources
+from agent.slices import FIELD, Slices
 from discovery.errors import BadInput
 from kube.access import find
-from kube.api import NODES
+from kube.api import NODES, RESOURCE_SLICES
 from kube.client import Client, Program
 from kube.follow import Follower
 from labelers import names
@@ -46,6 +47,7 @@ def joined(
         requests_per_second=REQUESTS_PER_SECOND,
         burst=BURST,
     )
+    slices = Slices()
     with contextlib.closing(Client(program, access)) as client:
         cluster = Cluster(
             client,
@@ -59,21 +61,33 @@ def joined(
             allow_unconfined=settings.allow_unconfined,
             start_spread_seconds=settings.start_spread_seconds,
             kubelet=PodResources(settings.pod_resources_socket),
+            resolve=slices.uuid,
             driver_ready_file=_below(settings.host_root, settings.driver_ready_file),
             snapshot=lambda: latest.snapshot,
             tell=latest.refresh,
             hold=hold,
             wall=time.time,
         )
-        follower = Follower(client, NODES, cluster.hear, name=node)
-        thread = threading.Thread(target=follower.run, name="node-watch", daemon=True)
-        thread.start()
-        try:
+        followers = [Follower(client, NODES, cluster.hear, name=node)]
+        if settings.resource_slices:
+            fields = {FIELD: node}
+            followers.append(Follower(client, RESOURCE_SLICES, slices.hear, fields=fields))
+        with contextlib.ExitStack() as ending:
+            for follower in followers:
+                ending.enter_context(_followed(follower))
+            ending.callback(cluster.leave)
             yield cluster
-        finally:
-            cluster.leave()
-            follower.close()
-            thread.join(_END_SECONDS)
+
+
+@contextlib.contextmanager
+def _followed(follower: Follower) -> Iterator[None]:
+    thread = threading.Thread(target=follower.run, name="watch", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        follower.close()
+        thread.join(_END_SECONDS)
 
 
 def _below(root: Path, path: Path) -> Path:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from agent.device_names import DeviceNames
+from agent.device_names import DeviceNames, Resolve
 from agent.devices import Allocation, allocation
 from agent.heartbeat import State
 from agent.podresources.model import PodDevices, ResourceDevices
@@ -49,18 +49,19 @@ class PodState:
         lease: Lease,
         *,
         node: str,
+        resolve: Resolve,
         snapshot: Callable[[], NodeSnapshot | None],
         tell: Callable[[Callable[[OwnMetrics], None]], None],
         wall: Callable[[], float],
         changed: Callable[[], None],
     ) -> None:
-        """``snapshot`` gives the newest; ``tell`` takes what to say of the socket.
-
-        ``changed`` runs when there is another state to write.
+        """``resolve`` names devices of DRA claims. ``snapshot`` gives the newest; ``tell``
+        takes what to say of the socket; ``changed`` runs when there is another state to write.
         """
         self._kubelet = kubelet
         self._lease = lease
         self._node = node
+        self._resolve = resolve
         self._snapshot = snapshot
         self._tell = tell
         self._wall = wall
@@ -87,7 +88,7 @@ class PodState:
         return ASK_SECONDS
 
     def _allocation(self, snapshot: NodeSnapshot) -> Allocation:
-        names = DeviceNames(snapshot, pool=self._node)
+        names = DeviceNames(snapshot, pool=self._node, resolve=self._resolve)
         return allocation(self._kubelet.list(), self._kubelet.allocatable(), names)
 
     def _show(self, snapshot: NodeSnapshot, given: Allocation) -> None:

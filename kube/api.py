@@ -98,9 +98,11 @@ class Api(Protocol):
         *,
         namespace: str | None = None,
         name: str | None = None,
+        fields: Mapping[str, str] | None = None,
         resource_version: str | None = None,
     ) -> Watch:
         """Open a watch with bookmarks; one without a resourceVersion starts with all that exists.
 
-        A bookmark stands behind that, so what was not told before it is not there.
+        A bookmark stands behind that, so what was not told before it is not there. ``fields``
+        have these values in all that is told, as far as the kind can be selected by them.
         """

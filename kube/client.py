@@ -109,6 +109,7 @@ class Client:
         *,
         namespace: str | None = None,
         name: str | None = None,
+        fields: Mapping[str, str] | None = None,
         resource_version: str | None = None,
     ) -> Watch:
         """See :class:`kube.api.Api`.
@@ -124,7 +125,7 @@ class Client:
             "watch": "true",
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(round(self._uniform(*WATCH_SECONDS))),
-            **({"fieldSelector": f"metadata.name={name}"} if name is not None else {}),
+            **_selected(name, fields or {}),
         }
         if resource_version:
             return self._open(asked, path, query | {"resourceVersion": resource_version})
@@ -136,7 +137,7 @@ class Client:
                     raise
                 self._marks_start = False
         if name is None:
-            there, version = self._list(resource, namespace)
+            there, version = self._list(resource, namespace, _selected(name, fields or {}))
             watch = self._open(asked, path, query | {"resourceVersion": version})
             return StartedWatch(watch, head=[*there, mark(version)])
         watch = self._open(asked, path, query)
@@ -168,13 +169,15 @@ class Client:
             raise
         return True
 
-    def _list(self, resource: Resource, namespace: str | None) -> tuple[list[Change], str]:
+    def _list(
+        self, resource: Resource, namespace: str | None, selected: Mapping[str, str]
+    ) -> tuple[list[Change], str]:
         """All objects as a watch would tell them, and the version to watch from."""
         asked = request_name("list", resource, namespace, None)
         path = _path(resource, namespace, everywhere=True)
         bare = {"apiVersion": resource.api_version, "kind": resource.kind}
         there: list[Change] = []
-        query = {"limit": str(PAGE)}
+        query = {"limit": str(PAGE), **selected}
         while True:
             page = self._ask(asked, "GET", f"{path}?{urlencode(query)}")
             there += [Change(type="ADDED", object=bare | thing) for thing in page["items"]]
@@ -210,6 +213,13 @@ def connect(
 ) -> Client:
     """A client for the cluster that :func:`kube.access.find` finds; asks it nothing yet."""
     return Client(program, find(kubeconfig, context))
+
+
+def _selected(name: str | None, fields: Mapping[str, str]) -> dict[str, str]:
+    """The query parameter that narrows a watch; none where nothing does."""
+    wanted = {**({} if name is None else {"metadata.name": name}), **fields}
+    text = ",".join(f"{field}={value}" for field, value in wanted.items())
+    return {"fieldSelector": text} if text else {}
 
 
 def _path(

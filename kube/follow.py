@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kube.api import Api, Change, Object, Resource, Watch
@@ -70,15 +70,20 @@ class Follower:
         *,
         namespace: str | None = None,
         name: str | None = None,
+        fields: Mapping[str, str] | None = None,
         backoff: Backoff | None = None,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
-        """``name`` None follows all; ``tell`` must not raise (what it raises is logged)."""
+        """``name`` None follows all, or those with these ``fields``.
+
+        ``tell`` must not raise; what it raises is logged.
+        """
         self._api = api
         self._resource = resource
         self._tell = tell
         self._namespace = namespace
         self._name = name
+        self._fields = fields
         self._backoff = backoff or Backoff(uniform=uniform)
         self._uniform = uniform
         self._closed = threading.Event()
@@ -120,6 +125,7 @@ class Follower:
             self._resource,
             namespace=self._namespace,
             name=self._name,
+            fields=self._fields,
             resource_version=self._version,
         )
         with self._lock:

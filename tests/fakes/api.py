@@ -35,8 +35,9 @@ class Call:
     body: Mapping[str, Any] | None = None
     dry_run: bool = False
     manager: str | None = None
+    fields: Mapping[str, str] | None = None
+    """Of a watch; so is the next."""
     resource_version: str | None = None
-    """Of a watch."""
 
 
 Hook = Callable[[Call], None]
@@ -206,6 +207,7 @@ class FakeApi:
         *,
         namespace: str | None = None,
         name: str | None = None,
+        fields: Mapping[str, str] | None = None,
         resource_version: str | None = None,
     ) -> FakeWatch:
         """See :class:`kube.api.Api`; a version that is too old raises Expired when iterated."""
@@ -214,6 +216,7 @@ class FakeApi:
             resource=resource,
             name=name,
             namespace=namespace,
+            fields=fields,
             resource_version=resource_version,
         )
         return self._run(call, lambda: self._opened(call))
@@ -334,12 +337,14 @@ class FakeWatch:
             resource == call.resource
             and call.namespace in (namespace, None)
             and call.name in (name, None)
+            and _has(happened.object, call.fields or {})
         )
 
     def _initial(self) -> Iterator[Change]:
         for there in self._server.objects(self._call.resource):
             meta = there["metadata"]
             wanted = self._call.name in (meta["name"], None)
+            wanted = wanted and _has(there, self._call.fields or {})
             if wanted and self._call.namespace in (meta.get("namespace"), None):
                 yield Change(type="ADDED", object=there)
         yield self._bookmark({"annotations": {INITIAL_END: "true"}})
@@ -349,3 +354,15 @@ class FakeWatch:
         bare = {"apiVersion": resource.api_version, "kind": resource.kind}
         version = {"resourceVersion": self._server.version}
         return Change(type="BOOKMARK", object={**bare, "metadata": {**meta, **version}})
+
+
+def _has(thing: Object, fields: Mapping[str, str]) -> bool:
+    """Whether each dotted field has its value."""
+
+    def value(field: str) -> object:
+        found: Any = thing
+        for part in field.split("."):
+            found = (found or {}).get(part)
+        return found
+
+    return all(value(field) == wanted for field, wanted in fields.items())
