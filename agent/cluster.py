@@ -96,6 +96,7 @@ class Cluster:
         self._causes: tuple[str, ...] | None = None
         self._sink = sink
         self._was_unconfined = False
+        self._unheard = ""
         self._releases = Releases(str(driver_ready_file))
         self._events = Recorder(
             api,
@@ -189,9 +190,12 @@ class Cluster:
             case LinkUp():
                 at = self._wall()
                 self._tell(lambda own: own.source_answered(SOURCE, at))
+                self._unheard = ""
             case LinkDown(error=error):
                 self._tell(lambda own: own.source_failed(SOURCE))
-                log.warning("the API server is not heard", extra={"why": str(error)})
+                if self._unheard != str(error):  # once, not at every attempt
+                    log.warning("the API server is not heard", extra={"why": str(error)})
+                self._unheard = str(error)
 
     def leave(self) -> None:
         """Empty the Lease, so that the next agent need not wait; takes 2 s at most."""

@@ -63,7 +63,12 @@ class Confinement:
     @property
     def reason(self) -> str:
         """One line: what is wrong with which policy; empty when confirmed."""
-        return "; ".join(trial.reason for trial in self.trials if trial.reason)
+        unknown = [trial for trial in self.trials if trial.verdict is Verdict.UNKNOWN]
+        told = [trial.reason for trial in self.trials if trial.verdict is Verdict.OPEN]
+        if unknown:  # most often all for one reason: the first stands for them
+            policies = " and ".join(trial.policy for trial in unknown)
+            told.append(f"not known whether {policies} hold: {unknown[0].reason}")
+        return "; ".join(told)
 
 
 def tried(api: Api, node: str, namespace: str) -> Confinement:
@@ -111,8 +116,7 @@ def _trial(policy: str, what: str, ask: Callable[[], None]) -> Trial:
 
 
 def _unknown(policy: str, why: str) -> Trial:
-    reason = f"whether policy {policy} holds is not known: {why}"
-    return Trial(policy=policy, verdict=Verdict.UNKNOWN, reason=reason)
+    return Trial(policy=policy, verdict=Verdict.UNKNOWN, reason=why)
 
 
 class ConfinementCheck:

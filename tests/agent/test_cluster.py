@@ -273,6 +273,15 @@ def test_an_outage_ends_no_release(scene: Scene) -> None:
     assert scene.metric("gpuscape_source_up", source="kubernetes") == 1
 
 
+def test_an_outage_is_told_once(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(3):
+        scene.cluster.hear(LinkDown(error=Unreachable("refused")))
+    assert caplog.text.count("not heard") == 1
+    scene.cluster.hear(LinkUp())
+    scene.cluster.hear(LinkDown(error=Unreachable("refused")))
+    assert caplog.text.count("not heard") == 2
+
+
 def test_a_driver_ready_file_that_goes_is_a_cause(tmp_path: Path) -> None:
     ready = tmp_path / "driver-ready"
     ready.touch()

@@ -218,3 +218,9 @@ def test_the_log_says_in_one_line_what_is_wrong(caplog: pytest.LogCaptureFixture
     assert (record.levelname, record.msg) == ("ERROR", "nothing is written until confined")
     assert NODE in record.__dict__["why"]
     assert "\n" not in record.__dict__["why"]
+
+
+def test_one_cause_for_all_policies_is_told_once() -> None:
+    policies = Policies(answers=dict.fromkeys(ORDER, Unreachable("connection refused")))
+    reason = tried(policies, "node-a", "gpuscape").reason
+    assert reason == f"not known whether {NODE} and {FLOOR} and {LEASE} hold: connection refused"
