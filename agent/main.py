@@ -178,7 +178,7 @@ class _Running:
         sinks, ticks = _sinks(settings), dict[str, Tick]()
         cluster = None
         if not settings.standalone:
-            from agent.join import joined  # the API's client takes memory
+            from agent.cluster.join import joined  # the API's client takes memory
 
             hold = functools.partial(self.hold, "cluster")
             cluster = ending.enter_context(joined(settings, place.name, latest, hold))

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.confinement import Confinement, ConfinementCheck, Verdict
+from agent.cluster.confinement import Confinement, ConfinementCheck, Verdict
 from kube.access import find
 from kube.client import Client, Program
 from labelers import names

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.confinement import tried
+from agent.cluster.confinement import tried
 from discovery.simulator.simulation import Simulation
 from labelers import names
 from tests.agent.processes import SOON, AgentProcess, until

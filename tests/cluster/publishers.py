@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from agent.cluster import Cluster, Member
+from agent.cluster.membership import Cluster, Member
 from agent.podresources.model import ContainerDevices, PodDevices, ResourceDevices
 from agent.publish import Wanted
 from discovery.model import NodeSnapshot

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.heartbeat import LOOK_SECONDS, RENEW_SECONDS, Heartbeat, State
+from agent.cluster.heartbeat import LOOK_SECONDS, RENEW_SECONDS, Heartbeat, State
 from kube.api import LEASES, NODES, Object
 from kube.client import Client
 from kube.errors import NotFound

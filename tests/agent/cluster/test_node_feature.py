@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent import node_feature
+from agent.cluster import node_feature
 from kube.api import Object
 from labelers import limits
 from labelers.decision import Absent, Decisions, Keep, Value

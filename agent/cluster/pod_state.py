@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
+from agent.cluster.heartbeat import State
 from agent.device_names import DeviceNames, Resolve
 from agent.devices import Allocation, allocation
-from agent.heartbeat import State
 from agent.podresources.model import PodDevices, ResourceDevices
 from discovery.errors import BadInput, Transient
 from discovery.model import NodeSnapshot

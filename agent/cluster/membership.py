@@ -15,15 +15,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.confinement import Confinement, ConfinementCheck, Verdict
+from agent.cluster.confinement import Confinement, ConfinementCheck, Verdict
+from agent.cluster.feature_sink import FeatureSink
+from agent.cluster.heartbeat import Heartbeat
+from agent.cluster.node_sink import NodeSink
+from agent.cluster.pod_state import Kubelet, PodState
+from agent.cluster.release import Releases
+from agent.cluster.reports import Reports
 from agent.device_names import Resolve, no_slices
-from agent.feature_sink import FeatureSink
-from agent.heartbeat import Heartbeat
-from agent.node_sink import NodeSink
-from agent.pod_state import Kubelet, PodState
 from agent.publish import Wanted
-from agent.release import Releases
-from agent.reports import Reports
 from agent.runtime import Tick
 from discovery.model import NodeSnapshot
 from exporters.own import OwnMetrics

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cluster import Cluster, Member
+from agent.cluster.membership import Cluster, Member
 from agent.publish import Wanted
 from discovery.errors import Transient
 from discovery.model import GpuState, NodeSnapshot

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.feature_sink import FeatureSink
-from agent.node_sink import NodeSink
-from agent.reports import Reports
+from agent.cluster.feature_sink import FeatureSink
+from agent.cluster.node_sink import NodeSink
+from agent.cluster.reports import Reports
 from kube.api import NODE_FEATURES, NODES, Object, Resource
 from labelers import names
 from labelers.decision import Absent, Decisions, Keep, Value

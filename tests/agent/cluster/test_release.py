@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.release import DEPLOY, Releases
+from agent.cluster.release import DEPLOY, Releases
 from labelers import keys
 
 FILE = "driver-ready"

@@ -11,9 +11,9 @@ import random
 import threading
 from collections.abc import Callable
 
-from agent import node_feature
-from agent.pace import FORBIDDEN_SECONDS, IDLE_SECONDS, SPREAD, Pace, is_urgent
-from agent.reports import Reports
+from agent.cluster import node_feature
+from agent.cluster.pace import FORBIDDEN_SECONDS, IDLE_SECONDS, SPREAD, Pace, is_urgent
+from agent.cluster.reports import Reports
 from discovery.errors import Permanent
 from kube.api import NODE_FEATURES, Api, Object
 from kube.errors import ApiError, NotFound

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.rivals import PEACE_SECONDS, RESTS_SECONDS, Rivals
+from agent.cluster.rivals import PEACE_SECONDS, RESTS_SECONDS, Rivals
 
 KEY = "nvidia.com/gpu.count"
 

@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from agent.pace import FORBIDDEN_SECONDS, IDLE_SECONDS, Pace, is_urgent
-from agent.reports import Reports
-from agent.rivals import Rivals
+from agent.cluster.pace import FORBIDDEN_SECONDS, IDLE_SECONDS, Pace, is_urgent
+from agent.cluster.reports import Reports
+from agent.cluster.rivals import Rivals
 from discovery.errors import Permanent
 from kube.api import NODES, Api, Object
 from kube.errors import ApiError, NotFound

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.confinement import Confinement, ConfinementCheck, Verdict, tried
+from agent.cluster.confinement import Confinement, ConfinementCheck, Verdict, tried
 from kube.api import Object, Resource, Watch
 from kube.errors import ApiError, Busy, Conflict, Forbidden, Invalid, NotFound, Refused, Unreachable
 

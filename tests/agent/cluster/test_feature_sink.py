@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from agent import node_feature
+from agent.cluster import node_feature
 from kube.api import NODE_FEATURES, NODES, Object
 from kube.errors import ApiError, Busy, Forbidden, NotFound, Refused, Unreachable
 from labelers import keys
 from labelers.decision import Decisions, Value
-from tests.agent.sinks import (
+from tests.agent.cluster.sinks import (
     FEATURE,
     GONE,
     NAME,

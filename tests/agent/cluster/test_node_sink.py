@@ -18,7 +18,7 @@ from labelers.decision import Decisions, Value
 from labelers.names import FEATURE_LABELS
 from labelers.settings import LabelSettings
 from tests import build
-from tests.agent.sinks import GONE, NAME, NOT_KNOWN, KilledError, World, every, values
+from tests.agent.cluster.sinks import GONE, NAME, NOT_KNOWN, KilledError, World, every, values
 
 HOUR = 3600.0
 MODE = "nvidia.com/gpu.mode"

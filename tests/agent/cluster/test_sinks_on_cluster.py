@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent.feature_sink import FeatureSink
-from agent.node_sink import NodeSink
+from agent.cluster.feature_sink import FeatureSink
+from agent.cluster.node_sink import NodeSink
 from kube.api import NODE_FEATURES, NODES, Object
 from kube.client import Client
 from kube.errors import NotFound

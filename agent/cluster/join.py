@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 
-from agent.cluster import Cluster, Member
+from agent.cluster.membership import Cluster, Member
 from agent.config import Settings
 from agent.latest import Latest
 from agent.podresources.client import PodResources

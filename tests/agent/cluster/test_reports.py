@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from agent.reports import Reports, by_reason
-from tests.agent.sinks import Said
+from agent.cluster.reports import Reports, by_reason
+from tests.agent.cluster.sinks import Said
 
 
 def test_a_failure_is_said_once_and_again_when_its_reason_changes(

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from agent.heartbeat import LOOK_SECONDS, RENEW_SECONDS, Heartbeat, State
+from agent.cluster.heartbeat import LOOK_SECONDS, RENEW_SECONDS, Heartbeat, State
 from kube.api import LEASES, NODES, Object
 from kube.errors import (
     ApiError,
@@ -359,7 +359,7 @@ def test_waits_double_up_to_a_minute_with_what_the_server_asks_on_top(world: Wor
 
 def test_a_failure_is_told_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
     """And so is its end."""
-    caplog.set_level(logging.INFO, "agent.heartbeat")
+    caplog.set_level(logging.INFO, "agent.cluster.heartbeat")
     agent = world.agent()
     agent.api.fail("*", Unreachable("no route"), times=5)
 
@@ -529,7 +529,7 @@ def test_leaving_during_a_failure_looks_first(world: World) -> None:
 
 def test_leaving_takes_no_longer_than_it_may(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The API server does not answer at all."""
-    monkeypatch.setattr("agent.heartbeat.LEAVE_SECONDS", 0.05)
+    monkeypatch.setattr("agent.cluster.heartbeat.LEAVE_SECONDS", 0.05)
     agent = world.agent()
     agent.beat()
     answered = threading.Event()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.pace import BURST, DEBOUNCE_SECONDS, GAP_SECONDS, Pace, is_urgent
+from agent.cluster.pace import BURST, DEBOUNCE_SECONDS, GAP_SECONDS, Pace, is_urgent
 from kube.errors import ApiError, Busy, Forbidden, Invalid, NotFound, Refused, Unreachable
 from labelers import keys
 

@@ -1,0 +1,1 @@
+"""The agent's side of the API server: Node, Lease and NodeFeature, and the right to write them."""
