@@ -31,7 +31,7 @@ MODE, COUNT, PRODUCT = "nvidia.com/gpu.mode", "nvidia.com/gpu.count", "nvidia.co
 EIGHT: Decisions = {MODE: Value(text="compute"), COUNT: Value(text="8")}
 SEVEN: Decisions = {MODE: Value(text="compute"), COUNT: Value(text="7")}
 TOPOLOGY: Decisions = {keys.TOPOLOGY: Value(text='{"v":1}')}
-SECONDS = 20.0
+SECONDS = 60.0
 """How long something real is waited for."""
 
 
