@@ -39,7 +39,7 @@ mutate: $(VENV)/.dev ## break the pure cores in every small way and count what t
 	@$(BIN)/mutmut results | sed -E 's/.*: //' | sort | uniq -c
 	@echo "the rest was noticed; one by one: $(BIN)/mutmut results, $(BIN)/mutmut show NAME"
 
-bench: $(VENV)/.dev ## benchmarks alone, side by side in one run
+bench: controlplane ## benchmarks alone, side by side in one run
 	$(BIN)/python -m tests.bench.report
 
 docs: $(VENV)/.dev ## write the generated pages and schemas again

@@ -9,10 +9,15 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
-from tests.bench import faults, memory, render
+from tests.bench import faults, fleet, memory, render
 from tests.bench.page import Section, page
 
-BENCHMARKS: tuple[Callable[[], Section], ...] = (render.section, memory.section, faults.section)
+BENCHMARKS: tuple[Callable[[], Section], ...] = (
+    render.section,
+    memory.section,
+    faults.section,
+    fleet.section,
+)
 """Each measures when called. A new one is a module with a ``section`` function, named here."""
 
 PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"

@@ -1,0 +1,114 @@
+"""What many agents that start together ask of the API server, from its audit log.
+
+Requests a second are counted in windows of ten seconds and scaled to 5,000 agents. Dry
+runs, which try the admission policies, are counted apart: they are no writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from agent.config import Settings
+from discovery.simulator.simulation import Simulation
+from labelers import keys
+from tests.agent.processes import until
+from tests.cluster.agents import Site, agent
+from tests.cluster.fleet import add_nodes, publishing
+
+AGENT = "system:serviceaccount:gpuscape:gpuscape-agent"
+FLEET = 5000
+"""How many agents figures are scaled to."""
+WINDOW_SECONDS = 10
+START_WITHIN_SECONDS = 30.0
+AGENTS = 205
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """Peak requests a second, scaled to the whole fleet."""
+
+    requests: float
+    """Dry runs left out."""
+    dry_runs: float
+    node_writes: int
+    """Of all agents together."""
+
+
+def run(
+    site: Site,
+    folder: Path,
+    *,
+    nodes: int,
+    publishers: int,
+    processes: int,
+    within: float,
+    spread: float,
+) -> Load:
+    """Start them all and wait until each has published."""
+    every = add_nodes(site.plane, nodes)[: processes + publishers]
+    mark = site.plane.mark()
+    with contextlib.ExitStack() as stack:
+        for at in range(processes):
+            (place := folder / f"agent-{at}").mkdir()
+            simulation = Simulation.create("a30-pair", place)
+            options = {"GPUSCAPE_START_SPREAD": f"{spread}s"}
+            stack.enter_context(agent(site, every[at], simulation, place, options=options))
+        stack.enter_context(
+            publishing(site, every[processes:], within_seconds=within, spread_seconds=spread)
+        )
+        until(lambda: published(site) >= set(every), 300)
+        time.sleep(WINDOW_SECONDS if within > WINDOW_SECONDS else 0)
+    return measured(site.plane.audit(since=mark, user=AGENT), len(every))
+
+
+def published(site: Site) -> set[str]:
+    """Nodes that have our labels."""
+    found = site.plane.demand("GET", f"/api/v1/nodes?labelSelector={keys.FOUND}=2")
+    return {node["metadata"]["name"] for node in found["items"]}
+
+
+def measured(events: list[dict[str, Any]], agents: int) -> Load:
+    """Peaks over windows of ten seconds."""
+    real = [event for event in events if "dryRun=All" not in event["requestURI"]]
+    dry = [event for event in events if "dryRun=All" in event["requestURI"]]
+    writes = [
+        event
+        for event in real
+        if event["verb"] == "patch" and event["objectRef"]["resource"] == "nodes"
+    ]
+    assert {event["responseStatus"]["code"] for event in writes} == {200}
+    return Load(
+        requests=peak(real) * FLEET / agents,
+        dry_runs=peak(dry) * FLEET / agents,
+        node_writes=len(writes),
+    )
+
+
+def peak(events: list[dict[str, Any]]) -> float:
+    """Most requests a second in any window."""
+    at = [datetime.fromisoformat(event["requestReceivedTimestamp"]).timestamp() for event in events]
+    seconds = Counter(int(moment) for moment in at)
+    starts = range(min(seconds), max(seconds) + 1)
+    return max(
+        sum(seconds[start + step] for step in range(WINDOW_SECONDS)) / WINDOW_SECONDS
+        for start in starts
+    )
+
+
+def whole(site: Site, folder: Path) -> Load:
+    """5,000 Nodes, 200 publishers in this process and 5 agents, started within half a minute."""
+    return run(
+        site,
+        folder,
+        nodes=FLEET,
+        publishers=AGENTS - 5,
+        processes=5,
+        within=START_WITHIN_SECONDS,
+        spread=Settings().start_spread_seconds,
+    )
