@@ -1,13 +1,14 @@
 # gpuscape: `make run` shows this machine's GPUs, `make test` runs everything; `make help` lists the rest.
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help run test check controlplane long mutate bench docs lock clean
+.PHONY: help run test check controlplane cluster long mutate bench docs lock clean
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SCALE ?= 10
 SIMULATE ?=
+MACHINES ?=
 PYTEST := $(BIN)/python -m pytest
 
 help: ## list the targets
@@ -21,6 +22,9 @@ test: check ## everything: checks, then all tests (the first time it builds a co
 
 controlplane: $(VENV)/.dev ## build the Kubernetes that tests run on, into ~/.cache/gpuscape (once)
 	$(BIN)/python -m tests.controlplane.prepare
+
+cluster: $(VENV)/.dev ## a cluster to play with: simulated GPU nodes, real agents, kubectl (MACHINES="a30-pair hgx-16" picks others)
+	@GRPC_VERBOSITY=NONE $(BIN)/python -m tests.kubelet.play $(MACHINES)
 
 check: $(VENV)/.dev ## seconds: format, lint, types, import contracts, generated files
 	$(BIN)/ruff format --check .

@@ -24,8 +24,8 @@ def section() -> Section:
     return Section(
         title="A fleet that starts together",
         text=(
-            f"{load.FLEET} Nodes on a real API server and {load.AGENTS} agents: 5 processes, and the "
-            "others without GPUs to read in one process. They start within "
+            f"{load.FLEET} Nodes on a real API server and {load.AGENTS} agents: 5 processes, and "
+            "the others without GPUs to read in one process. They start within "
             f"{load.START_WITHIN_SECONDS:g} s and write within {spread:g} s more. Requests a "
             f"second are from the audit log, the most in {load.WINDOW_SECONDS} s, scaled to "
             f"{load.FLEET} agents."

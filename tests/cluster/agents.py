@@ -114,7 +114,7 @@ def agent(
         env=environment,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: end_with_parent(signal.SIGTERM),
+        preexec_fn=end_with_parent(signal.SIGTERM),
     ) as process:
         try:
             yield AgentProcess(process, simulation)

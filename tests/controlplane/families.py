@@ -98,5 +98,12 @@ NFD = Family(
     minutes=2,
 )
 
-ALL = (ETCD, KUBERNETES["1.37"], KUBERNETES["1.32"], KWOK, NFD)
+ALLOCATOR = Family(
+    name="allocator",
+    folder=Path(__file__).parents[1] / "kubelet" / "go",
+    programs={".": ("allocator",)},
+    cgo=True,  # the library binds NVML in C, and does not compile without
+)
+
+ALL = (ETCD, ALLOCATOR, KUBERNETES["1.37"], KUBERNETES["1.32"], KWOK, NFD)
 """In the order of building: what most tests wait for comes first."""
