@@ -30,7 +30,7 @@ from exporters.own import OwnMetrics
 from kube.api import NODE_FEATURES, NODES, Api, Object, Resource
 from kube.events import Recorder
 from kube.follow import Gone, LinkDown, LinkUp, News, Seen, Synced
-from labelers import names
+from labelers import keys, names
 
 log = logging.getLogger(__name__)
 
@@ -126,6 +126,7 @@ class Cluster:
             self._heartbeat,
             node=member.node,
             resolve=resolve,
+            topology=self._topology,
             snapshot=snapshot,
             tell=tell,
             wall=wall,
@@ -244,6 +245,14 @@ class Cluster:
 
     def _may_write(self) -> bool:
         return self._confinement.allows_writes and self._heartbeat.holds
+
+    def _topology(self) -> str | None:
+        """The topology annotation as the Node has it."""
+        if self._node is None:
+            return None
+        annotations = self._node["metadata"].get("annotations") or {}
+        text: str | None = annotations.get(keys.TOPOLOGY)
+        return text
 
     def _see(self, node: Object | None) -> None:
         self._node = node

@@ -50,18 +50,22 @@ class PodState:
         *,
         node: str,
         resolve: Resolve,
+        topology: Callable[[], str | None],
         snapshot: Callable[[], NodeSnapshot | None],
         tell: Callable[[Callable[[OwnMetrics], None]], None],
         wall: Callable[[], float],
         changed: Callable[[], None],
     ) -> None:
-        """``resolve`` names devices of DRA claims. ``snapshot`` gives the newest; ``tell``
-        takes what to say of the socket; ``changed`` runs when there is another state to write.
+        """``resolve`` names devices of DRA claims. ``topology``: the annotation on the Node.
+
+        ``snapshot`` gives the newest; ``tell`` takes what to say of the socket; ``changed``
+        runs when there is another state to write.
         """
         self._kubelet = kubelet
         self._lease = lease
         self._node = node
         self._resolve = resolve
+        self._topology = topology
         self._snapshot = snapshot
         self._tell = tell
         self._wall = wall
@@ -92,10 +96,7 @@ class PodState:
         return allocation(self._kubelet.list(), self._kubelet.allocatable(), names)
 
     def _show(self, snapshot: NodeSnapshot, given: Allocation) -> None:
-        decided = node_annotations(snapshot)[keys.TOPOLOGY]
-        if isinstance(decided, Value):  # else the masks follow the topology that was shown last
-            self._gen = schema.annotation(snapshot).gen
-        gen = self._gen
+        gen = self._generation(snapshot)
         if gen is None:
             return
 
@@ -111,6 +112,14 @@ class PodState:
         if self._lease.holds and following(shown) != shown:
             self._changed()
 
+    def _generation(self, snapshot: NodeSnapshot) -> str | None:
+        """Of the topology whose order the masks follow: this one, else what was shown last."""
+        if isinstance(node_annotations(snapshot)[keys.TOPOLOGY], Value):
+            self._gen = schema.annotation(snapshot).gen
+        elif self._gen is None:  # this agent began while a GPU did not answer
+            self._gen = _shown_generation(self._topology(), snapshot)
+        return self._gen
+
     def _say(self, what: str) -> None:
         if what and what != self._told:  # once, not at every question
             log.warning("which pod holds which GPU is not known in full", extra={"why": what})
@@ -123,3 +132,14 @@ def _decoded(text: str | None) -> state.StateAnnotation | None:
         return None if text is None else state.decode(text)
     except BadInput:
         return None
+
+
+def _shown_generation(topology: str | None, snapshot: NodeSnapshot) -> str | None:
+    """Of the annotation that an agent before this one wrote, if it is about the same GPUs."""
+    try:
+        shown = None if topology is None else schema.decode(topology)
+    except BadInput:
+        return None
+    if shown is None or list(shown.bus) != [gpu.bus_id for gpu in snapshot.gpus]:
+        return None
+    return schema.generation(shown)

@@ -7,6 +7,7 @@ import http.client
 import json
 import ssl
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,10 +24,11 @@ CHUNK_BYTES = 64 << 10
 class Effect:
     """One request that changes something: neither a reading one nor a dry run."""
 
-    number: int
-    """Counted from 0, in order of arrival."""
     method: str
-    path: str
+    resource: str
+    """Plural, as in the path."""
+    number: int
+    """Counted from 1, of those that do this to this kind, in order of arrival."""
 
 
 class Stopped(Exception):  # no error: what a hook raises to drop the connection
@@ -44,7 +46,7 @@ class Gateway:
         self._port = plane.port
         self._trust = ssl.create_default_context(cafile=plane.ca_file)
         self._lock = threading.Lock()
-        self.effects: list[Effect] = []
+        self._seen: Counter[tuple[str, str]] = Counter()
         self.before: Hook = lambda _effect: None
         self.after: Hook = lambda _effect: None
         """Runs once the server has answered, before its answer is passed on."""
@@ -80,10 +82,10 @@ class Gateway:
         parts = urlsplit(target)
         if method == "GET" or "dryRun" in parse_qs(parts.query):
             return None
+        kind = method, _resource(method, parts.path)
         with self._lock:
-            found = Effect(number=len(self.effects), method=method, path=parts.path)
-            self.effects.append(found)
-            return found
+            self._seen[kind] += 1
+            return Effect(method=kind[0], resource=kind[1], number=self._seen[kind])
 
     def upstream(self) -> http.client.HTTPSConnection:
         """A connection to the API server."""
@@ -138,6 +140,11 @@ class Gateway:
                 """Say nothing."""
 
         return Handler
+
+
+def _resource(method: str, path: str) -> str:
+    """What is made or changed: a POST goes to the collection, a PATCH to an object of it."""
+    return path.split("/")[-1 if method == "POST" else -2]
 
 
 class _Server(ThreadingHTTPServer):

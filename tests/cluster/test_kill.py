@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 import psutil
@@ -12,37 +14,50 @@ import pytest
 
 from discovery.simulator.simulation import Return, Simulation
 from labelers import keys, names
-from tests.agent.processes import AgentProcess, until
+from tests.agent.processes import SOON, AgentProcess, until
 from tests.cluster.agents import Site, agent
 from tests.cluster.gateway import Effect, Gateway, Stopped
+from tests.kubelet.cases import FirstOffered
+from tests.kubelet.node import Node
 
 pytestmark = pytest.mark.cluster
 
-EFFECTS = ("Lease", "labels", "Event", "labels of a lost GPU")
-"""In the order in which an agent has them."""
+EFFECTS = {
+    "Lease": Effect(method="POST", resource="leases", number=1),
+    "labels": Effect(method="PATCH", resource="nodes", number=1),
+    "Event": Effect(method="POST", resource="events", number=1),
+    "labels of a lost GPU": Effect(method="PATCH", resource="nodes", number=2),
+    "state in the Lease": Effect(method="PATCH", resource="leases", number=1),
+}
+"""All kinds of effects that an agent has."""
 
+LEFT_ALONE = "nvidia.com/gpu.family"
+"""nfd-master's on this Node, which is worth an Event."""
 QUICK = {"GPUSCAPE_DISCOVER_INTERVAL": "1s", "GPUSCAPE_SAMPLE_INTERVAL": "1s"}
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("number", range(len(EFFECTS)), ids=EFFECTS)
+@pytest.mark.parametrize("effect", EFFECTS.values(), ids=EFFECTS)
 def test_labels_are_right_in_the_end_and_none_is_removed_by_mistake(
-    site: Site, tmp_path: Path, number: int, when: str
+    site: Site, tmp_path: Path, effect: Effect, when: str
 ) -> None:
-    node = site.plane.make_node(labels={"someone.else/label": "stays"})
+    node = site.plane.make_node(
+        labels={"someone.else/label": "stays"}, annotations={names.FEATURE_LABELS: LEFT_ALONE}
+    )
     simulation = Simulation.create("a30-pair", tmp_path)
     pod = site.plane.bound_pod(site.namespace, names.AGENT, node)
     mark = site.plane.mark()
 
-    effects = run_killed(site, node, simulation, tmp_path, pod, kill_at=(number, when))
-    assert [effect.number for effect in effects][-1] == number
-    with agent(site, node, simulation, tmp_path, options=QUICK, pod=pod):
-        until(lambda: site.labels(node).get(keys.FOUND) == "2" and shows_health(site, node))
-        lose_a_gpu(simulation)
-        until(lambda: site.labels(node).get(keys.FOUND) == "1")
-        after = site.labels(node)
+    with kubelet(simulation, tmp_path / "sockets"):
+        run_killed(site, node, simulation, tmp_path, pod, at=(effect, when))
+        with agent(site, node, simulation, tmp_path, options=QUICK, pod=pod):
+            until(lambda: site.labels(node).get(keys.FOUND) == "2" and shows_health(site, node))
+            lose_a_gpu(simulation)
+            until(lambda: site.labels(node).get(keys.FOUND) == "1")
+            after = site.labels(node)
 
     assert after["someone.else/label"] == "stays"
+    assert LEFT_ALONE not in after
     assert (after[keys.FOUND], after[keys.EXPECTED]) == ("1", "2")
     assert after["nvidia.com/gpu.product"] == "NVIDIA-A30"
     assert ever_removed(site, node, mark) <= {keys.HEALTH_REASON}  # which a healthy node has not
@@ -55,29 +70,39 @@ def run_killed(
     folder: Path,
     pod: dict[str, object],
     *,
-    kill_at: tuple[int, str],
-) -> list[Effect]:
-    """An agent whose process is killed at an effect; the effects that were asked for."""
+    at: tuple[Effect, str],
+) -> None:
+    """An agent whose process is killed before or after an effect."""
     gateway = Gateway(site.plane)
-    running: list[AgentProcess] = []
+    running: Future[AgentProcess] = Future()
     killed: list[bool] = []
 
     def kill(effect: Effect) -> None:
-        if effect.number == kill_at[0]:
-            killed.append(kill_whole(running[0]))
+        if effect == at[0]:
+            killed.append(kill_whole(running.result(SOON)))
             raise Stopped
 
-    setattr(gateway, kill_at[1], kill)
+    setattr(gateway, at[1], kill)
     with gateway.serving() as address:
         token = site.plane.token(site.namespace, names.AGENT, pod=pod)
         kubeconfig = gateway.kubeconfig(address, token, folder / "kubeconfig")
         options = {"GPUSCAPE_KUBECONFIG": str(kubeconfig), **QUICK}
         with agent(site, node, simulation, folder, options=options, pod=pod) as process:
-            running.append(process)
+            running.set_result(process)
             until(lambda: bool(killed) or keys.FOUND in site.labels(node))
             lose_a_gpu(simulation)
             until(lambda: bool(killed))
-    return gateway.effects
+
+
+@contextlib.contextmanager
+def kubelet(simulation: Simulation, folder: Path) -> Iterator[None]:
+    """A pod-resources socket in this folder, so that there is a state to publish."""
+    server = Node("any", simulation, FirstOffered(), folder).server
+    server.start()
+    try:
+        yield
+    finally:
+        server.stop()
 
 
 def kill_whole(process: AgentProcess) -> bool:

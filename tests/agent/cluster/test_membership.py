@@ -16,7 +16,7 @@ from exporters.own import OwnMetrics
 from kube.api import EVENTS, LEASES, NODE_FEATURES, NODES, Object
 from kube.errors import Unreachable
 from kube.follow import Gone, LinkDown, LinkUp, Seen, Synced
-from labelers import keys, names, state
+from labelers import keys, names, schema, state
 from labelers.annotations import node_annotations
 from labelers.decision import Value
 from tests import build, exposition
@@ -104,6 +104,17 @@ class Scene:
         self.see()
         self.want()
         self.run()
+
+    def again(self) -> Scene:
+        """The same Node with a new agent."""
+        again = Scene(ready=Path("none"))
+        again.api.server = self.api.server
+        return again
+
+    def lose_the_first_gpu(self) -> None:
+        assert self.snapshot is not None
+        lost = replace(self.snapshot.gpus[0], state=GpuState.LOST)
+        self.snapshot = replace(self.snapshot, gpus=(lost, self.snapshot.gpus[1]))
 
     def node(self) -> Object:
         return self.api.server.get(NODES, NODE)["metadata"]  # type: ignore[no-any-return]  # JSON
@@ -225,12 +236,37 @@ def test_a_lost_gpu_is_no_longer_offered_in_the_order_of_the_topology_shown_last
 ) -> None:
     scene.start()
     before = scene.shown()
-    assert scene.snapshot is not None
-    lost = replace(scene.snapshot.gpus[0], state=GpuState.LOST)
-    scene.snapshot = replace(scene.snapshot, gpus=(lost, scene.snapshot.gpus[1]))
+    scene.lose_the_first_gpu()
     scene.run()
     assert (scene.shown().ok, scene.shown().gen) == ("2", before.gen)
     assert scene.shown().seq == before.seq + 1
+
+
+def test_an_agent_that_starts_on_a_node_with_a_lost_gpu_follows_the_topology_shown_last(
+    scene: Scene,
+) -> None:
+    scene.start()
+    before = scene.shown()
+    again = scene.again()
+    again.lose_the_first_gpu()
+    again.start()
+    assert (again.shown().ok, again.shown().gen) == ("2", before.gen)
+
+
+@pytest.mark.parametrize("what", ["other GPUs", "damaged", "none"])
+def test_an_agent_that_starts_with_a_lost_gpu_and_no_topology_of_these_gpus_shows_no_state(
+    scene: Scene, what: str
+) -> None:
+    text = {
+        "other GPUs": schema.encode(build.node(gpus=(build.gpu(0), build.gpu(2)))),
+        "damaged": "{",
+        "none": None,
+    }[what]
+    scene.see(annotations={keys.TOPOLOGY: text})
+    scene.lose_the_first_gpu()
+    scene.start()
+    with pytest.raises(KeyError):
+        scene.shown()
 
 
 def test_an_agent_that_starts_again_goes_on_counting_where_the_last_one_stopped(
@@ -238,8 +274,7 @@ def test_an_agent_that_starts_again_goes_on_counting_where_the_last_one_stopped(
 ) -> None:
     scene.start()
     before = scene.shown()
-    again = Scene(ready=Path("none"))
-    again.api.server = scene.api.server
+    again = scene.again()
     again.kubelet.held["job-1"] = 0
     again.start()
     assert again.shown().seq == before.seq + 1
