@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from discovery.model import GpuSample, NodeSnapshot
+from discovery.model import NodeSnapshot
+from discovery.sample import GpuSample
 from exporters.http import Body, Response
 from exporters.own import OwnMetrics
 from exporters.render import CONTENT_TYPE, Identity, Renderer

@@ -26,18 +26,11 @@ from discovery.errors import (
     Released,
     Transient,
 )
-from discovery.model import (
-    Driver,
-    Gap,
-    GpuSample,
-    GpuSnapshot,
-    GpuState,
-    NodeSnapshot,
-    Reason,
-)
+from discovery.model import Driver, Gap, GpuSnapshot, GpuState, NodeSnapshot, Reason
 from discovery.node import Place
 from discovery.protocol import Event, XidSeen
 from discovery.reader import ReaderHealth, Reading
+from discovery.sample import GpuSample
 from exporters.own import OwnMetrics
 
 log = logging.getLogger(__name__)

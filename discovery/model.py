@@ -363,46 +363,6 @@ class NodeSnapshot:
         return tuple(gpu for gpu in self.gpus if gpu.state is GpuState.PRESENT)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryUse:
-    """Frame buffer use. Source: nvmlDeviceGetMemoryInfo v2; ``used`` excludes ``reserved``."""
-
-    free_bytes: Bytes
-    used_bytes: Bytes
-    reserved_bytes: Bytes | None = None
-    """None before driver 510, where ``used`` includes it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuSample:
-    """Readings of one GPU that change by the second, in base units."""
-
-    bus_id: str
-    at_seconds: float = 0.0
-    """Monotonic clock of the reader when the GPU was read."""
-    sm_clock_hertz: int | None = None
-    memory_clock_hertz: int | None = None
-    gpu_celsius: int | None = None
-    memory_celsius: int | None = None
-    power_watts: float | None = None
-    energy_joules: float | None = None
-    """Since the driver was loaded."""
-    pcie_replays: int | None = None
-    gpu_busy_ratio: float | None = None
-    memory_busy_ratio: float | None = None
-    encoder_busy_ratio: float | None = None
-    decoder_busy_ratio: float | None = None
-    memory: MemoryUse | None = None
-    nvlink_received_bytes: Bytes | None = None
-    nvlink_sent_bytes: Bytes | None = None
-    """Data bytes over all links since the driver was loaded."""
-    remapped_rows: RemappedRows | None = None
-    vgpu_licensed: bool | None = None
-    mig_memory: tuple[tuple[int, MemoryUse], ...] = ()
-    """GPU instance id to its frame buffer use, in the order of ``mig_devices``."""
-    gaps: tuple[Gap, ...] = ()
-
-
 def normal_bus_id(text: str) -> str:
     """Bus id as sysfs writes it, from any spelling NVML or a person uses.
 

@@ -14,7 +14,8 @@ from typing import Generic, Literal, TypeVar
 import msgspec
 
 from discovery.errors import ProtocolViolation
-from discovery.model import Driver, GpuSample, GpuSnapshot
+from discovery.model import Driver, GpuSnapshot
+from discovery.sample import GpuSample
 
 MAX_FRAME_BYTES = 4 << 20
 """A GPU with 36 links and 14 MIG devices is 12 KiB; anything near this is a broken peer."""

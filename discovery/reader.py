@@ -28,7 +28,7 @@ from discovery.errors import (
     Released,
     Transient,
 )
-from discovery.model import Driver, GpuSample, GpuSnapshot, GpuState, Reason
+from discovery.model import Driver, GpuSnapshot, GpuState, Reason
 from discovery.protocol import (
     Answer,
     Discover,
@@ -42,6 +42,7 @@ from discovery.protocol import (
 )
 from discovery.quarantine import Quarantine
 from discovery.roster import Roster
+from discovery.sample import GpuSample
 
 TERM_GRACE_SECONDS = 0.5
 """How long a terminated child is waited for before it counts as stuck."""

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 
-from discovery.model import GpuSample, MemoryUse, RemappedRows
+from discovery.model import RemappedRows
+from discovery.sample import GpuSample, MemoryUse
 
 MIB = 1 << 20
 

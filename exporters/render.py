@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from discovery.model import GpuSample, GpuSnapshot, GpuState, NodeSnapshot, Xid
+from discovery.model import GpuSnapshot, GpuState, NodeSnapshot, Xid
+from discovery.sample import GpuSample
 from exporters.catalog import CATALOG
 from exporters.family import Family, Reading, UnderMig
 

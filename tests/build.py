@@ -11,17 +11,16 @@ from discovery.model import (
     Driver,
     FabricKind,
     Gap,
-    GpuSample,
     GpuSnapshot,
     GpuState,
     Host,
-    MemoryUse,
     MigDevice,
     Mode,
     NodeSnapshot,
     Reason,
     Topology,
 )
+from discovery.sample import GpuSample, MemoryUse
 
 MIB = 1 << 20
 

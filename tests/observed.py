@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
-from discovery.model import Driver, GpuSample, GpuSnapshot, NodeSnapshot
+from discovery.model import Driver, GpuSnapshot, NodeSnapshot
 from discovery.node import Place
 from discovery.protocol import (
     AgentMessage,
@@ -24,6 +24,7 @@ from discovery.protocol import (
     frame,
 )
 from discovery.reader_child import Channel, serve
+from discovery.sample import GpuSample
 from discovery.simulator import simulation
 
 CREATED_SECONDS, READ_SECONDS = 1000.0, 2000.0

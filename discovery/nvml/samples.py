@@ -8,7 +8,7 @@ from typing import Any
 import pynvml
 
 from discovery.errors import GpuLost
-from discovery.model import GpuSample, MemoryUse, Reason
+from discovery.model import Reason
 from discovery.nvml.calls import (
     Calls,
     Field,
@@ -21,6 +21,7 @@ from discovery.nvml.calls import (
 )
 from discovery.nvml.facts import remapped_rows
 from discovery.nvml.mig import mig_handles
+from discovery.sample import GpuSample, MemoryUse
 
 _MHZ = 1_000_000
 _ALL_LINKS = 0xFFFFFFFF

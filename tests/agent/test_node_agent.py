@@ -19,10 +19,11 @@ from discovery.errors import (
     Released,
     Transient,
 )
-from discovery.model import Driver, Gap, GpuSample, GpuSnapshot, GpuState, Reason
+from discovery.model import Driver, Gap, GpuSnapshot, GpuState, Reason
 from discovery.node import Place
 from discovery.protocol import Event, EventsLost, XidSeen
 from discovery.reader import ReaderHealth, Reading
+from discovery.sample import GpuSample
 from exporters.own import OwnMetrics
 from exporters.render import Identity
 from labelers.diff import applied

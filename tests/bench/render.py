@@ -18,7 +18,8 @@ from prometheus_client.registry import Collector
 
 from agent.kinds import Address
 from agent.serve import Server
-from discovery.model import GpuSample, MemoryUse, NodeSnapshot, RemappedRows
+from discovery.model import NodeSnapshot, RemappedRows
+from discovery.sample import GpuSample, MemoryUse
 from exporters.catalog import CATALOG
 from exporters.family import Family, Kind, UnderMig
 from exporters.http import Body, Response

@@ -15,13 +15,14 @@ import pytest
 
 from discovery import recording
 from discovery.errors import BadInput, GpuLost
-from discovery.model import GpuSample, GpuSnapshot, NodeSnapshot
+from discovery.model import GpuSnapshot, NodeSnapshot
 from discovery.node import Place
 from discovery.nvml.facts import read_driver, read_gpu
 from discovery.nvml.samples import read_sample
 from discovery.nvml.session import close_session, open_gpu, open_session
 from discovery.pci import pci_gpus
 from discovery.recording import HostFiles, Recording
+from discovery.sample import GpuSample
 from discovery.simulator.catalog import load_machine, machine_names
 from discovery.simulator.machine import FabricSpec, Gpu, MigInstanceSpec, Nic
 from discovery.simulator.simulation import Return, Simulation

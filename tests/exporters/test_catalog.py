@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from discovery.model import MemoryUse, RemappedRows
+from discovery.model import RemappedRows
+from discovery.sample import MemoryUse
 from exporters.catalog import CATALOG
 from exporters.family import Family, Kind, Reading, UnderMig
 from tests import build

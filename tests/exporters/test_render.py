@@ -11,16 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from discovery.model import (
-    Driver,
-    GpuSample,
-    GpuSnapshot,
-    GpuState,
-    MemoryUse,
-    MigDevice,
-    RemappedRows,
-    Xid,
-)
+from discovery.model import Driver, GpuSnapshot, GpuState, MigDevice, RemappedRows, Xid
+from discovery.sample import GpuSample, MemoryUse
 from exporters.catalog import CATALOG
 from exporters.family import Family, Kind, UnderMig
 from exporters.render import MOST_LABEL_CHARACTERS, Identity, Renderer

@@ -1,0 +1,221 @@
+"""What changes by the second on one GPU and its GPU instances, in base units.
+
+As in :mod:`discovery.model`: frozen, and what a GPU does not give is None, or not in its
+tuple, beside a gap. The parts that only some ask for come in groups.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from discovery.model import Bytes, Gap, RemappedRows
+
+
+class Group(StrEnum):
+    """Readings that are made only where they are asked for, since each costs driver calls."""
+
+    PROFILING = "profiling"  # GPM, Hopper and later
+    CLOCK_EVENTS = "clock-events"
+    ECC = "ecc"  # ECC errors and retired pages
+    LIMITS = "limits"  # of power and temperature
+    PCIE = "pcie"
+    BAR1 = "bar1"
+    FAN = "fan"  # and the performance state
+    NVLINK_ERRORS = "nvlink-errors"
+    LINKS = "links"  # counters of each NVLink
+    PROCESSES = "processes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryUse:
+    """Frame buffer use. Source: nvmlDeviceGetMemoryInfo v2; ``used`` excludes ``reserved``."""
+
+    free_bytes: Bytes
+    used_bytes: Bytes
+    reserved_bytes: Bytes | None = None
+    """None before driver 510, where ``used`` includes it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldDown:
+    """Seconds for which clocks were held down since the driver was loaded, by what did it.
+
+    Source: fields NVML_FI_DEV_PERF_POLICY_*, which count nanoseconds.
+    """
+
+    power: float | None = None
+    thermal: float | None = None
+    sync_boost: float | None = None
+    board_limit: float | None = None
+    low_utilization: float | None = None
+    reliability: float | None = None
+    application_clocks: float | None = None
+    base_clocks: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EccErrors:
+    """Memory errors: volatile ones since the driver was loaded, aggregate ones for ever.
+
+    Source: fields NVML_FI_DEV_ECC_{SBE,DBE}_{VOL,AGG}_TOTAL.
+    """
+
+    corrected_volatile: int | None = None
+    uncorrected_volatile: int | None = None
+    corrected_aggregate: int | None = None
+    uncorrected_aggregate: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetiredPages:
+    """Memory pages out of service, before Ampere. Source: fields NVML_FI_DEV_RETIRED_*."""
+
+    corrected: int | None = None
+    """After many errors of a single bit."""
+    uncorrected: int | None = None
+    """After an error of two bits."""
+    pending: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerLimits:
+    """Watts. Source: nvmlDeviceGet{PowerManagement,Enforced}*Limit*."""
+
+    current: float | None = None
+    enforced: float | None = None
+    default: float | None = None
+    lowest: float | None = None
+    highest: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemperatureLimits:
+    """Degrees Celsius. Source: nvmlDeviceGet{TemperatureThreshold,MarginTemperature}."""
+
+    slowdown: int | None = None
+    shutdown: int | None = None
+    gpu_most: int | None = None
+    memory_most: int | None = None
+    margin: int | None = None
+    """How far the GPU is below the temperature at which it slows down; negative above."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pcie:
+    """The PCIe link now, and what went over it since the driver was loaded."""
+
+    generation: int | None = None
+    width: int | None = None
+    sent_bytes: Bytes | None = None
+    received_bytes: Bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NvLinkErrors:
+    """Errors over all NVLinks, up to NVLink 4. Source: fields NVML_FI_DEV_NVLINK_*_COUNT_TOTAL."""
+
+    crc_flit: int | None = None
+    crc_data: int | None = None
+    replay: int | None = None
+    recovery: int | None = None
+
+
+class LinkError(StrEnum):
+    """Errors of one NVLink, NVLink 5 and later. Source: fields NVML_FI_DEV_NVLINK_COUNT_*."""
+
+    MALFORMED_PACKETS = "malformed-packets"
+    BUFFER_OVERRUNS = "buffer-overruns"
+    RECEIVE = "receive"
+    RECEIVE_REMOTE = "receive-remote"
+    RECEIVE_GENERAL = "receive-general"
+    INTEGRITY = "integrity"
+    DISCARDED = "discarded"
+    RECOVERIES = "recoveries"
+    RECOVERIES_FAILED = "recoveries-failed"
+    EFFECTIVE = "effective"
+    SYMBOL = "symbol"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkCounters:
+    """One NVLink since the driver was loaded, as its GPU counts."""
+
+    link: int
+    received_bytes: Bytes | None = None
+    sent_bytes: Bytes | None = None
+    errors: tuple[tuple[LinkError, int], ...] = ()
+    """Those that the link counts."""
+
+
+class ProcessKind(StrEnum):
+    """What a process does on a GPU. Source: nvmlDeviceGet*RunningProcesses."""
+
+    COMPUTE = "compute"
+    GRAPHICS = "graphics"
+    MPS = "mps"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """One process on a GPU."""
+
+    pid: int
+    """In the reader's PID namespace; what is outside of it the driver shows as nothing or 0."""
+    kind: ProcessKind
+    memory_bytes: Bytes | None = None
+    gpu_instance_id: int | None = None
+    compute_instance_id: int | None = None
+    busy_ratio: float | None = None
+    """Share of the time for which its kernels ran; not told while MIG is on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSample:
+    """Readings of one GPU that change by the second, in base units."""
+
+    bus_id: str
+    at_seconds: float = 0.0
+    """Monotonic clock of the reader when the GPU was read."""
+    sm_clock_hertz: int | None = None
+    memory_clock_hertz: int | None = None
+    gpu_celsius: int | None = None
+    memory_celsius: int | None = None
+    power_watts: float | None = None
+    energy_joules: float | None = None
+    """Since the driver was loaded."""
+    pcie_replays: int | None = None
+    gpu_busy_ratio: float | None = None
+    memory_busy_ratio: float | None = None
+    encoder_busy_ratio: float | None = None
+    decoder_busy_ratio: float | None = None
+    memory: MemoryUse | None = None
+    nvlink_received_bytes: Bytes | None = None
+    nvlink_sent_bytes: Bytes | None = None
+    """Data bytes over all links since the driver was loaded."""
+    remapped_rows: RemappedRows | None = None
+    vgpu_licensed: bool | None = None
+    mig_memory: tuple[tuple[int, MemoryUse], ...] = ()
+    """GPU instance id to its frame buffer use, in the order of ``mig_devices``."""
+    profiling: tuple[tuple[int, float], ...] = ()
+    """GPM metric id to its value since the sample before, as a ratio or in bytes each second."""
+    mig_profiling: tuple[tuple[int, tuple[tuple[int, float], ...]], ...] = ()
+    """GPU instance id to the same of that instance."""
+    clock_event_reasons: int | None = None
+    """Bits: why clocks are held down now. Source: nvmlDeviceGetCurrentClocksEventReasons."""
+    held_down: HeldDown | None = None
+    ecc_errors: EccErrors | None = None
+    retired_pages: RetiredPages | None = None
+    power_limits: PowerLimits | None = None
+    temperature_limits: TemperatureLimits | None = None
+    pcie: Pcie | None = None
+    bar1: MemoryUse | None = None
+    fan_ratio: float | None = None
+    """Of the fan's highest speed; GPUs cooled by the chassis have none."""
+    performance_state: int | None = None
+    """P-state: 0 is the fastest, 15 the slowest."""
+    nvlink_errors: NvLinkErrors | None = None
+    links: tuple[LinkCounters, ...] = ()
+    """The active NVLinks."""
+    processes: tuple[Process, ...] = ()
+    gaps: tuple[Gap, ...] = ()

@@ -1,0 +1,45 @@
+"""Who holds a GPU or a GPU instance, as metrics name him."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """The claim through which a container has a device. Source: dynamic resource allocation."""
+
+    namespace: str
+    name: str
+    driver: str
+    pool: str
+    device: str
+    mig_profile: str | None = None
+    """Of a MIG device alone."""
+    mig_uuid: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """One container that holds a device, or a share of one."""
+
+    namespace: str
+    pod: str
+    container: str
+    uid: str | None = None
+    """The pod's; known only where pods may be read."""
+    share: str | None = None
+    """The replica of a shared device: what stands behind ``::`` in its id."""
+    claim: Claim | None = None
+    labels: tuple[tuple[str, str], ...] = ()
+    """Labels of the pod that were asked for, by names that Prometheus allows, sorted."""
+
+
+Entity = tuple[str, int | None]
+"""Bus id of a GPU, and the id of the GPU instance where it is one."""
+
+Holders = Mapping[Entity, tuple[Holder, ...]]
+"""Those that nobody holds are not in it; several hold what is shared, in a steady order."""
+
+NOBODY: Holders = {}
