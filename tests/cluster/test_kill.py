@@ -5,74 +5,139 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
 
 from discovery.simulator.simulation import Return, Simulation
+from kube.api import Object
 from labelers import keys, names
 from tests.agent.processes import SOON, AgentProcess, until
-from tests.cluster.agents import Site, agent
+from tests.cluster import nfd
+from tests.cluster.agents import Site, agent, has_topology
 from tests.cluster.gateway import Effect, Gateway, Stopped
+from tests.controlplane.own import OwnPlane, install_node_features
 from tests.kubelet.cases import FirstOffered
 from tests.kubelet.node import Node
 
 pytestmark = pytest.mark.cluster
 
-EFFECTS = {
+ON_NODE = {
     "Lease": Effect(method="POST", resource="leases", number=1),
     "labels": Effect(method="PATCH", resource="nodes", number=1),
     "Event": Effect(method="POST", resource="events", number=1),
     "labels of a lost GPU": Effect(method="PATCH", resource="nodes", number=2),
     "state in the Lease": Effect(method="PATCH", resource="leases", number=1),
 }
-"""All kinds of effects that an agent has."""
+"""All kinds of effects that an agent has which labels its Node."""
+
+IN_NODE_FEATURE = {
+    "NodeFeature": Effect(method="POST", resource="nodefeatures", number=1),
+    "topology": Effect(method="PATCH", resource="nodes", number=1),
+    "NodeFeature of a lost GPU": Effect(method="PATCH", resource="nodefeatures", number=1),
+}
+"""What differs for one that labels it by way of nfd-master."""
 
 LEFT_ALONE = "nvidia.com/gpu.family"
 """nfd-master's on this Node, which is worth an Event."""
 QUICK = {"GPUSCAPE_DISCOVER_INTERVAL": "1s", "GPUSCAPE_SAMPLE_INTERVAL": "1s"}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def node_features(site: Site) -> None:
+    """The cluster knows NodeFeatures."""
+    assert isinstance(site.plane, OwnPlane)
+    install_node_features(site.plane)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Labels:
+    """Labels of one node where an agent writes them: on the Node, or in its NodeFeature."""
+
+    site: Site
+    node: str
+    sink: str
+
+    def now(self) -> dict[str, str]:
+        """Those there are; none before there is the object."""
+        if self.sink == "node":
+            return self.site.labels(self.node)
+        path = nfd.node_feature(self.site.namespace, self.node)
+        return self._of(self.site.plane.request("GET", path).body) or {}
+
+    def ever_removed(self, mark: int) -> set[str]:
+        """Labels of ours that any version of the object lacked after one had them."""
+        resource, name = {
+            "node": ("nodes", self.node),
+            "nodefeature": ("nodefeatures", names.node_feature(self.node)),
+        }[self.sink]
+        had: set[str] = set()
+        removed: set[str] = set()
+        for event in self.site.plane.audit(since=mark, resource=resource, name=name, code=200):
+            labels = self._of(event.get("responseObject", {}))
+            if labels is None or "dryRun=All" in event["requestURI"]:
+                continue
+            removed |= had - labels.keys()
+            had |= {key for key in labels if keys.label(key) is not None}
+        return removed
+
+    def _of(self, body: Object) -> dict[str, str] | None:
+        found: dict[str, str] | None = body.get(
+            "metadata" if self.sink == "node" else "spec", {}
+        ).get("labels")
+        return found
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("effect", EFFECTS.values(), ids=EFFECTS)
+@pytest.mark.parametrize(
+    ("sink", "effect"),
+    [("node", effect) for effect in ON_NODE.values()]
+    + [("nodefeature", effect) for effect in IN_NODE_FEATURE.values()],
+    ids=[*ON_NODE, *IN_NODE_FEATURE],
+)
 def test_labels_are_right_in_the_end_and_none_is_removed_by_mistake(
-    site: Site, tmp_path: Path, effect: Effect, when: str
+    site: Site, tmp_path: Path, sink: str, effect: Effect, when: str
 ) -> None:
     node = site.plane.make_node(
         labels={"someone.else/label": "stays"}, annotations={names.FEATURE_LABELS: LEFT_ALONE}
     )
+    labels = Labels(site=site, node=node, sink=sink)
     simulation = Simulation.create("a30-pair", tmp_path)
     pod = site.plane.bound_pod(site.namespace, names.AGENT, node)
+    options = {**QUICK, "GPUSCAPE_SINK": sink}
     mark = site.plane.mark()
 
     with kubelet(simulation, tmp_path / "sockets"):
-        run_killed(site, node, simulation, tmp_path, pod, at=(effect, when))
-        with agent(site, node, simulation, tmp_path, options=QUICK, pod=pod):
-            until(lambda: site.labels(node).get(keys.FOUND) == "2" and shows_health(site, node))
+        run_killed(labels, simulation, tmp_path, pod, options, at=(effect, when))
+        with agent(site, node, simulation, tmp_path, options=options, pod=pod):
+            until(lambda: labels.now().get(keys.FOUND) == "2" and shows_health(labels))
+            until(lambda: has_topology(site, node))
             lose_a_gpu(simulation)
-            until(lambda: site.labels(node).get(keys.FOUND) == "1")
-            after = site.labels(node)
+            until(lambda: labels.now().get(keys.FOUND) == "1")
+            after = labels.now()
 
-    assert after["someone.else/label"] == "stays"
-    assert LEFT_ALONE not in after
+    assert site.labels(node)["someone.else/label"] == "stays"
+    assert LEFT_ALONE not in site.labels(node)
     assert (after[keys.FOUND], after[keys.EXPECTED]) == ("1", "2")
     assert after["nvidia.com/gpu.product"] == "NVIDIA-A30"
-    assert ever_removed(site, node, mark) <= {keys.HEALTH_REASON}  # which a healthy node has not
+    assert labels.ever_removed(mark) <= {keys.HEALTH_REASON}  # which a healthy node has not
 
 
 def run_killed(
-    site: Site,
-    node: str,
+    labels: Labels,
     simulation: Simulation,
     folder: Path,
-    pod: dict[str, object],
+    pod: Object,
+    options: Mapping[str, str],
     *,
     at: tuple[Effect, str],
 ) -> None:
     """An agent whose process is killed before or after an effect."""
+    site = labels.site
     gateway = Gateway(site.plane)
     running: Future[AgentProcess] = Future()
     killed: list[bool] = []
@@ -86,10 +151,10 @@ def run_killed(
     with gateway.serving() as address:
         token = site.plane.token(site.namespace, names.AGENT, pod=pod)
         kubeconfig = gateway.kubeconfig(address, token, folder / "kubeconfig")
-        options = {"GPUSCAPE_KUBECONFIG": str(kubeconfig), **QUICK}
-        with agent(site, node, simulation, folder, options=options, pod=pod) as process:
+        options = {**options, "GPUSCAPE_KUBECONFIG": str(kubeconfig)}
+        with agent(site, labels.node, simulation, folder, options=options, pod=pod) as process:
             running.set_result(process)
-            until(lambda: bool(killed) or keys.FOUND in site.labels(node))
+            until(lambda: bool(killed) or keys.FOUND in labels.now())
             lose_a_gpu(simulation)
             until(lambda: bool(killed))
 
@@ -119,19 +184,6 @@ def lose_a_gpu(simulation: Simulation) -> None:
     simulation.fault(Return(code=15), bus_id=next(iter(simulation.state.gpus)))
 
 
-def shows_health(site: Site, node: str) -> bool:
+def shows_health(labels: Labels) -> bool:
     """Whether the agent has said how the GPUs are."""
-    return site.labels(node).get(keys.HEALTH) == "healthy"
-
-
-def ever_removed(site: Site, node: str, mark: int) -> set[str]:
-    """Labels of ours that any version of the Node lacked after one had them."""
-    had: set[str] = set()
-    removed: set[str] = set()
-    for event in site.plane.audit(since=mark, resource="nodes", name=node, code=200):
-        labels = event.get("responseObject", {}).get("metadata", {}).get("labels")
-        if labels is None or "dryRun=All" in event["requestURI"]:
-            continue
-        removed |= had - labels.keys()
-        had |= {key for key in labels if keys.label(key) is not None}
-    return removed
+    return labels.now().get(keys.HEALTH) == "healthy"
