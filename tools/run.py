@@ -1,6 +1,6 @@
 """What ``make run`` does: show this machine's GPUs, labels and links, then serve its metrics.
 
-    python tools/run.py [MACHINE]      the machine to simulate; SIMULATE does the same
+    python tools/run.py [MACHINE]      the machine to simulate, 1 for the default; SIMULATE does the same
 
 Without an NVIDIA driver it simulates a DGX A100 and says so in its first line. With ONCE=1 it
 fetches the metrics once, prints their first lines and ends.
@@ -23,6 +23,7 @@ from pathlib import Path
 
 GPUSCAPE = Path(sys.executable).with_name("gpuscape")
 DEFAULT_MACHINE = "dgx-a100"
+ANY_MACHINE = ("1", "yes", "true", "machine")
 NO_DRIVER = 3
 METRICS_PORT, PROBE_PORT = 9400, 9401
 START_SECONDS = 30.0
@@ -45,6 +46,8 @@ def main() -> int:
 def choose_machine() -> str | None:
     """The machine asked for, else None for this one's driver, else the default; says which."""
     asked = "".join(sys.argv[1:2]) or os.environ.get("SIMULATE", "")
+    if asked in ANY_MACHINE:
+        asked = DEFAULT_MACHINE
     if asked:
         say(f"Simulating {asked}.")
         return asked
