@@ -1,6 +1,6 @@
 """What ``make run`` does: show this machine's GPUs, labels and links, then serve its metrics.
 
-    python tools/run.py [MACHINE]      the machine to simulate, 1 for the default; SIMULATE does the same
+    python tools/run.py [MACHINE]      what to simulate, 1 for the default; so does SIMULATE
 
 Without an NVIDIA driver it simulates a DGX A100 and says so in its first line. With ONCE=1 it
 fetches the metrics once, prints their first lines and ends.
