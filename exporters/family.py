@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 
-from discovery.model import RemappedRows
-from discovery.sample import GpuSample, MemoryUse
+from discovery.model import Driver, GpuSnapshot
+from discovery.sample import GpuSample, Group, LinkCounters, MemoryUse
+from exporters.windows import Event
 
-MIB = 1 << 20
+# Ceilings. NVML says "unknown" with all bits set, DCGM with numbers from 2^63 - 16 up; both lie
+# above these, and no device is near them.
+MEGAHERTZ_MOST = 100_000
+CELSIUS_MOST = 200  # DCGM's own limit
+WATTS_MOST = 100_000
+PERCENT_MOST = 100
+RATIO_MOST = 1.1  # two samples that are not quite as far apart as the counters' times
+COUNT_MOST = 2**32 - 2
+MIB_MOST = 2**32
+TOTAL_MOST = 2**63 - 17
+BYTES_PER_SECOND_MOST = 10**14
+MASK_MOST = 2**53
 
 
 class Kind(StrEnum):
@@ -25,7 +36,7 @@ class UnderMig(Enum):
 
     REPEATED = "repeated"  # the GPU's value on each of its instances
     OWN = "own"  # a value for each instance
-    ABSENT = "absent"  # NVML gives none while MIG is on
+    ABSENT = "absent"  # none while MIG is on, or none for an instance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,15 +45,22 @@ class Reading:
 
     sample: GpuSample
     """The GPU's; for an instance, that of the GPU it is part of."""
+    gpu: GpuSnapshot
     before: GpuSample | None = None
     """The GPU's sample one interval earlier, for rates."""
     memory: MemoryUse | None = None
     """The frame buffer of the GPU or of the instance itself."""
     xid: int = 0
     """Code of the newest XID error, 0 before any."""
+    profiling: Mapping[int, float] = field(default_factory=dict)
+    """GPM metric id to value, of the GPU or of the instance itself."""
+    links: Mapping[int, LinkCounters] = field(default_factory=dict)
+    """The GPU's NVLinks by number."""
+    links_before: Mapping[int, LinkCounters] = field(default_factory=dict)
 
 
 Value = Callable[[Reading], float | None]
+Attributes = Callable[[str], Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,82 +70,70 @@ class Family:
     field: int
     """DCGM's field id: families appear in its order."""
     name: str
-    kind: Kind
+    renamed: str | None = None
+    """What DCGM calls it since 4.6."""
+    kind: Kind = Kind.GAUGE
     help: str
     value: Value
     """In the family's unit; None: no series."""
+    least: float = 0
     most: float
     """No device goes above: NVML's and DCGM's "no value" numbers and other garbage do."""
     under_mig: UnderMig = UnderMig.REPEATED
     decimals: bool = False
     """Written with six decimals, as DCGM writes what it holds as double; else a whole number."""
-    attributes: Callable[[str], dict[str, str]] | None = None
-    """Further labels that follow from the written value, sorted by name."""
+    group: Group | None = None
+    """The readings it needs; None: those that are always made."""
+    default: bool = False
+    """dcgm-exporter serves it without being asked."""
+    gpus: str = "all"
+    """Which GPUs have it, for people."""
+    attributes: Attributes | None = None
+    """Further labels that follow from the written value."""
 
-    def texts(self, readings: Iterable[Reading]) -> list[str | None]:
+    def texts(self, readings: Iterable[Reading]) -> list[bytes | None]:
         """Each reading's value as it is written; None where there is none or it is impossible.
 
-        Negative numbers, NaN and infinities are impossible too: NVML knows no temperature
-        below zero. One call for all readings, since this is where rendering spends its time.
+        NaN and infinities are impossible too, and most negative numbers: NVML knows no
+        temperature below zero. One call for all readings, and bytes at once, since this is
+        where rendering spends its time.
         """
-        form, most = "%.6f" if self.decimals else "%.0f", self.most
+        form, least, most = b"%.6f" if self.decimals else b"%.0f", self.least, self.most
         return [
-            form % value if value is not None and 0 <= value <= most else None
+            form % value if value is not None and least <= value <= most else None
             for value in map(self.value, readings)
         ]
 
 
-def of_sample(read: Callable[[GpuSample], float | None], unit: float = 1) -> Value:
-    """A reading of the sample, in ``unit`` instead of the base unit."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """A family that counts what came within a window, a series for each kind of event."""
 
-    def value(reading: Reading) -> float | None:
-        base = read(reading.sample)
-        return None if base is None else base / unit
-
-    return value
-
-
-def of_memory(read: Callable[[MemoryUse], int | None]) -> Value:
-    """A part of the frame buffer in whole MiB, rounded down as dcgm-exporter does."""
-
-    def value(reading: Reading) -> int | None:
-        size_bytes = None if reading.memory is None else read(reading.memory)
-        return None if size_bytes is None else size_bytes // MIB
-
-    return value
+    field: int
+    name: str
+    help: str
+    event: Event
+    # falls when events leave the window, so by nature a gauge; upstream calls it counter
+    kind: Kind = Kind.GAUGE
+    group: Group | None = None
+    renamed: None = None
+    default: bool = False
+    under_mig: UnderMig = UnderMig.REPEATED
+    gpus: str = "all"
 
 
-def of_rows(read: Callable[[RemappedRows], int]) -> Value:
-    """A count or flag of the remapped rows; Ampere and later."""
-
-    def value(reading: Reading) -> int | None:
-        rows = reading.sample.remapped_rows
-        return None if rows is None else read(rows)
-
-    return value
+AnyFamily = Family | Counted
 
 
-def nvlink_bandwidth(reading: Reading) -> int | None:
-    """Data over all NVLinks in both directions, in thousands of KiB each second.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelRow:
+    """A fact that stands as label on every series."""
 
-    About MB/s, though the family's name and type promise a running total: DCGM serves a
-    rate. 0 with the first sample, and after the driver started its counters again.
-    """
-    now = _nvlink_bytes(reading.sample)
-    if now is None:
-        return None
-    then = None if reading.before is None else _nvlink_bytes(reading.before)
-    if reading.before is None or then is None or now < then:
-        return 0
-    seconds = reading.sample.at_seconds - reading.before.at_seconds
-    return math.floor((now - then) / 1024 / seconds / 1000) if seconds > 0 else 0
-
-
-def _nvlink_bytes(sample: GpuSample) -> int | None:
-    received, sent = sample.nvlink_received_bytes, sample.nvlink_sent_bytes
-    return None if received is None or sent is None else received + sent
-
-
-def xid_attributes(code: str) -> dict[str, str]:
-    """The code once more as label, since alerts on dcgm-exporter's series match on it."""
-    return {"err_code": code}
+    field: int
+    name: str
+    """The label's own name too."""
+    renamed: str | None = None
+    help: str
+    value: Callable[[Driver, GpuSnapshot], str | None]
+    """None: the label is left out."""
+    default: bool = False

@@ -33,7 +33,10 @@ class Holder:
     """The replica of a shared device: what stands behind ``::`` in its id."""
     claim: Claim | None = None
     labels: tuple[tuple[str, str], ...] = ()
-    """Labels of the pod that were asked for, by names that Prometheus allows, sorted."""
+    """Labels of the pod that were asked for, by names that Prometheus allows, sorted.
+
+    A name may be one that a series has anyway, such as ``pod``: then the series' own is right.
+    """
 
 
 Entity = tuple[str, int | None]
@@ -43,3 +46,8 @@ Holders = Mapping[Entity, tuple[Holder, ...]]
 """Those that nobody holds are not in it; several hold what is shared, in a steady order."""
 
 NOBODY: Holders = {}
+
+JobIds = Mapping[Entity, tuple[str, ...]]
+"""The jobs of a batch system that run on it, in the order in which they were told; never empty."""
+
+NO_JOBS: JobIds = {}

@@ -1,53 +1,65 @@
 """Write the DCGM families of one snapshot as Prometheus text. Pure, and fast enough for every tick.
 
-Labels change when the node changes, values every tick. So the text of each series up to its
-value is kept until a fact in its labels changes, and a tick only appends values.
+Labels change when the node or its pods change, values every tick. So the text of each series up
+to its value is kept until a fact in its labels changes, and a tick only appends values.
 
 prometheus_client cannot write these families: it appends ``_total`` to counters' names.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
-from discovery.model import GpuSnapshot, GpuState, NodeSnapshot, Xid
+from discovery.model import Driver, GpuSnapshot, GpuState, NodeSnapshot, Xid
 from discovery.sample import GpuSample
-from exporters.catalog import CATALOG
-from exporters.family import Family, Reading, UnderMig
+from exporters.catalog import DEFAULT_FAMILIES, DEFAULT_LABELS
+from exporters.family import AnyFamily, Attributes, Counted, LabelRow, Reading, UnderMig
+from exporters.holders import NO_JOBS, NOBODY, Entity, Holders, JobIds
+from exporters.labels import Identity, Labels, Place, labels_text, places
+from exporters.selection import FLEXIBLE, Selection, instances_of
+from exporters.windows import Event, WindowCounts
+
+__all__ = ["CONTENT_TYPE", "Identity", "Renderer", "labels_text"]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Never OpenMetrics: it would require ``_total`` at the end of counters' names."""
 
-MOST_LABEL_CHARACTERS = 256
-"""Longer label values are cut; the longest legal one is a node name of 253."""
+_DRIVER_VERSION = 1
+"""DCGM's field id of the one label row that has a setting of its own."""
 
-_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
-_COMPUTE_SLICES = re.compile(r"^\d+c\.")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
-    """What every series says of the node beside its GPU."""
-
-    hostname: str
-    """The node's name in the cluster, else the host's."""
-    hostname_label: Literal["hostname", "Hostname"] | None = "hostname"
-    """``Hostname`` for dashboards older than dcgm-exporter 4.8.3; None leaves the label out."""
-    driver_version: bool = True
-    """Put the driver's version on every series."""
+_NO_COUNTS: Mapping[Event, WindowCounts] = {}
 
 
 class Renderer:
     """Renders snapshot after snapshot; one instance for one stream of them, in one thread."""
 
-    def __init__(self, families: Iterable[Family] = CATALOG) -> None:
-        """Families appear in the order of their field ids, whatever order they come in."""
+    def __init__(
+        self,
+        families: Iterable[AnyFamily] = DEFAULT_FAMILIES,
+        labels: Sequence[LabelRow] = DEFAULT_LABELS,
+        *,
+        devices: Selection = FLEXIBLE,
+        prefix: str = "",
+    ) -> None:
+        """Families appear in the order of their field ids, whatever order they come in.
+
+        ``prefix`` stands before every family's name, for a run beside another exporter; with
+        it the name has to be one that Prometheus allows.
+        """
         self._families = sorted(families, key=lambda family: family.field)
+        self._names = [prefix + family.name for family in self._families]
+        self._announcements = [
+            _announcement(name, family)
+            for name, family in zip(self._names, self._families, strict=True)
+        ]
+        self._label_rows = labels
+        self._devices = devices
         self._facts: object = None
-        self._heads: list[list[str | None]] = []
+        self._places: list[Place] = []
+        self._rows: dict[str, list[bytes | None]] = {}
+        self._columns: list[tuple[bytes | None, ...]] = []
+        self._attributed: dict[tuple[int, int], tuple[bytes, bytes]] = {}
 
     def render(
         self,
@@ -55,132 +67,160 @@ class Renderer:
         samples: Iterable[GpuSample],
         previous_samples: Iterable[GpuSample],
         identity: Identity,
+        holders: Holders = NOBODY,
+        *,
+        jobs: JobIds = NO_JOBS,
+        counts: Mapping[Event, WindowCounts] = _NO_COUNTS,
     ) -> bytes:
         """All series that have a value, in text format 0.0.4.
 
-        A GPU with GPU instances appears as its instances only, as in dcgm-exporter's default
-        device selection; one that did not answer, or has no sample, not at all. A family
-        without series is not announced.
+        A GPU with GPU instances appears as its instances only, unless other devices were
+        selected; one that did not answer, or has no sample, not at all. A family without
+        series is not announced. ``counts`` are needed by families that count events.
         """
         before = {sample.bus_id: sample for sample in previous_samples}
         now = {sample.bus_id: sample for sample in samples}
         gpus = [gpu for gpu in snapshot.gpus if gpu.state is GpuState.PRESENT and gpu.bus_id in now]
-        readings = [
-            reading
-            for gpu in gpus
-            for reading in _readings(gpu, now[gpu.bus_id], before.get(gpu.bus_id))
-        ]
-        lines: list[str] = []
-        all_heads = self._heads_for(gpus, snapshot.driver.version, identity)
-        for family, heads in zip(self._families, all_heads, strict=True):
-            if series := _series(family, heads, readings):
-                lines.append(_announcement(family))
+        self._arrange(gpus, snapshot.driver, identity, holders, jobs)
+        if not self._places:
+            return b""
+        by_entity: dict[Entity, Reading] = {}
+        for gpu in gpus:
+            by_entity |= _readings(gpu, now[gpu.bus_id], before.get(gpu.bus_id))
+        readings = [by_entity[place.entity] for place in self._places]
+        lines: list[bytes] = []
+        for at, family in enumerate(self._families):
+            if series := self._series(at, family, readings, counts):
+                lines.append(self._announcements[at])
                 lines += series
-        if lines:
-            lines.append("")  # the last line ends too
-        # Text from a driver may hold what UTF-8 cannot say; the exposition must stay readable.
-        return "\n".join(lines).encode("utf-8", "replace")
+        lines.append(b"")  # the last line ends too
+        return b"\n".join(lines)
 
-    def _heads_for(
-        self, gpus: Sequence[GpuSnapshot], driver_version: str | None, identity: Identity
-    ) -> list[list[str | None]]:
-        """For each family its series' text up to the value; kept while the facts in it last.
+    def _arrange(
+        self,
+        gpus: Sequence[GpuSnapshot],
+        driver: Driver,
+        identity: Identity,
+        holders: Holders,
+        jobs: JobIds,
+    ) -> None:
+        """Know the place of every series, and make the text of those that are new."""
+        entities = [(gpu, instance) for gpu in gpus for instance in self._devices.instances(gpu)]
+        wanted = [
+            (
+                (gpu.bus_id, instance),
+                holders.get((gpu.bus_id, instance), ()),
+                jobs.get((gpu.bus_id, instance), ()),
+            )
+            for gpu, instance in entities
+        ]
+        labels = {gpu.bus_id: self._labels_of(gpu, driver, identity) for gpu in gpus}
+        named = [(gpu.index, gpu.uuid, gpu.model, gpu.mig_devices) for gpu in gpus]
+        facts = (identity, wanted, labels, named)
+        if facts == self._facts:
+            return
+        found = {
+            place.text(): place
+            for (gpu, _), (entity, by, ids) in zip(entities, wanted, strict=True)
+            for place in places(gpu, entity, labels[gpu.bus_id], identity, by, ids)
+        }
+        self._rows = {
+            text: self._rows.get(text) or self._heads(text, place) for text, place in found.items()
+        }
+        self._places = list(found.values())
+        self._columns = list(zip(*self._rows.values(), strict=True))
+        self._attributed.clear()
+        self._facts = facts
 
-        One head for each reading, in the same order; None where the family has no series.
-        """
-        facts = (identity, driver_version, [_labelled_facts(gpu) for gpu in gpus])
-        if facts != self._facts:
-            trailing = _node_labels(driver_version, identity)
-            labels = [(gpu, text) for gpu in gpus for text in _entities(gpu, trailing)]
-            self._heads = [[_head(family, *each) for each in labels] for family in self._families]
-            self._facts = facts
-        return self._heads
+    def _labels_of(self, gpu: GpuSnapshot, driver: Driver, identity: Identity) -> Labels:
+        """The facts that stand on every series of the GPU."""
+        found = {
+            row.name: row.value(driver, gpu)
+            for row in self._label_rows
+            if row.field != _DRIVER_VERSION or identity.driver_version
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+    def _heads(self, text: str, place: Place) -> list[bytes | None]:
+        """The text up to the value for every family; None where it has no such series."""
+        whole = place.entity[1] is None
+        return [
+            f"{name}{{{text}}} ".encode()
+            if whole or family.under_mig is not UnderMig.ABSENT
+            else None
+            for name, family in zip(self._names, self._families, strict=True)
+        ]
+
+    def _series(
+        self,
+        at: int,
+        family: AnyFamily,
+        readings: Sequence[Reading],
+        counts: Mapping[Event, WindowCounts],
+    ) -> list[bytes]:
+        """The lines of the ``at``-th family; no more than what changes is put together here."""
+        if isinstance(family, Counted):
+            return list(self._counted(at, family, counts.get(family.event)))
+        values = zip(self._columns[at], family.texts(readings), strict=True)
+        if family.attributes is None:
+            return [head + text for head, text in values if head and text]
+        return list(self._with_attributes(at, family.attributes, values))
+
+    def _with_attributes(
+        self, at: int, attributes: Attributes, values: Iterable[tuple[bytes | None, bytes | None]]
+    ) -> Iterator[bytes]:
+        """Series with labels that follow from the value: they are kept while it stays the same."""
+        for where, (head, text) in enumerate(values):
+            if not head or not text:
+                continue
+            known = self._attributed.get((at, where))
+            if known is None or known[0] != text:
+                value = text.decode()
+                labels = self._places[where].text(attributes=attributes(value))
+                known = (text, f"{self._names[at]}{{{labels}}} {value}".encode())
+                self._attributed[at, where] = known
+            yield known[1]
+
+    def _counted(self, at: int, family: Counted, window: WindowCounts | None) -> Iterator[bytes]:
+        """A series for each event that came, else one that says 0; none where nobody looked."""
+        if window is None:
+            return
+        length = {"window_size_in_ms": str(window.milliseconds)}
+        for place in self._places:
+            counts = window.of(place.entity)
+            if counts is None:
+                continue
+            for which, count in sorted(counts.items()):
+                labels = place.text({**length, family.event: which})
+                yield f"{self._names[at]}{{{labels}}} {count}".encode()
+            if not counts:
+                yield f"{self._names[at]}{{{place.text(length)}}} 0".encode()
 
 
-def labels_text(labels: Mapping[str, str | None]) -> str:
-    """``name="value",…`` in the given order; a label whose value is None is left out."""
-    return ",".join(
-        f'{name}="{value[:MOST_LABEL_CHARACTERS].translate(_ESCAPES)}"'
-        for name, value in labels.items()
-        if value is not None
-    )
-
-
-def _labelled_facts(gpu: GpuSnapshot) -> tuple[object, ...]:
-    return (gpu.bus_id, gpu.index, gpu.uuid, gpu.model, gpu.mig_devices)
-
-
-def _node_labels(driver_version: str | None, identity: Identity) -> str:
-    labels: dict[str, str | None] = {}
-    if identity.hostname_label is not None:
-        labels[identity.hostname_label] = identity.hostname
-    if identity.driver_version:
-        labels["DCGM_FI_DRIVER_VERSION"] = driver_version
-    return labels_text(labels)
-
-
-def _entities(gpu: GpuSnapshot, trailing: str) -> list[str]:
-    """The labels of each entity the GPU appears as: its GPU instances, or itself.
-
-    Source of names and order: dcgm-exporter, ``render_metrics.go``. ``device`` carries the
-    index there too, not the minor number.
-    """
-    domain, _, rest = gpu.bus_id.partition(":")
-    own = {
-        "gpu": None if gpu.index is None else str(gpu.index),
-        "UUID": gpu.uuid,
-        "pci_bus_id": f"{domain:0>8}:{rest}".upper(),
-        "device": None if gpu.index is None else f"nvidia{gpu.index}",
-        "modelName": gpu.model,
-    }
-    instances: list[dict[str, str | None]] = [
-        {"GPU_I_PROFILE": profile, "GPU_I_ID": str(instance)}
-        for instance, profile in _instances(gpu).items()
-    ]
-    return [
-        ",".join(part for part in (labels_text(own | extra), trailing) if part)
-        for extra in instances or [{}]
-    ]
-
-
-def _instances(gpu: GpuSnapshot) -> dict[int, str]:
-    """GPU instance id to its profile, in the order of its first MIG device.
-
-    A MIG device's profile names its compute slices too where they differ: ``1c.3g.20gb``.
-    """
-    return {
-        device.gpu_instance_id: _COMPUTE_SLICES.sub("", device.profile)
-        for device in gpu.mig_devices
-    }
-
-
-def _head(family: Family, gpu: GpuSnapshot, labels: str) -> str | None:
-    if gpu.mig_devices and family.under_mig is UnderMig.ABSENT:
-        return None
-    return f"{family.name}{{{labels}" + ("} " if family.attributes is None else ",")
-
-
-def _announcement(family: Family) -> str:
+def _announcement(name: str, family: AnyFamily) -> bytes:
     text = family.help.replace("\\", r"\\").replace("\n", r"\n")
-    return f"# HELP {family.name} {text}\n# TYPE {family.name} {family.kind}"
+    return f"# HELP {name} {text}\n# TYPE {name} {family.kind}".encode()
 
 
-def _readings(gpu: GpuSnapshot, sample: GpuSample, before: GpuSample | None) -> list[Reading]:
-    """One reading for each entity of :func:`_entities`, in that order."""
-    instances = _instances(gpu)
-    if not instances:
-        xid = _newest(gpu.xids)
-        return [Reading(sample=sample, before=before, memory=sample.memory, xid=xid)]
-    memory = dict(sample.mig_memory)
-    return [
-        Reading(
-            sample=sample,
-            before=before,
+def _readings(
+    gpu: GpuSnapshot, sample: GpuSample, before: GpuSample | None
+) -> dict[Entity, Reading]:
+    """What the values of the GPU and of its instances are computed from."""
+    links = {link.link: link for link in sample.links}
+    links_before = {link.link: link for link in before.links} if before else {}
+    common = partial(
+        Reading, sample=sample, gpu=gpu, before=before, links=links, links_before=links_before
+    )
+    whole = common(memory=sample.memory, xid=_newest(gpu.xids), profiling=dict(sample.profiling))
+    memory, profiling = dict(sample.mig_memory), dict(sample.mig_profiling)
+    return {(gpu.bus_id, None): whole} | {
+        (gpu.bus_id, instance): common(
             memory=memory.get(instance),
             xid=_newest(gpu.xids, instance),
+            profiling=dict(profiling.get(instance, ())),
         )
-        for instance in instances
-    ]
+        for instance in instances_of(gpu)
+    }
 
 
 def _newest(xids: Sequence[Xid], instance: int | None = None) -> int:
@@ -191,14 +231,3 @@ def _newest(xids: Sequence[Xid], instance: int | None = None) -> int:
         if instance is None or xid.gpu_instance_id in (None, instance)
     )
     return next(concerned, 0)
-
-
-def _series(family: Family, heads: Iterable[str | None], readings: Iterable[Reading]) -> list[str]:
-    values = zip(heads, family.texts(readings), strict=True)
-    if family.attributes is None:
-        return [head + text for head, text in values if head and text]
-    return [
-        f"{head}{labels_text(family.attributes(text))}}} {text}"
-        for head, text in values
-        if head and text
-    ]

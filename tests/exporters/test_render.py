@@ -11,15 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from discovery.model import Driver, GpuSnapshot, GpuState, MigDevice, RemappedRows, Xid
+from discovery.model import Driver, GpuSnapshot, GpuState, MigDevice, Xid
 from discovery.sample import GpuSample, MemoryUse
-from exporters.catalog import CATALOG
-from exporters.family import Family, Kind, UnderMig
-from exporters.render import MOST_LABEL_CHARACTERS, Identity, Renderer
+from exporters.catalog import CATALOG, COUNTED, DEFAULT_FAMILIES, LABEL_ROWS
+from exporters.family import AnyFamily, Family, Kind, UnderMig
+from exporters.holders import Holder, Holders
+from exporters.labels import MOST_LABEL_CHARACTERS
+from exporters.render import Identity, Renderer
+from exporters.selection import parse_selection
+from exporters.windows import Event, WindowCounts
 from tests import build, exposition
+from tests.exporters import everything
 
 NODE = Identity(hostname="node-a")
 CLOCK = tuple(family for family in CATALOG if family.name == "DCGM_FI_DEV_SM_CLOCK")
+XIDS = tuple(family for family in CATALOG if family.name == "DCGM_FI_DEV_XID_ERRORS")
 WHOLE_LABELS = (
     'gpu="0",UUID="GPU-00000000-0000-0000-0000-000000000000",pci_bus_id="00000000:10:00.0",'
     'device="nvidia0",modelName="MOCKMODEL",hostname="node-a",DCGM_FI_DRIVER_VERSION="400.300"'
@@ -35,7 +41,7 @@ def render(
     samples: Sequence[GpuSample] | None = None,
     *,
     identity: Identity = NODE,
-    families: Sequence[Family] = CATALOG,
+    families: Sequence[AnyFamily] = DEFAULT_FAMILIES,
 ) -> bytes:
     if samples is None:
         samples = [build.sample(gpu) for gpu in gpus]
@@ -87,9 +93,9 @@ def test_a_gpu_instance_is_written_with_its_profile_and_id_between_model_and_hos
 
 
 def test_families_come_in_the_order_of_their_field_ids() -> None:
-    body = render([build.gpu()], families=tuple(reversed(CATALOG)))
+    body = render([build.gpu()], families=tuple(reversed(DEFAULT_FAMILIES)))
 
-    announced = [family.name for family in CATALOG]
+    announced = [family.name for family in DEFAULT_FAMILIES]
     assert names(body) == [name for name in announced if name in names(body)]
 
 
@@ -122,16 +128,13 @@ def test_an_instance_repeats_shared_readings_has_its_own_memory_and_no_utilisati
 
 @pytest.mark.parametrize("family", CATALOG, ids=lambda family: family.name)
 def test_a_family_under_mig_is_repeated_own_or_absent_as_declared(family: Family) -> None:
-    gpu = split(
-        build.mig_device(gi=1),
-        build.mig_device(gi=2),
+    gpu = everything.gpu(
+        mig=build.SPLIT,
+        mig_devices=(build.mig_device(gi=1), build.mig_device(gi=2)),
         xids=(Xid(code=31, count=1, gpu_instance_id=2),),
     )
-    uses = [MemoryUse(free_bytes=n, used_bytes=n, reserved_bytes=n) for n in (0, build.MIB)]
-    rows = RemappedRows(correctable=1, uncorrectable=1, pending=False, failed=True)
-    sample = build.sample(gpu, remapped_rows=rows, mig_memory=((1, uses[0]), (2, uses[1])))
 
-    body = render([gpu], [sample], families=[family])
+    body = render([gpu], [everything.sample(gpu)], families=[family])
 
     found = [len(set(values(body, name))) for name in names(body)]
     assert (
@@ -150,7 +153,7 @@ def test_the_newest_xid_of_a_gpu_is_the_last_one() -> None:
     body = render([gpu])
 
     (labels, value), *_ = exposition.parse(body)["DCGM_FI_DEV_XID_ERRORS"].series.items()
-    assert (labels[1][-1], value) == (("err_code", "43"), "43")
+    assert (dict(labels[1])["err_code"], value) == ("43", "43")
 
 
 def test_a_gpu_without_xid_shows_code_zero() -> None:
@@ -274,6 +277,16 @@ def test_rates_are_taken_from_the_sample_before() -> None:
     assert values(body, "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL") == ["25"]
 
 
+def test_the_rate_of_a_link_is_taken_from_the_sample_before() -> None:
+    gpu = everything.gpu()
+    before, now = everything.sample(gpu), everything.sample(gpu, at_seconds=110.0)
+    families = [family for family in CATALOG if family.name.endswith("NVLINK_BANDWIDTH_L2")]
+
+    body = Renderer(families).render(build.node([gpu]), [now], [before], NODE)
+
+    assert values(body, "DCGM_FI_DEV_NVLINK_BANDWIDTH_L2") == ["9"]
+
+
 LEGAL_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=MOST_LABEL_CHARACTERS)
 
 
@@ -307,6 +320,140 @@ def test_any_help_text_leaves_the_exposition_readable(text: str) -> None:
     body = render([build.gpu()], families=[replace(CLOCK[0], help=text)])
 
     assert exposition.parse(body)["DCGM_FI_DEV_SM_CLOCK"].help == text
+
+
+def test_an_xid_of_another_code_brings_its_own_labels() -> None:
+    renderer, gpu = Renderer(XIDS), build.gpu()
+    renderer.render(build.node([gpu]), [build.sample(gpu)], (), NODE)
+
+    then = replace(gpu, xids=(Xid(code=79, count=1),))
+    body = renderer.render(build.node([then]), [build.sample(then)], (), NODE)
+
+    assert only_labels(body)["err_code"] == "79"
+
+
+def test_a_prefix_stands_before_every_name() -> None:
+    gpu = build.gpu(xids=(Xid(code=79, count=1),))
+    families: list[AnyFamily] = [*CLOCK, *XIDS, *COUNTED]
+    counts = {Event.XID: WindowCounts(milliseconds=1, entities={(gpu.bus_id, None): {"79": 1}})}
+
+    body = Renderer(families, prefix="shadow_").render(
+        build.node([gpu]), [build.sample(gpu)], (), NODE, counts=counts
+    )
+
+    assert names(body) == [
+        "shadow_DCGM_FI_DEV_SM_CLOCK",
+        "shadow_DCGM_FI_DEV_XID_ERRORS",
+        "shadow_DCGM_EXP_XID_ERRORS_COUNT",
+    ]
+
+
+def test_labels_that_were_asked_for_stand_sorted_on_every_series() -> None:
+    gpu = build.gpu(serial="123", vbios_version=None)
+    rows = tuple(reversed(LABEL_ROWS))
+
+    body = Renderer(CLOCK, rows).render(build.node([gpu]), [build.sample(gpu)], (), NODE)
+
+    ours = [name for name in only_labels(body) if name.startswith("DCGM_")]
+    assert ours == [
+        "DCGM_FI_CUDA_DRIVER_VERSION",
+        "DCGM_FI_DEV_CUDA_COMPUTE_CAPABILITY",
+        "DCGM_FI_DEV_MINOR_NUMBER",
+        "DCGM_FI_DEV_NAME",
+        "DCGM_FI_DEV_SERIAL",
+        "DCGM_FI_DEV_UUID",
+        "DCGM_FI_DRIVER_VERSION",
+        "DCGM_FI_NVML_VERSION",
+    ]
+
+
+COUNTS = {
+    Event.XID: WindowCounts(
+        milliseconds=300_000, entities={(build.gpu().bus_id, None): {"79": 1, "13": 4}}
+    ),
+    Event.CLOCK_EVENT: WindowCounts(milliseconds=60_000, entities={(build.gpu().bus_id, None): {}}),
+}
+
+
+def test_counted_events_are_a_series_each_with_the_window_s_length() -> None:
+    gpu = build.gpu()
+
+    body = Renderer(COUNTED).render(build.node([gpu]), [build.sample(gpu)], (), NODE, counts=COUNTS)
+
+    first = WHOLE_LABELS.rpartition(",")[0]
+    version = 'DCGM_FI_DRIVER_VERSION="400.300"'
+    assert [line for line in body.decode().splitlines() if not line.startswith("#")] == [
+        f'DCGM_EXP_XID_ERRORS_COUNT{{{first},{version},window_size_in_ms="300000",xid="13"}} 4',
+        f'DCGM_EXP_XID_ERRORS_COUNT{{{first},{version},window_size_in_ms="300000",xid="79"}} 1',
+        f'DCGM_EXP_CLOCK_EVENTS_COUNT{{{first},{version},window_size_in_ms="60000"}} 0',
+    ]
+
+
+def test_events_that_nobody_looked_for_are_not_counted_as_none() -> None:
+    gpu = build.gpu()
+
+    assert render([gpu], families=COUNTED) == b""
+
+
+def test_a_gpu_that_nobody_looked_at_hides_no_counts_of_another() -> None:
+    gpus = [build.gpu(1), build.gpu(0)]
+    samples = [build.sample(gpu) for gpu in gpus]
+
+    body = Renderer(COUNTED[1:]).render(build.node(gpus), samples, (), NODE, counts=COUNTS)
+
+    assert only_labels(body)["gpu"] == "0"
+    assert values(body, "DCGM_EXP_CLOCK_EVENTS_COUNT") == ["0"]
+
+
+def test_counted_events_stand_where_the_device_s_pod_is() -> None:
+    gpu = build.gpu()
+    holders: Holders = {(gpu.bus_id, None): (Holder(namespace="ns", pod="p", container="c"),)}
+
+    body = Renderer(COUNTED[:1]).render(
+        build.node([gpu]), [build.sample(gpu)], (), NODE, holders, counts=COUNTS
+    )
+
+    assert list(only_labels(body))[-5:] == [
+        "window_size_in_ms",
+        "xid",
+        "container",
+        "namespace",
+        "pod",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("devices", "expected"),
+    [
+        ("f", [("0", "1"), ("0", "2"), ("1", None)]),
+        ("g", [("0", None), ("1", None)]),
+        ("g:1", [("1", None)]),
+        ("i", [("0", "1"), ("0", "2")]),
+        ("i:1", [("0", "2")]),
+    ],
+)
+def test_the_devices_that_were_selected_have_series(
+    devices: str, expected: list[tuple[str, str | None]]
+) -> None:
+    gpus = [split(build.mig_device(gi=1), build.mig_device(gi=2)), build.gpu(1)]
+    renderer = Renderer(CLOCK, devices=parse_selection(devices))
+
+    body = renderer.render(build.node(gpus), [build.sample(gpu) for gpu in gpus], (), NODE)
+
+    found = [dict(labels) for _, labels in exposition.parse(body)["DCGM_FI_DEV_SM_CLOCK"].series]
+    assert [(labels["gpu"], labels.get("GPU_I_ID")) for labels in found] == expected
+
+
+def test_a_split_gpu_that_was_selected_as_a_whole_has_its_own_readings() -> None:
+    gpu = split(build.mig_device(gi=1), xids=(Xid(code=31, count=1, gpu_instance_id=1),))
+    samples = [everything.sample(gpu, mig_memory=((1, everything.memory(900)),))]
+    families = [family for family in CATALOG if family.field in (230, 252, 1009)]
+
+    body = Renderer(families, devices=parse_selection("g")).render(
+        build.node([gpu]), samples, (), NODE
+    )
+
+    assert [values(body, name) for name in names(body)] == [["31"], ["1000"], ["20971520"]]
 
 
 def test_counters_keep_their_dcgm_names() -> None:

@@ -1,0 +1,89 @@
+"""Which GPUs and GPU instances have series: dcgm-exporter's ``--devices``. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from discovery.model import GpuSnapshot
+
+INSTANCES_PER_GPU = 8
+"""DCGM numbers the instances of GPU 0 from 0 to 7, those of GPU 1 from 8, and so on."""
+
+MOST_IDS = 1024
+"""No node has more; a range is not spelt out beyond."""
+
+
+class Level(StrEnum):
+    """What is shown of a GPU."""
+
+    FLEXIBLE = "f"  # its instances where it has some, else the GPU
+    GPUS = "g"
+    INSTANCES = "i"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What was asked for."""
+
+    level: Level = Level.FLEXIBLE
+    ids: frozenset[int] | None = None
+    """GPU indices, or DCGM's numbers of instances; None: all."""
+
+    def instances(self, gpu: GpuSnapshot) -> Iterator[int | None]:
+        """What of this GPU has series: ids of GPU instances, None for the GPU itself."""
+        present = instances_of(gpu)
+        if self.level is Level.GPUS or (self.level is Level.FLEXIBLE and not present):
+            if self.ids is None or gpu.index in self.ids:
+                yield None
+            return
+        for at, instance in enumerate(present):
+            if self.ids is None or _dcgm_id(gpu, at) in self.ids:
+                yield instance
+
+
+FLEXIBLE = Selection()
+
+
+def instances_of(gpu: GpuSnapshot) -> Sequence[int]:
+    """Ids of the GPU's instances, in the order of their first MIG devices."""
+    return list(dict.fromkeys(device.gpu_instance_id for device in gpu.mig_devices))
+
+
+def parse_selection(text: str) -> Selection:
+    """The value from text: ``f``, ``g`` or ``i``, the latter two perhaps with ``:0,2-4``.
+
+    Raises ValueError that names what is wrong and what is right.
+    """
+    letter, colon, ids = text.strip().partition(":")
+    if letter not in set(Level):
+        raise ValueError(f"{letter!r} selects no devices: write f, g, i, or g:0,2-4")
+    level = Level(letter)
+    if not colon:
+        return Selection(level=level)
+    if level is Level.FLEXIBLE:
+        raise ValueError("f stands alone: write g:0,2-4 for GPUs or i:0,2-4 for GPU instances")
+    return Selection(
+        level=level, ids=frozenset(id_ for part in ids.split(",") for id_ in _ids(part))
+    )
+
+
+def _ids(part: str) -> range:
+    first, dash, last = part.strip().partition("-")
+    if not (_is_number(first) and (_is_number(last) or not dash)):
+        raise ValueError(f"{part!r} is neither a number nor a range such as 2-4")
+    low, high = int(first), int(last or first)
+    if high < low:
+        raise ValueError(f"the range {part.strip()} ends before it begins: write {high}-{low}")
+    if high >= MOST_IDS:
+        raise ValueError(f"{high} is too high: devices are numbered from 0 to {MOST_IDS - 1}")
+    return range(low, high + 1)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= len(str(MOST_IDS))
+
+
+def _dcgm_id(gpu: GpuSnapshot, at: int) -> int | None:
+    return None if gpu.index is None else gpu.index * INSTANCES_PER_GPU + at
