@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import platform
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 import prometheus_client
@@ -18,8 +19,26 @@ from prometheus_client.registry import Collector
 
 from discovery.model import GpuState, NodeSnapshot, Reason
 
+_SNAPSHOT_AGE = (
+    "gpuscape_snapshot_age_seconds",
+    "Time since the snapshot that these metrics show was taken.",
+)
+_SAMPLES_AGE = (
+    "gpuscape_samples_age_seconds",
+    "Time since the readings that these metrics show were made.",
+)
+
 CYCLE_BUCKETS_SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10)
 """From a node that answers at once to one that runs into its deadlines."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramUse:
+    """What one of the agent's processes takes of the host."""
+
+    cpu_seconds: float
+    """User and system time since it started."""
+    resident_bytes: int
 
 
 class OwnMetrics:
@@ -31,10 +50,12 @@ class OwnMetrics:
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # untyped there
         self._clock = clock
         self._taken_at: float | None = None
+        self._sampled_at: float | None = None
         self._snapshot = _SnapshotCollector()
+        self._programs = _ProgramCollector()
         self._registry = CollectorRegistry()
         self._registry.register(self._snapshot)
-        self._age_registry = CollectorRegistry()
+        self._registry.register(self._programs)
         gauge = partial(Gauge, registry=self._registry)
         counter = partial(Counter, registry=self._registry)
         build_info = gauge(
@@ -105,17 +126,25 @@ class OwnMetrics:
             buckets=CYCLE_BUCKETS_SECONDS,
             registry=self._registry,
         )
-        age = Gauge(
-            "gpuscape_snapshot_age_seconds",
-            "Time since the snapshot that these metrics show was taken.",
-            registry=self._age_registry,
+        self._counters_skipped = gauge(
+            "gpuscape_counters_skipped",
+            "Rows of the file of counters that are not served: unknown, broken or not to be had.",
         )
-        age.set_function(self._age)
+        # with a label, so that an agent that asks no kubelet has no series of it
+        self._unknown_devices = gauge(
+            "gpuscape_unknown_devices",
+            "Devices that the source names and that this node does not have.",
+            ("source",),
+        )
 
     def snapshot_taken(self, snapshot: NodeSnapshot, at: float) -> None:
         """Show this snapshot's GPUs, gaps and XID errors; ``at`` is its age's zero."""
         self._snapshot.latest = snapshot
         self._taken_at = at
+
+    def samples_taken(self, at: float | None) -> None:
+        """When the newest readings were made, by the same clock; None: there are none to show."""
+        self._sampled_at = at
 
     def source_answered(self, source: str, unix_seconds: float) -> None:
         """The source gave an answer at this time."""
@@ -170,19 +199,62 @@ class OwnMetrics:
         """So many keys on the node's object of this kind are another owner's."""
         self._left_alone.labels(kind).set(count)
 
+    def counters_skipped(self, count: int) -> None:
+        """How many rows of the file of counters are not served."""
+        self._counters_skipped.set(count)
+
+    def unknown_devices(self, source: str, count: int) -> None:
+        """How many devices the source named that this node does not have."""
+        self._unknown_devices.labels(source).set(count)
+
+    def programs_use(self, uses: Mapping[str, ProgramUse]) -> None:
+        """What each process of the agent takes, by its name; one left out has ended."""
+        self._programs.latest = uses
+
     def render(self) -> bytes:
-        """All but the snapshot's age, in text format 0.0.4; done once for each publication."""
+        """All but ages, in text format 0.0.4; done once for each publication."""
         return generate_latest(self._registry)
 
     def render_age(self) -> bytes:
-        """The snapshot's age now, to follow :meth:`render` in a scrape; empty before the first.
+        """How old snapshot and readings are now, to follow :meth:`render` in a scrape.
 
-        Apart, because it grows while nothing is published: just then it is needed.
+        Apart, because it grows while nothing is published: just then it is needed. What was
+        never taken, or is no longer shown, has no age.
         """
-        return b"" if self._taken_at is None else generate_latest(self._age_registry)
+        now = self._clock()
+        return "".join(
+            f"# HELP {name} {text}\n# TYPE {name} gauge\n{name} {max(0.0, now - at)!r}\n"
+            for name, text, at in (
+                (*_SNAPSHOT_AGE, self._taken_at),
+                (*_SAMPLES_AGE, self._sampled_at),
+            )
+            if at is not None
+        ).encode()
 
-    def _age(self) -> float:
-        return 0.0 if self._taken_at is None else max(0.0, self._clock() - self._taken_at)
+
+class _ProgramCollector(Collector):
+    """What the agent's own processes take; counters start again when one does."""
+
+    def __init__(self) -> None:
+        self.latest: Mapping[str, ProgramUse] = {}
+
+    def collect(self) -> Iterator[Metric]:
+        seconds = CounterMetricFamily(
+            "gpuscape_program_cpu_seconds_total",
+            "CPU time that a process of the agent took since it started.",
+            labels=["program"],
+        )
+        resident = GaugeMetricFamily(
+            "gpuscape_program_resident_memory_bytes",
+            "Resident memory of a process of the agent, shared pages included.",
+            labels=["program"],
+        )
+        for program, use in self.latest.items():
+            seconds.add_metric([program], use.cpu_seconds)
+            resident.add_metric([program], use.resident_bytes)
+        if self.latest:
+            yield seconds
+            yield resident
 
 
 class _SnapshotCollector(Collector):

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from discovery.model import Driver, Gap, GpuState, Host, NodeSnapshot, Reason, Xid
-from exporters.own import OwnMetrics
-from tests import build, exposition
+from exporters.own import OwnMetrics, ProgramUse
+from tests import build, exposition, promlint
 
 
 def own(now: float = 0.0) -> OwnMetrics:
@@ -37,6 +37,10 @@ def told_everything() -> bytes:
     metrics.holds_lease("gpuscape-node-a", True)
     metrics.wrote("Node")
     metrics.left_alone("Node", 2)
+    metrics.samples_taken(0.0)
+    metrics.counters_skipped(1)
+    metrics.unknown_devices("pod-resources", 1)
+    metrics.programs_use({"agent": ProgramUse(cpu_seconds=1.5, resident_bytes=1 << 20)})
     return metrics.render() + metrics.render_age()
 
 
@@ -61,30 +65,19 @@ def test_all_promised_metrics_are_there_and_no_others() -> None:
         "gpuscape_lease_held",
         "gpuscape_api_writes_total",
         "gpuscape_keys_left_alone",
+        "gpuscape_samples_age_seconds",
+        "gpuscape_counters_skipped",
+        "gpuscape_unknown_devices",
+        "gpuscape_program_cpu_seconds_total",
+        "gpuscape_program_resident_memory_bytes",
     }
-
-
-# Rules of client_golang's testutil/promlint/validations, which promtool runs.
-OTHER_UNITS = (
-    r"(milli|micro|nano|kilo|mega|giga|kibi|mebi|gibi)?(minute|hour|day|bit|watt|percent)s?"
-)
-PREFIXED = r"(milli|micro|nano|kilo|mega|giga|kibi|mebi|gibi)(second|byte|joule|volt|ampere)s?"
-ABBREVIATED = r"s|ms|us|ns|sec|b|kb|mb|gb|tb|pb|m|h|d"
 
 
 @pytest.mark.parametrize(
     "family", exposition.parse(told_everything()).values(), ids=lambda f: f.name
 )
 def test_a_name_follows_prometheus_conventions(family: exposition.Family) -> None:
-    words = family.name.split("_")
-    labels = {label for _, pairs in family.series for label, _ in pairs}
-
-    assert family.help
-    assert (family.kind == "counter") == (words[-1] == "total")
-    assert not [w for w in words if re.fullmatch(f"{OTHER_UNITS}|{PREFIXED}|{ABBREVIATED}", w)]
-    assert not set(words) & {"counter", "gauge", "histogram", "summary"}
-    assert family.kind == "histogram" or not {"bucket", "count", "sum"} & {words[-1]}
-    assert not [name for name in (family.name, *labels) if re.search(r"[a-z][A-Z]|:", name)]
+    assert promlint.problems(family) == []
 
 
 def test_gpus_are_counted_by_state_and_zero_means_none() -> None:
@@ -139,6 +132,42 @@ def test_the_age_grows_with_the_clock_while_nothing_is_published() -> None:
     now = 160.0
 
     assert (earlier, value(metrics, "gpuscape_snapshot_age_seconds")) == (10, 70)
+
+
+def test_readings_have_an_age_of_their_own_which_ends_when_they_are_dropped() -> None:
+    metrics = own(now=100.0)
+    metrics.samples_taken(40.0)
+    told = value(metrics, "gpuscape_samples_age_seconds")
+
+    metrics.samples_taken(None)
+
+    assert told == 60
+    assert metrics.render_age() == b""
+
+
+def test_what_each_program_takes_is_told_until_it_ends() -> None:
+    metrics = own()
+    agent = ProgramUse(cpu_seconds=12.5, resident_bytes=50 << 20)
+    reader = ProgramUse(cpu_seconds=3.0, resident_bytes=20 << 20)
+    metrics.programs_use({"agent": agent, "reader": reader})
+    both = exposition.parse(metrics.render())
+
+    metrics.programs_use({"agent": agent})
+
+    assert len(both["gpuscape_program_cpu_seconds_total"].series) == 2
+    assert value(metrics, "gpuscape_program_cpu_seconds_total", program="agent") == 12.5
+    assert value(metrics, "gpuscape_program_resident_memory_bytes", program="agent") == 50 << 20
+    left = exposition.parse(metrics.render())["gpuscape_program_cpu_seconds_total"].series
+    assert len(left) == 1
+
+
+def test_skipped_rows_and_unknown_devices_come_out_as_told() -> None:
+    metrics = own()
+    metrics.counters_skipped(3)
+    metrics.unknown_devices("pod-resources", 2)
+
+    assert value(metrics, "gpuscape_counters_skipped") == 3
+    assert value(metrics, "gpuscape_unknown_devices", source="pod-resources") == 2
 
 
 def test_before_the_first_snapshot_there_is_neither_age_nor_gpu() -> None:
