@@ -6,8 +6,9 @@ metrics rest on it. Names that stand for no device of this node are told apart.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from agent.device_names import DRA_DRIVER, DeviceNames, Part
@@ -29,8 +30,8 @@ class Device:
     """As the kubelet has it; of a ResourceClaim ``pool/device``."""
     share: str | None = None
     """Which share of it, where it is shared out."""
-    claim: str | None = None
-    """Name of the ResourceClaim, if it came by one, in the pod's namespace."""
+    claim: ClaimedDevice | None = None
+    """The entry of a ResourceClaim in the pod's namespace, if it came by one."""
 
     @property
     def is_whole_gpu(self) -> bool:
@@ -66,6 +67,10 @@ class Allocation:
     whole: frozenset[str] = frozenset()
     """Bus ids of the GPUs that device plugins offer undivided and unshared, used or not."""
     unknown: frozenset[Unknown] = frozenset()
+    allocatable: Mapping[str, int] = field(default_factory=dict)
+    """Resource of a device plugin to how many devices of it are offered, used or not."""
+    allocated: Mapping[str, int] = field(default_factory=dict)
+    """The same of those that containers have; of both a device counts that is not known, too."""
 
     @property
     def by_pod(self) -> Mapping[tuple[str, str], frozenset[str]]:
@@ -92,7 +97,7 @@ def allocation(
         for container in pod.containers
     ]
     offered = tuple(counted.of_plugins(allocatable))
-    told = [*offered, *(device for _, _, given in held for device in given)]
+    taken = tuple(device for _, _, given in held for device in given)
     return Allocation(
         holders=tuple(
             Holder(namespace=pod.namespace, pod=pod.name, container=container.name, devices=devices)
@@ -102,7 +107,9 @@ def allocation(
         whole=frozenset(
             each.part.bus_id for each in offered if isinstance(each, Device) and each.is_whole_gpu
         ),
-        unknown=frozenset(each for each in told if isinstance(each, Unknown)),
+        unknown=frozenset(each for each in (*offered, *taken) if isinstance(each, Unknown)),
+        allocatable=counted.by_resource(offered),
+        allocated=counted.by_resource(taken),
     )
 
 
@@ -126,6 +133,11 @@ class _Counted:
                 for device_id in part.ids:
                     yield self._of_plugin(part.resource, device_id)
 
+    def by_resource(self, devices: Iterable[Device | Unknown]) -> Mapping[str, int]:
+        """How many of each device plugin's resource; one that two containers have counts once."""
+        ids = {(each.resource, each.id) for each in devices if self._counts(each.resource)}
+        return Counter(resource for resource, _ in ids)
+
     def _counts(self, resource: str) -> bool:
         names = {resource, resource.removesuffix(SHARED_SUFFIX)}
         return not names.isdisjoint(self.resources) or resource.startswith(MIG_PREFIX)
@@ -148,5 +160,5 @@ class _Counted:
                     resource=resource,
                     id=name,
                     share=claimed.share or None,
-                    claim=claimed.claim,
+                    claim=claimed,
                 )

@@ -13,7 +13,7 @@ from kube.follow import Gone, News, Seen
 
 UUID = "uuid"
 FIELD = "spec.nodeName"
-"""By which the slices of one node are selected."""
+"""By which the slices of one node are selected, and its pods."""
 
 
 class Slices:

@@ -19,13 +19,12 @@ from agent.cluster.confinement import Confinement, ConfinementCheck, Verdict
 from agent.cluster.feature_sink import FeatureSink
 from agent.cluster.heartbeat import Heartbeat
 from agent.cluster.node_sink import NodeSink
-from agent.cluster.pod_state import Kubelet, PodState
+from agent.cluster.pod_state import PodState
 from agent.cluster.release import Releases
 from agent.cluster.reports import Reports
-from agent.device_names import Resolve, no_slices
+from agent.pods import Pods
 from agent.publish import Wanted
 from agent.runtime import Tick
-from discovery.model import NodeSnapshot
 from exporters.own import OwnMetrics
 from kube.api import NODE_FEATURES, NODES, Api, Object, Resource
 from kube.events import Recorder
@@ -68,10 +67,8 @@ class Cluster:
         sink: str,
         allow_unconfined: bool,
         start_spread_seconds: float,
-        kubelet: Kubelet,
-        resolve: Resolve = no_slices,
+        pods: Pods,
         driver_ready_file: Path,
-        snapshot: Callable[[], NodeSnapshot | None],
         tell: Callable[[Callable[[OwnMetrics], None]], None],
         hold: Callable[[tuple[str, ...]], None],
         clock: Callable[[], float] = time.monotonic,
@@ -81,9 +78,9 @@ class Cluster:
         """``sink``: where labels go: ``node``, ``nodefeature``, or ``none``, which leaves out the
         topology annotation too.
 
-        ``resolve`` names devices of DRA claims. ``snapshot`` gives the newest; ``tell`` takes
-        what to say of this in metrics; ``hold`` hears for which causes the GPUs are to be left
-        alone, none when they no longer are.
+        ``pods`` ask the kubelet who holds what, for the Lease too. ``tell`` takes what to say of
+        this in metrics; ``hold`` hears for which causes the GPUs are to be left alone, none when
+        they no longer are.
         ``clock`` is monotonic, the one of the ticks; ``wall`` is Unix time, only shown.
         """
         self._member = member
@@ -121,17 +118,10 @@ class Cluster:
             clock=clock,
             uniform=uniform,
         )
-        self._pods = PodState(
-            kubelet,
-            self._heartbeat,
-            node=member.node,
-            resolve=resolve,
-            topology=self._topology,
-            snapshot=snapshot,
-            tell=tell,
-            wall=wall,
-            changed=lambda: self.hasten("lease"),
-        )
+        self._pods = pods
+        pods.allocated = PodState(
+            self._heartbeat, topology=self._topology, changed=lambda: self.hasten("lease")
+        ).show
         self._node_sink = NodeSink(
             api,
             member.node,

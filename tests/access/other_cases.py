@@ -254,7 +254,8 @@ REST = [
     Case(name="PUT of the own Node", ask=put(NODE, OWN), drift=200),
     Case(name="read: all Nodes in a list", ask=read("/api/v1/nodes"), drift=200),
     Case(name="read: a Secret", ask=read("/api/v1/namespaces/$ns/secrets/legacy"), drift=200),
-    Case(name="read: pods", ask=read(PODS), drift=200),
+    Case(name="read: a pod", ask=read(f"{PODS}/work"), drift=200),
+    Case(name="read: a pod's log", ask=read(f"{PODS}/work/log"), drift=500),  # no kubelet
     Case(
         name="impersonation",
         ask=merge(NODE, label("example.com/new")),
@@ -349,6 +350,11 @@ REFUSED = {
     "the rest": REST,
     "kubelet": KUBELET_REFUSED,
 }
+OPTED_INTO = [
+    Case(name="pods of its node", ask=read("/api/v1/pods?fieldSelector=spec.nodeName=$node")),
+]
+
 ALLOWED = {
     "kubelet": KUBELET_ALLOWED,
+    "opted into": OPTED_INTO,
 }

@@ -71,7 +71,8 @@ def test_holders_are_told_with_container_and_resource() -> None:
                     ),
                 ),
             ),
-        )
+        ),
+        allocated={"nvidia.com/gpu": 2, "nvidia.com/gpu.shared": 1},
     )
 
 
@@ -103,7 +104,7 @@ def test_gpu_resources_count_by_their_names(resource: str, counts: bool) -> None
 
 
 def test_a_claims_devices_are_held_too() -> None:
-    """Under their driver's name, with the claim's."""
+    """Under their driver's name, with all that the kubelet tells of the claim."""
     claim = ClaimedDevice(
         claim="one", driver="gpu.nvidia.com", pool="node-a", device="gpu-3", share="s"
     )
@@ -116,7 +117,7 @@ def test_a_claims_devices_are_held_too() -> None:
             resource="gpu.nvidia.com",
             id="node-a/gpu-3",
             share="s",
-            claim="one",
+            claim=claim,
         ),
     )
 
@@ -139,7 +140,9 @@ def test_names_of_no_device_are_told_and_counted_once() -> None:
                 Unknown(resource="gpu.nvidia.com", id="p/gpu-9"),
                 Unknown(resource="gpu.nvidia.com", id="k8s.gpu.nvidia.com/device=gpu-8"),
             }
-        )
+        ),
+        allocatable={"nvidia.com/gpu": 1},
+        allocated={"nvidia.com/gpu": 1},
     )
 
 
@@ -158,6 +161,27 @@ def test_whole_gpus_are_those_offered_undivided_and_unshared() -> None:
     found = allocation((), offered, DeviceNames(build.node([*GPUS, cut])))
 
     assert found.whole == {BUS_A}
+
+
+def test_devices_are_counted_by_resource_as_the_kubelet_has_them() -> None:
+    """Shares one by one, what is held twice once; claims and what is no GPU are left out."""
+    claim = ClaimedDevice(claim="c", driver="gpu.nvidia.com", pool="p", device="gpu-3")
+    offered = [
+        given_("nvidia.com/gpu", A, B),
+        given_("nvidia.com/gpu.shared", f"{C}::0", f"{C}::1"),
+        given_("nvidia.com/gpu", "all"),
+        given_("acme.com/nic", "0"),
+    ]
+    pods = [
+        pod("old", given_("nvidia.com/gpu", A)),
+        pod("new", given_("nvidia.com/gpu", A), given_("acme.com/nic", "0")),
+        pod("gone", given_("nvidia.com/mig-1g.5gb", "MIG-gone"), claims=(claim,)),
+    ]
+
+    found = allocation(pods, offered, NAMES)
+
+    assert found.allocatable == {"nvidia.com/gpu": 3, "nvidia.com/gpu.shared": 2}
+    assert found.allocated == {"nvidia.com/gpu": 1, "nvidia.com/mig-1g.5gb": 1}
 
 
 def test_a_pods_gpus_are_those_of_all_its_containers() -> None:

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from agent.cluster.membership import Cluster, Member
 from agent.podresources.model import ContainerDevices, PodDevices, ResourceDevices
+from agent.pods import Pods
 from agent.publish import Wanted
 from discovery.model import NodeSnapshot
 from exporters.own import OwnMetrics
@@ -88,10 +89,9 @@ class Publisher:
             sink="node",
             allow_unconfined=False,
             start_spread_seconds=start_spread_seconds,
-            kubelet=self.kubelet,
+            pods=Pods(self.kubelet, node=node, snapshot=lambda: self.snapshot, tell=self._tell),
             driver_ready_file=site.plane.folder / "none",
-            snapshot=lambda: self.snapshot,
-            tell=lambda change: change(self.own),
+            tell=self._tell,
             hold=self._hold,
             clock=clock,
             uniform=random.Random(seed).uniform,  # noqa: S311  # spreads requests, no secret
@@ -103,6 +103,9 @@ class Publisher:
         annotations = node_annotations(self.snapshot)
         self.cluster.want(Wanted(labels=labels, annotations=annotations))
         return 60.0
+
+    def _tell(self, change: Callable[[OwnMetrics], None]) -> None:
+        change(self.own)
 
     def _count(self) -> None:
         self.requests += 1

@@ -46,6 +46,7 @@ def parts_of(namespace: str = names.NAMESPACE) -> Mapping[str, tuple[Object, ...
         "dra": grants.opt_in_objects(
             f"{names.AGENT}-resourceslices", grants.AGENT, grants.SLICES, namespace
         ),
+        "pods": grants.opt_in_objects(f"{names.AGENT}-pods", grants.AGENT, grants.PODS, namespace),
     }
 
 

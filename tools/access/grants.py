@@ -96,6 +96,8 @@ SCHEDULER = Account(name=names.SCHEDULER, grants=_events(Where.CLUSTER))
 
 SLICES = _cluster(api.RESOURCE_SLICES.plural, "get", "list", "watch", group="resource.k8s.io")
 """For the agent, where somebody wants it: which devices the drivers of claims offer."""
+PODS = _cluster(api.PODS.plural, "list", "watch")
+"""For the agent, where somebody wants it: UIDs and labels of the pods that hold GPUs."""
 
 
 def account_object(account: Account, namespace: str) -> Object:

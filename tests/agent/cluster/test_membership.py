@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.cluster.membership import Cluster, Member
+from agent.pods import Pods
 from agent.publish import Wanted
 from discovery.errors import Transient
 from discovery.model import GpuState, NodeSnapshot
@@ -72,10 +73,14 @@ class Scene:
             sink=sink,
             allow_unconfined=unconfined,
             start_spread_seconds=spread,
-            kubelet=self.kubelet,
+            pods=Pods(
+                self.kubelet,
+                node=NODE,
+                snapshot=lambda: self.snapshot,
+                tell=self._tell,
+            ),
             driver_ready_file=ready,
-            snapshot=lambda: self.snapshot,
-            tell=lambda change: change(self.own),
+            tell=self._tell,
             hold=self.held.append,
             clock=self._clock,
             wall=lambda: 1_700_000_000.0,
@@ -127,6 +132,9 @@ class Scene:
 
     def metric(self, name: str, **labels: str) -> float:
         return exposition.series(self.own.render())[name, tuple(sorted(labels.items()))]
+
+    def _tell(self, change: Callable[[OwnMetrics], None]) -> None:
+        change(self.own)
 
     def _clock(self) -> float:
         return self.runtime.now if self.runtime else 1000.0
