@@ -15,6 +15,8 @@ COMMANDS: Mapping[str, str] = {
     "topo": "cli.topo",
     "labels": "cli.labels",
     "agent": "cli.agent_command",
+    "dcgm-exporter": "cli.dcgm_exporter",
+    "compare": "cli.compare",
     "record": "cli.record",
     "simulate": "cli.simulate",
     "completion": "cli.completion",
@@ -50,13 +52,15 @@ Examples:
   gpuscape topo --simulate dgx-a100      the link matrix of a simulated DGX A100
   gpuscape labels --explain              why each label is there, or is not
   gpuscape agent --standalone            serve metrics on port 9400
+  gpuscape compare old:9400 new:9400     whether two exporters say the same
 
 \b
 Exit codes:
   0  done; a machine with a driver and no GPU is an answer too
-  1  something unexpected: a bug
+  1  something unexpected: a bug; from compare, differences
   2  bad input: options, settings or files
   3  no NVIDIA driver answers, or it did not answer in time
+  4  from compare: an endpoint could not be read
 
 Options can also stand in the environment or in a settings file: see `gpuscape agent --help`.""",
 )
@@ -65,6 +69,6 @@ Options can also stand in the environment or in a settings file: see `gpuscape a
 def main(debug: bool) -> None:  # the group reads it
     """Show this node's GPU landscape: GPUs, NVLink matrix, node labels and metrics.
 
-    Everything is read through NVML, the NVIDIA driver's own library, and nothing is changed.
+    GPUs are read through NVML, the NVIDIA driver's own library, and nothing is changed there.
     Without NVIDIA hardware, --simulate MACHINE shows one of the simulated machines.
     """

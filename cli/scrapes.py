@@ -1,0 +1,123 @@
+"""A run of scrapes of two sides: both at the same moments, whatever either does."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import click
+
+from cli.endpoints import Source, Unreadable
+from exporters.compare import Comparison
+from exporters.exposition import Families, Fault, Malformed, Parser
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """When to scrape."""
+
+    rounds: int
+    interval_seconds: float
+    timeout_seconds: float
+    """For one whole answer."""
+
+
+class Side:
+    """One side of the run, and how reading it went."""
+
+    def __init__(self, name: str, source: Source) -> None:
+        self.name = name
+        """``left`` or ``right``."""
+        self.source = source
+        self.scrapes = 0
+        self.failures = 0
+        self.failure = ""
+        """Why the newest scrape that failed did."""
+        self.faults: list[Fault] = []
+        """In the newest exposition that had some."""
+        self._parser = Parser()
+        self._thread: threading.Thread | None = None
+
+    def start(self, within_seconds: float, answers: dict[str, Families]) -> None:
+        """Begin to read; what was read goes into ``answers`` under the side's name."""
+        if self._thread is not None and self._thread.is_alive():
+            return  # in a call that nothing ends, such as a look-up of the host's name
+        self._thread = threading.Thread(
+            target=self._read, args=(within_seconds, answers), daemon=True
+        )
+        self._thread.start()
+
+    def wait(self, until: float) -> None:
+        """Wait for what was begun, to this monotonic time at most."""
+        if self._thread is not None:
+            self._thread.join(max(0.0, until - time.monotonic()))
+
+    def count(self, answers: Mapping[str, Families], within_seconds: float) -> None:
+        """The round is over."""
+        self.scrapes += 1
+        if self.name not in answers:
+            self.failures += 1
+            self.failure = self.failure or f"no whole answer within {within_seconds:g} s"
+
+    def _read(self, within_seconds: float, answers: dict[str, Families]) -> None:
+        faults: list[Fault] = []
+        try:
+            families = self._parser.parse(self.source.read(within_seconds), faults)
+        except (Unreadable, Malformed) as error:
+            self.failure = str(error)
+            return
+        if faults and not any(family.series for family in families.values()):
+            self.failure = f"it is no exposition: {faults[0]}"
+            return
+        self.faults = faults or self.faults
+        answers[self.name] = families
+
+
+def run(left: Side, right: Side, comparison: Comparison, plan: Plan) -> None:
+    """Scrape both as planned; a round in which one fails is counted and left out.
+
+    Ctrl-C ends it early once something was compared. Raises TooManySeries.
+    """
+    try:
+        _rounds(left, right, comparison, plan)
+    except KeyboardInterrupt:
+        if not comparison.rounds:
+            raise
+    _progress(plan.rounds, plan.rounds, (left, right))
+
+
+def _rounds(left: Side, right: Side, comparison: Comparison, plan: Plan) -> None:
+    began = time.monotonic()
+    for number in range(plan.rounds):
+        _progress(number, plan.rounds, (left, right))
+        time.sleep(max(0.0, began + number * plan.interval_seconds - time.monotonic()))
+        at_seconds = time.monotonic() - began
+        answers = _scraped((left, right), plan.timeout_seconds)
+        if len(answers) == 2:
+            comparison.add(answers[left.name], answers[right.name], at_seconds)
+
+
+def _scraped(sides: Sequence[Side], within_seconds: float) -> Mapping[str, Families]:
+    """What the sides served in one round, without those that could not be read."""
+    answers: dict[str, Families] = {}
+    until = time.monotonic() + within_seconds + 1  # the reading's own deadline comes first
+    for side in sides:
+        side.start(within_seconds, answers)
+    for side in sides:
+        side.wait(until)
+    in_time = dict(answers)
+    for side in sides:
+        side.count(in_time, within_seconds)
+    return in_time
+
+
+def _progress(number: int, rounds: int, sides: Sequence[Side]) -> None:
+    """How far the run is: on a terminal only, in one line that goes when it is over."""
+    if rounds == 1 or not sys.stderr.isatty():
+        return
+    failed = ", ".join(f"{side.name} failed {side.failures}" for side in sides if side.failures)
+    line = "" if number == rounds else f"scrape {number + 1} of {rounds}  {failed}"
+    click.echo(f"\r\x1b[2K{line}", nl=False, err=True)

@@ -1,0 +1,110 @@
+"""How two exporters' values of one metric are compared, and how far apart they may be. Pure.
+
+Two programs that read the same sensor do so at different moments, and round differently. So
+what moves is compared over a run: gauges by their means, counters by their rates. What names
+or counts a fact has to be equal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from fnmatch import fnmatchcase
+
+
+class Measure(StrEnum):
+    """What of a series' values is compared."""
+
+    EXACT = "exact"  # the newest value, which has to be equal
+    MEAN = "mean"  # the mean over the run
+    RATE = "rate"  # the increase each second; the value itself where it did not move
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tolerance:
+    """How far two values may be apart: the larger of both."""
+
+    ratio: float = 0.0
+    """Of the larger value."""
+    absolute: float = 0.0
+    """In the metric's own unit."""
+
+    def of(self, left: float, right: float) -> float:
+        """How far these two values may be apart."""
+        return max(self.absolute, self.ratio * max(abs(left), abs(right)))
+
+    def __str__(self) -> str:
+        parts = [f"{100 * self.ratio:g}%"] if self.ratio else []
+        parts += [f"{self.absolute:g}"] if self.absolute else []
+        return " or ".join(parts) or "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """What holds for the metrics that a pattern names, whatever type they say they are."""
+
+    pattern: re.Pattern[str]
+    measure: Measure
+    tolerance: Tolerance = Tolerance()
+
+
+def _rule(pattern: str, measure: Measure, ratio: float = 0.0, absolute: float = 0.0) -> Rule:
+    tolerance = Tolerance(ratio=ratio, absolute=absolute)
+    return Rule(pattern=re.compile(pattern), measure=measure, tolerance=tolerance)
+
+
+RULES = (
+    _rule(r".*_info", Measure.EXACT),
+    _rule(r".*(_XID_ERRORS?|ROW_REMAP_(FAILURE|PENDING)|RETIRED_PENDING)", Measure.EXACT),
+    _rule(r".*(_LICENSE_STATUS|_RECOVERY_ACTION|_MINOR_NUMBER)", Measure.EXACT),
+    _rule(r".*(FB|BAR1)_TOTAL|.*_FB_RESERVED", Measure.EXACT),
+    _rule(r".*(SLOWDOWN|SHUTDOWN|MAX_OP)_TEMP(_CELSIUS)?", Measure.EXACT),
+    _rule(r".*_(POWER_MGMT|POWER)_LIMIT(_\w+)?", Measure.EXACT),
+    # counters by type, but what they hold is a rate, or falls again
+    _rule(r".*_NVLINK_(BANDWIDTH|THROUGHPUT)_(TOTAL|L\d+)", Measure.MEAN, 0.2, 1),
+    _rule(r"DCGM_EXP_(XID_ERRORS|CLOCK_EVENTS)_COUNT", Measure.MEAN, 0.1, 2),
+    _rule(r".*_TEMP(_CELSIUS)?", Measure.MEAN, 0, 3),
+    _rule(r"DCGM_FI_PROF_\w+_BYTES", Measure.MEAN, 0.2, 1e6),
+    _rule(r"DCGM_FI_PROF_\w+", Measure.MEAN, 0.1, 0.05),
+    _rule(r"DCGM_\w+_UTIL(_RATIO)?", Measure.MEAN, 0.1, 5),  # percent
+    _rule(r"DCGM_\w+_CLOCK", Measure.MEAN, 0.1, 30),  # megahertz
+    _rule(r"DCGM_\w+_POWER_USAGE(_INSTANT)?|DCGM_\w+_POWER_WATTS", Measure.MEAN, 0.1, 5),
+    _rule(r"DCGM_\w+_(FB|BAR1)_(USED|FREE)", Measure.MEAN, 0.02, 64),  # mebibytes
+)
+"""The first that fits; names of both DCGM spellings."""
+
+OTHERWISE = Tolerance(ratio=0.1)
+EVERYTHING = "*"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """A tolerance that somebody asked for."""
+
+    tolerance: Tolerance
+    names: str = EVERYTHING
+    """Shell pattern of the metrics that it is for."""
+
+
+def how_to_compare(
+    name: str, kinds: Sequence[str | None], wishes: Sequence[Wish] = ()
+) -> tuple[Measure, Tolerance]:
+    """The measure and tolerance for a metric whose sides announce ``kinds``.
+
+    A wish changes the tolerance and not the measure. One for every metric leaves those alone
+    that are compared exactly; one that names them makes it their means. The last that fits wins,
+    as the last option does on a command line.
+    """
+    rule = next((rule for rule in RULES if rule.pattern.fullmatch(name)), None)
+    if rule is not None:
+        measure, tolerance = rule.measure, rule.tolerance
+    else:
+        counts = "counter" in kinds or "histogram" in kinds or "summary" in kinds
+        measure, tolerance = (Measure.RATE if counts else Measure.MEAN), OTHERWISE
+    for wish in reversed(wishes):
+        exact = measure is Measure.EXACT
+        if fnmatchcase(name, wish.names) and not (exact and wish.names == EVERYTHING):
+            return (Measure.MEAN if exact else measure), wish.tolerance
+    return measure, tolerance

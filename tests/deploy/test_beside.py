@@ -1,0 +1,54 @@
+"""The components that run the agent beside another exporter, and with the kernel log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from agent.config import OPTIONS
+from tests.deploy.daemonset import DEPLOY, container, daemonset
+
+PATCHES = {"shadow": "beside-another.yaml", "kernel-log": "read-kernel-log.yaml"}
+DOCS = DEPLOY.parent / "docs"
+
+
+def patch(component: str) -> dict[str, Any]:
+    made: dict[str, Any] = yaml.safe_load((DEPLOY / component / PATCHES[component]).read_text())
+    return made
+
+
+def variables(component: str) -> dict[str, str]:
+    return {entry["name"]: entry["value"] for entry in container(patch(component))["env"]}
+
+
+@pytest.mark.parametrize("component", PATCHES)
+def test_a_patch_is_for_the_agents_container(component: str) -> None:
+    base, made = daemonset(), patch(component)
+    keys = ("name", "namespace")
+    assert [made["metadata"][key] for key in keys] == [base["metadata"][key] for key in keys]
+    assert container(made)["name"] == container(base)["name"]
+
+
+@pytest.mark.parametrize("component", PATCHES)
+def test_its_variables_are_settings_that_take_these_values(component: str) -> None:
+    kinds = {name: option.said.kind for option in OPTIONS for name in option.variables}
+    for name, value in variables(component).items():
+        kinds[name].read(value)  # raises for a value that the setting does not take
+
+
+def test_beside_another_exporter_names_are_others_and_no_node_is_written() -> None:
+    assert variables("shadow") == {"GPUSCAPE_PREFIX": "shadow_", "GPUSCAPE_SINK": "none"}
+    page = (DOCS / "shadow-mode.md").read_text()
+    assert "--prefix shadow_" in page
+    assert "deploy/shadow" in page
+
+
+def test_the_kernel_log_is_mounted_where_the_agent_looks_and_may_be_opened() -> None:
+    made = container(patch("kernel-log"))
+    (volume,) = patch("kernel-log")["spec"]["template"]["spec"]["volumes"]
+    (mount,) = made["volumeMounts"]
+    assert (mount["name"], volume["name"]) == ("kmsg", "kmsg")
+    assert mount["mountPath"] == volume["hostPath"]["path"] == "/dev/kmsg"
+    assert made["securityContext"] == {"privileged": True, "allowPrivilegeEscalation": True}
