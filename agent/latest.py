@@ -1,27 +1,52 @@
-"""What the agent serves: the newest snapshot and samples, rendered once for all scrapes."""
+"""What the agent serves: the newest of everything, rendered once for all scrapes."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Mapping
 
 from discovery.model import NodeSnapshot
 from discovery.sample import GpuSample
+from exporters.holders import NO_JOBS, NOBODY, JobIds
 from exporters.http import Body, Response
+from exporters.labels import Identity
 from exporters.own import OwnMetrics
-from exporters.render import CONTENT_TYPE, Identity, Renderer
+from exporters.own_families import OwnFamilies
+from exporters.processes import ProcessUse
+from exporters.render import CONTENT_TYPE, Renderer
+from exporters.sxids import Sxid
+from exporters.view import Holdings, Verdict
+from exporters.windows import Windows
+from labelers.health import gpu_verdict
 
 
 class Latest:
     """Newest values and their text; a scrape takes what is there and waits for nobody."""
 
-    def __init__(self, identity: Identity, own: OwnMetrics) -> None:
+    def __init__(
+        self,
+        identity: Identity,
+        own: OwnMetrics,
+        *,
+        renderer: Renderer | None = None,
+        windows: Windows | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``renderer`` is of the families that are served, ``windows`` of those that count."""
         self._identity = identity
         self._own = own
-        self._renderer = Renderer()
+        self._renderer = renderer or Renderer()
+        self._windows = windows or Windows()
+        self._clock = clock
+        self._families = OwnFamilies()
         self._writing = threading.Lock()
         self._samples: tuple[GpuSample, ...] = ()
         self._previous: tuple[GpuSample, ...] = ()
+        self._holdings: Holdings | None = None
+        self._processes: tuple[ProcessUse, ...] = ()
+        self._jobs: JobIds = NO_JOBS
+        self._sxids: tuple[Sxid, ...] = ()
         self._readings = b""
         self._body = Body(own.render())
         self.snapshot: NodeSnapshot | None = None
@@ -31,12 +56,38 @@ class Latest:
         with self._writing:
             self.snapshot = snapshot
             self._own.snapshot_taken(snapshot, at)
+            self._windows.show_snapshot(snapshot, at)
             self._render()
 
-    def show_samples(self, samples: tuple[GpuSample, ...]) -> None:
-        """Serve these readings; none at all where the GPUs do not answer, rather than old ones."""
+    def show_samples(
+        self,
+        samples: tuple[GpuSample, ...],
+        *,
+        processes: tuple[ProcessUse, ...] = (),
+        jobs: JobIds = NO_JOBS,
+    ) -> None:
+        """Serve these readings; none at all where the GPUs do not answer, rather than old ones.
+
+        ``processes`` are those of the samples, ``jobs`` those that run now.
+        """
         with self._writing:
             self._previous, self._samples = self._samples, samples
+            self._processes, self._jobs = processes, jobs
+            self._own.samples_taken(min((each.at_seconds for each in samples), default=None))
+            self._windows.show_samples(samples)
+            self._render()
+
+    def show_holdings(self, holdings: Holdings | None) -> None:
+        """Say who holds what from now on; None where that is not known."""
+        with self._writing:
+            if holdings != self._holdings:
+                self._holdings = holdings
+                self._render()
+
+    def show_sxids(self, sxids: Iterable[Sxid]) -> None:
+        """Serve these errors of NVSwitches, all since the agent started."""
+        with self._writing:
+            self._sxids = tuple(sxids)
             self._render()
 
     def refresh(self, change: Callable[[OwnMetrics], None]) -> None:
@@ -46,12 +97,35 @@ class Latest:
             self._body = Body(self._readings + self._own.render())
 
     def metrics(self) -> Response:
-        """The exposition: rendered before, but for the snapshot's age."""
+        """The exposition: rendered before, but for the ages of what it shows."""
         return Response(body=self._body, tail=self._own.render_age(), content_type=CONTENT_TYPE)
 
     def _render(self) -> None:
         if self.snapshot is not None:
-            self._readings = self._renderer.render(
-                self.snapshot, self._samples, self._previous, self._identity
+            self._readings = self._compatible(self.snapshot) + self._families.render(
+                self.snapshot,
+                self._samples,
+                holdings=self._holdings,
+                health=_health(self.snapshot),
+                processes=self._processes,
+                sxids=self._sxids,
             )
         self._body = Body(self._readings + self._own.render())
+
+    def _compatible(self, snapshot: NodeSnapshot) -> bytes:
+        """The families that dcgm-exporter has."""
+        return self._renderer.render(
+            snapshot,
+            self._samples,
+            self._previous,
+            self._identity,
+            NOBODY if self._holdings is None else self._holdings.holders,
+            jobs=self._jobs,
+            counts=self._windows.counts(self._clock()),
+        )
+
+
+def _health(snapshot: NodeSnapshot) -> Mapping[str, Verdict]:
+    """By bus id."""
+    verdicts = {gpu.bus_id: gpu_verdict(gpu, snapshot) for gpu in snapshot.gpus}
+    return {bus_id: (verdict.health.word, verdict.reason) for bus_id, verdict in verdicts.items()}

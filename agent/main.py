@@ -21,6 +21,7 @@ from http import HTTPStatus
 from importlib.metadata import version
 from types import FrameType
 
+from agent import exposition, sources
 from agent import log as logs
 from agent.config import Settings
 from agent.holds import Holds
@@ -35,7 +36,6 @@ from discovery.errors import GpuscapeError
 from discovery.reader import DeviceReader
 from exporters import http
 from exporters.own import OwnMetrics
-from exporters.render import Identity
 
 log = logging.getLogger(__name__)
 
@@ -171,19 +171,27 @@ class _Running:
         plugin = plugin_config(settings)
         start = ending.enter_context(start_of(settings))
         place = place_of(settings, plugin, start)
+        client = sources.client(settings, ending)
+        served = sources.counters(settings, client)
         own = OwnMetrics(version("gpuscape"), time.monotonic)
-        latest = Latest(Identity(hostname=place.name, hostname_label=settings.hostname_label), own)
+        latest = exposition.latest(settings, place.name, own, served)
         reader = DeviceReader(start, deadline_seconds=settings.deadline_seconds)
         ending.callback(reader.close)
         sinks, ticks = _sinks(settings), dict[str, Tick]()
+        known = sources.known_pods(settings, client, place.name, latest, ending)
         cluster = None
-        if not settings.standalone:
-            from agent.cluster.join import joined  # the API's client takes memory
+        if settings.shows_pods or not settings.standalone:
+            pods = sources.pods(settings, place.name, latest, known)
+            ticks["pods"] = pods.ask
+            if client is not None and not settings.standalone:
+                from agent.cluster.join import joined
 
-            hold = functools.partial(self.hold, "cluster")
-            cluster = ending.enter_context(joined(settings, place.name, latest, hold))
-            sinks["cluster"] = cluster.want
-            ticks.update(cluster.ticks)
+                hold = functools.partial(self.hold, "cluster")
+                cluster = ending.enter_context(
+                    joined(settings, client, place.name, pods=pods, latest=latest, hold=hold)
+                )
+                sinks["cluster"] = cluster.want
+                ticks.update(cluster.ticks)
         self.agent = NodeAgent(
             reader,
             place,
@@ -193,6 +201,7 @@ class _Running:
                 discover=settings.discover_interval_seconds,
                 sample=settings.sample_interval_seconds,
             ),
+            beside=sources.beside(settings, served, place.root, known, ending),
         )
         if self._holds.causes:
             self.agent.release()

@@ -10,14 +10,17 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from agent.backoff import Backoff
+from agent.kernel_records import SxidSeen
 from agent.latest import Latest
 from agent.publish import Published, Publisher
 from agent.runtime import Tick
+from agent.sxids import SxidBook
+from agent.xid_merge import XidMerge
 from agent.xids import XidBook
 from discovery.errors import (
     DriverAbsent,
@@ -30,8 +33,10 @@ from discovery.model import Driver, Gap, GpuSnapshot, GpuState, NodeSnapshot, Re
 from discovery.node import Place
 from discovery.protocol import Event, XidSeen
 from discovery.reader import ReaderHealth, Reading
-from discovery.sample import GpuSample
+from discovery.sample import GpuSample, Group
+from exporters.holders import NO_JOBS, JobIds
 from exporters.own import OwnMetrics
+from exporters.processes import ProcessUse
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +52,7 @@ class Source(Protocol):
     """The device reader, as far as the agent uses it."""
 
     def discover(self) -> Reading: ...
-    def sample(self) -> tuple[GpuSample, ...]: ...
+    def sample(self, groups: Iterable[Group] = ()) -> tuple[GpuSample, ...]: ...
     def events(self) -> tuple[Event, ...]: ...
     def probe(self) -> tuple[str, ...]: ...
     def health(self) -> ReaderHealth: ...
@@ -63,6 +68,21 @@ class Intervals:
     sample: float = 10.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """What is read beside what always is; every part does without by itself."""
+
+    groups: tuple[Group, ...] = ()
+    """Readings of the GPUs."""
+    processes: Callable[[Iterable[GpuSample]], tuple[ProcessUse, ...]] = lambda _samples: ()
+    jobs: Callable[[NodeSnapshot], JobIds] = lambda _snapshot: NO_JOBS
+    kernel_log: Callable[[float], tuple[XidSeen | SxidSeen, ...]] = lambda _now: ()
+    """Errors that the kernel logged since the last look; it never waits."""
+
+
+NOTHING_BESIDE = Beside()
+
+
 class NodeAgent:
     """The agent of one node, without threads, sockets and signals of its own."""
 
@@ -74,6 +94,7 @@ class NodeAgent:
         publisher: Publisher,
         *,
         intervals: Intervals,
+        beside: Beside = NOTHING_BESIDE,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -82,10 +103,13 @@ class NodeAgent:
         self._latest = latest
         self._publisher = publisher
         self._intervals = intervals
+        self._beside = beside
         self._clock = clock
         self._wall = wall
         self._retry = Backoff()
         self._xids = XidBook()
+        self._xid_merge = XidMerge()
+        self._sxids = SxidBook()
         self._driver_gone_since: float | None = None
         self._watched_at = self._looked_at = clock()
         self._sampled_at: float | None = None
@@ -122,12 +146,16 @@ class NodeAgent:
             return self._intervals.sample  # discovery alone probes a source that is gone
         before = self._source.health()
         try:
-            samples = self._source.sample()
+            samples = self._source.sample(self._beside.groups)
         except Transient as error:
             samples = ()
             if not isinstance(error, Released):
                 self.hasten("discover")
-        self._latest.show_samples(samples)
+        self._latest.show_samples(
+            samples,
+            processes=self._beside.processes(samples),
+            jobs=self._beside.jobs(snapshot),
+        )
         self._sampled_at = self._clock()
         lost = any(gap.what == "state" for sample in samples for gap in sample.gaps)
         if lost or self._source.health().quarantined != before.quarantined:
@@ -138,7 +166,7 @@ class NodeAgent:
     def watch(self, now: float) -> float:
         """Take events, show what hangs, drop old readings, tell how the reader fares."""
         self._watched_at = now
-        xids = [event for event in self._source.events() if self._noted(event)]
+        xids = [event for event in self._events(now) if self._noted(event)]
         self._show_hung()
         self._drop_old_readings(now)
         if xids:
@@ -250,6 +278,18 @@ class NodeAgent:
         if self._sampled_at is not None and now - self._sampled_at > oldest:
             self._sampled_at = None
             self._latest.show_samples(())
+
+    def _events(self, now: float) -> list[Event]:
+        """What the driver told, and what only the kernel log says; switches' errors are shown."""
+        logged = self._beside.kernel_log(now)
+        switches = [event for event in logged if isinstance(event, SxidSeen)]
+        for event in switches:
+            self._sxids.add(event, self._wall())
+            log.warning("SXid error", extra={"switch": event.bus_id, "sxid": event.code})
+        if switches:
+            self._latest.show_sxids(self._sxids.seen)
+        xids = (event for event in logged if isinstance(event, XidSeen))
+        return self._xid_merge.merged(self._source.events(), xids, now)
 
     def _noted(self, event: Event) -> bool:
         """Whether the event is an XID; what is lost of events is logged."""

@@ -28,6 +28,7 @@ class Resource:
 
 
 NODES = Resource(group="", version="v1", kind="Node", plural="nodes", namespaced=False)
+CONFIG_MAPS = Resource(group="", version="v1", kind="ConfigMap", plural="configmaps")
 PODS = Resource(group="", version="v1", kind="Pod", plural="pods")
 LEASES = Resource(group="coordination.k8s.io", version="v1", kind="Lease", plural="leases")
 EVENTS = Resource(group="events.k8s.io", version="v1", kind="Event", plural="events")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 import uuid
@@ -12,71 +13,118 @@ from pathlib import Path
 
 from agent.cluster.membership import Cluster, Member
 from agent.config import Settings
+from agent.known_pods import KnownPods
 from agent.latest import Latest
-from agent.podresources.client import PodResources
+from agent.pods import Pods
 from agent.slices import FIELD, Slices
 from discovery.errors import BadInput
 from kube.access import find
-from kube.api import NODES, RESOURCE_SLICES
+from kube.api import CONFIG_MAPS, NODES, PODS, RESOURCE_SLICES, Api
 from kube.client import Client, Program
+from kube.errors import ApiError
 from kube.follow import Follower
 from labelers import names
 
+log = logging.getLogger(__name__)
+
+COUNTERS_KEY = "metrics"
+"""Of a ConfigMap with counters. Source: dcgm-exporter's --configmap-data."""
 REQUESTS_PER_SECOND = 2.0
 BURST = 5
 _END_SECONDS = 1.0
 
 
 @contextlib.contextmanager
-def joined(
-    settings: Settings, node: str, latest: Latest, hold: Callable[[tuple[str, ...]], None]
-) -> Iterator[Cluster]:
-    """The cluster, its Node watched until the block ends; then the Lease is emptied.
+def connected(settings: Settings) -> Iterator[Client]:
+    """The API server that the settings point at, which need not answer yet.
 
-    ``hold`` hears for which causes the GPUs are to be left alone. Raises BadInput where
-    no cluster is to be found; one that does not answer is waited for.
+    Raises BadInput where no cluster is to be found.
     """
     kubeconfig = None if settings.kubeconfig is None else str(settings.kubeconfig)
     try:
         access = find(kubeconfig, service_account=settings.service_account)
     except BadInput as error:
-        raise BadInput(f"{error}, or run without a cluster: --standalone") from None
+        raise BadInput(f"{error}, or {_without_a_cluster(settings)}") from None
     program = Program(
         name=names.AGENT,
         version=version("gpuscape"),
         requests_per_second=REQUESTS_PER_SECOND,
         burst=BURST,
     )
-    slices = Slices()
     with contextlib.closing(Client(program, access)) as client:
-        cluster = Cluster(
-            client,
-            Member(
-                node=node,
-                namespace=settings.namespace,
-                pod=settings.pod_name or node,
-                identity=settings.pod_uid or str(uuid.uuid4()),
-            ),
-            sink=settings.sink,
-            allow_unconfined=settings.allow_unconfined,
-            start_spread_seconds=settings.start_spread_seconds,
-            kubelet=PodResources(settings.pod_resources_socket),
-            resolve=slices.uuid,
-            driver_ready_file=_below(settings.host_root, settings.driver_ready_file),
-            snapshot=lambda: latest.snapshot,
-            tell=latest.refresh,
-            hold=hold,
-            wall=time.time,
-        )
-        followers = [Follower(client, NODES, cluster.hear, name=node)]
+        yield client
+
+
+def _without_a_cluster(settings: Settings) -> str:
+    if not settings.standalone:
+        return "run without a cluster: --standalone"
+    return "leave out what asks a cluster: pod-uid-label, pod-labels, counters-from"
+
+
+def config_map_text(client: Api, named: str) -> bytes | None:
+    """The key ``metrics`` of the ConfigMap ``namespace:name``; None where it cannot be had."""
+    namespace, _, name = named.partition(":")
+    try:
+        data = client.get(CONFIG_MAPS, name, namespace=namespace).get("data") or {}
+    except ApiError as error:
+        log.warning("ConfigMap of counters not read", extra={"why": str(error)})
+        return None
+    if COUNTERS_KEY not in data:
+        why = f"it has no key {COUNTERS_KEY}"
+        log.warning("ConfigMap of counters not read", extra={"why": why})
+        return None
+    return str(data[COUNTERS_KEY]).encode("utf-8", "replace")
+
+
+@contextlib.contextmanager
+def followed_pods(client: Client, node: str, known: KnownPods) -> Iterator[None]:
+    """Have ``known`` hear of the node's pods until the block ends."""
+    with _followed(Follower(client, PODS, known.hear, fields={FIELD: node})):
+        yield
+
+
+@contextlib.contextmanager
+def joined(
+    settings: Settings,
+    client: Client,
+    node: str,
+    *,
+    pods: Pods,
+    latest: Latest,
+    hold: Callable[[tuple[str, ...]], None],
+) -> Iterator[Cluster]:
+    """The cluster, its Node watched until the block ends; then the Lease is emptied.
+
+    ``pods`` are run by the cluster's ticks. ``hold`` hears for which causes the GPUs are to be
+    left alone. A server that does not answer is waited for.
+    """
+    slices = Slices()
+    pods.resolve = slices.uuid
+    cluster = Cluster(
+        client,
+        Member(
+            node=node,
+            namespace=settings.namespace,
+            pod=settings.pod_name or node,
+            identity=settings.pod_uid or str(uuid.uuid4()),
+        ),
+        sink=settings.sink,
+        allow_unconfined=settings.allow_unconfined,
+        start_spread_seconds=settings.start_spread_seconds,
+        pods=pods,
+        driver_ready_file=_below(settings.host_root, settings.driver_ready_file),
+        tell=latest.refresh,
+        hold=hold,
+        wall=time.time,
+    )
+    with contextlib.ExitStack() as ending:
+        ending.enter_context(_followed(Follower(client, NODES, cluster.hear, name=node)))
         if settings.resource_slices:
             fields = {FIELD: node}
-            followers.append(Follower(client, RESOURCE_SLICES, slices.hear, fields=fields))
-        with contextlib.ExitStack() as ending:
-            for follower in followers:
-                ending.enter_context(_followed(follower))
-            ending.callback(cluster.leave)
-            yield cluster
+            slices_news = Follower(client, RESOURCE_SLICES, slices.hear, fields=fields)
+            ending.enter_context(_followed(slices_news))
+        ending.callback(cluster.leave)
+        yield cluster
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # read once; else it writes to standard error
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # its handlers may abort a child before exec
 
 import grpc
 from google.protobuf.message import Message

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
+from agent.kernel_records import SxidSeen
 from agent.latest import Latest
-from agent.node_agent import Intervals, NodeAgent
+from agent.node_agent import NOTHING_BESIDE, Beside, Intervals, NodeAgent
 from agent.publish import Publisher, Sink, Wanted
 from discovery.errors import (
     DriverAbsent,
@@ -23,9 +24,11 @@ from discovery.model import Driver, Gap, GpuSnapshot, GpuState, Reason
 from discovery.node import Place
 from discovery.protocol import Event, EventsLost, XidSeen
 from discovery.reader import ReaderHealth, Reading
-from discovery.sample import GpuSample
+from discovery.sample import GpuSample, Group
 from exporters.own import OwnMetrics
+from exporters.processes import ProcessUse
 from exporters.render import Identity
+from exporters.sxids import Severity
 from labelers.diff import applied
 from labelers.settings import LabelSettings
 from tests import build
@@ -47,13 +50,16 @@ class FakeSource:
     state: ReaderHealth = WELL
     after_sample: ReaderHealth | None = None
     lost: str | None = None
+    groups: tuple[Group, ...] = ()
+    """Those asked for last."""
 
     def discover(self) -> Reading:
         if self.failing is not None:
             raise self.failing
         return Reading(driver=DRIVER, gpus=self.gpus)
 
-    def sample(self) -> tuple[GpuSample, ...]:
+    def sample(self, groups: Iterable[Group] = ()) -> tuple[GpuSample, ...]:
+        self.groups = tuple(groups)
         if self.failing is not None:
             raise self.failing
         self.state = self.after_sample or self.state
@@ -83,7 +89,7 @@ class FakeSource:
 class Scene:
     """An agent over a fake source, with a clock that the test sets."""
 
-    def __init__(self, root: Path, sinks: dict[str, Sink]) -> None:
+    def __init__(self, root: Path, sinks: dict[str, Sink], beside: Beside = NOTHING_BESIDE) -> None:
         self.now = 1000.0
         self.source = FakeSource()
         self.labels: dict[str, str] = {}
@@ -96,6 +102,7 @@ class Scene:
             self.latest,
             Publisher(LabelSettings(), {"labels": self._take, **sinks}),
             intervals=INTERVALS,
+            beside=beside,
             clock=lambda: self.now,
             wall=lambda: 1_700_000_000.0,
         )
@@ -227,6 +234,49 @@ def test_an_xid_is_counted_shown_and_looked_at_now(scene: Scene) -> None:
     scene.discover()
     (count,) = [line for line in scene.series("gpuscape_xid_errors_total") if 'xid="79"' in line]
     assert count.endswith(" 2.0")
+
+
+def test_an_xid_that_only_the_kernel_logged_counts_once_the_driver_stayed_silent(
+    tmp_path: Path,
+) -> None:
+    logged = [XidSeen(bus_id=GPUS[0].bus_id, code=79)]
+    scene = Scene(tmp_path, {}, Beside(kernel_log=lambda _now: tuple(logged)))
+    scene.discover()
+    scene.agent.watch(scene.now)
+    logged.clear()
+    assert "discover" not in scene.hastened
+    scene.now += 6.0
+    scene.agent.watch(scene.now)
+    scene.discover()
+    assert scene.series("gpuscape_xid_errors_total{")[0].endswith(" 1.0")
+
+
+def test_errors_of_switches_are_shown(tmp_path: Path) -> None:
+    seen = SxidSeen(bus_id="0000:c5:00.0", code=12028, severity=Severity.NON_FATAL)
+    scene = Scene(tmp_path, {}, Beside(kernel_log=lambda _now: (seen,)))
+    scene.discover()
+    scene.agent.watch(scene.now)
+    assert '"12028"' in scene.series("gpuscape_nvswitch_errors_total{")[0]
+
+
+def test_samples_are_asked_for_with_their_groups_and_shown_with_jobs_and_processes(
+    tmp_path: Path,
+) -> None:
+    use = ProcessUse(bus_id=GPUS[0].bus_id, pid="4711", memory_bytes=1 << 30)
+    beside = Beside(
+        groups=(Group.ECC,),
+        processes=lambda samples: (use,) if samples else (),
+        jobs=lambda _snapshot: {(GPUS[1].bus_id, None): ("job-7",)},
+    )
+    scene = Scene(tmp_path, {}, beside)
+    scene.discover()
+    scene.sample()
+    assert scene.source.groups == (Group.ECC,)
+    assert 'pid="4711"' in scene.series("gpuscape_process_memory_bytes{")[0]
+    assert ['hpc_job="job-7"' in line for line in scene.series("DCGM_FI_DEV_GPU_TEMP{")] == [
+        False,
+        True,
+    ]
 
 
 def test_lost_events_are_told_and_change_nothing(

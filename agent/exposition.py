@@ -1,0 +1,75 @@
+"""What the settings say of metrics: which are served, how they are labelled, what they need."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from agent.config import Settings
+from agent.latest import Latest
+from discovery.errors import BadInput
+from discovery.sample import Group
+from exporters.counters import DEFAULT_COUNTERS, MOST_BYTES, Counters, read_counters
+from exporters.labels import Identity
+from exporters.own import OwnMetrics
+from exporters.own_families import GROUPS
+from exporters.render import Renderer
+from exporters.windows import Windows
+
+log = logging.getLogger(__name__)
+
+ASKED_FOR = frozenset({Group.PROCESSES, Group.BAR1, Group.FAN})
+"""Readings that are made only where the settings or the counters need them."""
+
+
+def counters(settings: Settings, config_map: bytes | None = None) -> Counters:
+    """What is to be served; lines that cannot be are logged, one by one.
+
+    ``config_map`` is the text of the ConfigMap that the settings name, where it could be had.
+    Raises BadInput where the file of counters cannot be read.
+    """
+    if config_map is not None:
+        found = read_counters(config_map, f"ConfigMap {settings.counters_from}")
+    elif settings.counters is not None:
+        try:
+            with settings.counters.open("rb") as file:
+                found = read_counters(file.read(MOST_BYTES + 1), str(settings.counters))
+        except OSError as error:
+            raise BadInput(f"cannot read {settings.counters}: {error.strerror}") from error
+    else:
+        return DEFAULT_COUNTERS
+    for skipped in found.skipped:
+        log.warning("not served: %s", skipped)
+    return found
+
+
+def groups(settings: Settings, served: Counters) -> tuple[Group, ...]:
+    """The readings that what is served needs, beside those always made."""
+    asked = set(served.groups) | (GROUPS - ASKED_FOR)
+    if settings.processes:
+        asked.add(Group.PROCESSES)
+    return tuple(sorted(asked))
+
+
+def latest(settings: Settings, hostname: str, own: OwnMetrics, served: Counters) -> Latest:
+    """The exposition of these settings."""
+    own.counters_skipped(len(served.skipped))
+    return Latest(
+        Identity(
+            hostname=hostname,
+            hostname_label=settings.hostname_label,
+            old_namespace=settings.old_namespace,
+            blanks_replaced=settings.replace_blanks,
+            pod_uid=settings.pod_uid_label,
+            shares=settings.virtual_gpus,
+        ),
+        own,
+        renderer=Renderer(
+            served.families,
+            served.labels,
+            devices=settings.devices,
+            prefix=settings.prefix or "",
+        ),
+        windows=Windows(settings.xid_window_seconds, settings.clock_events_window_seconds),
+        clock=time.monotonic,
+    )

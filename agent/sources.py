@@ -1,0 +1,102 @@
+"""What the agent asks beside the driver, as the settings say: made here, run by others.
+
+What takes memory is imported only where it is asked: gRPC, the API server's client.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent import exposition
+from agent.config import Settings
+from agent.jobs import JobFolder
+from agent.kernel_log import PATH as KERNEL_LOG
+from agent.kernel_log import KernelLog
+from agent.latest import Latest
+from agent.node_agent import Beside
+from agent.processes import Processes, nobody_named
+from exporters.counters import Counters
+
+if TYPE_CHECKING:
+    from agent.known_pods import KnownPods
+    from agent.pods import Pods
+    from kube.client import Client
+
+
+def client(settings: Settings, ending: contextlib.ExitStack) -> Client | None:
+    """The API server, where something is asked of it or written to it."""
+    if settings.standalone and not settings.follows_pods and settings.counters_from is None:
+        return None
+    from agent.cluster.join import connected
+
+    return ending.enter_context(connected(settings))
+
+
+def counters(settings: Settings, client: Client | None) -> Counters:
+    """What is to be served: as the ConfigMap says, else the file, else the default."""
+    if client is None or settings.counters_from is None:
+        return exposition.counters(settings)
+    from agent.cluster.join import config_map_text
+
+    return exposition.counters(settings, config_map_text(client, settings.counters_from))
+
+
+def known_pods(
+    settings: Settings,
+    client: Client | None,
+    node: str,
+    latest: Latest,
+    ending: contextlib.ExitStack,
+) -> KnownPods | None:
+    """What the API server says of the node's pods, where that is asked for."""
+    if client is None or not settings.follows_pods:
+        return None
+    from agent.cluster.join import followed_pods
+    from agent.known_pods import KnownPods
+
+    labels = settings.pod_label_allowlist if settings.pod_labels else None
+    known = KnownPods(labels=labels, tell=latest.refresh)
+    ending.enter_context(followed_pods(client, node, known))
+    return known
+
+
+def pods(settings: Settings, node: str, latest: Latest, known: KnownPods | None) -> Pods:
+    """Who holds what, as the kubelet says."""
+    from agent.podresources.client import PodResources  # gRPC takes memory
+    from agent.pods import Pods
+
+    asked = Pods(
+        PodResources(settings.pod_resources_socket),
+        node=node,
+        snapshot=lambda: latest.snapshot,
+        tell=latest.refresh,
+        show=latest.show_holdings if settings.shows_pods else lambda _holdings: None,
+        resources=settings.resource_names,
+    )
+    if known is not None:
+        asked.about = known.named
+    return asked
+
+
+def beside(
+    settings: Settings,
+    served: Counters,
+    root: Path,
+    known: KnownPods | None,
+    ending: contextlib.ExitStack,
+) -> Beside:
+    """What is read beside what always is."""
+    read = Beside(groups=exposition.groups(settings, served))
+    if settings.processes:
+        processes = Processes(root, by_uid=nobody_named if known is None else known.by_uid)
+        read = replace(read, processes=processes.uses)
+    if settings.hpc_jobs is not None:
+        read = replace(read, jobs=JobFolder(settings.hpc_jobs).look)
+    if settings.kernel_log:
+        kernel_log = KernelLog(settings.host_root / KERNEL_LOG)
+        ending.callback(kernel_log.close)
+        read = replace(read, kernel_log=kernel_log.events)
+    return read
