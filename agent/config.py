@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from typing import Annotated, Literal, get_type_hints
 from agent import kinds
 from agent.kinds import Address, Kind
 from discovery.errors import BadInput
+from exporters.selection import FLEXIBLE, Selection
+from exporters.windows import DEFAULT_SECONDS as WINDOW_SECONDS
 from labelers import names
 
 
@@ -35,6 +38,13 @@ _HOSTNAME_LABEL = Kind(
     metavar="hostname|Hostname|none",
     expects="hostname, Hostname or none",
     parse={"hostname": "hostname", "Hostname": "Hostname", "none": None}.__getitem__,
+)
+
+_CONFIG_MAP = kinds.matching(
+    "NAMESPACE:NAME", "namespace:name of a ConfigMap", r"[a-z0-9][a-z0-9-]*:[a-z0-9][a-z0-9.-]*"
+)
+_PREFIX = kinds.matching(
+    "TEXT", "what a metric's name may begin with: letters, digits and _", r"[A-Za-z_][A-Za-z0-9_]*"
 )
 
 METRICS_ADDRESS = Address(host="", port=9400)
@@ -144,12 +154,117 @@ class Settings:
     probe_listen: Annotated[
         Address, Said(kinds.ADDRESS, "Where /livez and /readyz are served; port 0 is any free one.")
     ] = PROBE_ADDRESS
+    web_config_file: Annotated[
+        Path | None,
+        Said(
+            kinds.PATH,
+            "TLS, client certificates and passwords for /metrics, in the format of Prometheus'"
+            " exporter-toolkit; changes of it and of its certificates count at once.",
+            "plain HTTP for everybody",
+        ),
+    ] = None
+
+    counters: Annotated[
+        Path | None,
+        Said(
+            kinds.PATH,
+            "Which DCGM families are served: a CSV file in dcgm-exporter's format.",
+            "dcgm-exporter's default families",
+        ),
+    ] = None
+    counters_from: Annotated[
+        str | None,
+        Said(
+            _CONFIG_MAP,
+            "The same from the key metrics of a ConfigMap; counters is for when it is not there.",
+        ),
+    ] = None
+    devices: Annotated[
+        Selection,
+        Said(
+            kinds.DEVICES,
+            "What has DCGM series: f, a GPU's instances where it has some, else the GPU; g, GPUs;"
+            " i, GPU instances.",
+        ),
+    ] = FLEXIBLE
+    prefix: Annotated[
+        str | None,
+        Said(_PREFIX, "Put before the names of DCGM families, to run beside dcgm-exporter."),
+    ] = None
     hostname_label: Annotated[
         Literal["hostname", "Hostname"] | None,
         Said(
             _HOSTNAME_LABEL, "Label with the node's name; Hostname as before dcgm-exporter 4.8.3."
         ),
     ] = "hostname"
+    old_namespace: Annotated[
+        bool, Said(kinds.FLAG, "Use the label names of dcgm-exporter 1: uuid, pod_name and so on.")
+    ] = False
+    replace_blanks: Annotated[
+        bool, Said(kinds.FLAG, "Put dashes in place of blanks in the label modelName.")
+    ] = False
+    xid_window_seconds: Annotated[
+        float, Said(kinds.duration("1s"), "For how long DCGM_EXP_XID_ERRORS_COUNT counts an error.")
+    ] = WINDOW_SECONDS
+    clock_events_window_seconds: Annotated[
+        float,
+        Said(kinds.duration("1s"), "For how long DCGM_EXP_CLOCK_EVENTS_COUNT counts an event."),
+    ] = WINDOW_SECONDS
+    kernel_log: Annotated[
+        bool,
+        Said(
+            kinds.FLAG,
+            "Read XIDs that NVML does not tell, and errors of NVSwitches, from the kernel log below"
+            " the host root; a container has to be privileged for that.",
+        ),
+    ] = False
+
+    pods: Annotated[
+        bool | None,
+        Said(
+            kinds.FLAG,
+            "Say on each series which pod holds the GPU, as the kubelet's socket tells.",
+            "true, but for standalone",
+        ),
+    ] = None
+    pod_uid_label: Annotated[
+        bool, Said(kinds.FLAG, "Add the pod's UID; it takes the right to read pods.")
+    ] = False
+    pod_labels: Annotated[
+        bool, Said(kinds.FLAG, "Add the pod's labels; it takes the right to read pods.")
+    ] = False
+    pod_label_allowlist: Annotated[
+        tuple[re.Pattern[str], ...],
+        Said(kinds.PATTERNS, "Only labels in whose key one of these is found.", "all labels"),
+    ] = ()
+    virtual_gpus: Annotated[
+        bool,
+        Said(
+            kinds.FLAG,
+            "One series for each pod that shares a GPU, told apart by the label vgpu; else one of"
+            " the pods is named.",
+        ),
+    ] = False
+    resource_names: Annotated[
+        tuple[str, ...],
+        Said(
+            kinds.NAMES,
+            "Resources that are GPUs too, such as nvidia.com/a100; those of the device plugin are"
+            " known.",
+            "none",
+        ),
+    ] = ()
+    processes: Annotated[
+        bool,
+        Said(
+            kinds.FLAG,
+            "Tell the memory of each process, with its pod; a container needs the host's PIDs.",
+        ),
+    ] = False
+    hpc_jobs: Annotated[
+        Path | None,
+        Said(kinds.PATH, "Folder in which a batch system's scripts write each GPU's job ids."),
+    ] = None
 
     mig_strategy: Annotated[
         str | None,
@@ -215,6 +330,16 @@ class Settings:
         if self.simulate is not None and self.library is not None:
             raise BadInput("simulate and library exclude each other: give one of them")
 
+    @property
+    def shows_pods(self) -> bool:
+        """Series name the pods that hold GPUs: the kubelet's socket is asked."""
+        return not self.standalone if self.pods is None else self.pods
+
+    @property
+    def follows_pods(self) -> bool:
+        """The API server is asked about pods, in a cluster or standalone."""
+        return self.shows_pods and (self.pod_uid_label or self.pod_labels)
+
 
 _UNITS = ("_seconds", "_ratio")
 
@@ -244,7 +369,7 @@ class Option:
     @property
     def default_text(self) -> str | None:
         """The default as one would write it, or what holds otherwise; None where neither is."""
-        if self.default is None:
+        if self.default is None or self.default == ():
             return self.said.otherwise or None
         return self.said.kind.show(self.default)
 

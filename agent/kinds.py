@@ -6,6 +6,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
+
+from exporters.selection import Level, Selection, parse_selection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,3 +137,62 @@ PATH = Kind(metavar="PATH", expects="a path", parse=Path)
 def text(metavar: str) -> Kind:
     """Any text."""
     return Kind(metavar=metavar, expects="text", parse=_text)
+
+
+def matching(metavar: str, expects: str, pattern: str) -> Kind:
+    """Text that looks as ``pattern`` says, from its first character to its last."""
+
+    def parse(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(text)
+        return text
+
+    return Kind(metavar=metavar, expects=expects, parse=parse)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    """The words between commas, without the blanks around them."""
+    return tuple(word for part in text.split(",") if (word := part.strip()))
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = _words(text)
+    if not all(re.fullmatch(r"[A-Za-z0-9._/-]+", name) for name in names):
+        raise ValueError(text)
+    return names
+
+
+def _patterns(text: str) -> tuple[re.Pattern[str], ...]:
+    try:
+        return tuple(re.compile(word) for word in _words(text))
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(text) from error
+
+
+def _show_names(value: object) -> str:
+    return ",".join(cast("tuple[str, ...]", value))
+
+
+def _show_patterns(value: object) -> str:
+    return ",".join(each.pattern for each in cast("tuple[re.Pattern[str], ...]", value))
+
+
+def _show_selection(value: object) -> str:
+    selection = cast("Selection", value)
+    ids = "" if selection.ids is None else ",".join(map(str, sorted(selection.ids)))
+    return f"{selection.level}:{ids}" if ids else str(selection.level)
+
+
+NAMES = Kind(metavar="NAME,…", expects="names with commas between", parse=_names, show=_show_names)
+PATTERNS = Kind(
+    metavar="REGEX,…",
+    expects="regular expressions with commas between",
+    parse=_patterns,
+    show=_show_patterns,
+)
+DEVICES = Kind(
+    metavar="f|g[:IDS]|i[:IDS]",
+    expects=f"{Level.FLEXIBLE}, {Level.GPUS}, {Level.INSTANCES}, or a letter with ids: g:0,2-4",
+    parse=parse_selection,
+    show=_show_selection,
+)

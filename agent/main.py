@@ -23,6 +23,7 @@ from types import FrameType
 
 from agent import exposition, sources
 from agent import log as logs
+from agent.access import OPEN, Access
 from agent.config import Settings
 from agent.holds import Holds
 from agent.inputs import place_of, start_of
@@ -205,7 +206,10 @@ class _Running:
         )
         if self._holds.causes:
             self.agent.release()
-        self._serve(latest, ending)
+        web = sources.web_config(settings, latest)
+        if web is not None:
+            ticks["web-config"] = web.look
+        self._serve(latest, (lambda: OPEN) if web is None else (lambda: web.current), ending)
         ticks.update(self.agent.ticks)
         runtime = Runtime(ticks, jitter_ratio=settings.jitter_ratio)
         self.agent.hasten = runtime.hasten
@@ -216,8 +220,14 @@ class _Running:
         ending.callback(runtime.stop)
         runtime.start()
 
-    def _serve(self, latest: Latest, ending: contextlib.ExitStack) -> None:
-        metrics = Server(self._settings.listen, {"/metrics": latest.metrics})
+    def _serve(
+        self, latest: Latest, access: Callable[[], Access], ending: contextlib.ExitStack
+    ) -> None:
+        metrics = Server(
+            self._settings.listen,
+            {"/metrics": latest.metrics, "/health": lambda: http.health(self.agent.alive)},
+            access=access,
+        )
         probes = Server(
             self._settings.probe_listen,
             {

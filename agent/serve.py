@@ -2,7 +2,9 @@
 
 One thread for all connections: each has deadlines for whole heads and whole answers, where a
 socket's timeout would start again with every byte. It shares nothing with the program but the
-routes, so it answers whatever the rest is waiting for.
+routes, so it answers whatever the rest is waiting for. Connections are few, and a new one takes
+the place of the one that has kept us waiting longest: who asks at once and reads at once is
+served, however many others do neither.
 """
 
 from __future__ import annotations
@@ -11,13 +13,15 @@ import asyncio
 import errno
 import logging
 import socket
+import ssl
 import threading
 import time
 from asyncio import StreamReader, StreamWriter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import cast
 
+from agent.access import OPEN, Access
 from agent.kinds import Address
 from discovery.errors import Permanent
 from exporters import http
@@ -32,11 +36,24 @@ _END_OF_HEAD = b"\r\n\r\n"
 _MARGIN_SECONDS = 1.0
 """For a stopping server to close its sockets after its time is over."""
 
+_WAITING_IN_KERNEL = 4096
+"""Connections that are made and not yet accepted; the kernel may have a lower limit. For one
+that finds no room a client tries again after a second."""
+_ACCEPTED_AT_ONCE = 8
+"""So that no burst takes all file descriptors before there were turns to close others."""
+CHUNK_BYTES = 64 << 10
+"""What is copied for a client that does not read; the rest is shared by all clients."""
+_SEND_BUFFER_BYTES = 256 << 10
+"""The kernel's, for each connection: by itself it would take up to 4 MiB."""
+
 _NO_SUCH_PATH = http.text("No such path; / lists those there are.", HTTPStatus.NOT_FOUND)
 _FAILED = http.text(
     "The answer could not be made; the log says why.", HTTPStatus.INTERNAL_SERVER_ERROR
 )
-_FULL = http.text("Too many connections; try again later.", HTTPStatus.SERVICE_UNAVAILABLE)
+_TOO_OFTEN = http.text(
+    "More requests than the web config file allows; try again later.", HTTPStatus.TOO_MANY_REQUESTS
+)
+_WHO = http.text("Name and password are needed.", HTTPStatus.UNAUTHORIZED)
 
 _ADVICE = {
     errno.EADDRINUSE: "another program listens there, end it or choose another port",
@@ -54,10 +71,13 @@ class Server:
         routes: Mapping[str, Route],
         limits: Limits = Limits(),  # noqa: B008  # frozen
         title: str = "gpuscape",
+        access: Callable[[], Access] = lambda: OPEN,
     ) -> None:
+        """``access`` is asked at each connection and request; like a route it must not wait."""
         page = http.link_page(title, routes)
         self._routes: Mapping[str, Route] = {"/": lambda: page, **routes}
         self._limits = limits
+        self._access = access
         self._address = address
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -101,8 +121,12 @@ class Server:
 
     async def _serve(self, listener: socket.socket) -> None:
         server = await asyncio.start_server(
-            self._connected, sock=listener, limit=self._limits.header_bytes
+            self._connected,
+            sock=listener,
+            limit=self._limits.header_bytes,
+            backlog=_ACCEPTED_AT_ONCE,
         )
+        listener.listen(_WAITING_IN_KERNEL)  # asyncio has one number for both
         await self._stopping.wait()
         # Server.close() leaks a socket accepted in the same turn (CPython 3.11), so accept no more
         # and give the last one its turn before.
@@ -129,15 +153,19 @@ class Server:
         await asyncio.sleep(0)  # transports close their sockets one turn later
 
     async def _connected(self, reader: StreamReader, writer: StreamWriter) -> None:
-        client = _Client(reader, writer, self._limits, self._answer)
-        if len(self._clients) >= self._limits.connections or self._stopping.is_set():
-            client.turn_away()
+        # up to its first await this runs before a byte was read, as start_tls() needs it
+        if self._stopping.is_set():
+            writer.transport.abort()
             return
+        if len(self._clients) >= self._limits.connections:
+            slowest = min(self._clients, key=lambda client: client.waiting_since)
+            self._clients.pop(slowest).cancel()
+        client = _Client(reader, writer, self._limits, self._access, self._answer)
         self._clients[client] = cast("asyncio.Task[None]", asyncio.current_task())
         try:
             await client.attend()
         finally:
-            del self._clients[client]
+            self._clients.pop(client, None)
 
     def _answer(self, request: Request) -> Response:
         route = self._routes.get(request.path)
@@ -158,6 +186,7 @@ class _Client:
         reader: StreamReader,
         writer: StreamWriter,
         limits: Limits,
+        access: Callable[[], Access],
         answer: Callable[[Request], Response],
     ) -> None:
         # So that drain() waits until the client took all, and its time can run out.
@@ -165,36 +194,47 @@ class _Client:
         self._reader = reader
         self._writer = writer
         self._limits = limits
+        self._access = access
+        self._context = access().context
         self._answer = answer
         self.busy = False
         """Between a request's first byte and its answer's last."""
         self.ending = False
         """Serve no request after the present one."""
-
-    def turn_away(self) -> None:
-        """Say that there is no room, without waiting for anything."""
-        self._write(_FULL, None)
-        self._writer.transport.abort()
+        self.waiting_since = time.monotonic()
+        """When it last did what we waited for: came, asked, took a part of the answer."""
 
     async def attend(self) -> None:
         """Serve requests until either side ends it or a limit is reached."""
         patience_seconds = self._limits.header_seconds
         try:
+            if self._context is not None:
+                await self._shake_hands(self._context)
             while await self._exchange(patience_seconds) and not self.ending:
                 patience_seconds = self._limits.idle_seconds
-        except (TimeoutError, ConnectionError, asyncio.IncompleteReadError):
-            pass  # gone, or too slow for an answer to be of use
+        except (TimeoutError, OSError, asyncio.IncompleteReadError):
+            pass  # gone, too slow for an answer to be of use, or not what TLS asks for
         except asyncio.CancelledError:
-            pass  # by the server, at its end; streams would log it as an error
+            pass  # by the server, for a new client or at its end; streams would log it as an error
         finally:
             self._writer.transport.abort()  # close() would wait for a client that does not read
+
+    async def _shake_hands(self, context: ssl.SSLContext) -> None:
+        """Speak TLS from here on. Raises ConnectionError where the client may not come in."""
+        async with asyncio.timeout(self._limits.header_seconds):
+            await self._writer.start_tls(context)
+        # as for plain connections; SSL transports take 0 for a buffer that is always full
+        self._writer.transport.set_write_buffer_limits(high=1)
+        if not self._access().admits(self._writer.get_extra_info("ssl_object")):
+            raise ConnectionAbortedError("no name of the client's certificate is allowed")
 
     async def _exchange(self, patience_seconds: float) -> bool:
         """One request and its answer; False when the connection is to end."""
         self.busy = False
         async with asyncio.timeout(patience_seconds):
             first = await self._reader.read(1)
-        if not first:
+        # made under other rules: the client is to try again under these
+        if not first or self._access().context is not self._context:
             return False
         self.busy = True
         async with asyncio.timeout(self._limits.request_seconds):
@@ -202,8 +242,12 @@ class _Client:
                 request = await self._request(first)
             except Refusal as refusal:
                 await self._send(refusal.response, None)
+                await self._close()
                 return False
-            await self._send(self._answer(request), request)
+            self.waiting_since = time.monotonic()
+            await self._send(await self._judged(request), request)
+            if not request.keep_alive:
+                await self._close()
             return request.keep_alive
 
     async def _request(self, first: bytes) -> Request:
@@ -218,17 +262,58 @@ class _Client:
             raise Refusal(HTTPStatus.REQUEST_TIMEOUT, "The headers took too long.") from None
         return http.read_request(head)
 
-    async def _send(self, response: Response, request: Request | None) -> None:
-        self._write(response, request)
-        await self._writer.drain()
+    async def _judged(self, request: Request) -> Response:
+        """The answer, for those who may have it."""
+        access = self._access()
+        if access.bucket is not None and not access.bucket.take(time.monotonic()):
+            return _TOO_OFTEN
+        if access.passwords is not None and not await access.passwords.admit(request.authorization):
+            return _WHO
+        return self._answer(request)
 
-    def _write(self, response: Response, request: Request | None) -> None:
-        # one write: a head sent alone waits for the client's delayed acknowledgement, and until
-        # Python 3.13.2 drain() does not wait for what writelines() left over
-        self._writer.write(b"".join(response.message(request, time.time())))
+    async def _send(self, response: Response, request: Request | None) -> None:
+        """Send it piece by piece, so that a client that does not read holds one piece."""
+        message = response.message(request, time.time(), self._access().headers)
+        for chunk in chunks(message):
+            self._writer.write(chunk)
+            await self._writer.drain()
+            self.waiting_since = time.monotonic()
+
+    async def _close(self) -> None:
+        """Say goodbye where TLS has a word for it, after the last of the answer."""
+        if self._context is not None:
+            self._writer.close()
+            await self._writer.wait_closed()
+
+
+def chunks(pieces: Sequence[bytes]) -> Iterator[bytes | memoryview]:
+    """The pieces one after the other, small ones together.
+
+    A head sent alone would wait for the client's delayed acknowledgement.
+    """
+    first = b""
+    for piece in pieces:
+        if len(first) + len(piece) <= CHUNK_BYTES:
+            first += piece
+            continue
+        rest = memoryview(piece)
+        cut = CHUNK_BYTES - len(first)
+        yield first + rest[:cut]
+        for begin in range(cut, len(rest), CHUNK_BYTES):
+            yield rest[begin : begin + CHUNK_BYTES]
+        first = b""
+    if first:
+        yield first
 
 
 def _listener(address: Address) -> socket.socket:
+    """A socket that listens. Raises Permanent with the fix."""
+    listener = _bound(address)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
+    return listener
+
+
+def _bound(address: Address) -> socket.socket:
     try:
         if address.host:
             family, *_, where = socket.getaddrinfo(

@@ -1,4 +1,4 @@
-"""What the agent asks beside the driver, as the settings say: made here, run by others.
+"""What the agent works with beside the driver, as the settings say: made here, run by others.
 
 What takes memory is imported only where it is asked: gRPC, the API server's client.
 """
@@ -23,6 +23,7 @@ from exporters.counters import Counters
 if TYPE_CHECKING:
     from agent.known_pods import KnownPods
     from agent.pods import Pods
+    from agent.web_config_file import WebConfigFile
     from kube.client import Client
 
 
@@ -100,3 +101,12 @@ def beside(
         ending.callback(kernel_log.close)
         read = replace(read, kernel_log=kernel_log.events)
     return read
+
+
+def web_config(settings: Settings, latest: Latest) -> WebConfigFile | None:
+    """Who may scrape, where a file says so. Raises BadInput that names file, line and key."""
+    if settings.web_config_file is None:
+        return None
+    from agent.web_config_file import WebConfigFile  # YAML and hashes take memory
+
+    return WebConfigFile(settings.web_config_file, tell=latest.refresh)

@@ -13,12 +13,8 @@ CONFIG_VARIABLE = variable("config")
 
 _KEYS = tuple(option.name for option in OPTIONS)
 _SERVICE_LINK = re.compile(
-    r"GPUSCAPE_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)"
+    r"(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)"
 )
-"""What the kubelet sets in every pod for a Service whose name begins with ``gpuscape``.
-
-Source: Kubernetes documentation, "Service", section "Environment variables".
-"""
 
 
 def load_settings(
@@ -40,8 +36,7 @@ def load_settings(
         for name, text in flags.items()
         if name != "config"
     }
-    file = _file_layer_at(named, read_file) if named.text else {}
-    return settle([flag_layer, environment, file])
+    return settle([flag_layer, environment, named_file_layer(named, read_file)])
 
 
 def environment_layer(environ: Mapping[str, str]) -> Layer:
@@ -49,7 +44,7 @@ def environment_layer(environ: Mapping[str, str]) -> Layer:
     known = [name for option in OPTIONS for name in option.variables]
     for name in environ:
         if name.startswith("GPUSCAPE_") and name not in (*known, CONFIG_VARIABLE):
-            if _SERVICE_LINK.fullmatch(name):
+            if is_service_link(name, "GPUSCAPE_"):
                 continue
             raise BadInput(f"{name} is not a setting{nearest(name, known)}")
     layer = {}
@@ -61,7 +56,18 @@ def environment_layer(environ: Mapping[str, str]) -> Layer:
     return layer
 
 
-def _file_layer_at(named: Given, read_file: Callable[[Path], str]) -> Layer:
+def is_service_link(name: str, prefix: str) -> bool:
+    """The kubelet sets this variable in every pod, for a Service whose name begins like this.
+
+    Source: Kubernetes documentation, "Service", section "Environment variables".
+    """
+    return _SERVICE_LINK.fullmatch(name.removeprefix(prefix)) is not None
+
+
+def named_file_layer(named: Given, read_file: Callable[[Path], str] = Path.read_text) -> Layer:
+    """What the settings file of this name says; without a name, nothing. Raises BadInput."""
+    if not named.text:
+        return {}
     try:
         text = read_file(Path(named.text))
     except (OSError, UnicodeDecodeError) as error:

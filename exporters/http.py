@@ -25,8 +25,8 @@ _WORTH_COMPRESSING_BYTES = 1024
 class Limits:
     """What one server spends on its clients at most."""
 
-    connections: int = 16
-    """At once; the next one is answered 503 and closed."""
+    connections: int = 64
+    """At once; for one more, the one that has kept us waiting longest is closed."""
     header_bytes: int = 8192
     """Request line and headers together."""
     header_seconds: float = 5.0
@@ -48,6 +48,8 @@ class Request:
     gzip: bool = False
     """The client takes gzip."""
     keep_alive: bool = True
+    authorization: str = ""
+    """The header as it was written."""
 
 
 class Body:
@@ -86,10 +88,16 @@ class Response:
     status: HTTPStatus = HTTPStatus.OK
     content_type: str = TEXT
 
-    def message(self, request: Request | None, unix_seconds: float) -> list[bytes]:
+    def message(
+        self,
+        request: Request | None,
+        unix_seconds: float,
+        more: Iterable[tuple[str, str]] = (),
+    ) -> list[bytes]:
         """Head and content as they go over the wire, in pieces.
 
         ``request`` is None where it could not be understood; the connection ends then.
+        ``more`` are further headers.
         """
         length = len(self.body.plain) + len(self.tail)
         gzip = request is not None and request.gzip and length >= _WORTH_COMPRESSING_BYTES
@@ -101,10 +109,13 @@ class Response:
             "Vary": "Accept-Encoding",
             "X-Content-Type-Options": "nosniff",
         }
+        headers.update(more)
         if gzip:
             headers["Content-Encoding"] = "gzip"
         if self.status is HTTPStatus.METHOD_NOT_ALLOWED:
             headers["Allow"] = "GET, HEAD"
+        if self.status is HTTPStatus.UNAUTHORIZED:
+            headers["WWW-Authenticate"] = 'Basic realm="gpuscape", charset="UTF-8"'
         if request is None or not request.keep_alive:
             headers["Connection"] = "close"
         lines = [f"HTTP/1.1 {self.status} {self.status.phrase}"]
@@ -124,6 +135,13 @@ class Refusal(Exception):
 def text(sentence: str, status: HTTPStatus = HTTPStatus.OK) -> Response:
     """A line of text."""
     return Response(body=Body(f"{sentence}\n".encode()), status=status)
+
+
+def health(good: bool) -> Response:
+    """What probes ask for on the port of the metrics; the word is dcgm-exporter's."""
+    if good:
+        return Response(body=Body(b"OK"))
+    return text("The agent's ticks have stopped.", HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 def link_page(title: str, paths: Iterable[str]) -> Response:
@@ -159,6 +177,7 @@ def read_request(head: bytes) -> Request:
         path=target.partition("?")[0],
         gzip=_takes_gzip(headers.get("accept-encoding", "")),
         keep_alive=minor == "1" and "close" not in _tokens(headers.get("connection", "")),
+        authorization=headers.get("authorization", ""),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import http.client
 import json
 import signal
@@ -16,6 +17,7 @@ from pathlib import Path
 import psutil
 
 from discovery.simulator.simulation import Simulation
+from tests.controlplane.lifetime import end_with_parent
 
 SOON = 60.0
 """For something that is bound to come, even where the machine is busy."""
@@ -41,14 +43,16 @@ class AgentProcess:
         """One scrape."""
         return self.get("metrics", "/metrics")[1]
 
-    def get(self, server: str, path: str) -> tuple[int, str]:
+    def get(self, server: str, path: str, *, compressed: bool = False) -> tuple[int, str]:
         """Status and text of one request on a connection of its own."""
         with contextlib.closing(
             http.client.HTTPConnection(self._addresses[server], timeout=SOON)
         ) as connection:
-            connection.request("GET", path)
+            headers = {"Accept-Encoding": "gzip"} if compressed else {}
+            connection.request("GET", path, headers=headers)
             response = connection.getresponse()
-            return response.status, response.read().decode()
+            body = response.read()
+            return response.status, (gzip.decompress(body) if compressed else body).decode()
 
     def gpus(self, state: str) -> int:
         """GPUs in a state, as the agent tells them."""
@@ -86,24 +90,38 @@ def running(simulation: Simulation, *options: str) -> Iterator[AgentProcess]:
     command = [str(GPUSCAPE), "agent", "--standalone", "--simulate", str(simulation.state_file)]
     command += ["--listen", "127.0.0.1:0", "--probe-listen", "127.0.0.1:0"]
     command += ["--log-format", "json", "--node-name", "node-a", *options]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, preexec_fn=end_with_parent(signal.SIGTERM)
+    ) as process:
         try:
             yield AgentProcess(process, simulation)
         finally:
-            simulation.clear()
-            if process.poll() is None:
-                for child in psutil.Process(process.pid).children():
-                    with contextlib.suppress(psutil.NoSuchProcess):
-                        child.send_signal(signal.SIGCONT)
-                process.terminate()
-                process.wait(SOON)
+            try:
+                simulation.clear()
+            finally:
+                _end(process)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End an agent, whatever was done to its reader."""
+    if process.poll() is not None:
+        return
+    for child in psutil.Process(process.pid).children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.send_signal(signal.SIGCONT)
+    process.terminate()
+    process.wait(SOON)
 
 
 class Scraper:
-    """Scrapes again and again while a test disturbs the machine; every answer must be whole."""
+    """Scrapes again and again while a test disturbs the machine; every answer must be whole.
 
-    def __init__(self, agent: AgentProcess) -> None:
+    Every other answer is compressed, as Prometheus has it.
+    """
+
+    def __init__(self, agent: AgentProcess, pause_seconds: float = 0.05) -> None:
         self._agent = agent
+        self._pause_seconds = pause_seconds
         self._stop = threading.Event()
         self.answers = 0
         self.failures: list[str] = []
@@ -119,10 +137,10 @@ class Scraper:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._stop.wait(0.05):
-            began = time.monotonic()
+        while not self._stop.wait(self._pause_seconds):
+            began, compressed = time.monotonic(), self.answers % 2 == 1
             try:
-                status, text = self._agent.get("metrics", "/metrics")
+                status, text = self._agent.get("metrics", "/metrics", compressed=compressed)
                 alive, _ = self._agent.get("probes", "/livez")
             except OSError as error:
                 self.failures.append(repr(error))

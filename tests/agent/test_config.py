@@ -6,9 +6,10 @@ import pytest
 
 from agent.config import OPTIONS, Given, Layer, Option, Settings, settle
 from discovery.errors import BadInput
+from exporters.selection import Level, Selection
 
 PARTICULAR = [option for option in OPTIONS if option.said.kind.expects not in ("text", "a path")]
-WITH_DEFAULT = [option for option in OPTIONS if option.default is not None]
+WITH_DEFAULT = [option for option in OPTIONS if option.default not in (None, ())]
 
 
 def layer(source: str, **texts: str) -> Layer:
@@ -45,8 +46,8 @@ def test_a_default_is_written_as_text_that_gives_it_back(option: Option) -> None
 @pytest.mark.parametrize("option", PARTICULAR, ids=lambda option: option.name)
 def test_a_wrong_value_names_its_source_and_what_is_expected(option: Option) -> None:
     with pytest.raises(BadInput) as caught:
-        settle([{option.name: Given(text="wröng", source="THE-SOURCE")}])
-    assert str(caught.value) == f"THE-SOURCE is 'wröng': expected {option.said.kind.expects}"
+        settle([{option.name: Given(text="(wröng", source="THE-SOURCE")}])
+    assert str(caught.value) == f"THE-SOURCE is '(wröng': expected {option.said.kind.expects}"
 
 
 def test_a_wrong_value_is_told_even_where_a_higher_layer_hides_it() -> None:
@@ -71,3 +72,66 @@ def test_a_library_beside_a_simulation_is_refused() -> None:
 def test_the_hostname_label_can_be_left_out() -> None:
     assert Settings().hostname_label == "hostname"
     assert settle([layer("flag", hostname_label="none")]).hostname_label is None
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ({}, True),
+        ({"standalone": "true"}, False),
+        ({"standalone": "true", "pods": "true"}, True),
+        ({"pods": "false"}, False),
+    ],
+)
+def test_pods_are_shown_in_a_cluster_unless_it_is_said(given: dict[str, str], shown: bool) -> None:
+    assert settle([layer("flag", **given)]).shows_pods is shown
+
+
+@pytest.mark.parametrize(
+    ("given", "followed"),
+    [
+        ({}, False),
+        ({"pod_labels": "true"}, True),
+        ({"pod_uid_label": "true"}, True),
+        ({"pod_labels": "true", "pods": "false"}, False),
+        ({"pod_labels": "true", "standalone": "true", "pods": "true"}, True),
+    ],
+)
+def test_pods_are_asked_about_only_for_what_is_shown_of_them(
+    given: dict[str, str], followed: bool
+) -> None:
+    assert settle([layer("flag", **given)]).follows_pods is followed
+
+
+@pytest.mark.parametrize("text", ["a", "a:b:c", "A:b", "a/b", ":", "a:", ":b", "a :b"])
+def test_a_config_map_is_named_with_its_namespace(text: str) -> None:
+    with pytest.raises(BadInput, match="namespace:name"):
+        settle([layer("flag", counters_from=text)])
+
+
+@pytest.mark.parametrize("text", ["1a", "a-b", "a:b", "a b", "ä"])
+def test_a_prefix_is_what_a_name_may_begin_with(text: str) -> None:
+    with pytest.raises(BadInput, match="letters, digits and _"):
+        settle([layer("flag", prefix=text)])
+
+
+def test_the_settings_of_series_have_their_types() -> None:
+    settings = settle(
+        [
+            layer(
+                "flag",
+                counters_from="gpu:families",
+                devices="g:0,2-3",
+                pod_label_allowlist="^app$, team/.*",
+                resource_names="nvidia.com/a100,",
+                prefix="shadow_",
+                xid_window="1m",
+            )
+        ]
+    )
+
+    assert settings.counters_from == "gpu:families"
+    assert settings.devices == Selection(level=Level.GPUS, ids=frozenset({0, 2, 3}))
+    assert [each.pattern for each in settings.pod_label_allowlist] == ["^app$", "team/.*"]
+    assert settings.resource_names == ("nvidia.com/a100",)
+    assert (settings.prefix, settings.xid_window_seconds) == ("shadow_", 60.0)

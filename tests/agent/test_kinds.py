@@ -65,3 +65,37 @@ def test_a_ratio_outside_its_range_is_refused(text: str) -> None:
 def test_a_count_outside_its_range_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="expected "):
         kinds.count(64).read(text)
+
+
+@pytest.mark.parametrize("text", ["", " , ", "a,b", " a , b,"])
+def test_names_stand_between_commas(text: str) -> None:
+    expected = tuple(word for word in ("a", "b") if word in text)
+    assert kinds.NAMES.read(text) == expected
+
+
+@pytest.mark.parametrize("text", ["a b", "a,(", "a=b", "a\nb"])
+def test_what_is_no_name_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="expected names"):
+        kinds.NAMES.read(text)
+
+
+@pytest.mark.parametrize("text", ["(", "a,*", "[z-a]", "(" * 5000])
+def test_what_is_no_regular_expression_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="expected regular expressions"):
+        kinds.PATTERNS.read(text)
+
+
+@pytest.mark.parametrize("text", ["f", "g", "i", "g:0,2,3", "i:7"])
+def test_devices_are_shown_as_text_that_gives_them_back(text: str) -> None:
+    assert kinds.DEVICES.show(kinds.DEVICES.read(text)) == text
+
+
+@pytest.mark.parametrize("text", ["f:0", "x", "g:", "g:a", "g:3-2", "gi", ""])
+def test_what_selects_no_devices_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="expected f, g, i"):
+        kinds.DEVICES.read(text)
+
+
+@pytest.mark.parametrize("kind", [kinds.NAMES, kinds.PATTERNS], ids=["names", "patterns"])
+def test_a_list_is_shown_as_text_that_gives_it_back(kind: kinds.Kind) -> None:
+    assert kind.show(kind.read("a, b.c")) == "a,b.c"

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import http.client
 import socket
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agent.kinds import Address
-from agent.serve import Route, Server
+from agent.serve import CHUNK_BYTES, Route, Server, chunks
 from discovery.errors import Permanent
 from exporters.http import Body, Limits, Response, text
 
@@ -21,6 +25,9 @@ LARGE = b"x" * (16 << 20)
 """More than the kernel's buffers on both sides hold."""
 PATIENT = Limits(header_seconds=60, request_seconds=60, idle_seconds=60)
 GET = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
+GET_LARGE = b"GET /large HTTP/1.1\r\n\r\n"
+LIVEZ = b"GET /livez HTTP/1.1\r\n\r\n"
+LIVEZ_AND_CLOSE = b"GET /livez HTTP/1.1\r\nConnection: close\r\n\r\n"
 
 
 def broken() -> Response:
@@ -192,7 +199,7 @@ def test_a_silent_client_is_cut_off(start: Start, before: bytes, limits: Limits)
 def test_a_client_that_does_not_read_its_answer_is_cut_off(start: Start) -> None:
     server = start(Limits(connections=1, header_seconds=60, request_seconds=0.2, idle_seconds=60))
     with connect(server) as client:
-        client.sendall(b"GET /large HTTP/1.1\r\n\r\n")
+        client.sendall(GET_LARGE)
         while ask_allowing_reset(server) != 200:  # its place is free only when it was cut off
             pass
         answer = everything(client)
@@ -203,7 +210,7 @@ def test_a_client_that_does_not_read_its_answer_is_cut_off(start: Start) -> None
 def ask_allowing_reset(server: Server) -> int:
     with connect(server) as client:
         try:
-            client.sendall(b"GET /livez HTTP/1.1\r\nConnection: close\r\n\r\n")
+            client.sendall(LIVEZ_AND_CLOSE)
         except ConnectionError:
             return 0
         return status(everything(client))
@@ -222,18 +229,68 @@ def test_an_answer_is_whole_however_much_of_it_the_kernel_takes_at_once() -> Non
     assert received == list(sizes)
 
 
-def test_one_connection_too_many_is_turned_away_and_the_others_are_served(start: Start) -> None:
+def test_a_new_connection_takes_the_place_of_the_one_that_was_waited_for_longest(
+    start: Start,
+) -> None:
     server = start(Limits(connections=2, header_seconds=60, request_seconds=60))
     with connect(server) as first, connect(server) as second:
-        for client in (first, second):
-            client.sendall(GET)
-            assert client.recv(12) == b"HTTP/1.1 200"
+        for client in (first, second, first):
+            client.sendall(LIVEZ)
+            assert client.recv(1 << 16).endswith(b"ok\n")
         with connect(server) as third:
-            turned_away = status(everything(third))
-        second.sendall(b"GET /livez HTTP/1.1\r\nConnection: close\r\n\r\n")
+            third.sendall(LIVEZ_AND_CLOSE)
+            answered = status(everything(third))
+        first.sendall(LIVEZ_AND_CLOSE)
 
-        assert turned_away == 503
-        assert everything(second).endswith(b"ok\n")
+        assert answered == 200
+        assert b"HTTP/1.1" not in everything(second)
+        assert everything(first).endswith(b"ok\n")
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"", b"GET /metrics HTTP/1.1\r\nX: ", LIVEZ, GET_LARGE],
+    ids=["silent", "half a head", "idle", "not reading"],
+)
+def test_slow_clients_cannot_lock_a_scraper_out(start: Start, sent: bytes) -> None:
+    server = start(Limits(connections=4, header_seconds=60, request_seconds=60))
+    with contextlib.ExitStack() as ending:
+        for _ in range(40):
+            slow = ending.enter_context(connect(server))
+            with contextlib.suppress(ConnectionError):
+                slow.sendall(sent)
+
+        scrapes = [ask(server)[1] for _ in range(10)]
+
+    assert scrapes == [METRICS] * 10
+
+
+def test_clients_that_do_not_read_share_what_they_are_sent(start: Start) -> None:
+    server = start(Limits(connections=16, header_seconds=60, request_seconds=60))
+    tracemalloc.start()
+    with contextlib.ExitStack() as ending:
+        for _ in range(16):
+            slow = ending.enter_context(connect(server))
+            slow.sendall(GET_LARGE)
+            assert slow.recv(12) == b"HTTP/1.1 200"
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert peak_bytes < len(LARGE)
+
+
+@given(st.lists(st.integers(0, 3 * CHUNK_BYTES), max_size=4))
+def test_a_message_is_sent_whole_in_chunks_none_of_which_is_large(sizes: list[int]) -> None:
+    pieces = [bytes([at]) * size for at, size in enumerate(sizes)]
+
+    sent = [bytes(chunk) for chunk in chunks(pieces)]
+
+    assert b"".join(sent) == b"".join(pieces)
+    assert all(0 < len(chunk) <= CHUNK_BYTES for chunk in sent)
+
+
+def test_a_head_and_a_small_content_are_one_chunk() -> None:
+    assert list(chunks([b"head", b"content"])) == [b"headcontent"]
 
 
 def test_a_place_is_free_again_when_its_client_has_gone(start: Start) -> None:
@@ -261,7 +318,7 @@ def test_headers_without_end_are_refused_as_soon_as_the_limit_is_reached(start: 
 
 def test_a_client_that_leaves_in_the_middle_harms_nobody(start: Start) -> None:
     server = start()
-    for data in (b"", b"G", GET[:-2], b"GET /large HTTP/1.1\r\n\r\n"):
+    for data in (b"", b"G", GET[:-2], GET_LARGE):
         with connect(server) as client:
             client.sendall(data)
 
@@ -283,7 +340,7 @@ def test_many_clients_are_served_by_one_thread(start: Start) -> None:
 
 @pytest.mark.parametrize(
     "hanging",
-    [b"", b"GET /met", GET, b"GET /large HTTP/1.1\r\n\r\n"],
+    [b"", b"GET /met", GET, GET_LARGE],
     ids=["new", "head", "idle", "body"],
 )
 def test_the_server_stops_while_a_client_hangs(
@@ -322,7 +379,7 @@ def test_an_answer_under_way_is_finished_before_the_server_stops() -> None:
     server = Server(LOOPBACK, ROUTES, PATIENT)
     server.start()
     with connect(server) as client:
-        client.sendall(b"GET /large HTTP/1.1\r\n\r\n")
+        client.sendall(GET_LARGE)
         answer = client.recv(1)
         stopping = threading.Thread(target=server.stop, kwargs={"within_seconds": 60})
         stopping.start()

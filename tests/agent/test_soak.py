@@ -1,41 +1,34 @@
-"""The agent at ten times its rate for a while: nothing of it grows."""
+"""The agent at ten times its rate for hours: nothing of it grows, whatever comes and goes."""
 
 from __future__ import annotations
 
-import time
-from pathlib import Path
-
-import psutil
 import pytest
 
-from discovery.simulator.simulation import Simulation
-from tests.agent.processes import running, until
-from tests.bench.memory import pss_mib
+from tests.bench import soak
+from tests.bench.report import machine
 from tests.conftest import SCALE
 
-WARM_UP_SECONDS = 30.0
-SOAK_SECONDS = 60.0 * SCALE
-GROWTH_MIB = 2.0
-"""More than the allocator's own noise, far less than what a leak at this rate comes to."""
+PERIODS = 24 * SCALE
+"""Two hours where ``make long`` scales by 10."""
 
-OFTEN = ("--discover-interval", "1s", "--sample-interval", "100ms")
+
+def test_an_agent_serves_through_everything_that_the_soak_does_to_it() -> None:
+    """One period for each event, too few to say anything about growth."""
+    soaked = soak.soak(len(soak.EVENTS), period_seconds=1.5, options=("--deadline", "500ms"))
+
+    assert soaked.failures == ()
+    assert len(soaked.agent) == len(soaked.reader) == len(soak.EVENTS)
+    assert min(look.memory_mib for look in (*soaked.agent, *soaked.reader)) > 0
+    assert "| agent |" in soak.page(soaked, "")
 
 
 @pytest.mark.long
-def test_memory_descriptors_and_threads_stay_as_they_are(tmp_path: Path) -> None:
-    with running(Simulation.create("dgx-a100-mig-single", tmp_path), *OFTEN) as agent:
-        until(lambda: agent.gpus("present") == 8)
-        process = psutil.Process(agent.process.pid)
+@pytest.mark.timeout(PERIODS * soak.PERIOD_SECONDS + 600)
+def test_memory_descriptors_and_threads_stay_as_they_are() -> None:
+    soaked = soak.soak(PERIODS)
 
-        def size() -> tuple[float, int, int]:
-            return pss_mib(process.pid), process.num_fds(), process.num_threads()
-
-        time.sleep(WARM_UP_SECONDS)
-        memory, descriptors, threads = size()
-        end = time.monotonic() + SOAK_SECONDS
-        while time.monotonic() < end:
-            agent.metrics()
-            time.sleep(0.1)
-        memory_after, descriptors_after, threads_after = size()
-    assert memory_after - memory < GROWTH_MIB
-    assert (descriptors_after, threads_after) == (descriptors, threads)
+    soak.PAGE.write_text(soak.page(soaked, machine()), encoding="utf-8")
+    assert soaked.failures == ()
+    assert soak.flat(soaked.agent)
+    assert soak.flat(soaked.reader)
+    assert soaked.together.upper <= soak.TARGET_MIB_PER_HOUR

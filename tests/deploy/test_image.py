@@ -22,6 +22,22 @@ def words(word: str) -> list[Instruction]:
     return [it for it in instructions() if it.word == word]
 
 
+def stages() -> list[list[Instruction]]:
+    """Each from its FROM on; what comes before the first belongs to none."""
+    found: list[list[Instruction]] = []
+    for it in instructions():
+        if it.word == "FROM":
+            found.append([])
+        if found:
+            found[-1].append(it)
+    return found
+
+
+def last_stage() -> list[Instruction]:
+    """What is built without a target."""
+    return stages()[-1]
+
+
 def sources() -> list[str]:
     return [source for it in copied() for source in it.arguments[:-1]]
 
@@ -61,15 +77,34 @@ def test_the_base_is_pinned_to_a_version_that_the_project_supports() -> None:
 
 def test_the_image_starts_what_the_daemonset_starts_and_has_its_version() -> None:
     agent = container(daemonset())
-    (entrypoint,) = words("ENTRYPOINT")
 
-    assert entrypoint.arguments == agent["command"]
+    assert [it.arguments for it in last_stage() if it.word == "ENTRYPOINT"] == [agent["command"]]
     assert agent["image"] == f"gpuscape:{PROJECT['project']['version']}"
 
 
-def test_the_last_stage_starts_from_nothing_and_runs_as_nobody_unless_told() -> None:
-    assert words("FROM")[-1].rest == "scratch"
-    assert words("USER")[-1].rest == "65532:65532"
+def test_what_is_built_without_a_target_runs_as_nobody_unless_told() -> None:
+    assert [it.rest for it in last_stage() if it.word in ("FROM", "USER")] == [
+        "root",
+        "65532:65532",
+    ]
+
+
+def test_both_images_start_from_nothing() -> None:
+    assert [it.rest for it in words("FROM")[1:]] == [
+        "scratch AS root",
+        "root AS dcgm-exporter",
+        "root",
+    ]
+
+
+def test_the_image_in_dcgm_exporters_place_starts_its_command_and_asks_for_the_driver() -> None:
+    stage = {it.word: it for it in stages()[-2]}
+
+    assert stage["FROM"].rest == "root AS dcgm-exporter"
+    assert stage["ENTRYPOINT"].arguments == ["gpuscape", "dcgm-exporter"]
+    assert stage["USER"].rest == "0:0"
+    assert "NVIDIA_VISIBLE_DEVICES=all" in stage["ENV"].arguments
+    assert "NVIDIA_DRIVER_CAPABILITIES=utility" in stage["ENV"].arguments
 
 
 @pytest.mark.long

@@ -54,8 +54,10 @@ def test_every_file_holds_objects_of_a_kind_with_a_name(file: Path) -> None:
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_every_file_of_a_folder_is_used_by_its_kustomization(folder: Path) -> None:
     (of,) = documents(folder / "kustomization.yaml")
-    patches = [patch["path"] for patch in of.get("patches", ())]
-    named = [name for name in (*of.get("resources", ()), *patches) if not name.startswith("../")]
+    patches = [patch["path"] for patch in of.get("patches", ()) if "path" in patch]
+    kept = [file for each in of.get("configMapGenerator", ()) for file in each["files"]]
+    resources = of.get("resources", ())
+    named = [name for name in (*resources, *patches, *kept) if not name.startswith("../")]
 
     assert sorted([*named, "kustomization.yaml"]) == sorted(it.name for it in folder.iterdir())
 

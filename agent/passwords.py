@@ -1,0 +1,78 @@
+"""Who may ask: user names and passwords of HTTP's basic authentication, checked with bcrypt.
+
+A check takes its time by design, so it runs in a thread of its own, one at a time, and is not
+repeated for a password that was right. How long it takes does not tell which users there are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import bcrypt
+
+_PASSWORD_BYTES = 72
+"""More does not enter a bcrypt hash; tools that make hashes cut, and the library refuses."""
+
+
+def _matches(password: bytes, hashed: bytes) -> bool:
+    return bcrypt.checkpw(password[:_PASSWORD_BYTES], hashed)
+
+
+class Passwords:
+    """Users and their hashes, of which there is at least one."""
+
+    def __init__(
+        self, users: Mapping[str, bytes], *, matches: Callable[[bytes, bytes], bool] = _matches
+    ) -> None:
+        """``matches`` tells whether a password is that of a hash; it may be slow."""
+        self._users = users
+        self._names = sorted(users)
+        self._matches = matches
+        self._secret = secrets.token_bytes(32)
+        self._verified: dict[str, bytes] = {}
+        """The digest of each user's right password, once it was given: no more than users."""
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="passwords")
+
+    async def admit(self, authorization: str) -> bool:
+        """Whether this ``Authorization`` header holds a user's name and password."""
+        given = _credentials(authorization)
+        if given is None:
+            return False
+        name, password = given
+        digest = self._digest(password)
+        known = name in self._users
+        # for an unknown name a hash of somebody else is checked, always the same for the name
+        user = name if known else self._stand_in(name)
+        if hmac.compare_digest(self._verified.get(user, b""), digest):
+            return known
+        loop = asyncio.get_running_loop()
+        right = await loop.run_in_executor(self._worker, self._matches, password, self._users[user])
+        if right and known:
+            self._verified[user] = digest
+        return right and known
+
+    def _digest(self, text: bytes) -> bytes:
+        return hashlib.blake2b(text, key=self._secret).digest()
+
+    def _stand_in(self, name: str) -> str:
+        digest = self._digest(name.encode("utf-8", "surrogateescape"))
+        return self._names[int.from_bytes(digest, "big") % len(self._names)]
+
+
+def _credentials(authorization: str) -> tuple[str, bytes] | None:
+    """Name and password. Source: RFC 7617."""
+    scheme, _, encoded = authorization.partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        name, colon, password = base64.b64decode(encoded.strip(), validate=True).partition(b":")
+    except (binascii.Error, ValueError):
+        return None
+    return (name.decode("utf-8", "surrogateescape"), password) if colon else None

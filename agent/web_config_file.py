@@ -1,0 +1,122 @@
+"""The web config file, and what it names: read at the start, and again when they change.
+
+Import it only where there is such a file: YAML and hashes take memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from agent.access import OPEN, Access, Bucket
+from agent.tls import Material, context_of, read_material
+from discovery.errors import BadInput
+from exporters.own import OwnMetrics
+from exporters.web_config import MOST_BYTES, WebConfig, read_web_config
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 2.0
+SOURCE = "web-config"
+
+
+class WebConfigFile:
+    """The file; :attr:`current` is for any thread."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        tell: Callable[[Callable[[OwnMetrics], None]], None] = lambda _change: None,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """Read it. Raises BadInput that names file, line and key.
+
+        ``tell`` takes what to say of it in metrics; ``wall`` is Unix time, only shown.
+        """
+        self._path = path
+        self._tell = tell
+        self._wall = wall
+        self._text = ""
+        self._config = WebConfig()
+        self._material: Material = {}
+        self._fault = ""
+        self.current = OPEN
+        self._read(first=True)
+        self._tell_good()
+
+    def look(self, _now: float) -> float:
+        """Take what has changed; a broken file is told once, and what held before holds on.
+
+        The seconds until the next time.
+        """
+        try:
+            self._read()
+        except BadInput as error:
+            if str(error) != self._fault:
+                self._fault = str(error)
+                log.error("web config refused, the last good one stays: %s", error)  # noqa: TRY400  # one sentence tells all
+                self._tell(lambda own: own.source_failed(SOURCE))
+        else:
+            if self._fault:
+                self._fault = ""
+                log.info("web config is right again", extra={"file": str(self._path)})
+                self._tell_good()
+        return LOOK_SECONDS
+
+    def _tell_good(self) -> None:
+        at = self._wall()
+        self._tell(lambda own: own.source_answered(SOURCE, at))
+
+    def _read(self, *, first: bool = False) -> None:
+        text = _text_of(self._path)
+        changed = first or text != self._text
+        config = read_web_config(text, str(self._path)) if changed else self._config
+        material = {} if config.tls is None else read_material(config.tls)
+        if not changed and material == self._material:
+            return
+        self.current = self._access(config, material)
+        self._text, self._config, self._material = text, config, material
+        for note in config.notes if changed else ():
+            log.warning("web config: %s", note)
+        log.info(
+            "web config read", extra={"tls": config.tls is not None, "users": len(config.users)}
+        )
+
+    def _access(self, config: WebConfig, material: Material) -> Access:
+        """What follows from file and material; what of it has not changed is kept."""
+        before = self.current
+        passwords = before.passwords
+        if config.users != self._config.users:
+            passwords = None
+            if config.users:
+                from agent.passwords import Passwords  # the hash function takes memory
+
+                passwords = Passwords(config.users)
+        context = before.context
+        if config.tls != self._config.tls or material != self._material:
+            context = None if config.tls is None else context_of(config.tls, material)
+        return Access(
+            context=context,
+            client_names=None if config.tls is None else config.tls.client_names,
+            passwords=passwords,
+            headers=config.headers,
+            bucket=None
+            if config.rate is None
+            else Bucket(interval_seconds=config.rate.interval_seconds, burst=config.rate.burst),
+        )
+
+
+def _text_of(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise BadInput(f"{path}: it is larger than a MiB: it is no web config file")
+        return content.decode()
+    except OSError as error:
+        raise BadInput(f"cannot read the web config file {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}: it is not UTF-8 text") from error
