@@ -21,7 +21,9 @@ SOURCE: Final = "pods"
 
 _ILLEGAL = re.compile(r"[^a-zA-Z0-9_]")
 _ENDED = ("Succeeded", "Failed")
-_RIGHT = "the agent may not read pods: apply deploy/pods, or switch pod-uid and pod-labels off"
+_RIGHT = (
+    "the agent may not read pods: apply deploy/pods, or switch pod-uid-label and pod-labels off"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

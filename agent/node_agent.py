@@ -20,6 +20,7 @@ from agent.latest import Latest
 from agent.publish import Published, Publisher
 from agent.runtime import Tick
 from agent.sxids import SxidBook
+from agent.usage import program_uses
 from agent.xid_merge import XidMerge
 from agent.xids import XidBook
 from discovery.errors import (
@@ -160,7 +161,7 @@ class NodeAgent:
         lost = any(gap.what == "state" for sample in samples for gap in sample.gaps)
         if lost or self._source.health().quarantined != before.quarantined:
             self.hasten("discover")
-        self._latest.refresh(lambda own: own.cycle_done("sample", self._clock() - now))
+        self._latest.refresh(lambda own: self._tell_sampled(own, self._clock() - now))
         return self._intervals.sample
 
     def watch(self, now: float) -> float:
@@ -299,6 +300,10 @@ class NodeAgent:
             return True
         log.warning("XID events are not complete", extra={"reason": event.text})
         return False
+
+    def _tell_sampled(self, own: OwnMetrics, seconds: float) -> None:
+        own.cycle_done("sample", seconds)
+        own.programs_use(program_uses(self._source.health().pid))
 
     def _tell_reader(self, own: OwnMetrics) -> None:
         health = self._source.health()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,10 @@ from discovery.model import GpuState
 from discovery.nvml.session import use_library
 from discovery.protocol import AgentMessage, Discover, ReaderMessage, Sample, Start, frame
 from discovery.reader_child import Channel, serve
+from discovery.sample import Group
+
+BETWEEN_SECONDS = 0.2
+"""From one sample to the next: NVML has no profile of less than 100 ms."""
 
 
 @click.command(
@@ -77,10 +82,17 @@ class _Script(Channel):
 
     def receive(self) -> bytes:
         """The next request; empty at the end."""
+        if len(self._left) == 1:
+            time.sleep(BETWEEN_SECONDS)
         return self._left.pop(0) if self._left else b""
 
 
 def _read_all(hung: tuple[str, ...], start: Start) -> None:
-    """Have the device reader's own code ask everything it ever asks, in this process."""
-    here = Start(host_root=start.host_root, skip=hung)
-    serve(_Script(here, Discover(request=1), Sample(request=2)))
+    """Have the device reader's own code ask everything it ever asks, in this process.
+
+    Twice, since some readings are about the time between two samples.
+    """
+    here, everything = Start(host_root=start.host_root, skip=hung), tuple(Group)
+    first = Sample(request=2, groups=everything)
+    second = Sample(request=3, groups=everything)
+    serve(_Script(here, Discover(request=1), first, second))

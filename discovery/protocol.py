@@ -15,7 +15,7 @@ import msgspec
 
 from discovery.errors import ProtocolViolation
 from discovery.model import Driver, GpuSnapshot
-from discovery.sample import GpuSample
+from discovery.sample import GpuSample, Group
 
 MAX_FRAME_BYTES = 4 << 20
 """A GPU with 36 links and 14 MIG devices is 12 KiB; anything near this is a broken peer."""
@@ -55,6 +55,8 @@ class Sample(_Message, frozen=True, kw_only=True):
     """Read what changes by the second: a SampleFrame for each GPU."""
 
     request: int
+    groups: tuple[Group, ...] = ()
+    """What is read beside that which always is."""
 
 
 class Stop(_Message, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import msgspec
@@ -42,7 +42,7 @@ from discovery.protocol import (
 )
 from discovery.quarantine import Quarantine
 from discovery.roster import Roster
-from discovery.sample import GpuSample
+from discovery.sample import GpuSample, Group
 
 TERM_GRACE_SECONDS = 0.5
 """How long a terminated child is waited for before it counts as stuck."""
@@ -73,6 +73,8 @@ class ReaderHealth:
     """Children that got SIGTERM and have not ended."""
     quarantined: tuple[str, ...]
     released: bool
+    pid: int | None = None
+    """Process id of the child that works now; None while there is none."""
 
 
 class DeviceReader:
@@ -100,6 +102,7 @@ class DeviceReader:
         self._quarantine = Quarantine()
         self._roster = Roster()
         self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
+        self._groups: tuple[Group, ...] = ()  # asked for last, so a probe asks for them too
         self._requests = self._starts = self._hangs = self._deaths = 0
         self._released = False
 
@@ -115,7 +118,7 @@ class DeviceReader:
         listed: tuple[str, ...] = ()
         read: dict[str, GpuSnapshot] = {}
         try:
-            for answer in self._answers(Discover):
+            for answer in self._answers(Discover(request=0)):
                 match answer:
                     case DriverFrame():
                         driver, listed = answer.driver, answer.listed
@@ -130,11 +133,15 @@ class DeviceReader:
             gpus = self._roster.call(listed, read, self._quarantine)
         return Reading(driver=driver, gpus=gpus)
 
-    def sample(self) -> tuple[GpuSample, ...]:
-        """Readings of the GPUs that answer. Raises as :meth:`discover` does."""
+    def sample(self, groups: Iterable[Group] = ()) -> tuple[GpuSample, ...]:
+        """Readings of the GPUs that answer: those always made, and those of ``groups``.
+
+        Raises as :meth:`discover` does.
+        """
         samples: dict[str, GpuSample] = {}
+        self._groups = tuple(groups)
         try:
-            for answer in self._answers(Sample):
+            for answer in self._answers(Sample(request=0, groups=self._groups)):
                 if isinstance(answer, SampleFrame):
                     samples[answer.sample.bus_id] = answer.sample
         except (ReaderStuck, ReaderGone):
@@ -196,19 +203,24 @@ class DeviceReader:
                 stuck=len(self._stuck),
                 quarantined=self._quarantine.bus_ids,
                 released=self._released,
+                pid=None if self._child is None else self._child.pid,
             )
 
     # asking
 
-    def _answers(self, kind: type[Discover] | type[Sample]) -> Iterator[Answer]:
-        """Frames of one request; after a hang or a death, those of the next child's answer too."""
+    def _answers(self, message: Discover | Sample) -> Iterator[Answer]:
+        """Frames of one request; after a hang or a death, those of the next child's answer too.
+
+        ``message`` gets a number of its own each time it is sent.
+        """
         with self._asking:
             attempts = 4 + len(self._roster)  # each failure but a few isolates a GPU
             for _ in range(attempts):
-                child = self._running(kind)
+                child = self._running(type(message))
                 self._requests += 1
+                numbered = msgspec.structs.replace(message, request=self._requests)
                 try:
-                    yield from self._accepted(child, kind(request=self._requests))
+                    yield from self._accepted(child, numbered)
                 except Hung as hung:
                     self._abandon(child, hung)
                 except Died as died:
@@ -325,7 +337,7 @@ class DeviceReader:
             self._probing = child
         try:
             answers = list(child.ask(Discover(request=0), self._deadline))
-            answers += child.ask(Sample(request=1), self._deadline)
+            answers += child.ask(Sample(request=1, groups=self._groups), self._deadline)
         except (Hung, Died):
             child.terminate()
             ended = child.wait(TERM_GRACE_SECONDS)

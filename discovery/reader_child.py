@@ -18,6 +18,7 @@ from discovery.errors import DriverAbsent, DriverMismatch, GpuLost, Transient
 from discovery.model import GpuSnapshot, GpuState, Reason
 from discovery.nvml.calls import Handle
 from discovery.nvml.facts import read_driver, read_gpu, unreadable
+from discovery.nvml.history import History
 from discovery.nvml.samples import read_sample
 from discovery.nvml.session import (
     NvmlError,
@@ -130,6 +131,7 @@ class Reader:
         self._open = False
         self._handles: dict[str, Handle] | None = None
         self._events = Events(channel)
+        self._history = History()
 
     def answer(self, message: Discover | Sample) -> None:
         """Answer one request in frames that end with Done or Refused."""
@@ -153,6 +155,7 @@ class Reader:
     def close(self) -> None:
         """Give all NVML handles back."""
         if self._events.close() and self._open:
+            self._history.close()
             close_session()
 
     def _discover(self, message: Discover) -> None:
@@ -164,6 +167,7 @@ class Reader:
             self._touch(message, bus_id)
             gpu = self._gpu(bus_id, handles)
             self._channel.send(GpuFrame(request=message.request, gpu=gpu))
+        self._history.rediscovered(handles)
 
     def _listed(self) -> tuple[str, ...]:
         return pci_gpus(Path(self._start.host_root)) or bus_ids_by_index()
@@ -192,7 +196,7 @@ class Reader:
             self._handles = self._opened(message)
         for bus_id, handle in self._handles.items():
             self._touch(message, bus_id)
-            sample = read_sample(bus_id, handle, time.monotonic)
+            sample = read_sample(bus_id, handle, time.monotonic, message.groups, self._history)
             self._channel.send(SampleFrame(request=message.request, sample=sample))
 
     def _opened(self, message: Sample) -> dict[str, Handle]:

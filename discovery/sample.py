@@ -103,7 +103,11 @@ class TemperatureLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pcie:
-    """The PCIe link now, and what went over it since the driver was loaded."""
+    """The PCIe link now, and what went over it since the driver was loaded.
+
+    Source: nvmlDeviceGetCurrPcieLink{Generation,Width}, fields NVML_FI_DEV_PCIE_COUNT_*_BYTES,
+    of which nvml.h says that they may start again from 0; it does not say after how much.
+    """
 
     generation: int | None = None
     width: int | None = None
@@ -158,16 +162,18 @@ class ProcessKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """One process on a GPU."""
+    """One process on a GPU; one that works in several ways is there once for each of them."""
 
     pid: int
     """In the reader's PID namespace; what is outside of it the driver shows as nothing or 0."""
     kind: ProcessKind
     memory_bytes: Bytes | None = None
+    """All that it has, in whatever way it works."""
     gpu_instance_id: int | None = None
     compute_instance_id: int | None = None
     busy_ratio: float | None = None
-    """Share of the time for which its kernels ran; not told while MIG is on."""
+    """Share of the time for which its kernels ran, all of them; not told while MIG is on, the
+    first time, and where the driver has measured nothing since the sample before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,6 +222,6 @@ class GpuSample:
     """P-state: 0 is the fastest, 15 the slowest."""
     nvlink_errors: NvLinkErrors | None = None
     links: tuple[LinkCounters, ...] = ()
-    """The active NVLinks."""
+    """The NVLinks that were active at the last discovery."""
     processes: tuple[Process, ...] = ()
     gaps: tuple[Gap, ...] = ()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
+from discovery import reader_child
 from discovery.model import Driver, GpuSnapshot, NodeSnapshot
 from discovery.node import Place
 from discovery.protocol import (
@@ -23,12 +25,14 @@ from discovery.protocol import (
     Start,
     frame,
 )
-from discovery.reader_child import Channel, serve
-from discovery.sample import GpuSample
+from discovery.reader_child import Channel
+from discovery.sample import GpuSample, Group
 from discovery.simulator import simulation
 
 CREATED_SECONDS, READ_SECONDS = 1000.0, 2000.0
 """When every machine is switched on, and when it is read."""
+SAMPLED_SECONDS = READ_SECONDS + 10.0
+"""When it is sampled a second time: some readings are about the time between two samples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,33 +46,58 @@ class Observed:
 class _Conversation(Channel):
     """All requests made beforehand, all answers kept."""
 
-    def __init__(self, *messages: AgentMessage) -> None:
+    def __init__(self, *messages: AgentMessage, before: Callable[[], object] | None = None) -> None:
+        """``before`` runs before the last request is made."""
         self._left = [frame(message) for message in messages]
+        self._before = before
         self.answers: list[ReaderMessage] = []
 
     def send(self, message: ReaderMessage) -> None:
         self.answers.append(message)
 
     def receive(self) -> bytes:
+        if len(self._left) == 1 and self._before is not None:
+            self._before()
         return self._left.pop(0) if self._left else b""
 
 
 @functools.cache
 def observed(machine: str) -> Observed:
-    """The machine of this name, through pynvml and the device reader's own code."""
+    """The machine of this name, through pynvml and the device reader's own code: all there is."""
     clock = SimpleNamespace(monotonic=lambda: CREATED_SECONDS)
-    with tempfile.TemporaryDirectory() as folder, mock.patch.object(simulation, "time", clock):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.object(simulation, "time", clock),
+        mock.patch.object(reader_child, "time", clock),
+    ):
         simulated = simulation.Simulation.create(machine, Path(folder))
         clock.monotonic = lambda: READ_SECONDS
-        return look_at(simulated, machine)
+
+        def later() -> None:
+            clock.monotonic = lambda: SAMPLED_SECONDS
+
+        everything = tuple(Group)
+        start = Start(host_root=str(simulated.host_root))
+        talk = _Conversation(
+            start,
+            Discover(request=1),
+            Sample(request=2, groups=everything),
+            Sample(request=3, groups=everything),
+            before=later,
+        )
+        return _said(simulated, machine, talk)
 
 
 def look_at(simulated: simulation.Simulation, name: str) -> Observed:
-    """A machine as it is now, read in the same way; ``name`` is the node's."""
+    """A machine as it is now, with the readings that are always made; ``name`` is the node's."""
     start = Start(host_root=str(simulated.host_root))
     talk = _Conversation(start, Discover(request=1), Sample(request=2))
+    return _said(simulated, name, talk)
+
+
+def _said(simulated: simulation.Simulation, name: str, talk: _Conversation) -> Observed:
     with simulated:
-        serve(talk)
+        reader_child.serve(talk)
     driver, gpus, samples = _sorted(talk.answers)
     place = Place(root=simulated.host_root, name=name)
     return Observed(snapshot=place.snapshot(driver, gpus), samples=samples)
@@ -85,5 +114,5 @@ def _sorted(
             case Refused():
                 driver = Driver()
     gpus = tuple(answer.gpu for answer in answers if isinstance(answer, GpuFrame))
-    samples = tuple(answer.sample for answer in answers if isinstance(answer, SampleFrame))
-    return driver, gpus, samples
+    samples = {it.sample.bus_id: it.sample for it in answers if isinstance(it, SampleFrame)}
+    return driver, gpus, tuple(samples.values())  # the last of each GPU

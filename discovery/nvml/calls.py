@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,13 +22,14 @@ _REASONS = {
     pynvml.NVML_ERROR_DEPRECATED: Reason.UNSUPPORTED,
     pynvml.NVML_ERROR_NO_PERMISSION: Reason.FORBIDDEN,
     pynvml.NVML_ERROR_NOT_FOUND: Reason.ABSENT,
+    pynvml.NVML_SUCCESS: Reason.ABSENT,  # which pynvml raises for some lists that are empty
     pynvml.NVML_ERROR_GPU_IS_LOST: Reason.LOST,
     pynvml.NVML_ERROR_RESET_REQUIRED: Reason.LOST,
 }
 """NVML return code to the reason of a gap; every other code is FAILED. Source: nvml.h."""
 
-_FIELD_REASONS = _REASONS | {pynvml.NVML_ERROR_INVALID_ARGUMENT: Reason.UNSUPPORTED}
-"""For one field of many: older drivers refuse a field they do not know as invalid."""
+_PART_REASONS = _REASONS | {pynvml.NVML_ERROR_INVALID_ARGUMENT: Reason.UNSUPPORTED}
+"""For one of many: older drivers refuse a field or metric they do not know as invalid."""
 
 _LOST = {pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED}
 
@@ -114,15 +115,35 @@ class Calls:
             return {}
         found = {}
         for field, value in zip(fields, asked, strict=True):
-            try:
-                found[field.what] = field.convert(field_value(value, field.attribute))
-            except pynvml.NVMLError as error:
-                raise_if_gone(error, call)
-                reason = _FIELD_REASONS.get(error.value, Reason.FAILED)
-                self.miss(field.what, reason, f"{call}({field.field})", str(error))
-            except ValueError as error:
-                self.miss(field.what, Reason.GARBAGE, f"{call}({field.field})", str(error))
+            number = self.part(field.what, f"{call}({field.field})", _converted, field, value)
+            if number is not None:
+                found[field.what] = number
         return found
+
+    def parts(self, parts: Mapping[str, Callable[[Any], Any]], call: str, *args: object) -> Any:
+        """What one call tells of several fields, by field: each is converted by itself."""
+        tried = Calls()
+        answer = tried.ask("all", call, *args)
+        if answer is None:
+            for what in parts:
+                self.miss(what, tried.gaps[0].reason, call, tried.gaps[0].detail)
+            return {}
+        asked = {what: self.part(what, call, convert, answer) for what, convert in parts.items()}
+        return {what: value for what, value in asked.items() if value is not None}
+
+    def part(self, what: str, source: str, read: Callable[..., Any], *args: object) -> Any:
+        """What ``read(*args)`` gives, which looks at one part of an answer; None beside a gap.
+
+        Raises as :meth:`ask` does.
+        """
+        try:
+            return read(*args)
+        except pynvml.NVMLError as error:
+            raise_if_gone(error, source)
+            self.miss(what, _PART_REASONS.get(error.value, Reason.FAILED), source, str(error))
+        except ValueError as error:
+            self.miss(what, Reason.GARBAGE, source, str(error))
+        return None
 
     def miss(self, what: str, reason: Reason, source: str, detail: str) -> None:
         """Keep a gap."""
@@ -148,6 +169,10 @@ def raise_if_gone(error: pynvml.NVMLError, call: str) -> None:
 
 _UNION = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 """Member of nvmlValue_t by nvmlValueType_t. Source: nvml.h."""
+
+
+def _converted(field: Field, value: Any) -> Any:
+    return field.convert(field_value(value, field.attribute))
 
 
 def field_value(value: Any, attribute: str | None) -> float | int:
@@ -181,6 +206,18 @@ def whole(top: int) -> Callable[[Any], int]:
             raise Garbage(str(error)) from error
         if number in NOT_AVAILABLE or not 0 <= number <= top:
             raise Garbage(f"{number} is not in 0..{top}")
+        return number
+
+    return convert
+
+
+def between(least: float, most: float) -> Callable[[Any], float]:
+    """A number within these bounds; NaN is in none."""
+
+    def convert(value: Any) -> float:
+        if not least <= value <= most:
+            raise Garbage(f"{value} is not in {least:g}..{most:g}")
+        number: float = value
         return number
 
     return convert

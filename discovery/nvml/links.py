@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -31,19 +32,28 @@ def read_links(calls: Calls, handle: Handle) -> tuple[NvLink, ...]:
     0 until the driver refuses one. A port that fails otherwise is left out with a
     gap and the next one is read. A GPU without NVLink leaves one gap.
     """
+    links = tuple(
+        _link(calls, handle, port) if active else NvLink(link=port, active=False)
+        for port, active in port_states(calls, handle)
+    )
+    return _with_rates(handle, links)
+
+
+def port_states(calls: Calls, handle: Handle) -> Iterator[tuple[int, bool]]:
+    """Number of each NVLink port and whether its link is active, as :func:`read_links` says."""
     count = Calls().fields((_PORTS,), handle).get(_PORTS.what, pynvml.NVML_NVLINK_MAX_LINKS)
-    links: list[NvLink] = []
+    found = False
     for port in range(count):
         tried = Calls(invalid_argument=Reason.UNSUPPORTED)
         active = tried.ask("links", "nvmlDeviceGetNvLinkState", handle, port, convert=flag)
         if active is not None:
-            links.append(_link(calls, handle, port) if active else NvLink(link=port, active=False))
+            found = True
+            yield port, active
         elif tried.gaps[0].reason is not Reason.UNSUPPORTED:
             calls.gaps += tried.gaps
         else:
-            calls.gaps += tried.gaps if not links else []
-            break
-    return _with_rates(handle, tuple(links))
+            calls.gaps += tried.gaps if not found else []
+            return
 
 
 def _link(calls: Calls, handle: Handle, port: int) -> NvLink:

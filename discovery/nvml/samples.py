@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from contextlib import closing, nullcontext
 from typing import Any
 
 import pynvml
@@ -12,21 +13,27 @@ from discovery.model import Reason
 from discovery.nvml.calls import (
     Calls,
     Field,
-    Garbage,
     Handle,
     Reading,
     divided,
     scaled,
     whole,
 )
+from discovery.nvml.counters import assembled, wanted
 from discovery.nvml.facts import remapped_rows
+from discovery.nvml.history import History
+from discovery.nvml.link_counters import read_link_counters
 from discovery.nvml.mig import mig_handles
-from discovery.sample import GpuSample, MemoryUse
+from discovery.nvml.processes import read_processes
+from discovery.sample import GpuSample, Group, MemoryUse
 
 _MHZ = 1_000_000
 _ALL_LINKS = 0xFFFFFFFF
 _PERCENT = 100
 _BYTES = whole(1 << 50)
+
+MigDevices = tuple[tuple[int, Handle], ...]
+"""GPU instance id and handle of each MIG device."""
 
 
 def _memory(value: Any) -> MemoryUse:
@@ -115,37 +122,50 @@ _FIELDS = (
 )
 
 
-def read_sample(bus_id: str, handle: Handle, now: Callable[[], float]) -> GpuSample:
-    """All readings of one GPU; what it does not give is a gap.
+_RATES = {"gpu_busy_ratio": _share("gpu"), "memory_busy_ratio": _share("memory")}
+"""Both come from one call, which is not supported while MIG is on."""
 
-    ``now`` is the monotonic clock. A GPU lost on the way keeps what was read.
-    Raises DriverAbsent or DriverMismatch when the whole session is gone.
+
+def read_sample(
+    bus_id: str,
+    handle: Handle,
+    now: Callable[[], float],
+    groups: Collection[Group] = (),
+    history: History | None = None,
+) -> GpuSample:
+    """The readings of one GPU that are always made, and those of ``groups``.
+
+    What it does not give is a gap; what was not asked for leaves none. ``now`` is the monotonic
+    clock; ``history`` is what the samples before left, without which this is the first one.
+    A GPU lost on the way keeps what was read. Raises DriverAbsent or DriverMismatch when the
+    whole session is gone.
     """
     calls = Calls()
     found: dict[str, Any] = {}
-    try:
-        found |= calls.read(_READINGS, handle)
-        found |= _utilisation(calls, handle)
-        found |= calls.fields(_FIELDS, handle)
-        found["memory"] = _memory_use(calls, handle, "memory")
-        found["mig_memory"] = _mig_memory(calls, handle)
-    except GpuLost as error:
-        calls.miss("state", Reason.LOST, "nvml", str(error))
-    return GpuSample(bus_id=bus_id, at_seconds=now(), gaps=tuple(calls.gaps), **found)
-
-
-def _utilisation(calls: Calls, handle: Handle) -> dict[str, Any]:
-    """Both shares come from one call; not supported while MIG is on."""
-    rates = calls.ask("gpu_busy_ratio", "nvmlDeviceGetUtilizationRates", handle)
-    if rates is None:
-        return {}
-    found = {}
-    for what, of in (("gpu_busy_ratio", "gpu"), ("memory_busy_ratio", "memory")):
+    asked = wanted(groups)
+    with closing(History()) if history is None else nullcontext(history) as kept:
         try:
-            found[what] = _share(of)(rates)
-        except Garbage as error:
-            calls.miss(what, Reason.GARBAGE, "nvmlDeviceGetUtilizationRates", str(error))
-    return found
+            found |= calls.read(_READINGS, handle)
+            found |= calls.parts(_RATES, "nvmlDeviceGetUtilizationRates", handle)
+            found |= calls.fields((*_FIELDS, *asked.fields), handle)
+            found["memory"] = _memory_use(calls, handle, "memory")
+            mig, devices = _mig_devices(calls, handle)
+            found["mig_memory"] = _mig_memory(calls, devices)
+            found |= calls.read(asked.readings, handle)
+            for read in asked.more:
+                found |= read(calls, handle)
+            if Group.LINKS in groups:
+                found["links"] = read_link_counters(calls, handle, kept.ports(bus_id, handle))
+            if Group.PROCESSES in groups:
+                found["processes"] = read_processes(
+                    calls, bus_id, handle, kept.utilization, mig=mig
+                )
+            if Group.PROFILING in groups:
+                instances = tuple(dict.fromkeys(instance for instance, _ in devices))
+                found |= kept.profiler.read(calls, bus_id, handle, instances, now)
+        except GpuLost as error:
+            calls.miss("state", Reason.LOST, "nvml", str(error))
+    return GpuSample(bus_id=bus_id, at_seconds=now(), gaps=tuple(calls.gaps), **assembled(found))
 
 
 def _memory_use(calls: Calls, handle: Handle, what: str) -> Any:
@@ -157,13 +177,23 @@ def _memory_use(calls: Calls, handle: Handle, what: str) -> Any:
     return calls.ask(what, "nvmlDeviceGetMemoryInfo", handle, convert=_memory)
 
 
-def _mig_memory(calls: Calls, handle: Handle) -> tuple[tuple[int, MemoryUse], ...]:
-    """GPU instance id to its memory use, read on its first compute instance."""
+def _mig_devices(calls: Calls, handle: Handle) -> tuple[bool, MigDevices]:
+    """Whether MIG is on, and the GPU instance id and handle of each MIG device."""
     mode = Calls().ask("mig", "nvmlDeviceGetMigMode", handle)
+    if mode is None or mode[0] != 1:
+        return False, ()
+    asked = (
+        (calls.ask("mig_memory", "nvmlDeviceGetGpuInstanceId", mig, convert=whole(0xFFFF)), mig)
+        for mig in mig_handles(calls, handle)
+    )
+    return True, tuple((instance, mig) for instance, mig in asked if instance is not None)
+
+
+def _mig_memory(calls: Calls, devices: MigDevices) -> tuple[tuple[int, MemoryUse], ...]:
+    """GPU instance id to its memory use, read on its first compute instance that tells it."""
     uses: dict[int, MemoryUse] = {}
-    for mig in mig_handles(calls, handle) if mode is not None and mode[0] == 1 else ():
-        instance = calls.ask("mig_memory", "nvmlDeviceGetGpuInstanceId", mig, convert=whole(0xFFFF))
-        if instance is not None and instance not in uses:
+    for instance, mig in devices:
+        if instance not in uses:
             use = _memory_use(calls, mig, "mig_memory")
             if use is not None:
                 uses[instance] = use

@@ -12,11 +12,12 @@ from typing import Protocol
 
 import pynvml
 
-from discovery.simulator import clients
+from discovery.simulator import clients, gpm_samples
 from discovery.simulator.entry import Entry
 from discovery.simulator.events import NO_INSTANCE, EventSets
 from discovery.simulator.faults import suffer
-from discovery.simulator.handles import EventSet
+from discovery.simulator.gpm_samples import GpmSamples, Taken
+from discovery.simulator.handles import EventSet, GpmSample
 from discovery.simulator.kinds import Nvml
 from discovery.simulator.state import State, XidEvent
 from discovery.simulator.state_file import StateFile
@@ -57,6 +58,12 @@ class Answers(Protocol):
     def check(self, state: State, entry: Entry, inputs: Values) -> None:
         """Raise Nvml where the machine refuses a call that the driver answers by itself."""
 
+    def counters(self, state: State, entry: Entry, inputs: Values) -> object:
+        """What a call puts into a GPM sample. Raises Nvml."""
+
+    def metrics(self, state: State, older: Taken, newer: Taken, ids: Sequence[int]) -> Value:
+        """Return code and value of each GPM metric between two samples. Raises Nvml."""
+
     def bus_id(self, value: object) -> str | None:
         """The GPU a handle is about; None for anything else."""
 
@@ -82,6 +89,7 @@ class Driver:
         self._sessions = 0
         self._client = clients.this_process()
         self._events = EventSets(file)
+        self._samples = GpmSamples()
 
     @property
     def book(self) -> HandleBook:
@@ -102,6 +110,8 @@ class Driver:
             raise Nvml(pynvml.NVML_ERROR_UNINITIALIZED)
         garbage = suffer(self._file, entry.name, bus_ids)
         state = self._file.read()  # much may have changed if a fault took its time
+        if entry.name in gpm_samples.ENTRIES:
+            return Outcome(self._gpm(state, entry, inputs), garbage)
         if entry.name not in OWN_ENTRIES:
             return Outcome(self._machine.answer(state, entry, inputs), garbage)
         self._machine.check(state, entry, inputs)
@@ -122,8 +132,37 @@ class Driver:
                 values = self._machine.answer(state, entry, inputs)
             except Nvml:
                 return ()
-        bus_ids = map(self._machine.bus_id, values)
+        named = (value.values() if isinstance(value, dict) else [value] for value in values)
+        bus_ids = (self._bus_id(one) for some in named for one in some)
         return tuple(bus_id for bus_id in bus_ids if bus_id is not None)
+
+    def _bus_id(self, value: object) -> str | None:
+        if isinstance(value, GpmSample):
+            return self._samples.bus_id(value)
+        return self._machine.bus_id(value)
+
+    def _gpm(self, state: State, entry: Entry, inputs: Values) -> Values:
+        """Buffers are the driver's own, what is put into them is the machine's."""
+        match entry.name:
+            case "nvmlGpmSampleAlloc":
+                self._machine.check(state, entry, inputs)
+                return (self._samples.alloc(),)
+            case "nvmlGpmSampleFree":
+                self._samples.free(*inputs)
+                return ()
+            case "nvmlGpmMetricsGet":
+                (asked,) = inputs
+                older, newer = self._samples.two(asked["sample1"], asked["sample2"])
+                return (self._machine.metrics(state, older, newer, asked["metrics"]),)
+        device, *instance, sample = inputs
+        self._samples.need(sample)
+        taken = Taken(
+            bus_id=self._machine.bus_id(device),
+            gpu_instance_id=instance[0] if instance else None,
+            counters=self._machine.counters(state, entry, inputs),
+        )
+        self._samples.fill(sample, taken)
+        return ()
 
     def _own(self, name: str, inputs: Values) -> Values:
         match name:

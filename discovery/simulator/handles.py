@@ -48,6 +48,13 @@ class EventSet:
     number: int
 
 
+@dataclass(frozen=True, slots=True)
+class GpmSample:
+    """A GPM sample buffer of this process."""
+
+    number: int
+
+
 class Book:
     """Numbers that look like pointers for handles, the same ones for as long as it lives."""
 

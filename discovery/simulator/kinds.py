@@ -123,7 +123,7 @@ class InStruct(Kind):
 
     def decode(self, args: Arguments, book: HandleBook) -> Value:
         """Its fields; NULL is refused."""
-        return load(self.ctype, _address(args[0]), book)
+        return load(self.ctype, address_of(args[0]), book)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,16 +135,16 @@ class Out(Kind):
 
     def write(self, args: Arguments, value: Value, book: HandleBook) -> int:
         """Store it; NULL is refused."""
-        store(self.ctype, _address(args[0]), value, book)
+        store(self.ctype, address_of(args[0]), value, book)
         return SUCCESS
 
     def read(self, args: Arguments, book: HandleBook) -> Value:
         """What was stored."""
-        return load(self.ctype, _address(args[0]), book)
+        return load(self.ctype, address_of(args[0]), book)
 
     def spoil(self, args: Arguments, garbage: Garbage) -> None:
         """All of it, handles excepted."""
-        spoil(self.ctype, _address(args[0]), garbage)
+        spoil(self.ctype, address_of(args[0]), garbage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,18 +162,18 @@ class OutText(Kind):
         """Store it; INSUFFICIENT_SIZE where the buffer is too short."""
         del book
         try:
-            store_text(_address(args[0]), _number(args[1]), value)
+            store_text(address_of(args[0]), _number(args[1]), value)
         except ValueError:
             return int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
         return SUCCESS
 
     def read(self, args: Arguments, book: HandleBook) -> Value:
         """The text up to its terminating zero."""
-        return load(ctypes.c_char * _number(args[1]), _address(args[0]), book)
+        return load(ctypes.c_char * _number(args[1]), address_of(args[0]), book)
 
     def spoil(self, args: Arguments, garbage: Garbage) -> None:
         """Within the buffer."""
-        spoil_text(_address(args[0]), _number(args[1]), garbage)
+        spoil_text(address_of(args[0]), _number(args[1]), garbage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,16 +196,16 @@ class OutWords(Kind):
     def write(self, args: Arguments, value: Value, book: HandleBook) -> int:
         """Store the words, filled up with zeros; what there is no room for is left out."""
         words = [*value, *[0] * _number(args[0])]
-        store(self._array(args), _address(args[1]), words[: _number(args[0])], book)
+        store(self._array(args), address_of(args[1]), words[: _number(args[0])], book)
         return SUCCESS
 
     def read(self, args: Arguments, book: HandleBook) -> Value:
         """All words there is room for."""
-        return load(self._array(args), _address(args[1]), book)
+        return load(self._array(args), address_of(args[1]), book)
 
     def spoil(self, args: Arguments, garbage: Garbage) -> None:
         """Every word."""
-        spoil(self._array(args), _address(args[1]), garbage)
+        spoil(self._array(args), address_of(args[1]), garbage)
 
     def _array(self, args: Arguments) -> CType:
         return ctypes.c_uint64 * _number(args[0])
@@ -243,7 +243,7 @@ class OutList(Kind):
             return int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
         rows = value if len(self.columns) > 1 else [[item] for item in value]
         for number, (ctype, array) in enumerate(zip(self.columns, arrays, strict=True)):
-            store(ctype * len(rows), _address(array), [row[number] for row in rows], book)
+            store(ctype * len(rows), address_of(array), [row[number] for row in rows], book)
         return SUCCESS
 
     def read(self, args: Arguments, book: HandleBook) -> Value:
@@ -252,7 +252,7 @@ class OutList(Kind):
         if arrays[0] is None:
             return [None] * count.value
         columns = [
-            load(ctype * count.value, _address(array), book)
+            load(ctype * count.value, address_of(array), book)
             for ctype, array in zip(self.columns, arrays, strict=True)
         ]
         return [list(row) for row in zip(*columns, strict=True)] if len(columns) > 1 else columns[0]
@@ -262,11 +262,11 @@ class OutList(Kind):
         count, arrays = self._parts(args)
         for ctype, array in zip(self.columns, arrays, strict=True):
             if array is not None:
-                spoil(ctype * count.value, _address(array), garbage)
+                spoil(ctype * count.value, address_of(array), garbage)
 
     def _parts(self, args: Arguments) -> tuple[ctypes.c_uint, Arguments]:
         count, arrays = (args[-1], args[:-1]) if self.array_first else (args[0], args[1:])
-        return ctypes.c_uint.from_address(_address(count)), arrays
+        return ctypes.c_uint.from_address(address_of(count)), arrays
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,19 +293,19 @@ class InOut(Kind):
         struct = self._struct(args)
         names = {name for name, *_ in struct._fields_}
         answer = {name: item for name, item in value.items() if name in names}
-        store(struct, _address(args[0]), self.decode(args, book) | answer, book)
+        store(struct, address_of(args[0]), self.decode(args, book) | answer, book)
         return SUCCESS
 
     def read(self, args: Arguments, book: HandleBook) -> Value:
         """All fields of this version."""
-        return load(self._struct(args), _address(args[0]), book)
+        return load(self._struct(args), address_of(args[0]), book)
 
     def spoil(self, args: Arguments, garbage: Garbage) -> None:
         """All fields but the version."""
-        spoil(self._struct(args), _address(args[0]), garbage)
+        spoil(self._struct(args), address_of(args[0]), garbage)
 
     def _struct(self, args: Arguments) -> CType:
-        version = ctypes.c_uint.from_address(_address(args[0])).value
+        version = ctypes.c_uint.from_address(address_of(args[0])).value
         struct = (self.versions or {}).get(version)
         if struct is None:
             raise Nvml(pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH)
@@ -334,16 +334,16 @@ class InOutList(Kind):
         """Store one answer for each item, beside its inputs."""
         asked = self.decode(args, book)
         items = [inputs | answer for inputs, answer in zip(asked, value, strict=True)]
-        store(self._array(args), _address(args[1]), items, book)
+        store(self._array(args), address_of(args[1]), items, book)
         return SUCCESS
 
     def read(self, args: Arguments, book: HandleBook) -> Value:
         """All fields of each item."""
-        return load(self._array(args), _address(args[1]), book)
+        return load(self._array(args), address_of(args[1]), book)
 
     def spoil(self, args: Arguments, garbage: Garbage) -> None:
         """Every item, but for what says how to read it."""
-        spoil(self._array(args), _address(args[1]), garbage)
+        spoil(self._array(args), address_of(args[1]), garbage)
 
     def _array(self, args: Arguments) -> CType:
         return self.ctype * _number(args[0])
@@ -364,7 +364,7 @@ def _number(argument: object) -> int:
     return number
 
 
-def _address(argument: Any) -> int:
+def address_of(argument: Any) -> int:
     """Where a reference points to: what byref, pointer, an array or a struct stand for."""
     if argument is None:
         raise Nvml(pynvml.NVML_ERROR_INVALID_ARGUMENT)

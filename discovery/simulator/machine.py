@@ -75,6 +75,14 @@ class Model(_Data, frozen=True, kw_only=True):
     """Gives temperature, power and energy; a vGPU gives none of them."""
     memory_temperature: bool = False
     encoder: bool = True
+    fan: bool = False
+    """It has one of its own; others are cooled by their chassis."""
+    profiling: bool = False
+    """Answers GPM (Hopper and later)."""
+    pcie_counters: bool = False
+    """Counts the bytes that go over PCIe."""
+    idle_performance_state: int = 0
+    """Its P-state with nothing to do."""
     power_limit_watts: int = 300
     idle_watts: float = 50.0
     sm_clock_mhz: int = 210

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import zlib
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Literal
 
 from discovery.simulator.machine import Model
 from discovery.simulator.state import Process
@@ -23,6 +25,18 @@ _IDLE_POWER_SWING = 0.02
 """Idle power varies by this share of itself."""
 _IDLE_LINK_KIB_PER_SECOND = 2.0
 """What each active link carries though nobody uses it."""
+_BUSY_LINK_SHARE = 0.2
+"""Of the line rate that the first link sends when the GPU is fully busy; each further one
+carries a little more, so that no two are alike."""
+_MORE_WITH_EACH_LINK = 0.01
+_RECEIVED_SHARE = 0.75
+"""Of what a link sends."""
+_IDLE_PCIE_BYTES_PER_SECOND = 4096
+_BUSY_PCIE_BYTES_PER_SECOND = {"sent": 1_500_000_000, "received": 2_500_000_000}
+_HELD_DOWN_BY_POWER = 0.02
+"""Of the time that a GPU is fully busy."""
+_KIB = 1024
+_MEGA = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,9 +105,34 @@ class Sensors:
         """Share of time with memory read or written: half as much as kernels run."""
         return _first(self.gpu.state.readings.memory_percent, round(50 * self.busy))
 
-    def link_kib(self, active_links: int) -> int:
-        """Data carried over this many links, in one direction."""
-        return int(active_links * _IDLE_LINK_KIB_PER_SECOND * self.uptime)
+    def link_kib(self, links: Collection[int], *, received: bool) -> int:
+        """Data carried over these links, in one direction."""
+        idle = len(links) * _IDLE_LINK_KIB_PER_SECOND * self.uptime
+        rate = self.gpu.model.nvlink_mbps * _MEGA / _KIB * _BUSY_LINK_SHARE
+        rate *= _RECEIVED_SHARE if received else 1
+        weight = sum(1 + _MORE_WITH_EACH_LINK * link for link in links)
+        return int(idle + weight * rate * self.worked_seconds())
+
+    def pcie_bytes(self, way: Literal["sent", "received"]) -> int:
+        """Bytes over PCIe since the driver was loaded."""
+        busy = _BUSY_PCIE_BYTES_PER_SECOND[way] * self.worked_seconds()
+        return int(_IDLE_PCIE_BYTES_PER_SECOND * self.uptime + busy)
+
+    def held_down_by_power_nanoseconds(self) -> int:
+        """Since the driver was loaded."""
+        return int(1e9 * _HELD_DOWN_BY_POWER * self.worked_seconds())
+
+    def worked_seconds(self) -> float:
+        """For how long the GPU would have been fully busy with all that ran on it; only grows."""
+        model = self.gpu.model
+        joules = sum(process_joules(model, one, self.now) for one in self.gpu.processes)
+        joules += self.gpu.state.spent_joules
+        return joules / (model.power_limit_watts - model.idle_watts)
+
+    def performance_state(self) -> int:
+        """The fastest as soon as there is anything to do."""
+        idle = 0 if self.busy else self.gpu.model.idle_performance_state
+        return _first(self.gpu.state.readings.performance_state, idle)
 
     def _busy_watts(self, share: float) -> float:
         return (self.gpu.model.power_limit_watts - self.gpu.model.idle_watts) * share

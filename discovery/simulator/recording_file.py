@@ -30,6 +30,9 @@ SCHEMA: Literal["gpuscape-recording/1"] = "gpuscape-recording/1"
 
 _TOPS = ("sys", "proc")
 
+_MADE_ANEW = (pynvml.c_nvmlEventSet_t, pynvml.c_nvmlGpmSample_t)
+"""Handles of what a process makes for itself."""
+
 
 @dataclass(frozen=True, slots=True)
 class Token:
@@ -128,8 +131,8 @@ def call(entry: Entry, inputs: Sequence[Value], code: int, outputs: Sequence[Val
 def key(entry: Entry, inputs: Sequence[Value]) -> bytes:
     """The same for calls that ask the same.
 
-    Event sets are not told apart, since a replay makes its own, and bus ids may be
-    spelled in any way.
+    Event sets and GPM sample buffers are not told apart, since a replay makes its own, and
+    bus ids may be spelled in any way.
     """
     taking = (kind for kind in entry.kinds if kind.takes)
     asked = [_canonical(kind, _plain(one)) for kind, one in zip(taking, inputs, strict=True)]
@@ -185,7 +188,7 @@ def _plain(value: Value) -> Value:
 
 
 def _canonical(kind: Kind, value: Value) -> Value:
-    if isinstance(kind, In) and kind.ctype is pynvml.c_nvmlEventSet_t:
+    if isinstance(kind, In) and kind.ctype in _MADE_ANEW:
         return None
     if kind.name == "busId":
         try:

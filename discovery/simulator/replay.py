@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 import pynvml
 
 from discovery.model import normal_bus_id
 from discovery.simulator.driver import OWN_ENTRIES, Values
 from discovery.simulator.entry import Entry
+from discovery.simulator.gpm_samples import Taken
 from discovery.simulator.handles import Book
 from discovery.simulator.kinds import In, Nvml, Out
 from discovery.simulator.recording_file import Call, Token, key
 from discovery.simulator.state import State
-from discovery.simulator.structs import HANDLES
+from discovery.simulator.structs import HANDLES, Value
 from discovery.simulator.table import TABLE
+
+_FIELDS = "nvmlDeviceGetFieldValues"
+_NOT_SUPPORTED = {"nvmlReturn": pynvml.NVML_ERROR_NOT_SUPPORTED, "value": 0}
+_TAKING = ("nvmlGpmSampleGet", "nvmlGpmMigSampleGet")
 
 
 class _TokenBook(Book):
@@ -35,7 +40,9 @@ class Replay:
     - an entry point that was never called is not in the library (FUNCTION_NOT_FOUND),
       as with an older driver; readers know to do without;
     - one that was called, but not with these inputs, is NOT_SUPPORTED, as for a
-      device that lacks it; a look-up is NOT_FOUND, as for a device that is not there.
+      device that lacks it; a look-up is NOT_FOUND, as for a device that is not there;
+    - of many things that are asked in one call, each is answered as in whatever call it
+      was asked.
 
     Sessions, clients and events are the driver's own; they work though they were
     not recorded, unless the recorded machine refused them.
@@ -45,6 +52,8 @@ class Replay:
         self.book = _TokenBook()
         self._calls = {_key(call): call for call in calls}
         self._entries = {call.entry for call in calls}
+        self._samples = _SampleOrigins(calls)
+        self._fields = _Fields(calls)
         self._bus_ids = _bus_ids(calls)
 
     def has(self, entry: Entry) -> bool:
@@ -55,6 +64,8 @@ class Replay:
         """As recorded. Raises Nvml as recorded, or as the class says."""
         del state  # it changes nothing about what was recorded
         call = self._calls.get(key(entry, inputs))
+        if call is None and entry.name == _FIELDS:
+            return (self._fields.values(*inputs),)
         if call is None:
             looked = pynvml.NVML_ERROR_NOT_FOUND if entry.looks_up else None
             raise Nvml(looked or pynvml.NVML_ERROR_NOT_SUPPORTED)
@@ -67,6 +78,16 @@ class Replay:
         if key(entry, inputs) in self._calls:
             self.answer(state, entry, inputs)
 
+    def counters(self, state: State, entry: Entry, inputs: Values) -> object:
+        """Where a GPM sample is from: what was computed from recorded ones is found by that."""
+        self.answer(state, entry, inputs)
+        return key(entry, inputs)
+
+    def metrics(self, state: State, older: Taken, newer: Taken, ids: Sequence[int]) -> Value:
+        """As recorded for two samples from the same place, whenever they were taken."""
+        del state, older
+        return self._samples.metrics(newer.counters, ids)
+
     def bus_id(self, value: object) -> str | None:
         """The GPU a handle is about, as far as the recorded calls tell."""
         return self._bus_ids.get(value) if isinstance(value, Token) else None
@@ -77,6 +98,48 @@ class Replay:
             if at == bus_id:
                 return token
         raise LookupError(f"the recording has no GPU at {bus_id}")
+
+
+class _Fields:
+    """Field values by device, field and scope, whatever was asked together with them."""
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        self._values: dict[Token, dict[tuple[int, int], Value]] = {}
+        for call in calls:
+            if call.entry == _FIELDS:
+                of_device = self._values.setdefault(Token(call.inputs["device"]), {})
+                for value in call.outputs.get("values", ()):
+                    of_device[value["fieldId"], value["scopeId"]] = value
+
+    def values(self, device: Token, asked: Sequence[Mapping[str, int]]) -> Value:
+        """Raises Nvml: NOT_SUPPORTED where no field of this device was ever told."""
+        told = self._values.get(device)
+        if not told:
+            raise Nvml(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return [told.get((one["fieldId"], one["scopeId"]), _NOT_SUPPORTED) for one in asked]
+
+
+class _SampleOrigins:
+    """What was computed from recorded GPM samples, by the call that took them."""
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        taken = {call.inputs["sample"]: _key(call) for call in calls if call.entry in _TAKING}
+        self._calls: dict[object, list[Call]] = {}
+        for call in calls:
+            if call.entry == "nvmlGpmMetricsGet":
+                asked = call.inputs["metricsGet"]
+                # of the buffers that took turns, the newest answer names one alone
+                origin = taken.get(asked["sample2"], taken.get(asked["sample1"]))
+                self._calls.setdefault(origin, []).append(call)
+
+    def metrics(self, origin: object, ids: Sequence[int]) -> Value:
+        """Raises Nvml as recorded; a metric that was not asked for then is NOT_SUPPORTED."""
+        calls = self._calls.get(origin, [])
+        for call in calls:
+            if call.code != pynvml.NVML_SUCCESS and call.inputs["metricsGet"]["metrics"] == ids:
+                raise Nvml(call.code)
+        told = {it["metricId"]: it for call in calls for it in call.outputs.get("metricsGet", ())}
+        return [told.get(metric, _NOT_SUPPORTED) for metric in ids]
 
 
 def _key(call: Call) -> bytes:

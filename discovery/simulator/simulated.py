@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 
 import pynvml
 
 from discovery.simulator.answers import ANSWERS
 from discovery.simulator.driver import Values
 from discovery.simulator.entry import Entry
+from discovery.simulator.gpm_samples import Taken
 from discovery.simulator.handles import Book, ComputeInstanceHandle, Device, GpuInstanceHandle
 from discovery.simulator.kinds import Nvml
 from discovery.simulator.state import State
+from discovery.simulator.structs import Value
 from discovery.simulator.world import World
 
 
@@ -46,6 +48,14 @@ class SimulatedMachine:
         for device in inputs:
             if isinstance(device, Device):
                 self._world(state).gpu(device)
+
+    def counters(self, state: State, entry: Entry, inputs: Values) -> object:
+        """Those of a GPU or of one of its GPU instances. Raises Nvml."""
+        return ANSWERS[entry.name](self._world(state), *inputs[:-1])
+
+    def metrics(self, state: State, older: Taken, newer: Taken, ids: Sequence[int]) -> Value:
+        """What they grew by, for each second between them."""
+        return ANSWERS["nvmlGpmMetricsGet"](self._world(state), older.counters, newer.counters, ids)
 
     def bus_id(self, value: object) -> str | None:
         """The GPU a handle is about."""

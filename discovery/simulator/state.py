@@ -77,6 +77,14 @@ class Readings(_Data, frozen=True, kw_only=True):
     nvlink_sent_kib: int | None = None
     event_reasons: int | None = None
     """Bit mask of nvmlClocksEventReason*."""
+    power_limit_milliwatts: int | None = None
+    """The one that was set."""
+    enforced_power_limit_milliwatts: int | None = None
+    fan_percent: int | None = None
+    performance_state: int | None = None
+    margin_celsius: int | None = None
+    fields: dict[int, int] = {}
+    """What nvmlDeviceGetFieldValues is made to say, by field id, whatever the scope."""
 
 
 class GpuState(_Data, frozen=True, kw_only=True):

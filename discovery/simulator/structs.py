@@ -27,6 +27,7 @@ HANDLES: frozenset[CType] = frozenset(
         pynvml.c_nvmlGpuInstance_t,
         pynvml.c_nvmlComputeInstance_t,
         pynvml.c_nvmlEventSet_t,
+        pynvml.c_nvmlGpmSample_t,
     }
 )
 """Pointer types that are opaque handles."""

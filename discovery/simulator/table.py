@@ -14,6 +14,7 @@ from collections.abc import Mapping
 import pynvml
 
 from discovery.simulator.entry import Entry
+from discovery.simulator.gpm_question import GpmQuestion
 from discovery.simulator.kinds import (
     SUCCESS,
     In,
@@ -45,6 +46,7 @@ _DEVICE_OUT = Out("device", pynvml.c_nvmlDevice_t)
 _GPU_INSTANCE_OUT = Out("gpuInstance", pynvml.c_nvmlGpuInstance_t)
 _COMPUTE_INSTANCE_OUT = Out("computeInstance", pynvml.c_nvmlComputeInstance_t)
 _EVENT_SET = In("eventSet", pynvml.c_nvmlEventSet_t)
+_SAMPLE = In("sample", pynvml.c_nvmlGpmSample_t)
 _PROCESSES = OutList("processes", (pynvml.c_nvmlProcessInfo_v3_t,))
 _ECC_QUESTION = (In("errorType"), In("counterType"))
 
@@ -233,6 +235,11 @@ _READINGS = (
         ),
     ),
     _device("GetTemperatureThreshold", In("threshold"), Out("celsius")),
+    _device(
+        "GetMarginTemperature",
+        InOut("margin", {pynvml.nvmlMarginTemperature_v1: pynvml.c_nvmlMarginTemperature_v1_t}),
+    ),
+    _device("GetFanSpeed", Out("percent")),
     _device("GetPowerUsage", Out("milliwatts")),
     _device("GetEnforcedPowerLimit", Out("milliwatts")),
     _device("GetPowerManagementMode", Out("mode")),
@@ -268,6 +275,9 @@ _READINGS = (
         OutList("samples", (pynvml.c_nvmlProcessUtilizationSample_t,), array_first=True),
         In("since", _ULONG),
     ),
+)
+
+_PROFILING = (
     Entry(
         "nvmlGpmQueryDeviceSupport",
         (
@@ -275,6 +285,14 @@ _READINGS = (
             InOut("support", {pynvml.NVML_GPM_SUPPORT_VERSION: pynvml.c_nvmlGpmSupport_t}),
         ),
     ),
+    Entry("nvmlGpmSampleAlloc", (Out("sample", pynvml.c_nvmlGpmSample_t),)),
+    Entry("nvmlGpmSampleFree", (_SAMPLE,)),
+    Entry("nvmlGpmSampleGet", (In("device", pynvml.c_nvmlDevice_t), _SAMPLE)),
+    Entry(
+        "nvmlGpmMigSampleGet",
+        (In("device", pynvml.c_nvmlDevice_t), In("gpuInstanceId"), _SAMPLE),
+    ),
+    Entry("nvmlGpmMetricsGet", (GpmQuestion("metricsGet"),)),
 )
 
 _EVENTS = (
@@ -299,6 +317,7 @@ TABLE: Mapping[str, Entry] = {
         _MIG_WRITES,
         _LINKS,
         _READINGS,
+        _PROFILING,
         _EVENTS,
     )
     for entry in section

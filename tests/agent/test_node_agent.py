@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -249,6 +250,25 @@ def test_an_xid_that_only_the_kernel_logged_counts_once_the_driver_stayed_silent
     scene.agent.watch(scene.now)
     scene.discover()
     assert scene.series("gpuscape_xid_errors_total{")[0].endswith(" 1.0")
+
+
+def test_what_agent_and_reader_take_of_the_host_is_told(scene: Scene) -> None:
+    scene.source.state = replace(WELL, pid=os.getppid())
+    scene.discover()
+    scene.sample()
+    told = scene.series("gpuscape_program_resident_memory_bytes{")
+    assert [line.partition(" ")[0].partition("program=")[2] for line in told] == [
+        '"agent"}',
+        '"reader"}',
+    ]
+    assert all(float(line.rpartition(" ")[2]) > 1 << 20 for line in told)
+
+
+def test_a_reader_that_ended_is_left_out(scene: Scene) -> None:
+    scene.source.state = replace(WELL, pid=2**22 + 1)  # above what Linux gives
+    scene.discover()
+    scene.sample()
+    assert len(scene.series("gpuscape_program_cpu_seconds_total{")) == 1
 
 
 def test_errors_of_switches_are_shown(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from discovery.protocol import (
     from_agent,
     from_reader,
 )
+from discovery.sample import Group
 from tests import build
 
 ANSWERS = (
@@ -44,7 +45,12 @@ def test_messages_arrive_whole_and_in_order_however_the_stream_is_cut(cuts: list
 
 
 def test_the_reader_understands_every_request() -> None:
-    sent = (Start(skip=("0000:1b:00.0",), only=None), Discover(request=7), Sample(request=8))
+    sent = (
+        Start(skip=("0000:1b:00.0",), only=None),
+        Discover(request=7),
+        Sample(request=8),
+        Sample(request=9, groups=tuple(Group)),
+    )
     assert tuple(from_agent().feed(b"".join(frame(message) for message in sent))) == sent
 
 
@@ -64,6 +70,7 @@ def test_a_frame_above_the_limit_is_refused_before_it_is_read() -> None:
         b'{"type":"Done","request":1,"more":1}',
         b'{"type":"GpuFrame","request":1,"gpu":{"bus_id":5}}',
         b'{"type":"Start"}',
+        b'{"type":"Sample","request":1,"groups":["everything"]}',
     ],
 )
 def test_a_frame_that_does_not_match_the_schema_is_refused(body: bytes) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,7 +25,10 @@ from discovery.errors import (
 from discovery.model import GpuState
 from discovery.protocol import Start, XidSeen
 from discovery.reader import DeviceReader, Reading
+from discovery.sample import Group
 from discovery.simulator.simulation import Crash, Hang, Return, Simulation
+from tests import machines
+from tests.discovery.sampling import hopper
 
 DEADLINE_SECONDS = 1.0
 SOON = 30.0
@@ -94,6 +98,37 @@ def test_all_gpus_are_read_with_driver_links_and_readings(bench: Bench) -> None:
     assert [sample.bus_id for sample in bench.reader.sample()] == list(bench.bus_ids)
 
 
+def test_groups_are_read_where_they_are_asked_for(bench: Bench) -> None:
+    plain, more = bench.reader.sample(), bench.reader.sample((Group.ECC, Group.LIMITS))
+    assert [sample.ecc_errors for sample in plain] == [None, None]
+    assert all(sample.ecc_errors and sample.power_limits for sample in more)
+    assert [sample.bar1 for sample in more] == [None, None]
+
+
+def test_what_a_gpu_does_not_support_is_asked_again_after_a_discovery(bench: Bench) -> None:
+    bench.simulation.log_calls()
+    for _ in range(2):
+        bench.reader.sample((Group.PROFILING,))
+    bench.reader.discover()
+    bench.reader.sample((Group.PROFILING,))
+    calls = Counter(entry for entry, _ in bench.simulation.calls().elements())
+    assert calls["nvmlGpmQueryDeviceSupport"] == 2 * len(bench.bus_ids)
+
+
+def test_profiling_counts_on_from_request_to_request_and_gives_all_back(tmp_path: Path) -> None:
+    """Across a discovery too; a buffer left with the driver would be a leak of its."""
+    simulation = machines.simulation(tmp_path, models={"small": hopper()})
+    bench = Bench(simulation)
+    simulation.log_calls()
+    until(lambda: all(sample.profiling for sample in bench.reader.sample((Group.PROFILING,))))
+    bench.reader.discover()
+    until(lambda: all(sample.profiling for sample in bench.reader.sample((Group.PROFILING,))))
+    assert bench.reader.release()
+    calls = Counter(entry for entry, _ in simulation.calls().elements())
+    bench.close()
+    assert (calls["nvmlGpmSampleAlloc"], calls["nvmlGpmSampleFree"]) == (4, 4)
+
+
 def test_readings_can_be_had_from_a_reader_that_never_discovered(bench: Bench) -> None:
     bench.children()[0].kill()
     until(lambda: not bench.children())
@@ -143,9 +178,15 @@ def test_a_quarantined_gpu_is_not_touched_until_its_probe_is_due_and_then_freed(
     assert bench.states() == [PRESENT, PRESENT]
 
 
-def test_a_gpu_that_hangs_in_its_readings_alone_stays_in_quarantine(bench: Bench) -> None:
-    bench.simulation.fault(Hang(), "nvmlDeviceGetPowerUsage", bus_id=bench.bus_ids[0])
-    bench.reader.sample()
+@pytest.mark.parametrize(
+    ("entry", "groups"),
+    [("nvmlDeviceGetPowerUsage", ()), ("nvmlDeviceGetBAR1MemoryInfo", (Group.BAR1,))],
+)
+def test_a_gpu_that_hangs_in_its_readings_alone_stays_in_quarantine(
+    bench: Bench, entry: str, groups: tuple[Group, ...]
+) -> None:
+    bench.simulation.fault(Hang(), entry, bus_id=bench.bus_ids[0])
+    bench.reader.sample(groups)
     bench.now += 5.0
     assert bench.reader.probe() == ()
     assert bench.reader.health().quarantined == (bench.bus_ids[0],)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from ctypes import byref, c_uint
@@ -18,15 +19,17 @@ from discovery.errors import BadInput, GpuLost
 from discovery.model import GpuSnapshot, NodeSnapshot
 from discovery.node import Place
 from discovery.nvml.facts import read_driver, read_gpu
+from discovery.nvml.history import History
 from discovery.nvml.samples import read_sample
 from discovery.nvml.session import close_session, open_gpu, open_session
 from discovery.pci import pci_gpus
 from discovery.recording import HostFiles, Recording
-from discovery.sample import GpuSample
+from discovery.sample import GpuSample, Group
 from discovery.simulator.catalog import load_machine, machine_names
 from discovery.simulator.machine import FabricSpec, Gpu, MigInstanceSpec, Nic
 from discovery.simulator.simulation import Return, Simulation
 from tests import machines
+from tests.discovery.sampling import small
 
 WITH_DRIVER = [name for name in machine_names() if load_machine(name).driver]
 FIRST, SECOND = machines.gpu(0), machines.gpu(1)
@@ -43,8 +46,9 @@ class Seen:
         self.samples: list[GpuSample] = []
 
     def read(self) -> None:
-        """Everything that the agent reads, once."""
+        """Everything that the agent reads, but one sample more, since some readings span two."""
         open_session()
+        history, clock = History(), itertools.count()
         driver = read_driver()
         handles = {bus_id: open_gpu(bus_id)[0] for bus_id in pci_gpus(self._root)}
         gpus: list[GpuSnapshot] = []
@@ -52,7 +56,12 @@ class Seen:
         for bus_id, handle in handles.items():
             peers = {other: one for other, one in handles.items() if other != bus_id}
             gpus.append(read_gpu(bus_id, handle, peers))
-            self.samples.append(read_sample(bus_id, handle, lambda: 0.0))
+            samples = [
+                read_sample(bus_id, handle, lambda: float(next(clock)), tuple(Group), history)
+                for _ in range(2)
+            ]
+            self.samples.append(samples[-1])
+        history.close()
         self.node = Place(root=self._root, name="node-a").snapshot(driver, tuple(gpus))
         close_session()
 
@@ -84,6 +93,67 @@ def test_every_machine_replays_as_it_was_recorded(tmp_path: Path, name: str) -> 
 
     assert again.node == seen.node
     assert again.samples == seen.samples
+
+
+def test_profiling_metrics_replay_by_gpu_and_instance(tmp_path: Path) -> None:
+    """Sample buffers are others each time, and taken in another order here."""
+    one = MigInstanceSpec(profile="1g.5gb", start=0, id=7)
+    split = machines.gpu(1, mig=True, instances=(one,))
+    bus_ids = (FIRST.bus_id, split.bus_id)
+    with small(tmp_path / "machine", machines.gpu(0), split) as taken:
+        taken.simulation.add_process(FIRST.bus_id, 71, percent=50)
+        ids = {"gpu_instance_id": 7, "compute_instance_id": 0}
+        taken.simulation.add_process(split.bus_id, 72, percent=10, **ids)
+        seen: dict[str, GpuSample] = {}
+
+        def read() -> None:
+            nv.nvmlInit()
+            for bus_id in (*bus_ids, *bus_ids):
+                seen[bus_id] = taken.sample(bus_id, (Group.PROFILING,))
+
+        recording.save(recording.capture(read, tmp_path / "root"), tmp_path / "taken.json")
+    again = Simulation.replay(recording.load(tmp_path / "taken.json"), tmp_path / "r", name="r")
+    history, clock = History(), itertools.count()
+    replayed: dict[str, GpuSample] = {}
+    with machines.session(again):
+        for bus_id in reversed((*bus_ids, *bus_ids)):
+            handle, _ = open_gpu(bus_id)
+            replayed[bus_id] = read_sample(
+                bus_id, handle, lambda: float(next(clock)), (Group.PROFILING,), history
+            )
+        history.close()
+
+    for bus_id, sample in replayed.items():
+        assert sample.profiling == seen[bus_id].profiling
+        assert sample.mig_profiling == seen[bus_id].mig_profiling
+    assert dict(seen[FIRST.bus_id].profiling)[1] == pytest.approx(0.5)
+    assert dict(seen[split.bus_id].mig_profiling[0][1])[1] == pytest.approx(0.3)
+
+
+def test_a_replay_may_be_asked_for_fewer_and_for_more_readings(tmp_path: Path) -> None:
+    """Fields come many at once: each is told as it was, in whatever company it is asked."""
+    asked = {"none": (), "some": (Group.ECC, Group.LINKS), "all": tuple(Group)}
+    seen: dict[str, GpuSample] = {}
+    with small(tmp_path / "machine") as taken:
+
+        def read() -> None:
+            nv.nvmlInit()
+            seen["some"] = taken.sample(FIRST.bus_id, asked["some"])
+
+        tape = recording.capture(read, tmp_path / "root")
+    again = Simulation.replay(tape, tmp_path / "again", name="again")
+    with machines.session(again):
+        handle, _ = open_gpu(FIRST.bus_id)
+        now = {
+            name: read_sample(FIRST.bus_id, handle, lambda: 0.0, groups)
+            for name, groups in asked.items()
+        }
+
+    assert seen["some"].ecc_errors is not None
+    assert {sample.memory_celsius for sample in now.values()} == {seen["some"].memory_celsius}
+    assert (now["none"].ecc_errors, now["all"].ecc_errors) == (None, seen["some"].ecc_errors)
+    assert now["all"].links == seen["some"].links
+    assert now["all"].held_down is None
 
 
 def test_errors_are_recorded_too(tmp_path: Path) -> None:

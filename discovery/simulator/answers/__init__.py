@@ -3,6 +3,7 @@
 from discovery.simulator.answers import (
     compute_instances,
     fields,
+    gpm,
     gpu_instances,
     identity,
     links,
@@ -27,5 +28,6 @@ __all__ = [
     "topology",
     "sensors",
     "fields",
+    "gpm",
     "processes",
 ]

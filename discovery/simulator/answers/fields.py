@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import pynvml as nv
 
@@ -38,8 +39,9 @@ def field_values(gpu: SimulatedGpu, asked: list[dict[str, int]]) -> list[dict[st
 
 def _answer(gpu: SimulatedGpu, field_id: int, scope: int) -> dict[str, Any]:
     common = {"timestamp": round(1e6 * gpu.world.now), "latencyUsec": 1}
+    told = gpu.state.readings.fields.get(field_id)
     try:
-        value = int(_value(gpu, field_id, scope))
+        value = int(_value(gpu, field_id, scope)) if told is None else told
     except Nvml as refused:
         return common | {"nvmlReturn": refused.code}
     kind = _UNSIGNED_LONG_LONG if field_id in _WIDE else _UNSIGNED
@@ -91,20 +93,33 @@ def _resetless_mig(gpu: SimulatedGpu) -> int:
 
 
 def _sent_kib(gpu: SimulatedGpu, scope: int) -> int:
-    return _carried(gpu, scope, gpu.state.readings.nvlink_sent_kib)
+    told = gpu.state.readings.nvlink_sent_kib
+    return carried_kib(gpu, scope, received=False) if told is None or scope != ALL_LINKS else told
 
 
 def _received_kib(gpu: SimulatedGpu, scope: int) -> int:
-    return _carried(gpu, scope, gpu.state.readings.nvlink_received_kib)
+    told = gpu.state.readings.nvlink_received_kib
+    return carried_kib(gpu, scope, received=True) if told is None or scope != ALL_LINKS else told
 
 
-def _carried(gpu: SimulatedGpu, scope: int, told: int | None) -> int:
+def carried_kib(gpu: SimulatedGpu, scope: int, *, received: bool) -> int:
     """KiB of data; a link that goes down keeps its count, so the sum never falls."""
-    if scope == ALL_LINKS and told is not None:
-        return told
-    connected = [end is not None for end in gpu.world.link_ends[gpu.place]]
-    links = sum(connected) if scope == ALL_LINKS else int(connected[scope])
-    return sensors.sensors(gpu).link_kib(links)
+    ends = gpu.world.link_ends[gpu.place]
+    connected = [link for link, end in enumerate(ends) if end is not None]
+    links = [link for link in connected if scope in (ALL_LINKS, link)]
+    return sensors.sensors(gpu).link_kib(links, received=received)
+
+
+def _pcie_bytes(gpu: SimulatedGpu, way: Literal["sent", "received"]) -> int:
+    need(gpu.model.pcie_counters)
+    return sensors.sensors(gpu).pcie_bytes(way)
+
+
+def _one_links_errors(gpu: SimulatedGpu, link: int) -> int:
+    """None ever happen; before NVLink 5 other fields count them, over all links."""
+    _state(gpu, link)
+    need(gpu.model.nvlink_version >= _NVLINK_5)
+    return 0
 
 
 def _speed(gpu: SimulatedGpu, link: int) -> int:
@@ -117,6 +132,27 @@ def _state(gpu: SimulatedGpu, link: int) -> int:
         raise Nvml(INVALID_ARGUMENT)
     return is_up(gpu, link)
 
+
+_PERFORMANCE_POLICIES = {
+    nv.NVML_FI_DEV_PERF_POLICY_POWER: nv.NVML_PERF_POLICY_POWER,
+    nv.NVML_FI_DEV_PERF_POLICY_THERMAL: nv.NVML_PERF_POLICY_THERMAL,
+    nv.NVML_FI_DEV_PERF_POLICY_SYNC_BOOST: nv.NVML_PERF_POLICY_SYNC_BOOST,
+    nv.NVML_FI_DEV_PERF_POLICY_BOARD_LIMIT: nv.NVML_PERF_POLICY_BOARD_LIMIT,
+    nv.NVML_FI_DEV_PERF_POLICY_LOW_UTILIZATION: nv.NVML_PERF_POLICY_LOW_UTILIZATION,
+    nv.NVML_FI_DEV_PERF_POLICY_RELIABILITY: nv.NVML_PERF_POLICY_RELIABILITY,
+    nv.NVML_FI_DEV_PERF_POLICY_TOTAL_APP_CLOCKS: nv.NVML_PERF_POLICY_TOTAL_APP_CLOCKS,
+    nv.NVML_FI_DEV_PERF_POLICY_TOTAL_BASE_CLOCKS: nv.NVML_PERF_POLICY_TOTAL_BASE_CLOCKS,
+}
+"""Field to the policy of nvmlDeviceGetViolationStatus."""
+
+_ERRORS_BY_LINK = (
+    *range(
+        nv.NVML_FI_DEV_NVLINK_COUNT_MALFORMED_PACKET_ERRORS,
+        nv.NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS + 1,
+    ),
+    nv.NVML_FI_DEV_NVLINK_COUNT_EFFECTIVE_ERRORS,
+    nv.NVML_FI_DEV_NVLINK_COUNT_SYMBOL_ERRORS,
+)
 
 GPU_FIELDS: Mapping[int, Callable[[SimulatedGpu], int]] = {
     nv.NVML_FI_DEV_ECC_CURRENT: lambda gpu: ecc_mode(gpu)[0],
@@ -147,10 +183,16 @@ GPU_FIELDS: Mapping[int, Callable[[SimulatedGpu], int]] = {
     nv.NVML_FI_DEV_POWER_INSTANT: sensors.power_milliwatts,
     nv.NVML_FI_DEV_POWER_MIN_LIMIT: lambda gpu: sensors.power_limits_milliwatts(gpu)[0],
     nv.NVML_FI_DEV_POWER_MAX_LIMIT: lambda gpu: sensors.power_limits_milliwatts(gpu)[1],
-    nv.NVML_FI_DEV_POWER_DEFAULT_LIMIT: sensors.power_limit_milliwatts,
+    nv.NVML_FI_DEV_POWER_DEFAULT_LIMIT: sensors.default_power_limit_milliwatts,
     nv.NVML_FI_DEV_POWER_CURRENT_LIMIT: sensors.power_limit_milliwatts,
     nv.NVML_FI_DEV_IS_MIG_MODE_INDEPENDENT_MIG_QUERY_CAPABLE: _resetless_mig,
     nv.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION: lambda gpu: gpu.state.readings.recovery_action,
+    nv.NVML_FI_DEV_PCIE_COUNT_TX_BYTES: lambda gpu: _pcie_bytes(gpu, "sent"),
+    nv.NVML_FI_DEV_PCIE_COUNT_RX_BYTES: lambda gpu: _pcie_bytes(gpu, "received"),
+    **{
+        field: partial(sensors.violation_nanoseconds, policy=policy)
+        for field, policy in _PERFORMANCE_POLICIES.items()
+    },
 }
 """Fields about a GPU as a whole."""
 
@@ -160,6 +202,7 @@ LINK_FIELDS: Mapping[int, Callable[[SimulatedGpu, int], int]] = {
     nv.NVML_FI_DEV_NVLINK_GET_SPEED: _speed,
     nv.NVML_FI_DEV_NVLINK_GET_STATE: _state,
     nv.NVML_FI_DEV_NVLINK_GET_VERSION: lambda gpu, _: gpu.model.nvlink_version,
+    **dict.fromkeys(_ERRORS_BY_LINK, _one_links_errors),
 }
 """Fields about one link, or about all where the scope says so."""
 
@@ -172,6 +215,10 @@ _WIDE = frozenset(
         nv.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION,
         nv.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX,
         nv.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX,
+        nv.NVML_FI_DEV_PCIE_COUNT_TX_BYTES,
+        nv.NVML_FI_DEV_PCIE_COUNT_RX_BYTES,
+        *_PERFORMANCE_POLICIES,
+        *_ERRORS_BY_LINK,
     }
 )
 """Fields that come as 64-bit numbers."""

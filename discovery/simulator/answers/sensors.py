@@ -25,6 +25,7 @@ _LOWEST_LIMIT = 0.5
 """Of the default power limit."""
 _SAMPLING_MICROSECONDS = 167_000
 _POLICIES = 12  # NVML_PERF_POLICY_COUNT
+_POWER_POLICY = 0  # NVML_PERF_POLICY_POWER
 _GPU_IDLE = 0x1  # nvmlClocksEventReasonGpuIdle
 _ALL_REASONS = 0x1FF
 _PCIE_GENERATION_BY_ARCHITECTURE = {5: 3, 6: 3, 7: 4, 8: 4, 9: 5, 10: 5}
@@ -96,15 +97,29 @@ def energy_millijoules(gpu: SimulatedGpu) -> int:
     return sensors(gpu).energy_millijoules()
 
 
-def power_limit_milliwatts(gpu: SimulatedGpu) -> int:
-    """Default, set and enforced limit alike."""
+def default_power_limit_milliwatts(gpu: SimulatedGpu) -> int:
+    """After the driver was loaded."""
     need(gpu.model.sensors)
     return gpu.model.power_limit_watts * 1000
 
 
+def power_limit_milliwatts(gpu: SimulatedGpu) -> int:
+    """The one that was set, else the default."""
+    default = default_power_limit_milliwatts(gpu)
+    told = gpu.state.readings.power_limit_milliwatts
+    return default if told is None else told
+
+
+def _enforced_limit(gpu: SimulatedGpu) -> int:
+    """The one that was set, unless something else holds the GPU lower."""
+    limit = power_limit_milliwatts(gpu)
+    told = gpu.state.readings.enforced_power_limit_milliwatts
+    return limit if told is None else told
+
+
 def power_limits_milliwatts(gpu: SimulatedGpu) -> tuple[int, int]:
     """Lowest and highest that may be set."""
-    highest = power_limit_milliwatts(gpu)
+    highest = default_power_limit_milliwatts(gpu)
     return round(highest * _LOWEST_LIMIT), highest
 
 
@@ -117,12 +132,29 @@ def pcie_throughput(gpu: SimulatedGpu, counter: int) -> int:
     return 400 + 100 * counter
 
 
+@answers_on_gpu("nvmlDeviceGetMarginTemperature")
+def margin(gpu: SimulatedGpu, version: dict[str, int]) -> dict[str, int]:
+    """Degrees Celsius to the slowdown; [inf] from Ada on, where nvidia-smi shows T.Limit."""
+    del version  # there is one
+    need(gpu.model.sensors and gpu.model.architecture >= pynvml.NVML_DEVICE_ARCH_ADA)
+    told = gpu.state.readings.margin_celsius
+    left = _THRESHOLDS_CELSIUS[_SLOWDOWN] - sensors(gpu).gpu_celsius()
+    return {"marginTemperature": left if told is None else told}
+
+
 @answers_on_gpu("nvmlDeviceGetViolationStatus")
 def violation(gpu: SimulatedGpu, policy: int) -> dict[str, int]:
-    """Microseconds of uptime, nanoseconds of violation: nothing ever held a clock down."""
+    """Microseconds of uptime, nanoseconds of violation."""
     if policy >= _POLICIES:
         raise Nvml(INVALID_ARGUMENT)
-    return {"referenceTime": round(1e6 * sensors(gpu).uptime), "violationTime": 0}
+    uptime = round(1e6 * sensors(gpu).uptime)
+    return {"referenceTime": uptime, "violationTime": violation_nanoseconds(gpu, policy)}
+
+
+def violation_nanoseconds(gpu: SimulatedGpu, policy: int) -> int:
+    """For how long a policy held clocks down: power does when there is much to do, no other."""
+    need(gpu.model.sensors)
+    return sensors(gpu).held_down_by_power_nanoseconds() if policy == _POWER_POLICY else 0
 
 
 def _rates(gpu: SimulatedGpu) -> dict[str, int]:
@@ -147,6 +179,13 @@ def _turing_engine(gpu: SimulatedGpu) -> tuple[int, int]:
     return _engine(gpu, None)
 
 
+def _fan(gpu: SimulatedGpu) -> int:
+    """Per cent: as fast as the GPU is warm."""
+    need(gpu.model.fan)
+    told = gpu.state.readings.fan_percent
+    return sensors(gpu).gpu_celsius() if told is None else told
+
+
 def _reasons(gpu: SimulatedGpu) -> int:
     told = gpu.state.readings.event_reasons
     if told is not None:
@@ -162,9 +201,9 @@ gpu_facts(
     {
         "nvmlDeviceGetPowerUsage": power_milliwatts,
         "nvmlDeviceGetTotalEnergyConsumption": energy_millijoules,
-        "nvmlDeviceGetEnforcedPowerLimit": power_limit_milliwatts,
+        "nvmlDeviceGetEnforcedPowerLimit": _enforced_limit,
         "nvmlDeviceGetPowerManagementLimit": power_limit_milliwatts,
-        "nvmlDeviceGetPowerManagementDefaultLimit": power_limit_milliwatts,
+        "nvmlDeviceGetPowerManagementDefaultLimit": default_power_limit_milliwatts,
         "nvmlDeviceGetPowerManagementLimitConstraints": power_limits_milliwatts,
         "nvmlDeviceGetPowerManagementMode": lambda gpu: int(gpu.model.sensors),
         "nvmlDeviceGetUtilizationRates": _rates,
@@ -179,8 +218,9 @@ gpu_facts(
         "nvmlDeviceGetMaxPcieLinkGeneration": _pcie_generation,
         "nvmlDeviceGetCurrPcieLinkWidth": lambda _: _PCIE_LANES,
         "nvmlDeviceGetMaxPcieLinkWidth": lambda _: _PCIE_LANES,
-        "nvmlDeviceGetPerformanceState": lambda _: 0,
-        "nvmlDeviceGetPowerState": lambda _: 0,
+        "nvmlDeviceGetPerformanceState": lambda gpu: sensors(gpu).performance_state(),
+        "nvmlDeviceGetPowerState": lambda gpu: sensors(gpu).performance_state(),
+        "nvmlDeviceGetFanSpeed": _fan,
         "nvmlDeviceGetCurrentClocksEventReasons": _reasons,
         "nvmlDeviceGetCurrentClocksThrottleReasons": _reasons,
         "nvmlDeviceGetSupportedClocksEventReasons": lambda _: _ALL_REASONS,
@@ -188,10 +228,3 @@ gpu_facts(
     },
     mig_devices=False,
 )
-
-
-@answers_on_gpu("nvmlGpmQueryDeviceSupport")
-def gpm_support(gpu: SimulatedGpu, version: dict[str, int]) -> dict[str, int]:
-    """No simulated GPU gives profiling metrics."""
-    del gpu, version
-    return {"isSupportedDevice": 0}

@@ -363,8 +363,8 @@ def library(tmp_path: Path) -> Library:
 
 def test_a_name_that_is_not_in_the_table_is_no_symbol(library: Library) -> None:
     """pynvml makes FUNCTION_NOT_FOUND of it, as with an older driver."""
-    with pytest.raises(AttributeError, match="nvmlDeviceGetFanSpeed"):
-        _ = library.nvmlDeviceGetFanSpeed
+    with pytest.raises(AttributeError, match="nvmlDeviceGetFanSpeedRPM"):
+        _ = library.nvmlDeviceGetFanSpeedRPM
 
 
 def test_a_buffer_that_is_too_short_gets_nothing(library: Library) -> None:

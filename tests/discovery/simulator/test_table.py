@@ -47,6 +47,13 @@ class Bench:
         self.placement = nv.c_nvmlGpuInstancePlacement_t(0, 1)
         self.compute_placement = nv.c_nvmlComputeInstancePlacement_t(0, 1)
         self.count = c_uint()
+        self.samples = [nv.nvmlGpmSampleAlloc(), nv.nvmlGpmSampleAlloc()]
+
+    def question(self) -> object:
+        """For one GPM metric between two samples that were never filled."""
+        question = nv.c_nvmlGpmMetricsGet_t(version=nv.NVML_GPM_METRICS_GET_VERSION, numMetrics=1)
+        question.sample1, question.sample2 = self.samples
+        return question
 
 
 def _on_gpu(function: Callable[..., Any], *rest: Any) -> Callable[[Bench], object]:
@@ -234,7 +241,14 @@ CALLS: Mapping[str, Callable[[Bench], object]] = {
         nv.nvmlDeviceGetMPSComputeRunningProcesses_v3
     ),
     "nvmlDeviceGetProcessUtilization": lambda b: nv.nvmlDeviceGetProcessUtilization(b.other, 0),
+    "nvmlDeviceGetMarginTemperature": _on_gpu(nv.nvmlDeviceGetMarginTemperature),
+    "nvmlDeviceGetFanSpeed": _on_gpu(nv.nvmlDeviceGetFanSpeed),
     "nvmlGpmQueryDeviceSupport": _on_gpu(nv.nvmlGpmQueryDeviceSupport),
+    "nvmlGpmSampleAlloc": lambda _: nv.nvmlGpmSampleAlloc(),
+    "nvmlGpmSampleFree": lambda b: nv.nvmlGpmSampleFree(b.samples[0]),
+    "nvmlGpmSampleGet": lambda b: nv.nvmlGpmSampleGet(b.gpu, b.samples[0]),
+    "nvmlGpmMigSampleGet": lambda b: nv.nvmlGpmMigSampleGet(b.gpu, 1, b.samples[0]),
+    "nvmlGpmMetricsGet": lambda b: nv.nvmlGpmMetricsGet(b.question()),
     "nvmlDeviceGetSupportedEventTypes": _on_gpu(nv.nvmlDeviceGetSupportedEventTypes),
     "nvmlEventSetCreate": lambda _: nv.nvmlEventSetCreate(),
     "nvmlDeviceRegisterEvents": lambda b: nv.nvmlDeviceRegisterEvents(b.gpu, 8, b.events),
@@ -265,6 +279,11 @@ REFUSED = {
     "nvmlGpuInstanceCreateComputeInstanceWithPlacement": nv.NVML_ERROR_NOT_SUPPORTED,
     "nvmlComputeInstanceDestroy": nv.NVML_ERROR_NOT_SUPPORTED,
     "nvmlEventSetWait_v2": nv.NVML_ERROR_TIMEOUT,
+    "nvmlDeviceGetMarginTemperature": nv.NVML_ERROR_NOT_SUPPORTED,
+    "nvmlDeviceGetFanSpeed": nv.NVML_ERROR_NOT_SUPPORTED,
+    "nvmlGpmSampleGet": nv.NVML_ERROR_NOT_SUPPORTED,
+    "nvmlGpmMigSampleGet": nv.NVML_ERROR_NOT_SUPPORTED,
+    "nvmlGpmMetricsGet": nv.NVML_ERROR_INVALID_ARGUMENT,
 }
 """What this machine does not have, MIG writes among it, with the code that says so."""
 
@@ -291,6 +310,8 @@ def test_pynvml_reaches_the_entry_point_and_gets_its_code(bench: Bench, entry: s
     if entry in ("nvmlShutdown", "nvmlEventSetFree"):
         nv.nvmlInit()
         bench.events = nv.nvmlEventSetCreate()
+    if entry == "nvmlGpmSampleFree":
+        bench.samples[0] = nv.nvmlGpmSampleAlloc()
 
 
 def test_every_row_of_the_table_is_called_here() -> None:

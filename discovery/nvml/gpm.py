@@ -1,0 +1,151 @@
+"""Samples of GPM, the profiling counters of Hopper and later, and the metrics between two.
+
+The driver fills sample buffers and computes metrics from two of them. Source: nvml.h, "GPM
+Functions".
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pynvml
+
+from discovery.model import Gap, Reason
+from discovery.nvml.calls import Calls, between
+
+SHORTEST_SECONDS = 0.1
+"""Two samples nearer to each other tell nothing. Source: nvml.h, nvmlGpmMetricsGet."""
+
+PIPES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)
+"""Graphics, SM, occupancy, integer, tensor in all and by kind, memory, FP64, FP32, FP16."""
+
+TRAFFIC = (20, 21, 60, 61)
+"""PCIe sent and received, NVLink received and sent."""
+
+ENGINES = (*range(30, 38), *range(40, 48), 50, 51)
+"""Video decoders, JPEG decoders, optical flow."""
+
+LINKS = (*range(62, 98), *range(100, 104))
+"""Each of 18 NVLinks; NVLink-C2C."""
+
+OF_GPU = (PIPES + TRAFFIC, ENGINES + LINKS)
+OF_INSTANCE = (PIPES, ENGINES)
+"""Metrics that are asked together. What not every driver knows is by itself: were the whole
+question refused for one of them, the others would still be answered."""
+
+_RATES = frozenset(TRAFFIC + LINKS)
+_MIB = 1 << 20
+_PERCENT = 100
+_SHARE = between(0, 110)  # samples are not quite as far apart as the counters' own times
+_MIB_PER_SECOND = between(0, 1e8)
+_CALL = "nvmlGpmMetricsGet"
+
+Sample = Any
+"""Handle of a sample buffer."""
+
+Metrics = tuple[tuple[int, float], ...]
+"""Metric id to value: a ratio, or bytes each second."""
+
+
+class Track:
+    """One GPU, or one GPU instance: its two samples, which take turns, and what it refuses."""
+
+    def __init__(self, what: str, asked: Sequence[Sequence[int]]) -> None:
+        """``what``: the reading's name; ``asked``: metrics, those together that go together."""
+        self._what = what
+        self._asked = asked
+        self._newest: Sample = None
+        self._taken_at = 0.0
+        self._spare: Sample = None
+        self._refused: Gap | None = None
+        self._missing: set[int] = set()
+
+    def ask_again(self) -> None:
+        """Ask for what was refused, too."""
+        self._refused, self._missing = None, set()
+
+    def metrics(self, calls: Calls, question: Any, now: float, take: str, *args: object) -> Metrics:
+        """Metrics since the last time; none the first time, or if that was just now.
+
+        ``pynvml.<take>(*args, sample)`` takes a sample; ``question`` is room for
+        nvmlGpmMetricsGet. Raises as :meth:`Calls.ask` does.
+        """
+        samples = self._two(calls, now, take, args)
+        if samples is None:
+            return ()
+        found: list[tuple[int, float]] = []
+        for together in self._asked:
+            metrics = [metric for metric in together if metric not in self._missing]
+            found += self._between(calls, question, metrics, *samples) if metrics else ()
+        if self._missing:
+            names = ", ".join(map(str, sorted(self._missing)))
+            calls.miss(self._what, Reason.UNSUPPORTED, _CALL, f"it has no metric {names}")
+        return tuple(found)
+
+    def close(self) -> None:
+        """Give the buffers back; those of a session that is gone are gone with it."""
+        for sample in (self._newest, self._spare):
+            if sample is not None:
+                with contextlib.suppress(pynvml.NVMLError):
+                    pynvml.nvmlGpmSampleFree(sample)
+        self._newest = self._spare = None
+
+    def _two(
+        self, calls: Calls, now: float, take: str, args: tuple[object, ...]
+    ) -> tuple[Sample, Sample] | None:
+        """The newest sample but one, and the newest, which is taken now."""
+        if self._refused is not None:
+            calls.gaps.append(self._refused)
+            return None
+        if self._newest is not None and now - self._taken_at < SHORTEST_SECONDS:
+            return None
+        if self._spare is None:
+            self._spare = self._asked_for(calls, "nvmlGpmSampleAlloc")
+        if self._spare is None or self._asked_for(calls, take, *args, self._spare) is None:
+            return None
+        self._newest, self._spare, self._taken_at = self._spare, self._newest, now
+        return None if self._spare is None else (self._spare, self._newest)
+
+    def _asked_for(self, calls: Calls, call: str, *args: object) -> Sample:
+        answer = calls.ask(self._what, call, *args)
+        if answer is None and calls.gaps[-1].reason is Reason.UNSUPPORTED:
+            self._refused = calls.gaps[-1]
+        return answer
+
+    def _between(
+        self, calls: Calls, question: Any, metrics: Sequence[int], older: Sample, newer: Sample
+    ) -> Iterator[tuple[int, float]]:
+        question.sample1, question.sample2, question.numMetrics = older, newer, len(metrics)
+        for place, metric in enumerate(metrics):
+            question.metrics[place].metricId = metric
+        tried = Calls(invalid_argument=Reason.UNSUPPORTED)
+        if tried.ask(self._what, _CALL, question) is not None:
+            for place, metric in enumerate(metrics):
+                value = self._value(calls, metric, question.metrics[place])
+                if value is not None:
+                    yield metric, value
+        elif tried.gaps[0].reason is Reason.UNSUPPORTED:
+            self._missing.update(metrics)
+        else:
+            calls.gaps += tried.gaps
+
+    def _value(self, calls: Calls, metric: int, answer: Any) -> float | None:
+        tried = Calls()
+        value: float | None = tried.part(
+            self._what, f"{_CALL}({metric})", _converted, metric, answer
+        )
+        if value is None and tried.gaps[0].reason is Reason.UNSUPPORTED:
+            self._missing.add(metric)
+        else:
+            calls.gaps += tried.gaps
+        return value
+
+
+def _converted(metric: int, answer: Any) -> float:
+    if answer.nvmlReturn != pynvml.NVML_SUCCESS:
+        raise pynvml.NVMLError(answer.nvmlReturn)
+    if metric in _RATES:
+        return _MIB_PER_SECOND(answer.value) * _MIB
+    return _SHARE(answer.value) / _PERCENT

@@ -1,0 +1,35 @@
+"""What one sample leaves for the next: the reader keeps it for as long as its session is open."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from discovery.nvml.calls import Handle
+from discovery.nvml.link_counters import Ports, find_ports
+from discovery.nvml.processes import Utilization
+from discovery.nvml.profiling import Profiler
+
+
+class History:
+    """Of all GPUs, by bus id. It holds buffers of the driver's: close it before the session."""
+
+    def __init__(self) -> None:
+        self.profiler = Profiler()
+        self.utilization = Utilization()
+        self._ports: dict[str, Ports] = {}
+
+    def ports(self, bus_id: str, handle: Handle) -> Ports:
+        """The GPU's active NVLinks, as they were after the last discovery."""
+        if bus_id not in self._ports:
+            self._ports[bus_id] = find_ports(handle)
+        return self._ports[bus_id]
+
+    def rediscovered(self, bus_ids: Collection[str]) -> None:
+        """Forget all but these GPUs, and what these do not support."""
+        self.profiler.rediscovered(bus_ids)
+        self.utilization.keep(bus_ids)
+        self._ports.clear()
+
+    def close(self) -> None:
+        """Give the driver its buffers back."""
+        self.profiler.close()

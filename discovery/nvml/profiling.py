@@ -1,0 +1,96 @@
+"""Profiling metrics of a GPU and of its GPU instances, from one sample to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import pynvml
+
+from discovery.model import Gap, Reason
+from discovery.nvml import gpm
+from discovery.nvml.calls import Calls, Handle, flag
+from discovery.nvml.gpm import Metrics, Track
+
+_WHAT = "profiling"
+_SUPPORT = "nvmlGpmQueryDeviceSupport"
+
+
+class Profiler:
+    """GPM of all GPUs; holds two of the driver's sample buffers for each track until closed."""
+
+    def __init__(self) -> None:
+        self._refused: dict[str, Gap | None] = {}
+        self._tracks: dict[tuple[str, int | None], Track] = {}
+        self._question = pynvml.c_nvmlGpmMetricsGet_t()
+        self._question.version = pynvml.NVML_GPM_METRICS_GET_VERSION
+
+    def read(
+        self,
+        calls: Calls,
+        bus_id: str,
+        handle: Handle,
+        instances: Sequence[int],
+        now: Callable[[], float],
+    ) -> dict[str, Any]:
+        """``profiling`` and ``mig_profiling`` of one GPU; empty the first time.
+
+        ``instances`` are its GPU instances that have a compute instance: nothing runs
+        on the others, and the driver refuses them. Raises as :meth:`Calls.ask` does.
+        """
+        self._forget(lambda gpu, instance: gpu == bus_id and instance not in (None, *instances))
+        refused = self._refusal(bus_id, handle)
+        if refused is not None:
+            calls.gaps.append(refused)
+            return {}
+
+        def metrics(instance: int | None, take: str, *args: object) -> Metrics:
+            track = self._track(bus_id, instance)
+            return track.metrics(calls, self._question, now(), take, *args)
+
+        of_gpu = metrics(None, "nvmlGpmSampleGet", handle)
+        of_instances = [
+            (each, metrics(each, "nvmlGpmMigSampleGet", handle, each)) for each in instances
+        ]
+        return {
+            "profiling": of_gpu,
+            "mig_profiling": tuple((each, found) for each, found in of_instances if found),
+        }
+
+    def rediscovered(self, bus_ids: Collection[str]) -> None:
+        """Give back what was for other GPUs, and ask these again for what they refused."""
+        self._forget(lambda gpu, _: gpu not in bus_ids)
+        self._refused.clear()
+        for track in self._tracks.values():
+            track.ask_again()
+
+    def close(self) -> None:
+        """Give all buffers back."""
+        self._forget(lambda *_: True)
+
+    def _refusal(self, bus_id: str, handle: Handle) -> Gap | None:
+        """Why the GPU has no GPM; asked once, unless that failed."""
+        if bus_id in self._refused:
+            return self._refused[bus_id]
+        tried = Calls()
+        has = tried.ask(_WHAT, _SUPPORT, handle, convert=lambda it: flag(it.isSupportedDevice))
+        if has is False:
+            tried.miss(_WHAT, Reason.UNSUPPORTED, _SUPPORT, "Hopper and later have it")
+        gap = tried.gaps[0] if tried.gaps else None
+        if gap is None or gap.reason is Reason.UNSUPPORTED:
+            self._refused[bus_id] = gap
+        return gap
+
+    def _track(self, bus_id: str, instance: int | None) -> Track:
+        at = (bus_id, instance)
+        if at not in self._tracks:
+            whole = instance is None
+            self._tracks[at] = Track(
+                "profiling" if whole else "mig_profiling",
+                gpm.OF_GPU if whole else gpm.OF_INSTANCE,
+            )
+        return self._tracks[at]
+
+    def _forget(self, gone: Callable[[str, int | None], bool]) -> None:
+        for at in [at for at in self._tracks if gone(*at)]:
+            self._tracks.pop(at).close()

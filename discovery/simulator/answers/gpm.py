@@ -1,0 +1,167 @@
+"""GPM: profiling counters of Hopper and later, and the metrics between two samples of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pynvml
+
+from discovery.simulator import mig
+from discovery.simulator.answers.fields import ALL_LINKS, carried_kib
+from discovery.simulator.answers.registry import (
+    INVALID_ARGUMENT,
+    answers,
+    answers_on_gpu,
+    need,
+)
+from discovery.simulator.answers.sensors import sensors
+from discovery.simulator.kinds import SUCCESS, Nvml
+from discovery.simulator.machine import GpuInstanceProfile
+from discovery.simulator.readings import process_joules
+from discovery.simulator.state import Process
+from discovery.simulator.world import SimulatedGpu, World
+
+_SHORTEST_SECONDS = 0.1
+"""Nearer samples give nothing. Source: nvml.h, nvmlGpmMetricsGet; that it is NaN is inferred."""
+_MIB_KIB = 1024
+_MIB_BYTES = 1 << 20
+_PERCENT = 100
+
+_SHARES = {1: 1.0, 2: 0.85, 3: 0.4, 4: 0.12, 5: 0.5, 6: 0.02, 7: 0.45, 8: 0.01, 9: 0.03}
+_SHARES |= {10: 0.6, 11: 0.04, 12: 0.2, 13: 0.1}
+"""Metric to its value on a fully busy GPU, 0 to 1: invented, and no two alike."""
+
+_PCIE_SENT, _PCIE_RECEIVED = 20, 21
+_DECODERS, _JPEG, _OPTICAL_FLOW = 30, 40, 50  # of the first engine of a kind
+_ALL_NVLINKS, _NVLINKS = 60, 62  # received; sent is the next one
+_LINKS = 18
+_C2C = 100  # sent, received, sent data, received data
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counters:
+    """What one sample holds."""
+
+    at: float
+    """Monotonic seconds."""
+    worked: Mapping[tuple[int, float], float]
+    """Pid and start to the seconds for which it would have kept fully busy what it runs on."""
+    engines: Mapping[int, float]
+    """Metric to how busy that engine is, per cent, for those there are."""
+    traffic_mib: Mapping[int, float]
+    """Metric to MiB so far; a GPU instance has none of these."""
+
+
+@answers_on_gpu("nvmlGpmQueryDeviceSupport")
+def support(gpu: SimulatedGpu, version: dict[str, int]) -> dict[str, int]:
+    """1 where the model has GPM."""
+    del version  # there is one
+    return {"isSupportedDevice": int(gpu.model.profiling)}
+
+
+@answers_on_gpu("nvmlGpmSampleGet")
+def sample(gpu: SimulatedGpu) -> Counters:
+    """Of the whole GPU, with MIG on too."""
+    need(gpu.model.profiling)
+    whole = max(gpu.model.mig, key=lambda profile: profile.slices, default=None)
+    return Counters(
+        at=gpu.world.now,
+        worked=_worked(gpu, gpu.processes, 1),
+        engines=_engines(gpu, whole),
+        traffic_mib=_traffic_mib(gpu),
+    )
+
+
+@answers_on_gpu("nvmlGpmMigSampleGet")
+def instance_sample(gpu: SimulatedGpu, instance_id: int) -> Counters:
+    """Of one GPU instance; NO_DATA without a compute instance in it, as DCGM expects it."""
+    need(gpu.model.profiling and gpu.state.mig)
+    instance = mig.gpu_instance(gpu.state, instance_id)
+    if instance is None:
+        raise Nvml(INVALID_ARGUMENT)
+    if not instance.compute:
+        raise Nvml(pynvml.NVML_ERROR_NO_DATA)
+    profile = mig.profile_of(gpu.model, instance)
+    part = profile.slices / max(one.slices for one in gpu.model.mig)
+    mine = [one for one in gpu.processes if one.gpu_instance_id == instance_id]
+    return Counters(
+        at=gpu.world.now,
+        worked=_worked(gpu, mine, part),
+        engines=_engines(gpu, profile),
+        traffic_mib={},
+    )
+
+
+@answers("nvmlGpmMetricsGet")
+def metrics(
+    world: World, older: Counters, newer: Counters, ids: Sequence[int]
+) -> list[dict[str, Any]]:
+    """A return code and a value for each metric: per cent, or MiB each second."""
+    del world  # the samples hold all there is
+    return [_answer(older, newer, metric) for metric in ids]
+
+
+def _answer(older: Counters, newer: Counters, metric: int) -> dict[str, Any]:
+    try:
+        value = _value(older, newer, metric)
+    except Nvml as refused:
+        return {"nvmlReturn": refused.code, "value": 0.0}
+    far_enough = newer.at - older.at >= _SHORTEST_SECONDS
+    return {"nvmlReturn": SUCCESS, "value": value if far_enough else math.nan}
+
+
+def _value(older: Counters, newer: Counters, metric: int) -> float:
+    seconds = newer.at - older.at or math.inf
+    if metric in _SHARES:
+        return _PERCENT * _SHARES[metric] * min(1.0, _grown(older.worked, newer.worked) / seconds)
+    if metric in newer.engines:
+        return newer.engines[metric]
+    need(metric in newer.traffic_mib)
+    return (newer.traffic_mib[metric] - older.traffic_mib[metric]) / seconds
+
+
+def _grown(
+    older: Mapping[tuple[int, float], float], newer: Mapping[tuple[int, float], float]
+) -> float:
+    """Of the processes that are there now; what ended in between is not seen any more."""
+    return sum(worked - older.get(which, 0.0) for which, worked in newer.items())
+
+
+def _worked(
+    gpu: SimulatedGpu, processes: Sequence[Process], part: float
+) -> dict[tuple[int, float], float]:
+    """``part``: how much of the GPU they run on."""
+    watts = (gpu.model.power_limit_watts - gpu.model.idle_watts) * part
+    now = gpu.world.now
+    return {
+        (one.pid, one.started): process_joules(gpu.model, one, now) / watts for one in processes
+    }
+
+
+def _engines(gpu: SimulatedGpu, profile: GpuInstanceProfile | None) -> dict[int, float]:
+    """Decoders as busy as the GPU says; nobody uses the others."""
+    if profile is None:
+        return {}
+    decoder = gpu.state.readings.decoder_percent or 0
+    return {
+        **{_DECODERS + at: float(decoder) for at in range(profile.decoders)},
+        **{_JPEG + at: 0.0 for at in range(profile.jpeg)},
+        **{_OPTICAL_FLOW + at: 0.0 for at in range(profile.ofa)},
+    }
+
+
+def _traffic_mib(gpu: SimulatedGpu) -> dict[int, float]:
+    now = sensors(gpu)
+    sent, received = now.pcie_bytes("sent") / _MIB_BYTES, now.pcie_bytes("received") / _MIB_BYTES
+    told = {_PCIE_SENT: sent, _PCIE_RECEIVED: received}
+    if gpu.spec.numa_id is not None:  # it shares memory with its CPU, over NVLink-C2C
+        told |= {_C2C: sent, _C2C + 1: received, _C2C + 2: sent, _C2C + 3: received}
+    links = range(min(gpu.model.nvlink_links, _LINKS))
+    for first, scope in ((_ALL_NVLINKS, ALL_LINKS), *((_NVLINKS + 2 * at, at) for at in links)):
+        if links:
+            told[first] = carried_kib(gpu, scope, received=True) / _MIB_KIB
+            told[first + 1] = carried_kib(gpu, scope, received=False) / _MIB_KIB
+    return told

@@ -1,0 +1,262 @@
+"""What is asked for is read, what is not costs nothing; what a GPU refuses is not asked again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pynvml as nv
+import pytest
+
+from discovery.model import Reason
+from discovery.sample import GpuSample, Group, LinkError
+from discovery.simulator.machine import MigInstanceSpec
+from discovery.simulator.simulation import Return, Simulation, Spoil
+from tests import machines
+from tests.discovery.sampling import EVERY_GROUP, Sampler, leaves, sampler, small
+
+FIRST, SECOND = machines.gpu(0).bus_id, machines.gpu(1).bus_id
+
+ALWAYS = {
+    "nvmlDeviceGetHandleByPciBusId_v2": 1,
+    "nvmlDeviceGetClockInfo": 2,
+    "nvmlDeviceGetTemperature": 1,
+    "nvmlDeviceGetPowerUsage": 1,
+    "nvmlDeviceGetTotalEnergyConsumption": 1,
+    "nvmlDeviceGetPcieReplayCounter": 1,
+    "nvmlDeviceGetEncoderUtilization": 1,
+    "nvmlDeviceGetDecoderUtilization": 1,
+    "nvmlDeviceGetRemappedRows": 1,
+    "nvmlDeviceGetGridLicensableFeatures_v4": 1,
+    "nvmlDeviceGetUtilizationRates": 1,
+    "nvmlDeviceGetFieldValues": 1,
+    "nvmlDeviceGetMemoryInfo_v2": 1,
+    "nvmlDeviceGetMigMode": 1,
+}
+"""What a sample costs where nobody asked for more; the handle is the test's own."""
+
+FIELDS_OF = {
+    Group.PROFILING: {"profiling", "mig_profiling"},
+    Group.CLOCK_EVENTS: {"clock_event_reasons", "held_down"},
+    Group.ECC: {"ecc_errors", "retired_pages"},
+    Group.LIMITS: {"power_limits", "temperature_limits"},
+    Group.PCIE: {"pcie"},
+    Group.BAR1: {"bar1"},
+    Group.FAN: {"fan_ratio", "performance_state"},
+    Group.NVLINK_ERRORS: {"nvlink_errors"},
+    Group.LINKS: {"links"},
+    Group.PROCESSES: {"processes"},
+}
+
+
+@pytest.fixture
+def taken(tmp_path: Path) -> Iterator[Sampler]:
+    with small(tmp_path) as taken:
+        yield taken
+
+
+def heads(sample: GpuSample) -> set[str]:
+    """Fields that hold something, or whose gap says why they do not."""
+    paths = (*leaves(sample), *(gap.what for gap in sample.gaps))
+    return {path.partition(".")[0] for path in paths}
+
+
+def test_without_groups_a_sample_makes_the_calls_it_always_made(taken: Sampler) -> None:
+    assert taken.calls(lambda: taken.sample(FIRST, ())) == Counter(ALWAYS)
+
+
+@pytest.mark.parametrize("group", EVERY_GROUP)
+def test_a_group_gives_its_fields_and_no_others(taken: Sampler, group: Group) -> None:
+    """Nor a gap for what was not asked for, whatever the GPU lacks."""
+    taken.simulation.add_process(FIRST, 71, percent=50)
+    without = heads(taken.sample(FIRST, ()))
+    taken.sample(FIRST, (group,))
+    more = heads(taken.sample(FIRST, (group,))) - without
+    assert more - {"mig_profiling"} == FIELDS_OF[group] - {"mig_profiling"}
+
+
+def test_every_field_of_a_gpu_is_in_one_call_and_those_of_links_in_one_more(
+    taken: Sampler,
+) -> None:
+    taken.sample(FIRST)
+    calls = taken.calls(lambda: taken.sample(FIRST))
+    assert calls["nvmlDeviceGetFieldValues"] == 2
+
+
+def test_drivers_before_535_tell_clock_events_by_the_older_name(taken: Sampler) -> None:
+    taken.simulation.set_readings(FIRST, event_reasons=0x8)
+    newer = "nvmlDeviceGetCurrentClocksEventReasons"
+    taken.simulation.fault(Return(code=nv.NVML_ERROR_FUNCTION_NOT_FOUND), newer)
+
+    sample = taken.sample(FIRST, (Group.CLOCK_EVENTS,))
+
+    assert sample.clock_event_reasons == 0x8
+    assert not [gap for gap in sample.gaps if gap.what == "clock_event_reasons"]
+
+
+def test_a_lost_gpu_keeps_what_was_read_before(taken: Sampler) -> None:
+    lost = Return(code=nv.NVML_ERROR_GPU_IS_LOST)
+    taken.simulation.fault(lost, "nvmlDeviceGetFanSpeed", bus_id=FIRST)
+
+    sample = taken.sample(FIRST)
+
+    assert (sample.gaps[-1].what, sample.gaps[-1].reason) == ("state", Reason.LOST)
+    assert sample.ecc_errors is not None
+    assert sample.processes == ()
+    assert sample.links == ()
+
+
+# links
+
+
+def test_links_that_are_down_are_left_out_from_the_next_discovery_on(taken: Sampler) -> None:
+    """Until then their counters stand still."""
+    asked = (Group.LINKS,)
+    before = [link.link for link in taken.sample(FIRST, asked).links]
+    taken.simulation.links_down(FIRST, 0)
+    then = [link.link for link in taken.sample(FIRST, asked).links]
+    taken.history.rediscovered({FIRST})
+    after = [link.link for link in taken.sample(FIRST, asked).links]
+    assert (before, then, after) == ([0, 1], [0, 1], [1])
+
+
+def test_which_links_are_up_is_asked_once_for_each_discovery(taken: Sampler) -> None:
+    asked = (Group.LINKS,)
+    first = taken.calls(lambda: taken.sample(FIRST, asked))
+    second = taken.calls(lambda: taken.sample(FIRST, asked))
+    assert (first["nvmlDeviceGetNvLinkState"], second["nvmlDeviceGetNvLinkState"]) == (2, 0)
+
+
+def test_links_before_nvlink_5_count_no_errors_each_and_say_so_once(tmp_path: Path) -> None:
+    with small(tmp_path, nvlink_version=6) as taken:
+        sample = taken.sample(FIRST, (Group.LINKS, Group.NVLINK_ERRORS))
+
+    gaps = [gap for gap in sample.gaps if gap.what.startswith("links")]
+    assert [(gap.what, gap.reason) for gap in gaps] == [("links.errors", Reason.UNSUPPORTED)]
+    assert [link.errors for link in sample.links] == [(), ()]
+    assert sample.nvlink_errors is not None
+
+
+def test_links_since_nvlink_5_count_errors_each_and_none_together(taken: Sampler) -> None:
+    sample = taken.sample(FIRST, (Group.LINKS, Group.NVLINK_ERRORS))
+
+    assert [dict(link.errors).keys() for link in sample.links] == [set(LinkError)] * 2
+    assert sample.nvlink_errors is None
+
+
+def test_a_gpu_without_nvlink_has_no_links_and_one_gap(tmp_path: Path) -> None:
+    with small(tmp_path, nvlink_links=0) as taken:
+        sample = taken.sample(FIRST, (Group.LINKS,))
+
+    gaps = [gap.reason for gap in sample.gaps if gap.what.startswith("links")]
+    assert (sample.links, gaps) == ((), [Reason.UNSUPPORTED])
+
+
+# processes
+
+
+def busy(sample: GpuSample) -> dict[int, float | None]:
+    return {process.pid: process.busy_ratio for process in sample.processes}
+
+
+def test_how_busy_processes_are_is_told_from_the_second_time_on(taken: Sampler) -> None:
+    """The first answer holds what was before anybody asked."""
+    taken.simulation.add_process(FIRST, 71, percent=30)
+    taken.simulation.add_process(FIRST, 72, percent=0)
+
+    seen = [busy(taken.sample(FIRST, (Group.PROCESSES,))) for _ in range(2)]
+
+    assert seen == [{71: None, 72: None}, {71: 0.3, 72: 0.0}]
+
+
+def test_the_driver_is_asked_for_what_came_since_the_newest_it_told(taken: Sampler) -> None:
+    """Asked about all times, it would tell of processes as they were long ago."""
+    taken.simulation.add_process(FIRST, 71, percent=30)
+    taken.sample(FIRST, (Group.PROCESSES,))
+
+    again = taken.sample(FIRST, (Group.PROCESSES,), after=0.0)
+
+    assert busy(again) == {71: None}
+
+
+def test_where_the_driver_has_nothing_new_no_process_counts_as_idle(taken: Sampler) -> None:
+    taken.simulation.add_process(FIRST, 71, percent=0)
+    seen = [taken.sample(FIRST, (Group.PROCESSES,)) for _ in range(2)]
+    assert [busy(sample) for sample in seen] == [{71: None}, {71: None}]
+    assert not [gap for sample in seen for gap in sample.gaps if gap.what == "processes"]
+
+
+def test_a_process_is_not_idle_because_its_share_makes_no_sense(taken: Sampler) -> None:
+    taken.simulation.add_process(FIRST, 71, percent=30)
+    taken.sample(FIRST, (Group.PROCESSES,))
+    taken.simulation.fault(Spoil(garbage="max"), "nvmlDeviceGetProcessUtilization")
+    sample = taken.sample(FIRST, (Group.PROCESSES,))
+    assert busy(sample) == {71: None}
+    assert [gap.reason for gap in sample.gaps if gap.what == "processes"] == [Reason.GARBAGE]
+
+
+def test_with_mig_on_nobody_is_asked_how_busy_processes_are(tmp_path: Path) -> None:
+    three = MigInstanceSpec(profile="3g.20gb", start=0, id=2)
+    with small(tmp_path, machines.gpu(0, mig=True, instances=(three,))) as taken:
+        ids = {"gpu_instance_id": 2, "compute_instance_id": 0}
+        taken.simulation.add_process(FIRST, 71, percent=30, **ids)
+        calls = taken.calls(lambda: taken.sample(FIRST, (Group.PROCESSES,)))
+    assert calls["nvmlDeviceGetComputeRunningProcesses_v3"] == 2  # its length, then the list
+    assert calls["nvmlDeviceGetProcessUtilization"] == 0
+
+
+def test_a_process_that_works_in_two_ways_is_told_in_both(taken: Sampler) -> None:
+    for kind in ("compute", "graphics"):
+        taken.simulation.add_process(FIRST, 71, kind=kind, memory_mib=7, percent=10)
+    taken.sample(FIRST, (Group.PROCESSES,))
+    rows = taken.sample(FIRST, (Group.PROCESSES,)).processes
+    assert {(it.pid, it.kind, it.memory_bytes) for it in rows} == {
+        (71, "compute", 7 << 20),
+        (71, "graphics", 7 << 20),
+    }
+
+
+def test_without_processes_utilization_is_not_asked(taken: Sampler) -> None:
+    calls = taken.calls(lambda: taken.sample(FIRST, (Group.PROCESSES,)))
+    assert calls["nvmlDeviceGetProcessUtilization"] == 0
+
+
+# which GPU has what
+
+
+@pytest.mark.parametrize(
+    ("machine", "has"),
+    [
+        ("t4", {"retired_pages"}),
+        ("dgx1-v100", {"retired_pages", "links", "nvlink_errors"}),
+        ("dgx-a100", {"links", "nvlink_errors"}),
+        ("l40s", {"pcie.sent_bytes", "temperature_limits.margin"}),
+        (
+            "hgx-h100",
+            {"links", "nvlink_errors", "profiling", "pcie.sent_bytes", "temperature_limits.margin"},
+        ),
+        (
+            "hgx-b200",
+            {
+                "links",
+                "links.0.errors",
+                "profiling",
+                "pcie.sent_bytes",
+                "temperature_limits.margin",
+            },
+        ),
+    ],
+)
+def test_each_generation_tells_what_it_can(tmp_path: Path, machine: str, has: set[str]) -> None:
+    varying = {"retired_pages", "links", "links.0.errors", "nvlink_errors", "profiling"}
+    varying |= {"pcie.sent_bytes", "temperature_limits.margin", "fan_ratio"}
+    with sampler(lambda: Simulation.create(machine, tmp_path)) as taken:
+        bus_id = next(iter(taken.simulation.state.gpus))
+        taken.sample(bus_id)
+        told = leaves(taken.sample(bus_id))
+
+    always = {"clock_event_reasons", "held_down.power", "ecc_errors.corrected_volatile"}
+    always |= {"power_limits.current", "pcie.width", "bar1.used_bytes", "performance_state"}
+    assert always <= set(told)
+    assert {name for name in varying if any(path.startswith(name) for path in told)} == has
