@@ -11,9 +11,12 @@ import base64
 import binascii
 import hashlib
 import hmac
+import queue
 import secrets
+import threading
+import weakref
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 
 import bcrypt
 
@@ -22,7 +25,29 @@ _PASSWORD_BYTES = 72
 
 
 def _matches(password: bytes, hashed: bytes) -> bool:
-    return bcrypt.checkpw(password[:_PASSWORD_BYTES], hashed)
+    try:
+        return bcrypt.checkpw(password[:_PASSWORD_BYTES], hashed)
+    except ValueError:  # a hash that only looked like one
+        return False
+
+
+class _Check:
+    """One password against one hash; cancelled when the client has gone."""
+
+    def __init__(self, password: bytes, hashed: bytes) -> None:
+        self.password = password
+        self.hashed = hashed
+        self.answer: Future[bool] = Future()
+
+
+def _run(checks: queue.SimpleQueue[_Check | None], matches: Callable[[bytes, bytes], bool]) -> None:
+    """Check one after the other; None ends it."""
+    for check in iter(checks.get, None):
+        if check.answer.set_running_or_notify_cancel():
+            try:
+                check.answer.set_result(matches(check.password, check.hashed))
+            except Exception as error:  # for whoever waits
+                check.answer.set_exception(error)
 
 
 class Passwords:
@@ -34,11 +59,15 @@ class Passwords:
         """``matches`` tells whether a password is that of a hash; it may be slow."""
         self._users = users
         self._names = sorted(users)
-        self._matches = matches
         self._secret = secrets.token_bytes(32)
         self._verified: dict[str, bytes] = {}
         """The digest of each user's right password, once it was given: no more than users."""
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix="passwords")
+        self._checks: queue.SimpleQueue[_Check | None] = queue.SimpleQueue()
+        # a daemon, unlike an executor's threads: the program's end waits for no check
+        threading.Thread(
+            target=_run, args=(self._checks, matches), name="passwords", daemon=True
+        ).start()
+        weakref.finalize(self, self._checks.put, None)
 
     async def admit(self, authorization: str) -> bool:
         """Whether this ``Authorization`` header holds a user's name and password."""
@@ -52,8 +81,9 @@ class Passwords:
         user = name if known else self._stand_in(name)
         if hmac.compare_digest(self._verified.get(user, b""), digest):
             return known
-        loop = asyncio.get_running_loop()
-        right = await loop.run_in_executor(self._worker, self._matches, password, self._users[user])
+        check = _Check(password, self._users[user])
+        self._checks.put(check)
+        right = await asyncio.wrap_future(check.answer)
         if right and known:
             self._verified[user] = digest
         return right and known

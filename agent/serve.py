@@ -23,6 +23,7 @@ from typing import cast
 
 from agent.access import OPEN, Access
 from agent.kinds import Address
+from agent.wire import AT_ONCE_BYTES, SecuredWire, Wire
 from discovery.errors import Permanent
 from exporters import http
 from exporters.http import Limits, Refusal, Request, Response
@@ -41,10 +42,10 @@ _WAITING_IN_KERNEL = 4096
 that finds no room a client tries again after a second."""
 _ACCEPTED_AT_ONCE = 8
 """So that no burst takes all file descriptors before there were turns to close others."""
-CHUNK_BYTES = 64 << 10
+CHUNK_BYTES = 16 << 10
 """What is copied for a client that does not read; the rest is shared by all clients."""
-_SEND_BUFFER_BYTES = 256 << 10
-"""The kernel's, for each connection: by itself it would take up to 4 MiB."""
+_SEND_BUFFER_BYTES = 64 << 10
+"""The kernel's, for each connection, which it doubles: by itself it would take up to 4 MiB."""
 
 _NO_SUCH_PATH = http.text("No such path; / lists those there are.", HTTPStatus.NOT_FOUND)
 _FAILED = http.text(
@@ -123,7 +124,7 @@ class Server:
         server = await asyncio.start_server(
             self._connected,
             sock=listener,
-            limit=self._limits.header_bytes,
+            limit=AT_ONCE_BYTES,
             backlog=_ACCEPTED_AT_ONCE,
         )
         listener.listen(_WAITING_IN_KERNEL)  # asyncio has one number for both
@@ -153,14 +154,15 @@ class Server:
         await asyncio.sleep(0)  # transports close their sockets one turn later
 
     async def _connected(self, reader: StreamReader, writer: StreamWriter) -> None:
-        # up to its first await this runs before a byte was read, as start_tls() needs it
         if self._stopping.is_set():
             writer.transport.abort()
             return
         if len(self._clients) >= self._limits.connections:
             slowest = min(self._clients, key=lambda client: client.waiting_since)
             self._clients.pop(slowest).cancel()
-        client = _Client(reader, writer, self._limits, self._access, self._answer)
+        context = self._access().context
+        wire = Wire(reader, writer) if context is None else SecuredWire(reader, writer, context)
+        client = _Client(wire, self._limits, self._access, context, self._answer)
         self._clients[client] = cast("asyncio.Task[None]", asyncio.current_task())
         try:
             await client.attend()
@@ -183,20 +185,20 @@ class _Client:
 
     def __init__(
         self,
-        reader: StreamReader,
-        writer: StreamWriter,
+        wire: Wire,
         limits: Limits,
         access: Callable[[], Access],
+        context: ssl.SSLContext | None,
         answer: Callable[[Request], Response],
     ) -> None:
-        # So that drain() waits until the client took all, and its time can run out.
-        writer.transport.set_write_buffer_limits(high=0)
-        self._reader = reader
-        self._writer = writer
+        """``context`` is that of the wire."""
+        self._wire = wire
         self._limits = limits
         self._access = access
-        self._context = access().context
+        self._context = context
         self._answer = answer
+        self._received = b""
+        """Of the next request; no longer than a head and what came with its end."""
         self.busy = False
         """Between a request's first byte and its answer's last."""
         self.ending = False
@@ -208,59 +210,61 @@ class _Client:
         """Serve requests until either side ends it or a limit is reached."""
         patience_seconds = self._limits.header_seconds
         try:
-            if self._context is not None:
-                await self._shake_hands(self._context)
-            while await self._exchange(patience_seconds) and not self.ending:
+            async with asyncio.timeout(self._limits.header_seconds):
+                let_in = self._access().admits(await self._wire.open())
+            while let_in and await self._exchange(patience_seconds) and not self.ending:
                 patience_seconds = self._limits.idle_seconds
-        except (TimeoutError, OSError, asyncio.IncompleteReadError):
+        except (TimeoutError, OSError):
             pass  # gone, too slow for an answer to be of use, or not what TLS asks for
         except asyncio.CancelledError:
             pass  # by the server, for a new client or at its end; streams would log it as an error
         finally:
-            self._writer.transport.abort()  # close() would wait for a client that does not read
-
-    async def _shake_hands(self, context: ssl.SSLContext) -> None:
-        """Speak TLS from here on. Raises ConnectionError where the client may not come in."""
-        async with asyncio.timeout(self._limits.header_seconds):
-            await self._writer.start_tls(context)
-        # as for plain connections; SSL transports take 0 for a buffer that is always full
-        self._writer.transport.set_write_buffer_limits(high=1)
-        if not self._access().admits(self._writer.get_extra_info("ssl_object")):
-            raise ConnectionAbortedError("no name of the client's certificate is allowed")
+            self._wire.abort()
 
     async def _exchange(self, patience_seconds: float) -> bool:
         """One request and its answer; False when the connection is to end."""
         self.busy = False
         async with asyncio.timeout(patience_seconds):
-            first = await self._reader.read(1)
+            self._received = self._received or await self._wire.receive()
         # made under other rules: the client is to try again under these
-        if not first or self._access().context is not self._context:
+        if not self._received or self._access().context is not self._context:
             return False
         self.busy = True
         async with asyncio.timeout(self._limits.request_seconds):
             try:
-                request = await self._request(first)
+                request = await self._request()
             except Refusal as refusal:
                 await self._send(refusal.response, None)
-                await self._close()
+                await self._wire.end()
                 return False
             self.waiting_since = time.monotonic()
             await self._send(await self._judged(request), request)
             if not request.keep_alive:
-                await self._close()
+                await self._wire.end()
             return request.keep_alive
 
-    async def _request(self, first: bytes) -> Request:
+    async def _request(self) -> Request:
+        """The request whose first bytes are here. Raises Refusal."""
         try:
             async with asyncio.timeout(self._limits.header_seconds):
-                head = first + await self._reader.readuntil(_END_OF_HEAD)
-        except asyncio.LimitOverrunError:
-            status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
-            limit = self._limits.header_bytes
-            raise Refusal(status, f"The headers are longer than {limit} bytes.") from None
+                head = await self._head()
         except TimeoutError:
             raise Refusal(HTTPStatus.REQUEST_TIMEOUT, "The headers took too long.") from None
         return http.read_request(head)
+
+    async def _head(self) -> bytes:
+        """Its bytes up to and with the empty line. Raises Refusal when they are too many."""
+        most = self._limits.header_bytes
+        while (end := self._received.find(_END_OF_HEAD, 0, most)) < 0:
+            if len(self._received) >= most:
+                status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+                raise Refusal(status, f"The headers are longer than {most} bytes.")
+            if not (more := await self._wire.receive()):
+                raise ConnectionResetError("it ended within a head")
+            self._received += more
+        end += len(_END_OF_HEAD)
+        head, self._received = self._received[:end], self._received[end:]
+        return head
 
     async def _judged(self, request: Request) -> Response:
         """The answer, for those who may have it."""
@@ -275,15 +279,8 @@ class _Client:
         """Send it piece by piece, so that a client that does not read holds one piece."""
         message = response.message(request, time.time(), self._access().headers)
         for chunk in chunks(message):
-            self._writer.write(chunk)
-            await self._writer.drain()
+            await self._wire.send(chunk)
             self.waiting_since = time.monotonic()
-
-    async def _close(self) -> None:
-        """Say goodbye where TLS has a word for it, after the last of the answer."""
-        if self._context is not None:
-            self._writer.close()
-            await self._writer.wait_closed()
 
 
 def chunks(pieces: Sequence[bytes]) -> Iterator[bytes | memoryview]:

@@ -25,7 +25,7 @@ _WORTH_COMPRESSING_BYTES = 1024
 class Limits:
     """What one server spends on its clients at most."""
 
-    connections: int = 64
+    connections: int = 96
     """At once; for one more, the one that has kept us waiting longest is closed."""
     header_bytes: int = 8192
     """Request line and headers together."""

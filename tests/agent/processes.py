@@ -43,6 +43,10 @@ class AgentProcess:
         """One scrape."""
         return self.get("metrics", "/metrics")[1]
 
+    def address(self, server: str) -> str:
+        """Host and port of ``metrics`` or ``probes``."""
+        return self._addresses[server]
+
     def get(self, server: str, path: str, *, compressed: bool = False) -> tuple[int, str]:
         """Status and text of one request on a connection of its own."""
         with contextlib.closing(

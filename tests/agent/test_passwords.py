@@ -125,6 +125,57 @@ def test_requests_go_on_while_a_password_is_checked() -> None:
     assert asyncio.run(ask()) == (False, True)
 
 
+def test_a_check_is_not_made_for_a_client_that_has_gone() -> None:
+    checking, let_go = threading.Event(), threading.Event()
+    checked: list[bytes] = []
+
+    def slow(password: bytes, _hashed: bytes) -> bool:
+        checked.append(password)
+        checking.set()
+        return let_go.wait(60)
+
+    passwords = Passwords(USERS, matches=slow)
+
+    async def ask() -> bool:
+        first = asyncio.create_task(passwords.admit(header("alice", "first")))
+        gone = asyncio.create_task(passwords.admit(header("alice", "gone")))
+        last = asyncio.create_task(passwords.admit(header("alice", "last")))
+        while not checking.is_set():
+            await asyncio.sleep(0)
+        gone.cancel()
+        await asyncio.wait([gone])
+        let_go.set()
+        return await first and await last
+
+    assert asyncio.run(ask())
+    assert checked == [b"first", b"last"]
+
+
+def test_its_thread_ends_with_it() -> None:
+    before = set(threading.enumerate())
+    passwords = Passwords(USERS, matches=Hashes().matches)
+    (thread,) = set(threading.enumerate()) - before
+
+    del passwords
+    thread.join(60)
+
+    assert not thread.is_alive()
+    assert thread.daemon  # the program's end does not wait for a check
+
+
+def test_a_check_that_fails_is_an_error_and_the_next_one_is_made() -> None:
+    def fails_once(password: bytes, _hashed: bytes) -> bool:
+        if password == b"broken":
+            raise LookupError
+        return True
+
+    passwords = Passwords(USERS, matches=fails_once)
+
+    with pytest.raises(LookupError):
+        asked(passwords, header("alice", "broken"))
+    assert asked(passwords, header("alice", "fine")) == [True]
+
+
 @pytest.mark.parametrize("version", ["2a", "2b", "2x", "2y"])
 def test_hashes_of_every_version_that_tools_write_are_understood(version: str) -> None:
     hashed = bcrypt.hashpw(b"word", bcrypt.gensalt(4)).replace(b"$2b$", f"${version}$".encode())
@@ -140,6 +191,10 @@ def test_a_password_longer_than_bcrypt_takes_is_cut_as_by_those_who_hash() -> No
     answers = asked(Passwords({"a": hashed}), header("a", "x" * 100), header("a", "x" * 71))
 
     assert answers == [True, False]
+
+
+def test_a_hash_that_bcrypt_does_not_take_lets_nobody_in() -> None:
+    assert asked(Passwords({"a": b"$2y$10$x"}), header("a", "word")) == [False]
 
 
 PASSWORDS = Passwords({"a": bcrypt.hashpw(b"word", bcrypt.gensalt(4))})

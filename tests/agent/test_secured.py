@@ -243,6 +243,18 @@ def test_a_client_without_a_certificate_or_with_another_authoritys_is_not(site: 
     assert refused(server, None)
 
 
+def test_a_client_that_is_refused_is_told_why(site: Site) -> None:
+    server, context = site.start(MUTUAL), site.context()
+    address = ("127.0.0.1", server.address.port)
+
+    with (
+        socket.create_connection(address, timeout=60) as raw,
+        context.wrap_socket(raw, server_hostname="127.0.0.1") as client,
+        pytest.raises(ssl.SSLError, match="alert certificate required"),
+    ):
+        client.recv(1)
+
+
 def test_a_certificate_may_be_left_out_where_it_is_only_verified_if_given(site: Site) -> None:
     server = site.start(MUTUAL.replace("RequireAndVerifyClientCert", "VerifyClientCertIfGiven"))
 

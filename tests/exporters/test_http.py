@@ -170,3 +170,30 @@ def test_the_link_page_links_to_each_path_and_escapes_it() -> None:
     assert '<a href="/metrics">/metrics</a>' in page
     assert "a &amp; b" in page
     assert '/"x' not in page
+
+
+def test_further_headers_are_sent_and_the_length_stays_right() -> None:
+    response = http.text("ok")
+
+    first = b"".join(response.message(GET, 0.0, (("X-Frame-Options", "deny"),))).decode()
+
+    assert "\r\nX-Frame-Options: deny\r\n" in first
+    assert "\r\nContent-Length: 3\r\n" in first
+
+
+def test_who_is_not_known_is_told_how_to_say_it() -> None:
+    first, _ = parts(http.text("who", HTTPStatus.UNAUTHORIZED), GET)
+
+    assert 'WWW-Authenticate: Basic realm="gpuscape", charset="UTF-8"' in first.split("\r\n")
+
+
+def test_credentials_are_kept_as_they_were_written() -> None:
+    assert http.read_request(head("authorization: Basic YQ==")).authorization == "Basic YQ=="
+
+
+@pytest.mark.parametrize(("good", "status"), [(True, 200), (False, 503)])
+def test_health_is_a_word_and_a_status(good: bool, status: int) -> None:
+    response = http.health(good)
+
+    assert response.status == status
+    assert (response.body.plain == b"OK") is good

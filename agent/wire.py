@@ -1,0 +1,105 @@
+"""The two ends of one connection's bytes: plain, or secured by TLS.
+
+asyncio's own TLS is not used: it keeps 256 KiB for each connection until the garbage collector
+comes by, drops the alert that tells a client why, and calls an answer sent that is still here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+from asyncio import StreamReader, StreamWriter
+
+AT_ONCE_BYTES = 16 << 10
+"""What TLS puts into one record at most."""
+
+
+class Wire:
+    """A plain connection. All methods raise OSError where it broke."""
+
+    def __init__(self, reader: StreamReader, writer: StreamWriter) -> None:
+        # so that drain() waits until the client took all, and a deadline around it holds
+        writer.transport.set_write_buffer_limits(high=0)
+        self._reader = reader
+        self._writer = writer
+
+    async def open(self) -> ssl.SSLObject | None:
+        """Be ready for bytes; what TLS knows of the client, where there is TLS."""
+        return None
+
+    async def receive(self) -> bytes:
+        """Some bytes as soon as there are any; none when the client has ended its side."""
+        return await self._reader.read(AT_ONCE_BYTES)
+
+    async def send(self, data: bytes | memoryview) -> None:
+        """Send, and wait until the kernel has taken all of it."""
+        self._writer.write(data)
+        await self._writer.drain()
+
+    async def end(self) -> None:
+        """Tell the client that nothing follows, where there is a word for it."""
+
+    def abort(self) -> None:
+        """Close at once: what the kernel has not taken is lost."""
+        self._writer.transport.abort()
+
+
+class SecuredWire(Wire):
+    """A connection that speaks TLS from its first byte on."""
+
+    def __init__(self, reader: StreamReader, writer: StreamWriter, context: ssl.SSLContext) -> None:
+        super().__init__(reader, writer)
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+
+    async def open(self) -> ssl.SSLObject | None:
+        """Shake hands. A client that is refused is told why in TLS' own words."""
+        while True:
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                if not await self._feed():
+                    raise ConnectionResetError("it ended before the handshake did") from None
+            except ssl.SSLError:
+                await self._flush()
+                raise
+            else:
+                await self._flush()
+                return self._tls
+
+    async def receive(self) -> bytes:
+        """As of a plain connection; without TLS' own end it is taken for ended too."""
+        while True:
+            try:
+                return self._tls.read(AT_ONCE_BYTES)
+            except ssl.SSLZeroReturnError:
+                return b""
+            except ssl.SSLWantReadError:
+                if not await self._feed():
+                    return b""
+
+    async def send(self, data: bytes | memoryview) -> None:
+        """As of a plain connection."""
+        self._tls.write(data)
+        await self._flush()
+
+    async def end(self) -> None:
+        """Without this word a client cannot tell an end from an attack that cuts the connection.
+
+        The client's own is not waited for.
+        """
+        with contextlib.suppress(ssl.SSLError):
+            self._tls.unwrap()
+        await self._flush()
+
+    async def _feed(self) -> bool:
+        """Have TLS get more of what the client sends; False when there is no more."""
+        await self._flush()
+        if more := await self._reader.read(AT_ONCE_BYTES):
+            self._incoming.write(more)
+        return bool(more)
+
+    async def _flush(self) -> None:
+        if self._outgoing.pending:
+            await super().send(self._outgoing.read())
