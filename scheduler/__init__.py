@@ -1,0 +1,1 @@
+"""Which node a pod should go to, judged by the GPUs that it will be given there."""
