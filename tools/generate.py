@@ -26,8 +26,10 @@ from agent.config import OPTIONS
 from cli.main import COMMANDS
 from cli.main import main as gpuscape
 from discovery.model import Driver, GpuSnapshot, Host, NodeSnapshot, Xid
-from exporters.catalog import CATALOG
-from exporters.own import OwnMetrics
+from exporters.catalog import CATALOG, COUNTED, LABEL_ROWS
+from exporters.family import AnyFamily, LabelRow, UnderMig
+from exporters.own import OwnMetrics, ProgramUse
+from exporters.own_families import FAMILIES
 from labelers import keys, schema, state
 from labelers.deviations import DEVIATIONS
 from labelers.health import RULES, XIDS
@@ -42,6 +44,13 @@ ENVIRONMENT = {"extra": "", "python_version": "3.11", "python_full_version": "3.
     "platform_machine": "x86_64",
 }
 """For which packages' conditions are judged, whatever runs this."""
+NUMBER = re.compile(r"(?<=_L)\d+|(?<=NVDEC|NVJPG|NVOFA)\d")
+"""Of a link or an engine: their families differ in nothing else."""
+WITH_MIG = {
+    UnderMig.REPEATED: "the GPU's, on each instance",
+    UnderMig.OWN: "each instance's own",
+    UnderMig.ABSENT: "none",
+}
 PIPE = r"\|"
 SECTION = re.compile(r"(<!-- generated: ([\w -]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -134,7 +143,7 @@ def option_table() -> str:
                 ", ".join(f"`{name}`" for name in option.variables),
                 option.said.kind.expects,
                 _quoted(option.default_text)
-                if option.default is not None
+                if option.default not in (None, ())
                 else option.default_text or "",
                 option.said.help,
             )
@@ -185,10 +194,43 @@ def deviation_table() -> str:
     )
 
 
-def metric_table() -> str:
-    """The families named as dcgm-exporter names them."""
-    rows = ((f"`{family.name}`", family.kind, family.help) for family in CATALOG)
-    return table(("name", "type", "meaning"), rows)
+def metric_table(which: str) -> str:
+    """The families named as dcgm-exporter names them: the ``default`` or the ``optional`` ones."""
+    families: list[AnyFamily] = [*CATALOG, *COUNTED]
+    alike: dict[str, list[AnyFamily]] = {}
+    for family in families:
+        if family.default == (which == "default"):
+            alike.setdefault(NUMBER.sub("n", family.name), []).append(family)
+    return table(
+        ("name", "type", "meaning", "with MIG", "readings", "GPUs"),
+        (
+            (
+                _names(same[0], same[-1]),
+                same[0].kind,
+                same[0].help if len(same) == 1 else re.sub(r"\b0\b", "n", same[0].help, count=1),
+                WITH_MIG[same[0].under_mig],
+                _quoted(same[0].group),
+                same[0].gpus,
+            )
+            for same in alike.values()
+        ),
+    )
+
+
+def metric_label_table() -> str:
+    """The facts that can stand on every series."""
+    return table(
+        ("name", "meaning", "by default"),
+        ((_names(row, row), row.help, "yes" if row.default else "") for row in LABEL_ROWS),
+    )
+
+
+def _names(first: AnyFamily | LabelRow, last: AnyFamily | LabelRow) -> str:
+    """Both spellings, of one family or of many that are numbered."""
+    to = "" if first is last else f" to `{last.name}`"
+    since = "" if first is last else f" to `{last.renamed}`"
+    renamed = f"<br>since DCGM 4.6 `{first.renamed}`{since}" if first.renamed else ""
+    return f"`{first.name}`{to}{renamed}"
 
 
 def own_metric_table() -> str:
@@ -196,11 +238,30 @@ def own_metric_table() -> str:
     own = OwnMetrics("0", clock=lambda: 0.0)
     gpu = GpuSnapshot(bus_id="0000:00:00.0", xids=(Xid(code=1, count=1),))
     own.snapshot_taken(NodeSnapshot(host=Host(name=""), driver=Driver(), gpus=(gpu,)), at=0.0)
+    own.samples_taken(0.0)
+    own.programs_use({"agent": ProgramUse(cpu_seconds=0.0, resident_bytes=0)})
     text = (own.render() + own.render_age()).decode()
     types = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE))
     helps = re.findall(r"^# HELP (\w+) (.*)$", text, re.MULTILINE)
     rows = ((f"`{name}`", types[name], words) for name, words in sorted(helps))
     return table(("name", "type", "meaning"), rows)
+
+
+def own_family_table() -> str:
+    """The families of our own about the node, and what each is computed from."""
+    return table(
+        ("name", "type", "labels", "meaning", "computed from"),
+        (
+            (
+                f"`{family.name}`",
+                family.kind,
+                ", ".join(f"`{label}`" for label in family.labels),
+                family.help,
+                family.source + (f" (`{family.group}`)" if family.group else ""),
+            )
+            for family in FAMILIES
+        ),
+    )
 
 
 def policy_table() -> str:
@@ -230,9 +291,11 @@ SECTIONS: Mapping[str, Callable[..., str]] = {
     "health": health_table,
     "labels": label_table,
     "licenses": license_table,
+    "metric-labels": metric_label_table,
     "metrics": metric_table,
     "options": option_table,
     "other-keys": other_key_table,
+    "own-families": own_family_table,
     "own-metrics": own_metric_table,
     "policies": policy_table,
     "sample": sample,

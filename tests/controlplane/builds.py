@@ -55,7 +55,8 @@ def key(family: Family) -> str:
 
     The Go version is not part of it: a new compiler makes no other control plane.
     """
-    recipe = (platform.machine(), family.programs, family.variables, family.files, family.cgo)
+    built = (family.programs, family.variables, family.files, family.cgo, *family.tags)
+    recipe = (platform.machine(), *built)
     hashed = hashlib.sha256(repr(recipe).encode())
     for file in sorted(family.folder.iterdir()):
         hashed.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
@@ -118,7 +119,7 @@ def _locked(family: Family, say: Say) -> Iterator[None]:
 def _compile(family: Family, go: Path, package: str, to: Path, log: Path, say: Say) -> None:
     variables = " ".join(f"-X {name}={value}" for name, value in family.variables.items())
     command: list[str | Path] = ["nice", "-n", "10", go, "build", "-v", "-trimpath", "-ldflags"]
-    command += [f"-s -w {variables}", "-o", to, package]
+    command += [f"-s -w {variables}", "-tags", ",".join(family.tags), "-o", to, package]
     with log.open("ab") as output:
         started = subprocess.Popen(
             command,

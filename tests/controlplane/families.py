@@ -32,6 +32,8 @@ class Family:
     files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Module to files of its own that are put beside the binaries, by their last name."""
     cgo: bool = False
+    tags: tuple[str, ...] = ()
+    """Build tags."""
     minutes: int = 1
     """How long a first build takes on two cores, for what is said while it runs."""
 
@@ -98,6 +100,25 @@ NFD = Family(
     minutes=2,
 )
 
+_PROMETHEUS = "github.com/prometheus/prometheus"
+_DEFINITIONS = "example/prometheus-operator-crd/monitoring.coreos.com"
+PROMETHEUS = Family(
+    name="prometheus",
+    folder=GO / "prometheus",
+    programs={f"{_PROMETHEUS}/cmd/{name}": (name,) for name in ("prometheus", "promtool")},
+    variables={"github.com/prometheus/common/version.Version": "3.15.0"},
+    files={
+        "github.com/prometheus-operator/prometheus-operator": (
+            f"{_DEFINITIONS}_podmonitors.yaml",
+            f"{_DEFINITIONS}_prometheusrules.yaml",
+            f"{_DEFINITIONS}_servicemonitors.yaml",
+        )
+    },
+    # without the service discoveries of clouds, a quarter of its packages
+    tags=("remove_all_sd", "enable_kubernetes_sd"),
+    minutes=3,
+)
+
 ALLOCATOR = Family(
     name="allocator",
     folder=Path(__file__).parents[1] / "kubelet" / "go",
@@ -105,5 +126,5 @@ ALLOCATOR = Family(
     cgo=True,  # the library binds NVML in C, and does not compile without
 )
 
-ALL = (ETCD, ALLOCATOR, KUBERNETES["1.37"], KUBERNETES["1.32"], KWOK, NFD)
+ALL = (ETCD, PROMETHEUS, ALLOCATOR, KUBERNETES["1.37"], KUBERNETES["1.32"], KWOK, NFD)
 """In the order of building: what most tests wait for comes first."""

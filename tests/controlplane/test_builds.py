@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,15 @@ def calls(tmp_path: Path) -> list[str]:
 def heard(notes: list[str]) -> builds.Say:
     """Somebody to say things to."""
     return notes.append
+
+
+def test_tags_reach_go_and_make_a_build_of_their_own(family: Family, tmp_path: Path) -> None:
+    tagged = replace(family, tags=("small", "fast"))
+
+    built = builds.build(tagged, go(tmp_path), heard([]))
+
+    assert "-tags small,fast " in calls(tmp_path)[0]
+    assert built.name == builds.key(tagged) != builds.key(family)
 
 
 def test_a_build_has_its_programs_by_name_and_its_files(tmp_path: Path, family: Family) -> None:

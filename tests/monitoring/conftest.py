@@ -1,0 +1,30 @@
+"""A Prometheus that scrapes the simulated fleet, with the shipped rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.monitoring import fleet as simulated
+from tests.monitoring import prometheus as real
+from tests.monitoring.fleet import Fleet
+from tests.monitoring.prometheus import Prometheus
+from tests.monitoring.shipped import RULES
+
+
+@pytest.fixture(scope="session")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """Eight nodes with pods and some trouble; see fleet.py."""
+    with simulated.running(tmp_path_factory.mktemp("fleet")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def prometheus(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    """It has scraped the fleet and evaluated the rules on it."""
+    jobs = [real.job("gpuscape", fleet.targets())]
+    config = real.configuration(jobs, rule_files=[RULES])
+    with real.running(tmp_path_factory.mktemp("prometheus"), config) as running:
+        running.wait_for("instance:gpuscape_gpu_active:avg offset 10s")
+        yield running

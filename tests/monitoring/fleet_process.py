@@ -1,0 +1,271 @@
+"""The process that serves the simulated fleet.
+
+    python -m tests.monitoring.fleet_process FOLDER
+
+It reads each machine with the device reader's own code, shows it to the agent's own ``Latest``,
+which renders it, and serves each node on a port of its own; FOLDER/ports.json says which. What an
+agent learns from the kubelet, the API server and the kernel log is made up here.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import msgspec
+
+from agent import exposition
+from agent.config import Settings
+from agent.latest import Latest
+from agent.xids import XidBook
+from discovery.model import Driver, GpuSnapshot, NodeSnapshot
+from discovery.node import Place
+from discovery.protocol import (
+    AgentMessage,
+    Discover,
+    DriverFrame,
+    GpuFrame,
+    ReaderMessage,
+    Sample,
+    SampleFrame,
+    Start,
+    XidSeen,
+    frame,
+)
+from discovery.reader_child import Channel, serve
+from discovery.sample import GpuSample, ProcessKind
+from discovery.simulator import edits
+from discovery.simulator.catalog import load_machine
+from discovery.simulator.simulation import Return, Simulation
+from exporters import waste
+from exporters.counters import DEFAULT_COUNTERS
+from exporters.holders import Entity, Holder
+from exporters.labels import Identity
+from exporters.own import OwnMetrics, ProgramUse
+from exporters.processes import OfPod, ProcessUse
+from exporters.render import CONTENT_TYPE
+from exporters.view import Holdings, Resource
+from tests.controlplane.components import LOOPBACK
+from tests.monitoring.fleet import NODES, PORTS, Node, Work
+
+ROUND_SECONDS = 1.0
+FIRST_PID = 4000
+GPU_IS_LOST = 15
+IDLE_AFTER_SECONDS = 5.0
+"""In place of the 15 minutes for which nobody waits in a test."""
+BETWEEN_SAMPLES_SECONDS = 0.15
+"""Profiling metrics come from two samples that are not too near to each other."""
+GROUPS = exposition.groups(Settings(processes=True), DEFAULT_COUNTERS)
+"""What an agent reads that is told nothing but to read processes."""
+SOURCES = ("nvml", "pod-resources", "kubernetes")
+"""The first one is all that an agent without a cluster asks."""
+
+
+class _Talk(Channel):
+    """All that is asked of a device reader in one session, and its answers."""
+
+    def __init__(self, *messages: AgentMessage) -> None:
+        self._left = [frame(message) for message in messages]
+        self.answers: list[ReaderMessage] = []
+
+    def send(self, message: ReaderMessage) -> None:
+        self.answers.append(message)
+
+    def receive(self) -> bytes:
+        if len(self._left) == 1:
+            time.sleep(BETWEEN_SAMPLES_SECONDS)
+        return self._left.pop(0) if self._left else b""
+
+
+class _Machine:
+    """One node: its machine, and what of its agent makes metrics."""
+
+    def __init__(self, node: Node, folder: Path) -> None:
+        self._node = node
+        self._simulation = Simulation.create(node.machine, folder / node.name)
+        self._place = Place(root=self._simulation.host_root, name=node.name)
+        self._own = OwnMetrics("0.1.0", time.monotonic)
+        self._latest = Latest(Identity(hostname=node.name), self._own)
+        self._xids = XidBook()
+        healthy, _ = self._read()
+        self._bus_ids = tuple(gpu.bus_id for gpu in healthy.gpus)
+        self._instances = [_instance_ids(gpu) for gpu in healthy.gpus]
+        self._work()
+        self._break()
+        self._latest.refresh(self._begin)
+
+    def round(self) -> bytes:
+        """Read it; what is then served."""
+        self._happen()
+        snapshot, samples = self._read()
+        self._latest.show_snapshot(snapshot, time.monotonic())
+        self._latest.show_holdings(self._holdings(snapshot))
+        self._latest.show_samples(samples, processes=tuple(self._processes()))
+        self._latest.refresh(self._tell)
+        served = self._latest.metrics()
+        return served.body.plain + served.tail
+
+    # what happens on it
+
+    def _read(self) -> tuple[NodeSnapshot, tuple[GpuSample, ...]]:
+        start = Start(host_root=str(self._simulation.host_root))
+        samples = [Sample(request=at, groups=GROUPS) for at in (2, 3)]
+        talk = _Talk(start, Discover(request=1), *samples)
+        with self._simulation:
+            serve(talk)
+        answers = talk.answers
+        driver = next((it.driver for it in answers if isinstance(it, DriverFrame)), Driver())
+        gpus = tuple(it.gpu for it in answers if isinstance(it, GpuFrame))
+        newest = (it for it in answers if isinstance(it, SampleFrame) and it.request == 3)
+        snapshot = self._xids.enter(self._place.snapshot(driver, gpus))
+        return snapshot, tuple(it.sample for it in newest)
+
+    def _break(self) -> None:
+        trouble, machine = self._node.trouble, load_machine(self._node.machine)
+        for gpu in trouble.lost:
+            self._simulation.fault(Return(code=GPU_IS_LOST), bus_id=self._bus_ids[gpu])
+        for gpu, links in trouble.links_down.items():
+            self._simulation.links_down(self._bus_ids[gpu], *links)
+        for gpu, readings in trouble.readings.items():
+            self._simulation.set_readings(self._bus_ids[gpu], **readings)
+        for gpu, mask in trouble.fabric_masks.items():
+            fabric = machine.gpus[gpu].fabric
+            assert fabric is not None, f"{self._node.machine} has no fabric"
+            faulty = msgspec.structs.replace(fabric, health_mask=mask)
+            self._simulation.edit(edits.with_gpu_changed(self._bus_ids[gpu], fabric=faulty))
+
+    def _happen(self) -> None:
+        """Errors come again in every round, so that they are new however long a run takes."""
+        trouble, now = self._node.trouble, time.time()
+        for gpu, code in trouble.xids.items():
+            self._xids.add(XidSeen(bus_id=self._bus_ids[gpu], code=code), now)
+        self._latest.show_sxids(replace(it, last_seen_seconds=now) for it in trouble.sxids)
+
+    def _begin(self, own: OwnMetrics) -> None:
+        """What an agent tells once: settings, its place in the cluster."""
+        own.counters_skipped(0)
+        own.reader_is_stuck(False)
+        own.gpus_quarantined(0)
+        own.is_released(False)
+        own.labels_changed(12)
+        own.labeler_failed("topology")
+        if self._node.in_cluster:
+            own.confined("gpuscape-agent-node", True)
+            own.holds_lease(f"gpuscape-{self._node.name}", True)
+            own.unknown_devices("pod-resources", 0)
+            for kind in ("Node", "Lease"):
+                own.wrote(kind)
+                own.left_alone(kind, 0)
+
+    def _work(self) -> None:
+        for at, work in enumerate(self._node.works):
+            self._simulation.add_process(
+                self._bus_ids[work.gpu],
+                FIRST_PID + at,
+                memory_mib=work.memory_mib,
+                percent=work.percent,
+                **self._part(work),
+            )
+
+    def _part(self, work: Work) -> dict[str, int]:
+        if work.instance is None:
+            return {}
+        instance = self._instances[work.gpu][work.instance]
+        return {"gpu_instance_id": instance, "compute_instance_id": 0}
+
+    # what an agent knows of it
+
+    def _entity(self, work: Work) -> Entity:
+        return self._bus_ids[work.gpu], self._part(work).get("gpu_instance_id")
+
+    def _holdings(self, snapshot: NodeSnapshot) -> Holdings:
+        holders: dict[Entity, tuple[Holder, ...]] = {}
+        for work in self._node.works:
+            holder = Holder(namespace=work.namespace, pod=work.pod, container="main")
+            entity = self._entity(work)
+            holders[entity] = (*holders.get(entity, ()), holder)
+        whole = frozenset(gpu.bus_id for gpu in snapshot.gpus if not gpu.mig_enabled)
+        parts = sum(len(_instance_ids(gpu)) for gpu in snapshot.gpus)
+        on_whole = sum(instance is None for _, instance in holders)
+        resources = (
+            Resource(name="nvidia.com/gpu", allocatable=len(whole), allocated=on_whole),
+            # as one, whatever the profiles
+            Resource(name="nvidia.com/mig", allocatable=parts, allocated=len(holders) - on_whole),
+        )
+        return Holdings(
+            holders=holders,
+            resources=tuple(it for it in resources if it.allocatable),
+            whole=whole,
+        )
+
+    def _processes(self) -> Iterator[ProcessUse]:
+        for at, work in enumerate(self._node.works):
+            bus_id, instance = self._entity(work)
+            yield ProcessUse(
+                bus_id=bus_id,
+                gpu_instance_id=instance,
+                pid=str(FIRST_PID + at),
+                name="python3",
+                kinds=(ProcessKind.COMPUTE,),
+                pod=OfPod(uid=f"uid-{work.pod}", namespace=work.namespace, name=work.pod),
+                memory_bytes=work.memory_mib << 20,
+                busy_ratio=None if instance is not None else work.percent / 100,
+            )
+
+    def _tell(self, own: OwnMetrics) -> None:
+        """What an agent tells of each of its cycles."""
+        for source in SOURCES if self._node.in_cluster else SOURCES[:1]:
+            own.source_answered(source, time.time())
+        own.cycle_done("discover", 0.2)
+        own.cycle_done("sample", 0.05)
+        use = ProgramUse(cpu_seconds=time.process_time(), resident_bytes=40 << 20)
+        own.programs_use({"agent": use, "reader": use})
+
+
+def _instance_ids(gpu: GpuSnapshot) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(device.gpu_instance_id for device in gpu.mig_devices))
+
+
+def _serve(name: str, served: Mapping[str, bytes]) -> int:
+    """Serve a node's newest text from a thread; the port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(HTTPStatus.OK)
+            self.send_header("Content-Type", CONTENT_TYPE)
+            self.end_headers()
+            self.wfile.write(served[name])
+
+        def log_message(self, *_: object) -> None:
+            """Every second, of every node: it would fill the log."""
+
+    server = ThreadingHTTPServer((LOOPBACK, 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server.server_port
+
+
+def main(folder: Path) -> None:
+    """Serve the fleet until the process is ended."""
+    waste.WINDOW_SECONDS = IDLE_AFTER_SECONDS
+    machines = {node.name: _Machine(node, folder) for node in NODES}
+    served = {name: machine.round() for name, machine in machines.items()}
+    ports = {name: _serve(name, served) for name in served}
+    written = folder / f"{PORTS}.new"
+    written.write_text(json.dumps(ports))
+    written.rename(folder / PORTS)
+    while True:
+        began = time.monotonic()
+        for name, machine in machines.items():
+            served[name] = machine.round()
+        time.sleep(max(0.0, began + ROUND_SECONDS - time.monotonic()))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,96 @@
+"""Real agents, scraped by a real Prometheus: what the simulated fleet serves, they serve."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+
+import pytest
+
+from discovery.simulator.simulation import Simulation
+from tests.agent.processes import AgentProcess, running, until
+from tests.monitoring import prometheus as real
+from tests.monitoring import promtool
+from tests.monitoring.fleet import NODES
+from tests.monitoring.prometheus import Prometheus
+
+pytestmark = pytest.mark.cluster
+
+MACHINES = {it.name: it.machine for it in NODES if it.name in ("a100-mig", "b200-0")}
+"""Nodes of the simulated fleet for which agents are started, without a cluster."""
+
+NOT_HERE = re.compile(
+    r"gpuscape_(allocated|api_writes|confinement|free_gpus|gpu_allocated|keys_left_alone|"
+    r"label_changes|labeler_failures|lease|mig_instance_allocated|pod_gpu|process_|"
+    r"resource_|unknown_devices|xid)"
+)
+"""Families of what needs a kubelet, an API server, processes, or trouble."""
+
+
+@pytest.fixture(scope="module")
+def agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, AgentProcess]]:
+    """By node, with readings."""
+    with ExitStack() as stack:
+        started = {}
+        for node, machine in MACHINES.items():
+            simulation = Simulation.create(machine, tmp_path_factory.mktemp(node))
+            process = running(simulation, "--sample-interval", "1s")
+            started[node] = stack.enter_context(process)
+        for agent in started.values():
+            until(partial(has_readings, agent))
+        yield started
+
+
+def has_readings(agent: AgentProcess) -> bool:
+    return "DCGM_FI_DEV_GPU_TEMP{" in agent.metrics()
+
+
+@pytest.fixture(scope="module")
+def watching(
+    agents: dict[str, AgentProcess], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Prometheus]:
+    """A Prometheus that scrapes them, GPM's second sample included."""
+    targets = [(agent.address("metrics"), {"instance": node}) for node, agent in agents.items()]
+    config = real.configuration([real.job("gpuscape", targets)])
+    with real.running(tmp_path_factory.mktemp("prometheus"), config) as prometheus:
+        prometheus.wait_for("DCGM_FI_PROF_GR_ENGINE_ACTIVE")
+        yield prometheus
+
+
+def families(prometheus: Prometheus, node: str) -> set[str]:
+    """Names of the node's metrics."""
+    of_scrapes = 'job="gpuscape", __name__!~"scrape_.*|up"'
+    return set(prometheus.label_values("__name__", f'{{instance="{node}", {of_scrapes}}}'))
+
+
+@pytest.mark.parametrize("node", MACHINES)
+def test_an_agent_serves_each_family_that_the_fleet_serves_for_its_machine(
+    watching: Prometheus, prometheus: Prometheus, node: str
+) -> None:
+    """Some only with an agent's second sample."""
+    expected = {name for name in families(prometheus, node) if not NOT_HERE.match(name)}
+
+    with contextlib.suppress(AssertionError):  # what is missing is told below
+        until(lambda: expected <= families(watching, node))
+
+    assert expected - families(watching, node) == set()
+
+
+def test_promtool_finds_nothing_in_what_an_agent_says_of_its_own(
+    agents: dict[str, AgentProcess],
+) -> None:
+    for agent in agents.values():
+        assert promtool.check_metrics(agent.metrics(), prefix="gpuscape_") == []
+
+
+def test_prometheus_keeps_every_series_of_a_scrape(
+    agents: dict[str, AgentProcess], watching: Prometheus
+) -> None:
+    """None is a duplicate, none has a name or a value that it refuses."""
+    for node in agents:
+        added = f'scrape_samples_post_metric_relabeling{{instance="{node}"}}'
+        assert watching.query(f'{added} == scrape_samples_scraped{{instance="{node}"}}')
+    assert {it["lastError"] for it in watching.targets()} == {""}

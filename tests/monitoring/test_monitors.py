@@ -1,0 +1,159 @@
+"""How Prometheus finds the agents in a cluster, and the labels that series have then."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from labelers import names
+from tests.controlplane.builds import binaries
+from tests.controlplane.families import PROMETHEUS
+from tests.controlplane.plane import MERGE_PATCH, Object, Plane
+from tests.deploy.daemonset import daemonset
+from tests.monitoring import page, promtool
+from tests.monitoring import prometheus as real
+from tests.monitoring.fleet import Fleet
+from tests.monitoring.operator import scrape_config
+from tests.monitoring.prometheus import Config
+from tests.monitoring.shipped import FOLDER, RULES
+
+pytestmark = pytest.mark.cluster
+
+FOLDERS = ("pod-monitor", "service-monitor", "rules", "dashboards", "network-policy")
+SCRAPE = FOLDER / "prometheus" / "scrape.yml"
+WAYS = ("scrape.yml", "pod-monitor", "service-monitor", "exported-labels")
+PODS = f"/api/v1/namespaces/{names.NAMESPACE}/pods"
+SLICES = f"/apis/discovery.k8s.io/v1/namespaces/{names.NAMESPACE}/endpointslices"
+
+HOLDER = {"namespace": "research", "pod": "train-0", "container": "main"}
+"""Who has GPU 0 of the node a100-0; nobody has its GPU 6."""
+
+
+@pytest.fixture(scope="module")
+def cluster(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+    """With the operator's kinds, and a running pod for each agent of the fleet."""
+    folder = tmp_path_factory.mktemp("plane")
+    with Plane.start(folder, controller_manager=False) as plane:
+        for file in sorted(binaries(PROMETHEUS).glob("*.yaml")):
+            plane.kubectl("create", "-f", file)
+        plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
+        plane.account(names.NAMESPACE, names.AGENT)
+        for node, port in fleet.ports.items():
+            add_agent(plane, node, port)
+        yield plane
+
+
+def add_agent(plane: Plane, node: str, port: int) -> None:
+    """An agent's pod as the DaemonSet makes it, but on loopback, and its end of the Service."""
+    plane.make_node(node)
+    template = copy.deepcopy(daemonset()["spec"]["template"])
+    template["metadata"]["name"] = f"agent-{node}"
+    spec = template["spec"]
+    spec["nodeName"] = node
+    del spec["runtimeClassName"]  # of no use where nothing is run, and it would have to be there
+    spec["containers"][0]["ports"][0]["containerPort"] = port
+    made = plane.demand("POST", PODS, template)
+    status = {"phase": "Running", "podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]}
+    path = f"{PODS}/agent-{node}/status"
+    plane.demand("PATCH", path, {"status": status}, content_type=MERGE_PATCH)
+    plane.demand("POST", SLICES, end_of_service(made, node, port))
+
+
+def end_of_service(pod: Object, node: str, port: int) -> Object:
+    """The API server takes no loopback address here: see ``on_loopback``."""
+    meta = pod["metadata"]
+    target = {key: meta[key] for key in ("name", "namespace", "uid")} | {"kind": "Pod"}
+    return {
+        "metadata": {
+            "name": meta["name"],
+            "labels": {"kubernetes.io/service-name": names.AGENT},
+        },
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": ["192.0.2.1"], "targetRef": target, "nodeName": node}],
+        "ports": [{"name": "metrics", "port": port}],
+    }
+
+
+def job(plane: Plane, way: str, folder: Path) -> Config:
+    """The job by which Prometheus finds the agents, with the way to the API server."""
+    if way == "scrape.yml":
+        (found,) = yaml.safe_load(SCRAPE.read_text())["scrape_configs"]
+    else:
+        found = scrape_config(monitor(plane, way, folder))
+    found["kubernetes_sd_configs"][0]["kubeconfig_file"] = str(plane.kubeconfig())
+    found |= {"scrape_interval": "1s", "scrape_timeout": "1s"}
+    return on_loopback(found) if way == "service-monitor" else found
+
+
+def monitor(plane: Plane, way: str, folder: Path) -> Mapping[str, Any]:
+    """As kustomize makes it."""
+    if way == "exported-labels":
+        (folder / "monitoring").symlink_to(FOLDER)
+        wanted = {
+            "resources": ["monitoring/pod-monitor"],
+            "components": ["monitoring/exported-labels"],
+        }
+        (folder / "kustomization.yaml").write_text(yaml.safe_dump(wanted))
+    made = plane.kubectl("kustomize", folder if way == "exported-labels" else FOLDER / way)
+    (found,) = (it for it in yaml.safe_load_all(made) if it["kind"].endswith("Monitor"))
+    return dict(found)
+
+
+def on_loopback(config: Config) -> Config:
+    """The same with each target's port on loopback, where the fleet is."""
+    port = ["__meta_kubernetes_endpointslice_port"]
+    step = {"source_labels": port, "target_label": "__address__", "replacement": "127.0.0.1:$1"}
+    return {**config, "relabel_configs": [*config["relabel_configs"], step]}
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_the_api_server_takes_every_object_with_nothing_it_does_not_know(
+    cluster: Plane, folder: str
+) -> None:
+    cluster.kubectl("apply", "--validate=strict", "-k", FOLDER / folder)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_agents_are_found_and_targets_have_the_node_s_name_alone(
+    cluster: Plane, fleet: Fleet, tmp_path: Path, way: str
+) -> None:
+    """So what series say of namespace, pod and container is theirs, or nothing."""
+    cluster.kubectl("apply", "-k", FOLDER / "service-monitor")
+
+    with real.running(tmp_path, real.configuration([job(cluster, way, tmp_path)])) as prometheus:
+        prometheus.wait_for(f"count(up == 1) == {len(fleet.ports)}")
+        targets = [dict(it.labels) for it in prometheus.query("up")]
+        (held,) = prometheus.query('DCGM_FI_DEV_GPU_TEMP{instance="a100-0", gpu="0"}')
+        (free,) = prometheus.query('DCGM_FI_DEV_GPU_TEMP{instance="a100-0", gpu="6"}')
+
+    own = {"__name__": "up", "job": "gpuscape"}
+    assert sorted(targets, key=str) == sorted(
+        ({**own, "instance": node} for node in fleet.ports), key=str
+    )
+    assert held.labels.items() >= HOLDER.items()
+    assert free.labels.keys().isdisjoint(HOLDER)
+    also = {f"exported_{name}": value for name, value in HOLDER.items()}
+    found = {name: held.labels[name] for name in held.labels if name.startswith("exported_")}
+    assert found == (also if way == "exported-labels" else {})
+
+
+@pytest.mark.parametrize("at", range(len(page.kustomizations())))
+def test_every_kustomization_on_the_page_is_taken(cluster: Plane, at: int, tmp_path: Path) -> None:
+    (tmp_path / "gpuscape").symlink_to(FOLDER.parents[1])
+    (tmp_path / "kustomization.yaml").write_text(page.kustomizations()[at])
+
+    cluster.kubectl("apply", "--dry-run=server", "--validate=strict", "-k", tmp_path)
+
+
+def test_promtool_finds_nothing_in_a_configuration_that_names_the_files(tmp_path: Path) -> None:
+    """As on the page."""
+    for file in (SCRAPE, RULES):
+        (tmp_path / file.name).symlink_to(file)
+    (tmp_path / "prometheus.yml").write_text(page.configuration())
+
+    assert promtool.check_config(tmp_path / "prometheus.yml") == []

@@ -1,0 +1,1 @@
+"""What deploy/monitoring holds: dashboards declared in Python, and rules for the operator."""

@@ -1,0 +1,27 @@
+"""Which file of deploy/monitoring holds what; ``make docs`` writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from tools.monitoring import grafana_json, rules
+from tools.monitoring.fleet import FLEET
+from tools.monitoring.mig import MIG
+from tools.monitoring.node import NODE
+from tools.monitoring.pods import PODS
+
+FOLDER = "deploy/monitoring"
+RULES = f"{FOLDER}/prometheus/rules.yml"
+"""Written by hand: what the operator gets is made from it."""
+
+DASHBOARDS = (FLEET, NODE, MIG, PODS)
+
+
+def files(root: Path) -> Mapping[str, str]:
+    """Path to text of every generated file; ``root`` is the repository's."""
+    text = (root / RULES).read_text("utf-8")
+    return {
+        **{f"{FOLDER}/dashboards/{it.uid}.json": grafana_json.text(it) for it in DASHBOARDS},
+        f"{FOLDER}/rules/prometheus-rule.yaml": rules.manifest(text),
+    }

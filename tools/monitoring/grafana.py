@@ -1,0 +1,345 @@
+"""Grafana's panels and dashboards as values, with what is particular to each type. Pure.
+
+Only what our dashboards use. Source: Grafana's dashboard JSON model, schema version 39
+(Grafana 11), which later ones migrate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
+
+Json = dict[str, Any]
+
+
+class Unit(StrEnum):
+    """Units of values as Grafana names them."""
+
+    BYTES = "bytes"
+    BYTES_PER_SECOND = "Bps"
+    CELSIUS = "celsius"
+    COUNT = "short"
+    HERTZ = "hertz"
+    HOURS = "h"
+    KILOWATT_HOURS = "kwatth"
+    RATIO = "percentunit"
+    SECONDS = "s"
+    WATTS = "watt"
+
+
+class Color(StrEnum):
+    """Grafana's names of colours that differ for most people with colour-blindness too."""
+
+    GOOD = "green"
+    NEUTRAL = "blue"
+    WARNING = "orange"
+    BAD = "red"
+    DARK = "text"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """One PromQL expression of a panel."""
+
+    expression: str
+    legend: str = ""
+    """With ``{{label}}`` for the value of a label."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """One panel: what it asks, and how it shows the answer."""
+
+    title: str
+    description: str
+    """What it shows and when it is empty, for whoever looks at it."""
+    queries: tuple[Query, ...]
+    unit: Unit = Unit.COUNT
+    width: int = 12
+    height: int = 8
+    least: float | None = 0
+    most: float | None = None
+    decimals: int | None = None
+    steps: tuple[tuple[float, Color], ...] = ()
+    """Colours from these values on; below them it is neutral."""
+
+    kind = ""
+    """Grafana's name of the panel type."""
+    instant = True
+    """Asks for now; else for all the time shown."""
+
+    def options(self) -> Json:
+        """What is particular to the type."""
+        return {}
+
+    def custom(self) -> Json:
+        """What is particular to the type about each field."""
+        return {}
+
+    def overrides(self) -> list[Json]:
+        """What holds for some fields alone."""
+        return []
+
+    def transformations(self) -> list[Json]:
+        """What is done with the answers before they are shown."""
+        return []
+
+    def target(self, at: int, query: Query) -> Json:
+        """One query as Grafana keeps it."""
+        shown = {"legendFormat": query.legend} if query.legend else {}
+        return {
+            "datasource": DATASOURCE,
+            "editorMode": "code",
+            "expr": query.expression,
+            "instant": self.instant,
+            "range": not self.instant,
+            "refId": chr(ord("A") + at),
+            **shown,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Graph(Panel):
+    """Lines over time."""
+
+    stacked: bool = False
+
+    kind = "timeseries"
+    instant = False
+
+    def custom(self) -> Json:
+        return {
+            "drawStyle": "line",
+            "fillOpacity": 30 if self.stacked else 8,
+            "lineWidth": 1,
+            "showPoints": "never",
+            "spanNulls": False,
+            "stacking": {"mode": "normal" if self.stacked else "none"},
+        }
+
+    def options(self) -> Json:
+        return {
+            "legend": {
+                "calcs": ["lastNotNull", "max"],
+                "displayMode": "table",
+                "placement": "right",
+                "showLegend": True,
+            },
+            "tooltip": {"mode": "multi", "sort": "desc"},
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Number(Panel):
+    """One big number."""
+
+    spark: bool = False
+    """With its course behind it."""
+
+    kind = "stat"
+
+    def target(self, at: int, query: Query) -> Json:
+        # explicit, since a dataclass with slots has no super() without arguments
+        found = Panel.target(self, at, query)
+        return found | {"instant": not self.spark, "range": self.spark}
+
+    def options(self) -> Json:
+        return {
+            "colorMode": "value",
+            "graphMode": "area" if self.spark else "none",
+            "justifyMode": "auto",
+            "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
+            "textMode": "auto",
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Words(Number):
+    """Labels of one series in place of its number."""
+
+    def options(self) -> Json:
+        return Number.options(self) | {"textMode": "name", "graphMode": "none"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bars(Panel):
+    """One bar for each series, as they are now."""
+
+    kind = "bargauge"
+
+    def options(self) -> Json:
+        return {
+            "displayMode": "gradient",
+            "orientation": "horizontal",
+            "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
+            "showUnfilled": True,
+            "valueMode": "color",
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline(Panel):
+    """States over time, a row for each series."""
+
+    words: Mapping[int, tuple[str, Color]]
+    """What a value is called, and its colour."""
+
+    kind = "state-timeline"
+    instant = False
+
+    def custom(self) -> Json:
+        return {"fillOpacity": 80, "lineWidth": 0}
+
+    def options(self) -> Json:
+        return {
+            "alignValue": "left",
+            "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True},
+            "mergeValues": True,
+            "rowHeight": 0.9,
+            "showValue": "never",
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column of a table."""
+
+    label: str
+    """A label, or ``Value #A`` and so on for the value of a query."""
+    title: str
+    unit: Unit | None = None
+    colored: bool = False
+    """The cell has the colour of its value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table(Panel):
+    """Labels and values as they are now, a row for each set of labels that the columns name."""
+
+    columns: tuple[Column, ...]
+
+    kind = "table"
+
+    def target(self, at: int, query: Query) -> Json:
+        return Panel.target(self, at, query) | {"format": "table"}
+
+    def options(self) -> Json:
+        return {"cellHeight": "sm", "footer": {"show": False}, "showHeader": True}
+
+    def custom(self) -> Json:
+        return {"align": "auto", "cellOptions": {"type": "auto"}, "filterable": True}
+
+    def transformations(self) -> list[Json]:
+        kept = [column.label for column in self.columns]
+        merged = [{"id": "merge", "options": {}}] if len(self.queries) > 1 else []
+        return [
+            *merged,
+            {"id": "filterFieldsByName", "options": {"include": {"names": kept}}},
+            {
+                "id": "organize",
+                "options": {
+                    "indexByName": {name: at for at, name in enumerate(kept)},
+                    "renameByName": {it.label: it.title for it in self.columns},
+                },
+            },
+        ]
+
+    def overrides(self) -> list[Json]:
+        found = []
+        for column in self.columns:
+            properties: list[Json] = []
+            if column.unit is not None:
+                properties.append({"id": "unit", "value": column.unit})
+            if column.colored:
+                cell = {"type": "color-background", "mode": "basic"}
+                properties.append({"id": "custom.cellOptions", "value": cell})
+            if properties:
+                found.append(_override(column.title, properties))
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matrix(Panel):
+    """A value for each pair of two labels' values, as a table whose cells have its colour."""
+
+    rows: str
+    """The label whose values are the rows."""
+    columns: str
+    words: Mapping[int, str] = field(default_factory=dict)
+    """What is shown in place of a value."""
+    scheme: str = "continuous-blues"
+
+    kind = "table"
+
+    def target(self, at: int, query: Query) -> Json:
+        return Panel.target(self, at, query) | {"format": "table"}
+
+    def options(self) -> Json:
+        return {"cellHeight": "sm", "footer": {"show": False}, "showHeader": True}
+
+    def custom(self) -> Json:
+        cell = {"type": "color-background", "mode": "basic"}
+        return {"align": "center", "cellOptions": cell, "minWidth": 40}
+
+    def transformations(self) -> list[Json]:
+        # rows and columns come in the order in which their values come first, and sorting is
+        # stable: by column within row
+        return [
+            {"id": "sortBy", "options": {"sort": [{"field": self.columns}]}},
+            {"id": "sortBy", "options": {"sort": [{"field": self.rows}]}},
+            {
+                "id": "groupingToMatrix",
+                "options": {
+                    "columnField": self.columns,
+                    "emptyValue": "empty",
+                    "rowField": self.rows,
+                    "valueField": "Value",
+                },
+            },
+        ]
+
+    def overrides(self) -> list[Json]:
+        plain = {"id": "custom.cellOptions", "value": {"type": "auto"}}
+        return [_override(f"{self.rows}\\{self.columns}", [plain])]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A heading with its panels."""
+
+    title: str
+    panels: tuple[Panel, ...]
+    collapsed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variable:
+    """What can be chosen above a dashboard: values of a label, of the series that match."""
+
+    name: str
+    label: str
+    """For people."""
+    series: str
+    of: str
+    """The label."""
+    several: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dashboard:
+    """One dashboard."""
+
+    uid: str
+    """Stays, so that links to it do."""
+    title: str
+    description: str
+    variables: tuple[Variable, ...]
+    rows: tuple[Row, ...]
+
+
+def _override(title: str, properties: list[Json]) -> Json:
+    return {"matcher": {"id": "byName", "options": title}, "properties": properties}

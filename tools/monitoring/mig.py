@@ -1,0 +1,196 @@
+"""The dashboard of GPU instances."""
+
+from __future__ import annotations
+
+from tools.monitoring.grafana import (
+    Bars,
+    Color,
+    Column,
+    Dashboard,
+    Graph,
+    Number,
+    Row,
+    Table,
+    Timeline,
+    Unit,
+)
+from tools.monitoring.selectors import CLUSTER, GPU, INSTANCES, ask
+
+_LEGEND = "{{instance}} GPU {{index}} instance {{gpu_instance_id}}"
+
+_NOW = (
+    Number(
+        title="GPUs with MIG on",
+        description="Split or not: one with MIG on and no instance serves nobody.",
+        queries=(ask("sum(gpuscape_gpu_mig_enabled{@node} * @index)"),),
+        width=4,
+        height=4,
+    ),
+    Number(
+        title="GPU instances",
+        description="Each counted once.",
+        queries=(ask("count(gpuscape_mig_instance_info{@node} * @index)"),),
+        width=4,
+        height=4,
+    ),
+    Number(
+        title="Held by pods",
+        description="Instances that a pod holds, all or a part.",
+        queries=(ask("sum(gpuscape_mig_instance_allocated{@node} * @index)"),),
+        width=4,
+        height=4,
+    ),
+    Number(
+        title="Slices cut off",
+        description="Share of the compute slices of GPUs with MIG on that no instance has: nobody"
+        " can use them as the layout is.",
+        queries=(
+            ask(
+                """1 - sum(gpuscape_mig_instance_share_ratio{@node} * @index)
+                / sum(gpuscape_gpu_mig_enabled{@node} * @index)"""
+            ),
+        ),
+        unit=Unit.RATIO,
+        decimals=0,
+        width=4,
+        height=4,
+    ),
+    Number(
+        title="Memory in use",
+        description="Of all instances together.",
+        queries=(
+            ask(
+                """sum(gpuscape_mig_instance_memory_used_bytes{@node} * @index)
+                / sum(gpuscape_mig_instance_memory_bytes{@node} * @index)"""
+            ),
+        ),
+        unit=Unit.RATIO,
+        decimals=0,
+        width=4,
+        height=4,
+    ),
+    Number(
+        title="Changes that wait",
+        description="GPUs whose MIG mode was switched, and that wait for a reset.",
+        queries=(ask("sum(gpuscape_gpu_mig_change_pending{@node} * @index)"),),
+        width=4,
+        height=4,
+        steps=((0.0, Color.GOOD), (1.0, Color.WARNING)),
+    ),
+)
+
+_LAYOUT = (
+    Table(
+        title="Instances",
+        description="What each instance is, what it uses, and who holds it. GPM tells activity on"
+        " Hopper and later.",
+        queries=(
+            ask("""sum by (instance, index, gpu_instance_id, profile, placement_start)
+                (gpuscape_mig_instance_info{@node} * @index)"""),
+            ask("""sum by (instance, index, gpu_instance_id)
+                (gpuscape_mig_instance_memory_used_bytes{@node} * @index)"""),
+            ask("""sum by (instance, index, gpu_instance_id)
+                (gpuscape_mig_instance_memory_bytes{@node} * @index)"""),
+            ask("""sum by (instance, index, gpu_instance_id)
+                (gpuscape_mig_instance_graphics_active_ratio{@node} * @index)"""),
+            ask("""sum by (instance, index, gpu_instance_id)
+                (gpuscape_mig_instance_allocated{@node} * @index)"""),
+        ),
+        columns=(
+            Column(label="instance", title="Node"),
+            Column(label="index", title="GPU"),
+            Column(label="gpu_instance_id", title="Instance"),
+            Column(label="profile", title="Profile"),
+            Column(label="placement_start", title="Starts at"),
+            Column(label="Value #B", title="Memory in use", unit=Unit.BYTES),
+            Column(label="Value #C", title="Memory", unit=Unit.BYTES),
+            Column(label="Value #D", title="Activity", unit=Unit.RATIO),
+            Column(label="Value #E", title="Held"),
+        ),
+        width=16,
+        height=10,
+    ),
+    Bars(
+        title="Instances by profile",
+        description="All that there are.",
+        queries=(
+            ask("count by (profile) (gpuscape_mig_instance_info{@node} * @index)", "{{profile}}"),
+        ),
+        width=8,
+        height=10,
+    ),
+)
+
+_USE = (
+    Graph(
+        title="Memory of instances",
+        description="Frame buffer in use, of what the instance has.",
+        queries=(
+            ask(
+                """gpuscape_mig_instance_memory_used_bytes{@node}
+                / gpuscape_mig_instance_memory_bytes{@node} * @index""",
+                _LEGEND,
+            ),
+        ),
+        unit=Unit.RATIO,
+        most=1,
+    ),
+    Graph(
+        title="Activity of instances",
+        description="Share of the time for which anything ran. Hopper and later: before, nobody"
+        " tells how busy an instance is.",
+        queries=(ask("gpuscape_mig_instance_graphics_active_ratio{@node} * @index", _LEGEND),),
+        unit=Unit.RATIO,
+        most=1,
+    ),
+    Graph(
+        title="Tensor cores of instances",
+        description="Share of the time for which they worked. Hopper and later.",
+        queries=(
+            ask(
+                'gpuscape_mig_instance_pipe_active_ratio{@node, pipe="tensor"} * @index',
+                _LEGEND,
+            ),
+        ),
+        unit=Unit.RATIO,
+        most=1,
+    ),
+    Graph(
+        title="Memory bandwidth of instances",
+        description="In use, of the most there is. Hopper and later.",
+        queries=(ask("gpuscape_mig_instance_memory_bandwidth_ratio{@node} * @index", _LEGEND),),
+        unit=Unit.RATIO,
+        most=1,
+    ),
+    Timeline(
+        title="Instances held by pods",
+        description="Over time.",
+        queries=(ask("gpuscape_mig_instance_allocated{@node} * @index", _LEGEND),),
+        words={0: ("free", Color.DARK), 1: ("held", Color.NEUTRAL)},
+    ),
+    Graph(
+        title="Power of GPUs with MIG on",
+        description="Of whole boards: nobody measures the part of an instance, and sums over"
+        " DCGM_FI_DEV_POWER_USAGE count a board once for each instance.",
+        queries=(
+            ask(
+                """gpuscape_gpu_power_watts{@node} * @index
+                and @gpu gpuscape_gpu_mig_enabled{@node} == 1""",
+                "{{instance}} GPU {{index}}",
+            ),
+        ),
+        unit=Unit.WATTS,
+    ),
+)
+
+MIG = Dashboard(
+    uid="gpuscape-mig",
+    title="gpuscape / MIG",
+    description="GPU instances: how GPUs are split, and what the parts do.",
+    variables=(CLUSTER, INSTANCES, GPU),
+    rows=(
+        Row(title="Now", panels=_NOW),
+        Row(title="Layout", panels=_LAYOUT),
+        Row(title="Use", panels=_USE),
+    ),
+)

@@ -1,0 +1,222 @@
+"""The dashboard of pods on GPUs, and of what is held in vain."""
+
+from __future__ import annotations
+
+from tools.monitoring.grafana import (
+    Bars,
+    Color,
+    Column,
+    Dashboard,
+    Graph,
+    Number,
+    Row,
+    Table,
+    Unit,
+)
+from tools.monitoring.selectors import CLUSTER, INSTANCES, NAMESPACE, ask
+
+_HELD = """group by (cluster, instance, uuid, gpu_instance_id, namespace)
+    (gpuscape_pod_gpu_info{@node, namespace=~"$namespace"})"""
+_POD = """group by (cluster, instance, uuid, gpu_instance_id, namespace, pod)
+    (gpuscape_pod_gpu_info{@node, namespace=~"$namespace"})"""
+_SHARE = """* @part group_left () (gpuscape_mig_instance_share_ratio{@node}
+    or gpuscape_allocated_seconds_total{@node, gpu_instance_id=""} * 0 + 1)"""
+"""The part of a GPU that each is: 1 for a whole one."""
+
+_IDLE_HOURS = """sum(
+    increase(gpuscape_allocated_idle_seconds_total{@node, gpu_instance_id=""}[$__range])
+    or increase(gpuscape_allocated_idle_seconds_total{@node}[$__range])
+    * @part gpuscape_mig_instance_share_ratio{@node}) / 3600"""
+
+_NOW = (
+    Number(
+        title="Pods with GPUs",
+        description="Of the namespaces that are chosen.",
+        queries=(
+            ask(
+                """count(count by (cluster, namespace, pod)
+                (gpuscape_pod_gpu_info{@node, namespace=~"$namespace"}))"""
+            ),
+        ),
+        width=4,
+        height=4,
+    ),
+    Number(
+        title="GPUs held",
+        description="A GPU instance counts as its part of a GPU, a shared GPU once for each"
+        " namespace.",
+        queries=(ask(f"sum({_HELD} {_SHARE})"),),
+        decimals=1,
+        width=4,
+        height=4,
+    ),
+    Number(
+        title="Held and idle",
+        description="GPUs and GPU instances that pods hold, and that did nothing for 15 minutes.",
+        queries=(ask("sum(gpuscape_allocated_idle{@node})"),),
+        width=4,
+        height=4,
+        steps=((0.0, Color.GOOD), (1.0, Color.WARNING)),
+    ),
+    Number(
+        title="Share of held GPUs that is idle",
+        description="On average over the nodes that can tell.",
+        queries=(ask("avg(gpuscape_allocated_idle_ratio{@node})"),),
+        unit=Unit.RATIO,
+        decimals=0,
+        width=4,
+        height=4,
+    ),
+    Number(
+        title="GPU hours in vain",
+        description="Held and idle within the time shown; the first 15 minutes of each pause do"
+        " not count.",
+        queries=(ask(_IDLE_HOURS),),
+        unit=Unit.HOURS,
+        decimals=1,
+        width=4,
+        height=4,
+    ),
+    Number(
+        title="Cannot be told",
+        description="GPUs and GPU instances that pods hold and of which nothing tells how busy"
+        " they are, such as all under MIG before Hopper.",
+        queries=(ask("sum(gpuscape_allocated_unmeasured{@node})"),),
+        width=4,
+        height=4,
+    ),
+)
+
+_NAMESPACES = (
+    Graph(
+        title="GPUs held, by namespace",
+        description="A GPU instance counts as its part of a GPU.",
+        queries=(ask(f"sum by (namespace) ({_HELD} {_SHARE})", "{{namespace}}"),),
+        stacked=True,
+    ),
+    Graph(
+        title="GPUs held and idle, by namespace",
+        description="Of these, the ones that did nothing for 15 minutes. A pod of a namespace that"
+        " only shares a GPU with others counts as well.",
+        queries=(
+            ask(
+                f"""sum by (namespace) ({_HELD} {_SHARE}
+                * @part group_left () gpuscape_allocated_idle{{@node}})""",
+                "{{namespace}}",
+            ),
+        ),
+        stacked=True,
+    ),
+)
+
+_PODS = (
+    Graph(
+        title="Activity by pod",
+        description="Of the GPUs and GPU instances that each pod holds, on average. What several"
+        " share counts for each of them; nothing of GPU instances before Hopper.",
+        queries=(
+            ask(
+                f"""avg by (namespace, pod) ({_POD} * @part group_left ()
+                (@active or gpuscape_mig_instance_graphics_active_ratio{{@node}}))""",
+                "{{namespace}}/{{pod}}",
+            ),
+        ),
+        unit=Unit.RATIO,
+        most=1,
+    ),
+    Graph(
+        title="GPU memory by pod",
+        description="In use on the GPUs and GPU instances that each pod holds. What several share"
+        " counts for each of them: the table of processes tells them apart.",
+        queries=(
+            ask(
+                f"""sum by (namespace, pod) ({_POD} * @part group_left ()
+                (gpuscape_gpu_memory_used_bytes{{@node}}
+                or gpuscape_mig_instance_memory_used_bytes{{@node}}))""",
+                "{{namespace}}/{{pod}}",
+            ),
+        ),
+        unit=Unit.BYTES,
+    ),
+    Table(
+        title="Idle pods",
+        description="Who holds GPUs that did nothing for 15 minutes, and for how long altogether.",
+        queries=(
+            ask(
+                """sum by (namespace, pod, instance, pci_bus_id, gpu_instance_id) (
+                gpuscape_pod_gpu_info{@node, namespace=~"$namespace"}
+                * @part group_left () (gpuscape_allocated_idle{@node} == 1))"""
+            ),
+            ask(
+                """sum by (namespace, pod, instance, pci_bus_id, gpu_instance_id) (
+                gpuscape_pod_gpu_info{@node, namespace=~"$namespace"}
+                * @part group_left () (gpuscape_allocated_idle_seconds_total{@node}
+                and gpuscape_allocated_idle{@node} == 1))"""
+            ),
+        ),
+        columns=(
+            Column(label="namespace", title="Namespace"),
+            Column(label="pod", title="Pod"),
+            Column(label="instance", title="Node"),
+            Column(label="pci_bus_id", title="GPU"),
+            Column(label="gpu_instance_id", title="Instance"),
+            Column(label="Value #B", title="Idle", unit=Unit.SECONDS),
+        ),
+    ),
+    Table(
+        title="Processes",
+        description="Memory of each process, with its pod. Empty unless the agent is told to read"
+        " processes.",
+        queries=(
+            ask(
+                """sum by (namespace, pod, process, instance, pci_bus_id, gpu_instance_id)
+                (gpuscape_process_memory_bytes{@node})"""
+            ),
+        ),
+        columns=(
+            Column(label="namespace", title="Namespace"),
+            Column(label="pod", title="Pod"),
+            Column(label="process", title="Process"),
+            Column(label="instance", title="Node"),
+            Column(label="pci_bus_id", title="GPU"),
+            Column(label="gpu_instance_id", title="Instance"),
+            Column(label="Value", title="Memory", unit=Unit.BYTES),
+        ),
+    ),
+)
+
+_ROOM = (
+    Bars(
+        title="Resources given to pods",
+        description="Share of each resource's devices that pods have, over all nodes.",
+        queries=(
+            ask(
+                """sum by (resource) (gpuscape_resource_allocated{@node})
+                / sum by (resource) (gpuscape_resource_allocatable{@node})""",
+                "{{resource}}",
+            ),
+        ),
+        unit=Unit.RATIO,
+        most=1,
+    ),
+    Graph(
+        title="Fragmentation of free GPUs",
+        description="0 where a node's free GPUs are as well linked by NVLink as so many could be.",
+        queries=(ask("gpuscape_free_gpus_fragmentation_ratio{@node}", "{{instance}}"),),
+        unit=Unit.RATIO,
+        most=1,
+    ),
+)
+
+PODS = Dashboard(
+    uid="gpuscape-pods",
+    title="gpuscape / Pods and waste",
+    description="Who holds GPUs, what he does with them, and what is held in vain.",
+    variables=(CLUSTER, INSTANCES, NAMESPACE),
+    rows=(
+        Row(title="Now", panels=_NOW),
+        Row(title="Namespaces", panels=_NAMESPACES),
+        Row(title="Pods", panels=_PODS),
+        Row(title="Room", panels=_ROOM),
+    ),
+)

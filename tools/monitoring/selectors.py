@@ -1,0 +1,55 @@
+"""What the dashboards have in common: their variables, and the selectors that use them."""
+
+from __future__ import annotations
+
+from tools.monitoring.grafana import Query, Variable
+
+_NODE = 'cluster=~"$cluster", instance=~"$instance"'
+"""Series of the nodes that are chosen. A cluster without the label is in ``.*`` too."""
+
+_WORDS = {
+    "@node": _NODE,
+    "@dcgm": f'{_NODE}, gpu=~"$gpu"',
+    "@index": f"on (cluster, instance, uuid) group_left (index) gpuscape_gpu_info{{{_NODE},"
+    ' index=~"$gpu"}',
+    "@gpu": "on (cluster, instance, uuid)",
+    "@part": "on (cluster, instance, uuid, gpu_instance_id)",
+    "@active": f"gpuscape_gpu_graphics_active_ratio{{{_NODE}}}"
+    f" or gpuscape_gpu_busy_ratio{{{_NODE}}}",
+}
+
+CLUSTER = Variable(name="cluster", label="Cluster", series="gpuscape_build_info", of="cluster")
+INSTANCES = Variable(
+    name="instance",
+    label="Node",
+    series='gpuscape_build_info{cluster=~"$cluster"}',
+    of="instance",
+)
+INSTANCE = Variable(
+    name="instance",
+    label="Node",
+    series='gpuscape_build_info{cluster=~"$cluster"}',
+    of="instance",
+    several=False,
+)
+GPU = Variable(name="gpu", label="GPU", series=f"gpuscape_gpu_info{{{_NODE}}}", of="index")
+NAMESPACE = Variable(
+    name="namespace",
+    label="Namespace",
+    series=f"gpuscape_pod_gpu_info{{{_NODE}}}",
+    of="namespace",
+)
+
+
+def ask(expression: str, legend: str = "") -> Query:
+    """A query in which these words stand for what many have in common:
+
+    ``@node``: matchers for the nodes that are chosen; ``@dcgm``: the same, and the GPUs, for
+    DCGM families; ``@index``: behind ``*``, gives an expression by GPU the GPU's index as a
+    label, for the GPUs that are chosen; ``@gpu`` and ``@part``: by GPU, and by what pods can
+    hold, a GPU or a GPU instance; ``@active``: how busy each GPU is, by GPM on Hopper and later
+    and by utilisation on others.
+    """
+    for word, text in _WORDS.items():
+        expression = expression.replace(word, text)
+    return Query(expression=" ".join(expression.split()), legend=legend)
