@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
 ROUNDS = 21
@@ -13,7 +14,14 @@ ROUNDS = 21
 def medians_seconds(
     ways: Mapping[str, Callable[[], object]], rounds: int = ROUNDS
 ) -> dict[str, float]:
-    """Median time of each way over as many rounds, in the order given.
+    """Median time of each way over as many rounds, in the order given."""
+    return {name: median(seconds) for name, seconds in times_seconds(ways, rounds).items()}
+
+
+def times_seconds(
+    ways: Mapping[str, Callable[[], object]], rounds: int = ROUNDS
+) -> dict[str, list[float]]:
+    """The times of each way over as many rounds.
 
     Each round runs every way once, so that whatever else the machine does hits all alike;
     one more round before the first is not counted.
@@ -24,4 +32,9 @@ def medians_seconds(
             begin = time.perf_counter()
             way()
             times[name].append(time.perf_counter() - begin)
-    return {name: median(measured[1:]) for name, measured in times.items()}
+    return {name: measured[1:] for name, measured in times.items()}
+
+
+def percentile(seconds: Sequence[float], percent: float) -> float:
+    """The smallest time that so many percent of them do not exceed."""
+    return sorted(seconds)[max(0, math.ceil(len(seconds) * percent / 100) - 1)]

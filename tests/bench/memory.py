@@ -19,7 +19,9 @@ from unittest import mock
 
 import psutil
 
+from tests.bench.launch import use_ready_machine
 from tests.bench.page import Section
+from tests.bench.programs import pss_mib
 
 MACHINE = "dgx-a100-mig-single"
 SETTLE_SECONDS = 5.0
@@ -57,14 +59,6 @@ def section() -> Section:
             ("agent's share of one core (budget 1 %)", f"{100 * busy / CPU_SECONDS:.2f} %"),
         ),
     )
-
-
-def pss_mib(pid: int) -> float:
-    """Proportional set size of a process, MiB."""
-    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-        if line.startswith("Pss:"):
-            return int(line.split()[1]) / 1024
-    raise ValueError(f"process {pid} tells no Pss")
 
 
 @contextlib.contextmanager
@@ -136,13 +130,6 @@ def _run(state_file: str, kubeconfig: str | None = None, node: str | None = None
     from agent.config import Settings
     from agent.kinds import Address
     from agent.serve import Server
-    from discovery.protocol import Start
-
-    root = Path(state_file).with_name("root")
-
-    @contextlib.contextmanager
-    def start_of(_settings: Settings) -> Iterator[Start]:
-        yield Start(host_root=str(root), simulation=state_file)
 
     class Told(Server):
         def start(self) -> None:
@@ -160,7 +147,8 @@ def _run(state_file: str, kubeconfig: str | None = None, node: str | None = None
         sample_interval_seconds=SAMPLE_SECONDS,
         log_level="error",
     )
-    with mock.patch.object(main, "start_of", start_of), mock.patch.object(main, "Server", Told):
+    use_ready_machine(Path(state_file))
+    with mock.patch.object(main, "Server", Told):
         return main.run(lambda: settings)
 
 

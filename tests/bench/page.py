@@ -13,8 +13,10 @@ class Section:
     title: str
     text: str
     """What was measured and how, one paragraph."""
-    rows: tuple[tuple[str, str], ...]
-    """What it is, and the figure with its unit."""
+    rows: tuple[tuple[str, ...], ...]
+    """What it is, and the figures with their units, one for each further column."""
+    columns: tuple[str, ...] = ("", "")
+    """What stands above them."""
 
 
 def page(machine: str, sections: Iterable[Section]) -> str:
@@ -24,9 +26,16 @@ def page(machine: str, sections: Iterable[Section]) -> str:
         "Written by `make bench`. All ways of doing one thing are measured in turns in the same "
         f"run, and the figures are medians. This run: {machine}.\n"
     )
-    return "\n".join([head, *(_section(section) for section in sections)])
+    return "\n".join([head, *(table(section) for section in sections)])
 
 
-def _section(section: Section) -> str:
-    rows = "".join(f"| {what} | {figure} |\n" for what, figure in section.rows)
-    return f"## {section.title}\n\n{section.text}\n\n| | |\n|---|---:|\n{rows}"
+def table(section: Section) -> str:
+    """One section under its title."""
+    rule = "|---|" + "---:|" * (len(section.columns) - 1)
+    lines = [_row(section.columns), rule, *(_row(row) for row in section.rows)]
+    return f"## {section.title}\n\n{section.text}\n\n" + "".join(f"{line}\n" for line in lines)
+
+
+def _row(cells: tuple[str, ...]) -> str:
+    """Empty cells as narrow as Markdown allows."""
+    return "|" + "".join(f" {cell} |" if cell else " |" for cell in cells)

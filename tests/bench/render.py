@@ -11,6 +11,7 @@ import http.client
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import cycle
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -18,15 +19,16 @@ from prometheus_client.registry import Collector
 
 from agent.kinds import Address
 from agent.serve import Server
-from discovery.model import NodeSnapshot, RemappedRows
-from discovery.sample import GpuSample, MemoryUse
-from exporters.catalog import CATALOG
-from exporters.family import Family, Kind, UnderMig
+from discovery.model import NodeSnapshot
+from discovery.sample import GpuSample
+from exporters.catalog import DEFAULT_FAMILIES
+from exporters.family import AnyFamily, Kind, UnderMig
 from exporters.http import Body, Response
 from exporters.render import Identity, Renderer
 from tests import build, exposition
 from tests.bench import clock
 from tests.bench.page import Section
+from tests.exporters import everything
 
 GPUS = 8
 INSTANCES = 7
@@ -57,29 +59,20 @@ class Result:
 
 
 def full_node() -> tuple[NodeSnapshot, list[GpuSample]]:
-    """The node and its samples."""
+    """The node and its samples, with every reading that a GPU can give."""
     devices = tuple(build.mig_device("1g.10gb", gi=gi) for gi in range(7, 7 + INSTANCES))
     gpus = [
-        build.gpu(at, model="NVIDIA H100 80GB HBM3", mig=build.SPLIT, mig_devices=devices)
+        everything.gpu(at, model="NVIDIA H100 80GB HBM3", mig=build.SPLIT, mig_devices=devices)
         for at in range(GPUS)
     ]
-    rows = RemappedRows(correctable=0, uncorrectable=0, pending=False, failed=False)
-    use = MemoryUse(free_bytes=9 << 30, used_bytes=1 << 30, reserved_bytes=1 << 28)
-    memory = tuple((device.gpu_instance_id, use) for device in devices)
-    samples = [build.sample(gpu, remapped_rows=rows, mig_memory=memory) for gpu in gpus]
-    return build.node(gpus), samples
+    return build.node(gpus), [everything.sample(gpu) for gpu in gpus]
 
 
-def many_families() -> list[Family]:
-    """The catalog over and over under new names, with a value for each GPU instance."""
+def many_families() -> list[AnyFamily]:
+    """The default set over and over under new names, with a value for each GPU instance."""
     return [
-        replace(
-            CATALOG[at % len(CATALOG)],
-            field=at,
-            name=f"{CATALOG[at % len(CATALOG)].name}_{at}",
-            under_mig=UnderMig.OWN,
-        )
-        for at in range(FAMILIES)
+        replace(family, field=at, name=f"{family.name}_{at}", under_mig=UnderMig.OWN)
+        for at, family in zip(range(FAMILIES), cycle(DEFAULT_FAMILIES), strict=False)
     ]
 
 

@@ -9,11 +9,14 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
-from tests.bench import faults, fleet, memory, render
+from tests.bench import exporters, faults, fleet, growth, memory, render
 from tests.bench.page import Section, page
 
 BENCHMARKS: tuple[Callable[[], Section], ...] = (
     render.section,
+    exporters.full,
+    exporters.whole,
+    growth.section,
     memory.section,
     faults.section,
     fleet.section,
