@@ -35,6 +35,7 @@ from labelers.deviations import DEVIATIONS
 from labelers.health import RULES, XIDS
 from labelers.keys import LABELS, OTHERS, Key
 from tools.access import files as access
+from tools.monitoring import files as monitoring
 
 ROOT = Path(__file__).resolve().parent.parent
 SCHEMAS = "docs/schemas"
@@ -80,6 +81,8 @@ def files() -> Iterator[tuple[Path, str]]:
     for name, content in schemas().items():
         yield ROOT / SCHEMAS / name, json.dumps(content, indent=2) + "\n"
     for path, text in access.files().items():
+        yield ROOT / path, text
+    for path, text in monitoring.files(ROOT).items():
         yield ROOT / path, text
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         yield page, SECTION.sub(_section, page.read_text("utf-8"))

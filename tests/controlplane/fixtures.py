@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING
 
 import pytest
@@ -79,11 +79,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         reporter.write_line(line)
 
 
-def missing_lines(reports: list[pytest.TestReport]) -> list[str]:
+def missing_lines(reports: Sequence[pytest.TestReport | pytest.CollectReport]) -> list[str]:
     """What is said of the tests among these that went without; nothing where none did."""
     without = [
         (report.nodeid.split("::")[0], str(reason), report.failed)
         for report in reports
+        if isinstance(report, pytest.TestReport)  # what could not be collected is here too
         for name, reason in report.user_properties
         if name == WITHOUT
     ]
