@@ -64,17 +64,18 @@ class _Conversation(Channel):
 @functools.cache
 def observed(machine: str) -> Observed:
     """The machine of this name, through pynvml and the device reader's own code: all there is."""
-    clock = SimpleNamespace(monotonic=lambda: CREATED_SECONDS)
+    clock = SimpleNamespace(seconds=CREATED_SECONDS)
+    clock.monotonic = lambda: clock.seconds
     with (
         tempfile.TemporaryDirectory() as folder,
         mock.patch.object(simulation, "time", clock),
         mock.patch.object(reader_child, "time", clock),
     ):
         simulated = simulation.Simulation.create(machine, Path(folder))
-        clock.monotonic = lambda: READ_SECONDS
+        clock.seconds = READ_SECONDS
 
         def later() -> None:
-            clock.monotonic = lambda: SAMPLED_SECONDS
+            clock.seconds = SAMPLED_SECONDS
 
         everything = tuple(Group)
         start = Start(host_root=str(simulated.host_root))
