@@ -167,8 +167,12 @@ def _launch(*arguments: str) -> subprocess.Popen[str]:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    with process:  # closes its standard input
+    with process:  # closes its pipes
         process.terminate()
+        try:
+            process.wait(SOON)
+        finally:
+            process.kill()
 
 
 def _free_port() -> int:

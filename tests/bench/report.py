@@ -9,7 +9,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
-from tests.bench import exporters, faults, fleet, growth, memory, render
+from tests.bench import exporters, faults, fleet, growth, memory, render, serving
 from tests.bench.page import Section, page
 
 BENCHMARKS: tuple[Callable[[], Section], ...] = (
@@ -17,6 +17,7 @@ BENCHMARKS: tuple[Callable[[], Section], ...] = (
     exporters.full,
     exporters.whole,
     growth.section,
+    serving.section,
     memory.section,
     faults.section,
     fleet.section,
