@@ -37,7 +37,8 @@ from labelers.keys import LABELS, OTHERS, Key
 from tools.access import files as access
 from tools.monitoring import files as monitoring
 
-ROOT = Path(__file__).resolve().parent.parent
+HERE = Path(__file__).resolve().parent.parent
+ROOT = HERE
 SCHEMAS = "docs/schemas"
 WIDTH = 100
 ENVIRONMENT = {"extra": "", "python_version": "3.11", "python_full_version": "3.11.0"} | {
@@ -82,7 +83,7 @@ def files() -> Iterator[tuple[Path, str]]:
         yield ROOT / SCHEMAS / name, json.dumps(content, indent=2) + "\n"
     for path, text in access.files().items():
         yield ROOT / path, text
-    for path, text in monitoring.files(ROOT).items():
+    for path, text in monitoring.files(HERE).items():
         yield ROOT / path, text
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         yield page, SECTION.sub(_section, page.read_text("utf-8"))
