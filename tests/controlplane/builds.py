@@ -154,14 +154,23 @@ def _explained(family: Family, log: Path) -> str:
 
 
 def _module_folder(family: Family, go: Path, module: str) -> Path:
-    told = subprocess.run(
-        [go, "list", "-m", "-f", "{{.Dir}}", module],
+    """Where Go keeps the module, fetched if no package of it was needed so far."""
+    where = ["list", "-m", "-f", "{{.Dir}}", module]
+    told = _said(family, go, where)
+    if not told.stdout.strip():
+        _said(family, go, ["mod", "download", module])
+        told = _said(family, go, where)
+    if told.returncode or not told.stdout.strip():
+        raise BuildError(f"{family.name}: Go does not say where {module} is: {told.stderr.strip()}")
+    return Path(told.stdout.strip())
+
+
+def _said(family: Family, go: Path, arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [go, *arguments],
         cwd=family.folder,
         env=environment(),
         capture_output=True,
         text=True,
         check=False,
     )
-    if told.returncode or not told.stdout.strip():
-        raise BuildError(f"{family.name}: Go does not say where {module} is: {told.stderr.strip()}")
-    return Path(told.stdout.strip())
