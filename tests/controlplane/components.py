@@ -87,11 +87,14 @@ def apiserver(
 def controller_manager(
     binary: Path, pki: Pki, kubeconfig: Path, *, node_lifecycle: bool
 ) -> Command:
-    """The controllers, each under its own account.
+    """The controllers, each under its own account, but for those that write to a test's Nodes.
 
-    Without ``node_lifecycle`` nobody taints the Nodes of tests, whose kubelets do not exist.
+    The TTL controller annotates a Node some time after it was made. Without ``node_lifecycle``
+    nobody taints the Nodes, whose kubelets do not exist.
     """
-    off = ["-node-ipam-controller", *([] if node_lifecycle else ["-node-lifecycle-controller"])]
+    off = ["-node-ipam-controller", "-ttl-controller"]
+    if not node_lifecycle:
+        off.append("-node-lifecycle-controller")
     return [
         binary,
         *(f"--{kind}kubeconfig={kubeconfig}" for kind in ("", "authentication-", "authorization-")),
