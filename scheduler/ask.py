@@ -1,0 +1,53 @@
+"""What a pod asks of GPUs, as scoring sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Link(StrEnum):
+    """The values of a pod's annotation ``gpuscape.io/link``."""
+
+    ANY = "any"
+    NUMA = "numa"
+    NVLINK = "nvlink"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One container that asks for whole GPUs; the kubelet serves containers in their order."""
+
+    gpus: int
+    """At least 1."""
+    ends: bool = False
+    """It ends before the pod's containers start, which then get its GPUs first: an init container
+    that is not a sidecar."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """All of a pod that its score on a node depends on; a key for tables."""
+
+    steps: tuple[Step, ...]
+    """Not empty."""
+    link: Link = Link.ANY
+    nic: bool = False
+    """Close to an RDMA NIC, please."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """One pod and its wish."""
+
+    namespace: str
+    name: str
+    uid: str
+    wish: Wish
+    job: str | None = None
+    """Equal for pods of one job, which like to share an NVLink clique across nodes."""
+
+
+def wish(*gpus: int, link: Link = Link.ANY, nic: bool = False) -> Wish:
+    """A wish of containers with so many GPUs each."""
+    return Wish(steps=tuple(Step(gpus=each) for each in gpus), link=link, nic=nic)

@@ -1,0 +1,49 @@
+"""A node as scoring sees it at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+
+class NoView(StrEnum):
+    """Why nothing can be said of a node: it scores 0 and is counted under this reason."""
+
+    UNKNOWN_NODE = "unknown_node"
+    NO_TOPOLOGY = "no_topology"
+    BAD_TOPOLOGY = "bad_topology"
+    OTHER_VERSION = "other_version"
+    """Of the topology or of the state."""
+    NO_STATE = "no_state"
+    BAD_STATE = "bad_state"
+    OTHER_GENERATION = "other_generation"
+    """The state's masks follow another topology than the Node carries."""
+    STALE = "stale"
+    """The agent was not heard of for the length of its Lease."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What is believed of a node whose agent was heard lately."""
+
+    gen: str
+    """Its topology class: the key of its score table."""
+    free: int
+    """Mask of the GPUs that nobody has, those that bound pods will have taken out already."""
+    ok: int
+    """Mask of the GPUs that are given out whole."""
+    sure: bool = True
+    """Whether the masks agree with the number of GPUs that bound pods ask for."""
+    clique: str | None = None
+    """NVLink clique across nodes, from label ``nvidia.com/gpu.clique``."""
+
+
+class Fleet(Protocol):
+    """All nodes. Thread-safe; never waits for anything."""
+
+    def view(self, node: str) -> View | NoView: ...
+
+    def nodes_of(self, job: str) -> Iterable[str]:
+        """Nodes that have pods of this job."""
