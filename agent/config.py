@@ -17,8 +17,8 @@ from typing import Annotated, Literal, get_type_hints
 from agent import kinds
 from agent.kinds import Address, Kind
 from discovery.errors import BadInput
-from exporters.selection import FLEXIBLE, Selection
-from exporters.windows import DEFAULT_SECONDS as WINDOW_SECONDS
+from exporters.dcgm.selection import FLEXIBLE, Selection
+from exporters.dcgm.windows import DEFAULT_SECONDS as WINDOW_SECONDS
 from labelers import names
 
 

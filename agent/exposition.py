@@ -9,12 +9,12 @@ from agent.config import Settings
 from agent.latest import Latest
 from discovery.errors import BadInput
 from discovery.sample import Group
-from exporters.counters import DEFAULT_COUNTERS, MOST_BYTES, Counters, read_counters
-from exporters.labels import Identity
-from exporters.own import OwnMetrics
-from exporters.own_families import GROUPS
-from exporters.render import Renderer
-from exporters.windows import Windows
+from exporters.dcgm.counters import DEFAULT_COUNTERS, MOST_BYTES, Counters, read_counters
+from exporters.dcgm.labels import Identity
+from exporters.dcgm.render import Renderer
+from exporters.dcgm.windows import Windows
+from exporters.own.agent import OwnMetrics
+from exporters.own.families import GROUPS
 
 log = logging.getLogger(__name__)
 

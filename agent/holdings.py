@@ -9,7 +9,7 @@ from agent.devices import Allocation, Device
 from agent.known_pods import KnownPod
 from discovery.model import NodeSnapshot
 from exporters.holders import Claim, Entity, Holder, Holders
-from exporters.view import Holdings, Resource
+from exporters.own.view import Holdings, Resource
 
 About = Callable[[str, str], KnownPod | None]
 """What the API server says of the pod of a namespace and name."""

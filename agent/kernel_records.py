@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from discovery.model import normal_bus_id
 from discovery.protocol import XidSeen
-from exporters.sxids import Severity
+from exporters.own.sxids import Severity
 
 _RECORD = re.compile(rb"(\d{1,4}),\d{1,20},-?\d{1,20},[^;\n]{0,128};([^\n]{0,1024})")
 _FACILITY_SHIFT = 3

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from exporters.selection import Level, Selection, parse_selection
+from exporters.dcgm.selection import Level, Selection, parse_selection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from exporters.own import OwnMetrics
+from exporters.own.agent import OwnMetrics
 from kube.api import Object
 from kube.errors import ApiError, Forbidden
 from kube.follow import Gone, LinkDown, LinkUp, News, Seen

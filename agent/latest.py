@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterable, Mapping
 
 from discovery.model import NodeSnapshot
 from discovery.sample import GpuSample
+from exporters.dcgm.labels import Identity
+from exporters.dcgm.render import CONTENT_TYPE, Renderer
+from exporters.dcgm.windows import Windows
 from exporters.holders import NO_JOBS, NOBODY, JobIds
 from exporters.http import Body, Response
-from exporters.labels import Identity
-from exporters.own import OwnMetrics
-from exporters.own_families import OwnFamilies
-from exporters.processes import ProcessUse
-from exporters.render import CONTENT_TYPE, Renderer
-from exporters.sxids import Sxid
-from exporters.view import Holdings, Verdict
-from exporters.windows import Windows
+from exporters.own.agent import OwnMetrics
+from exporters.own.families import OwnFamilies
+from exporters.own.processes import ProcessUse
+from exporters.own.sxids import Sxid
+from exporters.own.view import Holdings, Verdict
 from labelers.health import gpu_verdict
 
 

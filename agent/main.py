@@ -36,7 +36,7 @@ from agent.serve import Server
 from discovery.errors import GpuscapeError
 from discovery.reader import DeviceReader
 from exporters import http
-from exporters.own import OwnMetrics
+from exporters.own.agent import OwnMetrics
 
 log = logging.getLogger(__name__)
 

@@ -36,8 +36,8 @@ from discovery.protocol import Event, XidSeen
 from discovery.reader import ReaderHealth, Reading
 from discovery.sample import GpuSample, Group
 from exporters.holders import NO_JOBS, JobIds
-from exporters.own import OwnMetrics
-from exporters.processes import ProcessUse
+from exporters.own.agent import OwnMetrics
+from exporters.own.processes import ProcessUse
 
 log = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from agent.holdings import About, holdings, nothing_known
 from agent.podresources.model import PodDevices, ResourceDevices
 from discovery.errors import Transient
 from discovery.model import NodeSnapshot
-from exporters.own import OwnMetrics
-from exporters.view import Holdings
+from exporters.own.agent import OwnMetrics
+from exporters.own.view import Holdings
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from agent.known_pods import KnownPod
 from agent.pids import Who, missing, who
 from discovery.model import Bytes
 from discovery.sample import GpuSample, Process, ProcessKind
-from exporters.processes import OTHER, OfPod, ProcessUse
+from exporters.own.processes import OTHER, OfPod, ProcessUse
 
 log = logging.getLogger(__name__)
 

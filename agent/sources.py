@@ -18,7 +18,7 @@ from agent.kernel_log import KernelLog
 from agent.latest import Latest
 from agent.node_agent import Beside
 from agent.processes import Processes, nobody_named
-from exporters.counters import Counters
+from exporters.dcgm.counters import Counters
 
 if TYPE_CHECKING:
     from agent.known_pods import KnownPods

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent.kernel_records import SxidSeen
-from exporters.sxids import Severity, Sxid
+from exporters.own.sxids import Severity, Sxid
 
 MOST_KINDS = 1024
 """Of errors on all switches; there are about a hundred codes."""

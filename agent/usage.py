@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import psutil
 
-from exporters.own import ProgramUse
+from exporters.own.agent import ProgramUse
 
 
 def program_uses(reader: int | None) -> Mapping[str, ProgramUse]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from agent.access import OPEN, Access, Bucket
 from agent.tls import Material, context_of, read_material
 from discovery.errors import BadInput
-from exporters.own import OwnMetrics
+from exporters.own.agent import OwnMetrics
 from exporters.web_config import MOST_BYTES, WebConfig, read_web_config
 
 log = logging.getLogger(__name__)

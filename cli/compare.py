@@ -18,10 +18,10 @@ from cli.failures import Failure
 from cli.scrapes import Plan, Side, run
 from cli.terminal import Cell, Styled, Table
 from discovery.errors import BadInput
-from exporters.compare import Comparison, TooManySeries
-from exporters.series_match import Matching
-from exporters.tolerance import EVERYTHING, Tolerance, Wish
-from exporters.verdict import Compared, Outcome, Pace, Verdict
+from exporters.compare.comparison import Comparison, TooManySeries
+from exporters.compare.series_match import Matching
+from exporters.compare.tolerance import EVERYTHING, Tolerance, Wish
+from exporters.compare.verdict import Compared, Outcome, Pace, Verdict
 
 DIFFERENT = 1
 UNREADABLE = 4

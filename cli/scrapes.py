@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import click
 
 from cli.endpoints import Source, Unreadable
-from exporters.compare import Comparison
-from exporters.exposition import Families, Fault, Malformed, Parser
+from exporters.compare.comparison import Comparison
+from exporters.compare.exposition import Families, Fault, Malformed, Parser
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from discovery.simulator.catalog import machine_names
-from exporters.render import Identity, Renderer
+from exporters.dcgm.render import Identity, Renderer
 from labelers import schema
 from labelers.compose import wanted
 from labelers.settings import LabelSettings, MigStrategy

@@ -26,10 +26,10 @@ from agent.config import OPTIONS
 from cli.main import COMMANDS
 from cli.main import main as gpuscape
 from discovery.model import Driver, GpuSnapshot, Host, NodeSnapshot, Xid
-from exporters.catalog import CATALOG, COUNTED, LABEL_ROWS
-from exporters.family import AnyFamily, LabelRow, UnderMig
-from exporters.own import OwnMetrics, ProgramUse
-from exporters.own_families import FAMILIES
+from exporters.dcgm.catalog import CATALOG, COUNTED, LABEL_ROWS
+from exporters.dcgm.family import AnyFamily, LabelRow, UnderMig
+from exporters.own.agent import OwnMetrics, ProgramUse
+from exporters.own.families import FAMILIES
 from labelers import keys, schema, state
 from labelers.deviations import DEVIATIONS
 from labelers.health import RULES, XIDS

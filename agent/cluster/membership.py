@@ -25,7 +25,7 @@ from agent.cluster.reports import Reports
 from agent.pods import Pods
 from agent.publish import Wanted
 from agent.runtime import Tick
-from exporters.own import OwnMetrics
+from exporters.own.agent import OwnMetrics
 from kube.api import NODE_FEATURES, NODES, Api, Object, Resource
 from kube.events import Recorder
 from kube.follow import Gone, LinkDown, LinkUp, News, Seen, Synced

@@ -6,7 +6,7 @@ import pytest
 
 from agent.config import OPTIONS, Given, Layer, Option, Settings, settle
 from discovery.errors import BadInput
-from exporters.selection import Level, Selection
+from exporters.dcgm.selection import Level, Selection
 
 PARTICULAR = [option for option in OPTIONS if option.said.kind.expects not in ("text", "a path")]
 WITH_DEFAULT = [option for option in OPTIONS if option.default not in (None, ())]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agent.kernel_records import SxidSeen, seen_in
 from discovery.protocol import XidSeen
-from exporters.sxids import Severity
+from exporters.own.sxids import Severity
 
 
 def record(message: str, priority: int = 3, more: str = "-") -> bytes:

@@ -12,7 +12,7 @@ import pytest
 
 from agent.known_pods import KnownPod, KnownPods, chosen_labels, label_name
 from agent.slices import FIELD
-from exporters.own import OwnMetrics
+from exporters.own.agent import OwnMetrics
 from kube.api import PODS, Api, Object
 from kube.errors import Forbidden, Unreachable
 from kube.follow import Follower, Gone, LinkDown, LinkUp, News, Seen, Synced

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from agent.latest import Latest
+from exporters.dcgm.labels import Identity
 from exporters.holders import Holder
-from exporters.labels import Identity
-from exporters.own import OwnMetrics
-from exporters.view import Holdings
+from exporters.own.agent import OwnMetrics
+from exporters.own.view import Holdings
 from tests import build
 
 GPUS = (build.gpu(0), build.gpu(1))

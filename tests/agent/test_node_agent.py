@@ -26,10 +26,10 @@ from discovery.node import Place
 from discovery.protocol import Event, EventsLost, XidSeen
 from discovery.reader import ReaderHealth, Reading
 from discovery.sample import GpuSample, Group
-from exporters.own import OwnMetrics
-from exporters.processes import ProcessUse
-from exporters.render import Identity
-from exporters.sxids import Severity
+from exporters.dcgm.render import Identity
+from exporters.own.agent import OwnMetrics
+from exporters.own.processes import ProcessUse
+from exporters.own.sxids import Severity
 from labelers.diff import applied
 from labelers.settings import LabelSettings
 from tests import build

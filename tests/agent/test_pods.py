@@ -18,8 +18,8 @@ from agent.pods import ASK_SECONDS, KEEP_SECONDS, Pods
 from discovery.errors import Transient
 from discovery.model import NodeSnapshot
 from exporters.holders import Claim, Holder, Holders
-from exporters.own import OwnMetrics
-from exporters.view import Holdings, Resource
+from exporters.own.agent import OwnMetrics
+from exporters.own.view import Holdings, Resource
 from tests import build, exposition
 
 GPUS = tuple(build.gpu(at) for at in range(3))

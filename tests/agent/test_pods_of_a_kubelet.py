@@ -13,8 +13,8 @@ from agent.pods import KEEP_SECONDS, Pods
 from discovery.model import NodeSnapshot
 from discovery.simulator.simulation import Simulation
 from exporters.holders import Claim, Entity, Holders
-from exporters.own import OwnMetrics
-from exporters.view import Holdings
+from exporters.own.agent import OwnMetrics
+from exporters.own.view import Holdings
 from labelers.settings import MigStrategy
 from labelers.sharing import NOTHING_SHARED, SharedResource, Sharing, SharingStrategy
 from tests.kubelet.cases import FirstOffered, claim, container, pod

@@ -12,7 +12,7 @@ from agent.known_pods import KnownPod
 from agent.pids import Who
 from agent.processes import MOST, Processes, process_uses
 from discovery.sample import GpuSample, Process, ProcessKind
-from exporters.processes import OTHER, OfPod, ProcessUse
+from exporters.own.processes import OTHER, OfPod, ProcessUse
 from tests import build
 
 GPU = build.gpu(0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agent.kernel_records import SxidSeen
 from agent.sxids import MOST_KINDS, SxidBook
-from exporters.sxids import Severity, Sxid
+from exporters.own.sxids import Severity, Sxid
 
 FATAL = SxidSeen(bus_id="0000:04:00.0", code=12028, severity=Severity.FATAL, link=32)
 OTHER_LINK = SxidSeen(bus_id="0000:04:00.0", code=12028, severity=Severity.FATAL, link=33)

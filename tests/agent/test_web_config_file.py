@@ -11,7 +11,7 @@ import pytest
 from agent.access import OPEN
 from agent.web_config_file import LOOK_SECONDS, WebConfigFile
 from discovery.errors import BadInput
-from exporters.own import OwnMetrics
+from exporters.own.agent import OwnMetrics
 from tests.agent.certificates import authority, issued
 
 HASH = bcrypt.hashpw(b"word", bcrypt.gensalt(4)).decode()

@@ -21,10 +21,11 @@ from discovery.node import Place
 from discovery.protocol import Start
 from discovery.reader import DeviceReader
 from discovery.sample import GpuSample
-from exporters.catalog import DEFAULT_FAMILIES, DEFAULT_LABELS
-from exporters.family import Family, Kind, Reading, UnderMig
-from exporters.labels import Identity, places
-from exporters.selection import FLEXIBLE
+from exporters.dcgm.catalog import DEFAULT_FAMILIES, DEFAULT_LABELS
+from exporters.dcgm.family import Family, Reading, UnderMig
+from exporters.dcgm.labels import Identity, places
+from exporters.dcgm.selection import FLEXIBLE
+from exporters.text import Kind
 
 FAMILIES = [family for family in DEFAULT_FAMILIES if isinstance(family, Family)]
 GROUPS = {family.group for family in FAMILIES if family.group is not None}

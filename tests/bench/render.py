@@ -21,10 +21,11 @@ from agent.kinds import Address
 from agent.serve import Server
 from discovery.model import NodeSnapshot
 from discovery.sample import GpuSample
-from exporters.catalog import DEFAULT_FAMILIES
-from exporters.family import AnyFamily, Kind, UnderMig
+from exporters.dcgm.catalog import DEFAULT_FAMILIES
+from exporters.dcgm.family import AnyFamily, UnderMig
+from exporters.dcgm.render import Identity, Renderer
 from exporters.http import Body, Response
-from exporters.render import Identity, Renderer
+from exporters.text import Kind
 from tests import build, exposition
 from tests.bench import clock
 from tests.bench.page import Section

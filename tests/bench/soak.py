@@ -21,8 +21,8 @@ from statistics import median
 import psutil
 
 from discovery.simulator.simulation import Hang, Return, Simulation
-from exporters.catalog import CATALOG, COUNTED
-from exporters.family import AnyFamily
+from exporters.dcgm.catalog import CATALOG, COUNTED
+from exporters.dcgm.family import AnyFamily
 from labelers.settings import MigStrategy
 from tests.agent.processes import AgentProcess, Scraper, running, until
 from tests.bench.page import Section, table

@@ -17,7 +17,7 @@ from cli import dcgm_flags
 from cli.dcgm_exporter import load
 from cli.dcgm_flags import FLAGS, Flag
 from discovery.errors import BadInput
-from exporters.selection import Level, Selection
+from exporters.dcgm.selection import Level, Selection
 from tests.cli.conftest import Run
 
 PAGE = Path(__file__).parents[2] / "docs" / "dcgm-exporter.md"

@@ -12,7 +12,7 @@ from agent.podresources.model import ContainerDevices, PodDevices, ResourceDevic
 from agent.pods import Pods
 from agent.publish import Wanted
 from discovery.model import NodeSnapshot
-from exporters.own import OwnMetrics
+from exporters.own.agent import OwnMetrics
 from kube.access import Kubeconfig
 from kube.api import Api
 from kube.client import Client, Program

@@ -26,10 +26,18 @@ class OwnPlane(Plane):
     programs: Programs
     etcd_port: int
     apiserver_flags: Sequence[str] = ()
+    lives: int = 1
+    """How often the API server may crash and come back, less one."""
 
     @classmethod
     def launch(
-        cls, directory: Path, programs: Programs, minor: str, apiserver_flags: Sequence[str] = ()
+        cls,
+        directory: Path,
+        programs: Programs,
+        minor: str,
+        apiserver_flags: Sequence[str] = (),
+        *,
+        lives: int = 1,
     ) -> OwnPlane:
         """Start the store and the API server; ready when this returns."""
         directory.mkdir(parents=True, exist_ok=True)
@@ -45,6 +53,7 @@ class OwnPlane(Plane):
             programs=programs,
             etcd_port=etcd_port,
             apiserver_flags=apiserver_flags,
+            lives=lives,
         )
         plane.start_apiserver()
         return plane
@@ -59,7 +68,7 @@ class OwnPlane(Plane):
             etcd_port=self.etcd_port,
             flags=self.apiserver_flags,
         )
-        self.programs.start("kube-apiserver", command)
+        self.programs.start("kube-apiserver", command, lives=self.lives)
         self.programs.wait("kube-apiserver", self.is_ready)
 
     def stop_apiserver(self, how: signal.Signals = signal.SIGTERM) -> None:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["ADMIN", "MERGE_PATCH", "Answer", "Object", "Plane"]
 
 FENCE_SECONDS = 10.0
+_FROM_KUBELET = {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}
+"""Every kubelet annotates its Node with it; nfd-master cannot patch a Node without annotations."""
 _RESTRICTED = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
@@ -68,7 +70,7 @@ class Plane(Server):
         metadata = {
             "name": name,
             "labels": {"kubernetes.io/hostname": name, **(labels or {})},
-            "annotations": dict(annotations or {}),
+            "annotations": {**_FROM_KUBELET, **(annotations or {})},
         }
         self.demand("POST", "/api/v1/nodes", {"metadata": metadata})
         room = {"cpu": "64", "memory": "512Gi", "pods": "110", **(capacity or {})}

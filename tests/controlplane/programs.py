@@ -58,14 +58,19 @@ class Programs:
         *,
         cwd: Path | None = None,
         environment: Mapping[str, str] | None = None,
+        lives: int = 1,
     ) -> int:
-        """Start one; its process id. A program started again appends to the same log."""
+        """Start one; its process id. A program started again appends to the same log.
+
+        With more than one life it is started again by itself when it crashes.
+        """
         order = {
             "start": name,
             "command": [str(part) for part in command],
             "log": str(self.log(name)),
             "cwd": str(cwd or self.folder),
             "environment": dict(environment or {}),
+            "lives": lives,
         }
         pid: int = self._order(order)["pid"]
         return pid

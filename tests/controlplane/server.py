@@ -7,6 +7,7 @@ import http.client
 import json
 import ssl
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +40,8 @@ class Server:
     minor: str
     folder: Path
     port: int
+    patience_seconds: float = 0.0
+    """How long a request waits for a server that cannot be reached."""
     _contexts: dict[Credential | None, ssl.SSLContext] = field(default_factory=dict, repr=False)
 
     @property
@@ -113,6 +116,24 @@ class Server:
         sent = {"Content-Type": content_type, **(headers or {})}
         if token:
             sent["Authorization"] = f"Bearer {token}"
+        content = None if body is None else json.dumps(body)
+        deadline = time.monotonic() + self.patience_seconds
+        while True:
+            try:
+                return self._sent(method, path, content, sent, certificate)
+            except ConnectionError:
+                if time.monotonic() >= deadline:
+                    raise
+            time.sleep(0.2)
+
+    def _sent(
+        self,
+        method: str,
+        path: str,
+        content: str | None,
+        headers: Mapping[str, str],
+        certificate: Credential | None,
+    ) -> Answer:
         connection = http.client.HTTPSConnection(
             components.LOOPBACK,
             self.port,
@@ -120,7 +141,7 @@ class Server:
             context=self._context(certificate),
         )
         try:
-            connection.request(method, path, None if body is None else json.dumps(body), sent)
+            connection.request(method, path, content, headers)
             answer = connection.getresponse()
             return Answer(status=answer.status, body=_body(answer.read()))
         finally:

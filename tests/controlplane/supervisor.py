@@ -4,7 +4,8 @@
 
 It reads orders from standard input, one JSON object a line, and answers each with a line:
 
-    {"start": NAME, "command": [...], "log": FILE, "cwd": FOLDER, "environment": {...}}
+    {"start": NAME, "command": [...], "log": FILE, "cwd": FOLDER, "environment": {...},
+     "lives": NUMBER}
     {"stop": NAME, "signal": NUMBER, "patience_seconds": SECONDS}
     {"code": NAME}       {"remove": FOLDER}       {"end": true}
 
@@ -12,6 +13,9 @@ The end of its input means only that nobody gives orders any more: a test proces
 control plane that lives until the whole run, process PID, is over. Programs end in the reverse
 order of their start, so an API server goes before its store; then the folders named by
 ``remove`` go. Should the supervisor itself be killed, the kernel kills the programs.
+
+A program with more than one life is started again when it crashes, as a kubelet does it: with
+the exit code of Go's fatal errors. One that refuses to start ends with another and stays down.
 """
 
 from __future__ import annotations
@@ -30,18 +34,24 @@ from tests.controlplane.lifetime import end_with_parent
 
 Order = dict[str, Any]
 
+CRASHED = 2
+"""Exit code of a Go program that the runtime ends: a panic, or two threads in one map."""
+LOOK_SECONDS = 0.2
+
 
 class Supervisor:
     """The programs that it holds, in the order of their start."""
 
     def __init__(self) -> None:
         self._held: dict[str, subprocess.Popen[bytes]] = {}
+        self._orders: dict[str, Order] = {}
         self._folders: list[str] = []
 
     def obey(self, order: Order) -> Order:
         """Carry out one order; the answer."""
         match order:
             case {"start": name}:
+                self._orders[name] = order
                 return {"pid": self._start(name, order)}
             case {"stop": name}:
                 return {"code": self._stop(name, order["signal"], order["patience_seconds"])}
@@ -51,6 +61,14 @@ class Supervisor:
                 self._folders.append(folder)
                 return {}
         return {"error": f"no such order: {order}"}
+
+    def revive(self) -> None:
+        """Start again what crashed and has a life left."""
+        for name, held in list(self._held.items()):
+            order = self._orders[name]
+            if held.poll() == CRASHED and order["lives"] > 1:
+                order["lives"] -= 1
+                self._start(name, order)
 
     def end(self) -> None:
         """Kill what is held, last started first, and remove what shall not stay."""
@@ -82,8 +100,8 @@ class Supervisor:
             return held.wait()
 
 
-def orders(process: int) -> Iterator[Order]:
-    """Orders as they come, until ``process`` has ended or one says so."""
+def orders(process: int) -> Iterator[Order | None]:
+    """Orders as they come, None now and then, until ``process`` has ended or one says so."""
     try:
         watched = os.pidfd_open(process)
     except ProcessLookupError:
@@ -91,7 +109,10 @@ def orders(process: int) -> Iterator[Order]:
     waiting = [watched, sys.stdin.fileno()]
     unread = b""
     while True:
-        ready, _, _ = select.select(waiting, [], [])
+        ready, _, _ = select.select(waiting, [], [], LOOK_SECONDS)
+        if not ready:
+            yield None
+            continue
         if watched in ready:
             return
         read = os.read(sys.stdin.fileno(), 1 << 16)
@@ -110,6 +131,9 @@ def main() -> None:
     supervisor = Supervisor()
     try:
         for order in orders(int(sys.argv[1])):
+            if order is None:
+                supervisor.revive()
+                continue
             try:
                 answer = supervisor.obey(order)
             except (OSError, KeyError) as error:

@@ -153,3 +153,18 @@ def test_programs_end_in_the_reverse_order_of_their_start(
     held.end()
 
     assert ended == ["kube-scheduler", "kube-apiserver", "etcd"]
+
+
+@pytest.mark.parametrize(("code", "started"), [(2, 3), (1, 1), (0, 1)])
+def test_a_program_has_as_many_lives_as_it_is_given_and_loses_them_by_crashing(
+    tmp_path: Path, code: int, started: int
+) -> None:
+    told = tmp_path / "told"
+    with Programs(tmp_path) as programs:
+        programs.start("crasher", ("sh", "-c", f"echo >> {told}; exit {code}"), lives=3)
+        assert eventually(lambda: told.exists() and len(told.read_text()) == started)
+        programs.start("later", ("sh", "-c", f"echo done > {tmp_path / 'later'}; exit {code}"))
+        assert eventually((tmp_path / "later").exists)
+
+        assert programs.code("crasher") == code
+    assert len(told.read_text()) == started

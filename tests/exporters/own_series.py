@@ -34,10 +34,10 @@ from discovery.sample import (
     TemperatureLimits,
 )
 from exporters.holders import Entity, Holder
-from exporters.own_families import OwnFamilies
-from exporters.processes import OfPod, ProcessUse
-from exporters.sxids import Severity, Sxid
-from exporters.view import Holdings, Resource
+from exporters.own.families import OwnFamilies
+from exporters.own.processes import OfPod, ProcessUse
+from exporters.own.sxids import Severity, Sxid
+from exporters.own.view import Holdings, Resource
 from tests import build, exposition
 
 GIB = 1 << 30

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from discovery.model import Xid
-from exporters.own import OwnMetrics, ProgramUse
-from exporters.own_families import FAMILIES, OwnFamilies
-from exporters.processes import ProcessUse
+from exporters.own.agent import OwnMetrics, ProgramUse
+from exporters.own.families import FAMILIES, OwnFamilies
+from exporters.own.processes import ProcessUse
 from tests import build, exposition
 from tests.exporters.own_series import HOSTILE, everything
 from tests.monitoring import promtool

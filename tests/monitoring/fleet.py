@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from exporters.sxids import Severity, Sxid
+from exporters.own.sxids import Severity, Sxid
 from tests.controlplane.components import LOOPBACK
 from tests.controlplane.programs import ROOT, Programs
 from tests.monitoring.prometheus import Target

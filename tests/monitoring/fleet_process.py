@@ -44,14 +44,14 @@ from discovery.sample import GpuSample, ProcessKind
 from discovery.simulator import edits
 from discovery.simulator.catalog import load_machine
 from discovery.simulator.simulation import Return, Simulation
-from exporters import waste
-from exporters.counters import DEFAULT_COUNTERS
+from exporters.dcgm.counters import DEFAULT_COUNTERS
+from exporters.dcgm.labels import Identity
+from exporters.dcgm.render import CONTENT_TYPE
 from exporters.holders import Entity, Holder
-from exporters.labels import Identity
-from exporters.own import OwnMetrics, ProgramUse
-from exporters.processes import OfPod, ProcessUse
-from exporters.render import CONTENT_TYPE
-from exporters.view import Holdings, Resource
+from exporters.own import waste
+from exporters.own.agent import OwnMetrics, ProgramUse
+from exporters.own.processes import OfPod, ProcessUse
+from exporters.own.view import Holdings, Resource
 from tests.controlplane.components import LOOPBACK
 from tests.monitoring.fleet import NODES, PORTS, Node, Work
 

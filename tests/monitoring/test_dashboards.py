@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from exporters.catalog import DEFAULT_FAMILIES
-from exporters.own_families import FAMILIES
+from exporters.dcgm.catalog import DEFAULT_FAMILIES
+from exporters.own.families import FAMILIES
 from tests.deploy.dockerfile import REPOSITORY
 from tests.monitoring.shipped import asked, dashboards, panels, rules
 from tools.monitoring.files import files

@@ -13,7 +13,7 @@ from agent.pods import Pods
 from agent.publish import Wanted
 from discovery.errors import Transient
 from discovery.model import GpuState, NodeSnapshot
-from exporters.own import OwnMetrics
+from exporters.own.agent import OwnMetrics
 from kube.api import EVENTS, LEASES, NODE_FEATURES, NODES, Object
 from kube.errors import Unreachable
 from kube.follow import Gone, LinkDown, LinkUp, Seen, Synced

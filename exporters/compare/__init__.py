@@ -1,0 +1,1 @@
+"""What `gpuscape compare` says of two exporters."""

@@ -1,0 +1,1 @@
+"""DCGM's metric families as dcgm-exporter serves them."""

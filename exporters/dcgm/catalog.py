@@ -1,0 +1,43 @@
+"""The DCGM metric families this agent can serve: each declared once, in the order they appear.
+
+Names, types, units and the behaviour under MIG are dcgm-exporter's, so that dashboards
+and alerts keep working; the help texts are our own. Source: dcgm-exporter's
+``default-counters.csv``; field ids, names and levels in DCGM 4.6's ``dcgm_fields.h`` and
+``dcgm_fields.cpp``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from exporters.dcgm import catalog_device, catalog_errors, catalog_links, catalog_profiling
+from exporters.dcgm.catalog_labels import LABEL_ROWS
+from exporters.dcgm.family import AnyFamily, Family, LabelRow
+
+__all__ = ["CATALOG", "COUNTED", "DEFAULT_FAMILIES", "DEFAULT_LABELS", "LABEL_ROWS", "UNSERVED"]
+
+CATALOG: tuple[Family, ...] = tuple(
+    sorted(
+        (
+            *catalog_device.FAMILIES,
+            *catalog_errors.FAMILIES,
+            *catalog_links.FAMILIES,
+            *catalog_profiling.FAMILIES,
+        ),
+        key=lambda family: family.field,
+    )
+)
+COUNTED = catalog_errors.COUNTED
+
+DEFAULT_FAMILIES: tuple[AnyFamily, ...] = tuple(family for family in CATALOG if family.default)
+"""What dcgm-exporter serves without being asked."""
+
+DEFAULT_LABELS: tuple[LabelRow, ...] = tuple(row for row in LABEL_ROWS if row.default)
+
+UNSERVED: Mapping[str, str] = {
+    "DCGM_FI_DEV_PCIE_TX_THROUGHPUT": "DCGM gives no value for it either",
+    "DCGM_FI_DEV_PCIE_RX_THROUGHPUT": "DCGM gives no value for it either",
+    "DCGM_EXP_GPU_HEALTH_STATUS": "its rules are DCGM's own",
+    "DCGM_EXP_P2P_STATUS": "the links between GPUs are in gpuscape's own metrics",
+}
+"""Why some well known fields are not in the catalogue; the rest is simply not read."""

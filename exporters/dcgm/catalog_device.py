@@ -1,0 +1,321 @@
+"""Families of the GPU itself: clocks, temperatures, power, utilisation, memory, fabric, licence."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from discovery.model import Fabric, GpuSnapshot
+from discovery.sample import Group
+from exporters.dcgm.family import (
+    CELSIUS_MOST,
+    COUNT_MOST,
+    MEGAHERTZ_MOST,
+    MIB_MOST,
+    PERCENT_MOST,
+    TOTAL_MOST,
+    WATTS_MOST,
+    Family,
+    UnderMig,
+)
+from exporters.dcgm.values import (
+    MEGAHERTZ,
+    MILLIJOULE,
+    PERCENT,
+    of_bar1,
+    of_gpu,
+    of_memory,
+    of_part,
+    of_sample,
+    total_bytes,
+    used_ratio,
+)
+from exporters.text import Kind
+
+_clock = partial(Family, most=MEGAHERTZ_MOST, default=True)
+_temperature = partial(Family, most=CELSIUS_MOST)
+_temperature_limit = partial(
+    _temperature, group=Group.LIMITS, gpus="where the driver tells the limit"
+)
+_power_limit = partial(
+    Family,
+    most=WATTS_MOST,
+    decimals=True,
+    group=Group.LIMITS,
+    gpus="where the driver tells the limit",
+)
+_utilisation = partial(Family, most=PERCENT_MOST, under_mig=UnderMig.ABSENT, default=True)
+_frame_buffer = partial(Family, most=MIB_MOST, under_mig=UnderMig.OWN)
+# NVML tells an instance's own, which nobody reads here; the GPU's would be wrong on it
+_bar1 = partial(Family, most=MIB_MOST, under_mig=UnderMig.ABSENT, group=Group.BAR1)
+_fabric = partial(Family, most=COUNT_MOST, gpus="Hopper and later, in an NVLink fabric")
+
+FAMILIES: tuple[Family, ...] = (
+    _clock(
+        field=100,
+        name="DCGM_FI_DEV_SM_CLOCK",
+        help="Clock of the streaming multiprocessors in MHz.",
+        value=of_sample(lambda sample: sample.sm_clock_hertz, MEGAHERTZ),
+    ),
+    _clock(
+        field=101,
+        name="DCGM_FI_DEV_MEM_CLOCK",
+        help="Clock of the memory in MHz.",
+        value=of_sample(lambda sample: sample.memory_clock_hertz, MEGAHERTZ),
+    ),
+    _temperature(
+        field=140,
+        name="DCGM_FI_DEV_MEMORY_TEMP",
+        renamed="DCGM_FI_DEV_MEMORY_TEMP_CELSIUS",
+        help="Temperature of the memory in degrees Celsius.",
+        value=of_sample(lambda sample: sample.memory_celsius),
+        default=True,
+        gpus="with HBM",
+    ),
+    _temperature(
+        field=150,
+        name="DCGM_FI_DEV_GPU_TEMP",
+        renamed="DCGM_FI_DEV_GPU_TEMP_CELSIUS",
+        help="Temperature of the GPU in degrees Celsius.",
+        value=of_sample(lambda sample: sample.gpu_celsius),
+        default=True,
+    ),
+    _temperature_limit(
+        field=151,
+        name="DCGM_FI_DEV_MEM_MAX_OP_TEMP",
+        renamed="DCGM_FI_DEV_MEMORY_MAX_OP_TEMP_CELSIUS",
+        help="Highest temperature at which the memory may work, in degrees Celsius.",
+        value=of_part(lambda sample: sample.temperature_limits, lambda most: most.memory_most),
+    ),
+    _temperature_limit(
+        field=152,
+        name="DCGM_FI_DEV_GPU_MAX_OP_TEMP",
+        renamed="DCGM_FI_DEV_GPU_MAX_OP_TEMP_CELSIUS",
+        help="Highest temperature at which the GPU may work, in degrees Celsius.",
+        value=of_part(lambda sample: sample.temperature_limits, lambda most: most.gpu_most),
+    ),
+    _temperature_limit(
+        field=153,
+        name="DCGM_FI_DEV_GPU_TEMP_LIMIT",
+        renamed="DCGM_FI_DEV_GPU_TEMP_MARGIN_CELSIUS",
+        help="Degrees Celsius left until the GPU slows down; below 0 where it is hotter.",
+        value=of_part(lambda sample: sample.temperature_limits, lambda most: most.margin),
+        least=-CELSIUS_MOST,
+    ),
+    Family(
+        field=155,
+        name="DCGM_FI_DEV_POWER_USAGE",
+        renamed="DCGM_FI_DEV_BOARD_POWER_WATTS",
+        help="Power the board draws in watts.",
+        value=of_sample(lambda sample: sample.power_watts),
+        most=WATTS_MOST,
+        decimals=True,
+        default=True,
+    ),
+    Family(
+        field=156,
+        name="DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
+        kind=Kind.COUNTER,
+        help="Energy used since the driver was loaded in millijoules.",
+        value=of_sample(lambda sample: sample.energy_joules, MILLIJOULE),
+        most=TOTAL_MOST,
+        default=True,
+        gpus="Volta and later",
+    ),
+    _temperature_limit(
+        field=158,
+        name="DCGM_FI_DEV_SLOWDOWN_TEMP",
+        renamed="DCGM_FI_DEV_GPU_TEMP_SLOWDOWN_CELSIUS",
+        help="Temperature at which the GPU slows itself down, in degrees Celsius.",
+        value=of_part(lambda sample: sample.temperature_limits, lambda most: most.slowdown),
+    ),
+    _temperature_limit(
+        field=159,
+        name="DCGM_FI_DEV_SHUTDOWN_TEMP",
+        renamed="DCGM_FI_DEV_GPU_TEMP_SHUTDOWN_CELSIUS",
+        help="Temperature at which the GPU switches itself off, in degrees Celsius.",
+        value=of_part(lambda sample: sample.temperature_limits, lambda most: most.shutdown),
+    ),
+    _power_limit(
+        field=160,
+        name="DCGM_FI_DEV_POWER_MGMT_LIMIT",
+        renamed="DCGM_FI_DEV_BOARD_POWER_LIMIT_REQUESTED_WATTS",
+        help="Power limit that was set, in watts.",
+        value=of_part(lambda sample: sample.power_limits, lambda limits: limits.current),
+    ),
+    _power_limit(
+        field=161,
+        name="DCGM_FI_DEV_POWER_MGMT_LIMIT_MIN",
+        renamed="DCGM_FI_DEV_BOARD_POWER_LIMIT_MIN_WATTS",
+        help="Lowest power limit that can be set, in watts.",
+        value=of_part(lambda sample: sample.power_limits, lambda limits: limits.lowest),
+    ),
+    _power_limit(
+        field=162,
+        name="DCGM_FI_DEV_POWER_MGMT_LIMIT_MAX",
+        renamed="DCGM_FI_DEV_BOARD_POWER_LIMIT_MAX_WATTS",
+        help="Highest power limit that can be set, in watts.",
+        value=of_part(lambda sample: sample.power_limits, lambda limits: limits.highest),
+    ),
+    _power_limit(
+        field=163,
+        name="DCGM_FI_DEV_POWER_MGMT_LIMIT_DEF",
+        renamed="DCGM_FI_DEV_BOARD_POWER_LIMIT_DEFAULT_WATTS",
+        help="Power limit after start, in watts.",
+        value=of_part(lambda sample: sample.power_limits, lambda limits: limits.default),
+    ),
+    _power_limit(
+        field=164,
+        name="DCGM_FI_DEV_ENFORCED_POWER_LIMIT",
+        renamed="DCGM_FI_DEV_BOARD_POWER_LIMIT_ENFORCED_WATTS",
+        help="Power limit in force, the lowest of all that apply, in watts.",
+        value=of_part(lambda sample: sample.power_limits, lambda limits: limits.enforced),
+    ),
+    _fabric(
+        field=170,
+        name="DCGM_FI_DEV_FABRIC_MANAGER_STATUS",
+        help="NVLink fabric: 0 not supported, 1 not started, 2 in progress, 3 done, 4 failed.",
+        value=of_gpu(lambda gpu: None if gpu.fabric is None else _fabric_status(gpu.fabric)),
+        most=4,
+    ),
+    _fabric(
+        field=173,
+        name="DCGM_FI_DEV_FABRIC_CLIQUE_ID",
+        help="Number of the clique within the NVLink fabric.",
+        value=of_gpu(lambda gpu: None if (it := _joined(gpu)) is None else it.clique_id),
+    ),
+    _fabric(
+        field=174,
+        name="DCGM_FI_DEV_FABRIC_HEALTH_MASK",
+        help="Bits that tell how well the NVLink fabric is.",
+        value=of_gpu(lambda gpu: None if (it := _joined(gpu)) is None else it.health_mask),
+    ),
+    Family(
+        field=190,
+        name="DCGM_FI_DEV_PSTATE",
+        renamed="DCGM_FI_DEV_GPU_PSTATE",
+        help="Performance state: 0 is the fastest, 15 the slowest.",
+        value=of_sample(lambda sample: sample.performance_state),
+        most=15,
+        group=Group.FAN,
+    ),
+    Family(
+        field=191,
+        name="DCGM_FI_DEV_FAN_SPEED",
+        help="Speed of the fan in percent of its highest.",
+        value=of_sample(lambda sample: sample.fan_ratio, PERCENT),
+        most=2 * PERCENT_MOST,  # some fans may run faster than they should
+        group=Group.FAN,
+        gpus="with a fan of their own",
+    ),
+    _utilisation(
+        field=203,
+        name="DCGM_FI_DEV_GPU_UTIL",
+        renamed="DCGM_FI_DEV_GPU_UTIL_RATIO",
+        help="Share of time in which a kernel ran, in percent.",
+        value=of_sample(lambda sample: sample.gpu_busy_ratio, PERCENT),
+    ),
+    _utilisation(
+        field=204,
+        name="DCGM_FI_DEV_MEM_COPY_UTIL",
+        help="Share of time in which memory was read or written, in percent.",
+        value=of_sample(lambda sample: sample.memory_busy_ratio, PERCENT),
+    ),
+    _utilisation(
+        field=206,
+        name="DCGM_FI_DEV_ENC_UTIL",
+        help="Use of the video encoders in percent.",
+        value=of_sample(lambda sample: sample.encoder_busy_ratio, PERCENT),
+    ),
+    _utilisation(
+        field=207,
+        name="DCGM_FI_DEV_DEC_UTIL",
+        help="Use of the video decoders in percent.",
+        value=of_sample(lambda sample: sample.decoder_busy_ratio, PERCENT),
+    ),
+    _bar1(
+        field=90,
+        name="DCGM_FI_DEV_BAR1_TOTAL",
+        help="Window through which the CPU reaches the GPU's memory, in MiB.",
+        value=of_bar1(total_bytes),
+    ),
+    _bar1(
+        field=92,
+        name="DCGM_FI_DEV_BAR1_USED",
+        help="Part in use of the CPU's window to the GPU's memory, in MiB.",
+        value=of_bar1(lambda bar1: bar1.used_bytes),
+    ),
+    _bar1(
+        field=93,
+        name="DCGM_FI_DEV_BAR1_FREE",
+        help="Free part of the CPU's window to the GPU's memory, in MiB.",
+        value=of_bar1(lambda bar1: bar1.free_bytes),
+    ),
+    _frame_buffer(
+        field=250,
+        name="DCGM_FI_DEV_FB_TOTAL",
+        help="Frame buffer as a whole in MiB.",
+        value=of_memory(total_bytes),
+    ),
+    _frame_buffer(
+        field=251,
+        name="DCGM_FI_DEV_FB_FREE",
+        help="Frame buffer that is free in MiB.",
+        value=of_memory(lambda memory: memory.free_bytes),
+        default=True,
+    ),
+    _frame_buffer(
+        field=252,
+        name="DCGM_FI_DEV_FB_USED",
+        help="Frame buffer in use, without what the driver reserves, in MiB.",
+        value=of_memory(lambda memory: memory.used_bytes),
+        default=True,
+    ),
+    _frame_buffer(
+        field=253,
+        name="DCGM_FI_DEV_FB_RESERVED",
+        help="Frame buffer that the driver reserves in MiB.",
+        value=of_memory(lambda memory: memory.reserved_bytes),
+        default=True,
+        gpus="driver 510 and later",
+    ),
+    Family(
+        field=254,
+        name="DCGM_FI_DEV_FB_USED_PERCENT",
+        renamed="DCGM_FI_DEV_FB_USED_RATIO",
+        help="Frame buffer in use of what the driver does not reserve, 0 to 1.",
+        value=used_ratio,
+        most=1,
+        decimals=True,
+        under_mig=UnderMig.OWN,
+    ),
+    Family(
+        field=526,
+        name="DCGM_FI_DEV_VGPU_LICENSE_STATUS",
+        help="1 where a vGPU licence is held, else 0.",
+        value=of_sample(lambda sample: sample.vgpu_licensed),
+        most=1,
+        default=True,
+    ),
+    Family(
+        field=1523,
+        name="DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION",
+        renamed="DCGM_FI_DEV_GPU_RECOVERY_ACTION",
+        help=(
+            "What brings the GPU back: 0 nothing to do, 1 GPU reset, 2 node reboot, 3 drain its "
+            "peers, 4 drain and reset, 5 IMEX domain, 6 bus reset, 7 system reboot."
+        ),
+        value=of_gpu(lambda gpu: gpu.recovery_action),
+        most=COUNT_MOST,
+        gpus="where the driver tells it",
+    ),
+)
+
+
+def _fabric_status(fabric: Fabric) -> int:
+    """DCGM's status; it tells registrations that ended with an error apart as 4."""
+    return 4 if fabric.state == 3 and fabric.status != 0 else fabric.state
+
+
+def _joined(gpu: GpuSnapshot) -> Fabric | None:
+    """The fabric once registration is over: before, its other facts mean nothing."""
+    return gpu.fabric if gpu.fabric is not None and gpu.fabric.state == 3 else None

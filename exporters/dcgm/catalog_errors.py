@@ -1,0 +1,186 @@
+"""Families of errors, and of what holds clocks down."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from discovery.sample import Group
+from exporters.dcgm.family import COUNT_MOST, MASK_MOST, TOTAL_MOST, Counted, Family, UnderMig
+from exporters.dcgm.values import NANOSECOND, of_part, of_sample
+from exporters.dcgm.windows import Event
+from exporters.dcgm.xid_messages import xid_attributes
+from exporters.text import Kind
+
+_held_down = partial(Family, kind=Kind.COUNTER, most=TOTAL_MOST, group=Group.CLOCK_EVENTS)
+_ecc = partial(Family, kind=Kind.COUNTER, most=TOTAL_MOST, group=Group.ECC, gpus="with ECC on")
+_retired = partial(
+    Family, kind=Kind.COUNTER, most=COUNT_MOST, group=Group.ECC, gpus="before Ampere, with ECC"
+)
+_rows = partial(Family, most=COUNT_MOST, gpus="Ampere and later, with ECC")
+
+FAMILIES: tuple[Family, ...] = (
+    Family(
+        field=112,
+        name="DCGM_FI_DEV_CLOCK_THROTTLE_REASONS",
+        renamed="DCGM_FI_DEV_CLOCKS_EVENT_REASONS",
+        help="Bits that tell what holds clocks down now.",
+        value=of_sample(lambda sample: sample.clock_event_reasons),
+        most=MASK_MOST,
+        group=Group.CLOCK_EVENTS,
+    ),
+    Family(
+        field=230,
+        name="DCGM_FI_DEV_XID_ERRORS",
+        renamed="DCGM_FI_DEV_XID_ERROR",
+        help="Code of the newest XID error since this agent started; 0 before any.",
+        value=lambda reading: reading.xid,
+        most=COUNT_MOST,
+        under_mig=UnderMig.OWN,
+        attributes=xid_attributes,
+        default=True,
+    ),
+    _held_down(
+        field=240,
+        name="DCGM_FI_DEV_POWER_VIOLATION",
+        help="Time for which power held clocks down, in nanoseconds.",
+        value=of_part(lambda sample: sample.held_down, lambda by: by.power, NANOSECOND),
+    ),
+    _held_down(
+        field=241,
+        name="DCGM_FI_DEV_THERMAL_VIOLATION",
+        help="Time for which heat held clocks down, in nanoseconds.",
+        value=of_part(lambda sample: sample.held_down, lambda by: by.thermal, NANOSECOND),
+    ),
+    _held_down(
+        field=242,
+        name="DCGM_FI_DEV_SYNC_BOOST_VIOLATION",
+        help="Time for which the slowest GPU of a sync boost group held clocks down, in ns.",
+        value=of_part(lambda sample: sample.held_down, lambda by: by.sync_boost, NANOSECOND),
+    ),
+    _held_down(
+        field=243,
+        name="DCGM_FI_DEV_BOARD_LIMIT_VIOLATION",
+        help="Time for which a limit of the board held clocks down, in nanoseconds.",
+        value=of_part(lambda sample: sample.held_down, lambda by: by.board_limit, NANOSECOND),
+    ),
+    _held_down(
+        field=244,
+        name="DCGM_FI_DEV_LOW_UTIL_VIOLATION",
+        help="Time for which clocks were low since there was little to do, in nanoseconds.",
+        value=of_part(lambda sample: sample.held_down, lambda by: by.low_utilization, NANOSECOND),
+    ),
+    _held_down(
+        field=245,
+        name="DCGM_FI_DEV_RELIABILITY_VIOLATION",
+        help="Time for which the board's reliability held clocks down, in nanoseconds.",
+        value=of_part(lambda sample: sample.held_down, lambda by: by.reliability, NANOSECOND),
+    ),
+    _held_down(
+        field=246,
+        name="DCGM_FI_DEV_TOTAL_APP_CLOCKS_VIOLATION",
+        help="Time for which clocks were below the application clocks, in nanoseconds.",
+        value=of_part(
+            lambda sample: sample.held_down, lambda by: by.application_clocks, NANOSECOND
+        ),
+    ),
+    _held_down(
+        field=247,
+        name="DCGM_FI_DEV_TOTAL_BASE_CLOCKS_VIOLATION",
+        help="Time for which clocks were below the base clocks, in nanoseconds.",
+        value=of_part(lambda sample: sample.held_down, lambda by: by.base_clocks, NANOSECOND),
+    ),
+    _ecc(
+        field=310,
+        name="DCGM_FI_DEV_ECC_SBE_VOL_TOTAL",
+        help="Memory errors that ECC corrected since the driver was loaded.",
+        value=of_part(lambda sample: sample.ecc_errors, lambda ecc: ecc.corrected_volatile),
+    ),
+    _ecc(
+        field=311,
+        name="DCGM_FI_DEV_ECC_DBE_VOL_TOTAL",
+        help="Memory errors that ECC could not correct since the driver was loaded.",
+        value=of_part(lambda sample: sample.ecc_errors, lambda ecc: ecc.uncorrected_volatile),
+    ),
+    _ecc(
+        field=312,
+        name="DCGM_FI_DEV_ECC_SBE_AGG_TOTAL",
+        help="Memory errors that ECC corrected in the GPU's whole life.",
+        value=of_part(lambda sample: sample.ecc_errors, lambda ecc: ecc.corrected_aggregate),
+    ),
+    _ecc(
+        field=313,
+        name="DCGM_FI_DEV_ECC_DBE_AGG_TOTAL",
+        help="Memory errors that ECC could not correct in the GPU's whole life.",
+        value=of_part(lambda sample: sample.ecc_errors, lambda ecc: ecc.uncorrected_aggregate),
+    ),
+    _retired(
+        field=390,
+        name="DCGM_FI_DEV_RETIRED_SBE",
+        renamed="DCGM_FI_DEV_PAGE_RETIRED_SBE_TOTAL",
+        help="Memory pages taken out of service after many corrected errors.",
+        value=of_part(lambda sample: sample.retired_pages, lambda pages: pages.corrected),
+    ),
+    _retired(
+        field=391,
+        name="DCGM_FI_DEV_RETIRED_DBE",
+        renamed="DCGM_FI_DEV_PAGE_RETIRED_DBE_TOTAL",
+        help="Memory pages taken out of service after an error that could not be corrected.",
+        value=of_part(lambda sample: sample.retired_pages, lambda pages: pages.uncorrected),
+    ),
+    _retired(
+        field=392,
+        name="DCGM_FI_DEV_RETIRED_PENDING",
+        renamed="DCGM_FI_DEV_PAGE_RETIRED_PENDING",
+        help="1 where memory pages wait for a restart to be taken out of service, else 0.",
+        value=of_part(lambda sample: sample.retired_pages, lambda pages: pages.pending),
+    ),
+    _rows(
+        field=393,
+        name="DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",
+        renamed="DCGM_FI_DEV_ROW_REMAP_UNCORRECTABLE_TOTAL",
+        kind=Kind.COUNTER,
+        help="Memory rows replaced after uncorrectable errors.",
+        value=of_part(lambda sample: sample.remapped_rows, lambda rows: rows.uncorrectable),
+        default=True,
+    ),
+    _rows(
+        field=394,
+        name="DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS",
+        renamed="DCGM_FI_DEV_ROW_REMAP_CORRECTABLE_TOTAL",
+        kind=Kind.COUNTER,
+        help="Memory rows replaced after correctable errors.",
+        value=of_part(lambda sample: sample.remapped_rows, lambda rows: rows.correctable),
+        default=True,
+    ),
+    _rows(
+        field=395,
+        name="DCGM_FI_DEV_ROW_REMAP_FAILURE",
+        renamed="DCGM_FI_DEV_ROW_REMAP_FAILED",
+        help="1 where a memory row could not be replaced, else 0.",
+        value=of_part(lambda sample: sample.remapped_rows, lambda rows: rows.failed),
+        default=True,
+    ),
+    _rows(
+        field=396,
+        name="DCGM_FI_DEV_ROW_REMAP_PENDING",
+        help="1 where a memory row is replaced with the next reset, else 0.",
+        value=of_part(lambda sample: sample.remapped_rows, lambda rows: rows.pending),
+    ),
+)
+
+COUNTED: tuple[Counted, ...] = (
+    Counted(
+        field=9001,
+        name="DCGM_EXP_XID_ERRORS_COUNT",
+        help="XID errors within the window, by code.",
+        event=Event.XID,
+        under_mig=UnderMig.OWN,
+    ),
+    Counted(
+        field=9002,
+        name="DCGM_EXP_CLOCK_EVENTS_COUNT",
+        help="Samples within the window in which clocks were held down, by reason.",
+        event=Event.CLOCK_EVENT,
+        group=Group.CLOCK_EVENTS,
+    ),
+)

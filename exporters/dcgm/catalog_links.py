@@ -1,0 +1,180 @@
+"""Families of PCIe and NVLink."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from discovery.sample import Group, LinkError
+from exporters.dcgm.family import COUNT_MOST, TOTAL_MOST, Family
+from exporters.dcgm.values import (
+    Sides,
+    both,
+    link_errors,
+    link_rate,
+    nvlink_rate,
+    of_part,
+    of_sample,
+    received_only,
+    sent_only,
+)
+from exporters.text import Kind
+
+LINKS = 18
+"""DCGM has a field for each of so many links; what a GPU has beyond is in the totals only."""
+
+_rate_total = partial(
+    # A rate, yet upstream says counter: queries people already have rely on neither.
+    Family,
+    kind=Kind.COUNTER,
+    most=COUNT_MOST,
+    gpus="with NVLink",
+)
+_errors = partial(
+    Family,
+    kind=Kind.COUNTER,
+    most=TOTAL_MOST,
+    group=Group.NVLINK_ERRORS,
+    gpus="with NVLink, before Blackwell",
+)
+_pcie = partial(Family, most=64, group=Group.PCIE)
+
+_BOTH_FIELDS = (*range(440, 446), *range(475, 481), 446, 447, 448, 494, 495, 496)
+"""Field ids by link: DCGM put them wherever there was room."""
+
+
+def _link_rates() -> tuple[Family, ...]:
+    """One family for each link and direction."""
+    sides: tuple[tuple[str, tuple[int, ...], Sides, str], ...] = (
+        ("", _BOTH_FIELDS, both, "both directions"),
+        ("TX_", tuple(range(825, 825 + LINKS)), sent_only, "sent"),
+        ("RX_", tuple(range(879, 879 + LINKS)), received_only, "received"),
+    )
+    return tuple(
+        _rate_total(
+            field=fields[link],
+            name=f"DCGM_FI_DEV_NVLINK_{side}BANDWIDTH_L{link}",
+            renamed=f"DCGM_FI_DEV_NVLINK_{side}THROUGHPUT_L{link}",
+            help=f"Data over NVLink {link}, {words}, in the last interval: a rate in MB/s.",
+            value=link_rate(link, counts),
+            group=Group.LINKS,
+        )
+        for side, fields, counts, words in sides
+        for link in range(LINKS)
+    )
+
+
+_COUNTED: tuple[tuple[int, str, str, LinkError, str], ...] = (
+    (1204, "COUNT_RX_MALFORMED_PACKET_ERRORS", "RX_PACKET_MALFORMED_TOTAL",
+     LinkError.MALFORMED_PACKETS, "Malformed packets received"),
+    (1205, "COUNT_RX_BUFFER_OVERRUN_ERRORS", "RX_PACKET_DROPPED_TOTAL",
+     LinkError.BUFFER_OVERRUNS, "Packets received and dropped, since buffers were full"),
+    (1206, "COUNT_RX_ERRORS", "RX_ERROR_TOTAL",
+     LinkError.RECEIVE, "Packets received with an error"),
+    (1207, "COUNT_RX_REMOTE_ERRORS", "RX_REMOTE_ERROR_TOTAL",
+     LinkError.RECEIVE_REMOTE, "Packets that the other end marked as bad"),
+    (1208, "COUNT_RX_GENERAL_ERRORS", "RX_GENERAL_ERROR_TOTAL",
+     LinkError.RECEIVE_GENERAL, "Packets received with headers that do not match"),
+    (1209, "COUNT_LOCAL_LINK_INTEGRITY_ERRORS", "INTEGRITY_ERROR_TOTAL",
+     LinkError.INTEGRITY, "Times that a link's errors came too close together"),
+    (1210, "COUNT_TX_DISCARDS", "",
+     LinkError.DISCARDED, "Packets that were not sent"),
+    (1211, "COUNT_LINK_RECOVERY_SUCCESSFUL_EVENTS", "RECOVERY_SUCCESSFUL_TOTAL",
+     LinkError.RECOVERIES, "Times that a link came back"),
+    (1212, "COUNT_LINK_RECOVERY_FAILED_EVENTS", "RECOVERY_FAILED_TOTAL",
+     LinkError.RECOVERIES_FAILED, "Times that a link did not come back"),
+    (1214, "COUNT_RX_SYMBOL_ERRORS", "RX_SYMBOL_ERROR_TOTAL",
+     LinkError.SYMBOL, "Symbols received with an error"),
+    (1219, "COUNT_EFFECTIVE_ERRORS", "EFFECTIVE_ERROR_TOTAL",
+     LinkError.EFFECTIVE, "Errors left after forward error correction"),
+)  # fmt: skip
+"""Field id, name, the name since DCGM 4.6 where it has another, what is counted, in words."""
+
+FAMILIES: tuple[Family, ...] = (
+    Family(
+        field=202,
+        name="DCGM_FI_DEV_PCIE_REPLAY_COUNTER",
+        renamed="DCGM_FI_DEV_PCIE_REPLAY_TOTAL",
+        kind=Kind.COUNTER,
+        help="PCIe packets that had to be sent again.",
+        value=of_sample(lambda sample: sample.pcie_replays),
+        most=COUNT_MOST,
+        default=True,
+    ),
+    _pcie(
+        field=237,
+        name="DCGM_FI_DEV_PCIE_LINK_GEN",
+        help="PCIe generation at which the link runs now.",
+        value=of_part(lambda sample: sample.pcie, lambda pcie: pcie.generation),
+    ),
+    _pcie(
+        field=238,
+        name="DCGM_FI_DEV_PCIE_LINK_WIDTH",
+        help="PCIe lanes that the link uses now.",
+        value=of_part(lambda sample: sample.pcie, lambda pcie: pcie.width),
+    ),
+    _errors(
+        field=409,
+        name="DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL",
+        renamed="DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_TOTAL",
+        help="Flow control units with a wrong checksum over all NVLinks.",
+        value=of_part(lambda sample: sample.nvlink_errors, lambda errors: errors.crc_flit),
+    ),
+    _errors(
+        field=419,
+        name="DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL",
+        renamed="DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_TOTAL",
+        help="Data with a wrong checksum over all NVLinks.",
+        value=of_part(lambda sample: sample.nvlink_errors, lambda errors: errors.crc_data),
+    ),
+    _errors(
+        field=429,
+        name="DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL",
+        renamed="DCGM_FI_DEV_NVLINK_REPLAY_ERROR_TOTAL",
+        help="Packets that had to be sent again over all NVLinks.",
+        value=of_part(lambda sample: sample.nvlink_errors, lambda errors: errors.replay),
+    ),
+    _errors(
+        field=439,
+        name="DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL",
+        renamed="DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_TOTAL",
+        help="Times that NVLinks had to be set up again, over all of them.",
+        value=of_part(lambda sample: sample.nvlink_errors, lambda errors: errors.recovery),
+    ),
+    _rate_total(
+        field=449,
+        name="DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL",
+        renamed="DCGM_FI_DEV_NVLINK_THROUGHPUT_TOTAL",
+        help="Data over all NVLinks, both directions, in the last interval: a rate in MB/s.",
+        value=nvlink_rate(both),
+        default=True,
+    ),
+    _rate_total(
+        field=843,
+        name="DCGM_FI_DEV_NVLINK_TX_BANDWIDTH_TOTAL",
+        renamed="DCGM_FI_DEV_NVLINK_TX_THROUGHPUT_TOTAL",
+        help="Data over all NVLinks, sent, in the last interval: a rate in MB/s.",
+        value=nvlink_rate(sent_only),
+    ),
+    _rate_total(
+        field=897,
+        name="DCGM_FI_DEV_NVLINK_RX_BANDWIDTH_TOTAL",
+        renamed="DCGM_FI_DEV_NVLINK_RX_THROUGHPUT_TOTAL",
+        help="Data over all NVLinks, received, in the last interval: a rate in MB/s.",
+        value=nvlink_rate(received_only),
+    ),
+    *_link_rates(),
+    *(
+        Family(
+            field=field,
+            name=f"DCGM_FI_DEV_NVLINK_{name}",
+            renamed=f"DCGM_FI_DEV_NVLINK_{renamed}" if renamed else None,
+            kind=Kind.COUNTER,
+            help=f"{words}, over all NVLinks.",
+            value=link_errors(error),
+            most=TOTAL_MOST,
+            group=Group.LINKS,
+            gpus="with NVLink, Blackwell and later",
+        )
+        for field, name, renamed, error, words in _COUNTED
+    ),
+)

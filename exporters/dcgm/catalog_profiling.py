@@ -1,0 +1,119 @@
+"""Families of the profiling counters, by GPM: Hopper and later.
+
+GPM metric ids are NVML's (``nvmlGpmMetricId_t``), what DCGM makes of them is in its
+``dcgm_fields.cpp``. Before Hopper they come from a closed module of DCGM, and NVML has nothing
+that equals them: there they are absent, never 0.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from discovery.sample import Group
+from exporters.dcgm.family import BYTES_PER_SECOND_MOST, RATIO_MOST, Family, UnderMig
+from exporters.dcgm.values import of_profiling, pcie_rate
+
+_HOPPER = "Hopper and later"
+
+_ratio = partial(Family, most=RATIO_MOST, decimals=True, group=Group.PROFILING, gpus=_HOPPER)
+_bytes = partial(
+    Family,
+    most=BYTES_PER_SECOND_MOST,
+    under_mig=UnderMig.ABSENT,
+    group=Group.PROFILING,
+    gpus=_HOPPER,
+)
+
+_PIPES: tuple[tuple[int, int, str, str, str, bool], ...] = (
+    (1001, 1, "GR_ENGINE_ACTIVE", "GR_ENGINE", "Time in which the GPU computed or drew", True),
+    (1002, 2, "SM_ACTIVE", "SM", "Time in which an SM had work, over all SMs", False),
+    (1003, 3, "SM_OCCUPANCY", "SM_OCCUPANCY", "Warps on the SMs of those they can hold", False),
+    (1004, 5, "PIPE_TENSOR_ACTIVE", "TENSOR", "Time in which tensor cores computed", True),
+    (1005, 10, "DRAM_ACTIVE", "DRAM", "Time in which memory sent or received", True),
+    (1006, 11, "PIPE_FP64_ACTIVE", "FP64", "Time in which FP64 units computed", False),
+    (1007, 12, "PIPE_FP32_ACTIVE", "FP32", "Time in which FP32 units computed", False),
+    (1008, 13, "PIPE_FP16_ACTIVE", "FP16", "Time in which FP16 units computed", False),
+    (1013, 9, "PIPE_TENSOR_IMMA_ACTIVE", "IMMA",
+     "Time in which tensor cores computed with integers", False),
+    (1014, 7, "PIPE_TENSOR_HMMA_ACTIVE", "HMMA",
+     "Time in which tensor cores computed with small floats", False),
+    (1015, 6, "PIPE_TENSOR_DFMA_ACTIVE", "DFMA",
+     "Time in which tensor cores computed with FP64", False),
+    (1016, 4, "PIPE_INT_ACTIVE", "INT", "Time in which integer units computed", False),
+)  # fmt: skip
+"""DCGM's field, GPM's metric, name, stem of DCGM 4.6's name, in words, served by default."""
+
+_ENGINES: tuple[tuple[str, int, int, int, str], ...] = (
+    ("NVDEC", 1017, 30, 8, "video decoder"),
+    ("NVJPG", 1025, 40, 8, "JPEG decoder"),
+    ("NVOFA", 1033, 50, 2, "optical flow engine"),
+)
+"""Name, first field, first metric, how many there are, in words."""
+
+_TRAFFIC: tuple[tuple[int, int, str, str], ...] = (
+    (1011, 61, "NVLINK_TX_BYTES", "sent over all NVLinks"),
+    (1012, 60, "NVLINK_RX_BYTES", "received over all NVLinks"),
+    (1076, 100, "C2C_TX_ALL_BYTES", "sent to the CPU over NVLink-C2C, headers included"),
+    (1077, 102, "C2C_TX_DATA_BYTES", "of data sent to the CPU over NVLink-C2C"),
+    (1078, 101, "C2C_RX_ALL_BYTES", "received from the CPU over NVLink-C2C, headers included"),
+    (1079, 103, "C2C_RX_DATA_BYTES", "of data received from the CPU over NVLink-C2C"),
+    *(
+        (1040 + 2 * link + (way == "RX"), 62 + 2 * link + (way == "TX"),
+         f"NVLINK_L{link}_{way}_BYTES", f"{words} over NVLink {link}")
+        for link in range(18)
+        for way, words in (("TX", "sent"), ("RX", "received"))
+    ),
+)  # fmt: skip
+"""DCGM's field, GPM's metric, name, in words. DCGM puts TX first, GPM RX."""
+
+FAMILIES: tuple[Family, ...] = (
+    *(
+        _ratio(
+            field=field,
+            name=f"DCGM_FI_PROF_{name}",
+            renamed=f"DCGM_FI_PROF_{stem}_{'RATIO' if name == stem else 'UTIL_RATIO'}",
+            help=f"{words}, 0 to 1.",
+            value=of_profiling(metric),
+            under_mig=UnderMig.OWN,
+            default=default,
+        )
+        for field, metric, name, stem, words, default in _PIPES
+    ),
+    *(
+        _ratio(
+            field=field + at,
+            name=f"DCGM_FI_PROF_{engine}{at}_ACTIVE",
+            renamed=f"DCGM_FI_PROF_{engine}_UTIL_{at}_RATIO",
+            help=f"Time in which {words} {at} worked, 0 to 1.",
+            value=of_profiling(metric + at),
+            under_mig=UnderMig.ABSENT,
+        )
+        for engine, field, metric, count, words in _ENGINES
+        for at in range(count)
+    ),
+    _bytes(
+        field=1009,
+        name="DCGM_FI_PROF_PCIE_TX_BYTES",
+        help="Bytes each second that the GPU sent over PCIe, headers included.",
+        value=pcie_rate(20, lambda sample: sample.pcie.sent_bytes if sample.pcie else None),
+        default=True,
+        gpus=f"{_HOPPER}; before, where PCIe counters are read and supported",
+    ),
+    _bytes(
+        field=1010,
+        name="DCGM_FI_PROF_PCIE_RX_BYTES",
+        help="Bytes each second that the GPU received over PCIe, headers included.",
+        value=pcie_rate(21, lambda sample: sample.pcie.received_bytes if sample.pcie else None),
+        default=True,
+        gpus=f"{_HOPPER}; before, where PCIe counters are read and supported",
+    ),
+    *(
+        _bytes(
+            field=field,
+            name=f"DCGM_FI_PROF_{name}",
+            help=f"Bytes each second {words}.",
+            value=of_profiling(metric),
+        )
+        for field, metric, name, words in _TRAFFIC
+    ),
+)

@@ -1,0 +1,234 @@
+"""Write the DCGM families of one snapshot as Prometheus text. Pure, and fast enough for every tick.
+
+Labels change when the node or its pods change, values every tick. So the text of each series up
+to its value is kept until a fact in its labels changes, and a tick only appends values.
+
+prometheus_client cannot write these families: it appends ``_total`` to counters' names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+
+from discovery.model import Driver, GpuSnapshot, GpuState, NodeSnapshot, Xid
+from discovery.sample import GpuSample
+from exporters.dcgm.catalog import DEFAULT_FAMILIES, DEFAULT_LABELS
+from exporters.dcgm.family import AnyFamily, Attributes, Counted, LabelRow, Reading, UnderMig
+from exporters.dcgm.labels import Identity, Labels, Place, places
+from exporters.dcgm.selection import FLEXIBLE, Selection, instances_of
+from exporters.dcgm.windows import Event, WindowCounts
+from exporters.holders import NO_JOBS, NOBODY, Entity, Holders, JobIds
+from exporters.text import labels_text
+
+__all__ = ["CONTENT_TYPE", "Identity", "Renderer", "labels_text"]
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""Never OpenMetrics: it would require ``_total`` at the end of counters' names."""
+
+_DRIVER_VERSION = 1
+"""DCGM's field id of the one label row that has a setting of its own."""
+
+_NO_COUNTS: Mapping[Event, WindowCounts] = {}
+
+
+class Renderer:
+    """Renders snapshot after snapshot; one instance for one stream of them, in one thread."""
+
+    def __init__(
+        self,
+        families: Iterable[AnyFamily] = DEFAULT_FAMILIES,
+        labels: Sequence[LabelRow] = DEFAULT_LABELS,
+        *,
+        devices: Selection = FLEXIBLE,
+        prefix: str = "",
+    ) -> None:
+        """Families appear in the order of their field ids, whatever order they come in.
+
+        ``prefix`` stands before every family's name, for a run beside another exporter; with
+        it the name has to be one that Prometheus allows.
+        """
+        self._families = sorted(families, key=lambda family: family.field)
+        self._names = [prefix + family.name for family in self._families]
+        self._announcements = [
+            _announcement(name, family)
+            for name, family in zip(self._names, self._families, strict=True)
+        ]
+        self._label_rows = labels
+        self._devices = devices
+        self._facts: object = None
+        self._places: list[Place] = []
+        self._rows: dict[str, list[bytes | None]] = {}
+        self._columns: list[tuple[bytes | None, ...]] = []
+        self._attributed: dict[tuple[int, int], tuple[bytes, bytes]] = {}
+
+    def render(
+        self,
+        snapshot: NodeSnapshot,
+        samples: Iterable[GpuSample],
+        previous_samples: Iterable[GpuSample],
+        identity: Identity,
+        holders: Holders = NOBODY,
+        *,
+        jobs: JobIds = NO_JOBS,
+        counts: Mapping[Event, WindowCounts] = _NO_COUNTS,
+    ) -> bytes:
+        """All series that have a value, in text format 0.0.4.
+
+        A GPU with GPU instances appears as its instances only, unless other devices were
+        selected; one that did not answer, or has no sample, not at all. A family without
+        series is not announced. ``counts`` are needed by families that count events.
+        """
+        before = {sample.bus_id: sample for sample in previous_samples}
+        now = {sample.bus_id: sample for sample in samples}
+        gpus = [gpu for gpu in snapshot.gpus if gpu.state is GpuState.PRESENT and gpu.bus_id in now]
+        self._arrange(gpus, snapshot.driver, identity, holders, jobs)
+        if not self._places:
+            return b""
+        by_entity: dict[Entity, Reading] = {}
+        for gpu in gpus:
+            by_entity |= _readings(gpu, now[gpu.bus_id], before.get(gpu.bus_id))
+        readings = [by_entity[place.entity] for place in self._places]
+        lines: list[bytes] = []
+        for at, family in enumerate(self._families):
+            if series := self._series(at, family, readings, counts):
+                lines.append(self._announcements[at])
+                lines += series
+        lines.append(b"")  # the last line ends too
+        return b"\n".join(lines)
+
+    def _arrange(
+        self,
+        gpus: Sequence[GpuSnapshot],
+        driver: Driver,
+        identity: Identity,
+        holders: Holders,
+        jobs: JobIds,
+    ) -> None:
+        """Know the place of every series, and make the text of those that are new."""
+        entities = [(gpu, instance) for gpu in gpus for instance in self._devices.instances(gpu)]
+        wanted = [
+            (
+                (gpu.bus_id, instance),
+                holders.get((gpu.bus_id, instance), ()),
+                jobs.get((gpu.bus_id, instance), ()),
+            )
+            for gpu, instance in entities
+        ]
+        labels = {gpu.bus_id: self._labels_of(gpu, driver, identity) for gpu in gpus}
+        named = [(gpu.index, gpu.uuid, gpu.model, gpu.mig_devices) for gpu in gpus]
+        facts = (identity, wanted, labels, named)
+        if facts == self._facts:
+            return
+        found = {
+            place.text(): place
+            for (gpu, _), (entity, by, ids) in zip(entities, wanted, strict=True)
+            for place in places(gpu, entity, labels[gpu.bus_id], identity, by, ids)
+        }
+        self._rows = {
+            text: self._rows.get(text) or self._heads(text, place) for text, place in found.items()
+        }
+        self._places = list(found.values())
+        self._columns = list(zip(*self._rows.values(), strict=True))
+        self._attributed.clear()
+        self._facts = facts
+
+    def _labels_of(self, gpu: GpuSnapshot, driver: Driver, identity: Identity) -> Labels:
+        """The facts that stand on every series of the GPU."""
+        found = {
+            row.name: row.value(driver, gpu)
+            for row in self._label_rows
+            if row.field != _DRIVER_VERSION or identity.driver_version
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+    def _heads(self, text: str, place: Place) -> list[bytes | None]:
+        """The text up to the value for every family; None where it has no such series."""
+        whole = place.entity[1] is None
+        return [
+            f"{name}{{{text}}} ".encode()
+            if whole or family.under_mig is not UnderMig.ABSENT
+            else None
+            for name, family in zip(self._names, self._families, strict=True)
+        ]
+
+    def _series(
+        self,
+        at: int,
+        family: AnyFamily,
+        readings: Sequence[Reading],
+        counts: Mapping[Event, WindowCounts],
+    ) -> list[bytes]:
+        """The lines of the ``at``-th family; no more than what changes is put together here."""
+        if isinstance(family, Counted):
+            return list(self._counted(at, family, counts.get(family.event)))
+        values = zip(self._columns[at], family.texts(readings), strict=True)
+        if family.attributes is None:
+            return [head + text for head, text in values if head and text]
+        return list(self._with_attributes(at, family.attributes, values))
+
+    def _with_attributes(
+        self, at: int, attributes: Attributes, values: Iterable[tuple[bytes | None, bytes | None]]
+    ) -> Iterator[bytes]:
+        """Series with labels that follow from the value: they are kept while it stays the same."""
+        for where, (head, text) in enumerate(values):
+            if not head or not text:
+                continue
+            known = self._attributed.get((at, where))
+            if known is None or known[0] != text:
+                value = text.decode()
+                labels = self._places[where].text(attributes=attributes(value))
+                known = (text, f"{self._names[at]}{{{labels}}} {value}".encode())
+                self._attributed[at, where] = known
+            yield known[1]
+
+    def _counted(self, at: int, family: Counted, window: WindowCounts | None) -> Iterator[bytes]:
+        """A series for each event that came, else one that says 0; none where nobody looked."""
+        if window is None:
+            return
+        length = {"window_size_in_ms": str(window.milliseconds)}
+        for place in self._places:
+            counts = window.of(place.entity)
+            if counts is None:
+                continue
+            for which, count in sorted(counts.items()):
+                labels = place.text({**length, family.event: which})
+                yield f"{self._names[at]}{{{labels}}} {count}".encode()
+            if not counts:
+                yield f"{self._names[at]}{{{place.text(length)}}} 0".encode()
+
+
+def _announcement(name: str, family: AnyFamily) -> bytes:
+    text = family.help.replace("\\", r"\\").replace("\n", r"\n")
+    return f"# HELP {name} {text}\n# TYPE {name} {family.kind}".encode()
+
+
+def _readings(
+    gpu: GpuSnapshot, sample: GpuSample, before: GpuSample | None
+) -> dict[Entity, Reading]:
+    """What the values of the GPU and of its instances are computed from."""
+    links = {link.link: link for link in sample.links}
+    links_before = {link.link: link for link in before.links} if before else {}
+    common = partial(
+        Reading, sample=sample, gpu=gpu, before=before, links=links, links_before=links_before
+    )
+    whole = common(memory=sample.memory, xid=_newest(gpu.xids), profiling=dict(sample.profiling))
+    memory, profiling = dict(sample.mig_memory), dict(sample.mig_profiling)
+    return {(gpu.bus_id, None): whole} | {
+        (gpu.bus_id, instance): common(
+            memory=memory.get(instance),
+            xid=_newest(gpu.xids, instance),
+            profiling=dict(profiling.get(instance, ())),
+        )
+        for instance in instances_of(gpu)
+    }
+
+
+def _newest(xids: Sequence[Xid], instance: int | None = None) -> int:
+    """Code of the newest error, 0 if there is none; an instance shares those of the whole GPU."""
+    concerned = (
+        xid.code
+        for xid in reversed(xids)
+        if instance is None or xid.gpu_instance_id in (None, instance)
+    )
+    return next(concerned, 0)

@@ -1,0 +1,1 @@
+"""Our own metric families: base units, and sums that are right."""

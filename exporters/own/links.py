@@ -1,0 +1,162 @@
+"""NVLinks of each GPU: which should be up and are, what went over them, what went wrong. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+
+from discovery.model import FabricKind
+from discovery.sample import Group, LinkCounters
+from exporters.own.family import GPU, OwnFamily, Series, of_gpu_parts, of_gpus
+from exporters.own.view import GpuView, NodeView
+from exporters.text import Kind
+
+_LINK = (*GPU, "link")
+
+
+def _links(node: NodeView) -> Series:
+    for gpu in node.gpus:
+        for link in gpu.gpu.links:
+            yield (*gpu.labels, str(link.link)), link.active
+
+
+def _rates(node: NodeView) -> Series:
+    for gpu in node.gpus:
+        for link in gpu.gpu.links:
+            yield (*gpu.labels, str(link.link)), link.bytes_per_second
+
+
+def _ends(node: NodeView) -> Series:
+    for gpu in node.gpus:
+        for link in gpu.gpu.links:
+            if link.active:
+                yield (*gpu.labels, str(link.link), link.peer, link.peer_bus_id or ""), 1
+
+
+def _counters(read: Callable[[LinkCounters], int | None]) -> Callable[[NodeView], Series]:
+    def series(node: NodeView) -> Series:
+        for gpu in node.gpus:
+            for link in gpu.sample.links:
+                yield (*gpu.labels, str(link.link)), read(link)
+
+    return series
+
+
+def _errors(node: NodeView) -> Series:
+    for gpu in node.gpus:
+        for link in gpu.sample.links:
+            for error, count in link.errors:
+                yield (*gpu.labels, str(link.link), error.replace("-", "_")), count
+
+
+def _old_errors(gpu: GpuView) -> dict[str, float | None]:
+    errors = gpu.sample.nvlink_errors
+    if errors is None:
+        return {}
+    return {each.name: getattr(errors, each.name) for each in fields(errors)}
+
+
+def _active(gpu: GpuView) -> int:
+    return sum(link.active for link in gpu.gpu.links)
+
+
+def _known(gpu: GpuView) -> bool:
+    return bool(gpu.gpu.links) and gpu.gpu.gap("links") is None
+
+
+def _expected(node: NodeView) -> Series:
+    """As in health's rule for dead links: only where all GPUs should be linked, and MIG is off."""
+    if node.snapshot.topology.kind not in (FabricKind.MESH, FabricKind.SWITCH):
+        return
+    whole = [gpu for gpu in node.gpus if not gpu.gpu.mig_enabled]
+    most: dict[str | None, int] = {}
+    for gpu in whole:
+        most[gpu.gpu.model] = max(most.get(gpu.gpu.model, 0), _active(gpu))
+    for gpu in whole:
+        if _known(gpu):
+            yield gpu.labels, most[gpu.gpu.model]
+
+
+FAMILIES: tuple[OwnFamily, ...] = (
+    of_gpus(
+        "gpuscape_gpu_nvlinks",
+        "NVLink ports of the GPU.",
+        lambda gpu: len(gpu.gpu.links) if _known(gpu) else None,
+        source="ports for which nvmlDeviceGetNvLinkState answers",
+    ),
+    of_gpus(
+        "gpuscape_gpu_nvlinks_active",
+        "NVLinks of the GPU that are up.",
+        lambda gpu: _active(gpu) if _known(gpu) else None,
+        source="nvmlDeviceGetNvLinkState",
+    ),
+    OwnFamily(
+        name="gpuscape_gpu_nvlinks_expected",
+        kind=Kind.GAUGE,
+        help="NVLinks that should be up: the most that any GPU of this model in the node has up.",
+        labels=GPU,
+        series=_expected,
+        source="gpuscape_gpu_nvlinks_active; only where all GPUs are linked, and not under MIG,"
+        " which takes links down",
+    ),
+    OwnFamily(
+        name="gpuscape_nvlink_up",
+        kind=Kind.GAUGE,
+        help="1 if the NVLink is up, else 0.",
+        labels=_LINK,
+        series=_links,
+        source="nvmlDeviceGetNvLinkState",
+    ),
+    OwnFamily(
+        name="gpuscape_nvlink_info",
+        kind=Kind.GAUGE,
+        help="What is at the other end of an NVLink that is up; always 1.",
+        labels=(*_LINK, "peer", "peer_pci_bus_id"),
+        series=_ends,
+        source="nvmlDeviceGetNvLinkRemote{DeviceType,PciInfo_v2}; a bus id for GPUs only",
+    ),
+    OwnFamily(
+        name="gpuscape_nvlink_line_rate_bytes_per_second",
+        kind=Kind.GAUGE,
+        help="What the NVLink can carry in one direction each second.",
+        labels=_LINK,
+        series=_rates,
+        source="field NVML_FI_DEV_NVLINK_GET_SPEED of each link, else the GPU's",
+    ),
+    OwnFamily(
+        name="gpuscape_nvlink_received_bytes_total",
+        kind=Kind.COUNTER,
+        help="Data that came over one NVLink since the driver was loaded.",
+        labels=_LINK,
+        series=_counters(lambda link: link.received_bytes),
+        group=Group.LINKS,
+        source="field NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX of the link",
+    ),
+    OwnFamily(
+        name="gpuscape_nvlink_sent_bytes_total",
+        kind=Kind.COUNTER,
+        help="Data that went over one NVLink since the driver was loaded.",
+        labels=_LINK,
+        series=_counters(lambda link: link.sent_bytes),
+        group=Group.LINKS,
+        source="field NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX of the link",
+    ),
+    OwnFamily(
+        name="gpuscape_nvlink_errors_total",
+        kind=Kind.COUNTER,
+        help="Errors and recoveries of one NVLink since the driver was loaded; NVLink 5 and later.",
+        labels=(*_LINK, "error"),
+        series=_errors,
+        group=Group.LINKS,
+        source="fields NVML_FI_DEV_NVLINK_COUNT_* of the link",
+    ),
+    of_gpu_parts(
+        "gpuscape_gpu_nvlink_errors_total",
+        "Errors over all NVLinks since the driver was loaded; up to NVLink 4.",
+        "error",
+        _old_errors,
+        kind=Kind.COUNTER,
+        group=Group.NVLINK_ERRORS,
+        source="fields NVML_FI_DEV_NVLINK_*_ERROR_COUNT_TOTAL",
+    ),
+)

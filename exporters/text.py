@@ -1,0 +1,31 @@
+"""Parts of Prometheus text that all families share: their kinds, and escaped labels. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+MOST_LABEL_CHARACTERS = 256
+"""Longer label values are cut; the longest legal one is a node name of 253."""
+
+_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+
+class Kind(StrEnum):
+    """What stands behind ``# TYPE``."""
+
+    GAUGE = "gauge"
+    COUNTER = "counter"
+
+
+def labels_text(labels: Mapping[str, str | None]) -> str:
+    """``name="value",…`` in the given order; a label whose value is None is left out.
+
+    Text from a driver or a file may hold what UTF-8 cannot say: it becomes question marks.
+    """
+    text = ",".join(
+        f'{name}="{value[:MOST_LABEL_CHARACTERS].translate(_ESCAPES)}"'
+        for name, value in labels.items()
+        if value is not None
+    )
+    return text.encode("utf-8", "replace").decode()

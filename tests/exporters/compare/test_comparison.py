@@ -1,0 +1,376 @@
+"""Verdicts on two sides' metrics, worked out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pytest
+
+from exporters.compare.comparison import Comparison, TooManySeries
+from exporters.compare.exposition import parse
+from exporters.compare.series_match import Matching
+from exporters.compare.tolerance import Tolerance, Wish
+from exporters.compare.verdict import Compared, Outcome, Pace, Verdict
+
+STEP_SECONDS = 10.0
+
+GPU0 = 'gpu="0",UUID="GPU-0"'
+GPU1 = 'gpu="1",UUID="GPU-1"'
+
+
+def series(labels: str, *values: float | None, name: str = "x") -> list[str]:
+    """One series' lines, round by round; empty where it is not there."""
+    return ["" if value is None else f"{name}{{{labels}}} {value}\n" for value in values]
+
+
+def side(*all_of_it: Sequence[str], kind: str = "gauge", name: str = "x") -> list[bytes]:
+    """What a side serves, round by round."""
+    announced = f"# TYPE {name} {kind}\n" if kind else ""
+    return [(announced + "".join(lines)).encode() for lines in zip(*all_of_it, strict=True)]
+
+
+def outcome(left: Iterable[bytes], right: Iterable[bytes], comparison: Comparison) -> Outcome:
+    for number, (one, other) in enumerate(zip(left, right, strict=True)):
+        comparison.add(parse(one), parse(other), number * STEP_SECONDS)
+    return comparison.outcome()
+
+
+def compared(
+    left: Iterable[bytes], right: Iterable[bytes], comparison: Comparison | None = None
+) -> Compared:
+    """The only metric of a run."""
+    (metric,) = outcome(left, right, comparison or Comparison(Matching())).metrics
+    return metric
+
+
+def numbers(*values: float, kind: str = "gauge", name: str = "x") -> list[bytes]:
+    """One series of GPU 0."""
+    return side(series(GPU0, *values, name=name), kind=kind, name=name)
+
+
+SAME, VALUES = Verdict.SAME, Verdict.VALUES
+STALE_LEFT, STALE_RIGHT = Verdict.STALE_LEFT, Verdict.STALE_RIGHT
+
+GAUGES = [
+    # means of 100 and 109: 9 % of the larger is 10.9, and 9 is less
+    ([100, 100], [109, 109], SAME),
+    ([100, 100], [112, 112], VALUES),
+    # means 50 and 60, variances 1600 and 2400, 4 values each that all changed:
+    # 6 by tolerance, 2 x sqrt(400 + 600) = 63 by chance
+    ([10, 90, 10, 90], [0, 120, 0, 120], SAME),
+    # as far apart, and hardly any noise: 6 by tolerance, 2 x sqrt(2 x 0.0625) = 0.7 by chance
+    ([50, 50.5, 50, 50.5], [60, 60.5, 60, 60.5], VALUES),
+    ([0, 0, 0, 0], [0, 0, 0, 0], SAME),
+    ([0, 0, 0, 0], [1, 1, 1, 1], VALUES),
+    # one stands still while the other changes three times, by more than 10 % of 40
+    ([10, 20, 30, 40], [25, 25, 25, 25], STALE_RIGHT),
+    ([25, 25, 25, 25], [10, 20, 30, 40], STALE_LEFT),
+    # two changes are too few, and 2 x sqrt(50 / 3) is 8.2 by chance
+    ([10, 20, 30, 30], [25, 25, 25, 25], SAME),
+    # three that stay within 10 % are no sign either
+    ([40, 41, 40, 41], [40, 40, 40, 40], SAME),
+    ([float("nan"), float("nan")], [float("nan"), float("nan")], SAME),
+    ([float("nan"), float("nan")], [1, 1], VALUES),
+    ([float("inf"), float("inf")], [float("inf"), float("inf")], SAME),
+    ([float("inf")], [1e308], VALUES),
+]
+
+COUNTERS = [
+    # 30 in 30 s against 32: 7 % apart
+    ([0, 10, 20, 30], [500, 510, 520, 532], SAME),
+    # 30 against 90 in 30 s; each may be wrong by one of its three steps: 0.1 + 1/3 + 1 < 2
+    ([0, 10, 20, 30], [0, 30, 60, 90], VALUES),
+    # a factor of 1000, as when joules are taken for millijoules
+    ([0, 10, 20, 30], [0, 1e4, 2e4, 3e4], VALUES),
+    # renewed every 30 s only, and so a step behind
+    ([0, 10, 20, 30, 40, 50, 60], [0, 0, 0, 30, 30, 30, 30], SAME),
+    # began again at zero: 10 + 10 + 5 + 10
+    ([100, 110, 120, 5, 15], [0, 10, 20, 30, 40], SAME),
+    ([7, 7, 7, 7], [7, 7, 7, 7], SAME),
+    ([7, 7, 7, 7], [8, 8, 8, 8], VALUES),  # they stand still and differ
+    ([0, 10, 20, 30], [5, 5, 5, 5], STALE_RIGHT),
+    ([1e9, 1e9, 1e9, 1e9], [1e9, 1e9 + 1, 1e9 + 2, 1e9 + 3], STALE_LEFT),
+    # one round has no rate: the values are 9 % apart, or 12 %
+    ([100], [109], SAME),
+    ([100], [113], VALUES),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "left", "right", "verdict"),
+    [("gauge", *case) for case in GAUGES]
+    + [("", *case) for case in GAUGES]
+    + [("counter", *case) for case in COUNTERS],
+)
+def test_values_are_judged_over_the_run(
+    kind: str, left: list[float], right: list[float], verdict: Verdict
+) -> None:
+    assert compared(numbers(*left, kind=kind), numbers(*right, kind=kind)).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("name", "left", "right", "verdict"),
+    [
+        ("DCGM_FI_DEV_GPU_TEMP", 30, 33, SAME),
+        ("DCGM_FI_DEV_GPU_TEMP", 30, 34, VALUES),
+        ("DCGM_FI_DEV_XID_ERRORS", 79, 79, SAME),
+        ("DCGM_FI_DEV_XID_ERRORS", 79, 80, VALUES),
+        ("DCGM_FI_DEV_FB_TOTAL", 81920, 81919, VALUES),
+        ("DCGM_FI_DEV_FB_USED", 1000, 1064, SAME),
+        ("DCGM_FI_DEV_FB_USED", 1000, 1065, VALUES),
+        ("DCGM_FI_PROF_SM_ACTIVE", 0.5, 0.55, SAME),
+        ("DCGM_FI_PROF_SM_ACTIVE", 0.5, 0.6, VALUES),
+        ("DCGM_FI_DEV_POWER_USAGE", 10, 15, SAME),
+        ("DCGM_FI_DEV_GPU_UTIL", 3, 0, SAME),
+        ("gpuscape_build_info", 1, 1, SAME),
+    ],
+)
+def test_metrics_have_the_tolerance_of_what_they_measure(
+    name: str, left: float, right: float, verdict: Verdict
+) -> None:
+    assert compared(numbers(left, name=name), numbers(right, name=name)).verdict is verdict
+
+
+def test_a_rate_that_calls_itself_a_counter_is_compared_as_what_it_is() -> None:
+    name = "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"
+    left = numbers(5000, 5100, 4900, 5000, name=name, kind="counter")
+    right = numbers(4900, 5000, 5100, 5000, name=name, kind="counter")
+    assert compared(left, right).verdict is SAME
+
+
+@pytest.mark.parametrize(
+    ("wishes", "verdict"),
+    [
+        ([Wish(tolerance=Tolerance(ratio=0.3))], SAME),
+        ([Wish(tolerance=Tolerance(absolute=20))], SAME),
+        ([Wish(tolerance=Tolerance(ratio=0.3)), Wish(tolerance=Tolerance(absolute=1))], VALUES),
+        ([Wish(tolerance=Tolerance(ratio=0.3), names="y*")], VALUES),
+    ],
+)
+def test_a_wish_sets_the_tolerance(wishes: list[Wish], verdict: Verdict) -> None:
+    comparison = Comparison(Matching(), wishes=wishes)
+    assert compared(numbers(100), numbers(120), comparison).verdict is verdict
+
+
+def test_what_has_to_be_equal_yields_to_its_own_name_only() -> None:
+    name = "DCGM_FI_DEV_FB_TOTAL"
+    for_all = Comparison(Matching(), wishes=[Wish(tolerance=Tolerance(ratio=0.3))])
+    for_it = Comparison(Matching(), wishes=[Wish(tolerance=Tolerance(ratio=0.3), names=name)])
+    assert compared(numbers(100, name=name), numbers(99, name=name), for_all).verdict is VALUES
+    assert compared(numbers(100, name=name), numbers(99, name=name), for_it).verdict is SAME
+
+
+def test_a_metric_of_one_side_is_told_with_some_of_its_series() -> None:
+    metric = compared(side(series(GPU0, 1), series(GPU1, 1)), [b""])
+    assert (metric.verdict, metric.left.series, metric.right.series) == ("only-left", 2, 0)
+    assert metric.findings[0].examples == ('UUID="GPU-0",gpu="0"', 'UUID="GPU-1",gpu="1"')
+    assert compared([b""], numbers(1)).verdict is Verdict.ONLY_RIGHT
+
+
+def test_an_announced_metric_without_series_is_none() -> None:
+    assert outcome([b"# TYPE x gauge\n"], [b""], Comparison(Matching())).metrics == ()
+
+
+def test_series_of_one_side_are_missing_on_the_other() -> None:
+    both, one = side(series(GPU0, 1), series(GPU1, 1)), numbers(1)
+    missing = compared(both, one)
+    assert (missing.verdict, missing.pairs) == (Verdict.MISSING_RIGHT, 1)
+    assert missing.findings[0].examples == ('UUID="GPU-1",gpu="1"',)
+    assert compared(one, both).verdict is Verdict.MISSING_LEFT
+
+
+def test_another_gpu_is_not_the_same_series_with_other_labels() -> None:
+    metric = compared(side(series(GPU0, 1)), side(series(GPU1, 1)))
+    assert [it.verdict for it in metric.findings] == ["missing-right", "missing-left"]
+
+
+def test_another_instance_of_the_same_gpu_is_not_the_same_series() -> None:
+    left = side(series('gpu="0",GPU_I_ID="1"', 1))
+    metric = compared(left, side(series('gpu="0",GPU_I_ID="2"', 1)))
+    assert metric.verdict is Verdict.MISSING_RIGHT
+
+
+def test_a_series_that_came_and_went_is_not_missing() -> None:
+    left = side(series(GPU0, 1, 1, 1, 1, 1), series(GPU0 + ',pod="a"', None, 1, 1, None, None))
+    right = numbers(1, 1, 1, 1, 1)
+    assert compared(left, right).verdict is SAME
+
+
+def test_a_series_that_is_there_now_and_then_is_missing() -> None:
+    left = numbers(1, 1, 1, 1, 1, 1, 1)
+    right = side(series(GPU0, 1, 1, None, None, None, None, None))
+    assert compared(left, right).verdict is Verdict.MISSING_RIGHT
+    assert compared(right, left).verdict is Verdict.MISSING_LEFT
+
+
+def test_series_that_never_stop_changing_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("exporters.compare.comparison.MOST_TRACKS", 3)
+    left = [f'x{{pod="{number}"}} 1\n'.encode() for number in range(4)]
+    comparison = Comparison(Matching())
+    outcome(left[:3], [b""] * 3, comparison)
+    with pytest.raises(TooManySeries, match="more than 3 different series"):
+        comparison.add(parse(left[3]), parse(b""), 30.0)
+
+
+def test_more_on_the_right_can_be_allowed() -> None:
+    left = side(series(GPU0, 1))
+    right = [b"".join([*side(series(GPU0, 1), series(GPU1, 1)), *numbers(1, name="y")])]
+    plain = outcome(left, right, Comparison(Matching()))
+    allowing = outcome(left, right, Comparison(Matching(), allow_extra=True))
+    assert [it.verdict for it in plain.metrics] == ["missing-left", "only-right"]
+    assert [it.verdict for it in allowing.metrics] == ["same", "same"]
+    assert (plain.same, allowing.same) == (False, True)
+    assert not outcome(right, left, Comparison(Matching(), allow_extra=True)).same
+
+
+LABELS = [
+    ('gpu="0",modelName="A B"', 'gpu="0",modelName="A-B"', "modelName 'A B' against 'A-B'"),
+    ('gpu="0"', 'gpu="0",pod="p"', "pod (right only)"),
+    ('gpu="0",pod="p",x="1"', 'gpu="0",x="2"', "pod (left only), x '1' against '2'"),
+]
+
+
+@pytest.mark.parametrize(("left", "right", "detail"), LABELS)
+def test_labels_that_differ_are_named(left: str, right: str, detail: str) -> None:
+    metric = compared(side(series(left, 1)), side(series(right, 1)))
+    assert (metric.verdict, metric.findings[0].detail) == (Verdict.LABELS, detail)
+    assert metric.pairs == 1
+
+
+def test_values_are_compared_though_labels_differ() -> None:
+    metric = compared(side(series('gpu="0",a="1"', 1)), side(series('gpu="0",a="2"', 5)))
+    assert [it.verdict for it in metric.findings] == [Verdict.LABELS, Verdict.VALUES]
+
+
+def test_pods_that_swapped_gpus_are_labels_that_differ() -> None:
+    left = side(series('gpu="0",pod="a"', 1), series('gpu="1",pod="b"', 1))
+    right = side(series('gpu="0",pod="b"', 1), series('gpu="1",pod="a"', 1))
+    metric = compared(left, right)
+    assert (metric.verdict, metric.pairs, metric.findings[0].series) == (Verdict.LABELS, 2, 2)
+
+
+def test_series_that_could_be_several_are_missing_rather_than_guessed() -> None:
+    left = side(series('gpu="0"', 1))
+    right = side(series('gpu="0",vgpu="0"', 1), series('gpu="0",vgpu="1"', 1))
+    metric = compared(left, right)
+    assert [it.verdict for it in metric.findings] == ["missing-right", "missing-left"]
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ('gpu="0",Hostname="n"', 'gpu="0",hostname="n"'),
+        ('gpu="0",uuid="U",pod_name="p"', 'gpu="0",UUID="U",pod="p"'),
+        ('gpu="0",pod_namespace="a",container_name="c"', 'gpu="0",namespace="a",container="c"'),
+        ('gpu="0",pod=""', 'gpu="0"'),
+    ],
+)
+def test_older_spellings_and_empty_labels_are_the_same_series(left: str, right: str) -> None:
+    assert compared(side(series(left, 1)), side(series(right, 1))).verdict is SAME
+
+
+def test_an_older_spelling_beside_todays_is_a_label_of_its_own() -> None:
+    left, right = 'gpu="0",pod="p",pod_name="a"', 'gpu="0",pod="p",pod_name="b"'
+    assert compared(side(series(left, 1)), side(series(left, 1))).verdict is SAME
+    assert compared(side(series(left, 1)), side(series(right, 1))).verdict is Verdict.LABELS
+
+
+def test_ignored_labels_are_left_out_in_both_spellings() -> None:
+    comparison = Comparison(Matching(ignored_labels=frozenset({"hostname", "pod"})))
+    left = side(series('gpu="0",Hostname="n",pod="p"', 1))
+    assert compared(left, side(series('gpu="0"', 1)), comparison).verdict is SAME
+
+
+def test_series_that_ignored_labels_told_apart_collide() -> None:
+    comparison = Comparison(Matching(ignored_labels=frozenset({"pod"})))
+    left = side(series('gpu="0",pod="p"', 1), series('gpu="0",pod="q"', 1))
+    assert compared(left, left, comparison).verdict is Verdict.COLLIDING
+
+
+def test_a_prefix_is_taken_off() -> None:
+    comparison = Comparison(Matching(prefixes=("shadow_",)))
+    metric = compared(numbers(1), numbers(1, name="shadow_x"), comparison)
+    assert (metric.name, metric.verdict) == ("x", SAME)
+
+
+def test_type_counts_and_help_does_not() -> None:
+    left = [b"# HELP x one\n# TYPE x gauge\nx 1\n"]
+    other_type = compared(left, [b"# HELP x one\n# TYPE x counter\nx 1\n"])
+    assert (other_type.verdict, other_type.findings[0].detail) == ("type", "gauge against counter")
+    other_help = compared(left, [b"# HELP x two\n# TYPE x gauge\nx 1\n"])
+    assert (other_help.verdict, other_help.findings[0].verdict) == (SAME, Verdict.HELP)
+    assert compared([b"# TYPE x untyped\nx 1\n"], [b"x 1\n"]).verdict is SAME
+
+
+def test_the_worst_finding_is_the_verdict() -> None:
+    left = side(series(GPU0, 1), series(GPU1, 1), kind="counter")
+    metric = compared(left, side(series(GPU0, 5)))
+    assert [it.verdict for it in metric.findings] == ["type", "missing-right", "values"]
+    assert metric.verdict is Verdict.TYPE
+
+
+def test_the_worst_series_is_told_first() -> None:
+    left = side(series(GPU0, 10), series(GPU1, 10))
+    metric = compared(left, side(series(GPU0, 12), series(GPU1, 100)))
+    assert metric.findings[0].detail == "10 against 100"
+    assert metric.findings[0].series == 2
+    assert metric.findings[0].examples[0] == 'UUID="GPU-1",gpu="1"'
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "detail"),
+    [
+        ([0, 10, 20, 30], [0, 100, 200, 300], "1/s against 10/s"),
+        ([7, 7, 7, 7], [9, 9, 9, 9], "7 against 9, and neither moves"),
+    ],
+)
+def test_counters_are_told_by_rate_or_where_they_stand(
+    left: list[float], right: list[float], detail: str
+) -> None:
+    metric = compared(numbers(*left, kind="counter"), numbers(*right, kind="counter"))
+    assert metric.findings[0].detail == detail
+
+
+def test_histograms_are_compared_bucket_by_bucket() -> None:
+    def histogram(low: int) -> bytes:
+        return (
+            f'# TYPE h histogram\nh_bucket{{le="1"}} {low}\nh_bucket{{le="+Inf"}} 9\n'
+            f"h_sum 5\nh_count 9\n"
+        ).encode()
+
+    metric = compared([histogram(4)], [histogram(4)])
+    assert (metric.verdict, metric.pairs) == (SAME, 4)
+    assert compared([histogram(4)], [histogram(8)]).findings[0].examples == (
+        '__name__="_bucket",le="1"',
+    )
+
+
+def test_the_pace_tells_which_side_stands_still() -> None:
+    left = side(series(GPU0, 0, 10, 20, 30, 40), series(GPU1, 9, 9, 9, 9, 9), kind="counter")
+    right = side(series(GPU0, 5, 5, 5, 5, 5), series(GPU1, 9, 9, 9, 9, 9), kind="counter")
+
+    told = outcome(left, right, Comparison(Matching()))
+
+    assert (told.left.moving, told.left.frozen, told.left.renewed_seconds) == (1, 0, 10.0)
+    assert (told.right.moving, told.right.frozen, told.right.renewed_seconds) == (0, 1, None)
+    assert (told.rounds, told.seconds, told.left.series) == (5, 40.0, 2)
+
+
+def test_one_change_tells_no_pace() -> None:
+    assert outcome(numbers(1, 1, 2), numbers(1, 1, 2), Comparison(Matching())).left == Pace(
+        series=1, moving=1, frozen=0, renewed_seconds=None
+    )
+
+
+def test_only_what_is_wanted_is_compared() -> None:
+    comparison = Comparison(Matching(prefixes=("p_",)), wanted=lambda name: name == "x")
+    left = [numbers(1, name="p_x")[0] + numbers(1, name="y")[0]]
+    assert [it.name for it in outcome(left, numbers(1), comparison).metrics] == ["x"]
+
+
+def test_values_are_means_over_the_series_of_both_sides() -> None:
+    left = side(series(GPU0, 10, 20), series(GPU1, 30, 30))
+    right = side(series(GPU0, 15, 15), series('gpu="7"', 900, 900))
+    metric = compared(left, right)
+    assert (metric.left.value, metric.right.value) == (15.0, 15.0)
+    assert compared(left, [b"", b""]).left.value is None

@@ -1,0 +1,483 @@
+"""The catalogue: every family's field, type, unit, behaviour under MIG; and what is no value."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from discovery.model import Driver, Fabric
+from discovery.sample import Group, LinkCounters, MemoryUse, Pcie
+from exporters.dcgm.catalog import CATALOG, COUNTED, DEFAULT_FAMILIES, DEFAULT_LABELS, LABEL_ROWS
+from exporters.dcgm.family import AnyFamily, Family, LabelRow, Reading, UnderMig
+from exporters.text import Kind
+from tests import build
+from tests.exporters import everything
+
+GAUGE, COUNTER = Kind.GAUGE, Kind.COUNTER
+REPEATED, OWN, ABSENT = UnderMig.REPEATED, UnderMig.OWN, UnderMig.ABSENT
+PROFILING, LINKS, ECC, LIMITS = Group.PROFILING, Group.LINKS, Group.ECC, Group.LIMITS
+HELD = Group.CLOCK_EVENTS
+
+# By hand from dcgm-exporter's default-counters.csv.
+DEFAULTS = {
+    "DEV_SM_CLOCK": (100, GAUGE, REPEATED, "1980"),
+    "DEV_MEM_CLOCK": (101, GAUGE, REPEATED, "2619"),
+    "DEV_MEMORY_TEMP": (140, GAUGE, REPEATED, "62"),
+    "DEV_GPU_TEMP": (150, GAUGE, REPEATED, "45"),
+    "DEV_POWER_USAGE": (155, GAUGE, REPEATED, "700.250000"),
+    "DEV_TOTAL_ENERGY_CONSUMPTION": (156, COUNTER, REPEATED, "57585599"),
+    "DEV_PCIE_REPLAY_COUNTER": (202, COUNTER, REPEATED, "4"),
+    "DEV_GPU_UTIL": (203, GAUGE, ABSENT, "57"),
+    "DEV_MEM_COPY_UTIL": (204, GAUGE, ABSENT, "29"),
+    "DEV_ENC_UTIL": (206, GAUGE, ABSENT, "100"),
+    "DEV_DEC_UTIL": (207, GAUGE, ABSENT, "3"),
+    "DEV_XID_ERRORS": (230, GAUGE, OWN, "31"),
+    "DEV_FB_FREE": (251, GAUGE, OWN, "3000"),
+    "DEV_FB_USED": (252, GAUGE, OWN, "1000"),
+    "DEV_FB_RESERVED": (253, GAUGE, OWN, "500"),
+    "DEV_UNCORRECTABLE_REMAPPED_ROWS": (393, COUNTER, REPEATED, "2"),
+    "DEV_CORRECTABLE_REMAPPED_ROWS": (394, COUNTER, REPEATED, "3"),
+    "DEV_ROW_REMAP_FAILURE": (395, GAUGE, REPEATED, "0"),
+    "DEV_NVLINK_BANDWIDTH_TOTAL": (449, COUNTER, REPEATED, "8"),
+    "DEV_VGPU_LICENSE_STATUS": (526, GAUGE, REPEATED, "1"),
+    "PROF_GR_ENGINE_ACTIVE": (1001, GAUGE, OWN, "0.001000"),
+    "PROF_PIPE_TENSOR_ACTIVE": (1004, GAUGE, OWN, "0.005000"),
+    "PROF_DRAM_ACTIVE": (1005, GAUGE, OWN, "0.010000"),
+    "PROF_PCIE_TX_BYTES": (1009, GAUGE, ABSENT, "20971520"),
+    "PROF_PCIE_RX_BYTES": (1010, GAUGE, ABSENT, "22020096"),
+}
+
+Row = tuple[int, Kind, UnderMig, Group | None, str]
+
+OPTIONAL: dict[str, Row] = {
+    "DEV_BAR1_TOTAL": (90, GAUGE, ABSENT, Group.BAR1, "128"),
+    "DEV_BAR1_USED": (92, GAUGE, ABSENT, Group.BAR1, "28"),
+    "DEV_BAR1_FREE": (93, GAUGE, ABSENT, Group.BAR1, "100"),
+    "DEV_CLOCK_THROTTLE_REASONS": (112, GAUGE, REPEATED, HELD, "260"),
+    "DEV_MEM_MAX_OP_TEMP": (151, GAUGE, REPEATED, LIMITS, "95"),
+    "DEV_GPU_MAX_OP_TEMP": (152, GAUGE, REPEATED, LIMITS, "85"),
+    "DEV_GPU_TEMP_LIMIT": (153, GAUGE, REPEATED, LIMITS, "-3"),
+    "DEV_SLOWDOWN_TEMP": (158, GAUGE, REPEATED, LIMITS, "87"),
+    "DEV_SHUTDOWN_TEMP": (159, GAUGE, REPEATED, LIMITS, "92"),
+    "DEV_POWER_MGMT_LIMIT": (160, GAUGE, REPEATED, LIMITS, "650.000000"),
+    "DEV_POWER_MGMT_LIMIT_MIN": (161, GAUGE, REPEATED, LIMITS, "200.000000"),
+    "DEV_POWER_MGMT_LIMIT_MAX": (162, GAUGE, REPEATED, LIMITS, "701.500000"),
+    "DEV_POWER_MGMT_LIMIT_DEF": (163, GAUGE, REPEATED, LIMITS, "700.000000"),
+    "DEV_ENFORCED_POWER_LIMIT": (164, GAUGE, REPEATED, LIMITS, "600.000000"),
+    "DEV_FABRIC_MANAGER_STATUS": (170, GAUGE, REPEATED, None, "3"),
+    "DEV_FABRIC_CLIQUE_ID": (173, GAUGE, REPEATED, None, "7"),
+    "DEV_FABRIC_HEALTH_MASK": (174, GAUGE, REPEATED, None, "21930"),
+    "DEV_PSTATE": (190, GAUGE, REPEATED, Group.FAN, "2"),
+    "DEV_FAN_SPEED": (191, GAUGE, REPEATED, Group.FAN, "33"),
+    "DEV_PCIE_LINK_GEN": (237, GAUGE, REPEATED, Group.PCIE, "5"),
+    "DEV_PCIE_LINK_WIDTH": (238, GAUGE, REPEATED, Group.PCIE, "16"),
+    "DEV_POWER_VIOLATION": (240, COUNTER, REPEATED, HELD, "1000000001"),
+    "DEV_THERMAL_VIOLATION": (241, COUNTER, REPEATED, HELD, "2500000000"),
+    "DEV_SYNC_BOOST_VIOLATION": (242, COUNTER, REPEATED, HELD, "3000000000"),
+    "DEV_BOARD_LIMIT_VIOLATION": (243, COUNTER, REPEATED, HELD, "4000000000"),
+    "DEV_LOW_UTIL_VIOLATION": (244, COUNTER, REPEATED, HELD, "5000000000"),
+    "DEV_RELIABILITY_VIOLATION": (245, COUNTER, REPEATED, HELD, "6000000000"),
+    "DEV_TOTAL_APP_CLOCKS_VIOLATION": (246, COUNTER, REPEATED, HELD, "7000000000"),
+    "DEV_TOTAL_BASE_CLOCKS_VIOLATION": (247, COUNTER, REPEATED, HELD, "8000000000"),
+    "DEV_FB_TOTAL": (250, GAUGE, OWN, None, "4500"),
+    "DEV_FB_USED_PERCENT": (254, GAUGE, OWN, None, "0.250000"),
+    "DEV_ECC_SBE_VOL_TOTAL": (310, COUNTER, REPEATED, ECC, "11"),
+    "DEV_ECC_DBE_VOL_TOTAL": (311, COUNTER, REPEATED, ECC, "12"),
+    "DEV_ECC_SBE_AGG_TOTAL": (312, COUNTER, REPEATED, ECC, "13"),
+    "DEV_ECC_DBE_AGG_TOTAL": (313, COUNTER, REPEATED, ECC, "14"),
+    "DEV_RETIRED_SBE": (390, COUNTER, REPEATED, ECC, "15"),
+    "DEV_RETIRED_DBE": (391, COUNTER, REPEATED, ECC, "16"),
+    "DEV_RETIRED_PENDING": (392, COUNTER, REPEATED, ECC, "1"),
+    "DEV_ROW_REMAP_PENDING": (396, GAUGE, REPEATED, None, "1"),
+    "DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL": (409, COUNTER, REPEATED, Group.NVLINK_ERRORS, "21"),
+    "DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL": (419, COUNTER, REPEATED, Group.NVLINK_ERRORS, "22"),
+    "DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL": (429, COUNTER, REPEATED, Group.NVLINK_ERRORS, "23"),
+    "DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL": (439, COUNTER, REPEATED, Group.NVLINK_ERRORS, "24"),
+    "DEV_NVLINK_TX_BANDWIDTH_TOTAL": (843, COUNTER, REPEATED, None, "3"),
+    "DEV_NVLINK_RX_BANDWIDTH_TOTAL": (897, COUNTER, REPEATED, None, "5"),
+    "PROF_SM_ACTIVE": (1002, GAUGE, OWN, PROFILING, "0.002000"),
+    "PROF_SM_OCCUPANCY": (1003, GAUGE, OWN, PROFILING, "0.003000"),
+    "PROF_PIPE_FP64_ACTIVE": (1006, GAUGE, OWN, PROFILING, "0.011000"),
+    "PROF_PIPE_FP32_ACTIVE": (1007, GAUGE, OWN, PROFILING, "0.012000"),
+    "PROF_PIPE_FP16_ACTIVE": (1008, GAUGE, OWN, PROFILING, "0.013000"),
+    "PROF_NVLINK_TX_BYTES": (1011, GAUGE, ABSENT, PROFILING, "63963136"),
+    "PROF_NVLINK_RX_BYTES": (1012, GAUGE, ABSENT, PROFILING, "62914560"),
+    "PROF_PIPE_TENSOR_IMMA_ACTIVE": (1013, GAUGE, OWN, PROFILING, "0.009000"),
+    "PROF_PIPE_TENSOR_HMMA_ACTIVE": (1014, GAUGE, OWN, PROFILING, "0.007000"),
+    "PROF_PIPE_TENSOR_DFMA_ACTIVE": (1015, GAUGE, OWN, PROFILING, "0.006000"),
+    "PROF_PIPE_INT_ACTIVE": (1016, GAUGE, OWN, PROFILING, "0.004000"),
+    "PROF_C2C_TX_ALL_BYTES": (1076, GAUGE, ABSENT, PROFILING, "104857600"),
+    "PROF_C2C_TX_DATA_BYTES": (1077, GAUGE, ABSENT, PROFILING, "106954752"),
+    "PROF_C2C_RX_ALL_BYTES": (1078, GAUGE, ABSENT, PROFILING, "105906176"),
+    "PROF_C2C_RX_DATA_BYTES": (1079, GAUGE, ABSENT, PROFILING, "108003328"),
+    # the number is the error's place in LinkError, over 18 links
+    "DEV_NVLINK_COUNT_RX_MALFORMED_PACKET_ERRORS": (1204, COUNTER, REPEATED, LINKS, "0"),
+    "DEV_NVLINK_COUNT_RX_BUFFER_OVERRUN_ERRORS": (1205, COUNTER, REPEATED, LINKS, "18"),
+    "DEV_NVLINK_COUNT_RX_ERRORS": (1206, COUNTER, REPEATED, LINKS, "36"),
+    "DEV_NVLINK_COUNT_RX_REMOTE_ERRORS": (1207, COUNTER, REPEATED, LINKS, "54"),
+    "DEV_NVLINK_COUNT_RX_GENERAL_ERRORS": (1208, COUNTER, REPEATED, LINKS, "72"),
+    "DEV_NVLINK_COUNT_LOCAL_LINK_INTEGRITY_ERRORS": (1209, COUNTER, REPEATED, LINKS, "90"),
+    "DEV_NVLINK_COUNT_TX_DISCARDS": (1210, COUNTER, REPEATED, LINKS, "108"),
+    "DEV_NVLINK_COUNT_LINK_RECOVERY_SUCCESSFUL_EVENTS": (1211, COUNTER, REPEATED, LINKS, "126"),
+    "DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS": (1212, COUNTER, REPEATED, LINKS, "144"),
+    "DEV_NVLINK_COUNT_RX_SYMBOL_ERRORS": (1214, COUNTER, REPEATED, LINKS, "180"),
+    "DEV_NVLINK_COUNT_EFFECTIVE_ERRORS": (1219, COUNTER, REPEATED, LINKS, "162"),
+    "DEV_GET_GPU_RECOVERY_ACTION": (1523, GAUGE, REPEATED, None, "3"),
+}
+
+# Source: dcgm_fields.h, where links have their fields wherever there was room.
+LINK_FIELDS = (*range(440, 446), *range(475, 481), 446, 447, 448, 494, 495, 496)
+
+
+def of_link(link: int) -> dict[str, Row]:
+    """Megabytes each second by the counters of link 0: 1 sent, 2 received."""
+    sent, received = link + 1, 2 * (link + 1)
+    rate = (COUNTER, REPEATED, LINKS)
+    by_gpm = (GAUGE, ABSENT, PROFILING)
+    return {
+        f"DEV_NVLINK_BANDWIDTH_L{link}": (LINK_FIELDS[link], *rate, str(sent + received)),
+        f"DEV_NVLINK_TX_BANDWIDTH_L{link}": (825 + link, *rate, str(sent)),
+        f"DEV_NVLINK_RX_BANDWIDTH_L{link}": (879 + link, *rate, str(received)),
+        f"PROF_NVLINK_L{link}_TX_BYTES": (1040 + 2 * link, *by_gpm, str((63 + 2 * link) << 20)),
+        f"PROF_NVLINK_L{link}_RX_BYTES": (1041 + 2 * link, *by_gpm, str((62 + 2 * link) << 20)),
+    }
+
+
+def of_engines(name: str, field: int, metric: int, count: int) -> dict[str, Row]:
+    return {
+        f"PROF_{name}{at}_ACTIVE": (
+            field + at,
+            GAUGE,
+            ABSENT,
+            PROFILING,
+            f"{(metric + at) / 1000:.6f}",
+        )
+        for at in range(count)
+    }
+
+
+for link in range(18):
+    OPTIONAL |= of_link(link)
+OPTIONAL |= of_engines("NVDEC", 1017, 30, 8)
+OPTIONAL |= of_engines("NVJPG", 1025, 40, 8)
+OPTIONAL |= of_engines("NVOFA", 1033, 50, 2)
+
+FAMILIES = {family.name.removeprefix("DCGM_FI_DEV_"): family for family in CATALOG}
+
+
+def reading(**readings: Any) -> Reading:
+    gpu = build.gpu()
+    sample = build.sample(gpu, **readings)
+    return Reading(sample=sample, gpu=gpu, memory=sample.memory)
+
+
+def text(family: str, of: Reading) -> str | None:
+    return written(FAMILIES[family], of)
+
+
+def written(family: Family, of: Reading) -> str | None:
+    (only,) = family.texts([of])
+    return None if only is None else only.decode()
+
+
+def full_reading() -> Reading:
+    """Of a GPU that tells everything, ten seconds after the sample before."""
+    gpu = everything.gpu()
+    before, now = everything.sample(gpu), everything.sample(gpu, at_seconds=110.0)
+    return Reading(
+        sample=now,
+        gpu=gpu,
+        before=before,
+        memory=now.memory,
+        xid=31,
+        profiling=dict(now.profiling),
+        links={link.link: link for link in now.links},
+        links_before={link.link: link for link in before.links},
+    )
+
+
+def nvlink(before: dict[str, Any], now: dict[str, Any]) -> str | None:
+    gpu = build.gpu()
+    both = Reading(sample=build.sample(gpu, **now), gpu=gpu, before=build.sample(gpu, **before))
+    return text("NVLINK_BANDWIDTH_TOTAL", both)
+
+
+def test_the_default_set_is_dcgm_exporters_own_with_its_types_and_units() -> None:
+    full = full_reading()
+
+    assert {
+        family.name: (family.field, family.kind, family.under_mig, written(family, full))
+        for family in DEFAULT_FAMILIES
+        if isinstance(family, Family)
+    } == {f"DCGM_FI_{name}": row for name, row in DEFAULTS.items()}
+
+
+def test_every_optional_family_has_its_type_unit_and_group() -> None:
+    full = full_reading()
+
+    assert {
+        family.name: (
+            family.field,
+            family.kind,
+            family.under_mig,
+            family.group,
+            written(family, full),
+        )
+        for family in CATALOG
+        if not family.default
+    } == {f"DCGM_FI_{name}": row for name, row in OPTIONAL.items()}
+
+
+def test_only_profiling_families_of_the_default_set_need_readings_of_their_own() -> None:
+    assert {family.name[5:12]: family.group for family in DEFAULT_FAMILIES} == {
+        "FI_DEV_": None,
+        "FI_PROF": PROFILING,
+    }
+
+
+def test_families_are_declared_in_the_order_of_their_field_ids() -> None:
+    fields = [family.field for family in CATALOG]
+
+    assert fields == sorted(set(fields))
+
+
+def test_no_name_of_a_family_or_label_is_another_s_too() -> None:
+    rows: list[AnyFamily | LabelRow] = [*CATALOG, *COUNTED, *LABEL_ROWS]
+    names = Counter(name for row in rows for name in (row.name, row.renamed) if name is not None)
+
+    assert [name for name, times in names.items() if times > 1] == []
+
+
+RENAMED = {
+    "DCGM_FI_DEV_GPU_TEMP": "DCGM_FI_DEV_GPU_TEMP_CELSIUS",
+    "DCGM_FI_DEV_MEMORY_TEMP": "DCGM_FI_DEV_MEMORY_TEMP_CELSIUS",
+    "DCGM_FI_DEV_POWER_USAGE": "DCGM_FI_DEV_BOARD_POWER_WATTS",
+    "DCGM_FI_DEV_GPU_UTIL": "DCGM_FI_DEV_GPU_UTIL_RATIO",
+    "DCGM_FI_DEV_XID_ERRORS": "DCGM_FI_DEV_XID_ERROR",
+    "DCGM_FI_DEV_PCIE_REPLAY_COUNTER": "DCGM_FI_DEV_PCIE_REPLAY_TOTAL",
+    "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": "DCGM_FI_DEV_NVLINK_THROUGHPUT_TOTAL",
+    "DCGM_FI_DEV_NVLINK_TX_BANDWIDTH_L9": "DCGM_FI_DEV_NVLINK_TX_THROUGHPUT_L9",
+    "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS": "DCGM_FI_DEV_ROW_REMAP_UNCORRECTABLE_TOTAL",
+    "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": "DCGM_FI_DEV_CLOCKS_EVENT_REASONS",
+    "DCGM_FI_PROF_GR_ENGINE_ACTIVE": "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO",
+    "DCGM_FI_PROF_SM_OCCUPANCY": "DCGM_FI_PROF_SM_OCCUPANCY_RATIO",
+    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": "DCGM_FI_PROF_TENSOR_UTIL_RATIO",
+    "DCGM_FI_PROF_DRAM_ACTIVE": "DCGM_FI_PROF_DRAM_UTIL_RATIO",
+    "DCGM_FI_PROF_NVDEC3_ACTIVE": "DCGM_FI_PROF_NVDEC_UTIL_3_RATIO",
+    "DCGM_FI_DRIVER_VERSION": "DCGM_FI_SYSTEM_DRIVER_VERSION",
+    "DCGM_FI_DEV_SM_CLOCK": None,
+}
+"""By hand from DCGM 4.6.0's dcgm_fields.h."""
+
+
+@pytest.mark.parametrize("name", RENAMED)
+def test_what_dcgm_renamed_is_known_by_both_names(name: str) -> None:
+    rows: list[AnyFamily | LabelRow] = [*CATALOG, *LABEL_ROWS]
+
+    assert [row.renamed for row in rows if row.name == name] == [RENAMED[name]]
+
+
+def test_label_rows_are_what_the_snapshot_tells_as_dcgm_writes_it() -> None:
+    driver = Driver(version="550.54.15", nvml_version="12.550.54.15", cuda_version=(12, 4))
+
+    texts = {row.name: row.value(driver, everything.gpu()) for row in LABEL_ROWS}
+
+    assert texts == {
+        "DCGM_FI_DRIVER_VERSION": "550.54.15",
+        "DCGM_FI_NVML_VERSION": "12.550.54.15",
+        "DCGM_FI_CUDA_DRIVER_VERSION": "12040",
+        "DCGM_FI_DEV_NAME": "MOCKMODEL",
+        "DCGM_FI_DEV_SERIAL": "1322621012345",
+        "DCGM_FI_DEV_UUID": "GPU-00000000-0000-0000-0000-000000000000",
+        "DCGM_FI_DEV_MINOR_NUMBER": "0",
+        "DCGM_FI_DEV_CUDA_COMPUTE_CAPABILITY": "524288",
+        "DCGM_FI_DEV_VBIOS_VERSION": "96.00.74.00.09",
+        "DCGM_FI_DEV_FABRIC_CLUSTER_UUID": "11111111-2222-3333-4444-555555555555",
+    }
+    assert [row.name for row in DEFAULT_LABELS] == ["DCGM_FI_DRIVER_VERSION"]
+
+
+def test_a_label_that_nobody_knows_is_no_label() -> None:
+    silent = build.silent()
+
+    assert {row.value(Driver(), silent) for row in LABEL_ROWS} == {None}
+
+
+def test_memory_is_whole_mebibytes_rounded_down() -> None:
+    use = MemoryUse(free_bytes=3 * build.MIB - 1, used_bytes=build.MIB, reserved_bytes=None)
+
+    texts = [text(name, reading(memory=use)) for name in ("FB_FREE", "FB_USED", "FB_RESERVED")]
+
+    assert texts == ["2", "1", None]
+
+
+def test_memory_as_a_whole_is_known_before_driver_510_too() -> None:
+    use = MemoryUse(free_bytes=3 * build.MIB, used_bytes=build.MIB)
+
+    assert text("FB_TOTAL", reading(memory=use)) == "4"
+
+
+def test_half_of_a_memory_in_use_is_half() -> None:
+    use = MemoryUse(free_bytes=5, used_bytes=5, reserved_bytes=90)
+
+    assert text("FB_USED_PERCENT", reading(memory=use)) == "0.500000"
+
+
+def test_no_share_of_a_memory_without_size_is_in_use() -> None:
+    use = MemoryUse(free_bytes=0, used_bytes=0, reserved_bytes=5)
+
+    assert text("FB_USED_PERCENT", reading(memory=use)) is None
+
+
+@pytest.mark.parametrize("family", CATALOG, ids=lambda family: family.name)
+def test_a_reading_that_a_device_does_not_give_is_no_value(family: Family) -> None:
+    gpu = build.gpu()
+    never: dict[str, Any] = {
+        name: () if isinstance(getattr(build.sample(gpu), name), tuple) else None
+        for name in build.sample(gpu).__slots__
+        if name not in ("bus_id", "at_seconds")
+    }
+    nothing = Reading(sample=build.sample(gpu, **never), gpu=gpu)
+
+    assert written(family, nothing) == ("0" if family.field == 230 else None)
+
+
+@pytest.mark.parametrize(
+    ("family", "readings"),
+    [
+        ("SM_CLOCK", {"sm_clock_hertz": 0xFFFFFFFF * 1_000_000}),
+        ("GPU_TEMP", {"gpu_celsius": 0xFFFFFFFF}),
+        ("MEMORY_TEMP", {"memory_celsius": 201}),
+        ("GPU_TEMP", {"gpu_celsius": -1}),
+        ("POWER_USAGE", {"power_watts": 0xFFFFFFFF / 1000}),
+        ("POWER_USAGE", {"power_watts": math.nan}),
+        ("POWER_USAGE", {"power_watts": math.inf}),
+        ("TOTAL_ENERGY_CONSUMPTION", {"energy_joules": 0xFFFFFFFFFFFFFFFF / 1000}),
+        ("TOTAL_ENERGY_CONSUMPTION", {"energy_joules": 0x7FFFFFFFFFFFFFF0 / 1000}),
+        ("PCIE_REPLAY_COUNTER", {"pcie_replays": 0xFFFFFFFF}),
+        ("GPU_UTIL", {"gpu_busy_ratio": 1.01}),
+        ("GPU_UTIL", {"gpu_busy_ratio": math.nan}),
+        ("FB_USED", {"memory": MemoryUse(free_bytes=0, used_bytes=0xFFFFFFFFFFFFFFFF)}),
+        ("PSTATE", {"performance_state": 32}),
+        ("PCIE_LINK_GEN", {"pcie": Pcie(generation=0xFFFFFFFF)}),
+        ("CLOCK_THROTTLE_REASONS", {"clock_event_reasons": 2**64 - 1}),
+    ],
+)
+def test_an_impossible_reading_is_no_value(family: str, readings: dict[str, Any]) -> None:
+    assert text(family, reading(**readings)) is None
+
+
+@pytest.mark.parametrize("value", [-0.001, 1.2, math.nan, math.inf, 0x7FF0000000000001])
+def test_a_profiling_ratio_that_cannot_be_is_no_value(value: float) -> None:
+    broken = replace(full_reading(), profiling={1: value})
+
+    assert text("DCGM_FI_PROF_GR_ENGINE_ACTIVE", broken) is None
+
+
+def test_zero_that_was_measured_is_zero() -> None:
+    idle = replace(full_reading(), profiling={1: 0.0, 20: 0.0})
+
+    assert text("DCGM_FI_PROF_GR_ENGINE_ACTIVE", idle) == "0.000000"
+    assert text("DCGM_FI_PROF_PCIE_TX_BYTES", idle) == "0"
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "expected"), [(0, 0, "0"), (1, 0, "1"), (3, 0, "3"), (3, 18, "4")]
+)
+def test_the_fabric_s_status_tells_a_registration_that_failed(
+    state: int, status: int, expected: str
+) -> None:
+    fabric = Fabric(state=state, status=status, cluster_uuid="", clique_id=0)
+    joined = replace(full_reading(), gpu=build.gpu(fabric=fabric))
+
+    assert text("FABRIC_MANAGER_STATUS", joined) == expected
+
+
+def test_a_gpu_that_has_not_joined_a_fabric_is_in_no_clique() -> None:
+    fabric = Fabric(state=2, status=0, cluster_uuid="", clique_id=0, health_mask=0)
+    joining = replace(full_reading(), gpu=build.gpu(fabric=fabric))
+
+    texts = [text(name, joining) for name in ("FABRIC_CLIQUE_ID", "FABRIC_HEALTH_MASK")]
+
+    assert texts == [None, None]
+
+
+def test_nvlink_bandwidth_is_thousands_of_kibibytes_a_second_over_both_directions() -> None:
+    before = {"at_seconds": 10.0, "nvlink_received_bytes": 500, "nvlink_sent_bytes": 500}
+    now = {
+        "at_seconds": 12.0,
+        "nvlink_received_bytes": 500 + 1024 * 1000 * 2 * 30,
+        "nvlink_sent_bytes": 500 + 1024 * 1000 * 2 * 12 + 1024 * 1999,
+    }
+
+    assert nvlink(before, now) == "42"
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ({"nvlink_sent_bytes": None}, {"at_seconds": 110.0, "nvlink_sent_bytes": 10**12}),
+        ({"nvlink_sent_bytes": 10**12}, {"at_seconds": 110.0, "nvlink_sent_bytes": 10**11}),
+        ({}, {"nvlink_sent_bytes": 10**12}),
+    ],
+    ids=["counters were not known", "counters began again", "no time went by"],
+)
+def test_nvlink_bandwidth_is_zero_where_there_is_nothing_to_compare(
+    before: dict[str, Any], now: dict[str, Any]
+) -> None:
+    assert nvlink(before, now) == "0"
+
+
+def test_nvlink_bandwidth_is_zero_with_the_first_sample() -> None:
+    assert text("NVLINK_BANDWIDTH_TOTAL", reading()) == "0"
+
+
+def test_a_link_s_bandwidth_is_zero_with_its_first_sample_and_nothing_without_the_link() -> None:
+    first = replace(full_reading(), links_before={})
+
+    assert text("NVLINK_BANDWIDTH_L3", first) == "0"
+    assert text("NVLINK_BANDWIDTH_L3", replace(first, links={})) is None
+
+
+def test_errors_over_all_links_are_not_told_where_one_link_does_not_count_them() -> None:
+    full = full_reading()
+    partly = replace(full, links={**full.links, 17: LinkCounters(link=17)})
+
+    assert text("NVLINK_COUNT_RX_ERRORS", partly) is None
+
+
+def pcie(**before: Any) -> str | None:
+    """What is told of a GPU without GPM that sent 5000 bytes in ten seconds."""
+    gpu = build.gpu()
+    now = build.sample(gpu, at_seconds=110.0, pcie=Pcie(sent_bytes=6000))
+    then = build.sample(gpu, **({"pcie": Pcie(sent_bytes=1000)} | before))
+    return text("DCGM_FI_PROF_PCIE_TX_BYTES", Reading(sample=now, gpu=gpu, before=then))
+
+
+def test_a_pcie_link_without_traffic_says_0() -> None:
+    assert pcie(pcie=Pcie(sent_bytes=6000)) == "0"
+
+
+def test_rates_are_right_below_a_second_too() -> None:
+    assert pcie(at_seconds=109.5) == "10000"
+    assert (
+        nvlink({"at_seconds": 9.5}, {"at_seconds": 10.0, "nvlink_sent_bytes": 1024 * 1000 * 2})
+        == "4"
+    )
+
+
+def test_without_gpm_pcie_traffic_is_what_was_counted_since_the_sample_before() -> None:
+    assert pcie() == "500"
+
+
+@pytest.mark.parametrize(
+    "before",
+    [{"pcie": None}, {"pcie": Pcie()}, {"pcie": Pcie(sent_bytes=6001)}, {"at_seconds": 110.0}],
+    ids=["not read", "not counted", "counters began again", "no time went by"],
+)
+def test_pcie_traffic_that_cannot_be_known_is_not_told(before: dict[str, Any]) -> None:
+    assert pcie(**before) is None

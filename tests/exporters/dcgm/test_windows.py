@@ -1,0 +1,179 @@
+"""Counts within a sliding window: what comes in, what falls out, what was never looked at."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from discovery.model import NodeSnapshot, Xid
+from exporters.dcgm.windows import CLOCK_EVENTS, PARTS, Event, WindowCounts, Windows
+from exporters.holders import Entity
+from tests import build
+
+BUS = build.gpu().bus_id
+GPU: Entity = (BUS, None)
+
+
+def node(*xids: Xid) -> NodeSnapshot:
+    return build.node([build.gpu(xids=xids)])
+
+
+def xids(windows: Windows, at: float, entity: Entity = GPU) -> dict[str, int] | None:
+    counts = windows.counts(at)[Event.XID].of(entity)
+    return None if counts is None else dict(counts)
+
+
+def clock_events(windows: Windows, at: float, entity: Entity = GPU) -> dict[str, int] | None:
+    counts = windows.counts(at)[Event.CLOCK_EVENT].of(entity)
+    return None if counts is None else dict(counts)
+
+
+def test_an_xid_counts_until_its_window_is_over() -> None:
+    windows = Windows(xid_seconds=300)
+    windows.show_snapshot(node(Xid(code=79, count=2)), at=1000)
+    windows.show_snapshot(node(Xid(code=79, count=5)), at=1200)
+    windows.show_snapshot(node(Xid(code=79, count=5)), at=1490)
+
+    assert [xids(windows, at) for at in (1299.5, 1301, 1498)] == [{"79": 5}, {"79": 3}, {"79": 3}]
+    windows.show_snapshot(node(Xid(code=79, count=5)), at=1502)
+    assert xids(windows, 1502) == {}
+
+
+def test_a_count_that_began_again_counts_as_a_whole() -> None:
+    windows = Windows()
+    windows.show_snapshot(node(Xid(code=79, count=5)), at=0)
+
+    windows.show_snapshot(node(Xid(code=79, count=2)), at=10)
+
+    assert xids(windows, 10) == {"79": 7}
+
+
+def test_two_gpus_with_the_same_error_each_count_their_own() -> None:
+    windows, other = Windows(), build.gpu(1, xids=(Xid(code=79, count=3),))
+
+    windows.show_snapshot(build.node([build.gpu(xids=(Xid(code=79, count=2),)), other]), at=0)
+
+    assert [xids(windows, 0, (bus, None)) for bus in (BUS, other.bus_id)] == [
+        {"79": 2},
+        {"79": 3},
+    ]
+
+
+def test_an_error_that_is_seen_again_later_does_not_count_again() -> None:
+    windows = Windows()
+    windows.show_snapshot(node(Xid(code=79, count=2, last_seen_seconds=5)), at=0)
+
+    windows.show_snapshot(node(Xid(code=79, count=3, last_seen_seconds=9)), at=10)
+
+    assert xids(windows, 10) == {"79": 3}
+
+
+def test_what_came_a_whole_window_ago_is_out_of_it() -> None:
+    windows = Windows(xid_seconds=300)
+    windows.show_snapshot(node(Xid(code=79, count=2)), at=100)
+    windows.show_snapshot(node(Xid(code=79, count=2)), at=300)
+
+    assert [xids(windows, at) for at in (399.9, 400)] == [{"79": 2}, {}]
+
+
+def test_errors_of_compute_instances_of_one_instance_add_up() -> None:
+    windows = Windows()
+
+    windows.show_snapshot(
+        node(
+            Xid(code=31, count=1, gpu_instance_id=3, compute_instance_id=0),
+            Xid(code=31, count=2, gpu_instance_id=3, compute_instance_id=1),
+        ),
+        at=0,
+    )
+
+    assert xids(windows, 0, (BUS, 3)) == {"31": 3}
+
+
+def test_an_instance_has_its_own_and_those_of_its_gpu_and_the_gpu_has_all() -> None:
+    windows = Windows()
+    windows.show_snapshot(
+        node(
+            Xid(code=31, count=1, gpu_instance_id=3),
+            Xid(code=43, count=2, gpu_instance_id=7),
+            Xid(code=63, count=4),
+        ),
+        at=0,
+    )
+
+    found = [xids(windows, 0, (BUS, instance)) for instance in (3, 7, 9, None)]
+
+    assert found == [{"31": 1, "63": 4}, {"43": 2, "63": 4}, {"63": 4}, {"31": 1, "43": 2, "63": 4}]
+
+
+def test_a_gpu_that_nobody_looked_at_in_the_window_has_no_counts() -> None:
+    windows = Windows(xid_seconds=60)
+    windows.show_snapshot(node(), at=0)
+
+    assert xids(windows, 59) == {}
+    assert xids(windows, 60) is None
+    assert xids(windows, 59, ("0000:99:00.0", None)) is None
+
+
+def test_every_sample_in_which_clocks_are_held_down_counts_by_reason() -> None:
+    windows, gpu = Windows(clock_event_seconds=100), build.gpu()
+
+    for at, reasons in ((0, 0x104), (50, 0x004), (90, 0)):
+        windows.show_samples([build.sample(gpu, at_seconds=float(at), clock_event_reasons=reasons)])
+
+    assert clock_events(windows, 99) == {"power_cap": 2, "display_clocks": 1}
+    assert clock_events(windows, 101, (BUS, 5)) == {"power_cap": 1}
+    assert clock_events(windows, 180) == {}
+
+
+def test_reasons_that_a_gpu_does_not_tell_are_no_counts() -> None:
+    windows = Windows()
+
+    windows.show_samples([build.sample(build.gpu(), clock_event_reasons=None)])
+
+    assert clock_events(windows, 100) is None
+
+
+def test_all_bits_have_dcgm_exporter_s_words_and_other_bits_none() -> None:
+    windows = Windows()
+
+    windows.show_samples([build.sample(build.gpu(), clock_event_reasons=2**20 - 1)])
+
+    assert list(CLOCK_EVENTS) == [1 << bit for bit in range(9)]
+    assert clock_events(windows, 100) == dict.fromkeys(CLOCK_EVENTS.values(), 1)
+
+
+def test_the_windows_tell_their_lengths() -> None:
+    counts = Windows(xid_seconds=300, clock_event_seconds=0.5).counts(0)
+
+    assert counts == {
+        Event.XID: WindowCounts(milliseconds=300_000),
+        Event.CLOCK_EVENT: WindowCounts(milliseconds=500),
+    }
+
+
+@given(times=st.lists(st.floats(0, 1000), min_size=1, max_size=50), seconds=st.floats(1, 500))
+def test_a_window_is_right_to_within_one_part_of_it(times: list[float], seconds: float) -> None:
+    windows, gpu = Windows(clock_event_seconds=seconds), build.gpu()
+    times.sort()
+
+    for at in times:
+        windows.show_samples([build.sample(gpu, at_seconds=at, clock_event_reasons=1)])
+    found = (clock_events(windows, times[-1]) or {})["gpu_idle"]
+
+    part = seconds / PARTS
+    least = sum(times[-1] - seconds + 2 * part < at for at in times)
+    most = sum(times[-1] - seconds - 2 * part < at for at in times)
+    assert least <= found <= most
+
+
+@pytest.mark.parametrize("seconds", [1.0, 300.0, 86_400.0])
+def test_memory_does_not_grow_with_what_happens_though_nobody_asks(seconds: float) -> None:
+    windows, gpu = Windows(clock_event_seconds=seconds), build.gpu()
+
+    for step in range(3000):
+        at = step * seconds / 1000
+        windows.show_samples([build.sample(gpu, at_seconds=at, clock_event_reasons=1)])
+
+    assert len(windows._clock_events._parts) <= PARTS + 1
