@@ -21,7 +21,7 @@ from http import HTTPStatus
 from importlib.metadata import version
 from types import FrameType
 
-from agent import exposition, sources
+from agent import exposition, heap, sources
 from agent import log as logs
 from agent.access import OPEN, Access
 from agent.config import Settings
@@ -64,6 +64,7 @@ def run(load: Callable[[], Settings]) -> int:
     or Permanent when it cannot start; afterwards bad settings are logged and the
     old ones stay.
     """
+    heap.keep_small()
     settings, proven, holds = load(), None, Holds()
     asked: queue.SimpleQueue[str] = queue.SimpleQueue()
     with _signals(asked):
