@@ -99,6 +99,7 @@ def load(
         environment_layer(environ),
         told.environment,
         named_file_layer(file, Path.read_text),
+        told.untold,
         _UNASKED,
     ]
     return settle(layers), told

@@ -288,6 +288,8 @@ class Told:
     environment: Layer
     notes: tuple[str, ...]
     """What was asked for and is not done: sentences that name the flag or variable."""
+    untold: Layer
+    """What holds where nobody says otherwise."""
 
 
 def read(
@@ -307,7 +309,14 @@ def read(
         flags=_layer(from_flags, is_there),
         environment=_layer(from_variables, is_there),
         notes=(*notes, *_unknown(environ)),
+        untold=_untold(is_there),
     )
+
+
+def _untold(is_there: Callable[[Path], bool]) -> Layer:
+    """The counters file that people mount over that of dcgm-exporter's image."""
+    file, _ = _BUILT_IN
+    return {"counters": Given(text=str(file), source="dcgm-exporter")} if is_there(file) else {}
 
 
 def asks_for(words: Iterable[str], arguments: Iterable[str]) -> bool:

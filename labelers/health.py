@@ -112,9 +112,13 @@ def _has_dead_links(gpu: GpuSnapshot, snapshot: NodeSnapshot) -> bool:
 
 
 def _has_half_links(gpu: GpuSnapshot, snapshot: NodeSnapshot) -> bool:
-    """To some GPU it sees another number of links than that GPU sees back."""
+    """To some GPU it sees another number of links than that GPU sees back.
+
+    Not asked behind NVSwitches: two GPUs' links end there and not at each other.
+    """
     topology = snapshot.topology
-    if gpu.bus_id not in topology.gpus or gpu.mig_enabled:
+    switched = topology.kind is FabricKind.SWITCH
+    if switched or gpu.bus_id not in topology.gpus or gpu.mig_enabled:
         return False
     here = topology.gpus.index(gpu.bus_id)
     there = (row[here] for row in topology.nvlinks)

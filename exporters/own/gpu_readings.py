@@ -6,22 +6,10 @@ from collections.abc import Callable
 from dataclasses import fields
 
 from discovery.sample import GpuSample, Group, MemoryUse
+from exporters.dcgm.windows import CLOCK_EVENTS
 from exporters.own.family import OwnFamily, of_gpu_parts, of_gpus, sampled
 from exporters.own.view import GpuView
 from exporters.text import Kind
-
-CLOCK_EVENTS = {
-    "gpu_idle": 0x1,
-    "clocks_setting": 0x2,
-    "power_cap": 0x4,
-    "hw_slowdown": 0x8,
-    "sync_boost": 0x10,
-    "sw_thermal": 0x20,
-    "hw_thermal": 0x40,
-    "hw_power_brake": 0x80,
-    "display_clocks": 0x100,
-}
-"""Bits of why clocks are held down, in dcgm-exporter's words. Source: nvml.h."""
 
 
 def _memory(read: Callable[[MemoryUse], int | None]) -> Callable[[GpuView], int | None]:
@@ -54,7 +42,7 @@ def _parts(name: str, *left_out: str) -> Callable[[GpuView], dict[str, float | N
 
 def _clock_events(gpu: GpuView) -> dict[str, float | None]:
     bits = gpu.sample.clock_event_reasons
-    return {} if bits is None else {word: bits & bit != 0 for word, bit in CLOCK_EVENTS.items()}
+    return {} if bits is None else {word: bits & bit != 0 for bit, word in CLOCK_EVENTS.items()}
 
 
 def _ecc(lifetime: str) -> Callable[[GpuView], dict[str, float | None]]:

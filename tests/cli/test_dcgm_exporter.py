@@ -182,6 +182,17 @@ def test_a_file_of_its_image_that_is_not_there_asks_for_the_default_families() -
     assert "counters" not in told.flags
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_without_a_word_the_file_that_is_mounted_over_its_own_counts(is_there: bool) -> None:
+    file = Path("/etc/dcgm-exporter/default-counters.csv")
+
+    told = dcgm_flags.read((), {}, is_there=lambda path: is_there and path == file)
+
+    assert {name: given.text for name, given in told.untold.items()} == (
+        {"counters": str(file)} if is_there else {}
+    )
+
+
 def test_another_counters_file_is_never_left_out() -> None:
     told = dcgm_flags.read(("-f", "/etc/mine.csv"), {}, is_there=lambda _path: False)
 

@@ -128,10 +128,15 @@ def test_after_a_recovery_a_critical_xid_only_degrades() -> None:
     assert gpu_verdict(gpu, build.node([gpu])).health is DEGRADED
 
 
-@pytest.mark.parametrize("kind", [FabricKind.SWITCH, FabricKind.MESH])
-def test_fewer_links_than_a_peer_of_the_same_model_degrade(kind: FabricKind) -> None:
+@pytest.mark.parametrize(
+    ("kind", "there"), [(FabricKind.SWITCH, 4), (FabricKind.MESH, 3)], ids=["switch", "mesh"]
+)
+def test_fewer_links_than_a_peer_degrade_the_gpu_that_has_them_alone(
+    kind: FabricKind, there: int
+) -> None:
+    """Behind a switch the peer's links are all up, though they lead nowhere else."""
     full, less = build.gpu(0, links=ports(4)), build.gpu(1, links=ports(3))
-    node = linked(kind, ((0, 3), (3, 0)), full, less)
+    node = linked(kind, ((0, there), (3, 0)), full, less)
 
     assert gpu_verdict(full, node).health is HEALTHY
     assert gpu_verdict(less, node).reason == "nvlink-inactive"
