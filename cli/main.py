@@ -16,6 +16,7 @@ COMMANDS: Mapping[str, str] = {
     "labels": "cli.labels",
     "agent": "cli.agent_command",
     "dcgm-exporter": "cli.dcgm_exporter",
+    "scheduler": "cli.scheduler",
     "compare": "cli.compare",
     "record": "cli.record",
     "simulate": "cli.simulate",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -29,15 +29,24 @@ def settings(*names: str) -> Callable[[Function], Function]:
 
     Environment and settings file hold for every command, whether or not it has the flag.
     """
-    chosen = [_BY_NAME[name] for name in names]
+    return options([_BY_NAME[name] for name in names], load_settings)
+
+
+def options(
+    chosen: Sequence[Option], load: Callable[[Mapping[str, str], Mapping[str, str]], object]
+) -> Callable[[Function], Function]:
+    """Add these options, and ``--config``; the command gets ``load``, bound to what was given.
+
+    ``load`` makes settings of what flags say, by option name, and of the environment.
+    """
 
     def decorate(function: Function) -> Function:
         @functools.wraps(function)
         def command(**parameters: Any) -> Any:
-            given = {name: parameters.pop(_parameter(name)) for name in ("config", *names)}
+            names = ("config", *(option.name for option in chosen))
+            given = {name: parameters.pop(_parameter(name)) for name in names}
             flags = {name: _text(value) for name, value in given.items() if value is not None}
-            load = functools.partial(load_settings, flags, os.environ)
-            return function(load=load, **parameters)
+            return function(load=functools.partial(load, flags, os.environ), **parameters)
 
         decorated = _config_option(command)
         for option in reversed(chosen):

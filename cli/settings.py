@@ -1,17 +1,16 @@
-"""Settings of the agent from flags, environment and file, in this order of precedence."""
+"""Settings from flags, environment and file, in this order of precedence."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from agent.config import OPTIONS, Given, Layer, Settings, nearest, settle, variable
+from agent.config import OPTIONS, Given, Layer, Option, Settings, nearest, settle, variable
 from discovery.errors import BadInput
 
 CONFIG_VARIABLE = variable("config")
 
-_KEYS = tuple(option.name for option in OPTIONS)
 _SERVICE_LINK = re.compile(
     r"(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)"
 )
@@ -22,12 +21,27 @@ def load_settings(
     environ: Mapping[str, str],
     read_file: Callable[[Path], str] = Path.read_text,
 ) -> Settings:
-    """The settings as they stand now; call it again with the same flags to reload.
+    """The agent's settings as they stand now; call it again with the same flags to reload.
 
     ``flags`` holds what the command line gave, by option name, ``config`` too.
     Raises BadInput with one sentence that names the flag, variable, or file, line and key.
     """
-    environment = environment_layer(environ)
+    return settle(layers(flags, environ, read_file))
+
+
+def layers(
+    flags: Mapping[str, str],
+    environ: Mapping[str, str],
+    read_file: Callable[[Path], str] = Path.read_text,
+    options: Sequence[Option] = OPTIONS,
+    *,
+    beside: Sequence[Option] = (),
+) -> list[Layer]:
+    """What was given for these options, the layer that wins first. Raises BadInput.
+
+    Variables of the options ``beside`` are another program's: they may be there.
+    """
+    environment = environment_layer(environ, options, beside=beside)
     named = Given(text=flags.get("config", ""), source="--config")
     if not named.text:
         named = Given(text=environ.get(CONFIG_VARIABLE, ""), source=CONFIG_VARIABLE)
@@ -36,19 +50,24 @@ def load_settings(
         for name, text in flags.items()
         if name != "config"
     }
-    return settle([flag_layer, environment, named_file_layer(named, read_file)])
+    return [flag_layer, environment, named_file_layer(named, read_file, options)]
 
 
-def environment_layer(environ: Mapping[str, str]) -> Layer:
+def environment_layer(
+    environ: Mapping[str, str],
+    options: Sequence[Option] = OPTIONS,
+    *,
+    beside: Sequence[Option] = (),
+) -> Layer:
     """What the environment says. Raises BadInput for an unknown ``GPUSCAPE_`` variable."""
-    known = [name for option in OPTIONS for name in option.variables]
+    known = [name for option in (*options, *beside) for name in option.variables]
     for name in environ:
         if name.startswith("GPUSCAPE_") and name not in (*known, CONFIG_VARIABLE):
             if is_service_link(name, "GPUSCAPE_"):
                 continue
             raise BadInput(f"{name} is not a setting{nearest(name, known)}")
     layer = {}
-    for option in OPTIONS:
+    for option in options:
         for name in option.variables:
             if environ.get(name, "").strip():
                 layer[option.name] = Given(text=environ[name], source=name)
@@ -64,7 +83,11 @@ def is_service_link(name: str, prefix: str) -> bool:
     return _SERVICE_LINK.fullmatch(name.removeprefix(prefix)) is not None
 
 
-def named_file_layer(named: Given, read_file: Callable[[Path], str] = Path.read_text) -> Layer:
+def named_file_layer(
+    named: Given,
+    read_file: Callable[[Path], str] = Path.read_text,
+    options: Sequence[Option] = OPTIONS,
+) -> Layer:
     """What the settings file of this name says; without a name, nothing. Raises BadInput."""
     if not named.text:
         return {}
@@ -73,20 +96,21 @@ def named_file_layer(named: Given, read_file: Callable[[Path], str] = Path.read_
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise BadInput(f"{named.source}: cannot read {named.text}: {reason}") from error
-    return file_layer(text, named.text)
+    return file_layer(text, named.text, options)
 
 
-def file_layer(text: str, file: str) -> Layer:
+def file_layer(text: str, file: str, options: Sequence[Option] = OPTIONS) -> Layer:
     """What a settings file says: one YAML mapping of option names to plain values.
 
     Raises BadInput naming file, line and key for anything else: unknown and repeated
     keys, lists and mappings as values, YAML that does not parse.
     """
+    keys = tuple(option.name for option in options)
     layer: dict[str, Given] = {}
     for line, key, value in _entries(text, file):
         place = f"{file}:{line}"
-        if key not in _KEYS:
-            raise BadInput(f"{place}: {key!r} is not a setting{nearest(key, _KEYS)}")
+        if key not in keys:
+            raise BadInput(f"{place}: {key!r} is not a setting{nearest(key, keys)}")
         if key in layer:
             raise BadInput(f"{place}: {key} is given twice: keep one")
         if value is None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -13,8 +14,8 @@ from kube.answers import decoded, request_name
 from kube.api import Change, Object, Resource, Watch
 from kube.errors import ApiError, Invalid, NotFound
 from kube.limits import Limits
-from kube.transport import Request, Transport, body
-from kube.watch import SILENCE_SECONDS, OpenWatch, StartedWatch, mark
+from kube.transport import JSON, Request, Transport, body
+from kube.watch import SILENCE_SECONDS, ListedWatch, OpenWatch, Page, StartedWatch, mark
 
 WATCH_SECONDS = (300, 600)
 """How long a watch is asked to last: spread, so that a fleet's watches do not end together."""
@@ -23,6 +24,7 @@ PAGE = 500
 MERGE_PATCH = "application/merge-patch+json"
 
 _MARKED_START = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+_METADATA = "application/json;as=PartialObjectMetadata{list};g=meta.k8s.io;v=v1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +88,7 @@ class Client:
         """See :class:`kube.api.Api`."""
         asked = request_name("create", resource, namespace, body["metadata"].get("name", ""))
         path = _path(resource, namespace) + self._write(dry_run, manager)
-        return self._ask(asked, "POST", path, body, "application/json")
+        return self._ask(asked, "POST", path, body, JSON)
 
     def patch(
         self,
@@ -110,6 +112,7 @@ class Client:
         namespace: str | None = None,
         name: str | None = None,
         fields: Mapping[str, str] | None = None,
+        metadata_only: bool = False,
         resource_version: str | None = None,
     ) -> Watch:
         """See :class:`kube.api.Api`.
@@ -117,7 +120,8 @@ class Client:
         Without a resourceVersion the server is asked to send a bookmark behind the last
         object that exists (sendInitialEvents). One without that feature, off by default in
         1.31 and 1.33, refuses the parameter; from then on the start is put together from
-        more requests: a get behind the watch of one object, a list before the watch of all.
+        more requests: a get behind the watch of one object, a list before the watch of all,
+        which is asked for page by page while it is told.
         """
         asked = request_name("watch", resource, namespace, name)
         path = _path(resource, namespace, everywhere=True)
@@ -127,20 +131,25 @@ class Client:
             "timeoutSeconds": str(round(self._uniform(*WATCH_SECONDS))),
             **_selected(name, fields or {}),
         }
+        accept = _METADATA.format(list="") if metadata_only else JSON
         if resource_version:
-            return self._open(asked, path, query | {"resourceVersion": resource_version})
+            return self._open(asked, path, query | {"resourceVersion": resource_version}, accept)
         if self._marks_start:
             try:
-                return self._open(asked, path, query | _MARKED_START)
+                return self._open(asked, path, query | _MARKED_START, accept)
             except Invalid as refusal:
                 if "sendInitialEvents" not in str(refusal):
                     raise
                 self._marks_start = False
         if name is None:
-            there, version = self._list(resource, namespace, _selected(name, fields or {}))
-            watch = self._open(asked, path, query | {"resourceVersion": version})
-            return StartedWatch(watch, head=[*there, mark(version)])
-        watch = self._open(asked, path, query)
+            pages = self._pages(resource, namespace, _selected(name, fields or {}), metadata_only)
+            return ListedWatch(
+                itertools.chain([next(pages)], pages),
+                lambda version: self._open(
+                    asked, path, query | {"resourceVersion": version}, accept
+                ),
+            )
+        watch = self._open(asked, path, query, accept)
         if self._exists(watch, resource, namespace, name):
             return StartedWatch(watch, behind_first=mark(None))
         return StartedWatch(watch, head=[mark(None)])
@@ -149,11 +158,12 @@ class Client:
         """Give back idle connections; open watches are closed on their own."""
         self._transport.close()
 
-    def _open(self, asked: str, path: str, query: Mapping[str, str]) -> OpenWatch:
+    def _open(self, asked: str, path: str, query: Mapping[str, str], accept: str) -> OpenWatch:
         request = Request(
             asked=asked,
             method="GET",
             path=f"{path}?{urlencode(query)}",
+            accept=accept,
             read_seconds=self._patience.silence_seconds,
         )
         return OpenWatch(asked, self._transport.send(request))
@@ -169,20 +179,25 @@ class Client:
             raise
         return True
 
-    def _list(
-        self, resource: Resource, namespace: str | None, selected: Mapping[str, str]
-    ) -> tuple[list[Change], str]:
+    def _pages(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        selected: Mapping[str, str],
+        metadata_only: bool,
+    ) -> Iterator[Page]:
         """All objects as a watch would tell them, and the version to watch from."""
         asked = request_name("list", resource, namespace, None)
         path = _path(resource, namespace, everywhere=True)
+        accept = _METADATA.format(list="List") if metadata_only else JSON
         bare = {"apiVersion": resource.api_version, "kind": resource.kind}
-        there: list[Change] = []
         query = {"limit": str(PAGE), **selected}
         while True:
-            page = self._ask(asked, "GET", f"{path}?{urlencode(query)}")
-            there += [Change(type="ADDED", object=bare | thing) for thing in page["items"]]
+            page = self._ask(asked, "GET", f"{path}?{urlencode(query)}", accept=accept)
+            there = [Change(type="ADDED", object=bare | thing) for thing in page["items"]]
+            yield Page(changes=there, version=page["metadata"]["resourceVersion"])
             if not page["metadata"].get("continue"):
-                return there, page["metadata"]["resourceVersion"]
+                return
             query["continue"] = page["metadata"]["continue"]
 
     def _ask(
@@ -192,11 +207,14 @@ class Client:
         path: str,
         content: Object | None = None,
         content_type: str | None = None,
+        *,
+        accept: str = JSON,
     ) -> Object:
         request = Request(
             asked=asked,
             method=method,
             path=path,
+            accept=accept,
             body=content,
             content_type=content_type,
             read_seconds=self._patience.read_seconds,

@@ -71,12 +71,17 @@ class Follower:
         namespace: str | None = None,
         name: str | None = None,
         fields: Mapping[str, str] | None = None,
+        metadata_only: bool = False,
+        keep: Callable[[Object], bool] = lambda _object: True,
         backoff: Backoff | None = None,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
-        """``name`` None follows all, or those with these ``fields``.
+        """``name`` None follows all, or those with these ``fields``; ``metadata_only`` leaves out
+        all but their metadata.
 
-        ``tell`` must not raise; what it raises is logged.
+        Objects that ``keep`` is false of are passed over, and told as gone where they were told
+        before, so that a few among very many cost little. Neither it nor ``tell`` may raise;
+        what ``tell`` raises is logged.
         """
         self._api = api
         self._resource = resource
@@ -84,6 +89,8 @@ class Follower:
         self._namespace = namespace
         self._name = name
         self._fields = fields
+        self._metadata_only = metadata_only
+        self._keep = keep
         self._backoff = backoff or Backoff(uniform=uniform)
         self._uniform = uniform
         self._closed = threading.Event()
@@ -126,6 +133,7 @@ class Follower:
             namespace=self._namespace,
             name=self._name,
             fields=self._fields,
+            metadata_only=self._metadata_only,
             resource_version=self._version,
         )
         with self._lock:
@@ -149,7 +157,7 @@ class Follower:
         meta = change.object["metadata"]
         if change.type == "BOOKMARK":
             self._end_sync()
-        elif change.type == "DELETED":
+        elif change.type == "DELETED" or not self._keep(change.object):
             self._lose((meta.get("namespace"), meta["name"]))
         else:
             self._see(change.object)

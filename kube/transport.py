@@ -24,6 +24,8 @@ from kube.limits import Limits
 KEEPALIVE = {"idle": 30, "interval": 10, "count": 3}
 """Seconds and probes: a peer that is gone is noticed after one minute."""
 
+JSON = "application/json"
+
 _OK = range(200, 300)
 
 
@@ -36,6 +38,8 @@ class Request:
     method: str
     path: str
     """With its query."""
+    accept: str = JSON
+    """The form that the answer shall have."""
     body: Mapping[str, Any] | None = None
     content_type: str | None = None
     read_seconds: float
@@ -79,7 +83,7 @@ class Transport:
                 f"{request.asked}: not sent, the server asked for {left:.0f} s without requests",
                 retry_after_seconds=left,
             )
-        headers = {"Accept": "application/json", "User-Agent": self._user_agent}
+        headers = {"Accept": request.accept, "User-Agent": self._user_agent}
         if request.content_type:
             headers["Content-Type"] = request.content_type
         if identity.authorization:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from urllib3 import HTTPResponse
 from urllib3.exceptions import HTTPError, ReadTimeoutError
@@ -85,6 +86,57 @@ class OpenWatch:
         if "resourceVersion" not in (what.get("metadata") or ()):
             raise Unreachable(f"{self._asked}: a message about an object without a version")
         return Change(type=kind, object=what)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """Some of the objects of a list."""
+
+    changes: Sequence[Change]
+    version: str
+    """Of the whole list."""
+
+
+class ListedWatch:
+    """A list, then a mark, then the watch that goes on from there.
+
+    Only one page is held at a time, whatever the size of the list. The watch is opened when
+    all pages are told; where that took so long that the server forgot the version, it is
+    Expired.
+    """
+
+    def __init__(self, pages: Iterator[Page], watch_from: Callable[[str], Watch]) -> None:
+        self._pages = pages
+        self._watch_from = watch_from
+        self._lock = threading.Lock()
+        self._watch: Watch | None = None
+        self._closed = False
+
+    def __iter__(self) -> Iterator[Change]:
+        """As a watch; what asking for a page or opening the watch raises comes from here too."""
+        version = ""
+        for page in self._pages:
+            version = page.version
+            for change in page.changes:
+                if self._closed:
+                    return
+                yield change
+            if self._closed:
+                return
+        yield mark(version)
+        watch = self._watch_from(version)
+        with self._lock:
+            self._watch = watch
+            if self._closed:
+                watch.close()
+        yield from watch
+
+    def close(self) -> None:
+        """See :class:`kube.api.Watch`; a request that is under way runs out first."""
+        with self._lock:
+            self._closed = True
+            if self._watch is not None:
+                self._watch.close()
 
 
 class StartedWatch:

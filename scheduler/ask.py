@@ -35,6 +35,21 @@ class Wish:
     nic: bool = False
     """Close to an RDMA NIC, please."""
 
+    @property
+    def gpus(self) -> int:
+        """How many the pod holds at most at one time."""
+        most = lasting = 0
+        for step in self.steps:
+            most = max(most, lasting + step.gpus)
+            lasting += 0 if step.ends else step.gpus
+        return most
+
+    @property
+    def judged(self) -> tuple[bool, ...]:
+        """For each step whether its GPUs' quality counts: of those that stay, if any does."""
+        staying = tuple(not step.ends for step in self.steps)
+        return staying if any(staying) else (True,) * len(staying)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:

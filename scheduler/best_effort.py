@@ -11,9 +11,11 @@ Source: go-gpuallocator 0.5.0, gpuallocator/besteffort_policy.go.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
+from typing import NamedTuple
 
 from scheduler.masks import pairs, subsets
 from scheduler.shape import Shape
@@ -25,27 +27,34 @@ Odds = Mapping[int, Fraction]
 """Set of GPUs to the odds that just this one is handed out; they add up to 1."""
 
 
-def odds(shape: Shape, free: int, size: int) -> Odds:
-    """What a request of ``size`` GPUs is given when these are free; empty if they are too few."""
-    count = free.bit_count()
-    if not 0 < size <= count:
-        return {}
-    if size == 1:
-        return {one: Fraction(1, count) for one in subsets(free, 1)}
-    return _Cuts(shape, size).odds(free)
+class BestEffort:
+    """The policy on one shape; keeps what it found."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._cuts = cache(lambda size: _Cuts(shape, size))
+
+    def odds(self, free: int, size: int, required: int = 0) -> Odds:
+        """What a request of ``size`` GPUs is given; empty if these free ones are too few.
+
+        ``required``, fewer than ``size`` and among the free, come with any set.
+        """
+        count = free.bit_count()
+        if not 0 < size <= count:
+            return {}
+        if size == 1:
+            return dict.fromkeys(subsets(free, 1), Fraction(1, count))
+        weights = self._cuts(size).weights(free, required)
+        total = sum(weights.values())
+        shares = {weight: weight / total for weight in set(weights.values())}
+        return {group: shares[weight] for group, weight in weights.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class _Best:
+class _Best(NamedTuple):
     """The best cuts of a set into whole groups."""
 
     points: int
-    ways: int
-    """How many cuts have so many points."""
-
-
-_ONE_WAY = _Best(0, 1)
-_NO_WAY = _Best(-1, 0)
+    ways: Counter[int]
+    """Cuts that have so many points, by how many of their groups have the points of the limit."""
 
 
 class _Cuts:
@@ -54,80 +63,77 @@ class _Cuts:
     def __init__(self, shape: Shape, size: int) -> None:
         self._shape = shape
         self._size = size
-        self._points: dict[int, int] = {}
-        self._best: dict[tuple[int, int | None], _Best] = {}
+        self._value = cache(self._points)
+        self._cut = cache(self._best_cut)
 
-    def odds(self, free: int) -> Odds:
-        """Each group counts once for every best cut in which it would be handed out."""
+    def weights(self, free: int, required: int) -> Mapping[int, Fraction]:
+        """Each of the best cuts counts once, shared by the groups that have the most points."""
+        most = max(self._total(free, *cut) for cut in self._all(free, required))
+        weights: dict[int, Fraction] = defaultdict(Fraction)
+        for group, remainder in self._all(free, required):  # again: for 16 GPUs they are millions
+            if self._total(free, group, remainder) != most:
+                continue
+            others = free & ~group & ~remainder
+            if required:  # of disjoint groups just one has them
+                weights[group] += self._cut(others).ways.total()
+            else:
+                weights[group] += self._shares(others, most, group, remainder)
+        if not required:
+            weights[LOST] += sum(
+                self._shares(free & ~remainder, most, remainder)
+                for remainder in subsets(free, free.bit_count() % self._size)
+            )
+        return {group: weight for group, weight in weights.items() if weight}
+
+    def _all(self, free: int, required: int) -> Iterator[tuple[int, int]]:
+        """A whole group, and the group that is smaller; the first has all that is required."""
         rest = free.bit_count() % self._size
-        remainders = [(each, self._value(each)) for each in (subsets(free, rest) if rest else (0,))]
-        most = max(points + self._cut(free & ~each).points for each, points in remainders)
-        weights: dict[int, Fraction] = {}
-        for group in subsets(free, self._size):
-            weight = self._weight(free & ~group, self._value(group), most, remainders)
-            if weight:
-                weights[group] = weight
-        lost = self._lost(free, most, remainders)
-        if lost:
-            weights[LOST] = lost
-        total = sum(weights.values(), Fraction())
-        return {group: weight / total for group, weight in weights.items()}
+        for others in subsets(free & ~required, self._size - required.bit_count()):
+            for remainder in subsets(free & ~required & ~others, rest):
+                yield required | others, remainder
 
-    def _weight(
-        self, others: int, points: int, most: int, remainders: list[tuple[int, int]]
-    ) -> Fraction:
-        """Best cuts with one group of so many points beside others that have no more."""
-        ways = Fraction()
-        for remainder, its in remainders:
-            if its > points or remainder & ~others:
-                continue
-            cut = self._cut(others & ~remainder, points)
-            if cut.ways and points + its + cut.points == most:
-                share = Fraction(1, 2) if remainder and its == points else Fraction(1)
-                ways += share * cut.ways
-        return ways
+    def _total(self, free: int, group: int, remainder: int) -> int:
+        others = self._cut(free & ~group & ~remainder)
+        return self._value(group) + self._value(remainder) + others.points
 
-    def _lost(self, free: int, most: int, remainders: list[tuple[int, int]]) -> Fraction:
-        """Best cuts whose smaller group has the most points of all."""
-        ways = Fraction()
-        for remainder, its in remainders:
-            if not remainder:
-                continue
-            cut = self._cut(free & ~remainder, its)
-            if cut.ways and its + cut.points == most:
-                ways += cut.ways
-        return ways
+    def _shares(self, others: int, total: int, group: int, beside: int = 0) -> Fraction:
+        """Of cuts with so many points, shared where others have as many as ``group``.
 
-    def _cut(self, mask: int, limit: int | None = None) -> _Best:
-        """The best cuts of a set that divides, of groups that have no more than ``limit``."""
+        ``beside`` is the smaller group, or none.
+        """
+        points, its = self._value(group), self._value(beside)
+        cut = self._cut(others, points)
+        if not group or its > points or points + its + cut.points != total:
+            return Fraction()
+        tied = 1 + (its == points)
+        return sum((Fraction(n, ties + tied) for ties, n in cut.ways.items()), Fraction())
+
+    def _best_cut(self, mask: int, limit: int | None = None) -> _Best:
+        """Of a set that divides, into groups that have no more points than ``limit``."""
         if not mask:
-            return _ONE_WAY
-        key = mask, limit
-        if key not in self._best:
-            best, ways = -1, 0
-            for group in self._groups_of_the_first(mask):
-                points = self._value(group)
-                if limit is not None and points > limit:
-                    continue
-                others = self._cut(mask & ~group, limit)
-                if not others.ways:
-                    continue
-                total = points + others.points
-                if total > best:
-                    best, ways = total, 0
-                if total == best:
-                    ways += others.ways
-            self._best[key] = _Best(best, ways) if ways else _NO_WAY
-        return self._best[key]
+            return _Best(0, Counter([0]))
+        best, ways = -1, Counter[int]()
+        for group in self._groups_of_the_first(mask):
+            points = self._value(group)
+            if limit is not None and points > limit:
+                continue
+            others = self._cut(mask & ~group, limit)
+            if not others.ways:
+                continue
+            total = points + others.points
+            if total > best:
+                best, ways = total, Counter()
+            if total == best:
+                for ties, n in others.ways.items():
+                    ways[ties + (points == limit)] += n
+        return _Best(best, ways)
 
     def _groups_of_the_first(self, mask: int) -> Iterator[int]:
         """Groups with the first GPU of the set, so that no cut is met twice."""
         first = mask & -mask
         return (first | others for others in subsets(mask & ~first, self._size - 1))
 
-    def _value(self, group: int) -> int:
-        """Points of all pairs within the group."""
-        if group not in self._points:
-            points = self._shape.points
-            self._points[group] = sum(points[i][j] for i, j in pairs(group))
-        return self._points[group]
+    def _points(self, group: int) -> int:
+        """Of all pairs within the group."""
+        points = self._shape.points
+        return sum(points[i][j] for i, j in pairs(group))

@@ -187,6 +187,9 @@ def test_roles_give_what_the_facts_say_and_nothing_else() -> None:
         ("coordinator", "HOME", "leases"): ("get", "list", "watch", "create", "update", "patch"),
         ("coordinator", "HOME", "events"): events,
         ("coordinator", "EVENTS", "events"): events,
+        ("scheduler", "CLUSTER", "nodes"): ("list", "watch"),
+        ("scheduler", "CLUSTER", "pods"): ("list", "watch"),
+        ("scheduler", "HOME", "leases"): ("list", "watch"),
         ("scheduler", "CLUSTER", "events"): events,
     }
 

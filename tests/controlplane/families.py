@@ -126,5 +126,14 @@ ALLOCATOR = Family(
     cgo=True,  # the library binds NVML in C, and does not compile without
 )
 
-ALL = (ETCD, PROMETHEUS, ALLOCATOR, KUBERNETES["1.37"], KUBERNETES["1.32"], KWOK, NFD)
+IDLE_EXTENDER = Family(
+    name="idle-extender",
+    folder=Path(__file__).parents[1] / "bench" / "go",
+    programs={".": ("idle-extender",)},
+)
+
+ALL = (
+    *(ETCD, PROMETHEUS, ALLOCATOR, IDLE_EXTENDER),
+    *(KUBERNETES["1.37"], KUBERNETES["1.32"], KWOK, NFD),
+)
 """In the order of building: what most tests wait for comes first."""

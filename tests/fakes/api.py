@@ -36,7 +36,8 @@ class Call:
     dry_run: bool = False
     manager: str | None = None
     fields: Mapping[str, str] | None = None
-    """Of a watch; so is the next."""
+    """Of a watch; so are the next two."""
+    metadata_only: bool = False
     resource_version: str | None = None
 
 
@@ -208,6 +209,7 @@ class FakeApi:
         namespace: str | None = None,
         name: str | None = None,
         fields: Mapping[str, str] | None = None,
+        metadata_only: bool = False,
         resource_version: str | None = None,
     ) -> FakeWatch:
         """See :class:`kube.api.Api`; a version that is too old raises Expired when iterated."""
@@ -217,6 +219,7 @@ class FakeApi:
             name=name,
             namespace=namespace,
             fields=fields,
+            metadata_only=metadata_only,
             resource_version=resource_version,
         )
         return self._run(call, lambda: self._opened(call))
@@ -326,9 +329,26 @@ class FakeWatch:
     def _collect(self) -> None:
         for happened in self._server.since(self._from):
             self._from = happened.version
-            if self._wanted(happened):
-                change = Change(type=happened.type, object=deepcopy(happened.object))
-                self._ready.append(change)
+            kind = self._type(happened) if self._wanted(happened) else None
+            if kind is not None:
+                self._ready.append(Change(type=kind, object=self._told(happened.object)))
+
+    def _type(self, happened: Happened) -> str | None:
+        """An object that comes to have the fields is ADDED, one that has them no more DELETED."""
+        fields = self._call.fields or {}
+        had = happened.before is not None and _has(happened.before, fields)
+        has = happened.type != "DELETED" and _has(happened.object, fields)
+        return {
+            (False, True): "ADDED",
+            (True, True): "MODIFIED",
+            (True, False): "DELETED",
+        }.get((had, has))
+
+    def _told(self, thing: Object) -> Object:
+        if not self._call.metadata_only:
+            return deepcopy(thing)
+        meta = deepcopy(thing["metadata"])
+        return {"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": meta}
 
     def _wanted(self, happened: Happened) -> bool:
         resource, namespace, name = happened.key
@@ -337,7 +357,6 @@ class FakeWatch:
             resource == call.resource
             and call.namespace in (namespace, None)
             and call.name in (name, None)
-            and _has(happened.object, call.fields or {})
         )
 
     def _initial(self) -> Iterator[Change]:
@@ -346,7 +365,7 @@ class FakeWatch:
             wanted = self._call.name in (meta["name"], None)
             wanted = wanted and _has(there, self._call.fields or {})
             if wanted and self._call.namespace in (meta.get("namespace"), None):
-                yield Change(type="ADDED", object=there)
+                yield Change(type="ADDED", object=self._told(there))
         yield self._bookmark({"annotations": {INITIAL_END: "true"}})
 
     def _bookmark(self, meta: Mapping[str, Any]) -> Change:
@@ -357,12 +376,12 @@ class FakeWatch:
 
 
 def _has(thing: Object, fields: Mapping[str, str]) -> bool:
-    """Whether each dotted field has its value."""
+    """Whether each dotted field has its value, and one with ``!`` any other."""
 
     def value(field: str) -> object:
         found: Any = thing
-        for part in field.split("."):
+        for part in field.removesuffix("!").split("."):
             found = (found or {}).get(part)
-        return found
+        return found or ""
 
-    return all(value(field) == wanted for field, wanted in fields.items())
+    return all((value(field) != wanted) == field.endswith("!") for field, wanted in fields.items())

@@ -34,6 +34,8 @@ class Happened:
     key: Key
     type: str
     object: Object
+    before: Object | None = None
+    """What it was before; None where it was not there."""
 
 
 class Server:
@@ -202,12 +204,19 @@ class Server:
     def _store(self, key: Key, happened: str, new: Object) -> Object:
         self._version += 1
         new["metadata"]["resourceVersion"] = self.version
+        before = self._objects.get(key)
         if happened == "DELETED":
             del self._objects[key]
         else:
             self._objects[key] = new
         self._history.append(
-            Happened(version=self._version, key=key, type=happened, object=deepcopy(new))
+            Happened(
+                version=self._version,
+                key=key,
+                type=happened,
+                object=deepcopy(new),
+                before=before,
+            )
         )
         self.changed.notify_all()
         return deepcopy(new)

@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kube.access import Kubeconfig
-from kube.api import NODES, Api, Object, Resource
+from kube.api import NODES, PODS, Api, Object, Resource
 from kube.client import Client, Program
 from tests.fakes.api import FakeApi
 
 if TYPE_CHECKING:
     from tests.controlplane.plane import Plane
+
+
+_ACCOUNT = "watched"
 
 
 class Cluster(Protocol):
@@ -25,6 +28,8 @@ class Cluster(Protocol):
 
     def delete(self, resource: Resource, name: str, namespace: str | None = None) -> None: ...
     def apply(self, node: str, body: Object, manager: str) -> None: ...
+    def make_pod(self, name: str, namespace: str) -> None: ...
+    def bind(self, pod: str, namespace: str, node: str) -> None: ...
 
 
 @dataclass
@@ -41,6 +46,14 @@ class InMemory:
     def apply(self, node: str, body: Object, manager: str) -> None:
         """As another applier, by force."""
         self.api.server.apply(NODES, node, body, manager=manager)
+
+    def make_pod(self, name: str, namespace: str) -> None:
+        """One that waits for a node."""
+        self.api.server.create(PODS, _pod(name), namespace)
+
+    def bind(self, pod: str, namespace: str, node: str) -> None:
+        """As a scheduler."""
+        self.api.server.patch(PODS, pod, {"spec": {"nodeName": node}}, namespace)
 
 
 @dataclass
@@ -63,9 +76,36 @@ class Real:
         path = f"/api/v1/nodes/{node}?fieldManager={manager}&force=true"
         self._asked("PATCH", path, whole, "application/apply-patch+yaml")
 
-    def _asked(self, method: str, path: str, body: Object | None, kind: str = "") -> None:
+    def make_pod(self, name: str, namespace: str) -> None:
+        """One that waits for a node, and that no garbage collector takes for lost."""
+        self.plane.account(namespace, _ACCOUNT)
+        self._asked("POST", f"/api/v1/namespaces/{namespace}/pods", _pod(name), status=201)
+
+    def bind(self, pod: str, namespace: str, node: str) -> None:
+        """As a scheduler."""
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod}/binding"
+        self._asked("POST", path, {"metadata": {"name": pod}, "target": target}, status=201)
+
+    def _asked(
+        self, method: str, path: str, body: Object | None, kind: str = "", *, status: int = 200
+    ) -> None:
         answer = self.plane.request(method, path, body, content_type=kind or "application/json")
-        assert answer.status == 200, answer.body
+        assert answer.status == status, answer.body
+
+
+def _pod(name: str) -> Object:
+    container = {"name": "c", "image": "i"}
+    return {
+        "metadata": {"name": name},
+        "spec": {
+            "schedulerName": "nobody",
+            "serviceAccountName": _ACCOUNT,
+            "automountServiceAccountToken": False,
+            "terminationGracePeriodSeconds": 0,
+            "containers": [container],
+        },
+    }
 
 
 def client(name: str, kubeconfig: Path, *, port: int | None = None, **options: Any) -> Client:

@@ -214,6 +214,81 @@ def test_where_no_start_is_marked_all_objects_are_listed_page_by_page(bed: Bed) 
     assert bed.query()["resourceVersion"] == "8"
 
 
+def pages(*names: str) -> list[Reply]:
+    """The answers of a list, one object on each."""
+    last = len(names) - 1
+    return [
+        answer(
+            {
+                "metadata": {"resourceVersion": "8"} | ({} if at == last else {"continue": "x"}),
+                "items": [{"metadata": {"name": name}}],
+            }
+        )
+        for at, name in enumerate(names)
+    ]
+
+
+def test_a_page_is_asked_for_when_the_one_before_was_told(bed: Bed) -> None:
+    """So that a list of any length takes the memory of one page."""
+    bed.replies = [NO_MARKS, *pages("a", "b", "c"), stream()]
+    changes = iter(bed.client.watch(NODES))
+    asked = []
+    for _ in range(4):
+        next(changes)
+        asked.append(len(bed.requests))
+
+    assert asked == [2, 3, 4, 4]
+    assert list(changes) == []
+    assert len(bed.requests) == 5
+
+
+@pytest.mark.parametrize("names", ["a", "ab"])
+def test_a_list_that_is_closed_amid_its_pages_tells_and_asks_no_more(bed: Bed, names: str) -> None:
+    bed.replies = [NO_MARKS, *pages(*names)]
+    watch = bed.client.watch(NODES)
+    changes = iter(watch)
+    next(changes)
+    watch.close()
+
+    assert list(changes) == []
+    assert len(bed.requests) == 2
+
+
+def test_a_list_that_is_closed_at_its_end_opens_no_watch_that_stays(bed: Bed) -> None:
+    bed.replies = [NO_MARKS, *pages("a"), stream(ADDED)]
+    watch = bed.client.watch(NODES)
+    changes = iter(watch)
+    assert [next(changes).type, next(changes).type] == ["ADDED", "BOOKMARK"]
+    watch.close()
+
+    assert list(changes) == []
+
+
+def test_a_list_whose_next_page_fails_says_so_when_it_is_its_turn(bed: Bed) -> None:
+    bed.replies = [NO_MARKS, pages("a", "b")[0], status(410, "token expired")]
+    changes = iter(bed.client.watch(NODES))
+
+    assert next(changes).object["metadata"]["name"] == "a"
+    with pytest.raises(Expired):
+        next(changes)
+
+
+METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+
+
+def test_metadata_alone_is_asked_for_in_watches_and_lists(bed: Bed) -> None:
+    bed.replies = [NO_MARKS, *pages("a"), stream()]
+    list(bed.client.watch(NODES, metadata_only=True))
+    bed.replies = [stream()]
+    list(bed.client.watch(NODES, metadata_only=True, resource_version="7"))
+    bed.replies = [stream()]
+    list(bed.client.watch(NODES, resource_version="7"))
+
+    of_lists = METADATA.replace("Metadata;", "MetadataList;")
+    accepted = [request.headers["Accept"] for request in bed.requests]
+    assert accepted == [METADATA, of_lists, METADATA, METADATA, "application/json"]
+
+
 def test_another_refusal_of_a_watch_is_none_of_this(bed: Bed) -> None:
     bed.replies = [status(400, "timeoutSeconds is wrong")]
     with pytest.raises(Invalid):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kube import lease
-from kube.api import EVENTS, LEASES, NODES, Change, Object, Resource, Watch
+from kube.api import EVENTS, LEASES, NODES, PODS, Change, Object, Resource, Watch
 from kube.errors import Conflict, Expired, Invalid, NotFound
 from tests.fakes.api import FakeApi
 from tests.kube.clusters import Cluster, InMemory, Real, client
@@ -48,6 +48,14 @@ def first(watch: Watch, count: int) -> list[Change]:
     changes = list(islice(watch, count))
     watch.close()
     return changes
+
+
+def words(watch: Watch, prefix: str) -> Iterator[str]:
+    """What a watch tells of objects whose names begin so."""
+    for change in watch:
+        name = change.object["metadata"].get("name", "")
+        if name.startswith(prefix):
+            yield f"{change.type} {name}"
 
 
 def owners(thing: Object, label: str) -> set[tuple[str, str]]:
@@ -288,6 +296,47 @@ class Contract:
             NAMESPACE,
         }
         assert there[2].type == "BOOKMARK"
+
+    def test_a_watch_of_metadata_tells_nothing_else(self, cluster: Cluster, node: str) -> None:
+        cluster.api.create(
+            NODES, {**named(node, labels={"a": "1"}), "spec": {"podCIDR": "10.0.0.0/24"}}
+        )
+
+        watch = cluster.api.watch(NODES, name=node, metadata_only=True)
+        changes = iter(watch)
+        there = list(islice(changes, 2))
+        cluster.api.patch(NODES, node, labelled(a="2"))
+        then = next(changes)
+        watch.close()
+
+        assert [change.type for change in (*there, then)] == ["ADDED", "BOOKMARK", "MODIFIED"]
+        assert there[1].object["metadata"]["resourceVersion"]
+        for change, a in ((there[0], "1"), (then, "2")):
+            assert set(change.object) == {"apiVersion", "kind", "metadata"}
+            assert change.object["kind"] == "PartialObjectMetadata"
+            assert change.object["metadata"]["labels"]["a"] == a
+
+    def test_a_watch_by_fields_tells_what_comes_to_have_them(
+        self, cluster: Cluster, node: str
+    ) -> None:
+        cluster.api.create(NODES, named(node))
+        for at in (0, 1):
+            cluster.make_pod(f"{node}-{at}", NAMESPACE)
+        cluster.bind(f"{node}-0", NAMESPACE, node)
+        with_node = cluster.api.watch(PODS, namespace=NAMESPACE, fields={"spec.nodeName!": ""})
+        without = cluster.api.watch(PODS, namespace=NAMESPACE, fields={"spec.nodeName": ""})
+        bound, waiting = words(with_node, node), words(without, node)
+
+        at_first = next(bound), next(waiting)
+        cluster.bind(f"{node}-1", NAMESPACE, node)
+        then = next(bound), next(waiting)
+        with_node.close()
+        without.close()
+        for at in (0, 1):
+            cluster.delete(PODS, f"{node}-{at}", NAMESPACE)
+
+        assert at_first == (f"ADDED {node}-0", f"ADDED {node}-1")
+        assert then == (f"ADDED {node}-1", f"DELETED {node}-1")
 
     def test_a_watch_is_closed_from_another_thread(self, cluster: Cluster, node: str) -> None:
         watch = cluster.api.watch(NODES, name=node)

@@ -232,6 +232,68 @@ def test_after_a_version_that_is_too_old_a_fleet_spreads_over_seconds(api: FakeA
     assert drawn == [(1.0, 5.0)]
 
 
+def test_what_is_not_to_be_kept_is_passed_over_and_gone_where_it_was_told() -> None:
+    api = FakeApi()
+    for name, a in (("x", "1"), ("y", "0")):
+        api.server.create(NODES, node(name, a))
+    heard: queue.Queue[str] = queue.Queue()
+    follower = Follower(
+        api,
+        NODES,
+        lambda news: heard.put(word(news)),
+        keep=lambda thing: thing["metadata"]["labels"]["a"] != "0",
+        backoff=Backoff(uniform=none),
+        uniform=none,
+    )
+    threading.Thread(target=follower.run, daemon=True).start()
+    words = [heard.get(timeout=DEADLINE_SECONDS) for _ in range(3)]
+    label(api, "x", "0")
+    label(api, "x", "00")
+    label(api, "y", "2")
+    words += [heard.get(timeout=DEADLINE_SECONDS) for _ in range(3)]
+    follower.close()
+
+    assert words == ["LinkUp", "seen x 1", "Synced", "gone x", "seen x 00", "seen y 2"]
+
+
+def test_what_is_not_to_be_kept_when_all_is_told_anew_is_gone() -> None:
+    api = FakeApi()
+    api.server.create(NODES, node("x"))
+    heard: queue.Queue[str] = queue.Queue()
+    follower = Follower(
+        api,
+        NODES,
+        lambda news: heard.put(word(news)),
+        keep=lambda thing: thing["metadata"]["labels"]["a"] == "1",
+        backoff=Backoff(uniform=none),
+        uniform=none,
+    )
+    threading.Thread(target=follower.run, daemon=True).start()
+    for _ in range(3):
+        heard.get(timeout=DEADLINE_SECONDS)
+
+    def meanwhile(_: Call) -> None:
+        label(api, "x", "0")
+        api.server.forget_history()
+
+    api.before("watch", meanwhile, times=1)
+    api.end_watches()
+    words = [heard.get(timeout=DEADLINE_SECONDS) for _ in range(2)]
+    follower.close()
+
+    assert words == ["gone x", "Synced"]
+
+
+def test_how_a_follower_narrows_its_watch_reaches_the_server(api: FakeApi) -> None:
+    fields = {"spec.unschedulable": "true"}
+    follower = Follower(api, NODES, lambda _: None, fields=fields, metadata_only=True)
+    api.after("watch", lambda _: follower.close())
+
+    follower.run()
+
+    assert (api.calls[-1].fields, api.calls[-1].metadata_only) == (fields, True)
+
+
 def test_closing_ends_a_watch_in_which_nothing_happens(listener: Listener) -> None:
     listener.follower.close()
     listener.thread.join(1)

@@ -20,8 +20,8 @@ def drawn(n: int, links: Links) -> Shape:
         tuple(0 if i == j else links.get((min(i, j), max(i, j)), FAR) for j in range(n))
         for i in range(n)
     )
-    speeds = tuple(tuple(map(float, row)) for row in entries)
-    return Shape(n=n, points=entries, gbps=speeds, numa=(0,) * n, nics=())
+    nvlinked = tuple(tuple(int(entry > FAR) for entry in row) for row in entries)
+    return Shape(n=n, points=entries, gbps=entries, nvlinked=nvlinked, numa=(0,) * n, nics=())
 
 
 def machine(name: str) -> Shape:

@@ -10,9 +10,9 @@ from fractions import Fraction
 import pytest
 
 from labelers.schema import annotation
-from scheduler.best_effort import LOST, odds
+from scheduler.best_effort import LOST, BestEffort, Odds
 from scheduler.masks import members, union
-from scheduler.shape import shape
+from scheduler.shape import Shape, shape
 from tests.kubelet.allocator import AllocationError, Allocator
 from tests.kubelet.links import LinkTypes, link_types
 from tests.observed import observed
@@ -21,6 +21,10 @@ from tests.scheduler.shapes import drawn
 MACHINES = ("dgx1-v100", "a100-pcie-pairs", "dgx-a100", "hgx-h100", "a30-pair", "mixed", "l40s")
 ORDERS = 60
 """In so many random orders the policy is asked the same; the odds are that exact at best."""
+
+
+def odds(shape: Shape, free: int, size: int, required: int = 0) -> Odds:
+    return BestEffort(shape).odds(free, size, required)
 
 
 def test_a_single_gpu_is_any_free_one() -> None:
@@ -48,6 +52,24 @@ def test_a_smaller_group_that_is_better_than_the_whole_ones_loses_the_pod() -> N
     assert odds(drawn(5, links), 0b11111, 3) == {LOST: Fraction(1)}
 
 
+def test_what_is_required_comes_with_the_set_that_leaves_the_best_rest() -> None:
+    """0-1 is the best pair of the two that have GPU 0, but 0-2 leaves 1-3, which is better yet."""
+    links = drawn(4, {(0, 1): 100, (0, 2): 90, (1, 3): 900})
+    assert odds(links, 0b1111, 2, required=0b0001) == {0b0101: Fraction(1)}
+
+
+def test_no_smaller_group_is_handed_out_where_a_gpu_is_required() -> None:
+    links = {(0, 1): 100, (0, 2): 100, (1, 2): 100, (3, 4): 1800}
+    assert odds(drawn(5, links), 0b11111, 3, required=0b00001) == {0b00111: Fraction(1)}
+
+
+def test_each_best_cut_counts_once_however_many_of_its_groups_are_equal() -> None:
+    """Two cuts have 120 points: 60 and 60, of which either group comes, and 100 and 20."""
+    links = {(0, 1): 60, (2, 3): 60, (0, 2): 100, (1, 3): 20, (0, 3): 1, (1, 2): 1}
+    shares = {0b0011: Fraction(1, 4), 0b1100: Fraction(1, 4), 0b0101: Fraction(1, 2)}
+    assert odds(drawn(4, links), 0b1111, 2) == shares
+
+
 def test_odds_add_up_to_one_and_sets_are_free_and_of_the_size() -> None:
     found = odds(drawn(6, {(0, 1): 100, (2, 3): 100}), 0b110111, 2)
     assert sum(found.values()) == 1
@@ -62,14 +84,19 @@ class Judge:
     rows: list[str]
     links: LinkTypes
 
-    def choices(self, free: int, size: int, chance: random.Random) -> Counter[int]:
+    def choices(
+        self, free: int, size: int, chance: random.Random, required: int = 0
+    ) -> Counter[int]:
         """What it chose in random orders, by how often."""
         chosen: Counter[int] = Counter()
         available = [self.rows[place] for place in members(free)]
+        kept = [self.rows[place] for place in members(required)]
         for _ in range(ORDERS):
             chance.shuffle(available)
             try:
-                named = self.allocator.prefer(self.rows, self.links, available=available, size=size)
+                named = self.allocator.prefer(
+                    self.rows, self.links, available=available, required=kept, size=size
+                )
                 chosen[union(tuple(map(self.rows.index, named)))] += 1
             except AllocationError:
                 chosen[LOST] += 1
@@ -78,9 +105,11 @@ class Judge:
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("kept", [0, 1, 2])
 def test_the_policy_chooses_what_is_predicted_about_as_often(
-    allocator: Allocator, machine: str
+    allocator: Allocator, machine: str, kept: int
 ) -> None:
+    """Also where GPUs are required, since containers before had them."""
     snapshot = observed(machine).snapshot
     judge = Judge(
         allocator=allocator,
@@ -91,8 +120,9 @@ def test_the_policy_chooses_what_is_predicted_about_as_often(
     for _ in range(12):
         free = chance.randrange(1, 1 << known.n) | chance.randrange(1 << known.n)
         size = chance.randint(1, free.bit_count())
-        predicted = odds(known, free, size)
-        chosen = judge.choices(free, size, chance)
-        assert chosen.keys() <= predicted.keys(), (bin(free), size)
+        required = union(tuple(chance.sample(members(free), min(kept, size - 1))))
+        predicted = odds(known, free, size, required)
+        chosen = judge.choices(free, size, chance, required)
+        assert chosen.keys() <= predicted.keys(), (bin(free), size, bin(required))
         for each, share in predicted.items():
             assert abs(chosen[each] / ORDERS - share) < 0.3, (bin(free), size, bin(each))

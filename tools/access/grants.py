@@ -92,7 +92,20 @@ COORDINATOR = Account(
         *_events(Where.HOME, Where.EVENTS),
     ),
 )
-SCHEDULER = Account(name=names.SCHEDULER, grants=_events(Where.CLUSTER))
+SCHEDULER = Account(
+    name=names.SCHEDULER,
+    grants=(
+        _cluster("nodes", "list", "watch"),
+        _cluster("pods", "list", "watch"),
+        Grant(
+            where=Where.HOME,
+            group=api.LEASES.group,
+            resource=api.LEASES.plural,
+            verbs=("list", "watch"),
+        ),
+        *_events(Where.CLUSTER),
+    ),
+)
 
 SLICES = _cluster(api.RESOURCE_SLICES.plural, "get", "list", "watch", group="resource.k8s.io")
 """For the agent, where somebody wants it: which devices the drivers of claims offer."""

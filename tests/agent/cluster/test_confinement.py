@@ -66,6 +66,7 @@ class Policies:
         namespace: str | None = None,
         name: str | None = None,
         fields: Mapping[str, str] | None = None,
+        metadata_only: bool = False,
         resource_version: str | None = None,
     ) -> Watch:
         raise NotImplementedError

@@ -1,0 +1,124 @@
+"""The settings of ``gpuscape scheduler``: how each is written, and the value that layers give."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from agent import kinds
+from agent.config import OPTIONS as AGENT_OPTIONS
+from agent.config import Given, Option, Said
+from agent.kinds import Address, Kind
+from cli.settings import layers
+from discovery.errors import BadInput
+from scheduler.kubelet import Allocation, TopologyManager
+from scheduler.settings import Settings
+
+LISTEN: Final = Address(host="127.0.0.1", port=8888)
+
+
+def _one_of(words: type[TopologyManager] | type[Allocation]) -> Kind:
+    """One of an enumeration's values."""
+    kind = kinds.choice(*(each.value for each in words))
+    return dataclasses.replace(kind, parse=words)
+
+
+SAID: Final[Mapping[str, Said]] = {
+    "listen": Said(
+        kinds.ADDRESS,
+        "Where it is served; port 0 is any free one. Any address but loopback needs TLS.",
+    ),
+    "kubeconfig": Said(
+        kinds.PATH,
+        "How to reach the cluster.",
+        "the pod's own token, else kubectl's file",
+        ("KUBECONFIG",),
+    ),
+    "namespace": Said(
+        kinds.text("NAME"), "Namespace of the agents' Leases.", "", ("POD_NAMESPACE",)
+    ),
+    "tls_cert_file": Said(
+        kinds.PATH,
+        "The server's certificate, PEM; changed files count within seconds.",
+        "plain HTTP, on loopback only",
+    ),
+    "tls_private_key_file": Said(kinds.PATH, "The key of that certificate, PEM, not encrypted."),
+    "client_ca_file": Said(
+        kinds.PATH,
+        "Authorities, PEM, one of which has to have signed a client's certificate; probes,"
+        " metrics and the API's description are served without.",
+        "everybody is served",
+    ),
+    "client_names": Said(
+        kinds.NAMES,
+        "Common or DNS names, of which a client's certificate has to carry one.",
+        "any",
+    ),
+    "gpu_resource": Said(kinds.text("NAME"), "The resource by which pods ask for whole GPUs."),
+    "nic_resources": Said(
+        kinds.NAMES,
+        "Resources that are RDMA NICs: a pod that asks for one is sent where its GPUs are close"
+        " to a NIC, as with the annotation gpuscape.io/nic.",
+        "none",
+    ),
+    "topology_manager": Said(
+        _one_of(TopologyManager),
+        "The kubelets' TopologyManager policy, for nodes whose agent does not tell it.",
+    ),
+    "allocation": Said(
+        _one_of(Allocation),
+        "How the device plugin chooses GPUs, for nodes whose agent does not tell it: NVIDIA's"
+        " own is best-effort.",
+    ),
+    "budget_seconds": Said(
+        kinds.duration("1ms"),
+        "Time for an answer, past which it is empty and the scheduler's other opinions decide;"
+        " keep it below the scheduler's httpTimeout.",
+    ),
+    "events": Said(
+        kinds.FLAG, "Write an Event on a pod that asked for linked GPUs and did not get them."
+    ),
+    "instance": Said(
+        kinds.text("NAME"), "What Events call this replica.", "the host's name", ("POD_NAME",)
+    ),
+    "log_level": Said(
+        kinds.choice("debug", "info", "warning", "error"), "The least that is logged."
+    ),
+    "log_format": Said(kinds.choice("text", "json"), "Log lines for people or for programs."),
+}
+"""Each field of :class:`Settings`, in the order of help texts."""
+
+_DEFAULTS: Final = {field.name: field.default for field in dataclasses.fields(Settings)} | {
+    "listen": LISTEN
+}
+
+OPTIONS: Final = tuple(
+    Option(field=name, default=_DEFAULTS[name], said=said) for name, said in SAID.items()
+)
+_BY_NAME: Final = {option.name: option for option in OPTIONS}
+
+
+def load(
+    flags: Mapping[str, str],
+    environ: Mapping[str, str],
+    read_file: Callable[[Path], str] = Path.read_text,
+) -> Settings:
+    """The settings as they stand now; precedence and mistakes as in :mod:`cli.settings`.
+
+    Raises BadInput with one sentence that names the flag, variable, or file, line and key.
+    """
+    values: dict[str, object] = {"listen": LISTEN}
+    for layer in reversed(layers(flags, environ, read_file, OPTIONS, beside=AGENT_OPTIONS)):
+        for name, given in layer.items():
+            if given.text.strip():
+                values[_BY_NAME[name].field] = _value(_BY_NAME[name], given)
+    return Settings(**values)  # type: ignore[arg-type]  # each Kind gives its own field's type
+
+
+def _value(option: Option, given: Given) -> object:
+    try:
+        return option.said.kind.read(given.text.strip())
+    except ValueError as error:
+        raise BadInput(f"{given.source} is {given.text!r}: {error}") from None

@@ -1,0 +1,90 @@
+"""A fleet to simulate, as a person writes it or as kubectl prints it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from discovery.errors import BadInput
+from labelers import keys, schema
+from labelers.schema import TopologyAnnotation
+
+MOST_NODES: Final = 5000
+_KEYS: Final = ("machine", "topology", "count")
+_SHAPE: Final = (
+    "a list of entries such as {machine: dgx-a100, count: 8}, or kubectl's list of Nodes"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Nodes that are alike."""
+
+    count: int
+    machine: str | None = None
+    """One of the simulated machines, or a file of one."""
+    topology: TopologyAnnotation | None = None
+    """What the nodes carry, where no machine is named."""
+
+
+def read(text: str, source: str) -> tuple[Group, ...]:
+    """The groups of a fleet file, YAML or JSON; Nodes without our annotation are passed over.
+
+    Raises BadInput that names the entry or Node, and the key.
+    """
+    import yaml
+
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise BadInput(f"{source}: not valid YAML: {str(error).splitlines()[0]}") from error
+    if isinstance(found, dict) and isinstance(found.get("items"), list):
+        groups = tuple(_of_nodes(found["items"], source))
+        if not groups:
+            raise BadInput(f"{source}: no Node carries {keys.TOPOLOGY}: does the agent run there?")
+    elif isinstance(found, list) and found:
+        groups = tuple(_group(entry, f"{source}: entry {at}") for at, entry in enumerate(found, 1))
+    else:
+        raise BadInput(f"{source} is no fleet: write {_SHAPE}")
+    nodes = sum(group.count for group in groups)
+    if nodes > MOST_NODES:
+        raise BadInput(f"{source} has {nodes} nodes, more than {MOST_NODES}")
+    return groups
+
+
+def _of_nodes(items: list[Any], source: str) -> Iterator[Group]:
+    for item in items:
+        try:
+            meta = item["metadata"]
+            name, text = meta["name"], (meta.get("annotations") or {}).get(keys.TOPOLOGY)
+        except (TypeError, KeyError, AttributeError) as error:
+            raise BadInput(f"{source}: its items are no Nodes: take kubectl's -o json") from error
+        if text is not None:
+            yield Group(count=1, topology=_topology(text, f"{source}: Node {name}"))
+
+
+def _group(entry: Any, place: str) -> Group:
+    if not isinstance(entry, Mapping) or not {"machine", "topology"} & entry.keys():
+        raise BadInput(f"{place} names neither machine nor topology: write {_SHAPE}")
+    unknown = [key for key in entry if key not in _KEYS]
+    if unknown:
+        raise BadInput(f"{place}: {unknown[0]!r} is no key; there are {', '.join(_KEYS)}")
+    count = entry.get("count", 1)
+    if not isinstance(count, int) or not 1 <= count <= MOST_NODES:
+        raise BadInput(f"{place}: count is {count!r}, not a number of 1 to {MOST_NODES}")
+    if "machine" not in entry:
+        return Group(count=count, topology=_topology(entry["topology"], place))
+    if "topology" in entry:
+        raise BadInput(f"{place} names machine and topology: keep one")
+    return Group(count=count, machine=str(entry["machine"]))
+
+
+def _topology(text: Any, place: str) -> TopologyAnnotation:
+    try:
+        found = schema.decode(text) if isinstance(text, str) else None
+    except BadInput as error:
+        raise BadInput(f"{place}: {error}") from error
+    if found is None or not found.n:
+        raise BadInput(f"{place}: topology is no text of annotation {keys.TOPOLOGY} with GPUs")
+    return found

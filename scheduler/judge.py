@@ -1,0 +1,92 @@
+"""What each node is worth to one pod."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from scheduler.ask import Ask, Wish
+from scheduler.ranking import ranks
+from scheduler.score import in_clique
+from scheduler.table import Outcome
+from scheduler.tables import Tables
+from scheduler.view import Fleet, NoView, View
+
+_AT_ONCE = 16
+"""So many new outcomes of small classes fit into a request; each takes up to a millisecond."""
+
+_Outcomes = Mapping[tuple[str, int], Outcome | None]
+"""By class and free GPUs; None while it is being worked out."""
+
+
+class Verdict(NamedTuple):
+    """One node, judged beside the others of the same call. Tuples: a call makes thousands."""
+
+    node: str
+    view: View | NoView
+    outcome: Outcome | None
+    """None where nothing can be said of the node, and while its table is being worked out."""
+    clique: bool
+    """Whether it is in the NVLink clique that has most of the job's nodes."""
+    score: int
+    """The outcome's, and the clique; 0 where the node is not known to serve the pod."""
+    rank: int
+    """What the scheduler is told, 0 to 10."""
+
+
+class Judge:
+    """Judges nodes for pods. Thread-safe; never waits."""
+
+    def __init__(self, fleet: Fleet, tables: Tables) -> None:
+        self._fleet = fleet
+        self._tables = tables
+
+    def judge(self, ask: Ask, nodes: Sequence[str]) -> list[Verdict]:
+        """Verdicts in the order of ``nodes``; the same for the same fleet."""
+        views = [self._fleet.view(node) for node in nodes]
+        known = self._outcomes(ask.wish, views)
+        cliques = self._cliques(ask)
+        outcomes = [
+            known[view.gen, view.free] if isinstance(view, View) else None for view in views
+        ]
+        inside = [isinstance(view, View) and view.clique in cliques for view in views]
+        scores = [_score(*each) for each in zip(outcomes, inside, strict=True)]
+        levels = map(_level, views, ranks(scores))
+        return list(map(Verdict, nodes, views, outcomes, inside, scores, levels))
+
+    def _outcomes(self, wish: Wish, views: Iterable[View | NoView]) -> _Outcomes:
+        """Of all classes and free sets there are; a few that are new are worked out at once."""
+        found: dict[tuple[str, int], Outcome | None] = {}
+        at_once = _AT_ONCE
+        for view in views:
+            if isinstance(view, NoView) or (view.gen, view.free) in found:
+                continue
+            table = self._tables.find(view.gen)
+            outcome = table.known(view.free, wish) if table else None
+            if table and outcome is None and at_once and table.fits_a_request(wish):
+                at_once -= 1
+                outcome = table.outcome(view.free, wish)
+            found[view.gen, view.free] = outcome
+        return found
+
+    def _cliques(self, ask: Ask) -> Collection[str]:
+        """Those with the most nodes of the pod's job."""
+        if ask.job is None:
+            return ()
+        views = map(self._fleet.view, set(self._fleet.nodes_of(ask.job)))
+        nodes = Counter(view.clique for view in views if isinstance(view, View) and view.clique)
+        most = max(nodes.values(), default=0)
+        return {clique for clique, count in nodes.items() if count == most}
+
+
+def _score(outcome: Outcome | None, inside: bool) -> int:
+    if outcome is None or not outcome.score:
+        return 0
+    return in_clique(outcome.score) if inside else outcome.score
+
+
+def _level(view: View | NoView, level: int) -> int:
+    """One less, but never no data, for a node whose GPUs and pods do not agree."""
+    is_unsure = isinstance(view, View) and not view.sure
+    return level - 1 if is_unsure and level > 1 else level

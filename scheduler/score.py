@@ -1,0 +1,64 @@
+"""The one number that outcomes are compared by: of its aims the first that differs decides.
+
+Each aim has a field of bits, the weightiest first, so that a greater number is a better
+outcome whoever reads it, and whatever classes of nodes the two come from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aims:
+    """What a score is made of, in the order of its weight; more is better in each."""
+
+    taken: int
+    """Percent of the odds that the node takes the pod and does not refuse it."""
+    linked: int = 0
+    """Percent of the odds that the pod's link wish is met."""
+    speed: int = 0
+    """Expected, in thousandths of a GB/s."""
+    clique: int = 0
+    """1 in the NVLink clique of the pod's job. Not in tables: it is not of the node alone."""
+    nic: int = 0
+    """Closeness to a NIC, 0 to 50."""
+    kept: int = 0
+    """MOST_KEPT less the hundredths of a GPU's worth that others are expected to lose."""
+    full: int = 0
+    """FULLEST less the number of free GPUs."""
+
+
+_BITS: Final = {
+    "taken": 7, "linked": 7, "speed": 22, "clique": 1, "nic": 6, "kept": 11, "full": 5,
+}  # fmt: skip
+"""59 in all: they fit into a signed 64-bit number."""
+_ORDER: Final = tuple((field.name, _BITS[field.name]) for field in fields(Aims))
+_CLIQUE: Final = 1 << _BITS["nic"] + _BITS["kept"] + _BITS["full"]
+
+MOST_KEPT: Final = (1 << _BITS["kept"]) - 1
+FULLEST: Final = (1 << _BITS["full"]) - 1
+
+
+def score(aims: Aims) -> int:
+    """The number; an aim outside of its field counts as the field's nearest."""
+    number = 0
+    for name, bits in _ORDER:
+        most = (1 << bits) - 1
+        number = number << bits | min(max(getattr(aims, name), 0), most)
+    return number
+
+
+def aims(score: int) -> Aims:
+    """The aims that a score was made of."""
+    found = {}
+    for name, bits in reversed(_ORDER):
+        found[name] = score & (1 << bits) - 1
+        score >>= bits
+    return Aims(**found)
+
+
+def in_clique(score: int) -> int:
+    """The score of the same outcome in the NVLink clique of the pod's job."""
+    return score | _CLIQUE

@@ -1,0 +1,138 @@
+"""TLS of the extender: files become a context for connections, and a new one when they change."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from discovery.errors import BadInput
+
+log = logging.getLogger(__name__)
+
+MOST_BYTES = 1 << 20
+"""Of one file: a bundle of all public authorities is a quarter of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsFiles:
+    """Where certificates and keys are: PEM."""
+
+    certificate: Path
+    """With those between it and the authority, if any."""
+    key: Path
+    client_authorities: Path | None = None
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """All of them."""
+        named = (self.certificate, self.key, self.client_authorities)
+        return tuple(path for path in named if path is not None)
+
+
+class Tls:
+    """The contexts of new connections. One thread at a time."""
+
+    def __init__(self, files: TlsFiles) -> None:
+        """Read them. Raises BadInput that names the file."""
+        self._files = files
+        self._fault = ""
+        self._read = _contents(files)
+        self.current = _context(files)
+        """Of connections made from now on."""
+        self.outer = _context(files)
+        """The listener's: hands each connection over to :attr:`current` at its first message."""
+        self.outer.sni_callback = self._hand_over
+
+    def look(self) -> None:
+        """Take what has changed; a fault is told once, and what held before holds on."""
+        try:
+            found = _contents(self._files)
+            if found != self._read:
+                self.current = _context(self._files)
+                self._read = found
+                log.info("certificates read again")
+            self._fault = ""
+        except BadInput as error:
+            if str(error) != self._fault:
+                self._fault = str(error)
+                log.error("certificates refused, the last good ones stay: %s", error)  # noqa: TRY400  # one sentence tells all
+
+    def _hand_over(self, connection: ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
+        """Called within a handshake, with or without a server name.
+
+        Source: OpenSSL, SSL_CTX_set_tlsext_servername_callback and SSL_set_SSL_CTX: certificate,
+        key and trusted authorities are then the new context's.
+        """
+        connection.context = self.current
+
+
+def has_name(certificate: Mapping[str, Any] | None, wanted: Iterable[str]) -> bool:
+    """Whether a verified certificate carries one of these as common or DNS name; none: any does.
+
+    ``certificate`` is that of :meth:`ssl.SSLSocket.getpeercert`: None or empty where the client
+    showed none.
+    """
+    if not certificate:
+        return False
+    common = {
+        value
+        for part in certificate.get("subject", ())
+        for key, value in part
+        if key == "commonName"
+    }
+    alternative = {value for key, value in certificate.get("subjectAltName", ()) if key == "DNS"}
+    allowed = frozenset(wanted)
+    return not allowed or not allowed.isdisjoint(common | alternative)
+
+
+def _contents(files: TlsFiles) -> Mapping[Path, bytes]:
+    """What stands in them now: equal contents make equal contexts. Raises BadInput."""
+    return {path: _bytes(path) for path in files.paths}
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {error.strerror}") from error
+    if len(content) > MOST_BYTES:
+        raise BadInput(f"{path} is larger than a MiB: it is no certificate or key")
+    return content
+
+
+def _context(files: TlsFiles) -> ssl.SSLContext:
+    """What secures connections from now on. Raises BadInput that names the file.
+
+    A client's certificate is verified where it shows one; who needs one is refused later, with
+    a sentence. Every connection is negotiated anew: a ticket would outlive certificates.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
+    context.num_tickets = 0
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        context.load_cert_chain(files.certificate, files.key, password=lambda: b"")
+    except (ssl.SSLError, OSError) as error:
+        raise BadInput(
+            f"{files.certificate} and {files.key}: {_fault_of(error)};"
+            " they have to be a certificate and its key, not encrypted (PEM)"
+        ) from error
+    if files.client_authorities is not None:
+        try:
+            context.load_verify_locations(files.client_authorities)
+        except (ssl.SSLError, OSError) as error:
+            raise BadInput(f"{files.client_authorities}: no certificate (PEM) in it") from error
+        context.verify_mode = ssl.CERT_OPTIONAL
+    return context
+
+
+def _fault_of(error: ssl.SSLError | OSError) -> str:
+    if isinstance(error, ssl.SSLError) and error.reason == "KEY_VALUES_MISMATCH":
+        return "the key is not that of the certificate"
+    return "one of them is not readable"

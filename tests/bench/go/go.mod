@@ -1,0 +1,3 @@
+module gpuscape.io/bench/idle-extender
+
+go 1.24.0

@@ -1,0 +1,148 @@
+"""``gpuscape scheduler``: its settings, and what it says of mistakes in them."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.kinds import Address
+from cli.scheduler import COMMANDS
+from cli.scheduler_settings import OPTIONS, SAID, load
+from discovery.errors import BadInput
+from scheduler.kubelet import Allocation, TopologyManager
+from scheduler.settings import Settings
+from tests.cli.conftest import Run
+
+LOOPBACK = Address(host="127.0.0.1", port=8888)
+TLS: dict[str, Any] = {"tls-cert-file": "a.crt", "tls-private-key-file": "a.key"}
+
+
+def settings(environ: Mapping[str, str] | None = None, file: str = "", **flags: str) -> Settings:
+    """As they come from these layers; underscores in a flag's name stand for dashes."""
+    given = {name.replace("_", "-"): text for name, text in flags.items()}
+    named = {"config": "scheduler.yaml"} if file else {}
+    return load({**given, **named}, environ or {}, lambda _: file)
+
+
+def refusal(environ: Mapping[str, str] | None = None, file: str = "", **flags: str) -> str:
+    with pytest.raises(BadInput) as caught:
+        settings(environ, file, **flags)
+    return str(caught.value)
+
+
+def test_every_setting_can_be_given_and_is_explained() -> None:
+    fields = [field.name for field in dataclasses.fields(Settings)]
+    assert list(SAID) == fields
+    assert all(said.help.endswith(".") for said in SAID.values())
+
+
+def test_without_any_it_listens_on_loopback_with_the_defaults() -> None:
+    assert settings() == Settings(listen=LOOPBACK)
+
+
+def test_defaults_read_back_as_they_are_shown() -> None:
+    shown = {
+        option.name: option.said.kind.show(option.default)
+        for option in OPTIONS
+        if option.default not in (None, ())
+    }
+    assert load(shown, {}) == Settings(listen=LOOPBACK)
+
+
+def test_flags_win_over_the_environment_and_that_over_the_file() -> None:
+    found = settings(
+        {"GPUSCAPE_BUDGET": "20ms", "GPUSCAPE_LOG_LEVEL": "debug"},
+        "budget: 30ms\nlog-level: error\ngpu-resource: nvidia.com/a100\nevents: false\n",
+        budget="10ms",
+        topology_manager="single-numa-node",
+        allocation="random",
+        nic_resources="rdma/a, rdma/b",
+    )
+    assert found == Settings(
+        listen=LOOPBACK,
+        budget_seconds=0.01,
+        log_level="debug",
+        gpu_resource="nvidia.com/a100",
+        events=False,
+        topology_manager=TopologyManager.SINGLE_NUMA_NODE,
+        allocation=Allocation.RANDOM,
+        nic_resources=("rdma/a", "rdma/b"),
+    )
+
+
+def test_what_pods_are_told_of_themselves_counts() -> None:
+    found = settings({"POD_NAMESPACE": "gpus", "POD_NAME": "scheduler-0", "KUBECONFIG": "/k"})
+    assert (found.namespace, found.instance, found.kubeconfig) == (
+        "gpus",
+        "scheduler-0",
+        Path("/k"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("refused", "named"),
+    [
+        (refusal({"GPUSCAPE_BUDGETS": "1s"}), "GPUSCAPE_BUDGETS is not a setting"),
+        (refusal(file="budgets: 1s\n"), "scheduler.yaml:1: 'budgets' is not a setting: did you"),
+        (refusal(budget="0s"), "--budget is '0s': expected a duration from 1ms"),
+        (refusal(topology_manager="strict"), "expected none, best-effort, restricted or single-"),
+        (refusal(listen=":8443"), "there is no TLS"),
+        (refusal(listen="10.0.0.1:8443"), "10.0.0.1:8443"),
+        (refusal(listen="node-a:8443"), "node-a:8443"),
+        (refusal(tls_cert_file="a.crt"), "tls-private-key-file"),
+        (refusal(tls_private_key_file="a.key"), "tls-cert-file"),
+        (refusal(client_ca_file="ca.crt"), "client-ca-file needs TLS"),
+        (refusal(client_names="a", **TLS), "client-names needs client-ca-file"),
+    ],
+)
+def test_mistakes_name_the_setting_and_the_fix(refused: str, named: str) -> None:
+    assert named in refused
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "localhost:1"])
+def test_loopback_needs_no_tls(address: str) -> None:
+    assert settings(listen=address).listen.port == 1
+
+
+def test_any_address_is_served_with_tls() -> None:
+    assert settings(listen=":8443", **TLS).listen == Address(host="", port=8443)
+
+
+def test_variables_of_the_agent_may_be_there() -> None:
+    assert settings({"GPUSCAPE_SIMULATE": "t4"}) == settings()
+
+
+def test_help_tells_the_subcommands_and_what_the_scheduler_needs(run: Run) -> None:
+    said = run("scheduler", "--help")
+    assert said.exit_code == 0
+    for words in (*COMMANDS, "prioritizeVerb: prioritize", "--client-ca-file", "/v1/explain"):
+        assert words in said.output
+
+
+def test_options_in_front_of_a_subcommand_are_refused(run: Run) -> None:
+    said = run("scheduler", "--listen", ":1", "explain", "pod")
+    assert said.exit_code == 2
+    assert "--listen stands before explain" in said.output
+
+
+def test_a_mistake_is_one_sentence(run: Run) -> None:
+    said = run("scheduler", "--listen", ":8443")
+    assert (said.exit_code, said.output.count("\n")) == (2, 1)
+
+
+def test_settings_and_help_load_no_server() -> None:
+    """aiohttp takes memory and time, which nobody else should pay for."""
+    script = (
+        "import sys; from cli.main import main\n"
+        "try: main(['scheduler', '--help'])\n"
+        "except SystemExit: pass\n"
+        "print({'aiohttp', 'prometheus_client'} & set(sys.modules), file=sys.stderr)"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ran.stderr.strip() == "set()"

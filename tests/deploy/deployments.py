@@ -1,0 +1,38 @@
+"""Deployments' containers, to be run as processes on this machine."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+
+from tests.deploy.daemonset import DEPLOY, Manifest, container
+
+
+def deployment(part: str) -> Manifest:
+    """The Deployment of a folder in deploy/; kustomize passes it on as it stands."""
+    held = yaml.safe_load_all((DEPLOY / part / "deployment.yaml").read_text())
+    (found,) = (one for one in held if one["kind"] == "Deployment")
+    return dict(found)
+
+
+def extender_process(
+    mounts: Mapping[str, Path], *, listen: str, more: Mapping[str, str] | None = None
+) -> tuple[list[str], dict[str, str]]:
+    """Command line and whole environment of the extender's container.
+
+    ``mounts`` gives the local folder that stands for each mount path in its arguments;
+    ``listen`` takes the place of its address, and ``more`` are further options by name.
+    """
+    of = container(deployment("scheduler"))
+    command = Path(sys.executable).with_name(of["command"][0])
+    given = dict(argument.removeprefix("--").split("=", 1) for argument in of["args"][1:])
+    for name, value in given.items():
+        for path, folder in mounts.items():
+            if Path(value).is_relative_to(path):
+                given[name] = str(folder / Path(value).relative_to(path))
+    given |= {"listen": listen, **(more or {})}
+    argv = [str(command), of["args"][0], *(f"--{name}={value}" for name, value in given.items())]
+    return argv, {entry["name"]: entry["value"] for entry in of["env"] if "value" in entry}

@@ -1,0 +1,131 @@
+"""The manifests of the scheduler's helper and of the second kube-scheduler, as files."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from cli.main import main
+from cli.scheduler_settings import OPTIONS
+from labelers import names
+from tests.cluster.scheduling import ACCOUNT, SECRETS, SERVICE
+from tests.deploy import scheduler_page
+from tests.deploy.daemonset import DEPLOY, container
+from tests.deploy.deployments import deployment, extender_process
+
+PARTS = ("scheduler", "kube-scheduler")
+MOST_MIB = 150
+"""The helper's budget with 5,000 nodes."""
+
+
+def only(file: str, kind: str) -> dict[str, Any]:
+    (found,) = (
+        each for each in yaml.safe_load_all((DEPLOY / file).read_text()) if each["kind"] == kind
+    )
+    return dict(found)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_deployment_selects_its_own_pods_and_no_others(part: str) -> None:
+    of, other = deployment(part), deployment(next(each for each in PARTS if each != part))
+    selected = of["spec"]["selector"]["matchLabels"].items()
+
+    assert selected <= of["spec"]["template"]["metadata"]["labels"].items()
+    assert not selected <= other["spec"]["template"]["metadata"]["labels"].items()
+
+
+def test_the_service_and_the_disruption_budget_are_for_the_extenders_pods() -> None:
+    labels = deployment("scheduler")["spec"]["template"]["metadata"]["labels"].items()
+    service = only("scheduler/service.yaml", "Service")
+    budget = only("scheduler/deployment.yaml", "PodDisruptionBudget")
+
+    assert service["spec"]["selector"].items() <= labels
+    assert budget["spec"]["selector"]["matchLabels"].items() <= labels
+
+
+def test_the_accounts_are_those_that_roles_and_policies_speak_of() -> None:
+    accounts = [
+        deployment(part)["spec"]["template"]["spec"]["serviceAccountName"] for part in PARTS
+    ]
+    made = only("kube-scheduler/account.yaml", "ServiceAccount")["metadata"]["name"]
+
+    assert accounts == [names.SCHEDULER, ACCOUNT]
+    assert made == ACCOUNT
+
+
+def test_the_extender_is_started_with_options_that_it_has() -> None:
+    argv, environment = extender_process({}, listen=":8443")
+    called = click.Context(main)
+    command = main.get_command(called, argv[1])
+
+    assert command is not None
+    command.make_context(argv[1], argv[2:], parent=called)  # raises for an unknown option
+    known = {name for option in OPTIONS for name in option.variables}
+    assert set(environment) <= known
+    assert {each["name"] for each in container(deployment("scheduler"))["env"]} <= known
+
+
+def test_the_extenders_port_is_the_one_it_listens_on() -> None:
+    of = container(deployment("scheduler"))
+    (listen,) = (each for each in of["args"] if each.startswith("--listen="))
+    (port,) = of["ports"]
+    (served,) = only("scheduler/service.yaml", "Service")["spec"]["ports"]
+
+    assert listen == f"--listen=:{port['containerPort']}"
+    assert served["targetPort"] == port["name"]
+    assert {
+        of[f"{each}Probe"]["httpGet"]["scheme"] for each in ("startup", "liveness", "readiness")
+    } == {"HTTPS"}
+
+
+def test_the_memory_limit_leaves_room_above_the_budget() -> None:
+    limit = container(deployment("scheduler"))["resources"]["limits"]["memory"]
+
+    assert int(limit.removesuffix("Mi")) == 2 * MOST_MIB
+
+
+@pytest.mark.parametrize(("part", "side"), [("scheduler", "server"), ("kube-scheduler", "client")])
+def test_a_deployment_mounts_the_secret_that_the_page_makes(part: str, side: str) -> None:
+    volumes = deployment(part)["spec"]["template"]["spec"]["volumes"]
+    (secret,) = [each["secret"]["secretName"] for each in volumes if "secret" in each]
+
+    assert secret == SECRETS[side]
+    assert f"create secret generic {secret} " in scheduler_page.PAGE
+
+
+def test_kube_scheduler_asks_the_service_by_the_name_in_its_certificate() -> None:
+    service = only("scheduler/service.yaml", "Service")["metadata"]
+    data = only("kube-scheduler/configuration.yaml", "ConfigMap")["data"]
+    (asked,) = yaml.safe_load(data["config.yaml"])["extenders"]
+
+    assert f"{service['name']}.{service['namespace']}.svc" == SERVICE
+    assert asked["urlPrefix"] == f"https://{SERVICE}/v1"
+    assert f"name={SERVICE}\n" in scheduler_page.marked("certificates")
+
+
+def test_without_the_extender_pods_are_scheduled_all_the_same() -> None:
+    """By what the shipped configuration says; what comes of it is tried on real schedulers."""
+    data = only("kube-scheduler/configuration.yaml", "ConfigMap")["data"]
+    (asked,) = yaml.safe_load(data["config.yaml"])["extenders"]
+
+    assert asked["ignorable"] is True
+    assert [verb for verb in asked if verb.endswith("Verb")] == ["prioritizeVerb"]
+    assert asked["managedResources"] == [{"name": "nvidia.com/gpu", "ignoredByScheduler": False}]
+
+
+def test_the_pages_command_leads_kube_scheduler_to_another_namespace(tmp_path: Path) -> None:
+    shutil.copytree(DEPLOY, tmp_path / "deploy")
+    file = tmp_path / "deploy" / "kube-scheduler" / "configuration.yaml"
+
+    commands = scheduler_page.marked("another namespace")
+    subprocess.run(["/bin/sh", "-euc", commands], cwd=tmp_path, check=True)
+
+    made = yaml.safe_load(yaml.safe_load(file.read_text())["data"]["config.yaml"])
+    assert made["leaderElection"]["resourceNamespace"] == "monitoring"
+    assert made["extenders"][0]["urlPrefix"] == "https://gpuscape-scheduler.monitoring.svc/v1"

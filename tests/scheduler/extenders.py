@@ -1,0 +1,106 @@
+"""An extender that serves a small fleet, and a client as simple as curl."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import ssl
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agent.kinds import Address
+from scheduler.extender import Extender
+from scheduler.fleet import Cache, Source
+from scheduler.metrics import Metrics
+from scheduler.pods import Rules
+from scheduler.server import Server, Terms
+from scheduler.tables import Tables
+from tests.agent.processes import SOON
+from tests.scheduler import fleets
+
+HOST = "127.0.0.1"
+PATIENT = Terms(budget_seconds=SOON)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """One answer."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """An extender behind its server."""
+
+    port: int
+    metrics: Metrics
+    cache: Cache
+
+    def ask(
+        self, path: str, body: bytes | None = None, *, headers: Mapping[str, str] | None = None
+    ) -> Reply:
+        """One request on a connection of its own: POST where there is a body, else GET."""
+        with contextlib.closing(self.connect()) as connection:
+            return asked(connection, path, body, headers)
+
+    def connect(self, context: ssl.SSLContext | None = None) -> http.client.HTTPConnection:
+        """A connection, secured where there is a context."""
+        if context is None:
+            return http.client.HTTPConnection(HOST, self.port, timeout=SOON)
+        return http.client.HTTPSConnection(HOST, self.port, timeout=SOON, context=context)
+
+    def count(self, series: str) -> float:
+        """The value of a series of the metrics, by name and labels as they are written."""
+        found = [
+            line for line in self.metrics.render().decode().splitlines() if line.startswith(series)
+        ]
+        return float(found[0].rpartition(" ")[2]) if found else 0.0
+
+
+def asked(
+    connection: http.client.HTTPConnection,
+    path: str,
+    body: bytes | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Reply:
+    """One request on this connection."""
+    method = "GET" if body is None else "POST"
+    connection.request(method, path, body, dict(headers or {"Content-Type": "application/json"}))
+    response = connection.getresponse()
+    return Reply(status=response.status, headers=dict(response.headers), body=response.read())
+
+
+def cache(*unsynced: Source, **nodes: Mapping[str, Any]) -> tuple[Cache, Tables]:
+    """A fleet of nodes with eight GPUs, of which agents say this; see :func:`fleets.lease`."""
+    tables = Tables()
+    made = Cache(tables, clock=lambda: 0.0)
+    for name, said in nodes.items():
+        made.node(name, topology=fleets.topology())
+        made.lease(name, fleets.lease(**said), 0.0)
+    for source in set(Source) - set(unsynced):
+        made.told(source)
+    return made, tables
+
+
+@contextlib.contextmanager
+def served(
+    terms: Terms | None = None, extender: Extender | None = None, **nodes: Mapping[str, Any]
+) -> Iterator[Served]:
+    """One that serves these nodes, or this extender; else node a, which is free, and b, full."""
+    metrics = Metrics("1.0")
+    fleet, tables = cache(**(nodes or {"a": {}, "b": {"used": 0xFF}}))
+    serving = Server(
+        Address(host=HOST, port=0),
+        terms or PATIENT,
+        extender or Extender(fleet, tables, Rules(), metrics),
+        metrics,
+    )
+    serving.start()
+    try:
+        yield Served(port=serving.port, metrics=metrics, cache=fleet)
+    finally:
+        serving.stop()

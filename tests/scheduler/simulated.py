@@ -1,0 +1,53 @@
+"""Kinds of nodes to simulate, and device plugins that can be foretold."""
+
+from __future__ import annotations
+
+from functools import cache
+from random import Random
+
+from labelers.schema import TopologyAnnotation
+from labelers.schema import annotation as annotation_of
+from scheduler.ask import Wish, wish
+from scheduler.best_effort import LOST
+from scheduler.masks import members, union
+from scheduler.simulate import Kind
+from scheduler.tables import Tables
+from scheduler.workload import Arrival
+from tests.observed import observed
+from tests.scheduler import fleets
+
+
+@cache
+def annotation(machine: str = fleets.MACHINE) -> TopologyAnnotation:
+    """Of a simulated machine."""
+    return annotation_of(observed(machine).snapshot)
+
+
+def kind(tables: Tables, machine: str = fleets.MACHINE) -> Kind:
+    """Nodes with GPUs like these."""
+    gen = tables.add(annotation(machine))
+    table = tables.find(gen)
+    assert table
+    return Kind(name=machine, gen=gen, table=table)
+
+
+def seeded(seed: int | str = 1) -> Random:
+    """Chance that repeats."""
+    return Random(seed)  # noqa: S311  # it has to
+
+
+def lowest(kind: Kind, free: int, wish: Wish, chance: Random) -> int:
+    """Gives the lowest free GPUs out."""
+    del kind, chance
+    return union(members(free)[: wish.gpus])
+
+
+def crashing(kind: Kind, free: int, wish: Wish, chance: Random) -> int:
+    """Fails over every pod."""
+    del kind, free, wish, chance
+    return LOST
+
+
+def arrival(gpus: int, at: float = 0.0, lasts: float = 10.0) -> Arrival:
+    """One pod."""
+    return Arrival(at_seconds=at, lasts_seconds=lasts, wish=wish(gpus))
