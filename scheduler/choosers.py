@@ -48,16 +48,15 @@ def ranked(tables: Tables) -> Choose:
 def foreseeing(give: Give) -> Choose:
     """Knows what is free and what would be handed out; the same order of aims as ours.
 
-    That is: a fast set, then much left for others, then a full node.
+    That is: a fast set, then one that costs others little.
     """
 
     def choose(nodes: Sequence[Node], wish: Wish, chance: Random) -> Choice:
         drawn = {node: give(node.kind, node.free, wish, chance) for node in nodes}
 
-        def aims(node: Node) -> tuple[float, float, int]:
+        def aims(node: Node) -> tuple[float, float]:
             table, given = node.kind.table, drawn[node]
-            loss = table.worth(node.free) - table.worth(node.free & ~given)
-            return table.gbps(given), -loss, -node.left
+            return table.gbps(given), -table.cost(node.free, given)
 
         node = _best(nodes, aims, chance)
         return Choice(node=node, given=drawn[node])

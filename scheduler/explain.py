@@ -39,8 +39,7 @@ SHORT_OF: Final[Mapping[str, str]] = MappingProxyType(
         "speed": "slower between its GPUs than",
         "clique": "outside the NVLink clique of the pod's job, unlike",
         "nic": "farther from a NIC than",
-        "kept": "breaks up more of what other pods need than",
-        "full": "emptier than",
+        "kept": "emptier, or breaking up more of what other pods need, than",
     }
 )
 """Every aim of a score, in the order of its weight: what it means to fall short of it."""

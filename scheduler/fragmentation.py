@@ -36,7 +36,7 @@ def _class_use(gen: str, views: list[View], tables: Tables) -> ClassUse:
         gen=gen,
         nodes=len(views),
         free=sum(view.free.bit_count() for view in views),
-        worth=sum(table.worth(view.free) for view in views) if table and quick else 0.0,
+        worth=sum(table.linked_worth(view.free) for view in views) if table and quick else 0.0,
         most=sum(_most(view.free.bit_count(), table.n) for view in views)
         if table and quick
         else 0.0,

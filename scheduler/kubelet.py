@@ -152,13 +152,10 @@ class Kubelet:
         tm = self._policies.tm
         if tm is TopologyManager.NONE or not self._numas:
             return 0
-        known = self._numas[-1].gpus
         fewest = next((each.nodes for each in self._numas if each.gpus.bit_count() >= size), None)
-        hint = next(
-            (each for each in self._numas if _serves(each, free, reusable & known, size)), None
-        )
+        hint = next((each for each in self._numas if _serves(each, free, reusable, size)), None)
         if tm is TopologyManager.BEST_EFFORT:
-            return free & (hint.gpus if hint else known)
+            return free & (hint or self._numas[-1]).gpus
         if hint is None or hint.nodes != fewest:
             return None
         if tm is TopologyManager.SINGLE_NUMA_NODE and hint.nodes > 1:
@@ -167,7 +164,7 @@ class Kubelet:
 
 
 def _serves(numas: _Numas, free: int, reusable: int, size: int) -> bool:
-    """Whether a container can be served there, together with what it takes over."""
+    """Whether a container can be served there, together with all that it takes over."""
     return not reusable & ~numas.gpus and ((reusable | free) & numas.gpus).bit_count() >= size
 
 

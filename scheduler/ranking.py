@@ -8,7 +8,7 @@ from scheduler.score import aims
 
 BEST = 10
 """The most that kube-scheduler takes from an extender: MaxExtenderPriority."""
-LESS_FULL, LEAVES_LESS, FARTHER_FROM_NIC, OTHER_CLIQUE = 9, 8, 7, 6
+COSTS_OTHERS, FARTHER_FROM_NIC, OTHER_CLIQUE = 8, 7, 6
 _SLOWER = 5
 """The most for a set that is slower, and so much of it as it has of the best one's speed."""
 
@@ -17,8 +17,8 @@ def ranks(scores: Sequence[int | None]) -> list[int]:
     """0 to 10 for each score; None and 0, no data and no set, are 0.
 
     The best are 10, and only they. The others go by the first aim in which they
-    fall short of the best, so that a trifle never weighs as much as slow links: 9 for
-    a node that is merely less full, 1 for one that may refuse the pod or breaks its wish.
+    fall short of the best, so that a trifle never weighs as much as slow links: 8 for
+    a node that others need more, 1 for one that may refuse the pod or breaks its wish.
     """
     best = max((score for score in scores if score), default=0)
     by_score = {score: _rank(score, best) for score in {score for score in scores if score}}
@@ -37,4 +37,4 @@ def _rank(score: int, best: int) -> int:
         return OTHER_CLIQUE
     if here.nic != there.nic:
         return FARTHER_FROM_NIC
-    return LEAVES_LESS if here.kept != there.kept else LESS_FULL
+    return COSTS_OTHERS

@@ -19,26 +19,23 @@ class Aims:
     linked: int = 0
     """Percent of the odds that the pod's link wish is met."""
     speed: int = 0
-    """Expected, in thousandths of a GB/s."""
+    """Expected, in hundredths of a GB/s."""
     clique: int = 0
     """1 in the NVLink clique of the pod's job. Not in tables: it is not of the node alone."""
     nic: int = 0
     """Closeness to a NIC, 0 to 50."""
     kept: int = 0
-    """MOST_KEPT less the hundredths of a GPU's worth that others are expected to lose."""
-    full: int = 0
-    """FULLEST less the number of free GPUs."""
+    """MOST_KEPT less what others are expected to lose, in hundredths of a GPU."""
 
 
 _BITS: Final = {
-    "taken": 7, "linked": 7, "speed": 22, "clique": 1, "nic": 6, "kept": 11, "full": 5,
+    "taken": 7, "linked": 7, "speed": 20, "clique": 1, "nic": 6, "kept": 12,
 }  # fmt: skip
-"""59 in all: they fit into a signed 64-bit number."""
+"""53 in all: what every JSON reader holds exactly."""
 _ORDER: Final = tuple((field.name, _BITS[field.name]) for field in fields(Aims))
-_CLIQUE: Final = 1 << _BITS["nic"] + _BITS["kept"] + _BITS["full"]
+_CLIQUE: Final = 1 << _BITS["nic"] + _BITS["kept"]
 
 MOST_KEPT: Final = (1 << _BITS["kept"]) - 1
-FULLEST: Final = (1 << _BITS["full"]) - 1
 
 
 def score(aims: Aims) -> int:

@@ -121,6 +121,7 @@ class Server:
             access_log=None,
             auto_decompress=False,  # few bytes could become many
             keepalive_timeout=_IDLE_SECONDS,
+            lingering_time=BODY_SECONDS,  # for the rest of a body that is refused
             shutdown_timeout=_GRACE_SECONDS,
             logger=quiet,
         )
@@ -138,7 +139,10 @@ class Server:
         await asyncio.sleep(0)
         listening.close()
         await runner.cleanup()
-        await asyncio.sleep(0)  # transports close their sockets one turn later
+        # aiohttp forgets those that read on for a client which has gone
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await asyncio.sleep(0)  # and transports close their sockets one turn later
 
     def _admit(self, runner: web.AppRunner) -> RequestHandler:
         """What attends to a new connection; the one silent for longest makes room."""

@@ -16,7 +16,7 @@ from scheduler.best_effort import LOST, Odds
 from scheduler.grade import Grades
 from scheduler.kubelet import Kubelet, Policies
 from scheduler.masks import members, union
-from scheduler.score import FULLEST, MOST_KEPT, Aims, score
+from scheduler.score import MOST_KEPT, Aims, score
 from scheduler.shape import Shape
 from scheduler.speed import Speeds
 from scheduler.worth import Worth
@@ -29,6 +29,9 @@ _QUICK_STEPS = 2
 _MOST_STEPS, _MOST_STEPS_OF_MANY = 16, 3
 """Containers with GPUs in one pod; beyond these nothing is said. The sets that they may get
 multiply, with many GPUs to hours of work."""
+_EMPTY_COST = 1
+"""Tenths of a GPU for each GPU of a node that is free: an empty one is more to whoever needs all
+of it than the worth of its parts."""
 _KEPT_OUTCOMES = 20_000
 _MOST_DUE = 1000
 
@@ -62,9 +65,6 @@ class Outcome:
     def likely(self) -> int:
         """The set of the highest odds, of equals that with the lowest GPUs; LOST, 0, for none."""
         return max(self.sets, key=lambda each: (self.sets[each], -each), default=LOST)
-
-
-NO_OUTCOME = Outcome(sets={}, score=0)
 
 
 class Table:
@@ -163,16 +163,27 @@ class Table:
         """The same to pods that ask for several GPUs only."""
         return self._worth.linked(free) / 10
 
+    def cost(self, free: int, taken: int) -> float:
+        """What others lose where this set is taken of the free GPUs, in GPUs.
+
+        That is the worth that goes, and a price for each GPU that was free. In simulations pods
+        with 8 GPUs wait up to half as long again where fullness decides only between nodes that
+        lose alike.
+        """
+        return float(self._cost(free, self._worth.of(free & ~taken)) / 10)
+
+    def _cost(self, free: int, left: Fraction) -> Fraction:
+        """In tenths of a GPU."""
+        return self._worth.of(free) - left + _EMPTY_COST * free.bit_count()
+
     @cached_property
     def _worth(self) -> Worth:
         return Worth(self._shape, self._speeds)  # which takes long for many GPUs
 
     def _outcome(self, free: int, wish: Wish) -> Outcome:
         free &= (1 << self.n) - 1  # whoever tells may know of other GPUs
-        if wish.gpus > free.bit_count():
-            return NO_OUTCOME
         if len(wish.steps) > (_MOST_STEPS if self.is_quick else _MOST_STEPS_OF_MANY):
-            return NO_OUTCOME
+            return Outcome(sets={}, score=0)
         given = self._kubelet.serve(free, wish)
         sets: dict[int, Fraction] = defaultdict(Fraction)
         for each, odds in given.items():
@@ -186,15 +197,13 @@ class Table:
         linked = _sum((grade.grants(wish.link), odds) for grade, odds in grades)
         gbps = _sum((grade.gbps, odds) for grade, odds in grades)
         nic = _sum((grade.nic, odds) for grade, odds in grades)
-        before = self._worth.of(free)
         left = _sum((self._worth.of(free & ~each), odds) for each, odds in sets.items())
         aims = Aims(
             taken=max(1, int(taken * 100)),
             linked=int(linked * 100),
-            speed=int(gbps * 1000),
+            speed=int(gbps * 100),
             nic=int(nic * 10) if wish.nic else 0,
-            kept=MOST_KEPT + math.floor((left - before) * 10),
-            full=FULLEST - free.bit_count(),
+            kept=MOST_KEPT - math.ceil(self._cost(free, left) * 10),
         )
         return Outcome(
             sets=sets,

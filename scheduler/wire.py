@@ -90,17 +90,16 @@ def read(body: bytes) -> Call:
 
 
 def _names(found: ExtenderArgs) -> tuple[str, ...] | None:
-    if found.node_names is not None:
-        return tuple(dict.fromkeys(found.node_names))
-    if found.nodes is None:
-        return None
-    nodes = found.nodes.items or ()
-    if len(nodes) > MOST_NODES:
+    """Those listed; else of the whole Nodes, which the scheduler never sends beside a list."""
+    nodes = None if found.nodes is None else found.nodes.items or ()
+    if nodes is not None and len(nodes) > MOST_NODES:
         raise TooLarge(
             f"{len(nodes)} whole Nodes, more than {MOST_NODES}:"
             " set nodeCacheCapable: true for this extender, so that only names are sent"
         )
-    return tuple(dict.fromkeys(node.metadata.name for node in nodes))
+    if found.node_names is not None:
+        return tuple(dict.fromkeys(found.node_names))
+    return None if nodes is None else tuple(dict.fromkeys(node.metadata.name for node in nodes))
 
 
 def answer(nodes: Sequence[str], ranks: Sequence[int]) -> bytes:

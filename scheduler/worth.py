@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 from functools import cache
+from math import comb
 
 from scheduler.masks import members
 from scheduler.shape import Shape
@@ -18,7 +19,9 @@ class Worth:
     """Worth of free sets of one shape; keeps what it found."""
 
     def __init__(self, shape: Shape, speeds: Speeds) -> None:
-        self._sizes = {size: share for size, share in SIZES.items() if size <= shape.n}
+        self._sizes = {
+            size: share for size, share in SIZES.items() if _matters(shape.n, size, speeds)
+        }
         self._ideal = {size: _by_first(shape.n, speeds.fastest(size)) for size in self._sizes}
         self.linked = cache(self._linked)
         self.spare = cache(self._spare)
@@ -59,6 +62,11 @@ class Worth:
                 if most == bound:
                     return most
         return max(most, self._most(free & ~first, size))
+
+
+def _matters(n: int, size: int, speeds: Speeds) -> bool:
+    """Whether it is of weight to these requests which GPUs are left: not if all sets are alike."""
+    return size == n or (size < n and len(speeds.fastest(size)) < comb(n, size))
 
 
 def _by_first(n: int, groups: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:

@@ -8,7 +8,9 @@ from typing import Any
 import msgspec
 
 
-def pod(gpus: int | str = 2, **metadata: Any) -> dict[str, Any]:
+def pod(
+    gpus: int | str = 2, *, resource: str = "nvidia.com/gpu", **metadata: Any
+) -> dict[str, Any]:
     """A v1.Pod with fields that we do not read, too."""
     return {
         "metadata": {
@@ -24,8 +26,8 @@ def pod(gpus: int | str = 2, **metadata: Any) -> dict[str, Any]:
                     "name": "main",
                     "image": "none",
                     "resources": {
-                        "limits": {"nvidia.com/gpu": str(gpus)},
-                        "requests": {"nvidia.com/gpu": str(gpus), "cpu": "100m"},
+                        "limits": {resource: str(gpus)},
+                        "requests": {resource: str(gpus), "cpu": "100m"},
                     },
                 }
             ],

@@ -70,6 +70,20 @@ def test_each_best_cut_counts_once_however_many_of_its_groups_are_equal() -> Non
     assert odds(drawn(4, links), 0b1111, 2) == shares
 
 
+def test_a_smaller_group_that_is_as_good_as_the_whole_one_loses_every_second_pod() -> None:
+    """Four cuts have 60 points. In one of them both groups have 30, and either may come."""
+    thirds = {0b11001: Fraction(1, 4), 0b11010: Fraction(1, 4), 0b11100: Fraction(1, 4)}
+    equal = {0b00111: Fraction(1, 8), LOST: Fraction(1, 8)}
+    assert odds(drawn(5, {(3, 4): 30}), 0b11111, 3) == thirds | equal
+
+
+def test_a_required_gpu_comes_more_often_with_what_leaves_more_best_cuts() -> None:
+    """0-1 leaves four equal GPUs, in pairs three ways; 0-2 leaves one best way."""
+    links = {(0, 1): 10, (0, 2): 5, (0, 3): 5, (0, 4): 1, (0, 5): 1, (1, 3): 15}
+    shares = {0b000011: Fraction(3, 4), 0b000101: Fraction(1, 4)}
+    assert odds(drawn(6, links), 0b111111, 2, required=0b000001) == shares
+
+
 def test_odds_add_up_to_one_and_sets_are_free_and_of_the_size() -> None:
     found = odds(drawn(6, {(0, 1): 100, (2, 3): 100}), 0b110111, 2)
     assert sum(found.values()) == 1

@@ -88,6 +88,12 @@ def test_a_node_whose_gpus_and_pods_do_not_agree_is_one_less(tables: Tables) -> 
     assert ranks(views, ask(2), tables) == {"sure": 10, "unsure": 9}
 
 
+def test_such_a_node_is_never_taken_for_one_of_which_nothing_is_known(tables: Tables) -> None:
+    gen = tables.add(PAIRS)
+    views = {"fast": view(gen, 0b0011), "slow": view(gen, 0b010001, sure=False)}
+    assert ranks(views, ask(2), tables) == {"fast": 10, "slow": 1}
+
+
 def test_a_name_that_comes_twice_is_judged_twice(tables: Tables) -> None:
     gen = tables.add(PAIRS)
     verdicts = Judge(Fleet({"a": view(gen, 0b11)}), tables).judge(ask(2), ["a", "b", "a"])

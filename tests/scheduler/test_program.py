@@ -11,17 +11,19 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from labelers import keys, names
+from labelers.state import pod_key
 from tests.agent.processes import GPUSCAPE, SOON, until
 from tests.controlplane.components import free_port
 from tests.controlplane.lifetime import end_with_parent
-from tests.controlplane.plane import Plane
+from tests.controlplane.plane import MERGE_PATCH, Plane
 from tests.scheduler import fleets
-from tests.scheduler.calls import body
+from tests.scheduler.calls import body, pod
 from tests.scheduler.extenders import HOST, Reply, asked
 
 
@@ -126,21 +128,67 @@ def test_files_that_are_not_there_end_it_at_once_in_one_sentence(nobody: Path) -
 
 @pytest.mark.cluster
 def test_in_a_cluster_it_scores_what_agents_tell(plane: Plane) -> None:
-    plane.account(names.NAMESPACE, "default")
+    agents = plane.namespace()
     free, full = (plane.make_node(annotations={keys.TOPOLOGY: fleets.topology()}) for _ in "ab")
-    for node, used in ((free, 0), (full, 0xFF)):
-        lease = fleets.lease(used=used, renewed="2026-11-20T08:00:00.000000Z")
-        lease["metadata"] |= {"name": names.lease(node), "uid": None}
-        path = f"/apis/coordination.k8s.io/v1/namespaces/{names.NAMESPACE}/leases"
-        plane.demand("POST", path, lease)
+    say(plane, agents, free)
+    say(plane, agents, full, used=0xFF)
 
-    with running(plane.kubeconfig()) as helper:
-        until(lambda: helper.ask("/readyz").status == http.client.OK)
-        scores = json.loads(helper.ask("/v1/prioritize", body([free, full])).body)
+    with ready(plane, agents) as helper:
+        asking = body([free, full], Pod=pod(2, resource=RESOURCE))
+        scores = json.loads(helper.ask("/v1/prioritize", asking).body)
         shown = json.loads(helper.ask(f"/debug/nodes/{full}").body)
 
     assert {each["Host"]: each["Score"] for each in scores} == {free: 10, full: 0}
     assert shown["used"] == list(range(8))
+
+
+@pytest.mark.cluster
+def test_in_a_cluster_it_tells_whom_it_promised_too_much(plane: Plane) -> None:
+    """A pod wishes linked GPUs, is expected to get a pair, and gets one GPU of each of two."""
+    agents, team = plane.namespace(), plane.namespace()
+    node = plane.make_node(annotations={keys.TOPOLOGY: fleets.topology()})
+    say(plane, agents, node)
+
+    with ready(plane, agents) as helper:
+        made = pod(2, resource=RESOURCE, annotations={keys.LINK: "nvlink"}, namespace=team)
+        made["metadata"].pop("uid")
+        made["spec"]["nodeName"] = node
+        uid = plane.demand("POST", f"/api/v1/namespaces/{team}/pods", made)["metadata"]["uid"]
+        until(lambda: json.loads(helper.ask(f"/debug/nodes/{node}").body)["pods"] != [])
+        state = fleets.said(used=0b110)
+        held = json.loads(state) | {"pods": {pod_key(team, "train"): "06"}}
+        say(plane, agents, node, text=json.dumps(held), method="PATCH")
+        until(lambda: b'predictions_total{result="miss"} 1.0' in helper.ask("/metrics").body)
+        assert b"unlinked_pods_total 1.0" in helper.ask("/metrics").body
+        event = f"/apis/events.k8s.io/v1/namespaces/{team}/events/{names.pod_event(uid)}"
+        until(lambda: plane.request("GET", event).status == http.client.OK)
+        assert plane.demand("GET", event)["reportingInstance"] == "replica-1"
+
+
+RESOURCE = "nvidia.com/a100"
+
+
+@contextlib.contextmanager
+def ready(plane: Plane, agents: str) -> Iterator[Helper]:
+    """A helper for this resource and agents of this namespace, which has read all."""
+    options = ["--namespace", agents, "--gpu-resource", RESOURCE, "--instance", "replica-1"]
+    with running(plane.kubeconfig(), *options) as helper:
+        until(lambda: helper.ask("/readyz").status == http.client.OK)
+        yield helper
+
+
+def say(plane: Plane, namespace: str, node: str, method: str = "POST", **facts: Any) -> None:
+    """The agent of a node writes its Lease."""
+    lease = fleets.lease(renewed="2026-11-20T08:00:00.000000Z", **facts)
+    lease["metadata"] = {
+        "name": names.lease(node),
+        "annotations": lease["metadata"]["annotations"],
+    }
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+    if method == "POST":
+        plane.demand("POST", path, lease)
+    else:
+        plane.demand("PATCH", f"{path}/{names.lease(node)}", lease, content_type=MERGE_PATCH)
 
 
 def test_it_imports_nothing_of_the_agent() -> None:

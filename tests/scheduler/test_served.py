@@ -132,6 +132,12 @@ def test_a_pod_is_refused_where_its_first_container_leaves_the_second_apart() ->
     assert sets(apart, 0b111, wish(2, 1), SINGLE) == {0b111: SURE}
 
 
+def test_with_more_numa_nodes_than_the_kubelet_takes_no_policy_holds() -> None:
+    """It would not start; the policy that was told is of some other time."""
+    assert len(sets(on_numa(*range(8)), 0xFF, wish(1), SINGLE)) == 1
+    assert len(sets(on_numa(*range(9)), 0x1FF, wish(1), SINGLE)) == 9
+
+
 def test_where_the_known_nodes_are_not_enough_their_gpus_come_with_the_best_of_the_rest() -> None:
     shape = replace(drawn(4, {(1, 3): 400, (2, 3): 900}), numa=(0, 0, -1, -1))
     assert sets(shape, 0b1111, wish(3), BEST_EFFORT) == {0b1011: SURE}

@@ -81,6 +81,31 @@ def test_a_malformed_request_is_told_what_is_wrong(
     assert named in reply.body.decode()
 
 
+def test_a_body_in_broken_chunks_is_refused(
+    extender: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    with contextlib.closing(socket.create_connection((HOST, extender.port), SOON)) as connection:
+        head = "POST /v1/prioritize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+        connection.sendall(f"{head}2\r\n{{}}\r\nno number\r\n".encode())
+        response = http.client.HTTPResponse(connection)
+        response.begin()
+        assert response.status == http.client.BAD_REQUEST
+    assert caplog.text == ""
+
+
+def test_it_ends_while_the_rest_of_a_refused_body_is_awaited() -> None:
+    """As long as aiohttp reads on, so that the client sees the answer."""
+    with (
+        served() as extender,
+        contextlib.closing(socket.create_connection((HOST, extender.port), SOON)) as connection,
+    ):
+        connection.sendall(b"POST /nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n")
+        response = http.client.HTTPResponse(connection)
+        response.begin()
+        assert response.status == http.client.NOT_FOUND
+    assert f"https-{extender.port}" not in {thread.name for thread in threading.enumerate()}
+
+
 def test_a_body_of_95_mb_is_refused_unread(extender: Served) -> None:
     """As the scheduler sends 5,000 whole Nodes."""
     whole = encoded({"Pod": pod(), "Nodes": {"items": [{"pad": "x" * 1_000_000}]}})
@@ -129,17 +154,16 @@ def test_an_answer_that_takes_too_long_is_neutral_and_counted() -> None:
 
 
 def test_while_scores_take_long_probes_are_answered() -> None:
-    late = threading.Event()
+    begun, late = threading.Event(), threading.Event()
 
     def slow(_: bytes) -> bytes:
+        begun.set()
         late.wait(SOON)
         return wire.NEUTRAL
 
-    with (
-        served(Terms(budget_seconds=SOON), Odd(slow)) as extender,
-        ThreadPoolExecutor() as pool,
-    ):
+    with served(Terms(budget_seconds=SOON), Odd(slow)) as extender, ThreadPoolExecutor() as pool:
         asking = pool.submit(extender.ask, "/v1/prioritize", body())
+        assert begun.wait(SOON)
         assert extender.ask("/livez").status == http.client.OK
         assert extender.ask("/metrics").status == http.client.OK
         late.set()
@@ -238,6 +262,8 @@ def test_however_many_connections_are_open_who_asks_is_served(
     monkeypatch.setattr(server, "MOST_CONNECTIONS", 4)
     with served() as extender, contextlib.ExitStack() as opened:
         scheduler = opened.enter_context(contextlib.closing(extender.connect()))
+        first = socket.create_connection((HOST, extender.port), SOON)
+        opened.enter_context(contextlib.closing(first))
         for _ in range(20):
             assert asked(scheduler, "/v1/prioritize", body()).status == http.client.OK
             kept = scheduler.sock
@@ -245,6 +271,7 @@ def test_however_many_connections_are_open_who_asks_is_served(
             opened.enter_context(contextlib.closing(idle))
         assert asked(scheduler, "/v1/prioritize", body()).status == http.client.OK
         assert scheduler.sock is kept
+        assert first.recv(1) == b""  # it was closed
 
 
 def test_it_ends_while_clients_are_idle_or_in_between() -> None:
