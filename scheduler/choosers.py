@@ -77,8 +77,8 @@ class _Shown:
     def __init__(self, nodes: Iterable[Node]) -> None:
         self._nodes: Mapping[str, Node] = {node.name: node for node in nodes}
 
-    def view(self, node: str) -> View | NoView:
-        return self._nodes[node].view()
+    def views(self, nodes: Iterable[str]) -> list[View | NoView]:
+        return [self._nodes[node].view() for node in nodes]
 
     def nodes_of(self, job: str) -> Iterable[str]:  # noqa: ARG002  # pods here are of no job
         return ()

@@ -45,9 +45,9 @@ class Extender:
         if not self.is_ready:
             self._metrics.neutral(Neutral.UNSYNCED)
             return wire.NEUTRAL
-        verdicts = self._judge.judge(wanted, call.nodes)
-        self._metrics.judged(verdicts)
-        return wire.answer(call.nodes, [verdict.rank for verdict in verdicts])
+        ranking = self._judge.rank(wanted, call.nodes)
+        self._metrics.judged(len(call.nodes), ranking.unseen)
+        return wire.answer(call.nodes, ranking.ranks)
 
     def explain(self, body: bytes) -> bytes:
         """An Explanation for ExtenderArgs; without nodes in them of all there are. Raises BadInput.

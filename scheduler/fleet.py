@@ -86,14 +86,13 @@ class Cache:
         return len(self._told) == len(Source)
 
     def view(self, node: str) -> View | NoView:
+        """Of one node."""
+        return _view(self._nodes.get(node), self._clock())
+
+    def views(self, nodes: Iterable[str]) -> list[View | NoView]:
         """See :class:`scheduler.view.Fleet`."""
-        found = self._nodes.get(node)
-        if found is None:
-            return NoView.UNKNOWN_NODE
-        view = found.view
-        if isinstance(view, View) and self._clock() > found.fresh_until:
-            return NoView.STALE
-        return view
+        now, found = self._clock(), self._nodes.get
+        return [_view(found(node), now) for node in nodes]
 
     def nodes_of(self, job: str) -> Iterable[str]:
         """See :class:`scheduler.view.Fleet`."""
@@ -206,6 +205,13 @@ class Cache:
             del nodes[node]
         if not nodes:
             del self._jobs[job]
+
+
+def _view(node: Node | None, now: float) -> View | NoView:
+    if node is None:
+        return NoView.UNKNOWN_NODE
+    view = node.view
+    return NoView.STALE if now > node.fresh_until and isinstance(view, View) else view
 
 
 def _pods(node: Node) -> tuple[BoundPod, ...]:

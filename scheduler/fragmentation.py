@@ -13,7 +13,7 @@ from scheduler.worth import SIZES
 
 def fleet_use(fleet: Fleet, nodes: Iterable[str], tables: Tables, *, synced: bool) -> FleetUse:
     """How all nodes are seen now, and what their free GPUs are worth."""
-    views = [fleet.view(node) for node in nodes]
+    views = fleet.views(nodes)
     by_class: dict[str, list[View]] = defaultdict(list)
     for view in views:
         if isinstance(view, View):

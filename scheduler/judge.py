@@ -35,6 +35,23 @@ class Verdict(NamedTuple):
     """What the scheduler is told, 0 to 10."""
 
 
+class _Judged(NamedTuple):
+    """What is said of all nodes that are seen alike; the rest of a Verdict."""
+
+    outcome: Outcome | None
+    clique: bool
+    score: int
+    rank: int
+
+
+class Ranking(NamedTuple):
+    """What the scheduler is told, and what is counted of it."""
+
+    ranks: list[int]
+    unseen: Mapping[NoView, int]
+    """How many nodes nothing can be said of, by reason."""
+
+
 class Judge:
     """Judges nodes for pods. Thread-safe; never waits."""
 
@@ -44,7 +61,24 @@ class Judge:
 
     def judge(self, ask: Ask, nodes: Sequence[str]) -> list[Verdict]:
         """Verdicts in the order of ``nodes``; the same for the same fleet."""
-        views = [self._fleet.view(node) for node in nodes]
+        views = self._fleet.views(nodes)
+        judged = self._judged(ask, dict.fromkeys(views))
+        return [Verdict(node, view, *judged[view]) for node, view in zip(nodes, views, strict=True)]
+
+    def rank(self, ask: Ask, nodes: Sequence[str]) -> Ranking:
+        """The same verdicts' ranks alone, many times as fast: most nodes of a fleet look alike."""
+        views = self._fleet.views(nodes)
+        seen = Counter(views)
+        judged = self._judged(ask, seen)
+        return Ranking(
+            ranks=[judged[view].rank for view in views],
+            unseen={view: count for view, count in seen.items() if isinstance(view, NoView)},
+        )
+
+    def _judged(
+        self, ask: Ask, views: Collection[View | NoView]
+    ) -> Mapping[View | NoView, _Judged]:
+        """Each of these views, no two of which are equal."""
         known = self._outcomes(ask.wish, views)
         cliques = self._cliques(ask)
         outcomes = [
@@ -53,7 +87,7 @@ class Judge:
         inside = [isinstance(view, View) and view.clique in cliques for view in views]
         scores = [_score(*each) for each in zip(outcomes, inside, strict=True)]
         levels = map(_level, views, ranks(scores))
-        return list(map(Verdict, nodes, views, outcomes, inside, scores, levels))
+        return dict(zip(views, map(_Judged, outcomes, inside, scores, levels), strict=True))
 
     def _outcomes(self, wish: Wish, views: Iterable[View | NoView]) -> _Outcomes:
         """Of all classes and free sets there are; a few that are new are worked out at once."""
@@ -74,7 +108,7 @@ class Judge:
         """Those with the most nodes of the pod's job."""
         if ask.job is None:
             return ()
-        views = map(self._fleet.view, set(self._fleet.nodes_of(ask.job)))
+        views = self._fleet.views(set(self._fleet.nodes_of(ask.job)))
         nodes = Counter(view.clique for view in views if isinstance(view, View) and view.clique)
         most = max(nodes.values(), default=0)
         return {clique for clique, count in nodes.items() if count == most}

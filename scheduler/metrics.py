@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
@@ -14,9 +14,6 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from scheduler.view import NoView
-
-if TYPE_CHECKING:
-    from scheduler.judge import Verdict
 
 # or each has a second series that nobody asked for
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # theirs to annotate
@@ -154,11 +151,10 @@ class Metrics:
         self._requests.labels(verb, str(code)).inc()
         self._seconds.labels(verb).observe(seconds)
 
-    def judged(self, verdicts: Sequence[Verdict]) -> None:
-        """Candidates for a pod that asks for GPUs, and what is said of them."""
-        self._candidates.observe(len(verdicts))
-        unseen = (verdict.view for verdict in verdicts)
-        for reason, count in Tally(view for view in unseen if isinstance(view, NoView)).items():
+    def judged(self, candidates: int, unseen: Mapping[NoView, int]) -> None:
+        """So many nodes for a pod that asks for GPUs; of some nothing can be said, by reason."""
+        self._candidates.observe(candidates)
+        for reason, count in unseen.items():
             self._unscored.labels(reason).inc(count)
 
     def neutral(self, cause: Neutral) -> None:

@@ -20,7 +20,8 @@ _REFUSALS: Final[Mapping[str, str]] = {
     "400": "The request is malformed; the text names the key.",
     "403": "A client certificate is needed, or another one.",
     "408": "The body took too long.",
-    "413": "The body, or the list of whole Nodes in it, is too large.",
+    "413": f"The body is larger than {wire.MOST_BYTES} bytes, or has more than {wire.MOST_NODES}"
+    " whole Nodes in it.",
     "415": "The body is encoded.",
 }
 
@@ -35,7 +36,6 @@ def _document() -> dict[str, Any]:
     _, schemas = msgspec.json.schema_components(
         [ExtenderArgs, HostPriority, Explanation, NodeDetail], ref_template=_REF
     )
-    schemas["NodeList"]["properties"]["items"]["anyOf"][0]["maxItems"] = wire.MOST_NODES
     priorities = {"type": "array", "items": {"$ref": _REF.format(name="HostPriority")}}
     some_nodes = {
         "allOf": [

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class NoView(StrEnum):
@@ -24,9 +23,11 @@ class NoView(StrEnum):
     """The agent was not heard of for the length of its Lease."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
-    """What is believed of a node whose agent was heard lately."""
+class View(NamedTuple):
+    """What is believed of a node whose agent was heard lately.
+
+    A tuple: thousands are compared in a call, and most of them are equal.
+    """
 
     gen: str
     """Its topology class: the key of its score table."""
@@ -43,7 +44,8 @@ class View:
 class Fleet(Protocol):
     """All nodes. Thread-safe; never waits for anything."""
 
-    def view(self, node: str) -> View | NoView: ...
+    def views(self, nodes: Iterable[str]) -> list[View | NoView]:
+        """Of these nodes at one moment, in their order."""
 
     def nodes_of(self, job: str) -> Iterable[str]:
         """Nodes that have pods of this job."""

@@ -7,6 +7,7 @@ same cases each time.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 
 import msgspec
 
@@ -15,7 +16,7 @@ from scheduler.ask import Ask, Link, Wish, wish
 from scheduler.judge import Judge
 from scheduler.sheet import Sheet, sheet
 from scheduler.tables import Tables
-from scheduler.view import View
+from scheduler.view import NoView, View
 from tests.observed import observed
 
 MACHINES = ("a100-pcie-pairs", "dgx1-v100", "hgx-h100-rdma", "mixed", "gb200")
@@ -55,8 +56,9 @@ class _Fleet:
     def __init__(self, views: list[View]) -> None:
         self._views = {str(number): view for number, view in enumerate(views)}
 
-    def view(self, node: str) -> View:
-        return self._views.get(node, View(gen="", free=0, ok=0, clique=JOB_CLIQUE))
+    def views(self, nodes: Iterable[str]) -> list[View | NoView]:
+        member = View(gen="", free=0, ok=0, clique=JOB_CLIQUE)
+        return [self._views.get(node, member) for node in nodes]
 
     def nodes_of(self, job: str) -> tuple[str, ...]:
         return (job,)

@@ -26,11 +26,11 @@ POD = fleets.pod("train", 2)
 class Fleet:
     """Views by node."""
 
-    views: Mapping[str, View | NoView]
+    seen: Mapping[str, View | NoView]
     jobs: Mapping[str, Iterable[str]] = field(default_factory=dict)
 
-    def view(self, node: str) -> View | NoView:
-        return self.views[node]
+    def views(self, nodes: Iterable[str]) -> list[View | NoView]:
+        return [self.seen[node] for node in nodes]
 
     def nodes_of(self, job: str) -> Iterable[str]:
         return self.jobs.get(job, ())
@@ -46,7 +46,7 @@ def tables() -> Tables:
 
 def view(free: int, **more: str | bool) -> View:
     seen = View(gen=fleets.gen(), free=free, ok=fleets.ALL)
-    return replace(seen, **more)  # type: ignore[arg-type]  # the field's own type
+    return seen._replace(**more)  # type: ignore[arg-type]  # the field's own type
 
 
 def explained(
@@ -56,7 +56,7 @@ def explained(
     /,
     **views: View | NoView,
 ) -> Explanation:
-    fleet = Fleet(views=views, jobs=jobs or {})
+    fleet = Fleet(seen=views, jobs=jobs or {})
     return explain(ask, Judge(fleet, tables).judge(ask, list(views)), tables)
 
 

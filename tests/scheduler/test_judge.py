@@ -25,8 +25,8 @@ class Fleet:
     def __init__(self, views: Mapping[str, View | NoView]) -> None:
         self._views = views
 
-    def view(self, node: str) -> View | NoView:
-        return self._views.get(node, NoView.UNKNOWN_NODE)
+    def views(self, nodes: Iterable[str]) -> list[View | NoView]:
+        return [self._views.get(node, NoView.UNKNOWN_NODE) for node in nodes]
 
     def nodes_of(self, job: str) -> Iterable[str]:
         return [node for node in self._views if node.startswith(job)]
@@ -170,3 +170,20 @@ def test_nothing_of_a_large_class_is_worked_out_within_a_call() -> None:
     assert ranks(views, ask(2), tables) == {"many": 0}
     later.run()
     assert ranks(views, ask(2), tables) == {"many": 10}
+
+
+def test_a_ranking_is_the_verdicts_ranks_and_counts_what_is_not_seen() -> None:
+    tables = Tables()
+    gen = tables.add(PAIRS)
+    masks = (0b11, 0b111, 0b11, 0b1, 0xFF, 0b111)
+    views: dict[str, View | NoView] = {
+        f"n{at}": view(gen, mask, sure=at != 2) for at, mask in enumerate(masks)
+    }
+    views |= {"old": NoView.STALE, "older": NoView.STALE, "new": NoView.NO_STATE}
+    judge = Judge(Fleet(views), tables)
+
+    ranking = judge.rank(ask(2), list(views))
+
+    assert ranking.ranks == [verdict.rank for verdict in judge.judge(ask(2), list(views))]
+    assert len(set(ranking.ranks)) > 2
+    assert ranking.unseen == {NoView.STALE: 2, NoView.NO_STATE: 1}

@@ -50,7 +50,7 @@ def everything() -> Metrics:
     )
     metrics.answered(Verb.PRIORITIZE, 200, 0.003)
     metrics.answered(Verb.OTHER, 404, 0.001)
-    metrics.judged(())
+    metrics.judged(0, {})
     metrics.neutral(Neutral.BUDGET)
     metrics.landed(odds=0.5, ideal=True, unlinked=True)
     return metrics
