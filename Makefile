@@ -45,6 +45,7 @@ mutate: $(VENV)/.dev ## break the pure cores in every small way and count what t
 
 bench: controlplane ## benchmarks alone, side by side in one run
 	$(BIN)/python -m tests.bench.report
+	$(BIN)/python -m tests.bench.placement
 
 docs: $(VENV)/.dev ## write the generated pages and schemas again
 	$(BIN)/python tools/generate.py

@@ -23,7 +23,6 @@ from click.testing import CliRunner
 from packaging.requirements import Requirement
 
 from agent.config import OPTIONS
-from cli.main import COMMANDS
 from cli.main import main as gpuscape
 from discovery.model import Driver, GpuSnapshot, Host, NodeSnapshot, Xid
 from exporters.dcgm.catalog import CATALOG, COUNTED, LABEL_ROWS
@@ -128,13 +127,19 @@ def sample(*command: str) -> str:
 
 def command_pages() -> str:
     """The help text of every command."""
-    root = click.Context(gpuscape, info_name="gpuscape", **_PAGE)
-    parts = [f"## gpuscape\n\n{code(gpuscape.get_help(root))}"]
-    for name in COMMANDS:
-        command = gpuscape.get_command(root, name) or gpuscape
-        context = click.Context(command, info_name=name, parent=root, **_PAGE)
-        parts.append(f"## gpuscape {name}\n\n{code(command.get_help(context))}")
-    return "\n\n".join(parts)
+    return "\n\n".join(_command_pages(gpuscape, "gpuscape", None))
+
+
+def _command_pages(
+    command: click.Command, name: str, parent: click.Context | None
+) -> Iterator[str]:
+    """That of one, and of the commands below it."""
+    context = click.Context(command, info_name=name, parent=parent, **_PAGE)
+    yield f"## {context.command_path}\n\n{code(command.get_help(context))}"
+    if isinstance(command, click.Group):
+        for below in command.list_commands(context):
+            if found := command.get_command(context, below):
+                yield from _command_pages(found, below, context)
 
 
 def option_table() -> str:

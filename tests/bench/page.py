@@ -19,10 +19,10 @@ class Section:
     """What stands above them."""
 
 
-def page(machine: str, sections: Iterable[Section]) -> str:
+def page(title: str, machine: str, sections: Iterable[Section]) -> str:
     """The whole page."""
     head = (
-        "# Benchmarks\n\n"
+        f"# {title}\n\n"
         "Written by `make bench`. All ways of doing one thing are measured in turns in the same "
         f"run, and the figures are medians. This run: {machine}.\n"
     )

@@ -1,30 +1,50 @@
-"""Run all benchmarks and write docs/benchmarks.md: ``python -m tests.bench.report``."""
+"""Run benchmarks and write their pages in docs/: ``python -m tests.bench.report [PAGE...]``."""
 
 from __future__ import annotations
 
 import os
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from tests.bench import exporters, faults, fleet, growth, memory, render, serving
+from tests.bench import exporters, extender, faults, fleet, growth, memory, render, serving
 from tests.bench.page import Section, page
 
-BENCHMARKS: tuple[Callable[[], Section], ...] = (
-    render.section,
-    exporters.full,
-    exporters.whole,
-    growth.section,
-    serving.section,
-    memory.section,
-    faults.section,
-    fleet.section,
-)
-"""Each measures when called. A new one is a module with a ``section`` function, named here."""
+DOCS = Path(__file__).parents[2] / "docs"
 
-PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """One page of figures, measured in one run."""
+
+    title: str
+    sections: tuple[Callable[[], Section], ...]
+    """Each measures when called. A new one is a function in a module here, named in PAGES."""
+
+
+PAGES: Mapping[str, Page] = {
+    "benchmarks": Page(
+        title="Benchmarks",
+        sections=(
+            render.section,
+            exporters.full,
+            exporters.whole,
+            growth.section,
+            serving.section,
+            memory.section,
+            faults.section,
+            fleet.section,
+        ),
+    ),
+    "scheduler-benchmarks": Page(
+        title="What the extender costs",
+        sections=(extender.throughput, extender.answers),
+    ),
+}
+"""By the names of their files in docs/."""
 
 
 def machine() -> str:
@@ -36,10 +56,12 @@ def machine() -> str:
 
 
 def main() -> None:
-    """Measure, write the page and show it."""
-    text = page(machine(), [benchmark() for benchmark in BENCHMARKS])
-    PAGE.write_text(text, encoding="utf-8")
-    sys.stdout.write(text)
+    """Measure, write the pages named, else all, and show them."""
+    for name in sys.argv[1:] or PAGES:
+        written = PAGES[name]
+        text = page(written.title, machine(), [measure() for measure in written.sections])
+        (DOCS / f"{name}.md").write_text(text, encoding="utf-8")
+        sys.stdout.write(text)
 
 
 if __name__ == "__main__":
