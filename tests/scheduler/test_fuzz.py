@@ -37,13 +37,13 @@ FLEET: dict[str, Any] = {
 RAW_STATUSES = (http.client.OK, http.client.BAD_REQUEST, http.client.REQUEST_ENTITY_TOO_LARGE)
 
 SHARES = [
-    ("/v1/prioritize", "POST", VALID, 12_000),
-    ("/v1/prioritize", "POST", INVALID, 8_000),
-    ("/v1/explain", "POST", VALID, 8_000),
+    ("/v1/prioritize", "POST", VALID, 14_000),
+    ("/v1/prioritize", "POST", INVALID, 9_000),
+    ("/v1/explain", "POST", VALID, 9_000),
     ("/v1/explain", "POST", INVALID, 4_000),
-    ("/debug/nodes/{name}", "GET", VALID, 4_000),
+    ("/debug/nodes/{name}", "GET", VALID, 6_000),
 ]
-"""100,000 requests with SCALE=10: what has a body is sent three times."""
+"""More than 100,000 requests with SCALE=10: what has an object for a body is sent three times."""
 
 
 @pytest.fixture(scope="module")
