@@ -22,7 +22,7 @@ from kube.client import Client, Program
 from kube.errors import NotFound
 from labelers import names
 from scheduler.explain import Chance, Explanation, NodeAnswer
-from scheduler.settings import Settings
+from scheduler.extender.settings import Settings
 
 _ME: Final = "gpuscape-explain"
 _REQUESTS_PER_SECOND: Final = 50  # a list by pages is what a person waits for

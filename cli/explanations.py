@@ -14,13 +14,13 @@ from cli.failures import Failure
 from discovery.errors import BadInput
 from kube.api import Api, Object
 from scheduler.explain import Explanation, explain, nothing_asked
-from scheduler.fleet import Cache
-from scheduler.follow import Watches
+from scheduler.extender.settings import Settings
+from scheduler.fleet.cache import Cache
+from scheduler.fleet.follow import Watches
+from scheduler.fleet.pods import Pod, Rules, ask
 from scheduler.judge import Judge
-from scheduler.kubelet import Policies
-from scheduler.pods import Pod, Rules, ask
-from scheduler.settings import Settings
-from scheduler.tables import Tables
+from scheduler.scores.kubelet import Policies
+from scheduler.scores.tables import Tables
 
 UNREADABLE: Final = 4
 """Exit code; as in ``gpuscape compare``."""

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from cli import options
 from cli.scheduler_settings import OPTIONS, load
-from scheduler.settings import Settings
+from scheduler.extender.settings import Settings
 
 COMMANDS: Final[Mapping[str, str]] = {
     "explain": "cli.explain",
@@ -86,7 +86,7 @@ def command(ctx: click.Context, load: Callable[[], Settings]) -> None:
     from agent.log import configure
 
     configure(settings.log_level, settings.log_format)
-    from scheduler.program import run
+    from scheduler.extender.program import run
 
     sys.exit(run(settings))
 

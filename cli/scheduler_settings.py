@@ -13,8 +13,8 @@ from agent.config import Given, Option, Said
 from agent.kinds import Address, Kind
 from cli.settings import layers
 from discovery.errors import BadInput
-from scheduler.kubelet import Allocation, TopologyManager
-from scheduler.settings import Settings
+from scheduler.extender.settings import Settings
+from scheduler.scores.kubelet import Allocation, TopologyManager
 
 LISTEN: Final = Address(host="127.0.0.1", port=8888)
 

@@ -16,10 +16,10 @@ from cli.observe import take_snapshot
 from cli.terminal import Styled, Table
 from discovery.errors import BadInput
 from labelers.schema import TopologyAnnotation, annotation
-from scheduler import choosers, fleet_file, workload
-from scheduler.simulate import Choose, Kind, Placed, Summary, World, replay, summary
-from scheduler.tables import Tables
-from scheduler.workload import PUBLISHED, USUAL, Arrival, Mix
+from scheduler.scores.tables import Tables
+from scheduler.simulation import choosers, fleet_file, workload
+from scheduler.simulation.replay import Choose, Kind, Placed, Summary, World, replay, summary
+from scheduler.simulation.workload import PUBLISHED, USUAL, Arrival, Mix
 
 MIXES: Final[Mapping[str, Mapping[int, float]]] = {"usual": USUAL, "published": PUBLISHED}
 OURS: Final = "gpuscape"

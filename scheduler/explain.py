@@ -9,12 +9,12 @@ from typing import Final
 import msgspec
 
 from scheduler.ask import Ask, Link, Wish
-from scheduler.best_effort import Odds
+from scheduler.fleet.view import NoView
 from scheduler.judge import Verdict
-from scheduler.masks import members
-from scheduler.score import aims
-from scheduler.tables import Tables
-from scheduler.view import NoView
+from scheduler.scores.best_effort import Odds
+from scheduler.scores.masks import members
+from scheduler.scores.score import aims
+from scheduler.scores.tables import Tables
 
 _SETS_SHOWN: Final = 8
 

@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from scheduler.ask import Ask, Wish
+from scheduler.fleet.view import Fleet, NoView, View
 from scheduler.ranking import ranks
-from scheduler.score import in_clique
-from scheduler.table import Outcome
-from scheduler.tables import Tables
-from scheduler.view import Fleet, NoView, View
+from scheduler.scores.score import in_clique
+from scheduler.scores.table import Outcome
+from scheduler.scores.tables import Tables
 
 _AT_ONCE = 16
 """So many new outcomes of small classes fit into a request; each takes up to a millisecond."""

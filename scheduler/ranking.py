@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scheduler.score import aims
+from scheduler.scores.score import aims
 
 BEST = 10
 """The most that kube-scheduler takes from an extender: MaxExtenderPriority."""

@@ -21,13 +21,13 @@ from discovery.simulator.catalog import load_machine
 from discovery.simulator.machine import DirectLinks
 from discovery.simulator.simulation import Simulation
 from labelers.schema import annotation
-from scheduler import choosers
 from scheduler.ask import Wish
-from scheduler.best_effort import LOST
-from scheduler.masks import members, union
-from scheduler.simulate import Choose, Give, Kind, Summary, World, replay, summary
-from scheduler.tables import Tables
-from scheduler.workload import Mix, drawn
+from scheduler.scores.best_effort import LOST
+from scheduler.scores.masks import members, union
+from scheduler.scores.tables import Tables
+from scheduler.simulation import choosers
+from scheduler.simulation.replay import Choose, Give, Kind, Summary, World, replay, summary
+from scheduler.simulation.workload import Mix, drawn
 from tests.bench.placement_page import (
     LOADS,
     MACHINES,

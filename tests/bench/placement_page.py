@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Final
 
-from scheduler.simulate import Summary
-from scheduler.workload import PUBLISHED, USUAL, USUAL_SECONDS
+from scheduler.simulation.replay import Summary
+from scheduler.simulation.workload import PUBLISHED, USUAL, USUAL_SECONDS
 from tests.bench.page import Section, table
 
 NODES: Final = 64

@@ -10,9 +10,9 @@ import pytest
 
 from labelers.schema import annotation
 from scheduler.ask import wish
-from scheduler.simulate import Summary
-from scheduler.tables import Tables
-from scheduler.workload import USUAL
+from scheduler.scores.tables import Tables
+from scheduler.simulation.replay import Summary
+from scheduler.simulation.workload import USUAL
 from tests.bench.placement import Plugin, measure, quads
 from tests.bench.placement_page import (
     NOW,

@@ -15,8 +15,8 @@ from agent.kinds import Address
 from cli.scheduler import COMMANDS
 from cli.scheduler_settings import OPTIONS, SAID, load
 from discovery.errors import BadInput
-from scheduler.kubelet import Allocation, TopologyManager
-from scheduler.settings import Settings
+from scheduler.extender.settings import Settings
+from scheduler.scores.kubelet import Allocation, TopologyManager
 from tests.cli.conftest import Run
 
 LOOPBACK = Address(host="127.0.0.1", port=8888)

@@ -13,10 +13,10 @@ import msgspec
 
 from labelers.schema import TopologyAnnotation, annotation
 from scheduler.ask import Ask, Link, Wish, wish
+from scheduler.fleet.view import NoView, View
 from scheduler.judge import Judge
-from scheduler.sheet import Sheet, sheet
-from scheduler.tables import Tables
-from scheduler.view import NoView, View
+from scheduler.scores.sheet import Sheet, sheet
+from scheduler.scores.tables import Tables
 from tests.observed import observed
 
 MACHINES = ("a100-pcie-pairs", "dgx1-v100", "hgx-h100-rdma", "mixed", "gb200")

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent.kinds import Address
-from scheduler.extender import Extender
-from scheduler.fleet import Cache, Source
-from scheduler.metrics import Metrics
-from scheduler.pods import Rules
-from scheduler.server import Server, Terms
-from scheduler.tables import Tables
+from scheduler.extender.answers import Extender
+from scheduler.extender.metrics import Metrics
+from scheduler.extender.server import Server, Terms
+from scheduler.fleet.cache import Cache, Source
+from scheduler.fleet.pods import Rules
+from scheduler.scores.tables import Tables
 from tests.agent.processes import SOON
 from tests.scheduler import fleets
 

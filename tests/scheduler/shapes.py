@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from labelers.schema import annotation
-from scheduler.shape import Shape, shape
+from scheduler.scores.shape import Shape, shape
 from tests.observed import observed
 
 FAR = 10

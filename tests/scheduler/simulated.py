@@ -8,11 +8,11 @@ from random import Random
 from labelers.schema import TopologyAnnotation
 from labelers.schema import annotation as annotation_of
 from scheduler.ask import Wish, wish
-from scheduler.best_effort import LOST
-from scheduler.masks import members, union
-from scheduler.simulate import Kind
-from scheduler.tables import Tables
-from scheduler.workload import Arrival
+from scheduler.scores.best_effort import LOST
+from scheduler.scores.masks import members, union
+from scheduler.scores.tables import Tables
+from scheduler.simulation.replay import Kind
+from scheduler.simulation.workload import Arrival
 from tests.observed import observed
 from tests.scheduler import fleets
 

@@ -10,12 +10,12 @@ import pytest
 
 from scheduler.ask import Ask, Link
 from scheduler.explain import REASONS, SHORT_OF, Chance, Explanation, NodeAnswer, explain
+from scheduler.fleet.view import NoView, View
 from scheduler.judge import Judge, Verdict
-from scheduler.kubelet import Policies, TopologyManager
-from scheduler.score import Aims, score
-from scheduler.table import Outcome
-from scheduler.tables import Tables
-from scheduler.view import NoView, View
+from scheduler.scores.kubelet import Policies, TopologyManager
+from scheduler.scores.score import Aims, score
+from scheduler.scores.table import Outcome
+from scheduler.scores.tables import Tables
 from tests.scheduler import fleets, simulated
 from tests.scheduler.later import Later
 

@@ -8,9 +8,9 @@ import pytest
 
 from labelers.schema import annotation
 from scheduler.ask import Ask, Link, wish
+from scheduler.fleet.view import NoView, View
 from scheduler.judge import Judge, Verdict
-from scheduler.tables import Tables
-from scheduler.view import NoView, View
+from scheduler.scores.tables import Tables
 from tests.observed import observed
 from tests.scheduler.later import Later
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.ranking import ranks
-from scheduler.score import Aims, aims, in_clique, score
+from scheduler.scores.score import Aims, aims, in_clique, score
 
 BEST = Aims(taken=100, linked=100, speed=30_000, clique=1, nic=40, kept=2000)
 

@@ -1,0 +1,1 @@
+"""The HTTP extender that kube-scheduler asks."""

@@ -1,0 +1,80 @@
+"""What the extender answers, request by request; no sockets here. For any thread."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from discovery.errors import BadInput
+from scheduler.explain import Explanation, explain
+from scheduler.extender import wire
+from scheduler.extender.detail import described
+from scheduler.extender.metrics import Metrics, Neutral
+from scheduler.fleet.cache import Cache
+from scheduler.fleet.pods import Rules, ask
+from scheduler.judge import Judge
+from scheduler.scores.tables import Tables
+
+_NO_NODES: Final = "the body is no ExtenderArgs: `NodeNames` and `Nodes` are missing"
+
+
+class Extender:
+    """Ranks nodes for pods, and says why. Nothing in it waits."""
+
+    def __init__(self, cache: Cache, tables: Tables, rules: Rules, measured: Metrics) -> None:
+        self._cache = cache
+        self._tables = tables
+        self._rules = rules
+        self._metrics = measured
+        self._judge = Judge(cache, tables)
+
+    @property
+    def is_ready(self) -> bool:
+        """Its answers rest on all that the cluster tells."""
+        return self._cache.synced
+
+    def prioritize(self, body: bytes) -> bytes:
+        """A HostPriorityList for ExtenderArgs, empty until it is ready. Raises BadInput."""
+        call = wire.read(body)
+        if call.nodes is None:
+            raise BadInput(_NO_NODES)
+        wanted = ask(call.pod, self._rules)
+        if wanted is None:
+            return wire.NEUTRAL
+        if not self.is_ready:
+            self._metrics.neutral(Neutral.UNSYNCED)
+            return wire.NEUTRAL
+        ranking = self._judge.rank(wanted, call.nodes)
+        self._metrics.judged(len(call.nodes), ranking.unseen)
+        return wire.answer(call.nodes, ranking.ranks)
+
+    def explain(self, body: bytes) -> bytes:
+        """An Explanation for ExtenderArgs; without nodes in them of all there are. Raises BadInput.
+
+        A pod that asks for no whole GPU has no containers and no nodes in it.
+        """
+        call = wire.read(body)
+        wanted = ask(call.pod, self._rules)
+        if wanted is None:
+            return msgspec.json.encode(_nothing_asked(call))
+        nodes = sorted(self._cache.names()) if call.nodes is None else call.nodes
+        verdicts = self._judge.judge(wanted, nodes)
+        return msgspec.json.encode(explain(wanted, verdicts, self._tables))
+
+    def node(self, name: str) -> bytes | None:
+        """All that is known of a node; None for one that was never heard of."""
+        detail = self._cache.detail(name)
+        return None if detail is None else msgspec.json.encode(described(name, detail))
+
+
+def _nothing_asked(call: wire.Call) -> Explanation:
+    about = call.pod.metadata
+    return Explanation(
+        pod=f"{about.namespace}/{about.name}",
+        containers=(),
+        link="any",
+        nic=False,
+        job=None,
+        nodes=(),
+    )

@@ -1,0 +1,121 @@
+"""The OpenAPI document of the extender, made from the types that requests are decoded with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import version
+from typing import Any, Final
+
+import msgspec
+
+from scheduler.explain import Explanation
+from scheduler.extender import wire
+from scheduler.extender.detail import NodeDetail
+from scheduler.extender.wire import ExtenderArgs, HostPriority
+
+_REF: Final = "#/components/schemas/{name}"
+_TEXT: Final = {"text/plain": {"schema": {"type": "string"}}}
+_REFUSALS: Final[Mapping[str, str]] = {
+    "400": "The request is malformed; the text names the key.",
+    "403": "A client certificate is needed, or another one.",
+    "408": "The body took too long.",
+    "413": f"The body is larger than {wire.MOST_BYTES} bytes, or has more than {wire.MOST_NODES}"
+    " whole Nodes in it.",
+    "415": "The body is encoded.",
+}
+
+
+@cache
+def document() -> bytes:
+    """OpenAPI 3.1, as JSON."""
+    return msgspec.json.encode(_document())
+
+
+def _document() -> dict[str, Any]:
+    _, schemas = msgspec.json.schema_components(
+        [ExtenderArgs, HostPriority, Explanation, NodeDetail], ref_template=_REF
+    )
+    priorities = {"type": "array", "items": {"$ref": _REF.format(name="HostPriority")}}
+    some_nodes = {
+        "allOf": [
+            {"$ref": _REF.format(name="ExtenderArgs")},
+            {"anyOf": [_given("NodeNames", "array"), _given("Nodes", "object")]},
+        ]
+    }
+    any_nodes = {"$ref": _REF.format(name="ExtenderArgs")}
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "gpuscape scheduler",
+            "version": version("gpuscape"),
+            "description": "An extender of kube-scheduler that prefers nodes whose free GPUs are"
+            " linked. It scores and never filters.",
+        },
+        "paths": {
+            "/v1/prioritize": {"post": _post("Ranks nodes for a pod.", some_nodes, priorities)},
+            "/v1/explain": {
+                "post": _post(
+                    "Tells why nodes are ranked as they are; without nodes, all that are known.",
+                    any_nodes,
+                    {"$ref": _REF.format(name="Explanation")},
+                )
+            },
+            "/debug/nodes/{name}": {"get": _node()},
+            "/livez": {"get": _probe("Whether the program works.")},
+            "/readyz": {"get": _probe("Whether all of the cluster that counts was read.")},
+            "/metrics": {"get": {"summary": "Metrics.", "responses": {"200": _said(_TEXT)}}},
+            "/openapi.json": {
+                "get": {
+                    "summary": "This document.",
+                    "responses": {"200": _said(_json({"type": "object"}))},
+                }
+            },
+        },
+        "components": {"schemas": schemas},
+    }
+
+
+def _given(key: str, kind: str) -> dict[str, Any]:
+    return {"required": [key], "properties": {key: {"type": kind}}}
+
+
+def _post(summary: str, asked: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "summary": summary,
+        "requestBody": {"required": True, "content": _json(asked)},
+        "responses": {"200": _said(_json(told))} | _refusals(*_REFUSALS),
+    }
+
+
+def _node() -> dict[str, Any]:
+    return {
+        "summary": "What is believed of a node.",
+        "parameters": [
+            {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
+        ],
+        "responses": {
+            "200": _said(_json({"$ref": _REF.format(name="NodeDetail")})),
+            "404": _said(_TEXT, "The node was never heard of."),
+        }
+        | _refusals("403"),
+    }
+
+
+def _probe(summary: str) -> dict[str, Any]:
+    return {
+        "summary": summary,
+        "responses": {"200": _said(_TEXT), "503": _said(_TEXT, "It does not, or not yet.")},
+    }
+
+
+def _refusals(*codes: str) -> dict[str, Any]:
+    return {code: _said(_TEXT, _REFUSALS[code]) for code in codes}
+
+
+def _json(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}}
+
+
+def _said(content: Mapping[str, Any], description: str = "The answer.") -> dict[str, Any]:
+    return {"description": description, "content": content}

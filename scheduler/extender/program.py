@@ -1,0 +1,141 @@
+"""The scheduler's helper as a process: wires the parts, obeys signals, ends within 5 seconds."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import queue
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Final
+
+from kube.client import Client, Program, connect
+from labelers import names
+from scheduler.extender.answers import Extender
+from scheduler.extender.fragmentation import fleet_use
+from scheduler.extender.landings import Landings
+from scheduler.extender.metrics import Metrics
+from scheduler.extender.server import Server, Terms
+from scheduler.extender.settings import Settings
+from scheduler.extender.tls import Tls, TlsFiles
+from scheduler.fleet.cache import Cache
+from scheduler.fleet.events import PodEvents
+from scheduler.fleet.follow import Watches
+from scheduler.fleet.pods import Rules
+from scheduler.scores.kubelet import Policies
+from scheduler.scores.tables import Tables
+
+log = logging.getLogger(__name__)
+
+_LOOK_SECONDS: Final = 1.0
+_SWITCH_SECONDS: Final = 0.0005
+"""How long a thread that reads a watch may keep a request waiting; Python's own 5 ms are most of
+the time that a request takes."""
+
+
+def run(settings: Settings) -> int:
+    """Run until SIGTERM or SIGINT; the exit status.
+
+    Raises BadInput or Permanent where it cannot start. An API server that does not answer is
+    no reason to end: until it does, nothing is known and nothing is scored.
+    """
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    with contextlib.ExitStack() as ending:
+        _start(settings, ending)
+        ended.wait()
+    log.info("ended")
+    return 0
+
+
+def _start(settings: Settings, ending: contextlib.ExitStack) -> None:
+    """Start all parts, the server first, so that probes are answered; ``ending`` ends them."""
+    client = _client(settings)
+    tables = Tables(
+        in_background("tables"),
+        default=Policies(tm=settings.topology_manager, al=settings.allocation),
+    )
+    metrics = Metrics(version("gpuscape"))
+    events = PodEvents(client, instance=settings.instance or socket.gethostname())
+    landings = Landings(tables, metrics, events.unlinked if settings.events else None)
+    cache = Cache(tables, landed=landings.take)
+    metrics.ask_fleet(lambda: fleet_use(cache, cache.names(), tables, synced=cache.synced))
+    rules = Rules(gpu=settings.gpu_resource, nics=frozenset(settings.nic_resources))
+    server = Server(
+        settings.listen, _terms(settings), Extender(cache, tables, rules, metrics), metrics
+    )
+    ending.callback(server.stop)
+    server.start()
+    log.info("listening", extra={"host": settings.listen.host or "*", "port": server.port})
+    watches = Watches(client, cache, namespace=settings.namespace, rules=rules)
+    ending.callback(watches.close)
+    watches.start()
+    threading.Thread(target=_keep, args=(cache, events), name="keep", daemon=True).start()
+
+
+def _keep(cache: Cache, events: PodEvents) -> None:
+    """Send Events as they come; once all is read, have the collector leave it alone."""
+    is_frozen = False
+    while True:
+        time.sleep(_LOOK_SECONDS)
+        events.flush()
+        if cache.synced and not is_frozen:
+            is_frozen = True
+            gc.collect()
+            gc.freeze()  # or a collection looks at the whole fleet, while a request waits
+
+
+def _client(settings: Settings) -> Client:
+    program = Program(
+        name=names.SCHEDULER,
+        version=version("gpuscape"),
+        # a large cluster's pods come in hundreds of pages where the server cannot stream them
+        requests_per_second=20,
+        burst=20,
+    )
+    kubeconfig = settings.kubeconfig
+    return connect(program, kubeconfig=None if kubeconfig is None else str(kubeconfig))
+
+
+def _terms(settings: Settings) -> Terms:
+    tls = None
+    if settings.tls_cert_file is not None and settings.tls_private_key_file is not None:
+        tls = Tls(
+            TlsFiles(
+                certificate=settings.tls_cert_file,
+                key=settings.tls_private_key_file,
+                client_authorities=settings.client_ca_file,
+            )
+        )
+        if settings.client_ca_file is None:
+            log.warning("everybody who reaches it is served: client-ca-file is not set")
+    return Terms(
+        tls=tls,
+        needs_certificate=settings.client_ca_file is not None,
+        client_names=settings.client_names,
+        budget_seconds=settings.budget_seconds,
+    )
+
+
+def in_background(name: str) -> Callable[[Callable[[], object]], None]:
+    """What takes jobs and runs them one by one in a thread; it does not keep the program alive."""
+    jobs: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+
+    def work() -> None:
+        while True:
+            job = jobs.get()
+            try:
+                job()
+            except Exception:
+                log.exception("not done in the background")
+
+    threading.Thread(target=work, name=name, daemon=True).start()
+    return jobs.put

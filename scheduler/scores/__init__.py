@@ -1,0 +1,1 @@
+"""What a set of GPUs is worth to a pod and to others: pure, one table for each topology class."""

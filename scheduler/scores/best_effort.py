@@ -1,0 +1,139 @@
+"""Which GPUs NVIDIA's device plugin hands out: its best-effort policy, with the odds of its ties.
+
+The policy cuts the free GPUs into groups of the size asked for, one group smaller where they
+do not divide, such that all pairs within groups have the most points together; of that cut it
+hands out the group with the most points. Among equals the order decides in which the kubelet
+names the free GPUs, and that is random: so the answer is a distribution over sets. Single
+GPUs have no pairs, so any free one may come. Where the smaller group has the most points the
+plugin hands it out as if it were whole and crashes, which is said here as a loss of the pod.
+Source: go-gpuallocator 0.5.0, gpuallocator/besteffort_policy.go.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from functools import cache
+from typing import NamedTuple
+
+from scheduler.scores.masks import pairs, subsets
+from scheduler.scores.shape import Shape
+
+LOST = 0
+"""The empty set stands for an allocation that fails."""
+
+Odds = Mapping[int, Fraction]
+"""Set of GPUs to the odds that just this one is handed out; they add up to 1."""
+
+
+class BestEffort:
+    """The policy on one shape; keeps what it found."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._cuts = cache(lambda size: _Cuts(shape, size))
+
+    def odds(self, free: int, size: int, required: int = 0) -> Odds:
+        """What a request of ``size`` GPUs is given; empty if these free ones are too few.
+
+        ``required``, fewer than ``size`` and among the free, come with any set.
+        """
+        count = free.bit_count()
+        if not 0 < size <= count:
+            return {}
+        if size == 1:
+            return dict.fromkeys(subsets(free, 1), Fraction(1, count))
+        weights = self._cuts(size).weights(free, required)
+        total = sum(weights.values())
+        shares = {weight: weight / total for weight in set(weights.values())}
+        return {group: shares[weight] for group, weight in weights.items()}
+
+
+class _Best(NamedTuple):
+    """The best cuts of a set into whole groups."""
+
+    points: int
+    ways: Counter[int]
+    """Cuts that have so many points, by how many of their groups have the points of the limit."""
+
+
+class _Cuts:
+    """Cuts of one shape's GPUs into groups of one size; keeps what it found."""
+
+    def __init__(self, shape: Shape, size: int) -> None:
+        self._shape = shape
+        self._size = size
+        self._value = cache(self._points)
+        self._cut = cache(self._best_cut)
+
+    def weights(self, free: int, required: int) -> Mapping[int, Fraction]:
+        """Each of the best cuts counts once, shared by the groups that have the most points."""
+        most = max(self._total(free, *cut) for cut in self._all(free, required))
+        weights: dict[int, Fraction] = defaultdict(Fraction)
+        for group, remainder in self._all(free, required):  # again: for 16 GPUs they are millions
+            if self._total(free, group, remainder) != most:
+                continue
+            others = free & ~group & ~remainder
+            if required:  # of disjoint groups just one has them
+                weights[group] += self._cut(others).ways.total()
+            else:
+                weights[group] += self._shares(others, most, group, remainder)
+        if not required:
+            weights[LOST] += sum(
+                self._shares(free & ~remainder, most, remainder)
+                for remainder in subsets(free, free.bit_count() % self._size)
+            )
+        return {group: weight for group, weight in weights.items() if weight}
+
+    def _all(self, free: int, required: int) -> Iterator[tuple[int, int]]:
+        """A whole group, and the group that is smaller; the first has all that is required."""
+        rest = free.bit_count() % self._size
+        for others in subsets(free & ~required, self._size - required.bit_count()):
+            for remainder in subsets(free & ~required & ~others, rest):
+                yield required | others, remainder
+
+    def _total(self, free: int, group: int, remainder: int) -> int:
+        others = self._cut(free & ~group & ~remainder)
+        return self._value(group) + self._value(remainder) + others.points
+
+    def _shares(self, others: int, total: int, group: int, beside: int = 0) -> Fraction:
+        """Of cuts with so many points, shared where others have as many as ``group``.
+
+        ``beside`` is the smaller group, or none.
+        """
+        points, its = self._value(group), self._value(beside)
+        cut = self._cut(others, points)
+        if not group or its > points or points + its + cut.points != total:
+            return Fraction()
+        tied = 1 + (its == points)
+        return sum((Fraction(n, ties + tied) for ties, n in cut.ways.items()), Fraction())
+
+    def _best_cut(self, mask: int, limit: int | None = None) -> _Best:
+        """Of a set that divides, into groups that have no more points than ``limit``."""
+        if not mask:
+            return _Best(0, Counter([0]))
+        best, ways = -1, Counter[int]()
+        for group in self._groups_of_the_first(mask):
+            points = self._value(group)
+            if limit is not None and points > limit:
+                continue
+            others = self._cut(mask & ~group, limit)
+            if not others.ways:
+                continue
+            total = points + others.points
+            if total > best:
+                best, ways = total, Counter()
+            if total == best:
+                for ties, n in others.ways.items():
+                    ways[ties + (points == limit)] += n
+        return _Best(best, ways)
+
+    def _groups_of_the_first(self, mask: int) -> Iterator[int]:
+        """Groups with the first GPU of the set, so that no cut is met twice."""
+        first = mask & -mask
+        return (first | others for others in subsets(mask & ~first, self._size - 1))
+
+    def _points(self, group: int) -> int:
+        """Of all pairs within the group."""
+        points = self._shape.points
+        return sum(points[i][j] for i, j in pairs(group))

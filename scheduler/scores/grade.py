@@ -1,0 +1,72 @@
+"""How good a set of GPUs is for one container, apart from what it leaves for others."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+from scheduler.ask import Link
+from scheduler.scores.masks import members
+from scheduler.scores.shape import Shape
+from scheduler.scores.speed import Speeds, has_ring
+
+FAR = 5
+"""The PCIe level of what is across CPUs, and of no NIC at all."""
+
+
+class Grade(NamedTuple):
+    """More is better in each."""
+
+    speed: int
+    """GB/s of the ring through the set; ALONE for a single GPU."""
+    nvlink: bool
+    """The ring takes NVLinks alone."""
+    numa: bool
+    """All are known to be on one NUMA node."""
+    nic: int
+    """Closeness of the best placed NIC to the GPU farthest from it: 5 less its PCIe level."""
+
+    @property
+    def gbps(self) -> int:
+        """The speed; 0 for a single GPU."""
+        return 0 if self.speed == ALONE else self.speed
+
+    def grants(self, link: Link) -> bool:
+        """Whether a pod's link wish is met."""
+        return (link is not Link.NVLINK or self.nvlink) and (link is not Link.NUMA or self.numa)
+
+
+ALONE = 1 << 30
+"""Above any speed: a single GPU slows nothing down."""
+BEST = Grade(speed=ALONE, nvlink=True, numa=True, nic=FAR)
+
+
+def worse(a: Grade, b: Grade) -> Grade:
+    """Both containers are served: each quality is that of the container that has less of it."""
+    return Grade(
+        speed=min(a.speed, b.speed),
+        nvlink=a.nvlink and b.nvlink,
+        numa=a.numa and b.numa,
+        nic=min(a.nic, b.nic),
+    )
+
+
+class Grades:
+    """Grades of the sets of one shape; keeps what it found."""
+
+    def __init__(self, shape: Shape, speeds: Speeds) -> None:
+        self._shape = shape
+        self._speeds = speeds
+        self.of = cache(self._of)
+
+    def _of(self, group: int) -> Grade:
+        shape, places = self._shape, members(group)
+        nodes = {shape.numa[place] for place in places}
+        level = min((max(nic[place] for place in places) for nic in shape.nics), default=FAR)
+        alone = len(places) == 1
+        return Grade(
+            speed=ALONE if alone else self._speeds.ring(group),
+            nvlink=alone or has_ring(shape.nvlinked, group, 1),
+            numa=len(nodes) == 1 and (alone or -1 not in nodes),
+            nic=FAR - level,
+        )

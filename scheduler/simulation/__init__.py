@@ -1,0 +1,1 @@
+"""A workload played on a fleet, with schedulers to compare."""

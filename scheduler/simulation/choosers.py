@@ -1,0 +1,97 @@
+"""Schedulers to compare: the stock one's two ways, ours, and one that knows what will come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from random import Random
+from typing import Any
+
+from scheduler.ask import Ask, Wish
+from scheduler.fleet.view import NoView, View
+from scheduler.judge import Judge
+from scheduler.scores.tables import Tables
+from scheduler.simulation.replay import Choice, Choose, Give, Kind, Node
+
+_WEIGHT_PER_RANK = 100
+"""Of an extender of weight 10: kube-scheduler multiplies its 0 to 10 by ten more."""
+
+
+def spread(nodes: Sequence[Node], wish: Wish, chance: Random) -> Choice:  # noqa: ARG001
+    """The emptiest node: NodeResourcesFit as it is by default, LeastAllocated."""
+    return Choice(node=_best(nodes, lambda node: node.left, chance))
+
+
+def pack(nodes: Sequence[Node], wish: Wish, chance: Random) -> Choice:
+    """The fullest node: NodeResourcesFit with MostAllocated on GPUs."""
+    size = wish.gpus
+    return Choice(node=_best(nodes, lambda node: _most_allocated(node, size), chance))
+
+
+def ranked(tables: Tables) -> Choose:
+    """The same with our ranks beside it, as deploy/scheduler has it."""
+
+    def choose(nodes: Sequence[Node], wish: Wish, chance: Random) -> Choice:
+        pod = Ask(namespace="", name="", uid="", wish=wish)
+        names = [node.name for node in nodes]
+        verdicts = Judge(_Shown(nodes), tables).judge(pod, names)
+        rank = {verdict.node: verdict.rank for verdict in verdicts}
+        size = wish.gpus
+
+        def total(node: Node) -> int:
+            return rank[node.name] * _WEIGHT_PER_RANK + _most_allocated(node, size)
+
+        return Choice(node=_best(nodes, total, chance))
+
+    return choose
+
+
+def foreseeing(give: Give) -> Choose:
+    """Knows what is free and what would be handed out; the same order of aims as ours.
+
+    That is: a fast set, then one that costs others little.
+    """
+
+    def choose(nodes: Sequence[Node], wish: Wish, chance: Random) -> Choice:
+        drawn = {node: give(node.kind, node.free, wish, chance) for node in nodes}
+
+        def aims(node: Node) -> tuple[float, float]:
+            table, given = node.kind.table, drawn[node]
+            return table.gbps(given), -table.cost(node.free, given)
+
+        node = _best(nodes, aims, chance)
+        return Choice(node=node, given=drawn[node])
+
+    return choose
+
+
+def predicted(kind: Kind, free: int, wish: Wish, chance: Random) -> int:
+    """A device plugin that does what we predict, with its odds."""
+    sets = kind.table.outcome(free, wish).sets
+    (given,) = chance.choices(list(sets), [float(odds) for odds in sets.values()])
+    return given
+
+
+class _Shown:
+    """The nodes of one call as a Fleet."""
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self._nodes: Mapping[str, Node] = {node.name: node for node in nodes}
+
+    def views(self, nodes: Iterable[str]) -> list[View | NoView]:
+        return [self._nodes[node].view() for node in nodes]
+
+    def nodes_of(self, job: str) -> Iterable[str]:  # noqa: ARG002  # pods here are of no job
+        return ()
+
+
+def _most_allocated(node: Node, size: int) -> int:
+    """0 to 100, rounded down, with the pod on it. Source: kube-scheduler's NodeResourcesFit."""
+    n = node.kind.table.n
+    return (n - node.left + size) * 100 // n
+
+
+def _best(nodes: Sequence[Node], key: Callable[[Node], Any], chance: Random) -> Node:
+    """Any of those with the highest key; the scheduler draws lots too."""
+    keys = [key(node) for node in nodes]
+    most = max(keys)
+    return chance.choice([node for node, its in zip(nodes, keys, strict=True) if its == most])

@@ -1,0 +1,201 @@
+"""The helper as a process: from its start to its end, with and without an API server."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from labelers import keys, names
+from labelers.state import pod_key
+from tests.agent.processes import GPUSCAPE, SOON, until
+from tests.controlplane.components import free_port
+from tests.controlplane.lifetime import end_with_parent
+from tests.controlplane.plane import MERGE_PATCH, Plane
+from tests.scheduler import fleets
+from tests.scheduler.calls import body, pod
+from tests.scheduler.extenders import HOST, Reply, asked
+
+
+class Helper:
+    """``gpuscape scheduler``, with its log."""
+
+    def __init__(self, kubeconfig: Path, *options: str) -> None:
+        named = ["--kubeconfig", str(kubeconfig), "--listen", f"{HOST}:0", "--log-format", "json"]
+        self.process = subprocess.Popen(
+            [str(GPUSCAPE), "scheduler", *named, *options],
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=end_with_parent(),
+        )
+        self.logged: list[dict[str, object]] = []
+        threading.Thread(target=self._follow, daemon=True).start()
+        until(lambda: self._port is not None or self.process.poll() is not None)
+
+    def ask(self, path: str, content: bytes | None = None) -> Reply:
+        """One request."""
+        port = self._port
+        assert port is not None, self.logged
+        with contextlib.closing(http.client.HTTPConnection(HOST, port, timeout=SOON)) as connection:
+            return asked(connection, path, content)
+
+    def says(self, message: str) -> bool:
+        """Whether the log holds it."""
+        return any(entry["message"] == message for entry in self.logged)
+
+    def end(self) -> int:
+        """By SIGTERM; its exit status."""
+        self.process.terminate()
+        return self.process.wait(SOON)
+
+    @property
+    def _port(self) -> int | None:
+        found = [entry["port"] for entry in self.logged if entry["message"] == "listening"]
+        return int(str(found[0])) if found else None
+
+    def _follow(self) -> None:
+        assert self.process.stderr is not None
+        with self.process.stderr as lines:
+            for line in lines:
+                self.logged.append(json.loads(line))
+
+
+@contextlib.contextmanager
+def running(kubeconfig: Path, *options: str) -> Iterator[Helper]:
+    """A helper, ended at the end."""
+    helper = Helper(kubeconfig, *options)
+    try:
+        yield helper
+    finally:
+        helper.end()
+
+
+@pytest.fixture
+def nobody(tmp_path: Path) -> Path:
+    """The kubeconfig of a cluster whose API server does not answer."""
+    cluster = {"server": f"https://{HOST}:{free_port()}", "insecure-skip-tls-verify": True}
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
+        "clusters": [{"name": "here", "cluster": cluster}],
+        "users": [{"name": "me", "user": {"token": "none"}}],
+    }
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+def test_without_an_api_server_it_lives_is_not_ready_and_scores_nothing(nobody: Path) -> None:
+    with running(nobody) as helper:
+        until(lambda: helper.says("nothing is heard"))
+        assert helper.ask("/livez").status == http.client.OK
+        assert helper.ask("/readyz").status == http.client.SERVICE_UNAVAILABLE
+        assert helper.ask("/v1/prioritize", body()).body == b"[]"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_with_success(nobody: Path, number: signal.Signals) -> None:
+    with running(nobody) as helper:
+        helper.process.send_signal(number)
+        assert helper.process.wait(SOON) == 0
+        until(lambda: helper.says("ended"))
+
+
+def test_files_that_are_not_there_end_it_at_once_in_one_sentence(nobody: Path) -> None:
+    options = ["--tls-cert-file", "/none.crt", "--tls-private-key-file", "/none.key"]
+    ran = subprocess.run(
+        [GPUSCAPE, "scheduler", "--kubeconfig", nobody, *options],
+        capture_output=True,
+        text=True,
+        timeout=SOON,
+        check=False,
+    )
+    assert ran.returncode == 2
+    assert ran.stderr == "Error: cannot read /none.crt: No such file or directory\n"
+
+
+@pytest.mark.cluster
+def test_in_a_cluster_it_scores_what_agents_tell(plane: Plane) -> None:
+    agents = plane.namespace()
+    free, full = (plane.make_node(annotations={keys.TOPOLOGY: fleets.topology()}) for _ in "ab")
+    say(plane, agents, free)
+    say(plane, agents, full, used=0xFF)
+
+    with ready(plane, agents) as helper:
+        asking = body([free, full], Pod=pod(2, resource=RESOURCE))
+        scores = json.loads(helper.ask("/v1/prioritize", asking).body)
+        shown = json.loads(helper.ask(f"/debug/nodes/{full}").body)
+
+    assert {each["Host"]: each["Score"] for each in scores} == {free: 10, full: 0}
+    assert shown["used"] == list(range(8))
+
+
+@pytest.mark.cluster
+def test_in_a_cluster_it_tells_whom_it_promised_too_much(plane: Plane) -> None:
+    """A pod wishes linked GPUs, is expected to get a pair, and gets one GPU of each of two."""
+    agents, team = plane.namespace(), plane.namespace()
+    node = plane.make_node(annotations={keys.TOPOLOGY: fleets.topology()})
+    say(plane, agents, node)
+
+    with ready(plane, agents) as helper:
+        made = pod(2, resource=RESOURCE, annotations={keys.LINK: "nvlink"}, namespace=team)
+        made["metadata"].pop("uid")
+        made["spec"]["nodeName"] = node
+        uid = plane.demand("POST", f"/api/v1/namespaces/{team}/pods", made)["metadata"]["uid"]
+        until(lambda: json.loads(helper.ask(f"/debug/nodes/{node}").body)["pods"] != [])
+        state = fleets.said(used=0b110)
+        held = json.loads(state) | {"pods": {pod_key(team, "train"): "06"}}
+        say(plane, agents, node, text=json.dumps(held), method="PATCH")
+        until(lambda: b'predictions_total{result="miss"} 1.0' in helper.ask("/metrics").body)
+        assert b"unlinked_pods_total 1.0" in helper.ask("/metrics").body
+        event = f"/apis/events.k8s.io/v1/namespaces/{team}/events/{names.pod_event(uid)}"
+        until(lambda: plane.request("GET", event).status == http.client.OK)
+        assert plane.demand("GET", event)["reportingInstance"] == "replica-1"
+
+
+RESOURCE = "nvidia.com/a100"
+
+
+@contextlib.contextmanager
+def ready(plane: Plane, agents: str) -> Iterator[Helper]:
+    """A helper for this resource and agents of this namespace, which has read all."""
+    options = ["--namespace", agents, "--gpu-resource", RESOURCE, "--instance", "replica-1"]
+    with running(plane.kubeconfig(), *options) as helper:
+        until(lambda: helper.ask("/readyz").status == http.client.OK)
+        yield helper
+
+
+def say(plane: Plane, namespace: str, node: str, method: str = "POST", **facts: Any) -> None:
+    """The agent of a node writes its Lease."""
+    lease = fleets.lease(renewed="2026-11-20T08:00:00.000000Z", **facts)
+    lease["metadata"] = {
+        "name": names.lease(node),
+        "annotations": lease["metadata"]["annotations"],
+    }
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+    if method == "POST":
+        plane.demand("POST", path, lease)
+    else:
+        plane.demand("PATCH", f"{path}/{names.lease(node)}", lease, content_type=MERGE_PATCH)
+
+
+def test_it_imports_nothing_of_the_agent() -> None:
+    script = (
+        "import sys, scheduler.extender.program;"
+        " print({name.partition('.')[0] for name in sys.modules}"
+        " & {'agent', 'pynvml', 'grpc', 'apscheduler', 'click', 'rich'})"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "set()"

@@ -1,0 +1,181 @@
+"""TLS of the extender: who is served, and what changed files change."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from discovery.errors import BadInput
+from scheduler.extender import server
+from scheduler.extender.server import Terms
+from scheduler.extender.tls import Tls, TlsFiles, has_name
+from tests.agent.certificates import Certificate, authority, issued
+from tests.agent.processes import SOON, until
+from tests.scheduler.calls import body
+from tests.scheduler.extenders import Served, asked, served
+
+OURS, THEIRS = authority("ours"), authority("theirs")
+SCHEDULER = issued(OURS, "system:kube-scheduler", ())
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> TlsFiles:
+    issued(OURS, "server").write(tmp_path)
+    (tmp_path / "ca.crt").write_bytes(OURS.pem)
+    return TlsFiles(
+        certificate=tmp_path / "tls.crt",
+        key=tmp_path / "tls.key",
+        client_authorities=tmp_path / "ca.crt",
+    )
+
+
+@pytest.fixture
+def extender(files: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    monkeypatch.setattr(server, "_LOOK_SECONDS", 0.01)
+    terms = Terms(
+        tls=Tls(files),
+        needs_certificate=True,
+        client_names=("system:kube-scheduler", "other"),
+        budget_seconds=SOON,
+    )
+    with served(terms) as running:
+        yield running
+
+
+def context(
+    tmp_path: Path, certificate: Certificate | None, trusted: Certificate = OURS
+) -> ssl.SSLContext:
+    """A client that shows this certificate."""
+    made = ssl.create_default_context(cadata=trusted.pem.decode())
+    if certificate is not None:
+        certificate.write(tmp_path, "client")
+        made.load_cert_chain(tmp_path / "client.crt", tmp_path / "client.key")
+    return made
+
+
+def status(extender: Served, client: ssl.SSLContext, path: str = "/v1/prioritize") -> int:
+    """Of a request on a new connection."""
+    with contextlib.closing(extender.connect(client)) as connection:
+        return asked(connection, path, body() if path.startswith("/v1") else None).status
+
+
+def test_the_scheduler_s_certificate_is_served(extender: Served, tmp_path: Path) -> None:
+    assert status(extender, context(tmp_path, SCHEDULER)) == http.client.OK
+
+
+@pytest.mark.parametrize("certificate", [None, issued(OURS, "somebody")])
+def test_who_has_no_certificate_or_another_name_may_only_look(
+    extender: Served, tmp_path: Path, certificate: Certificate | None
+) -> None:
+    client = context(tmp_path, certificate)
+    for path in ("/v1/prioritize", "/v1/explain", "/debug/nodes/a"):
+        assert status(extender, client, path) == http.client.FORBIDDEN
+    for path in ("/livez", "/readyz", "/metrics", "/openapi.json"):
+        assert status(extender, client, path) == http.client.OK
+
+
+def test_who_is_refused_is_not_listened_to(extender: Served, tmp_path: Path) -> None:
+    """An answer comes before the body is read."""
+    with contextlib.closing(extender.connect(context(tmp_path, None))) as connection:
+        connection.putrequest("POST", "/v1/prioritize")
+        connection.putheader("Content-Length", "95000000")
+        connection.endheaders()
+        assert connection.getresponse().status == http.client.FORBIDDEN
+
+
+def test_a_certificate_of_another_authority_gets_no_connection_and_no_line_in_the_log(
+    extender: Served, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        status(extender, context(tmp_path, issued(THEIRS, "system:kube-scheduler")))
+    assert caplog.text == ""
+
+
+def test_new_files_count_for_new_connections_and_end_old_ones(
+    extender: Served, tmp_path: Path
+) -> None:
+    """The whole authority is replaced: who trusted the old one is out, on both sides."""
+    before = context(tmp_path, SCHEDULER)
+    with contextlib.closing(extender.connect(before)) as connection:
+        assert asked(connection, "/v1/prioritize", body()).status == http.client.OK
+        (tmp_path / "ca.crt").write_bytes(THEIRS.pem)
+        issued(THEIRS, "server").write(tmp_path)
+        after = context(tmp_path, issued(THEIRS, "other", ()), THEIRS)
+
+        def is_new() -> bool:
+            with contextlib.suppress(ssl.SSLError, ConnectionError):
+                return status(extender, after) == http.client.OK
+            return False
+
+        until(is_new)
+        last = asked(connection, "/v1/prioritize", body())
+        assert (last.status, last.headers["Connection"]) == (http.client.OK, "close")
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        status(extender, before)
+
+
+def test_files_that_do_not_fit_together_change_nothing_and_are_told_once(
+    files: TlsFiles, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As while somebody replaces them one after the other."""
+    tls = Tls(files)
+    held = tls.current
+    files.key.write_bytes(issued(OURS).key_pem())
+    tls.look()
+    tls.look()
+    assert tls.current is held
+    assert caplog.text.count("the key is not that of the certificate") == 1
+    issued(OURS, "server").write(files.key.parent)
+    tls.look()
+    assert tls.current is not held
+
+
+def test_equal_files_change_nothing(files: TlsFiles) -> None:
+    tls = Tls(files)
+    held = tls.current
+    tls.look()
+    assert tls.current is held
+
+
+@pytest.mark.parametrize("broken", ["certificate", "key", "client_authorities"])
+@pytest.mark.parametrize("content", [None, b"", b"x" * ((1 << 20) + 1)])
+def test_a_file_that_cannot_be_used_is_named(
+    files: TlsFiles, broken: str, content: bytes | None
+) -> None:
+    path: Path = getattr(files, broken)
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(BadInput, match=str(path)):
+        Tls(files)
+
+
+def test_an_encrypted_key_is_refused_and_not_asked_about(files: TlsFiles) -> None:
+    made = issued(OURS)
+    files.certificate.write_bytes(made.pem)
+    files.key.write_bytes(made.key_pem(b"secret"))
+    with pytest.raises(BadInput, match="not encrypted"):
+        Tls(files)
+
+
+@pytest.mark.parametrize(
+    ("certificate", "wanted", "has"),
+    [
+        (None, (), False),
+        ({}, (), False),
+        ({"subject": ((("commonName", "a"),),)}, (), True),
+        ({"subject": ((("commonName", "a"),),)}, ("b", "a"), True),
+        ({"subject": ((("organizationName", "a"),),)}, ("a",), False),
+        ({"subject": (), "subjectAltName": (("DNS", "a"),)}, ("a",), True),
+        ({"subject": (), "subjectAltName": (("email", "a"),)}, ("a",), False),
+    ],
+)
+def test_names_are_common_names_and_dns_names(
+    certificate: dict[str, object] | None, wanted: tuple[str, ...], has: bool
+) -> None:
+    assert has_name(certificate, wanted) is has

@@ -1,0 +1,157 @@
+"""What pods of several containers get, and what the TopologyManager leaves to the device plugin."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from scheduler.ask import Step, Wish, wish
+from scheduler.scores.best_effort import LOST, Odds
+from scheduler.scores.grade import Grades
+from scheduler.scores.kubelet import Allocation, Kubelet, Policies, TopologyManager
+from scheduler.scores.shape import Shape
+from scheduler.scores.speed import Speeds
+from tests.scheduler.shapes import drawn
+
+PAIRS = drawn(4, {(0, 1): 300, (2, 3): 300})
+SURE = Fraction(1)
+
+NONE, BEST_EFFORT = TopologyManager.NONE, TopologyManager.BEST_EFFORT
+RESTRICTED, SINGLE = TopologyManager.RESTRICTED, TopologyManager.SINGLE_NUMA_NODE
+
+
+def sets(
+    shape: Shape,
+    free: int,
+    asked: Wish,
+    tm: TopologyManager = NONE,
+    al: Allocation = Allocation.BEST_EFFORT,
+) -> Odds:
+    """All GPUs of the pod to their odds."""
+    kubelet = Kubelet(shape, Policies(tm=tm, al=al), Grades(shape, Speeds(shape)))
+    found: dict[int, Fraction] = {}
+    for given, odds in kubelet.serve(free, asked).items():
+        found[given.taken] = found.get(given.taken, Fraction()) + odds
+    return found
+
+
+def on_numa(*numa: int) -> Shape:
+    """GPUs on these NUMA nodes, otherwise all alike."""
+    return replace(drawn(len(numa), {}), numa=numa)
+
+
+def containers(*steps: tuple[int, bool]) -> Wish:
+    return Wish(steps=tuple(Step(gpus=gpus, ends=ends) for gpus, ends in steps))
+
+
+def test_containers_are_served_one_after_the_other() -> None:
+    """Either pair, then either GPU of the other."""
+    sets_of_three = (0b0111, 0b1011, 0b1101, 0b1110)
+    assert sets(PAIRS, 0b1111, wish(2, 1)) == dict.fromkeys(sets_of_three, Fraction(1, 4))
+
+
+def test_containers_that_need_more_than_is_free_together_get_nothing() -> None:
+    assert sets(PAIRS, 0b0111, wish(2, 2)) == {}
+
+
+def test_an_app_gets_what_an_init_container_had() -> None:
+    """Were the pair taken anew, 2-3 would be as likely."""
+    both = containers((1, True), (2, False))
+    assert sets(PAIRS, 0b0111, both)[0b0011] == Fraction(2, 3)
+
+
+def test_an_app_that_needs_less_gets_any_of_what_an_init_container_had() -> None:
+    assert sets(PAIRS, 0b1111, containers((4, True), (2, False))) == {0b1111: SURE}
+
+
+def test_a_sidecar_keeps_what_it_has() -> None:
+    assert sets(PAIRS, 0b0011, containers((1, False), (2, False))) == {}
+
+
+def test_gpus_go_back_from_an_init_container_to_one_app_only() -> None:
+    """Two apps of one GPU each beside an init container of one need two."""
+    three = containers((1, True), (1, False), (1, False))
+    assert set(sets(PAIRS, 0b0011, three)) == {0b0011}
+
+
+def test_without_a_preference_of_the_plugin_any_set_may_come() -> None:
+    odds = sets(PAIRS, 0b1111, wish(2), al=Allocation.RANDOM)
+    assert len(odds) == 6
+    assert set(odds.values()) == {Fraction(1, 6)}
+
+
+# Kubernetes 1.37, pkg/kubelet/cm/devicemanager/topology_hints_test.go: getCommonTestCases.
+@pytest.mark.parametrize(
+    ("numa", "free", "size", "narrowed"),
+    [
+        pytest.param((-1, -1, -1, -1), 0b1111, 1, 0b1111, id="no alignment"),
+        pytest.param((-1, 1), 0b11, 1, 0b10, id="only one with alignment"),
+        pytest.param((0, 1), 0b11, 1, 0b01, id="one device per socket: the lower node"),
+        pytest.param((0, 1), 0b11, 2, 0b11, id="request for 2, one device per socket"),
+        pytest.param((0, 1, 0, 1), 0b1111, 2, 0b0101, id="request for 2, 2 devices per socket"),
+        pytest.param((0, 1, 0, 1), 0b1110, 2, 0b1010, id="the node that has enough left"),
+        pytest.param((0, 1, 0, 1), 0b1100, 2, 0b1100, id="forced cross-NUMA"),
+    ],
+)
+def test_best_effort_narrows_to_the_fewest_numa_nodes_that_serve(
+    numa: tuple[int, ...], free: int, size: int, narrowed: int
+) -> None:
+    union_of_sets = 0
+    for each in sets(on_numa(*numa), free, wish(size), BEST_EFFORT):
+        union_of_sets |= each
+    assert union_of_sets == narrowed
+
+
+@pytest.mark.parametrize(
+    ("numa", "free", "size", "taken"),
+    [
+        pytest.param((0, 0, 1, 1), 0b1111, 2, {RESTRICTED, SINGLE}, id="one node serves"),
+        pytest.param((0, 0, 1, 1), 0b1001, 2, set(), id="one node could have served"),
+        pytest.param((0, 0, 1, 1), 0b0111, 3, {RESTRICTED}, id="one node never serves"),
+        pytest.param((-1, -1), 0b11, 2, {RESTRICTED, SINGLE}, id="nodes are not known"),
+        pytest.param((0, 0, -1, -1), 0b1111, 3, set(), id="too few are known"),
+        pytest.param((0, 0), 0b11, 2, {RESTRICTED, SINGLE}, id="there is one node only"),
+        pytest.param((0, 1, 2, 3), 0b1111, 2, {RESTRICTED}, id="two nodes of one device each"),
+    ],
+)
+def test_strict_policies_refuse_pods_that_are_not_aligned(
+    numa: tuple[int, ...], free: int, size: int, taken: set[TopologyManager]
+) -> None:
+    """Kubernetes 1.37, topologymanager/policy_{restricted,single_numa_node}.go."""
+    for policy in (RESTRICTED, SINGLE):
+        refused = sets(on_numa(*numa), free, wish(size), policy) == {LOST: SURE}
+        assert refused == (policy not in taken), policy
+    assert LOST not in sets(on_numa(*numa), free, wish(size), BEST_EFFORT)
+
+
+def test_a_pod_is_refused_where_its_first_container_leaves_the_second_apart() -> None:
+    apart = on_numa(0, 0, 1)
+    assert sets(apart, 0b111, wish(1, 2), SINGLE) == {LOST: SURE}
+    assert sets(apart, 0b111, wish(2, 1), SINGLE) == {0b111: SURE}
+
+
+def test_with_more_numa_nodes_than_the_kubelet_takes_no_policy_holds() -> None:
+    """It would not start; the policy that was told is of some other time."""
+    assert len(sets(on_numa(*range(8)), 0xFF, wish(1), SINGLE)) == 1
+    assert len(sets(on_numa(*range(9)), 0x1FF, wish(1), SINGLE)) == 9
+
+
+def test_where_the_known_nodes_are_not_enough_their_gpus_come_with_the_best_of_the_rest() -> None:
+    shape = replace(drawn(4, {(1, 3): 400, (2, 3): 900}), numa=(0, 0, -1, -1))
+    assert sets(shape, 0b1111, wish(3), BEST_EFFORT) == {0b1011: SURE}
+
+
+def test_the_plugin_chooses_among_the_gpus_of_the_nodes_alone() -> None:
+    """0 and 3 have the best link, and are on two nodes."""
+    shape = replace(drawn(6, {(0, 3): 900, (1, 2): 400}), numa=(0, 0, 0, 1, 1, 1))
+    assert sets(shape, 0b111111, wish(2), BEST_EFFORT) == {0b000110: SURE}
+
+
+def test_hints_keep_to_the_nodes_of_what_is_reused() -> None:
+    """An init container takes a GPU of the lower node, which has no second one for the app."""
+    both = containers((1, True), (2, False))
+    shape = on_numa(0, 0, 1, 1)
+    assert sets(shape, 0b1101, both, SINGLE) == {LOST: SURE}
+    assert set(sets(shape, 0b1101, both, BEST_EFFORT)) == {0b0101, 0b1001}

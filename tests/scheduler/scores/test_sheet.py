@@ -1,0 +1,100 @@
+"""Score tables as bytes, and fronts that look up in them."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from discovery.errors import BadInput
+from scheduler.ask import Link, wish
+from scheduler.ranking import ranks
+from scheduler.scores.score import in_clique
+from scheduler.scores.sheet import Sheet, decode, encode, every_wish, sheet
+from scheduler.scores.table import Table
+from tests.goldens import Goldens
+from tests.scheduler.corpus import Case, Corpus, corpus
+from tests.scheduler.shapes import drawn
+
+GEN = "0123456789"
+
+
+@pytest.fixture(scope="module")
+def table() -> Table:
+    """One pair, and a GPU without links; full."""
+    table = Table(drawn(3, {(0, 1): 300}))
+    table.fill(every_wish(3))
+    return table
+
+
+def test_a_sheet_has_what_the_table_has(table: Table) -> None:
+    written = sheet(GEN, table.outcomes())
+    for asked in every_wish(3):
+        for free in range(8):
+            assert written.score(free, asked) == table.outcome(free, asked).score
+    assert written.score(0b1, wish(1, 1)) is None
+
+
+def test_every_wish_is_one_of_a_single_container() -> None:
+    assert len(set(every_wish(8))) == 8 * len(Link) * 2
+
+
+def test_a_sheet_is_read_as_it_was_written(table: Table) -> None:
+    written = sheet(GEN, table.outcomes())
+    assert decode(encode(written)) == written
+
+
+def test_the_likeliest_set_of_each_mask_is_there(table: Table) -> None:
+    row = next(row for row in sheet(GEN, table.outcomes()).rows if row.wish == wish(2))
+    assert dict(zip(row.free, row.sets, strict=True)) == {
+        0b011: 0b011, 0b101: 0b101, 0b110: 0b110, 0b111: 0b011
+    }  # fmt: skip
+
+
+def test_the_order_in_which_outcomes_were_worked_out_does_not_show(table: Table) -> None:
+    backwards = dict(reversed(list(table.outcomes().items())))
+    assert encode(sheet(GEN, backwards)) == encode(sheet(GEN, table.outcomes()))
+
+
+def test_another_table_has_another_hash(table: Table) -> None:
+    fewer = dict(list(table.outcomes().items())[:-1])
+    assert sheet(GEN, fewer).hash != sheet(GEN, table.outcomes()).hash
+
+
+def test_a_sheet_of_another_version_is_none_at_all() -> None:
+    assert decode(b'{"v":2,"whatever":1}') is None
+
+
+@pytest.mark.parametrize("damage", [b"", b"[]", b"{}", b'{"v":1}', b"\xff"])
+def test_what_is_no_sheet_is_refused(damage: bytes) -> None:
+    with pytest.raises(BadInput, match="score table is damaged"):
+        decode(damage)
+
+
+def test_a_sheet_that_was_changed_is_refused(table: Table) -> None:
+    changed = msgspec.structs.replace(sheet(GEN, table.outcomes()), gen="9876543210")
+    with pytest.raises(BadInput, match="hash"):
+        decode(encode(changed))
+
+
+def looked_up(case: Case, tables: dict[str, Sheet]) -> list[int]:
+    """What a front without scoring logic answers."""
+    scores = [tables[node.gen].score(node.free, case.wish) or 0 for node in case.nodes]
+    inside = [
+        in_clique(score) if score and node.clique else score
+        for node, score in zip(case.nodes, scores, strict=True)
+    ]
+    return [
+        max(1, rank - 1) if rank and not node.sure else rank
+        for node, rank in zip(case.nodes, ranks(inside), strict=True)
+    ]
+
+
+def test_a_front_that_only_looks_up_answers_the_corpus_as_the_judge_does(goldens: Goldens) -> None:
+    """Golden: a changed score or rank shows in the review."""
+    written = msgspec.json.encode(corpus())
+    goldens.check_text("scheduler/corpus.json", written.decode() + "\n")
+    read = msgspec.json.decode(written, type=Corpus)
+    tables = {each.gen: each for each in read.tables}
+    for case in read.cases:
+        assert looked_up(case, tables) == [node.rank for node in case.nodes]
+    assert {node.rank for case in read.cases for node in case.nodes} >= {0, 1, 5, 6, 8, 9, 10}

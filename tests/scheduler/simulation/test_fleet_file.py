@@ -1,0 +1,70 @@
+"""Fleets are read as a person writes them or as kubectl prints them, or refused by entry."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from discovery.errors import BadInput
+from labelers import keys
+from scheduler.simulation.fleet_file import Group, read
+from tests.scheduler import fleets, simulated
+
+
+def node(name: str, **annotations: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "annotations": annotations}}
+
+
+def carrying(name: str) -> dict[str, Any]:
+    return node(name, **{keys.TOPOLOGY: fleets.topology()})
+
+
+def listed(*nodes: object) -> str:
+    return json.dumps({"kind": "List", "items": nodes})
+
+
+def test_machines_are_named_with_their_count_and_one_is_usual() -> None:
+    assert read("- {machine: dgx-a100, count: 3}\n- machine: ./mine.yaml\n", "f") == (
+        Group(count=3, machine="dgx-a100"),
+        Group(count=1, machine="./mine.yaml"),
+    )
+
+
+def test_an_annotation_stands_for_a_machine() -> None:
+    text = json.dumps([{"topology": fleets.topology(), "count": 2}])
+    assert read(text, "f") == (Group(count=2, topology=simulated.annotation()),)
+
+
+def test_nodes_are_taken_from_kubectl_and_those_without_gpus_passed_over() -> None:
+    found = read(listed(carrying("a"), node("cpu"), {"metadata": {"name": "bare"}}), "f")
+    assert found == (Group(count=1, topology=simulated.annotation()),)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "f is no fleet: write a list"),
+        ("[]", "f is no fleet"),
+        ("{a: 1}", "f is no fleet"),
+        ("[{]", "f: not valid YAML"),
+        ("- dgx-a100", "f: entry 1 names neither machine nor topology"),
+        ("- machine: a\n- count: 2", "f: entry 2 names neither"),
+        ("- {machine: a, nodes: 2}", "f: entry 1: 'nodes' is no key"),
+        ("- {machine: a, count: 0}", "f: entry 1: count is 0"),
+        ("- {machine: a, count: many}", "f: entry 1: count is 'many'"),
+        ("- {machine: a, count: 5000}\n- machine: b", "f has 5001 nodes, more than 5000"),
+        ("- {machine: a, topology: b}", "f: entry 1 names machine and topology"),
+        ("- topology: 7", "f: entry 1: topology is no text of annotation"),
+        ("- topology: '{\"v\": 2}'", "f: entry 1: topology is no text of annotation"),
+        ("- topology: '{\"v\": 1}'", "f: entry 1: annotation gpuscape.io/topology is damaged"),
+        (listed(node("cpu")), "f: no Node carries gpuscape.io/topology"),
+        (listed("a"), "f: its items are no Nodes"),
+        (listed(node("a", **{keys.TOPOLOGY: "{"})), "f: Node a: annotation"),
+    ],
+)
+def test_a_bad_fleet_is_refused_with_the_place_and_the_fix(text: str, said: str) -> None:
+    with pytest.raises(BadInput) as error:
+        read(text, "f")
+    assert str(error.value).startswith(said)

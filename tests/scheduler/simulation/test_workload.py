@@ -1,0 +1,82 @@
+"""Workloads from files are read as they are written, or refused by line; drawn ones repeat."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from discovery.errors import BadInput
+from scheduler.ask import Link, wish
+from scheduler.simulation.workload import PUBLISHED, USUAL, Arrival, Mix, drawn, read
+from tests.scheduler.simulated import seeded
+
+HEADER = "submit_seconds,duration_seconds,gpus"
+
+
+def pods(mix: Mix, seed: int = 1) -> tuple[Arrival, ...]:
+    return drawn(mix, 512, seeded(seed))
+
+
+def test_pods_of_a_file_come_in_the_order_of_time() -> None:
+    found = read(f"{HEADER}\n5,60,2\n1.5,30,1\n", "pods.csv")
+    assert found == (
+        Arrival(at_seconds=1.5, lasts_seconds=30, wish=wish(1)),
+        Arrival(at_seconds=5, lasts_seconds=60, wish=wish(2)),
+    )
+
+
+def test_wishes_are_read_and_other_columns_passed_over() -> None:
+    text = "name,gpus,nic,link,submit_seconds,duration_seconds\na,4,true,nvlink,0,1\nb,1,,,0,1\n"
+    assert [each.wish for each in read(text, "pods.csv")] == [
+        wish(4, link=Link.NVLINK, nic=True),
+        wish(1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "pods.csv:1: no column submit_seconds, duration_seconds, gpus"),
+        ("gpus,submit_seconds\n1,2\n", "pods.csv:1: no column duration_seconds"),
+        (f"{HEADER}\n", "pods.csv has no pods"),
+        (f"{HEADER}\n0,1,1\n0,1,two\n", "pods.csv:3: gpus is 'two'"),
+        (f"{HEADER}\n0,1,1.5\n", "pods.csv:2: gpus is '1.5'"),
+        (f"{HEADER}\n0,1,0\n", "pods.csv:2: gpus is '0'"),
+        (f"{HEADER}\n0,1,1025\n", "pods.csv:2: gpus is '1025'"),
+        (f"{HEADER}\n-1,1,1\n", "pods.csv:2: submit_seconds is '-1'"),
+        (f"{HEADER}\n0,inf,1\n", "pods.csv:2: duration_seconds is 'inf'"),
+        (f"{HEADER}\n0,nan,1\n", "pods.csv:2: duration_seconds is 'nan'"),
+        (f"{HEADER}\n0,1\n", "pods.csv:2: gpus is ''"),
+        (f"{HEADER},link\n0,1,1,fast\n", "pods.csv:2: link is 'fast', not one of any, numa"),
+        (f"{HEADER},nic\n0,1,1,yes\n", "pods.csv:2: nic is 'yes'"),
+        (f"{HEADER}\n0,1,{'1' * 200_000}\n", "pods.csv:2: not CSV"),
+    ],
+)
+def test_a_bad_line_is_named_with_its_column(text: str, said: str) -> None:
+    with pytest.raises(BadInput) as error:
+        read(text, "pods.csv")
+    assert str(error.value).startswith(said)
+
+
+def test_the_same_seed_draws_the_same_pods() -> None:
+    assert pods(Mix(pods=50)) == pods(Mix(pods=50)) != pods(Mix(pods=50), seed=2)
+
+
+@pytest.mark.parametrize("sizes", [USUAL, PUBLISHED])
+@pytest.mark.parametrize("together", [1, 8])
+def test_drawn_pods_ask_for_the_load(sizes: dict[int, float], together: int) -> None:
+    found = pods(Mix(sizes=sizes, load=0.7, pods=20_000, mean_seconds=60, together=together))
+    asked = sum(each.wish.gpus * each.lasts_seconds for each in found)
+    assert asked / (512 * found[-1].at_seconds) == pytest.approx(0.7, rel=0.05)
+
+
+def test_sizes_are_drawn_by_their_shares() -> None:
+    found = Counter(each.wish.gpus for each in pods(Mix(sizes={1: 3, 4: 1}, pods=20_000)))
+    assert found[1] / found[4] == pytest.approx(3, rel=0.05)
+
+
+def test_pods_that_come_together_come_at_one_moment_and_are_alike() -> None:
+    first, second, third = pods(Mix(pods=3, together=2))
+    assert (first.at_seconds, first.wish) == (second.at_seconds, second.wish)
+    assert third.at_seconds > second.at_seconds
