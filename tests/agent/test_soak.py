@@ -20,7 +20,7 @@ def test_an_agent_serves_through_everything_that_the_soak_does_to_it() -> None:
     assert len(soaked.agent) == len(soaked.reader) == len(soak.EVENTS)
     assert min(look.memory_mib for look in (*soaked.agent, *soaked.reader)) > 0
     assert 'pod="pod-' in soaked.text
-    assert "gpuscape_process_memory_bytes{" in soaked.text
+    assert soak.PROCESSES_SHOWN in soaked.text
     assert "| agent |" in soak.page(soaked, "")
 
 

@@ -45,6 +45,7 @@ PODS, PROCESSES = 40, 16
 FIRST_PID = 100_000
 LOST = 15
 EVER = 1_000_000_000
+PROCESSES_SHOWN = "gpuscape_process_memory_bytes{"
 
 PAGE = Path(__file__).parents[2] / "docs" / "soak.md"
 
@@ -98,6 +99,7 @@ def soak(
             disturb(period, period_seconds / 3)
             time.sleep(max(0.0, began + (period + 1) * period_seconds - time.monotonic()))
             looks.append(_look_at_both(agent, time.monotonic() - began))
+        until(lambda: PROCESSES_SHOWN in agent.metrics())  # it may just have taken the GPUs back
         text = agent.metrics()
     return Soaked(
         agent=tuple(look for look, _ in looks),

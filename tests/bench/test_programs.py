@@ -18,7 +18,7 @@ from tests.bench.exporters import CLIENT, NAMES, OURS, THEIRS
 
 def test_all_exporters_serve_one_machine_and_every_figure_is_there() -> None:
     """A moment of each: what they come to is not judged."""
-    found = exporters.measure("t4", cpu_for_seconds=0.2, scrapes=3, settle_seconds=0)
+    found = exporters.measure("t4", cpu_for_seconds=2, scrapes=3, settle_seconds=0)
 
     assert tuple(found) == NAMES
     for measured in found.values():
