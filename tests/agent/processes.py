@@ -65,8 +65,12 @@ class AgentProcess:
         return int(float(lines[0].removeprefix(prefix))) if lines else 0
 
     def reader(self) -> psutil.Process:
-        """The device reader that works now."""
-        return max(psutil.Process(self.process.pid).children(), key=lambda it: it.create_time())
+        """The device reader that works now. Raises ValueError between two of them."""
+        return max(self.readers(), key=lambda it: it.create_time())
+
+    def readers(self) -> list[psutil.Process]:
+        """All that there are, given up or not."""
+        return psutil.Process(self.process.pid).children()
 
     def signal(self, number: signal.Signals) -> None:
         """Send the agent a signal."""

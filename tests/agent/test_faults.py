@@ -56,7 +56,7 @@ def test_a_reader_that_is_killed_or_stopped_is_replaced(
     with Scraper(agent) as scraper:
         reader = agent.reader()
         reader.send_signal(number)
-        until(lambda: agent.reader().pid != reader.pid)
+        until(lambda: any(other.pid != reader.pid for other in agent.readers()))
         until(lambda: "DCGM_FI_DEV_GPU_TEMP{" in agent.metrics())
     assert scraper.failures == []
 
