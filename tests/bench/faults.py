@@ -107,7 +107,9 @@ def _signalled(number: signal.Signals) -> Disturb:
     def disturb(name: str, agent: AgentProcess) -> Timed:
         reader = agent.reader()
         reader.send_signal(number)
-        shown = until(lambda: agent.reader().pid != reader.pid, PATIENCE_SECONDS)
+        shown = until(
+            lambda: any(other.pid != reader.pid for other in agent.readers()), PATIENCE_SECONDS
+        )
         recovered = until(lambda: _well(agent), PATIENCE_SECONDS)
         return Timed(fault=name, shown_seconds=shown, recovered_seconds=recovered)
 
