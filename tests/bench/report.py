@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 from tests.bench import exporters, extender, faults, fleet, growth, memory, render, serving
-from tests.bench.page import Section, page
+from tests.bench.page import Section, page, table
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -56,12 +56,20 @@ def machine() -> str:
 
 
 def main() -> None:
-    """Measure, write the pages named, else all, and show them."""
+    """Measure, show and write the pages named, else all."""
     for name in sys.argv[1:] or PAGES:
         written = PAGES[name]
-        text = page(written.title, machine(), [measure() for measure in written.sections])
+        sections = list(_shown(measure() for measure in written.sections))
+        text = page(written.title, machine(), sections)
         (DOCS / f"{name}.md").write_text(text, encoding="utf-8")
-        sys.stdout.write(text)
+
+
+def _shown(sections: Iterable[Section]) -> Iterator[Section]:
+    """Each as soon as it is measured: all of them take a quarter of an hour and more."""
+    for section in sections:
+        sys.stdout.write(f"{table(section)}\n")
+        sys.stdout.flush()
+        yield section
 
 
 if __name__ == "__main__":
