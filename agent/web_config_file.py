@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agent.access import OPEN, Access, Bucket
-from agent.tls import Material, context_of, read_material
 from discovery.errors import BadInput
 from exporters.own.agent import OwnMetrics
+from exporters.tls import Material, context_of, read_material
 from exporters.web_config import MOST_BYTES, WebConfig, read_web_config
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -17,12 +17,14 @@ from cli.explanations import Extender, asked, manifest, worked_out
 from cli.scheduler_settings import OPTIONS, load
 from cli.terminal import Cell, Styled, Table
 from discovery.errors import BadInput
-from kube.api import PODS, Object
-from kube.client import Client, Program
+from kube.api import PODS, Api, Object
 from kube.errors import NotFound
 from labelers import names
 from scheduler.explain import Chance, Explanation, NodeAnswer
 from scheduler.extender.settings import Settings
+
+if TYPE_CHECKING:
+    from kube.client import Client
 
 _ME: Final = "gpuscape-explain"
 _REQUESTS_PER_SECOND: Final = 50  # a list by pages is what a person waits for
@@ -129,7 +131,7 @@ def table(nodes: Sequence[NodeAnswer], *, wide: bool) -> Table:
 
 
 def _client(settings: Settings) -> Client:
-    from kube.access import find  # with the official package, which loads slowly
+    from kube.client import Program, connect  # with the official package, which loads slowly
 
     program = Program(
         name=_ME,
@@ -137,10 +139,10 @@ def _client(settings: Settings) -> Client:
         requests_per_second=_REQUESTS_PER_SECOND,
         burst=_REQUESTS_PER_SECOND,
     )
-    return Client(program, find(str(settings.kubeconfig) if settings.kubeconfig else None))
+    return connect(program, kubeconfig=str(settings.kubeconfig) if settings.kubeconfig else None)
 
 
-def _there(api: Client, name: str, namespace: str) -> Object:
+def _there(api: Api, name: str, namespace: str) -> Object:
     try:
         return api.get(PODS, name, namespace=namespace)
     except NotFound as error:

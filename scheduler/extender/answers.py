@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from discovery.errors import BadInput
-from scheduler.explain import Explanation, explain
+from scheduler.explain import explain, nothing_asked
 from scheduler.extender import wire
 from scheduler.extender.detail import described
 from scheduler.extender.metrics import Metrics, Neutral
@@ -57,7 +57,8 @@ class Extender:
         call = wire.read(body)
         wanted = ask(call.pod, self._rules)
         if wanted is None:
-            return msgspec.json.encode(_nothing_asked(call))
+            about = call.pod.metadata
+            return msgspec.json.encode(nothing_asked(about.namespace, about.name))
         nodes = sorted(self._cache.names()) if call.nodes is None else call.nodes
         verdicts = self._judge.judge(wanted, nodes)
         return msgspec.json.encode(explain(wanted, verdicts, self._tables))
@@ -66,15 +67,3 @@ class Extender:
         """All that is known of a node; None for one that was never heard of."""
         detail = self._cache.detail(name)
         return None if detail is None else msgspec.json.encode(described(name, detail))
-
-
-def _nothing_asked(call: wire.Call) -> Explanation:
-    about = call.pod.metadata
-    return Explanation(
-        pod=f"{about.namespace}/{about.name}",
-        containers=(),
-        link="any",
-        nic=False,
-        job=None,
-        nodes=(),
-    )

@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from discovery.errors import BadInput
+from exporters.tls import read_pem, server_context
 
 log = logging.getLogger(__name__)
-
-MOST_BYTES = 1 << 20
-"""Of one file: a bundle of all public authorities is a quarter of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,31 +89,16 @@ def has_name(certificate: Mapping[str, Any] | None, wanted: Iterable[str]) -> bo
 
 def _contents(files: TlsFiles) -> Mapping[Path, bytes]:
     """What stands in them now: equal contents make equal contexts. Raises BadInput."""
-    return {path: _bytes(path) for path in files.paths}
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise BadInput(f"cannot read {path}: {error.strerror}") from error
-    if len(content) > MOST_BYTES:
-        raise BadInput(f"{path} is larger than a MiB: it is no certificate or key")
-    return content
+    return {path: read_pem(path) for path in files.paths}
 
 
 def _context(files: TlsFiles) -> ssl.SSLContext:
     """What secures connections from now on. Raises BadInput that names the file.
 
     A client's certificate is verified where it shows one; who needs one is refused later, with
-    a sentence. Every connection is negotiated anew: a ticket would outlive certificates.
+    a sentence.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
-    context.num_tickets = 0
-    context.set_alpn_protocols(["http/1.1"])
+    context = server_context()
     try:
         context.load_cert_chain(files.certificate, files.key, password=lambda: b"")
     except (ssl.SSLError, OSError) as error:

@@ -1,4 +1,4 @@
-"""TLS as a web config file asks for it: certificates and keys become a context for connections."""
+"""TLS of our servers: certificates and keys become a context for connections."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import os
 import ssl
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from discovery.errors import BadInput
 from exporters.web_config import ClientCertificate, Pem, Tls, TlsVersion
@@ -34,17 +35,10 @@ def read_material(tls: Tls) -> Material:
 
 
 def context_of(tls: Tls, material: Material) -> ssl.SSLContext:
-    """What secures connections from now on.
-
-    Every connection is negotiated anew: a ticket would outlive the certificates it was given
-    for. Raises BadInput that names file, line and key.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    """What secures connections from now on. Raises BadInput that names file, line and key."""
+    context = server_context()
     context.minimum_version = _VERSIONS[tls.lowest]
     context.maximum_version = _VERSIONS[tls.highest]
-    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
-    context.num_tickets = 0
-    context.set_alpn_protocols(["http/1.1"])
     if tls.ciphers:
         context.set_ciphers(":".join(tls.ciphers))
     if tls.server_chooses:
@@ -60,17 +54,39 @@ def context_of(tls: Tls, material: Material) -> ssl.SSLContext:
     return context
 
 
+def server_context() -> ssl.SSLContext:
+    """What every server of ours starts from: TLS 1.2 or later, HTTP/1.1, no renegotiation.
+
+    Every connection is negotiated anew: a ticket would outlive the certificates it was given
+    for.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
+    context.num_tickets = 0
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def read_pem(path: Path) -> bytes:
+    """A file with certificates or a key. Raises BadInput that names the file."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {error.strerror}") from error
+    if len(content) > MOST_BYTES:
+        raise BadInput(f"{path} is larger than a MiB: it is no certificate or key")
+    return content
+
+
 def _bytes(pem: Pem) -> bytes:
     if pem.path is None:
         return (pem.text or "").encode()
     try:
-        with pem.path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise BadInput(f"{pem.place}: cannot read {pem.path}: {error.strerror}") from error
-    if len(content) > MOST_BYTES:
-        raise BadInput(f"{pem.place}: {pem.path} is larger than a MiB: it is no certificate or key")
-    return content
+        return read_pem(pem.path)
+    except BadInput as error:
+        raise BadInput(f"{pem.place}: {error}") from error
 
 
 def _load_certificate(context: ssl.SSLContext, tls: Tls, material: Material) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.tls import MOST_BYTES, context_of, read_material
 from discovery.errors import BadInput
+from exporters.tls import MOST_BYTES, context_of, read_material
 from exporters.web_config import Tls, read_web_config
 from tests.agent.certificates import authority, issued
 
