@@ -134,7 +134,7 @@ def in_background(name: str) -> Callable[[Callable[[], object]], None]:
             job = jobs.get()
             try:
                 job()
-            except Exception:
+            except Exception:  # a defect in one job must not end the others
                 log.exception("not done in the background")
 
     threading.Thread(target=work, name=name, daemon=True).start()

@@ -216,7 +216,7 @@ class _Site:
             self._metrics.neutral(Neutral.BUDGET)
         except BadInput:
             raise
-        except Exception:
+        except Exception:  # whatever it is, the pod is scheduled without us
             log.exception("no scores")
             self._metrics.neutral(Neutral.FAULT)
         return wire.NEUTRAL
@@ -299,7 +299,7 @@ class _Site:
             if "Allow" in refusal.headers:
                 response.headers["Allow"] = refusal.headers["Allow"]
             return response
-        except Exception:
+        except Exception:  # whoever asked gets an answer, and others go on
             log.exception("no answer", extra={"path": request.path})
             return _text(
                 "No answer could be made; the log says why.", HTTPStatus.INTERNAL_SERVER_ERROR

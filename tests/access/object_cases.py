@@ -357,7 +357,13 @@ def event(
 
 SELF = {"apiVersion": "v1", "kind": "Node", "name": "$node", "uid": "$uid"}
 POD = {"apiVersion": "v1", "kind": "Pod", "name": "$pod", "namespace": "$ns", "uid": "$poduid"}
-WORK = {"apiVersion": "v1", "kind": "Pod", "name": "work", "namespace": "$ns", "uid": "$workuid"}
+WORKLOAD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "name": "workload",
+    "namespace": "$ns",
+    "uid": "$workloaduid",
+}
 NEIGHBOUR = {**SELF, "name": "$other"}
 
 _SUBJECT, _REPORTER, _KEPT = (f"{_EVENT}/{rule}" for rule in ("subject", "reporter", "kept"))
@@ -367,8 +373,10 @@ _CORE_HOME, _NEW_HOME = CORE_EVENTS.format("$ns"), EVENTS.format("$ns")
 EVENT_REFUSED = [
     Case(name="another node (core)", ask=post(_CORE, core_event("$new", NEIGHBOUR)), only=_SUBJECT),
     Case(name="another node (events)", ask=post(_NEW, event("$new", NEIGHBOUR)), only=_SUBJECT),
-    Case(name="another pod (core)", ask=post(_CORE_HOME, core_event("$new", WORK)), only=_SUBJECT),
-    Case(name="another pod (events)", ask=post(_NEW_HOME, event("$new", WORK)), only=_SUBJECT),
+    Case(
+        name="another pod (core)", ask=post(_CORE_HOME, core_event("$new", WORKLOAD)), only=_SUBJECT
+    ),
+    Case(name="another pod (events)", ask=post(_NEW_HOME, event("$new", WORKLOAD)), only=_SUBJECT),
     Case(
         name="a pod of our name elsewhere",
         ask=post(_CORE, core_event("$new", {**POD, "namespace": "default"})),

@@ -91,11 +91,11 @@ REST = [
     Case(name="nodes/proxy: own", ask=read(f"{NODE}/proxy/pods")),
     Case(name="nodes/proxy: other", ask=read(f"{OTHER}/proxy/pods")),
     Case(name="nodes/proxy: run", ask=post(f"{NODE}/proxy/run/x/y/z", {})),
-    Case(name="exec", ask=post(f"{PODS}/work/exec?command=id&stdout=true", {})),
-    Case(name="attach", ask=post(f"{PODS}/work/attach?stdout=true", {})),
-    Case(name="port-forward", ask=post(f"{PODS}/work/portforward", {})),
+    Case(name="exec", ask=post(f"{PODS}/workload/exec?command=id&stdout=true", {})),
+    Case(name="attach", ask=post(f"{PODS}/workload/attach?stdout=true", {})),
+    Case(name="port-forward", ask=post(f"{PODS}/workload/portforward", {})),
     Case(name="eviction: own pod", ask=eviction("$pod"), only=_GRANTS),
-    Case(name="eviction: other pod", ask=eviction("work"), only=_GRANTS),
+    Case(name="eviction: other pod", ask=eviction("workload"), only=_GRANTS),
     Case(name="pod: create", ask=post(PODS, pod()), only=_GRANTS),
     Case(
         name="pod: create in another namespace",
@@ -105,18 +105,18 @@ REST = [
         ),
         only=_GRANTS,
     ),
-    Case(name="pod: delete", ask=delete(f"{PODS}/work")),
+    Case(name="pod: delete", ask=delete(f"{PODS}/workload")),
     Case(name="pod: delete own", ask=delete(f"{PODS}/$pod")),
-    Case(name="pod: patch", ask=merge(f"{PODS}/work", label("example.com/new")), only=_GRANTS),
+    Case(name="pod: patch", ask=merge(f"{PODS}/workload", label("example.com/new")), only=_GRANTS),
     Case(
         name="pod: patch status",
-        ask=merge(f"{PODS}/work/status", {"status": {"message": "x"}}),
+        ask=merge(f"{PODS}/workload/status", {"status": {"message": "x"}}),
         only=_GRANTS,
     ),
     Case(
         name="pod: ephemeral container",
         ask=strategic(
-            f"{PODS}/work/ephemeralcontainers",
+            f"{PODS}/workload/ephemeralcontainers",
             {"spec": {"ephemeralContainers": [{"name": "x", "image": "none"}]}},
         ),
         only=_GRANTS,
@@ -138,7 +138,7 @@ REST = [
         for whose, place, account in (
             ("itself", "$ns", "gpuscape-agent"),
             ("the coordinator", "$ns", "gpuscape-coordinator"),
-            ("another", "$ns", "work"),
+            ("another", "$ns", "workload"),
         )
     ),
     Case(name="account: create", ask=post(_ACCOUNTS.format("$ns"), named("$new")), only=_GRANTS),
@@ -254,8 +254,8 @@ REST = [
     Case(name="PUT of the own Node", ask=put(NODE, OWN), drift=200),
     Case(name="read: all Nodes in a list", ask=read("/api/v1/nodes"), drift=200),
     Case(name="read: a Secret", ask=read("/api/v1/namespaces/$ns/secrets/legacy"), drift=200),
-    Case(name="read: a pod", ask=read(f"{PODS}/work"), drift=200),
-    Case(name="read: a pod's log", ask=read(f"{PODS}/work/log"), drift=500),  # no kubelet
+    Case(name="read: a pod", ask=read(f"{PODS}/workload"), drift=200),
+    Case(name="read: a pod's log", ask=read(f"{PODS}/workload/log"), drift=500),  # no kubelet
     Case(
         name="impersonation",
         ask=merge(NODE, label("example.com/new")),

@@ -25,7 +25,7 @@ from tests.access.object_cases import (
     LEASES,
     NEIGHBOUR,
     SELF,
-    WORK,
+    WORKLOAD,
     core_event,
     event,
     lease,
@@ -140,7 +140,7 @@ COORDINATOR_REFUSED = [
     _coordinator("apply", apply(NODE, node(annotation(GRANT))), "appliers"),
     _coordinator("managedFields", merge(NODE, {"metadata": {"managedFields": [{}]}}), "appliers"),
     _coordinator("proxy", read(f"{NODE}/proxy/pods")),
-    _coordinator("pod: delete", delete(f"{PODS}/work")),
+    _coordinator("pod: delete", delete(f"{PODS}/workload")),
     _coordinator("pod: create", post(PODS, pod()), _COORDINATOR_GRANTS),
     _coordinator(
         "Lease of an agent",
@@ -173,7 +173,7 @@ COORDINATOR_REFUSED = [
         "Event about something else",
         post(
             CORE_EVENTS.format("$ns"),
-            core_event("$new", {**WORK, "kind": "Secret"}, reporter="gpuscape-coordinator"),
+            core_event("$new", {**WORKLOAD, "kind": "Secret"}, reporter="gpuscape-coordinator"),
         ),
         "gpuscape-coordinator-event/subject",
     ),
@@ -192,7 +192,7 @@ COORDINATOR_REFUSED = [
         )
         for name, ask in (
             ("grant", merge(NODE, annotation(GRANT))),
-            ("eviction", eviction("work")),
+            ("eviction", eviction("workload")),
             ("Lease", merge(f"{LEASES}/mig-slot-0", {"spec": {"leaseDurationSeconds": 1}})),
         )
     ),
@@ -222,7 +222,7 @@ COORDINATOR_ALLOWED = [
         merge(NODE, label(PLUGIN, "true")),
         before=(merge(NODE, label(PLUGIN, "paused-for-mig-change"), manager="x"),),
     ),
-    _coordinator("eviction", replace(eviction("work"), query="dryRun=All")),
+    _coordinator("eviction", replace(eviction("workload"), query="dryRun=All")),
     _coordinator("slot: create", post(LEASES, lease("mig-slot-$digits"))),
     _coordinator("slot: patch", merge(f"{LEASES}/mig-slot-0", {"spec": {"holderIdentity": "x"}})),
     _coordinator("leader", merge(f"{LEASES}/coordinator", {"spec": {"holderIdentity": "x"}})),
@@ -234,7 +234,7 @@ COORDINATOR_ALLOWED = [
 
 _SCHEDULER = "gpuscape-scheduler-event"
 _SCHEDULER_GRANTS = "gpuscape-scheduler-floor/grants"
-_ABOUT_WORK = "gpuscape-$workuid"
+_ABOUT_WORKLOAD = "gpuscape-$workloaduid"
 
 
 def _scheduler(name: str, ask: Ask, only: str = "", **more: Any) -> Case:
@@ -243,13 +243,13 @@ def _scheduler(name: str, ask: Ask, only: str = "", **more: Any) -> Case:
 
 
 def _said(
-    name: str = _ABOUT_WORK, subject: Any = WORK, reporter: str = "gpuscape-scheduler"
+    name: str = _ABOUT_WORKLOAD, subject: Any = WORKLOAD, reporter: str = "gpuscape-scheduler"
 ) -> Any:
     return event(name, subject, reporter=reporter)
 
 
 _THERE, _THERE_CORE = EVENTS.format("$ns"), CORE_EVENTS.format("$ns")
-_GONE = (delete(f"{_THERE}/{_ABOUT_WORK}"),)
+_GONE = (delete(f"{_THERE}/{_ABOUT_WORKLOAD}"),)
 
 SCHEDULER_REFUSED = [
     _scheduler(
@@ -260,7 +260,7 @@ SCHEDULER_REFUSED = [
     _scheduler("Event of another name", post(_THERE, _said("$new")), "name"),
     _scheduler(
         "Event about another pod",
-        post(_THERE, _said(subject={**WORK, "uid": "$uid"})),
+        post(_THERE, _said(subject={**WORKLOAD, "uid": "$uid"})),
         "name",
         before=_GONE,
     ),
@@ -274,7 +274,7 @@ SCHEDULER_REFUSED = [
         "Event as kube-scheduler (core)",
         post(
             _THERE_CORE,
-            core_event(_ABOUT_WORK, WORK, reporter="default-scheduler"),
+            core_event(_ABOUT_WORKLOAD, WORKLOAD, reporter="default-scheduler"),
         ),
         "reporter",
         before=_GONE,
@@ -282,13 +282,13 @@ SCHEDULER_REFUSED = [
     _scheduler(
         "Event taken over",
         merge(
-            f"{_THERE_CORE}/{_ABOUT_WORK}",
+            f"{_THERE_CORE}/{_ABOUT_WORKLOAD}",
             {"reportingComponent": "gpuscape-scheduler", "source": None},
         ),
         "kept",
         before=(*_GONE, post(_THERE, _said(reporter="default-scheduler"))),
     ),
-    _scheduler("Event: delete", delete(f"{_THERE}/{_ABOUT_WORK}")),
+    _scheduler("Event: delete", delete(f"{_THERE}/{_ABOUT_WORKLOAD}")),
     _scheduler("Node", merge(NODE, OWN), _SCHEDULER_GRANTS),
     _scheduler("Node: nothing", merge(NODE, {}), _SCHEDULER_GRANTS),
     _scheduler(
@@ -299,8 +299,10 @@ SCHEDULER_REFUSED = [
         ),
         _SCHEDULER_GRANTS,
     ),
-    _scheduler("pod: patch", merge(f"{PODS}/work", label("example.com/new")), _SCHEDULER_GRANTS),
-    _scheduler("eviction", eviction("work"), _SCHEDULER_GRANTS),
+    _scheduler(
+        "pod: patch", merge(f"{PODS}/workload", label("example.com/new")), _SCHEDULER_GRANTS
+    ),
+    _scheduler("eviction", eviction("workload"), _SCHEDULER_GRANTS),
     _scheduler("Lease", merge(LEASE, {"spec": {"leaseDurationSeconds": 1}}), _SCHEDULER_GRANTS),
     _scheduler(
         "foreign field manager",
@@ -320,21 +322,21 @@ SCHEDULER_ALLOWED = [
         "Event (core)",
         post(
             _THERE_CORE,
-            core_event(_ABOUT_WORK, WORK, reporter="gpuscape-scheduler"),
+            core_event(_ABOUT_WORKLOAD, WORKLOAD, reporter="gpuscape-scheduler"),
         ),
         before=_GONE,
     ),
     _scheduler(
         "Event again (events)",
         merge(
-            f"{_THERE}/{_ABOUT_WORK}",
+            f"{_THERE}/{_ABOUT_WORKLOAD}",
             {"series": {"count": 2, "lastObservedTime": "2026-01-01T00:00:01.000000Z"}},
         ),
         before=(*_GONE, post(_THERE, _said())),
     ),
     _scheduler(
         "Event again (core)",
-        merge(f"{_THERE_CORE}/{_ABOUT_WORK}", {"message": "again", "count": 2}),
+        merge(f"{_THERE_CORE}/{_ABOUT_WORKLOAD}", {"message": "again", "count": 2}),
         before=(*_GONE, post(_THERE, _said())),
     ),
 ]

@@ -310,10 +310,10 @@ class Stage:
         )
         token = credentials.token(self.plane, self.namespace, names.AGENT, bound=pod)
         self._actors["agent"] = Actor(manager=names.AGENT, token=token)
-        self.plane.account(self.namespace, "work")
-        work = self._pod("work", self._words["$other"], self.namespace, "work")
-        self._pod("work", None, self.namespace, "pending")
-        self._words["$workuid"] = work["metadata"]["uid"]
+        self.plane.account(self.namespace, "workload")
+        workload = self._pod("workload", self._words["$other"], self.namespace, "workload")
+        self._pod("workload", None, self.namespace, "pending")
+        self._words["$workloaduid"] = workload["metadata"]["uid"]
         self._words["$legacy"] = credentials.legacy_token(
             self.plane, self.namespace, names.AGENT, "legacy"
         )
