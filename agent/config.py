@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Annotated, Literal, get_type_hints
 
 from agent import kinds
-from agent.kinds import Address, Kind
+from agent.kinds import Kind
 from discovery.errors import BadInput
+from exporters.address import Address
 from exporters.dcgm.selection import FLEXIBLE, Selection
 from exporters.dcgm.windows import DEFAULT_SECONDS as WINDOW_SECONDS
 from labelers import names
@@ -395,8 +396,6 @@ def _options() -> tuple[Option, ...]:
 OPTIONS = _options()
 """In the order of help texts and of the configuration page."""
 
-_BY_NAME = {option.name: option for option in OPTIONS}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
@@ -418,12 +417,18 @@ def settle(layers: Sequence[Layer]) -> Settings:
     Values that a higher layer hides are checked too, so that a mistake does not wait
     for the day the flag above it goes. Raises BadInput naming the source.
     """
-    values: dict[str, object] = {}
+    return Settings(**values(layers, OPTIONS))  # type: ignore[arg-type]  # each Kind gives its own field's type
+
+
+def values(layers: Sequence[Layer], options: Iterable[Option]) -> dict[str, object]:
+    """What layers of text give, by the field of the option; as in :func:`settle`."""
+    by_name = {option.name: option for option in options}
+    found: dict[str, object] = {}
     for layer in reversed(layers):
         for name, given in layer.items():
             if given.text.strip():
-                values[_BY_NAME[name].field] = _value(_BY_NAME[name], given)
-    return Settings(**values)  # type: ignore[arg-type]  # each Kind gives its own field's type
+                found[by_name[name].field] = _value(by_name[name], given)
+    return found
 
 
 def _value(option: Option, given: Given) -> object:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+from exporters.address import Address
 from exporters.dcgm.selection import Level, Selection, parse_selection
 
 
@@ -30,20 +31,6 @@ class Kind:
             return self.parse(text)
         except (ValueError, KeyError):
             raise ValueError(f"expected {self.expects}") from None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
-    """Where a server listens."""
-
-    host: str
-    """Empty: all interfaces."""
-    port: int
-    """0: any free port."""
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
 
 
 _SECONDS_BY_UNIT = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}

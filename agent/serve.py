@@ -10,7 +10,6 @@ served, however many others do neither.
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import socket
 import ssl
@@ -22,10 +21,9 @@ from http import HTTPStatus
 from typing import cast
 
 from agent.access import OPEN, Access
-from agent.kinds import Address
 from agent.wire import AT_ONCE_BYTES, SecuredWire, Wire
-from discovery.errors import Permanent
 from exporters import http
+from exporters.address import Address, listening
 from exporters.http import Limits, Refusal, Request, Response
 
 log = logging.getLogger(__name__)
@@ -55,12 +53,6 @@ _TOO_OFTEN = http.text(
     "More requests than the web config file allows; try again later.", HTTPStatus.TOO_MANY_REQUESTS
 )
 _WHO = http.text("Name and password are needed.", HTTPStatus.UNAUTHORIZED)
-
-_ADVICE = {
-    errno.EADDRINUSE: "another program listens there, end it or choose another port",
-    errno.EACCES: "ports below 1024 need a right, choose a higher one",
-    errno.EADDRNOTAVAIL: "no interface has this address, choose one that this machine has",
-}
 
 
 class Server:
@@ -305,23 +297,6 @@ def chunks(pieces: Sequence[bytes]) -> Iterator[bytes | memoryview]:
 
 def _listener(address: Address) -> socket.socket:
     """A socket that listens. Raises Permanent with the fix."""
-    listener = _bound(address)
+    listener = listening(address)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
     return listener
-
-
-def _bound(address: Address) -> socket.socket:
-    try:
-        if address.host:
-            family, *_, where = socket.getaddrinfo(
-                address.host, address.port, type=socket.SOCK_STREAM
-            )[0]
-            return socket.create_server(where, family=family)
-        both = socket.has_dualstack_ipv6()
-        family = socket.AF_INET6 if both else socket.AF_INET
-        return socket.create_server(("", address.port), family=family, dualstack_ipv6=both)
-    except OSError as error:
-        advice = _ADVICE.get(
-            error.errno or 0, f"{error.strerror}, choose an address of this machine"
-        )
-        raise Permanent(f"cannot listen on {address}: {advice}") from error

@@ -9,10 +9,10 @@ from typing import Final
 
 from agent import kinds
 from agent.config import OPTIONS as AGENT_OPTIONS
-from agent.config import Given, Option, Said
-from agent.kinds import Address, Kind
+from agent.config import Option, Said, values
+from agent.kinds import Kind
 from cli.settings import layers
-from discovery.errors import BadInput
+from exporters.address import Address
 from scheduler.extender.settings import Settings
 from scheduler.scores.kubelet import Allocation, TopologyManager
 
@@ -97,7 +97,6 @@ _DEFAULTS: Final = {field.name: field.default for field in dataclasses.fields(Se
 OPTIONS: Final = tuple(
     Option(field=name, default=_DEFAULTS[name], said=said) for name, said in SAID.items()
 )
-_BY_NAME: Final = {option.name: option for option in OPTIONS}
 
 
 def load(
@@ -109,16 +108,5 @@ def load(
 
     Raises BadInput with one sentence that names the flag, variable, or file, line and key.
     """
-    values: dict[str, object] = {"listen": LISTEN}
-    for layer in reversed(layers(flags, environ, read_file, OPTIONS, beside=AGENT_OPTIONS)):
-        for name, given in layer.items():
-            if given.text.strip():
-                values[_BY_NAME[name].field] = _value(_BY_NAME[name], given)
-    return Settings(**values)  # type: ignore[arg-type]  # each Kind gives its own field's type
-
-
-def _value(option: Option, given: Given) -> object:
-    try:
-        return option.said.kind.read(given.text.strip())
-    except ValueError as error:
-        raise BadInput(f"{given.source} is {given.text!r}: {error}") from None
+    given = values(layers(flags, environ, read_file, OPTIONS, beside=AGENT_OPTIONS), OPTIONS)
+    return Settings(**{"listen": LISTEN, **given})  # type: ignore[arg-type]  # each Kind gives its own field's type

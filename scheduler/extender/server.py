@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import errno
 import functools
 import logging
-import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -23,11 +21,11 @@ from typing import Any, Final, TypeVar
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from discovery.errors import BadInput, Permanent
+from discovery.errors import BadInput
+from exporters.address import Address, listening
 from scheduler.extender import metrics, openapi, wire
 from scheduler.extender.answers import Extender
 from scheduler.extender.metrics import Metrics, Neutral, Verb
-from scheduler.extender.settings import Address
 from scheduler.extender.tls import Tls, has_name
 
 log = logging.getLogger(__name__)
@@ -57,12 +55,6 @@ _GRACE_SECONDS: Final = 1.0
 _PUBLIC: Final = frozenset({"/livez", "/readyz", "/metrics", "/openapi.json"})
 """Served without a certificate, to kubelets, Prometheus and people."""
 
-_ADVICE: Final = {
-    errno.EADDRINUSE: "another program listens there, end it or choose another port",
-    errno.EACCES: "ports below 1024 need a right, choose a higher one",
-    errno.EADDRNOTAVAIL: "no interface has this address, choose one that this machine has",
-}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
@@ -84,7 +76,7 @@ class Server:
         self, address: Address, terms: Terms, extender: Extender, measured: Metrics
     ) -> None:
         """Listen. Raises Permanent where that cannot be."""
-        self._listener = _listener(address)
+        self._listener = listening(address)
         self._tls = terms.tls
         self._site = _Site(terms, extender, measured)
         self._loop = asyncio.new_event_loop()
@@ -348,21 +340,3 @@ def _secured(tls: Tls) -> dict[str, Any]:
         "ssl_handshake_timeout": _HANDSHAKE_SECONDS,
         "ssl_shutdown_timeout": _GRACE_SECONDS,
     }
-
-
-def _listener(address: Address) -> socket.socket:
-    """A socket that listens. Raises Permanent with the fix."""
-    try:
-        if address.host:
-            family, *_, where = socket.getaddrinfo(
-                address.host, address.port, type=socket.SOCK_STREAM
-            )[0]
-            return socket.create_server(where, family=family)
-        both = socket.has_dualstack_ipv6()
-        family = socket.AF_INET6 if both else socket.AF_INET
-        return socket.create_server(("", address.port), family=family, dualstack_ipv6=both)
-    except OSError as error:
-        advice = _ADVICE.get(
-            error.errno or 0, f"{error.strerror}, choose an address of this machine"
-        )
-        raise Permanent(f"cannot listen on {address}: {advice}") from error

@@ -5,24 +5,12 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from discovery.errors import BadInput
+from exporters.address import Address
 from labelers import names
 from scheduler.fleet.pods import GPU
 from scheduler.scores.kubelet import Allocation, TopologyManager
-
-
-class Address(Protocol):
-    """Where a server listens."""
-
-    @property
-    def host(self) -> str:
-        """Empty: all interfaces."""
-
-    @property
-    def port(self) -> int:
-        """0: any free port."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

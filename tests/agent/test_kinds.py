@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent import kinds
-from agent.kinds import Address
+from exporters.address import Address
 
 
 @pytest.mark.parametrize(

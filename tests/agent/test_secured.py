@@ -17,9 +17,9 @@ import bcrypt
 import pytest
 from cryptography import x509
 
-from agent.kinds import Address
 from agent.serve import Server
 from agent.web_config_file import WebConfigFile
+from exporters.address import Address
 from exporters.http import Body, Limits, Response, text
 from tests.agent.certificates import Certificate, authority, issued
 

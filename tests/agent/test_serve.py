@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.kinds import Address
 from agent.serve import CHUNK_BYTES, Route, Server, chunks
 from discovery.errors import Permanent
+from exporters.address import Address
 from exporters.http import Body, Limits, Response, text
 
 LOOPBACK = Address(host="127.0.0.1", port=0)

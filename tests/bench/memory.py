@@ -128,8 +128,8 @@ def _run(state_file: str, kubeconfig: str | None = None, node: str | None = None
     """The agent itself, on a machine whose simulator it never loads."""
     from agent import main
     from agent.config import Settings
-    from agent.kinds import Address
     from agent.serve import Server
+    from exporters.address import Address
 
     class Told(Server):
         def start(self) -> None:

@@ -17,10 +17,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from agent.kinds import Address
 from agent.serve import Server
 from discovery.model import NodeSnapshot
 from discovery.sample import GpuSample
+from exporters.address import Address
 from exporters.dcgm.catalog import DEFAULT_FAMILIES
 from exporters.dcgm.family import AnyFamily, UnderMig
 from exporters.dcgm.render import Identity, Renderer

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from agent.config import Settings
-from agent.kinds import Address
 from cli import dcgm_flags
 from cli.dcgm_exporter import load
 from cli.dcgm_flags import FLAGS, Flag
 from discovery.errors import BadInput
+from exporters.address import Address
 from exporters.dcgm.selection import Level, Selection
 from tests.cli.conftest import Run
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from agent.kinds import Address
 from cli.scheduler import COMMANDS
 from cli.scheduler_settings import OPTIONS, SAID, load
 from discovery.errors import BadInput
+from exporters.address import Address
 from scheduler.extender.settings import Settings
 from scheduler.scores.kubelet import Allocation, TopologyManager
 from tests.cli.conftest import Run

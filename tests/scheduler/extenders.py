@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agent.kinds import Address
+from exporters.address import Address
 from scheduler.extender.answers import Extender
 from scheduler.extender.metrics import Metrics
 from scheduler.extender.server import Server, Terms

@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from agent.kinds import Address
 from discovery.errors import Permanent
+from exporters.address import Address
 from scheduler.extender import server, wire
 from scheduler.extender.answers import Extender
 from scheduler.extender.metrics import Metrics
