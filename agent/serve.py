@@ -31,7 +31,6 @@ log = logging.getLogger(__name__)
 Route = Callable[[], Response]
 """Makes the answer for one path. Runs between connections: it must never wait."""
 
-_END_OF_HEAD = b"\r\n\r\n"
 _MARGIN_SECONDS = 1.0
 """For a stopping server to close its sockets after its time is over."""
 
@@ -247,14 +246,14 @@ class _Client:
     async def _head(self) -> bytes:
         """Its bytes up to and with the empty line. Raises Refusal when they are too many."""
         most = self._limits.header_bytes
-        while (end := self._received.find(_END_OF_HEAD, 0, most)) < 0:
+        while (end := self._received.find(http.END_OF_HEAD, 0, most)) < 0:
             if len(self._received) >= most:
                 status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
                 raise Refusal(status, f"The headers are longer than {most} bytes.")
             if not (more := await self._wire.receive()):
                 raise ConnectionResetError("it ended within a head")
             self._received += more
-        end += len(_END_OF_HEAD)
+        end += len(http.END_OF_HEAD)
         head, self._received = self._received[:end], self._received[end:]
         return head
 

@@ -1,8 +1,8 @@
 """HTTP as our servers speak it: what they spend on a client, what they read, what they answer.
 
-Values and text only; the sockets are elsewhere. GET and HEAD, no request bodies, HTTP/1.1 with
-keep-alive: what a scraper, a probe and a browser need, and nothing a stranger could abuse.
-Source of the grammar: RFC 9110 and RFC 9112.
+Values and text only; the sockets are elsewhere. HTTP/1.1 with keep-alive; request bodies only
+where they are asked for, and never in chunks: what scrapers, probes, browsers and Go's clients
+need, and nothing a stranger could abuse. Source of the grammar: RFC 9110 and RFC 9112.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from email.utils import formatdate
 from http import HTTPStatus
 
 TEXT = "text/plain; charset=utf-8"
+READS = "GET, HEAD"
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+END_OF_HEAD = b"\r\n\r\n"
 _GZIP_LEVEL = 1  # a third of the time of 6, for a quarter more bytes
 _GZIP_WINDOW_BITS = 31  # 15, and 16 for gzip's header and checksum
 _WORTH_COMPRESSING_BYTES = 1024
@@ -42,7 +45,7 @@ class Request:
     """One request, as far as we care."""
 
     method: str
-    """GET or HEAD."""
+    """GET or HEAD where no bodies are taken."""
     path: str
     """Without the query, as it was written."""
     gzip: bool = False
@@ -50,6 +53,12 @@ class Request:
     keep_alive: bool = True
     authorization: str = ""
     """The header as it was written."""
+    length: int = 0
+    """Bytes of the body that follows the head."""
+    encoding: str = ""
+    """Of the body: ``Content-Encoding``."""
+    waits: bool = False
+    """The client sends the body when it was told to: :data:`CONTINUE`."""
 
 
 class Body:
@@ -87,6 +96,10 @@ class Response:
     """Follows the body: what is only known when the request comes."""
     status: HTTPStatus = HTTPStatus.OK
     content_type: str = TEXT
+    compress: bool = True
+    """Compressed where the client takes that and it is worth it."""
+    allow: str = READS
+    """The methods there are, told with 405."""
 
     def message(
         self,
@@ -100,7 +113,8 @@ class Response:
         ``more`` are further headers.
         """
         length = len(self.body.plain) + len(self.tail)
-        gzip = request is not None and request.gzip and length >= _WORTH_COMPRESSING_BYTES
+        gzip = self.compress and length >= _WORTH_COMPRESSING_BYTES
+        gzip = gzip and request is not None and request.gzip
         content = [self.body.gzipped(self.tail)] if gzip else [self.body.plain, self.tail]
         headers = {
             "Date": formatdate(unix_seconds, usegmt=True),
@@ -113,7 +127,7 @@ class Response:
         if gzip:
             headers["Content-Encoding"] = "gzip"
         if self.status is HTTPStatus.METHOD_NOT_ALLOWED:
-            headers["Allow"] = "GET, HEAD"
+            headers["Allow"] = self.allow
         if self.status is HTTPStatus.UNAUTHORIZED:
             headers["WWW-Authenticate"] = 'Basic realm="gpuscape", charset="UTF-8"'
         if request is None or not request.keep_alive:
@@ -127,9 +141,10 @@ class Response:
 class Refusal(Exception):
     """A request that is not served: the status that says so, and why in a sentence."""
 
-    def __init__(self, status: HTTPStatus, reason: str) -> None:
+    def __init__(self, status: HTTPStatus, reason: str, *, allow: str = READS) -> None:
+        """``allow``: the methods there are, told with 405."""
         super().__init__(reason)
-        self.response = Response(body=Body(f"{reason}\n".encode()), status=status)
+        self.response = Response(body=Body(f"{reason}\n".encode()), status=status, allow=allow)
 
 
 def text(sentence: str, status: HTTPStatus = HTTPStatus.OK) -> Response:
@@ -157,28 +172,45 @@ def link_page(title: str, paths: Iterable[str]) -> Response:
 
 
 _REQUEST_LINE = re.compile(r"([A-Z]+) (/[!-~]*) HTTP/1\.([01])")
+_LENGTH = re.compile(r"[0-9]{1,15}")
 _HEADER = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\x00\r\n]*)")
 
 
-def read_request(head: bytes) -> Request:
-    """The request whose head, up to and with the empty line, this is. Raises Refusal."""
-    first, *lines = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
+def read_request(head: bytes, *, bodies: bool = False) -> Request:
+    """The request whose head, up to and with the empty line, this is. Raises Refusal.
+
+    With ``bodies`` any method is read, and a body is allowed whose length is told.
+    """
+    first, *lines = head.decode("latin-1").removesuffix(END_OF_HEAD.decode()).split("\r\n")
     line = _REQUEST_LINE.fullmatch(first)
     if line is None:
         raise Refusal(HTTPStatus.BAD_REQUEST, "The first line is no HTTP/1 request for a path.")
     headers = _headers(lines)
     method, target, minor = line.groups()
-    if method not in ("GET", "HEAD"):
+    if not bodies and method not in ("GET", "HEAD"):
         raise Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "Only GET and HEAD are served.")
-    if "transfer-encoding" in headers or headers.get("content-length", "0") != "0":
-        raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "No request bodies are taken.")
     return Request(
         method=method,
         path=target.partition("?")[0],
         gzip=_takes_gzip(headers.get("accept-encoding", "")),
         keep_alive=minor == "1" and "close" not in _tokens(headers.get("connection", "")),
         authorization=headers.get("authorization", ""),
+        length=_length(headers, bodies=bodies),
+        encoding=headers.get("content-encoding", ""),
+        waits=headers.get("expect", "").lower() == "100-continue",
     )
+
+
+def _length(headers: Mapping[str, str], *, bodies: bool) -> int:
+    """Of the body. Raises Refusal."""
+    told = headers.get("content-length", "0")
+    if not bodies and ("transfer-encoding" in headers or told != "0"):
+        raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "No request bodies are taken.")
+    if "transfer-encoding" in headers:
+        raise Refusal(HTTPStatus.LENGTH_REQUIRED, "Bodies are taken with a Content-Length only.")
+    if _LENGTH.fullmatch(told) is None:
+        raise Refusal(HTTPStatus.BAD_REQUEST, "Content-Length is no number of bytes.")
+    return int(told)
 
 
 def _headers(lines: Iterable[str]) -> Mapping[str, str]:

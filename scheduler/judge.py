@@ -16,6 +16,11 @@ from scheduler.scores.tables import Tables
 _AT_ONCE = 16
 """So many new outcomes of small classes fit into a request; each takes up to a millisecond."""
 
+
+class Unknown(Exception):  # no error: whoever asked for what is known asks again
+    """Some outcome has to be worked out first."""
+
+
 _Outcomes = Mapping[tuple[str, int], Outcome | None]
 """By class and free GPUs; None while it is being worked out."""
 
@@ -65,21 +70,24 @@ class Judge:
         judged = self._judged(ask, dict.fromkeys(views))
         return [Verdict(node, view, *judged[view]) for node, view in zip(nodes, views, strict=True)]
 
-    def rank(self, ask: Ask, nodes: Sequence[str]) -> Ranking:
-        """The same verdicts' ranks alone, many times as fast: most nodes of a fleet look alike."""
+    def rank(self, ask: Ask, nodes: Sequence[str], *, only_known: bool = False) -> Ranking:
+        """The same verdicts' ranks alone, many times as fast: most nodes of a fleet look alike.
+
+        ``only_known``: raises Unknown where an outcome would be worked out for them.
+        """
         views = self._fleet.views(nodes)
         seen = Counter(views)
-        judged = self._judged(ask, seen)
+        judged = self._judged(ask, seen, only_known=only_known)
         return Ranking(
             ranks=[judged[view].rank for view in views],
             unseen={view: count for view, count in seen.items() if isinstance(view, NoView)},
         )
 
     def _judged(
-        self, ask: Ask, views: Collection[View | NoView]
+        self, ask: Ask, views: Collection[View | NoView], *, only_known: bool = False
     ) -> Mapping[View | NoView, _Judged]:
         """Each of these views, no two of which are equal."""
-        known = self._outcomes(ask.wish, views)
+        known = self._outcomes(ask.wish, views, only_known=only_known)
         cliques = self._cliques(ask)
         outcomes = [
             known[view.gen, view.free] if isinstance(view, View) else None for view in views
@@ -89,7 +97,9 @@ class Judge:
         levels = map(_level, views, ranks(scores))
         return dict(zip(views, map(_Judged, outcomes, inside, scores, levels), strict=True))
 
-    def _outcomes(self, wish: Wish, views: Iterable[View | NoView]) -> _Outcomes:
+    def _outcomes(
+        self, wish: Wish, views: Iterable[View | NoView], *, only_known: bool
+    ) -> _Outcomes:
         """Of all classes and free sets there are; a few that are new are worked out at once."""
         found: dict[tuple[str, int], Outcome | None] = {}
         at_once = _AT_ONCE
@@ -99,6 +109,8 @@ class Judge:
             table = self._tables.find(view.gen)
             outcome = table.known(view.free, wish) if table else None
             if table and outcome is None and at_once and table.fits_a_request(wish):
+                if only_known:
+                    raise Unknown
                 at_once -= 1
                 outcome = table.outcome(view.free, wish)
             found[view.gen, view.free] = outcome

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scheduler.scores.score import aims
+from scheduler.scores.score import Aims, aims
 
 BEST = 10
 """The most that kube-scheduler takes from an extender: MaxExtenderPriority."""
@@ -20,21 +20,21 @@ def ranks(scores: Sequence[int | None]) -> list[int]:
     fall short of the best, so that a trifle never weighs as much as slow links: 8 for
     a node that others need more, 1 for one that may refuse the pod or breaks its wish.
     """
-    best = max((score for score in scores if score), default=0)
-    by_score = {score: _rank(score, best) for score in {score for score in scores if score}}
+    distinct = {score for score in scores if score}
+    best = aims(max(distinct, default=0))
+    by_score = {score: _rank(aims(score), best) for score in distinct}
     return [by_score[score] if score else 0 for score in scores]
 
 
-def _rank(score: int, best: int) -> int:
-    if score == best:
+def _rank(here: Aims, best: Aims) -> int:
+    if here == best:
         return BEST
-    here, there = aims(score), aims(best)
-    if (here.taken, here.linked) != (there.taken, there.linked):
+    if (here.taken, here.linked) != (best.taken, best.linked):
         return 1
-    if here.speed != there.speed:
-        return max(1, -(-_SLOWER * here.speed // there.speed))
-    if here.clique != there.clique:
+    if here.speed != best.speed:
+        return max(1, -(-_SLOWER * here.speed // best.speed))
+    if here.clique != best.clique:
         return OTHER_CLIQUE
-    if here.nic != there.nic:
+    if here.nic != best.nic:
         return FARTHER_FROM_NIC
     return COSTS_OTHERS

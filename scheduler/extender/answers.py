@@ -34,8 +34,11 @@ class Extender:
         """Its answers rest on all that the cluster tells."""
         return self._cache.synced
 
-    def prioritize(self, body: bytes) -> bytes:
-        """A HostPriorityList for ExtenderArgs, empty until it is ready. Raises BadInput."""
+    def prioritize(self, body: bytes, *, only_known: bool = False) -> bytes:
+        """A HostPriorityList for ExtenderArgs, empty until it is ready. Raises BadInput.
+
+        ``only_known``: raises Unknown where something has to be worked out for it first.
+        """
         call = wire.read(body)
         if call.nodes is None:
             raise BadInput(_NO_NODES)
@@ -45,7 +48,7 @@ class Extender:
         if not self.is_ready:
             self._metrics.neutral(Neutral.UNSYNCED)
             return wire.NEUTRAL
-        ranking = self._judge.rank(wanted, call.nodes)
+        ranking = self._judge.rank(wanted, call.nodes, only_known=only_known)
         self._metrics.judged(len(call.nodes), ranking.unseen)
         return wire.answer(call.nodes, ranking.ranks)
 

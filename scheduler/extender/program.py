@@ -21,8 +21,9 @@ from scheduler.extender.answers import Extender
 from scheduler.extender.fragmentation import fleet_use
 from scheduler.extender.landings import Landings
 from scheduler.extender.metrics import Metrics
-from scheduler.extender.server import Server, Terms
+from scheduler.extender.server import Server
 from scheduler.extender.settings import Settings
+from scheduler.extender.site import Terms
 from scheduler.extender.tls import Tls, TlsFiles
 from scheduler.fleet.cache import Cache
 from scheduler.fleet.events import PodEvents

@@ -41,9 +41,6 @@ class Tls:
         self._read = _contents(files)
         self.current = _context(files)
         """Of connections made from now on."""
-        self.outer = _context(files)
-        """The listener's: hands each connection over to :attr:`current` at its first message."""
-        self.outer.sni_callback = self._hand_over
 
     def look(self) -> None:
         """Take what has changed; a fault is told once, and what held before holds on."""
@@ -58,14 +55,6 @@ class Tls:
             if str(error) != self._fault:
                 self._fault = str(error)
                 log.error("certificates refused, the last good ones stay: %s", error)  # noqa: TRY400  # one sentence tells all
-
-    def _hand_over(self, connection: ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
-        """Called within a handshake, with or without a server name.
-
-        Source: OpenSSL, SSL_CTX_set_tlsext_servername_callback and SSL_set_SSL_CTX: certificate,
-        key and trusted authorities are then the new context's.
-        """
-        connection.context = self.current
 
 
 def has_name(certificate: Mapping[str, Any] | None, wanted: Iterable[str]) -> bool:

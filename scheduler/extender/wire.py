@@ -111,10 +111,10 @@ def answer(nodes: Sequence[str], ranks: Sequence[int]) -> bytes:
     if not ranks or min(ranks) == max(ranks):
         return NEUTRAL
     least = _TOLD if len(ranks) > SHORT else 0
-    return msgspec.json.encode(
-        [
-            HostPriority(host=node, score=min(int(rank), BEST))
-            for node, rank in zip(nodes, ranks, strict=True)
-            if rank >= least
-        ]
-    )
+    scores = {rank: min(int(rank), BEST) for rank in set(ranks)}
+    told = [
+        HostPriority(node, scores[rank])
+        for node, rank in zip(nodes, ranks, strict=True)
+        if rank >= least
+    ]
+    return msgspec.json.encode(told)

@@ -107,6 +107,40 @@ def test_what_is_no_plain_request_is_refused(data: bytes, status: int) -> None:
     assert refused(data) == status
 
 
+def test_a_body_is_read_where_bodies_are_taken() -> None:
+    data = head(
+        "Content-Length: 12",
+        "Content-Encoding: gzip",
+        "Expect: 100-Continue",
+        first="POST /x HTTP/1.1",
+    )
+
+    request = http.read_request(data, bodies=True)
+
+    assert request == Request(
+        method="POST", path="/x", length=12, encoding="gzip", waits=True, keep_alive=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        ("Transfer-Encoding: chunked", 411),
+        ("Content-Length: -1", 400),
+        ("Content-Length: +1", 400),
+        ("Content-Length: 1_0", 400),
+        ("Content-Length: \xb2", 400),
+        ("Content-Length: 1\r\nContent-Length: 2", 400),
+        ("Content-Length: 1\r\nTransfer-Encoding: chunked", 411),
+        (f"Content-Length: {10**15}", 400),
+    ],
+)
+def test_a_body_whose_length_is_not_told_is_refused(line: str, status: int) -> None:
+    with pytest.raises(Refusal) as refusal:
+        http.read_request(head(line, first="POST / HTTP/1.1"), bodies=True)
+    assert refusal.value.response.status == status
+
+
 def test_an_empty_body_is_no_body() -> None:
     assert http.read_request(head("Content-Length: 0")).method == "GET"
 
@@ -161,6 +195,23 @@ def test_a_refused_method_is_told_which_ones_are_served() -> None:
     first, _ = parts(response, None)
 
     assert {"Allow: GET, HEAD", "Connection: close"} <= set(first.split("\r\n"))
+
+
+def test_a_refusal_may_tell_other_methods() -> None:
+    refusal = Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "no", allow="POST")
+
+    first, _ = parts(refusal.response, None)
+
+    assert "Allow: POST" in first.split("\r\n")
+
+
+def test_what_need_not_be_compressed_is_sent_as_it_is() -> None:
+    response = Response(body=Body(b"a" * 5000), compress=False)
+
+    first, content = parts(response, Request(method="GET", path="/", gzip=True))
+
+    assert content == b"a" * 5000
+    assert "Content-Encoding" not in first
 
 
 def test_the_link_page_links_to_each_path_and_escapes_it() -> None:

@@ -12,7 +12,8 @@ from typing import Any
 from exporters.address import Address
 from scheduler.extender.answers import Extender
 from scheduler.extender.metrics import Metrics
-from scheduler.extender.server import Server, Terms
+from scheduler.extender.server import Server
+from scheduler.extender.site import Terms
 from scheduler.fleet.cache import Cache, Source
 from scheduler.fleet.pods import Rules
 from scheduler.scores.tables import Tables

@@ -9,7 +9,7 @@ import pytest
 from labelers.schema import annotation
 from scheduler.ask import Ask, Link, wish
 from scheduler.fleet.view import NoView, View
-from scheduler.judge import Judge, Verdict
+from scheduler.judge import Judge, Unknown, Verdict
 from scheduler.scores.tables import Tables
 from tests.observed import observed
 from tests.scheduler.later import Later
@@ -161,6 +161,21 @@ def test_only_a_few_new_outcomes_are_worked_out_within_a_call() -> None:
     assert 0 < sum(known) < 50
     later.run()
     assert all(verdict.outcome for verdict in judged(views, ask(2), tables).values())
+
+
+def test_who_asks_for_what_is_known_is_told_where_something_is_not() -> None:
+    tables = Tables(Later())
+    judge = Judge(Fleet({"a": view(tables.add(PAIRS), 0xFF)}), tables)
+    with pytest.raises(Unknown):
+        judge.rank(ask(2), ["a"], only_known=True)
+    patient = judge.rank(ask(2), ["a"])
+    assert judge.rank(ask(2), ["a"], only_known=True) == patient
+
+
+def test_what_is_worked_out_in_no_call_is_not_waited_for() -> None:
+    tables = Tables(Later())
+    judge = Judge(Fleet({"a": view(tables.add(MANY), 0xFFFF)}), tables)
+    assert judge.rank(ask(2), ["a"], only_known=True).ranks == [0]
 
 
 def test_nothing_of_a_large_class_is_worked_out_within_a_call() -> None:

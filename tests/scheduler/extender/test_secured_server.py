@@ -12,7 +12,7 @@ import pytest
 
 from discovery.errors import BadInput
 from scheduler.extender import server
-from scheduler.extender.server import Terms
+from scheduler.extender.site import Terms
 from scheduler.extender.tls import Tls, TlsFiles, has_name
 from tests.agent.certificates import Certificate, authority, issued
 from tests.agent.processes import SOON, until

@@ -1,0 +1,192 @@
+"""One client of the extender's server: its requests are read and answered in a thread of its own.
+
+A request that comes in one piece is read, judged and answered without a change of threads: on a
+busy machine each one takes longer than the judgement. Source: docs/decisions/scheduling.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import sys
+import time
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+from exporters import http
+from exporters.http import Refusal, Request, Response
+from scheduler.extender.metrics import Verb
+from scheduler.extender.site import Route, Site
+
+_MOST_HEAD_BYTES: Final = 8192
+_HEAD_SECONDS: Final = 5.0
+"""From a request's first byte to the end of its head, and for a TLS handshake."""
+BODY_SECONDS: Final = 2.0
+"""For all of a request's body to come: more than any scheduler should be told to wait."""
+_IDLE_SECONDS: Final = 120.0
+"""Longer than the 90 s of Go's clients, so that none writes while we close."""
+_CHUNK_BYTES: Final = 64 << 10
+
+
+class Connection:
+    """Serves one client. Nothing is raised: what a client does wrong ends it."""
+
+    def __init__(self, client: socket.socket, site: Site, context: ssl.SSLContext | None) -> None:
+        """``context`` None: plain HTTP."""
+        self._socket = client
+        self._site = site
+        self._context = context
+        self._certificate: Mapping[str, Any] | None = None
+        self._received = b""
+        self._unread = 0
+        """Bytes of a refused request's body that are still to come."""
+        self._is_ended = False
+        self._is_busy = False
+        self.heard = time.monotonic()
+        """When it last asked."""
+
+    def attend(self) -> None:
+        """Serve it until it goes, is too slow, or somebody calls :meth:`end`."""
+        try:
+            with contextlib.suppress(OSError):
+                self._secure()
+                while not self._is_ended and self._serve():
+                    pass
+                self._let_it_read()
+        finally:
+            self._socket.close()
+
+    def end(self, *, at_once: bool = True) -> None:
+        """From any thread: whatever it waits for, it ends; else after an answer under way."""
+        self._is_ended = True
+        if self._is_busy and not at_once:
+            return
+        with contextlib.suppress(OSError):
+            # not the method of TLS sockets: that takes their state from under the reader
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+    def _secure(self) -> None:
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._context is None:
+            return
+        self._socket.settimeout(_HEAD_SECONDS)
+        secured = self._context.wrap_socket(
+            self._socket, server_side=True, do_handshake_on_connect=False
+        )
+        self._socket = secured
+        secured.do_handshake()
+        self._certificate = secured.getpeercert()
+
+    def _serve(self) -> bool:
+        """One request and its answer; False where it was the last."""
+        verb, request = Verb.OTHER, None
+        try:
+            head = self._head()
+            if not head:
+                return False
+            self.heard = time.monotonic()
+            request = http.read_request(head, bodies=True)
+            self._unread = request.length
+            route = self._site.route(request, self._certificate)
+            verb = route.verb
+            body = self._body(request, route)
+            self._is_busy, began = True, time.monotonic()
+            response = self._site.answer(route, body)
+        except Refusal as refusal:
+            began, response = time.monotonic(), refusal.response
+            if request is None:
+                self._unread = sys.maxsize  # nobody knows what follows
+        stays = self._send(request, response)
+        self._is_busy = False
+        self._site.answered(verb, response, time.monotonic() - began)
+        return stays
+
+    def _send(self, request: Request | None, response: Response) -> bool:
+        """Whether another request may follow."""
+        self._skip_what_came()
+        stays = request is not None and request.keep_alive and not self._unread
+        stays = stays and not self._site.is_outdated(self._context)
+        more = () if stays else (("Connection", "close"),)
+        self._socket.sendall(b"".join(response.message(request, time.time(), more)))
+        return stays
+
+    def _head(self) -> bytes:
+        """The next request's, up to and with the empty line; empty where none comes.
+
+        Raises Refusal for one that is too long; one that is too slow ends the connection.
+        """
+        self._socket.settimeout(_IDLE_SECONDS)
+        until = 0.0
+        while (end := self._received.find(http.END_OF_HEAD, 0, _MOST_HEAD_BYTES)) < 0:
+            if len(self._received) >= _MOST_HEAD_BYTES:
+                raise Refusal(
+                    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+                    f"The head of a request has {_MOST_HEAD_BYTES} bytes at most.",
+                )
+            if self._received:
+                until = until or time.monotonic() + _HEAD_SECONDS
+                self._wait_until(until)
+            came = self._socket.recv(_CHUNK_BYTES)
+            if not came:
+                return b""
+            self._received += came
+        return self._take(end + len(http.END_OF_HEAD))
+
+    def _body(self, request: Request, route: Route) -> bytes:
+        """All of it. Raises Refusal for one that is not taken or too slow."""
+        route.check(request)
+        missing = request.length - len(self._received)
+        if missing > 0:
+            if request.waits:
+                self._socket.sendall(http.CONTINUE)
+            with self._site.room_for(request.length):
+                self._receive(missing)
+        self._unread = 0
+        return self._take(request.length)
+
+    def _receive(self, missing: int) -> None:
+        """So many bytes more. Raises Refusal where they do not come in time."""
+        until = time.monotonic() + BODY_SECONDS
+        pieces = [self._received]
+        try:
+            while missing > 0:
+                self._wait_until(until)
+                came = self._socket.recv(_CHUNK_BYTES)
+                if not came:
+                    raise ConnectionAbortedError
+                pieces.append(came)
+                missing -= len(came)
+        except TimeoutError:
+            raise Refusal(HTTPStatus.REQUEST_TIMEOUT, "The body took too long.") from None
+        self._received = b"".join(pieces)
+
+    def _take(self, length: int) -> bytes:
+        """So many of the bytes that came."""
+        taken, self._received = self._received[:length], self._received[length:]
+        return taken
+
+    def _wait_until(self, until: float) -> None:
+        """Let the next receive wait so long. Raises TimeoutError where that is over."""
+        left_seconds = until - time.monotonic()
+        if left_seconds <= 0:
+            raise TimeoutError
+        self._socket.settimeout(left_seconds)
+
+    def _skip_what_came(self) -> None:
+        """Pass over a refused body as far as it is there."""
+        there = min(self._unread, len(self._received))
+        self._received = self._received[there:]
+        self._unread -= there
+
+    def _let_it_read(self) -> None:
+        """Take in what a client still sends before it reads that it was refused; a reset would
+        take the refusal from it."""
+        until = time.monotonic() + BODY_SECONDS
+        while self._unread > 0:
+            self._wait_until(until)
+            came = self._socket.recv(_CHUNK_BYTES)
+            if not came:
+                return
+            self._unread -= len(came)
