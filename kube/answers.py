@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from kube.api import Resource
 from kube.errors import (
     ApiError,
@@ -42,8 +44,8 @@ def request_name(verb: str, resource: Resource, namespace: str | None, name: str
 def decoded(asked: str, body: bytes) -> dict[str, Any]:
     """The object in the body; raises Unreachable where whatever answered did not speak JSON."""
     try:
-        found = json.loads(body)
-    except ValueError:
+        found = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         found = None
     if not isinstance(found, dict):
         what = one_line(body[:80].decode("utf-8", "replace")) or "nothing"
