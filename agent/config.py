@@ -169,7 +169,8 @@ class Settings:
         Path | None,
         Said(
             kinds.PATH,
-            "Which DCGM families are served: a CSV file in dcgm-exporter's format.",
+            "Which DCGM families are served: a CSV file in dcgm-exporter's format; changes of it"
+            " count at once.",
             "dcgm-exporter's default families",
         ),
     ] = None
@@ -185,7 +186,7 @@ class Settings:
         Said(
             kinds.DEVICES,
             "What has DCGM series: f, a GPU's instances where it has some, else the GPU; g, GPUs;"
-            " i, GPU instances.",
+            " i, GPU instances; g+i, both.",
         ),
     ] = FLEXIBLE
     prefix: Annotated[

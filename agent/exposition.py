@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import time
 
 from agent.config import Settings
+from agent.counters_file import read_file, tell_skipped
 from agent.latest import Latest
-from discovery.errors import BadInput
 from discovery.sample import Group
-from exporters.dcgm.counters import DEFAULT_COUNTERS, MOST_BYTES, Counters, read_counters
+from exporters.dcgm.counters import DEFAULT_COUNTERS, Counters, read_counters
 from exporters.dcgm.labels import Identity
 from exporters.dcgm.render import Renderer
 from exporters.dcgm.windows import Windows
 from exporters.own.agent import OwnMetrics
 from exporters.own.families import GROUPS
-
-log = logging.getLogger(__name__)
 
 ASKED_FOR = frozenset({Group.PROCESSES, Group.BAR1, Group.FAN})
 """Readings that are made only where the settings or the counters need them."""
@@ -31,15 +28,10 @@ def counters(settings: Settings, config_map: bytes | None = None) -> Counters:
     if config_map is not None:
         found = read_counters(config_map, f"ConfigMap {settings.counters_from}")
     elif settings.counters is not None:
-        try:
-            with settings.counters.open("rb") as file:
-                found = read_counters(file.read(MOST_BYTES + 1), str(settings.counters))
-        except OSError as error:
-            raise BadInput(f"cannot read {settings.counters}: {error.strerror}") from error
+        found = read_file(settings.counters)
     else:
         return DEFAULT_COUNTERS
-    for skipped in found.skipped:
-        log.warning("not served: %s", skipped)
+    tell_skipped(found)
     return found
 
 
@@ -64,12 +56,14 @@ def latest(settings: Settings, hostname: str, own: OwnMetrics, served: Counters)
             shares=settings.virtual_gpus,
         ),
         own,
-        renderer=Renderer(
-            served.families,
-            served.labels,
-            devices=settings.devices,
-            prefix=settings.prefix or "",
-        ),
+        renderer=renderer(settings, served),
         windows=Windows(settings.xid_window_seconds, settings.clock_events_window_seconds),
         clock=time.monotonic,
+    )
+
+
+def renderer(settings: Settings, served: Counters) -> Renderer:
+    """What writes these counters as the settings say."""
+    return Renderer(
+        served.families, served.labels, devices=settings.devices, prefix=settings.prefix or ""
     )

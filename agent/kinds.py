@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import cast
 
 from exporters.address import Address
-from exporters.dcgm.selection import Level, Selection, parse_selection
+from exporters.dcgm.selection import Choice, Level, Selection, parse_selection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,9 +165,12 @@ def _show_patterns(value: object) -> str:
 
 
 def _show_selection(value: object) -> str:
-    selection = cast("Selection", value)
-    ids = "" if selection.ids is None else ",".join(map(str, sorted(selection.ids)))
-    return f"{selection.level}:{ids}" if ids else str(selection.level)
+    return "+".join(map(_show_choice, cast("Selection", value).choices))
+
+
+def _show_choice(choice: Choice) -> str:
+    ids = "" if choice.ids is None else ",".join(map(str, sorted(choice.ids)))
+    return f"{choice.level}:{ids}" if ids else str(choice.level)
 
 
 NAMES = Kind(metavar="NAME,…", expects="names with commas between", parse=_names, show=_show_names)
@@ -178,8 +181,10 @@ PATTERNS = Kind(
     show=_show_patterns,
 )
 DEVICES = Kind(
-    metavar="f|g[:IDS]|i[:IDS]",
-    expects=f"{Level.FLEXIBLE}, {Level.GPUS}, {Level.INSTANCES}, or a letter with ids: g:0,2-4",
+    metavar="f|g[:IDS]|i[:IDS]|g+i",
+    expects=(
+        f"{Level.FLEXIBLE}, {Level.GPUS}, {Level.INSTANCES}, g+i, or letters with ids: g:0,2-4+i"
+    ),
     parse=parse_selection,
     show=_show_selection,
 )

@@ -77,6 +77,13 @@ class Latest:
             self._windows.show_samples(samples)
             self._render()
 
+    def show_counters(self, renderer: Renderer, skipped: int) -> None:
+        """Serve these families from now on; so many lines of who asks for them are not served."""
+        with self._writing:
+            self._renderer = renderer
+            self._own.counters_skipped(skipped)
+            self._render()
+
     def show_holdings(self, holdings: Holdings | None) -> None:
         """Say who holds what from now on; None where that is not known."""
         with self._writing:

@@ -174,7 +174,7 @@ class _Running:
         start = ending.enter_context(start_of(settings))
         place = place_of(settings, plugin, start)
         client = sources.client(settings, ending)
-        served = sources.counters(settings, client)
+        served, counters_file = sources.counters(settings, client)
         own = OwnMetrics(version("gpuscape"), time.monotonic)
         latest = exposition.latest(settings, place.name, own, served)
         reader = DeviceReader(start, deadline_seconds=settings.deadline_seconds)
@@ -207,6 +207,9 @@ class _Running:
         )
         if self._holds.causes:
             self.agent.release()
+        if counters_file is not None:
+            counters = sources.counters_file(settings, counters_file, served, latest, self.agent)
+            ticks["counters"] = counters.look
         web = sources.web_config(settings, latest)
         if web is not None:
             ticks["web-config"] = web.look

@@ -223,6 +223,11 @@ class NodeAgent:
         self._latest.refresh(lambda own: own.is_released(False))
         self.hasten("discover")
 
+    def read_groups(self, groups: tuple[Group, ...]) -> None:
+        """Make these readings beside those that always are, from now on."""
+        self._beside = replace(self._beside, groups=groups)
+        self.hasten("sample")
+
     # parts of a tick
 
     def _answered(self) -> bool:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 from agent import exposition
 from agent.config import Settings
+from agent.counters_file import CountersFile
 from agent.jobs import JobFolder
 from agent.kernel_log import PATH as KERNEL_LOG
 from agent.kernel_log import KernelLog
 from agent.latest import Latest
-from agent.node_agent import Beside
+from agent.node_agent import Beside, NodeAgent
 from agent.processes import Processes, nobody_named
 from exporters.dcgm.counters import Counters
 
@@ -36,13 +37,29 @@ def client(settings: Settings, ending: contextlib.ExitStack) -> Client | None:
     return ending.enter_context(connected(settings))
 
 
-def counters(settings: Settings, client: Client | None) -> Counters:
-    """What is to be served: as the ConfigMap says, else the file, else the default."""
+def counters(settings: Settings, client: Client | None) -> tuple[Counters, Path | None]:
+    """What is to be served, as the ConfigMap says, else the file, else the default; and that file.
+
+    No file where another says it.
+    """
     if client is None or settings.counters_from is None:
-        return exposition.counters(settings)
+        return exposition.counters(settings), settings.counters
     from agent.cluster.join import config_map_text
 
-    return exposition.counters(settings, config_map_text(client, settings.counters_from))
+    text = config_map_text(client, settings.counters_from)
+    return exposition.counters(settings, text), settings.counters if text is None else None
+
+
+def counters_file(
+    settings: Settings, file: Path, served: Counters, latest: Latest, agent: NodeAgent
+) -> CountersFile:
+    """The file that says what is served, of which changes count."""
+
+    def take(found: Counters) -> None:
+        agent.read_groups(exposition.groups(settings, found))
+        latest.show_counters(exposition.renderer(settings, found), len(found.skipped))
+
+    return CountersFile(file, served, take=take, tell=latest.refresh)
 
 
 def known_pods(

@@ -11,6 +11,7 @@ import contextlib
 import socket
 import threading
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -196,8 +197,27 @@ class Reader:
             self._handles = self._opened(message)
         for bus_id, handle in self._handles.items():
             self._touch(message, bus_id)
-            sample = read_sample(bus_id, handle, time.monotonic, message.groups, self._history)
+            sample = read_sample(
+                bus_id,
+                handle,
+                time.monotonic,
+                message.groups,
+                self._history,
+                peers=self._peers(message, bus_id, self._handles),
+            )
             self._channel.send(SampleFrame(request=message.request, sample=sample))
+
+    def _peers(
+        self, message: Sample, bus_id: str, handles: Mapping[str, Handle]
+    ) -> Iterator[tuple[str, Handle]]:
+        """All GPUs but one, each announced before it comes.
+
+        Where a pair hangs it is the other one, since the GPU itself has answered just before.
+        """
+        for peer, handle in handles.items():
+            if peer != bus_id:
+                self._touch(message, peer)
+                yield peer, handle
 
     def _opened(self, message: Sample) -> dict[str, Handle]:
         """Handles alone, for a reader that replaced another between two discoveries."""

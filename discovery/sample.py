@@ -24,6 +24,7 @@ class Group(StrEnum):
     FAN = "fan"  # and the performance state
     NVLINK_ERRORS = "nvlink-errors"
     LINKS = "links"  # counters of each NVLink
+    P2P = "p2p"  # whether pairs of GPUs can use NVLink
     PROCESSES = "processes"
 
 
@@ -223,5 +224,10 @@ class GpuSample:
     nvlink_errors: NvLinkErrors | None = None
     links: tuple[LinkCounters, ...] = ()
     """The NVLinks that were active at the last discovery."""
+    nvlink_p2p: tuple[tuple[str, int], ...] = ()
+    """Bus id of another GPU to whether this one can reach its memory over NVLink: 0 it can, else
+    why not, as NVML_P2P_STATUS_* has it. As it was after the last discovery.
+
+    Source: nvmlDeviceGetP2PStatus with NVML_P2P_CAPS_INDEX_NVLINK."""
     processes: tuple[Process, ...] = ()
     gaps: tuple[Gap, ...] = ()

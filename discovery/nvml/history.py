@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from discovery.nvml.calls import Handle
 from discovery.nvml.link_counters import Ports, find_ports
+from discovery.nvml.p2p import P2P, Peers, find_p2p
 from discovery.nvml.processes import Utilization
 from discovery.nvml.profiling import Profiler
 
@@ -17,6 +18,7 @@ class History:
         self.profiler = Profiler()
         self.utilization = Utilization()
         self._ports: dict[str, Ports] = {}
+        self._p2p: dict[str, P2P] = {}
 
     def ports(self, bus_id: str, handle: Handle) -> Ports:
         """The GPU's active NVLinks, as they were after the last discovery."""
@@ -24,11 +26,18 @@ class History:
             self._ports[bus_id] = find_ports(handle)
         return self._ports[bus_id]
 
+    def p2p(self, bus_id: str, handle: Handle, peers: Peers) -> P2P:
+        """What the GPU can do with these others, as it was after the last discovery."""
+        if bus_id not in self._p2p:
+            self._p2p[bus_id] = find_p2p(handle, peers)
+        return self._p2p[bus_id]
+
     def rediscovered(self, bus_ids: Collection[str]) -> None:
         """Forget all but these GPUs, and what these do not support."""
         self.profiler.rediscovered(bus_ids)
         self.utilization.keep(bus_ids)
         self._ports.clear()
+        self._p2p.clear()
 
     def close(self) -> None:
         """Give the driver its buffers back."""

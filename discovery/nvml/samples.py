@@ -24,6 +24,7 @@ from discovery.nvml.facts import remapped_rows
 from discovery.nvml.history import History
 from discovery.nvml.link_counters import read_link_counters
 from discovery.nvml.mig import mig_handles
+from discovery.nvml.p2p import Peers
 from discovery.nvml.processes import read_processes
 from discovery.sample import GpuSample, Group, MemoryUse
 
@@ -132,11 +133,14 @@ def read_sample(
     now: Callable[[], float],
     groups: Collection[Group] = (),
     history: History | None = None,
+    *,
+    peers: Peers = (),
 ) -> GpuSample:
     """The readings of one GPU that are always made, and those of ``groups``.
 
     What it does not give is a gap; what was not asked for leaves none. ``now`` is the monotonic
-    clock; ``history`` is what the samples before left, without which this is the first one.
+    clock; ``history`` is what the samples before left, without which this is the first one;
+    ``peers`` are gone through last, and only where they are asked about.
     A GPU lost on the way keeps what was read. Raises DriverAbsent or DriverMismatch when the
     whole session is gone.
     """
@@ -163,6 +167,10 @@ def read_sample(
             if Group.PROFILING in groups:
                 instances = tuple(dict.fromkeys(instance for instance, _ in devices))
                 found |= kept.profiler.read(calls, bus_id, handle, instances, now)
+            if Group.P2P in groups:
+                p2p = kept.p2p(bus_id, handle, peers)
+                found["nvlink_p2p"] = p2p.statuses
+                calls.gaps += p2p.gaps
         except GpuLost as error:
             calls.miss("state", Reason.LOST, "nvml", str(error))
     return GpuSample(bus_id=bus_id, at_seconds=now(), gaps=tuple(calls.gaps), **assembled(found))

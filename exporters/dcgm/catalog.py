@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from exporters.dcgm import catalog_device, catalog_errors, catalog_links, catalog_profiling
 from exporters.dcgm.catalog_labels import LABEL_ROWS
-from exporters.dcgm.family import AnyFamily, Family, LabelRow
+from exporters.dcgm.family import AnyFamily, Counted, Family, LabelRow, Paired
 
 __all__ = ["CATALOG", "COUNTED", "DEFAULT_FAMILIES", "DEFAULT_LABELS", "LABEL_ROWS", "UNSERVED"]
 
@@ -27,7 +27,8 @@ CATALOG: tuple[Family, ...] = tuple(
         key=lambda family: family.field,
     )
 )
-COUNTED = catalog_errors.COUNTED
+COUNTED: tuple[Counted | Paired, ...] = (*catalog_errors.COUNTED, *catalog_links.PAIRED)
+"""dcgm-exporter's own, which are no fields of DCGM: they have several series for one device."""
 
 DEFAULT_FAMILIES: tuple[AnyFamily, ...] = tuple(family for family in CATALOG if family.default)
 """What dcgm-exporter serves without being asked."""
@@ -38,6 +39,5 @@ UNSERVED: Mapping[str, str] = {
     "DCGM_FI_DEV_PCIE_TX_THROUGHPUT": "DCGM gives no value for it either",
     "DCGM_FI_DEV_PCIE_RX_THROUGHPUT": "DCGM gives no value for it either",
     "DCGM_EXP_GPU_HEALTH_STATUS": "its rules are DCGM's own",
-    "DCGM_EXP_P2P_STATUS": "the links between GPUs are in gpuscape's own metrics",
 }
 """Why some well known fields are not in the catalogue; the rest is simply not read."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 from discovery.sample import Group, LinkError
-from exporters.dcgm.family import COUNT_MOST, TOTAL_MOST, Family
+from exporters.dcgm.family import COUNT_MOST, TOTAL_MOST, Family, Paired
 from exporters.dcgm.values import (
     Sides,
     both,
@@ -176,5 +177,29 @@ FAMILIES: tuple[Family, ...] = (
             gpus="with NVLink, Blackwell and later",
         )
         for field, name, renamed, error, words in _COUNTED
+    ),
+)
+
+_UNKNOWN = "Unknown"
+_P2P: Mapping[int, str] = {
+    0: "OK",
+    1: "ChipsetNotSupported",
+    2: "GPUNotSupported",
+    3: "TopologyNotSupported",
+    4: "DisabledByRegKey",
+    5: "NotSupported",
+    6: _UNKNOWN,
+}
+"""NVML_P2P_STATUS_* by dcgm-exporter's words."""
+
+PAIRED: tuple[Paired, ...] = (
+    Paired(
+        field=9004,
+        name="DCGM_EXP_P2P_STATUS",
+        help="Whether the GPU can reach the memory of another over NVLink: 0 it can, else why not.",
+        value=lambda reading: reading.nvlink_p2p,
+        word=lambda status: _P2P.get(status, _UNKNOWN),
+        group=Group.P2P,
+        gpus="in a node with several",
     ),
 )

@@ -51,6 +51,8 @@ class Reading:
     links: Mapping[int, LinkCounters] = field(default_factory=dict)
     """The GPU's NVLinks by number."""
     links_before: Mapping[int, LinkCounters] = field(default_factory=dict)
+    nvlink_p2p: Mapping[int, int] = field(default_factory=dict)
+    """Index of each other GPU that is shown, to NVML's status of the pair."""
 
 
 Value = Callable[[Reading], float | None]
@@ -116,7 +118,27 @@ class Counted:
     gpus: str = "all"
 
 
-AnyFamily = Family | Counted
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paired:
+    """A family that says something of a GPU and each other one, a series for each pair."""
+
+    field: int
+    name: str
+    help: str
+    value: Callable[[Reading], Mapping[int, int]]
+    """Index of the other GPU to a number."""
+    word: Callable[[int], str]
+    """What a number means."""
+    group: Group
+    gpus: str
+    kind: Kind = Kind.GAUGE
+    renamed: None = None
+    default: bool = False
+    # no instance reaches another GPU's memory
+    under_mig: UnderMig = UnderMig.ABSENT
+
+
+AnyFamily = Family | Counted | Paired
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

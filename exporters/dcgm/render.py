@@ -14,7 +14,15 @@ from functools import partial
 from discovery.model import Driver, GpuSnapshot, GpuState, NodeSnapshot, Xid
 from discovery.sample import GpuSample
 from exporters.dcgm.catalog import DEFAULT_FAMILIES, DEFAULT_LABELS
-from exporters.dcgm.family import AnyFamily, Attributes, Counted, LabelRow, Reading, UnderMig
+from exporters.dcgm.family import (
+    AnyFamily,
+    Attributes,
+    Counted,
+    LabelRow,
+    Paired,
+    Reading,
+    UnderMig,
+)
 from exporters.dcgm.labels import Identity, Labels, Place, places
 from exporters.dcgm.selection import FLEXIBLE, Selection, instances_of
 from exporters.dcgm.windows import Event, WindowCounts
@@ -85,9 +93,10 @@ class Renderer:
         self._arrange(gpus, snapshot.driver, identity, holders, jobs)
         if not self._places:
             return b""
+        indices = {gpu.bus_id: gpu.index for gpu in gpus if gpu.index is not None}
         by_entity: dict[Entity, Reading] = {}
         for gpu in gpus:
-            by_entity |= _readings(gpu, now[gpu.bus_id], before.get(gpu.bus_id))
+            by_entity |= _readings(gpu, now[gpu.bus_id], before.get(gpu.bus_id), indices)
         readings = [by_entity[place.entity] for place in self._places]
         lines: list[bytes] = []
         for at, family in enumerate(self._families):
@@ -162,6 +171,8 @@ class Renderer:
         """The lines of the ``at``-th family; no more than what changes is put together here."""
         if isinstance(family, Counted):
             return list(self._counted(at, family, counts.get(family.event)))
+        if isinstance(family, Paired):
+            return list(self._paired(at, family, readings))
         values = zip(self._columns[at], family.texts(readings), strict=True)
         if family.attributes is None:
             return [head + text for head, text in values if head and text]
@@ -197,6 +208,15 @@ class Renderer:
             if not counts:
                 yield f"{self._names[at]}{{{place.text(length)}}} 0".encode()
 
+    def _paired(self, at: int, family: Paired, readings: Sequence[Reading]) -> Iterator[bytes]:
+        """A series for each other GPU of which something is said."""
+        for where, (head, reading) in enumerate(zip(self._columns[at], readings, strict=True)):
+            if head:
+                for peer, number in family.value(reading).items():
+                    labels = {"peer_gpu": str(peer), "link_status": family.word(number)}
+                    text = self._places[where].text(labels)
+                    yield f"{self._names[at]}{{{text}}} {number}".encode()
+
 
 def _announcement(name: str, family: AnyFamily) -> bytes:
     text = family.help.replace("\\", r"\\").replace("\n", r"\n")
@@ -204,13 +224,22 @@ def _announcement(name: str, family: AnyFamily) -> bytes:
 
 
 def _readings(
-    gpu: GpuSnapshot, sample: GpuSample, before: GpuSample | None
+    gpu: GpuSnapshot, sample: GpuSample, before: GpuSample | None, indices: Mapping[str, int]
 ) -> dict[Entity, Reading]:
-    """What the values of the GPU and of its instances are computed from."""
+    """What the values of the GPU and of its instances are computed from.
+
+    ``indices`` are those of the GPUs that are shown, by bus id.
+    """
     links = {link.link: link for link in sample.links}
     links_before = {link.link: link for link in before.links} if before else {}
     common = partial(
-        Reading, sample=sample, gpu=gpu, before=before, links=links, links_before=links_before
+        Reading,
+        sample=sample,
+        gpu=gpu,
+        before=before,
+        links=links,
+        links_before=links_before,
+        nvlink_p2p={indices[at]: status for at, status in sample.nvlink_p2p if at in indices},
     )
     whole = common(memory=sample.memory, xid=_newest(gpu.xids), profiling=dict(sample.profiling))
     memory, profiling = dict(sample.mig_memory), dict(sample.mig_profiling)

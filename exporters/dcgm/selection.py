@@ -1,4 +1,7 @@
-"""Which GPUs and GPU instances have series: dcgm-exporter's ``--devices``. Pure."""
+"""Which GPUs and GPU instances have series: dcgm-exporter's ``--devices``. Pure.
+
+Source of the grammar: dcgm-exporter 4.6.0-4.8.3, ``pkg/cmd/app.go``.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +27,8 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
-    """What was asked for."""
+class Choice:
+    """What was asked for on one level."""
 
     level: Level = Level.FLEXIBLE
     ids: frozenset[int] | None = None
@@ -43,6 +46,18 @@ class Selection:
                 yield instance
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What was asked for: one level, or GPUs and then instances."""
+
+    choices: tuple[Choice, ...] = (Choice(),)
+
+    def instances(self, gpu: GpuSnapshot) -> Iterator[int | None]:
+        """As of a choice, of each in turn."""
+        for choice in self.choices:
+            yield from choice.instances(gpu)
+
+
 FLEXIBLE = Selection()
 
 
@@ -54,19 +69,29 @@ def instances_of(gpu: GpuSnapshot) -> Sequence[int]:
 def parse_selection(text: str) -> Selection:
     """The value from text: ``f``, ``g`` or ``i``, the latter two perhaps with ``:0,2-4``.
 
-    Raises ValueError that names what is wrong and what is right.
+    ``g+i`` asks for both, each with ids or without. Raises ValueError that names what is wrong
+    and what is right.
     """
+    choices = [_choice(part) for part in text.split("+")]
+    levels = [choice.level for choice in choices]
+    if len(levels) > 1 and Level.FLEXIBLE in levels:
+        raise ValueError("f stands alone: write g+i for GPUs and GPU instances")
+    if len(levels) > len(set(levels)):
+        twice = max(levels, key=levels.count)
+        raise ValueError(f"{twice} stands there twice: write all ids behind one, as in g:0,2-4")
+    return Selection(choices=tuple(sorted(choices, key=lambda choice: choice.level)))
+
+
+def _choice(text: str) -> Choice:
     letter, colon, ids = text.strip().partition(":")
     if letter not in set(Level):
-        raise ValueError(f"{letter!r} selects no devices: write f, g, i, or g:0,2-4")
+        raise ValueError(f"{letter!r} selects no devices: write f, g, i, g+i, or g:0,2-4")
     level = Level(letter)
     if not colon:
-        return Selection(level=level)
+        return Choice(level=level)
     if level is Level.FLEXIBLE:
         raise ValueError("f stands alone: write g:0,2-4 for GPUs or i:0,2-4 for GPU instances")
-    return Selection(
-        level=level, ids=frozenset(id_ for part in ids.split(",") for id_ in _ids(part))
-    )
+    return Choice(level=level, ids=frozenset(id_ for part in ids.split(",") for id_ in _ids(part)))
 
 
 def _ids(part: str) -> range:

@@ -6,7 +6,7 @@ import pytest
 
 from agent.config import OPTIONS, Given, Layer, Option, Settings, settle
 from discovery.errors import BadInput
-from exporters.dcgm.selection import Level, Selection
+from exporters.dcgm.selection import Choice, Level, Selection
 
 PARTICULAR = [option for option in OPTIONS if option.said.kind.expects not in ("text", "a path")]
 WITH_DEFAULT = [option for option in OPTIONS if option.default not in (None, ())]
@@ -131,7 +131,8 @@ def test_the_settings_of_series_have_their_types() -> None:
     )
 
     assert settings.counters_from == "gpu:families"
-    assert settings.devices == Selection(level=Level.GPUS, ids=frozenset({0, 2, 3}))
+    chosen = Choice(level=Level.GPUS, ids=frozenset({0, 2, 3}))
+    assert settings.devices == Selection(choices=(chosen,))
     assert [each.pattern for each in settings.pod_label_allowlist] == ["^app$", "team/.*"]
     assert settings.resource_names == ("nvidia.com/a100",)
     assert (settings.prefix, settings.xid_window_seconds) == ("shadow_", 60.0)

@@ -85,12 +85,12 @@ def test_what_is_no_regular_expression_is_refused(text: str) -> None:
         kinds.PATTERNS.read(text)
 
 
-@pytest.mark.parametrize("text", ["f", "g", "i", "g:0,2,3", "i:7"])
+@pytest.mark.parametrize("text", ["f", "g", "i", "g:0,2,3", "i:7", "g:1+i:0,2"])
 def test_devices_are_shown_as_text_that_gives_them_back(text: str) -> None:
     assert kinds.DEVICES.show(kinds.DEVICES.read(text)) == text
 
 
-@pytest.mark.parametrize("text", ["f:0", "x", "g:", "g:a", "g:3-2", "gi", ""])
+@pytest.mark.parametrize("text", ["f:0", "x", "g:", "g:a", "g:3-2", "gi", "g+g", "f+i", "g+", ""])
 def test_what_selects_no_devices_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="expected f, g, i"):
         kinds.DEVICES.read(text)

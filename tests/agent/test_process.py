@@ -109,3 +109,18 @@ def test_a_hangup_with_bad_settings_changes_nothing_and_says_why(
         agent.signal(signal.SIGHUP)
         until(lambda: any(named in str(record.get("message")) for record in agent.logged))
         until(lambda: agent.gpus("present") == 2)
+
+
+def test_another_counters_file_is_served_without_a_hangup(
+    simulation: Simulation, tmp_path: Path
+) -> None:
+    """With the readings that only its families need."""
+    file = tmp_path / "counters.csv"
+    file.write_text("DCGM_FI_DEV_SM_CLOCK, gauge, x\nnonsense\n")
+    with running(simulation, "--counters", str(file), "--sample-interval", "1h") as agent:
+        until(lambda: "\nDCGM_FI_DEV_SM_CLOCK{" in agent.metrics())
+        assert "gpuscape_counters_skipped 1.0" in agent.metrics()
+        file.write_text("DCGM_EXP_P2P_STATUS, gauge, x\n")
+        until(lambda: agent.metrics().count("\nDCGM_EXP_P2P_STATUS{") == 2)
+        assert "DCGM_FI_DEV_SM_CLOCK" not in agent.metrics()
+        assert "gpuscape_counters_skipped 0.0" in agent.metrics()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
 
 import pytest
 from click.testing import CliRunner, Result
@@ -20,6 +21,16 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of the developer's environment changes settings or colours."""
     for name in ("NODE_NAME", "NO_COLOR", "FORCE_COLOR", "GPUSCAPE_CONFIG", "GPUSCAPE_SIMULATE"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def plain_log() -> Iterator[None]:
+    """Commands that set the log up leave it as it was."""
+    root = logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    yield
+    root.setLevel(level)
+    root.handlers[:] = handlers
 
 
 @pytest.fixture

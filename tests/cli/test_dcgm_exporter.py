@@ -17,7 +17,7 @@ from cli.dcgm_exporter import load
 from cli.dcgm_flags import FLAGS, Flag
 from discovery.errors import BadInput
 from exporters.address import Address
-from exporters.dcgm.selection import Level, Selection
+from exporters.dcgm.selection import Choice, Level, Selection
 from tests.cli.conftest import Run
 
 PAGE = Path(__file__).parents[2] / "docs" / "dcgm-exporter.md"
@@ -63,7 +63,15 @@ WRITTEN = {
     "counters-from": ("monitoring:gpu-counters", "monitoring:gpu-counters"),
     "listen": ("[::1]:9500", Address(host="::1", port=9500)),
     "sample-interval": ("1500", 1.5),
-    "devices": ("g:0,2", Selection(level=Level.GPUS, ids=frozenset({0, 2}))),
+    "devices": (
+        "g:0,2+i",
+        Selection(
+            choices=(
+                Choice(level=Level.GPUS, ids=frozenset({0, 2})),
+                Choice(level=Level.INSTANCES),
+            )
+        ),
+    ),
     "pods": ("true", True),
     "pod-labels": ("true", True),
     "pod-uid-label": ("true", True),
@@ -294,7 +302,8 @@ def test_flags_win_over_our_variables_and_these_over_its_variables_and_the_file(
         (("-c", "10s"), "-c is '10s': expected whole milliseconds"),
         (("-c=-1",), "-c is '-1': expected whole milliseconds"),
         (("-k=yes",), "-k is 'yes': expected true or false"),
-        (("-d", "x"), "-d is 'x': expected f, g, i"),
+        (("-d", "x"), "-d is 'x': expected f, g, i, g+i, or letters with ids: g:0,2-4+i"),
+        (("-d=f+i",), "-d is 'f+i': expected f, g, i"),
         (("--log-format=xml",), "--log-format is 'xml': expected text or json"),
         (("--kubernetes-gpu-id-type=index",), "only uid and device-name may be given"),
         (("--web-systemd-socket",), "give an address instead"),

@@ -48,7 +48,11 @@ class Sampler:
         self.wait(after)
         handle, gap = open_gpu(gpu)
         assert gap is None
-        return read_sample(gpu, handle, lambda: self._clock.seconds, groups, self.history)
+        others = [bus_id for bus_id in self.simulation.state.gpus if bus_id != gpu]
+        peers = ((bus_id, open_gpu(bus_id)[0]) for bus_id in others)
+        return read_sample(
+            gpu, handle, lambda: self._clock.seconds, groups, self.history, peers=peers
+        )
 
     def calls(self, act: Callable[[], object]) -> Counter[str]:
         """C names of what is called while something is done, and how often."""

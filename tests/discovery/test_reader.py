@@ -165,6 +165,20 @@ def test_a_gpu_that_hangs_while_sampled_costs_its_own_readings(bench: Bench) -> 
     assert bench.states() == [HUNG, PRESENT]
 
 
+def test_a_pair_of_gpus_that_hangs_costs_the_one_that_did_not_answer_just_before(
+    bench: Bench,
+) -> None:
+    bench.simulation.fault(Hang(), "nvmlDeviceGetP2PStatus", bus_id=bench.bus_ids[0])
+    assert [sample.bus_id for sample in bench.reader.sample((Group.P2P,))] == [bench.bus_ids[0]]
+    assert bench.reader.health().quarantined == (bench.bus_ids[1],)
+
+
+def test_the_reader_tells_of_each_pair_of_gpus(bench: Bench) -> None:
+    here, there = bench.bus_ids
+    found = {it.bus_id: it.nvlink_p2p for it in bench.reader.sample((Group.P2P,))}
+    assert found == {here: ((there, 0),), there: ((here, 0),)}
+
+
 def test_a_quarantined_gpu_is_not_touched_until_its_probe_is_due_and_then_freed(
     bench: Bench,
 ) -> None:

@@ -57,7 +57,14 @@ class Seen:
             peers = {other: one for other, one in handles.items() if other != bus_id}
             gpus.append(read_gpu(bus_id, handle, peers))
             samples = [
-                read_sample(bus_id, handle, lambda: float(next(clock)), tuple(Group), history)
+                read_sample(
+                    bus_id,
+                    handle,
+                    lambda: float(next(clock)),
+                    tuple(Group),
+                    history,
+                    peers=peers.items(),
+                )
                 for _ in range(2)
             ]
             self.samples.append(samples[-1])

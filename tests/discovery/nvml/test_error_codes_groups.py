@@ -37,6 +37,7 @@ ENTRIES = (
     "nvmlDeviceGetMPSComputeRunningProcesses_v3",
     "nvmlDeviceGetMarginTemperature",
     "nvmlDeviceGetNvLinkState",
+    "nvmlDeviceGetP2PStatus",
     "nvmlDeviceGetPerformanceState",
     "nvmlDeviceGetPowerManagementDefaultLimit",
     "nvmlDeviceGetPowerManagementLimit",

@@ -11,10 +11,12 @@ import pytest
 
 from discovery.model import Reason
 from discovery.sample import GpuSample, Group, LinkError
+from discovery.simulator.catalog import machine_names
 from discovery.simulator.machine import MigInstanceSpec
 from discovery.simulator.simulation import Return, Simulation, Spoil
 from tests import machines
 from tests.discovery.sampling import EVERY_GROUP, Sampler, leaves, sampler, small
+from tests.observed import observed
 
 FIRST, SECOND = machines.gpu(0).bus_id, machines.gpu(1).bus_id
 
@@ -46,6 +48,7 @@ FIELDS_OF = {
     Group.FAN: {"fan_ratio", "performance_state"},
     Group.NVLINK_ERRORS: {"nvlink_errors"},
     Group.LINKS: {"links"},
+    Group.P2P: {"nvlink_p2p"},
     Group.PROCESSES: {"processes"},
 }
 
@@ -151,6 +154,69 @@ def test_a_gpu_without_nvlink_has_no_links_and_one_gap(tmp_path: Path) -> None:
 
     gaps = [gap.reason for gap in sample.gaps if gap.what.startswith("links")]
     assert (sample.links, gaps) == ((), [Reason.UNSUPPORTED])
+
+
+# pairs
+
+
+def test_each_pair_is_asked_in_both_directions_once_for_each_discovery(taken: Sampler) -> None:
+    asked = (Group.P2P,)
+    counts = [
+        taken.calls(lambda: [taken.sample(gpu, asked) for gpu in (FIRST, SECOND)]) for _ in range(2)
+    ]
+    taken.history.rediscovered({FIRST, SECOND})
+    counts.append(taken.calls(lambda: taken.sample(FIRST, asked)))
+
+    # the log has a call once for each GPU that it is about
+    assert [count["nvmlDeviceGetP2PStatus"] / 2 for count in counts] == [2, 0, 1]
+
+
+def test_a_pair_s_status_is_that_of_nvlink_and_changes_with_the_next_discovery(
+    taken: Sampler,
+) -> None:
+    asked = (Group.P2P,)
+    before = taken.sample(FIRST, asked).nvlink_p2p
+    taken.simulation.links_down(SECOND, 0, 1)
+    then = taken.sample(FIRST, asked).nvlink_p2p
+    taken.history.rediscovered({FIRST, SECOND})
+    after = taken.sample(FIRST, asked).nvlink_p2p
+
+    assert before == then == ((SECOND, nv.NVML_P2P_STATUS_OK),)
+    assert after == ((SECOND, nv.NVML_P2P_STATUS_NOT_SUPPORTED),)
+
+
+def test_a_pair_with_a_lost_gpu_is_a_gap_and_the_other_pairs_are_told(tmp_path: Path) -> None:
+    third = machines.gpu(2)
+    gpus = (machines.gpu(0), machines.gpu(1), third)
+    with small(tmp_path, *gpus) as taken:
+        lost = Return(code=nv.NVML_ERROR_GPU_IS_LOST)
+        taken.simulation.fault(lost, "nvmlDeviceGetP2PStatus", times=1)
+        sample = taken.sample(FIRST, (Group.P2P,))
+
+    told = [(gap.what, gap.reason) for gap in sample.gaps if gap.what in ("nvlink_p2p", "state")]
+    assert told == [("nvlink_p2p", Reason.LOST)]
+    assert sample.nvlink_p2p == ((third.bus_id, nv.NVML_P2P_STATUS_OK),)
+
+
+@pytest.mark.parametrize("name", machine_names())
+def test_a_pair_can_use_nvlink_where_it_has_links_and_neither_is_in_mig_mode(name: str) -> None:
+    seen = observed(name)
+    topology, gpus = seen.snapshot.topology, seen.snapshot.gpus
+    linked = {
+        (here.bus_id, there.bus_id): bool(topology.effective(i, j))
+        and not (here.mig_enabled or there.mig_enabled)
+        for i, here in enumerate(gpus)
+        for j, there in enumerate(gpus)
+        if i != j
+    }
+
+    found = {
+        (it.bus_id, peer): status == nv.NVML_P2P_STATUS_OK
+        for it in seen.samples
+        for peer, status in it.nvlink_p2p
+    }
+
+    assert found == (linked if seen.samples else {})
 
 
 # processes

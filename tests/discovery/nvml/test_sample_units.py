@@ -166,6 +166,11 @@ ROWS: tuple[tuple[str, Raw, float], ...] = (
         }.items()
     ),
     (
+        f"nvlink_p2p.{SPLIT.bus_id}",
+        lambda h: nv.nvmlDeviceGetP2PStatus(h, nv.nvmlDeviceGetHandleByPciBusId(SPLIT.bus_id), 2),
+        1,
+    ),
+    (
         "processes.71-compute.memory_bytes",
         lambda h: nv.nvmlDeviceGetComputeRunningProcesses(h)[0].usedGpuMemory,
         1,
@@ -242,9 +247,10 @@ def test_nothing_is_read_that_is_not_checked_here(sample: GpuSample) -> None:
 def test_no_two_readings_could_be_mixed_up(sample: GpuSample) -> None:
     """A number tells what it is: else a row above could not fail. Flags are 1 in one place each.
 
-    The highest limit of power is that after the start, on every board; engines are all alike.
+    The highest limit of power is that after the start, on every board; engines are all alike; a
+    pair's status is one of seven numbers.
     """
-    flags = ("remapped_rows", "vgpu_licensed", "retired_pages.pending")
+    flags = ("remapped_rows", "vgpu_licensed", "retired_pages.pending", "nvlink_p2p")
     alike = ("power_limits.highest", "profiling.30", "profiling.31", "processes", "links.1.errors")
     told = [
         (round(leaves(sample)[path] / unit, 3), unit)

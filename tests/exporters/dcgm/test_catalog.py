@@ -245,6 +245,15 @@ def test_families_are_declared_in_the_order_of_their_field_ids() -> None:
     assert fields == sorted(set(fields))
 
 
+def test_dcgm_exporter_s_own_families_are_declared_as_it_does_it_but_for_their_type() -> None:
+    """Source of names and numbers: its exporter_counters.go. None of them only ever grows."""
+    assert {row.name: (row.field, row.kind, row.under_mig, row.group) for row in COUNTED} == {
+        "DCGM_EXP_XID_ERRORS_COUNT": (9001, GAUGE, OWN, None),
+        "DCGM_EXP_CLOCK_EVENTS_COUNT": (9002, GAUGE, REPEATED, HELD),
+        "DCGM_EXP_P2P_STATUS": (9004, GAUGE, ABSENT, Group.P2P),
+    }
+
+
 def test_no_name_of_a_family_or_label_is_another_s_too() -> None:
     rows: list[AnyFamily | LabelRow] = [*CATALOG, *COUNTED, *LABEL_ROWS]
     names = Counter(name for row in rows for name in (row.name, row.renamed) if name is not None)

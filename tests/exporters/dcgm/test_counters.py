@@ -216,10 +216,13 @@ def test_an_empty_file_asks_for_nothing() -> None:
 
 
 def test_the_groups_of_readings_are_those_of_the_families() -> None:
-    asked = ("DCGM_FI_DEV_FAN_SPEED", "DCGM_EXP_CLOCK_EVENTS_COUNT", "DCGM_FI_DEV_FB_FREE")
+    asked = (
+        *("DCGM_FI_DEV_FAN_SPEED", "DCGM_FI_DEV_FB_FREE"),
+        *("DCGM_EXP_CLOCK_EVENTS_COUNT", "DCGM_EXP_P2P_STATUS"),
+    )
     file = "\n".join(f"{name},gauge,x" for name in asked)
 
-    assert read_counters(file, "a.csv").groups == {Group.FAN, Group.CLOCK_EVENTS}
+    assert read_counters(file, "a.csv").groups == {Group.FAN, Group.CLOCK_EVENTS, Group.P2P}
     assert DEFAULT_COUNTERS.groups == {Group.PROFILING}
 
 

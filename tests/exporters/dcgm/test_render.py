@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from discovery.model import Driver, GpuSnapshot, GpuState, MigDevice, Xid
 from discovery.sample import GpuSample, MemoryUse
 from exporters.dcgm.catalog import CATALOG, COUNTED, DEFAULT_FAMILIES, LABEL_ROWS
-from exporters.dcgm.family import AnyFamily, Family, UnderMig
+from exporters.dcgm.family import AnyFamily, Family, Paired, UnderMig
 from exporters.dcgm.render import Identity, Renderer
 from exporters.dcgm.selection import parse_selection
 from exporters.dcgm.windows import Event, WindowCounts
@@ -422,6 +422,76 @@ def test_counted_events_stand_where_the_device_s_pod_is() -> None:
     ]
 
 
+PAIRED = [family for family in COUNTED if isinstance(family, Paired)]
+
+
+def paired(gpus: Sequence[GpuSnapshot], *statuses: int, devices: str = "f") -> bytes:
+    """The first GPU's status with each of the others."""
+    said = tuple((gpu.bus_id, status) for gpu, status in zip(gpus[1:], statuses, strict=True))
+    samples = [build.sample(gpus[0], nvlink_p2p=said), *map(build.sample, gpus[1:])]
+    return Renderer(PAIRED, devices=parse_selection(devices)).render(
+        build.node(gpus), samples, (), NODE
+    )
+
+
+def pairs(body: bytes) -> list[tuple[str, str, str, str]]:
+    """GPU, its peer, the status in a word and as number, of each series."""
+    family = exposition.parse(body).get("DCGM_EXP_P2P_STATUS")
+    found = [] if family is None else [(dict(it[1]), n) for it, n in family.series.items()]
+    return [(it["gpu"], it["peer_gpu"], it["link_status"], n) for it, n in found]
+
+
+def test_a_pair_of_gpus_is_written_with_its_peer_and_status_among_the_labels() -> None:
+    body = paired([build.gpu(), build.gpu(1)], 5)
+
+    first = WHOLE_LABELS.rpartition(",")[0]
+    assert body.decode() == (
+        "# HELP DCGM_EXP_P2P_STATUS Whether the GPU can reach the memory of another over NVLink: "
+        "0 it can, else why not.\n"
+        "# TYPE DCGM_EXP_P2P_STATUS gauge\n"
+        f'DCGM_EXP_P2P_STATUS{{{first},DCGM_FI_DRIVER_VERSION="400.300",'
+        'link_status="NotSupported",peer_gpu="1"} 5\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "word"),
+    [
+        (0, "OK"),
+        (1, "ChipsetNotSupported"),
+        (2, "GPUNotSupported"),
+        (3, "TopologyNotSupported"),
+        (4, "DisabledByRegKey"),
+        (5, "NotSupported"),
+        (6, "Unknown"),
+        (7, "Unknown"),
+    ],
+)
+def test_the_status_of_a_pair_is_told_in_dcgm_exporter_s_words(status: int, word: str) -> None:
+    assert pairs(paired([build.gpu(), build.gpu(1)], status)) == [("0", "1", word, str(status))]
+
+
+def test_a_pair_is_not_told_where_the_other_gpu_does_not_answer_or_has_no_number() -> None:
+    others = [build.silent(1), build.gpu(2, index=None), build.gpu(3)]
+
+    assert pairs(paired([build.gpu(), *others], 0, 0, 0)) == [("0", "3", "OK", "0")]
+
+
+@pytest.mark.parametrize(
+    ("devices", "expected"), [("f", []), ("g", [("0", "1", "NotSupported", "5")]), ("g:1", [])]
+)
+def test_pairs_are_of_whole_gpus_that_were_selected(
+    devices: str, expected: list[tuple[str, str, str, str]]
+) -> None:
+    gpus = [split(build.mig_device(gi=1)), build.gpu(1)]
+
+    assert pairs(paired(gpus, 5, devices=devices)) == expected
+
+
+def test_a_gpu_whose_pairs_were_not_read_has_none() -> None:
+    assert render([build.gpu(), build.gpu(1)], families=PAIRED) == b""
+
+
 @pytest.mark.parametrize(
     ("devices", "expected"),
     [
@@ -430,6 +500,8 @@ def test_counted_events_stand_where_the_device_s_pod_is() -> None:
         ("g:1", [("1", None)]),
         ("i", [("0", "1"), ("0", "2")]),
         ("i:1", [("0", "2")]),
+        ("g+i", [("0", None), ("0", "1"), ("0", "2"), ("1", None)]),
+        ("g:1+i:1", [("0", "2"), ("1", None)]),
     ],
 )
 def test_the_devices_that_were_selected_have_series(

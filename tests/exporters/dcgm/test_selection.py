@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from discovery.model import GpuSnapshot
-from exporters.dcgm.selection import Level, Selection, parse_selection
+from exporters.dcgm.selection import Choice, Level, Selection, parse_selection
 from tests import build
 
 
@@ -27,15 +27,44 @@ def split(at: int, *instances: int) -> GpuSnapshot:
     ],
 )
 def test_text_becomes_a_selection(text: str, level: Level, ids: set[int] | None) -> None:
-    expected = Selection(level=level, ids=None if ids is None else frozenset(ids))
+    choice = Choice(level=level, ids=None if ids is None else frozenset(ids))
 
-    assert parse_selection(text) == expected
+    assert parse_selection(text) == Selection(choices=(choice,))
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus", "instances"),
+    [
+        ("g+i", None, None),
+        (" i + g ", None, None),
+        ("g:0+i", {0}, None),
+        ("g+i:1,8-9", None, {1, 8, 9}),
+        ("i:3+g:0-1", {0, 1}, {3}),
+    ],
+)
+def test_gpus_and_instances_may_be_selected_together_in_any_order(
+    text: str, gpus: set[int] | None, instances: set[int] | None
+) -> None:
+    assert parse_selection(text) == Selection(
+        choices=(
+            Choice(level=Level.GPUS, ids=None if gpus is None else frozenset(gpus)),
+            Choice(level=Level.INSTANCES, ids=None if instances is None else frozenset(instances)),
+        )
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "'' selects no devices: write f, g, i, or g:0,2-4"),
+        ("", "'' selects no devices: write f, g, i, g\\+i, or g:0,2-4"),
+        ("g+", "'' selects no devices"),
+        ("g++i", "'' selects no devices"),
+        ("f+g", "^f stands alone: write g\\+i for GPUs and GPU instances$"),
+        ("i:0+f", "^f stands alone: write g\\+i"),
+        ("f+f", "^f stands alone: write g\\+i"),
+        ("g:0+g:2", "^g stands there twice: write all ids behind one, as in g:0,2-4$"),
+        ("g,i", "'g,i' selects no devices"),
+        ("g:0,i", "'i' is neither a number nor a range"),
         ("gpu", "'gpu' selects no devices"),
         ("f:0", "^f stands alone: write g:0,2-4 for GPUs or i:0,2-4 for GPU instances$"),
         ("g:", "'' is neither a number nor a range"),

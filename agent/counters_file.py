@@ -1,0 +1,102 @@
+"""The counters file while the agent runs: taken again when it changes."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from discovery.errors import BadInput
+from exporters.dcgm.counters import MOST_BYTES, Counters, read_counters
+from exporters.own.agent import OwnMetrics
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 2.0
+SOURCE = "counters"
+
+
+def read_file(path: Path) -> Counters:
+    """What a counters file asks for. Raises BadInput where it cannot be read."""
+    return read_counters(_content(path), str(path))
+
+
+def tell_skipped(counters: Counters) -> None:
+    """Log the lines that are not served, one by one."""
+    for skipped in counters.skipped:
+        log.warning("not served: %s", skipped)
+
+
+class CountersFile:
+    """Follows the file; for one thread."""
+
+    def __init__(
+        self,
+        path: Path,
+        served: Counters,
+        *,
+        take: Callable[[Counters], None],
+        tell: Callable[[Callable[[OwnMetrics], None]], None] = lambda _change: None,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """``served`` is what it asked for until now, ``take`` has something else served.
+
+        ``tell`` takes what to say of it in metrics; ``wall`` is Unix time, only shown.
+        """
+        self._path = path
+        self._served = served
+        self._take = take
+        self._tell = tell
+        self._wall = wall
+        self._content: bytes | None = None
+        self._fault = ""
+        self._tell_good()
+
+    def look(self, _now: float) -> float:
+        """Take what has changed; a broken file is told once, and what held before holds on.
+
+        The seconds until the next time.
+        """
+        try:
+            self._read()
+        except BadInput as error:
+            if str(error) != self._fault:
+                self._fault = str(error)
+                log.error("counters refused, the last good ones stay: %s", error)  # noqa: TRY400  # one sentence tells all
+                self._tell(lambda own: own.source_failed(SOURCE))
+        else:
+            if self._fault:
+                self._fault = ""
+                log.info("counters file is right again", extra={"file": str(self._path)})
+                self._tell_good()
+        return LOOK_SECONDS
+
+    def _tell_good(self) -> None:
+        at = self._wall()
+        self._tell(lambda own: own.source_answered(SOURCE, at))
+
+    def _read(self) -> None:
+        content = _content(self._path)
+        if content == self._content:
+            return
+        found = read_counters(content, str(self._path))
+        if found != self._served:
+            if not found.families:
+                # as it is for a moment while somebody writes it, and never what he wants
+                raise BadInput(
+                    f"{self._path} asks for no metric that can be served: correct it, or send"
+                    " SIGHUP to serve none"
+                )
+            self._take(found)
+            tell_skipped(found)
+            log.info("counters read again", extra={"families": len(found.families)})
+        self._content, self._served = content, found
+
+
+def _content(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {error.strerror}") from error
