@@ -14,7 +14,7 @@ from discovery.errors import BadInput
 from scheduler.ask import Link, Wish, wish
 from scheduler.scores.table import Outcome
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Also of what scores are made of: scheduler.scores.score."""
 _HASH_DIGITS = 16
 
@@ -35,7 +35,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 class Sheet(msgspec.Struct, frozen=True, kw_only=True):
     """All that is known of one class. Its rows are in the order of their wishes' text."""
 
-    v: Literal[1] = VERSION
+    v: Literal[2] = VERSION
     gen: str
     hash: str = ""
     """First digits of the SHA-256 of the same with an empty hash: equal for equal tables."""

@@ -29,9 +29,6 @@ _QUICK_STEPS = 2
 _MOST_STEPS, _MOST_STEPS_OF_MANY = 16, 3
 """Containers with GPUs in one pod; beyond these nothing is said. The sets that they may get
 multiply, with many GPUs to hours of work."""
-_EMPTY_COST = 1
-"""Tenths of a GPU for each GPU of a node that is free: an empty one is more to whoever needs all
-of it than the worth of its parts."""
 _KEPT_OUTCOMES = 20_000
 _MOST_DUE = 1000
 
@@ -50,7 +47,7 @@ class Outcome:
     gbps: float = 0.0
     """Expected speed of the ring through the GPUs of the slowest container that has several."""
     kept: float = 0.0
-    """Expected worth of what is left for others, in GPUs."""
+    """Expected worth of what is left for others at once, in GPUs."""
     linked: float = 0.0
     """Odds that the pod's link wish is met."""
     nic: float = 0.0
@@ -155,26 +152,13 @@ class Table:
         """Speed of the ring through these GPUs; 0 for one alone."""
         return float(self._speeds.ring(group))
 
-    def worth(self, free: int) -> float:
-        """What free GPUs are worth to others, in GPUs."""
-        return float(self._worth.of(free) / 10)
-
     def linked_worth(self, free: int) -> float:
-        """The same to pods that ask for several GPUs only."""
+        """What free GPUs are worth to others at once, in GPUs."""
         return self._worth.linked(free) / 10
 
     def cost(self, free: int, taken: int) -> float:
-        """What others lose where this set is taken of the free GPUs, in GPUs.
-
-        That is the worth that goes, and a price for each GPU that was free. In simulations pods
-        with 8 GPUs wait up to half as long again where fullness decides only between nodes that
-        lose alike.
-        """
-        return float(self._cost(free, self._worth.of(free & ~taken)) / 10)
-
-    def _cost(self, free: int, left: Fraction) -> Fraction:
-        """In tenths of a GPU."""
-        return self._worth.of(free) - left + _EMPTY_COST * free.bit_count()
+        """What others are expected to lose where this set is taken of the free GPUs, in GPUs."""
+        return float((self._worth.of(free) - self._worth.of(free & ~taken)) / 10)
 
     @cached_property
     def _worth(self) -> Worth:
@@ -197,19 +181,20 @@ class Table:
         linked = _sum((grade.grants(wish.link), odds) for grade, odds in grades)
         gbps = _sum((grade.gbps, odds) for grade, odds in grades)
         nic = _sum((grade.nic, odds) for grade, odds in grades)
-        left = _sum((self._worth.of(free & ~each), odds) for each, odds in sets.items())
+        rests = [(free & ~each, odds) for each, odds in sets.items()]
+        cost = self._worth.of(free) - _sum((self._worth.of(rest), odds) for rest, odds in rests)
         aims = Aims(
             taken=max(1, int(taken * 100)),
             linked=int(linked * 100),
             speed=int(gbps * 100),
             nic=int(nic * 10) if wish.nic else 0,
-            kept=MOST_KEPT - math.ceil(self._cost(free, left) * 10),
+            kept=MOST_KEPT - math.ceil(cost * 10),
         )
         return Outcome(
             sets=sets,
             score=score(aims),
             gbps=float(gbps),
-            kept=float(left / 10),
+            kept=float(_sum((self._worth.linked(rest), odds) for rest, odds in rests) / 10),
             linked=float(linked),
             nic=float(nic),
         )

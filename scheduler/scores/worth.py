@@ -7,47 +7,63 @@ from fractions import Fraction
 from functools import cache
 from math import comb
 
-from scheduler.scores.masks import members
+from scheduler.scores.masks import members, subsets
 from scheduler.scores.shape import Shape
 from scheduler.scores.speed import Speeds
 
-SIZES: Mapping[int, int] = {2: 4, 4: 4, 8: 2}
-"""Of ten requests, how many are for so many linked GPUs. Assumed: facts on scoring."""
+SIZES: Mapping[int, int] = {2: 3, 4: 3, 8: 4}
+"""Of ten requests, how many are for so many linked GPUs.
+
+Assumed: about the middle of the mixes that scheduler.simulation.workload has.
+"""
+_WHOLE = SIZES[8]
+"""The same for all GPUs of a node of another size."""
+COMES_FREE = Fraction(1, 4)
+"""Odds that a GPU in use is free in time for a pod to come. Assumed: in simulations pods wait no
+longer for odds from a quarter to a third."""
 
 
 class Worth:
     """Worth of free sets of one shape; keeps what it found."""
 
     def __init__(self, shape: Shape, speeds: Speeds) -> None:
+        self._n = shape.n
         self._sizes = {
             size: share for size, share in SIZES.items() if _matters(shape.n, size, speeds)
         }
         self._ideal = {size: _by_first(shape.n, speeds.fastest(size)) for size in self._sizes}
-        self.linked = cache(self._linked)
-        self.spare = cache(self._spare)
+        self.of = cache(self._of)
+        self._parts = cache(self._of_parts)
         self._most = cache(self._most_disjoint)
 
-    def of(self, free: int) -> Fraction:
-        """In tenths of a GPU, to pods with several GPUs and to those with one.
-
-        A GPU that a pod can have to itself without loss to others counts as one tenth: enough
-        to decide where linked sets are left alike. In simulations that is worth one ideal set
-        in a hundred on bridged pairs at a load of 0.95.
-        """
-        return self.linked(free) + self.spare(free)
-
-    def _linked(self, free: int) -> int:
-        """In tenths of a GPU: how many pods could still get a set as fast as any.
+    def linked(self, free: int) -> int:
+        """In tenths of a GPU: how many pods could get a set as fast as any at once.
 
         The GPUs of the most ideal sets that fit beside each other, by how often asked for.
         """
-        return sum(share * size * self._most(free, size) for size, share in self._sizes.items())
+        is_whole = free.bit_count() == self._n
+        return self._parts(free) + (SIZES.get(self._n, 0) * self._n if is_whole else 0)
 
-    def _spare(self, free: int) -> Fraction:
-        """How many single GPUs can go before linked sets do: the mean, for any one may go next."""
-        rests = [free & ~(1 << place) for place in members(free)]
-        kept = [1 + self.spare(rest) for rest in rests if self.linked(rest) == self.linked(free)]
-        return sum(kept, Fraction()) / max(1, len(rests))
+    def _of(self, free: int) -> Fraction:
+        """In tenths of a GPU: what ``linked`` is expected to be when the next pods come.
+
+        So a node counts as whole the more the fewer GPUs are missing, and what is broken anyway
+        counts less than what may be mended. A whole node is wanted whatever its size.
+        """
+        used = (1 << self._n) - 1 & ~free
+        whole = SIZES.get(self._n, _WHOLE) * self._n * COMES_FREE ** used.bit_count()
+        if not self._sizes:
+            return whole
+        return whole + sum(
+            COMES_FREE**count
+            * (1 - COMES_FREE) ** (used.bit_count() - count)
+            * sum(self._parts(free | back) for back in subsets(used, count))
+            for count in range(used.bit_count() + 1)
+        )
+
+    def _of_parts(self, free: int) -> int:
+        """The same as ``linked`` without the set of all GPUs."""
+        return sum(share * size * self._most(free, size) for size, share in self._sizes.items())
 
     def _most_disjoint(self, free: int, size: int) -> int:
         """The most ideal sets of a size that share no GPU."""
@@ -66,7 +82,7 @@ class Worth:
 
 def _matters(n: int, size: int, speeds: Speeds) -> bool:
     """Whether it is of weight to these requests which GPUs are left: not if all sets are alike."""
-    return size == n or (size < n and len(speeds.fastest(size)) < comb(n, size))
+    return size < n and len(speeds.fastest(size)) < comb(n, size)
 
 
 def _by_first(n: int, groups: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:

@@ -57,7 +57,7 @@ def test_worth_counts_the_most_sets_that_fit_beside_each_other() -> None:
     """The chain 0-1-2-3 has two pairs, if the one in the middle is not taken."""
     chain = drawn(4, {(0, 1): 100, (1, 2): 100, (2, 3): 100})
     both = 2 * worth(chain, 0b0011)
-    assert worth(chain, 0b1111) == both + 4 * 4  # the only four's
+    assert worth(chain, 0b1111) == both + 3 * 4  # the only four's
 
 
 def test_more_free_gpus_are_never_worth_less() -> None:
@@ -67,21 +67,37 @@ def test_more_free_gpus_are_never_worth_less() -> None:
         assert all(value.linked(free) <= value.linked(free | 1 << place) for place in range(8))
 
 
-def test_single_gpus_are_spared_until_one_would_break_a_pair() -> None:
-    """Beside a pair and a half, the half goes first in one case of three."""
+def test_gpus_in_use_count_by_their_odds_to_come_free() -> None:
+    """One pair and a third GPU: three of ten pods ask for the pair, four for all three."""
+    shape = drawn(3, {(0, 1): 300})
+    value = Worth(shape, Speeds(shape))
+    pair, whole = Fraction(3 * 2), Fraction(4 * 3)
+    assert value.of(0b111) == pair + whole
+    assert value.of(0b011) == pair + whole / 4
+    assert value.of(0b101) == pair / 4 + whole / 4
+    assert value.of(0b100) == pair / 16 + whole / 16
+
+
+def test_what_fits_at_once_counts_free_gpus_alone() -> None:
     value = Worth(PAIRS, Speeds(PAIRS))
-    assert value.spare(0b010100) == 2
-    assert value.spare(0b000011) == 0
-    assert value.spare(0b000111) == Fraction(1, 3)
+    assert value.linked(0b010101) == 0
+    assert value.linked(ALL) == 3 * 2 * 4 + 4 * 8  # any four are as fast as any
 
 
-def test_a_pair_goes_from_where_it_is_alone_though_a_half_beside_it_would_be_spared() -> None:
-    """The fuller node keeps the other one whole, which is more than a spared GPU."""
+@pytest.mark.parametrize("n", [6, 8])
+def test_where_all_sets_are_alike_the_fuller_node_is_taken_whatever_its_size(n: int) -> None:
+    table = Table(drawn(n, {}))
+    by_free = [table.outcome((1 << free) - 1, wish(2)).score for free in range(3, n + 1)]
+    assert by_free == sorted(set(by_free), reverse=True)
+
+
+def test_a_node_that_is_nearly_whole_is_spared_though_a_pair_breaks_elsewhere() -> None:
+    """Seven free GPUs are one in use from a whole node; the last pair of a full one is less."""
     table = Table(PAIRS)
-    assert table.outcome(0b000011, wish(2)).score > table.outcome(0b000111, wish(2)).score
+    assert table.outcome(0b11, wish(1)).score > table.outcome(0b1111111, wish(1)).score
 
 
-def test_of_nodes_as_full_the_one_goes_whose_rest_spares_more_single_gpus() -> None:
+def test_of_nodes_as_full_the_one_goes_whose_pairs_are_broken_already() -> None:
     table = Table(PAIRS)
     assert table.outcome(0b010101, wish(1)).score > table.outcome(0b000111, wish(1)).score
 
@@ -318,7 +334,7 @@ def test_where_as_much_is_kept_the_faster_set_is_not_ranked_lower(shape: Shape, 
     for free in range(1, 1 << shape.n):
         outcome = table.outcome(free, wish(size))
         if outcome.sets and not outcome.lost:
-            alike.setdefault(round(table.worth(free) - outcome.kept, 6), []).append(outcome)
+            alike.setdefault(round(table.linked_worth(free) - outcome.kept, 6), []).append(outcome)
     for outcomes in alike.values():
         for slow, fast in itertools.permutations(outcomes, 2):
             if slow.gbps + 0.01 < fast.gbps:  # what a score tells apart
