@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from scheduler.extender.metrics import ClassUse, FleetUse, NodeView
 from scheduler.fleet.view import Fleet, NoView, View
 from scheduler.scores.tables import Tables
-from scheduler.scores.worth import SIZES
 
 
 def fleet_use(fleet: Fleet, nodes: Iterable[str], tables: Tables, *, synced: bool) -> FleetUse:
@@ -37,13 +36,7 @@ def _class_use(gen: str, views: list[View], tables: Tables) -> ClassUse:
         nodes=len(views),
         free=sum(view.free.bit_count() for view in views),
         worth=sum(table.linked_worth(view.free) for view in views) if table and quick else 0.0,
-        most=sum(_most(view.free.bit_count(), table.n) for view in views)
+        most=sum(table.most_worth(view.free.bit_count()) for view in views)
         if table and quick
         else 0.0,
     )
-
-
-def _most(free: int, n: int) -> float:
-    """Worth of so many free GPUs that lie as well as can be, of ``n``; in GPUs."""
-    sizes = ((size, share) for size, share in SIZES.items() if size <= n)
-    return sum(share * size * (free // size) for size, share in sizes) / 10

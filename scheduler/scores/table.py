@@ -156,6 +156,10 @@ class Table:
         """What free GPUs are worth to others at once, in GPUs."""
         return self._worth.linked(free) / 10
 
+    def most_worth(self, count: int) -> float:
+        """The same of so many free GPUs where they lie best."""
+        return self._worth.most(count) / 10
+
     def cost(self, free: int, taken: int) -> float:
         """What others are expected to lose where this set is taken of the free GPUs, in GPUs."""
         return float((self._worth.of(free) - self._worth.of(free & ~taken)) / 10)

@@ -33,6 +33,7 @@ class Worth:
         }
         self._ideal = {size: _by_first(shape.n, speeds.fastest(size)) for size in self._sizes}
         self.of = cache(self._of)
+        self.most = cache(self._most_of)
         self._parts = cache(self._of_parts)
         self._most = cache(self._most_disjoint)
 
@@ -43,6 +44,10 @@ class Worth:
         """
         is_whole = free.bit_count() == self._n
         return self._parts(free) + (SIZES.get(self._n, 0) * self._n if is_whole else 0)
+
+    def _most_of(self, count: int) -> int:
+        """The most that ``linked`` is of any so many GPUs."""
+        return max(map(self.linked, subsets((1 << self._n) - 1, count)))
 
     def _of(self, free: int) -> Fraction:
         """In tenths of a GPU: what ``linked`` is expected to be when the next pods come.
