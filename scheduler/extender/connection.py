@@ -12,6 +12,7 @@ import ssl
 import sys
 import time
 from collections.abc import Mapping
+from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -28,6 +29,8 @@ BODY_SECONDS: Final = 2.0
 _IDLE_SECONDS: Final = 120.0
 """Longer than the 90 s of Go's clients, so that none writes while we close."""
 _CHUNK_BYTES: Final = 64 << 10
+_read_request = lru_cache(maxsize=128)(partial(http.read_request, bodies=True))
+"""A scheduler's heads differ in the length alone, and there are no passwords in them."""
 
 
 class Connection:
@@ -68,7 +71,6 @@ class Connection:
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def _secure(self) -> None:
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._context is None:
             return
         self._socket.settimeout(_HEAD_SECONDS)
@@ -87,7 +89,7 @@ class Connection:
             if not head:
                 return False
             self.heard = time.monotonic()
-            request = http.read_request(head, bodies=True)
+            request = _read_request(head)
             self._unread = request.length
             route = self._site.route(request, self._certificate)
             verb = route.verb

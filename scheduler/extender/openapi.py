@@ -20,6 +20,7 @@ _REFUSALS: Final[Mapping[str, str]] = {
     "400": "The request is malformed; the text names the key.",
     "403": "A client certificate is needed, or another one.",
     "408": "The body took too long.",
+    "411": "The body has no Content-Length.",
     "413": f"The body is larger than {wire.MOST_BYTES} bytes, or has more than {wire.MOST_NODES}"
     " whole Nodes in it.",
     "415": "The body is encoded.",

@@ -35,7 +35,7 @@ from scheduler.scores.tables import Tables
 log = logging.getLogger(__name__)
 
 _LOOK_SECONDS: Final = 1.0
-_SWITCH_SECONDS: Final = 0.0005
+_SWITCH_SECONDS: Final = 50e-6
 """How long a thread that reads a watch may keep a request waiting; Python's own 5 ms are most of
 the time that a request takes."""
 

@@ -22,6 +22,9 @@ log = logging.getLogger(__name__)
 
 _BOUND = {"spec.nodeName!": ""}
 _END_SECONDS = 5.0
+_REST_SECONDS = 0.01
+"""While news of pods gather. Where hundreds are bound a second, waking up for each one keeps the
+requests between them waiting for longer than what there is to do."""
 _LEASE_PREFIX = names.lease("")
 
 
@@ -40,6 +43,7 @@ class Watches:
         namespace: str = names.NAMESPACE,
         rules: Rules | None = None,
         clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         """``namespace``: where the agents' Leases are. ``clock`` is the cache's; ``uniform``
@@ -48,6 +52,8 @@ class Watches:
         self._cache = cache
         self._rules = rules or Rules()
         self._clock = clock
+        self._sleep = sleep
+        self._rested_at = clock()
         self._down: dict[Source, str] = {}
         self._followers = {
             Source.NODES: Follower(
@@ -115,6 +121,7 @@ class Watches:
         match news:
             case Seen(object=seen):
                 self._take(seen)
+                self._rest()
             case Gone(uid=uid):
                 self._cache.pod_gone(uid)
             case other:
@@ -131,6 +138,12 @@ class Watches:
         if wanted is not None and pod.spec.node_name:
             at, ended = pod.bound_at, pod.ended
             self._cache.pod(wanted, pod.spec.node_name, bound_at=at, ended=ended)
+
+    def _rest(self) -> None:
+        """A moment for each such moment of work, but for the first reading of all there is."""
+        if self._cache.synced and self._clock() - self._rested_at > _REST_SECONDS:
+            self._sleep(_REST_SECONDS)
+            self._rested_at = self._clock()
 
     def _has_gpus(self, pod: Object) -> bool:
         """Whether the pod may ask for whole GPUs: a cheap look, before the pod is read."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -58,18 +58,15 @@ def machine() -> str:
 def main() -> None:
     """Measure, show and write the pages named, else all."""
     for name in sys.argv[1:] or PAGES:
-        written = PAGES[name]
-        sections = list(_shown(measure() for measure in written.sections))
-        text = page(written.title, machine(), sections)
-        (DOCS / f"{name}.md").write_text(text, encoding="utf-8")
-
-
-def _shown(sections: Iterable[Section]) -> Iterator[Section]:
-    """Each as soon as it is measured: all of them take a quarter of an hour and more."""
-    for section in sections:
-        sys.stdout.write(f"{table(section)}\n")
-        sys.stdout.flush()
-        yield section
+        asked = PAGES[name]
+        sections: list[Section] = []
+        for measure in asked.sections:
+            sections.append(measure())
+            sys.stdout.write(f"{table(sections[-1])}\n")
+            sys.stdout.flush()
+            # at once: all of them take a quarter of an hour and more, and a later one may fail
+            text = page(asked.title, machine(), sections)
+            (DOCS / f"{name}.md").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -27,6 +27,8 @@ FLEET = 5000
 WINDOW_SECONDS = 10
 START_WITHIN_SECONDS = 30.0
 AGENTS = 205
+PATIENCE_SECONDS = 300.0
+"""Beyond the time within which all are to have written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +64,7 @@ def run(
         stack.enter_context(
             publishing(site, every[processes:], within_seconds=within, spread_seconds=spread)
         )
-        until(lambda: published(site) >= set(every), 300)
+        until(lambda: published(site) >= set(every), within + spread + PATIENCE_SECONDS)
         time.sleep(WINDOW_SECONDS if within > WINDOW_SECONDS else 0)
     return measured(site.plane.audit(since=mark, user=AGENT), len(every))
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,13 @@ class Stage:
     """Where the programs' own pods are."""
     admin: Path
     """Where the page's commands were run."""
+
+    @classmethod
+    @contextlib.contextmanager
+    def running(cls, folder: Path, minor: str = CONTROLLER_MANAGER_MINOR) -> Iterator[Stage]:
+        """One on a control plane of its own, without what would wake nodes and make pods."""
+        with Plane.start(folder / "plane", minor=minor, controller_manager=False) as plane:
+            yield cls.create(plane, folder / "admin")
 
     @classmethod
     def create(cls, plane: OwnPlane, folder: Path) -> Stage:

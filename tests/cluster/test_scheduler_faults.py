@@ -15,7 +15,7 @@ from tests.cluster.extender import Extender, extender
 from tests.cluster.front import Front, Reply, silent, zeros
 from tests.cluster.scheduling import GPU, Stage, configuration
 from tests.controlplane.families import MINORS
-from tests.controlplane.plane import MERGE_PATCH, Plane
+from tests.controlplane.plane import MERGE_PATCH
 
 pytestmark = pytest.mark.cluster
 
@@ -53,11 +53,9 @@ ERRORS = {
 def stage(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Stage]:
-    folder = tmp_path_factory.mktemp("stage")
-    with Plane.start(folder / "plane", minor=request.param, controller_manager=False) as plane:
-        made = Stage.create(plane, folder / "admin")
+    with Stage.running(tmp_path_factory.mktemp("stage"), request.param) as made:
         for name in NODES:
-            plane.make_node(name, capacity={GPU: "1000"})
+            made.plane.make_node(name, capacity={GPU: "1000"})
         yield made
 
 

@@ -16,7 +16,6 @@ from tests.cluster.extender import Extender, extender
 from tests.cluster.front import Front, silent
 from tests.cluster.scheduling import ACCOUNT, GPU, SECRETS, Stage, configuration, mounted, run, tls
 from tests.controlplane.families import MINORS
-from tests.controlplane.plane import Plane
 from tests.deploy import scheduler_page
 from tests.deploy.deployments import deployment
 
@@ -31,11 +30,9 @@ EXISTING = "default-scheduler"
 def stage(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Stage]:
-    folder = tmp_path_factory.mktemp("stage")
-    with Plane.start(folder / "plane", minor=request.param, controller_manager=False) as plane:
-        made = Stage.create(plane, folder / "admin")
+    with Stage.running(tmp_path_factory.mktemp("stage"), request.param) as made:
         for number in range(2):
-            plane.make_node(f"node-{number}", capacity={GPU: "100"})
+            made.plane.make_node(f"node-{number}", capacity={GPU: "100"})
         yield made
 
 

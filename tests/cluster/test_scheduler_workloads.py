@@ -20,7 +20,7 @@ from tests.cluster.front import Front, forwarded
 from tests.cluster.gpu_fleet import Written
 from tests.cluster.scheduling import GPU, SERVICE, Stage, configuration
 from tests.controlplane.families import CONTROLLER_MANAGER_MINOR, MINORS
-from tests.controlplane.plane import MERGE_PATCH, Object, Plane
+from tests.controlplane.plane import MERGE_PATCH, Object
 
 pytestmark = pytest.mark.cluster
 
@@ -50,11 +50,9 @@ CLASS, DRIVER = "gpu.example.com", "gpu.example.com"
 def stage(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Stage]:
-    folder = tmp_path_factory.mktemp("stage")
-    with Plane.start(folder / "plane", minor=request.param, controller_manager=False) as plane:
-        made = Stage.create(plane, folder / "admin")
-        gpu_fleet.add_nodes(plane, (*NODES, *TRAYS))
-        gpu_fleet.tell_states(plane, (*NODES, *TRAYS))
+    with Stage.running(tmp_path_factory.mktemp("stage"), request.param) as made:
+        gpu_fleet.add_nodes(made.plane, (*NODES, *TRAYS))
+        gpu_fleet.tell_states(made.plane, (*NODES, *TRAYS))
         yield made
 
 

@@ -254,3 +254,28 @@ def test_what_is_not_heard_of_is_named_with_its_cause_until_it_is(
     assert down[Source.NODES] == "watch nodes: reset"
     assert list(watches.down) == [Source.NODES]
     assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
+
+
+def test_news_of_many_pods_are_taken_in_a_few_rests_and_the_first_ones_in_none() -> None:
+    now, rests = [0.0], []
+
+    def sleep(seconds: float) -> None:
+        rests.append(seconds)
+        now[0] += seconds
+
+    cache = Cache(LowestTables())
+    watches = Watches(FakeApi(), cache, clock=lambda: now[0], sleep=sleep)
+
+    def hear(first: int) -> None:
+        for number in range(first, first + 100):
+            now[0] += 0.001
+            body = pod(f"p{number}")
+            body["metadata"] |= {"namespace": "default", "uid": f"u{number}"}
+            watches.hear_pods(Seen(object=body))
+
+    hear(0)
+    assert rests == []
+    for source in Source:
+        cache.told(source)
+    hear(100)
+    assert 5 <= len(rests) <= 15
