@@ -6,6 +6,7 @@ import contextlib
 import heapq
 import http.client
 import json
+import logging
 import random
 import ssl
 import threading
@@ -21,6 +22,8 @@ from labelers import names
 from tests.cluster.agents import Site
 from tests.cluster.publishers import Publisher
 from tests.controlplane.plane import ADMIN, Plane
+
+log = logging.getLogger(__name__)
 
 WORKERS = 16
 CREATORS = 4
@@ -70,6 +73,9 @@ class SharedRuntime:
             self._busy.add((owner, name))
         try:
             seconds = tick(time.monotonic())
+        except Exception:
+            log.exception("%s of publisher %d will not run any more", name, owner)
+            raise
         finally:
             with self._changed:
                 self._busy.discard((owner, name))
