@@ -40,8 +40,8 @@ PAGES: Mapping[str, Page] = {
         ),
     ),
     "scheduler-benchmarks": Page(
-        title="What the extender costs",
-        sections=(extender.throughput, extender.answers),
+        title="What the scheduler's helper costs kube-scheduler",
+        sections=(extender.throughput, extender.answers, extender.throughput_of_a_fleet),
     ),
 }
 """By the names of their files in docs/."""
