@@ -78,10 +78,10 @@ class Server:
                 self._admit(self._listener.accept()[0])
             except TimeoutError:
                 pass
-            except OSError as error:
+            except (OSError, RuntimeError) as error:
                 if not self._is_stopping:
                     log.warning("a client was not admitted: %s", error)
-                    time.sleep(_GRACE_SECONDS)  # out of descriptors: some may be closed by then
+                    time.sleep(_GRACE_SECONDS)  # no descriptor or thread: some may end by then
             if self._tls is not None and time.monotonic() - looked_at > _LOOK_SECONDS:
                 looked_at = time.monotonic()
                 self._tls.look()
@@ -99,7 +99,13 @@ class Server:
                 del self._clients[silent]
                 silent.end()
             self._clients[connection] = thread
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:
+            with self._lock:
+                del self._clients[connection]
+            client.close()
+            raise
 
     def _attend(self, connection: Connection) -> None:
         try:

@@ -320,6 +320,24 @@ def test_however_many_connections_are_open_who_asks_is_served(
         assert first.recv(1) == b""  # it was closed
 
 
+def test_a_client_for_whom_there_is_no_thread_keeps_no_other_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(server, "_GRACE_SECONDS", 0.01)
+    with served() as extender:
+        start = threading.Thread.start
+
+        def refuse(thread: threading.Thread) -> None:
+            monkeypatch.setattr(threading.Thread, "start", start)
+            raise RuntimeError(f"can't start new thread {thread.name}")
+
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises((http.client.HTTPException, ConnectionError)):
+            extender.ask("/livez")
+        assert extender.ask("/livez").status == http.client.OK
+    assert "can't start new thread" in caplog.text
+
+
 def test_it_ends_while_clients_are_idle_or_in_between() -> None:
     with contextlib.ExitStack() as opened:
         with served() as extender:
