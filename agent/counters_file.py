@@ -7,13 +7,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from agent.followed_file import FollowedFile, Tell
 from discovery.errors import BadInput
 from exporters.dcgm.counters import MOST_BYTES, Counters, read_counters
-from exporters.own.agent import OwnMetrics
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 2.0
 SOURCE = "counters"
 
 
@@ -37,7 +36,7 @@ class CountersFile:
         served: Counters,
         *,
         take: Callable[[Counters], None],
-        tell: Callable[[Callable[[OwnMetrics], None]], None] = lambda _change: None,
+        tell: Tell = lambda _change: None,
         wall: Callable[[], float] = time.time,
     ) -> None:
         """``served`` is what it asked for until now, ``take`` has something else served.
@@ -47,34 +46,20 @@ class CountersFile:
         self._path = path
         self._served = served
         self._take = take
-        self._tell = tell
-        self._wall = wall
         self._content: bytes | None = None
-        self._fault = ""
-        self._tell_good()
+        self._followed = FollowedFile(
+            path,
+            SOURCE,
+            self._read,
+            refused="counters refused, the last good ones stay",
+            mended="counters file is right again",
+            tell=tell,
+            wall=wall,
+        )
 
-    def look(self, _now: float) -> float:
-        """Take what has changed; a broken file is told once, and what held before holds on.
-
-        The seconds until the next time.
-        """
-        try:
-            self._read()
-        except BadInput as error:
-            if str(error) != self._fault:
-                self._fault = str(error)
-                log.error("counters refused, the last good ones stay: %s", error)  # noqa: TRY400  # one sentence tells all
-                self._tell(lambda own: own.source_failed(SOURCE))
-        else:
-            if self._fault:
-                self._fault = ""
-                log.info("counters file is right again", extra={"file": str(self._path)})
-                self._tell_good()
-        return LOOK_SECONDS
-
-    def _tell_good(self) -> None:
-        at = self._wall()
-        self._tell(lambda own: own.source_answered(SOURCE, at))
+    def look(self, now: float) -> float:
+        """Take what has changed; the seconds until the next time."""
+        return self._followed.look(now)
 
     def _read(self) -> None:
         content = _content(self._path)

@@ -11,14 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agent.access import OPEN, Access, Bucket
+from agent.followed_file import FollowedFile, Tell
 from discovery.errors import BadInput
-from exporters.own.agent import OwnMetrics
 from exporters.tls import Material, context_of, read_material
 from exporters.web_config import MOST_BYTES, WebConfig, read_web_config
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 2.0
 SOURCE = "web-config"
 
 
@@ -29,7 +28,7 @@ class WebConfigFile:
         self,
         path: Path,
         *,
-        tell: Callable[[Callable[[OwnMetrics], None]], None] = lambda _change: None,
+        tell: Tell = lambda _change: None,
         wall: Callable[[], float] = time.time,
     ) -> None:
         """Read it. Raises BadInput that names file, line and key.
@@ -37,38 +36,24 @@ class WebConfigFile:
         ``tell`` takes what to say of it in metrics; ``wall`` is Unix time, only shown.
         """
         self._path = path
-        self._tell = tell
-        self._wall = wall
         self._text = ""
         self._config = WebConfig()
         self._material: Material = {}
-        self._fault = ""
         self.current = OPEN
         self._read(first=True)
-        self._tell_good()
+        self._followed = FollowedFile(
+            path,
+            SOURCE,
+            self._read,
+            refused="web config refused, the last good one stays",
+            mended="web config is right again",
+            tell=tell,
+            wall=wall,
+        )
 
-    def look(self, _now: float) -> float:
-        """Take what has changed; a broken file is told once, and what held before holds on.
-
-        The seconds until the next time.
-        """
-        try:
-            self._read()
-        except BadInput as error:
-            if str(error) != self._fault:
-                self._fault = str(error)
-                log.error("web config refused, the last good one stays: %s", error)  # noqa: TRY400  # one sentence tells all
-                self._tell(lambda own: own.source_failed(SOURCE))
-        else:
-            if self._fault:
-                self._fault = ""
-                log.info("web config is right again", extra={"file": str(self._path)})
-                self._tell_good()
-        return LOOK_SECONDS
-
-    def _tell_good(self) -> None:
-        at = self._wall()
-        self._tell(lambda own: own.source_answered(SOURCE, at))
+    def look(self, now: float) -> float:
+        """Take what has changed; the seconds until the next time."""
+        return self._followed.look(now)
 
     def _read(self, *, first: bool = False) -> None:
         text = _text_of(self._path)

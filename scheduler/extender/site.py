@@ -136,7 +136,7 @@ class Site:
             return http.text(str(error), HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         except BadInput as error:
             return http.text(str(error), HTTPStatus.BAD_REQUEST)
-        except Exception:
+        except Exception:  # whoever asked gets an answer, and others go on
             log.exception("no answer", extra={"verb": route.verb})
             return http.text(
                 "No answer could be made; the log says why.", HTTPStatus.INTERNAL_SERVER_ERROR

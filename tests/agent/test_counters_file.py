@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.counters_file import LOOK_SECONDS, CountersFile, read_file
+from agent.counters_file import CountersFile, read_file
+from agent.followed_file import LOOK_SECONDS
 from discovery.errors import BadInput
 from exporters.dcgm.counters import Counters
 from exporters.own.agent import OwnMetrics

@@ -9,7 +9,8 @@ import bcrypt
 import pytest
 
 from agent.access import OPEN
-from agent.web_config_file import LOOK_SECONDS, WebConfigFile
+from agent.followed_file import LOOK_SECONDS
+from agent.web_config_file import WebConfigFile
 from discovery.errors import BadInput
 from exporters.own.agent import OwnMetrics
 from tests.agent.certificates import authority, issued

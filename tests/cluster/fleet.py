@@ -73,7 +73,7 @@ class SharedRuntime:
             self._busy.add((owner, name))
         try:
             seconds = tick(time.monotonic())
-        except Exception:
+        except Exception:  # the pool keeps it to itself
             log.exception("%s of publisher %d will not run any more", name, owner)
             raise
         finally:
