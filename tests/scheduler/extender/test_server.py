@@ -50,6 +50,13 @@ class Odd(Extender):
         return False
 
 
+def answer_on(connection: socket.socket) -> http.client.HTTPResponse:
+    """What comes on it, its head read."""
+    response = http.client.HTTPResponse(connection)
+    response.begin()
+    return response
+
+
 def threads_of(extender: Served) -> list[threading.Thread]:
     """Those of its server."""
     return [each for each in threading.enumerate() if each.name.endswith(f"-{extender.port}")]
@@ -131,9 +138,7 @@ def test_it_ends_while_the_rest_of_a_refused_body_is_awaited() -> None:
         contextlib.closing(socket.create_connection((HOST, extender.port), SOON)) as connection,
     ):
         connection.sendall(b"POST /nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n")
-        response = http.client.HTTPResponse(connection)
-        response.begin()
-        assert response.status == http.client.NOT_FOUND
+        assert answer_on(connection).status == http.client.NOT_FOUND
     assert not threads_of(extender)
 
 
@@ -146,8 +151,7 @@ def test_a_body_of_95_mb_is_refused_unread(extender: Served) -> None:
         with contextlib.suppress(ConnectionError):
             for _ in range(95):
                 connection.sendall(whole[:1_000_000])
-        response = http.client.HTTPResponse(connection)
-        response.begin()
+        response = answer_on(connection)
         assert response.status == http.client.REQUEST_ENTITY_TOO_LARGE
         assert str(wire.MOST_BYTES) in response.read().decode()
 
@@ -165,9 +169,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyP
         contextlib.closing(socket.create_connection((HOST, extender.port), SOON)) as connection,
     ):
         connection.sendall(b"POST /v1/prioritize HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
-        response = http.client.HTTPResponse(connection)
-        response.begin()
-        assert response.status == http.client.REQUEST_TIMEOUT
+        assert answer_on(connection).status == http.client.REQUEST_TIMEOUT
 
 
 def test_an_answer_that_takes_too_long_is_neutral_and_counted() -> None:
