@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+import msgspec
+
 
 class Link(StrEnum):
     """The values of a pod's annotation ``gpuscape.io/link``."""
@@ -14,8 +16,7 @@ class Link(StrEnum):
     NVLINK = "nvlink"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """One container that asks for whole GPUs; the kubelet serves containers in their order."""
 
     gpus: int
@@ -25,8 +26,7 @@ class Step:
     that is not a sidecar."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class Wish(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """All of a pod that its score on a node depends on; a key for tables."""
 
     steps: tuple[Step, ...]

@@ -78,8 +78,9 @@ class Judge:
         views = self._fleet.views(nodes)
         seen = Counter(views)
         judged = self._judged(ask, seen, only_known=only_known)
+        rank_of = {view: each.rank for view, each in judged.items()}
         return Ranking(
-            ranks=[judged[view].rank for view in views],
+            ranks=list(map(rank_of.__getitem__, views)),
             unseen={view: count for view, count in seen.items() if isinstance(view, NoView)},
         )
 

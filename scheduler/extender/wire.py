@@ -7,7 +7,8 @@ whole, a host that stands in it twice has its scores added, and one that is miss
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final
 
@@ -76,7 +77,7 @@ class Call:
     """A request: which of these nodes for this pod?"""
 
     pod: Pod
-    nodes: tuple[str, ...] | None
+    nodes: Sequence[str] | None
     """Each once, as they came; None where the request names none at all."""
 
 
@@ -89,7 +90,7 @@ def read(body: bytes) -> Call:
     return Call(pod=found.pod, nodes=_names(found))
 
 
-def _names(found: ExtenderArgs) -> tuple[str, ...] | None:
+def _names(found: ExtenderArgs) -> Sequence[str] | None:
     """Those listed; else of the whole Nodes, which the scheduler never sends beside a list."""
     nodes = None if found.nodes is None else found.nodes.items or ()
     if nodes is not None and len(nodes) > MOST_NODES:
@@ -98,8 +99,13 @@ def _names(found: ExtenderArgs) -> tuple[str, ...] | None:
             " set nodeCacheCapable: true for this extender, so that only names are sent"
         )
     if found.node_names is not None:
-        return tuple(dict.fromkeys(found.node_names))
-    return None if nodes is None else tuple(dict.fromkeys(node.metadata.name for node in nodes))
+        return _each_once(found.node_names)
+    return None if nodes is None else _each_once([node.metadata.name for node in nodes])
+
+
+def _each_once(names: list[str]) -> list[str]:
+    """They always are; to see that takes half of the time that it takes to keep the order."""
+    return names if len(set(names)) == len(names) else list(dict.fromkeys(names))
 
 
 def answer(nodes: Sequence[str], ranks: Sequence[int]) -> bytes:
@@ -110,11 +116,8 @@ def answer(nodes: Sequence[str], ranks: Sequence[int]) -> bytes:
     """
     if not ranks or min(ranks) == max(ranks):
         return NEUTRAL
-    least = _TOLD if len(ranks) > SHORT else 0
-    scores = {rank: min(int(rank), BEST) for rank in set(ranks)}
-    told = [
-        HostPriority(node, scores[rank])
-        for node, rank in zip(nodes, ranks, strict=True)
-        if rank >= least
-    ]
-    return msgspec.json.encode(told)
+    scores = {rank: min(max(int(rank), 0), BEST) for rank in set(ranks)}
+    scored: Iterable[tuple[str, int]] = zip(nodes, map(scores.__getitem__, ranks), strict=True)
+    if len(ranks) > SHORT:
+        scored = (each for each in scored if each[1] >= _TOLD)
+    return msgspec.json.encode(list(itertools.starmap(HostPriority, scored)))

@@ -87,12 +87,17 @@ class Cache:
 
     def view(self, node: str) -> View | NoView:
         """Of one node."""
-        return _view(self._nodes.get(node), self._clock())
+        return self.views([node])[0]
 
     def views(self, nodes: Iterable[str]) -> list[View | NoView]:
         """See :class:`scheduler.fleet.view.Fleet`."""
-        now, found = self._clock(), self._nodes.get
-        return [_view(found(node), now) for node in nodes]
+        now = self._clock()
+        return [
+            (node.view if now <= node.fresh_until else node.silent_view)
+            if node
+            else NoView.UNKNOWN_NODE
+            for node in map(self._nodes.get, nodes)
+        ]
 
     def nodes_of(self, job: str) -> Iterable[str]:
         """See :class:`scheduler.fleet.view.Fleet`."""
@@ -205,13 +210,6 @@ class Cache:
             del nodes[node]
         if not nodes:
             del self._jobs[job]
-
-
-def _view(node: Node | None, now: float) -> View | NoView:
-    if node is None:
-        return NoView.UNKNOWN_NODE
-    view = node.view
-    return NoView.STALE if now > node.fresh_until and isinstance(view, View) else view
 
 
 def _pods(node: Node) -> tuple[BoundPod, ...]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 
 class NoView(StrEnum):
@@ -23,10 +25,10 @@ class NoView(StrEnum):
     """The agent was not heard of for the length of its Lease."""
 
 
-class View(NamedTuple):
+class View(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """What is believed of a node whose agent was heard lately.
 
-    A tuple: thousands are compared in a call, and most of them are equal.
+    Its hash is kept: a call looks up thousands, and most of them are equal.
     """
 
     gen: str

@@ -7,6 +7,7 @@ outcome whoever reads it, and whatever classes of nodes the two come from.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Final
 
 
@@ -47,6 +48,7 @@ def score(aims: Aims) -> int:
     return number
 
 
+@lru_cache(maxsize=1024)
 def aims(score: int) -> Aims:
     """The aims that a score was made of."""
     found = {}

@@ -75,7 +75,7 @@ class Case:
 CASES = (
     Case(nodes=100, pods=230, rounds=15),
     Case(nodes=100, pods=230, rounds=5, stock_client=True),
-    Case(nodes=500, pods=1100, rounds=5),
+    Case(nodes=500, pods=1100, rounds=9),
     Case(nodes=500, pods=500, rounds=5, stock_client=True),
     Case(nodes=5000, pods=400, rounds=5),
     Case(nodes=5000, pods=800, rounds=5, percentage=None),

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 
+import msgspec
 import pytest
 
 from scheduler.ask import Ask, Link
@@ -46,7 +47,7 @@ def tables() -> Tables:
 
 def view(free: int, **more: str | bool) -> View:
     seen = View(gen=fleets.gen(), free=free, ok=fleets.ALL)
-    return seen._replace(**more)  # type: ignore[arg-type]  # the field's own type
+    return msgspec.structs.replace(seen, **more)
 
 
 def explained(
