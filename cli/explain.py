@@ -33,7 +33,14 @@ _READING: Final = tuple(
     option
     for option in OPTIONS
     if option.name
-    in ("kubeconfig", "gpu-resource", "nic-resources", "topology-manager", "allocation")
+    in (
+        "kubeconfig",
+        "gpu-resource",
+        "nic-resources",
+        "topology-manager",
+        "topology-manager-scope",
+        "allocation",
+    )
 )
 """Settings of the extender that an explanation depends on."""
 _FILE: Final = click.Path(dir_okay=False, path_type=Path)

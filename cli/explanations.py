@@ -19,7 +19,6 @@ from scheduler.fleet.cache import Cache
 from scheduler.fleet.follow import Watches
 from scheduler.fleet.pods import Pod, Rules, ask
 from scheduler.judge import Judge
-from scheduler.scores.kubelet import Policies
 from scheduler.scores.tables import Tables
 
 UNREADABLE: Final = 4
@@ -107,7 +106,7 @@ def worked_out(
     wanted = ask(read, rules)
     if wanted is None:
         return nothing_asked(read.metadata.namespace, read.metadata.name)
-    tables = Tables(default=Policies(tm=settings.topology_manager, al=settings.allocation))
+    tables = Tables(default=settings.policies)
     cache = Cache(tables)
     watches = Watches(api, cache, namespace=settings.namespace, rules=rules)
     watches.start()

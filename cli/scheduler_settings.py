@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
@@ -14,12 +15,12 @@ from agent.kinds import Kind
 from cli.settings import layers
 from exporters.address import Address
 from scheduler.extender.settings import Settings
-from scheduler.scores.kubelet import Allocation, TopologyManager
+from scheduler.scores.kubelet import Allocation, Scope, TopologyManager
 
 LISTEN: Final = Address(host="127.0.0.1", port=8888)
 
 
-def _one_of(words: type[TopologyManager] | type[Allocation]) -> Kind:
+def _one_of(words: type[StrEnum]) -> Kind:
     """One of an enumeration's values."""
     kind = kinds.choice(*(each.value for each in words))
     return dataclasses.replace(kind, parse=words)
@@ -66,6 +67,9 @@ SAID: Final[Mapping[str, Said]] = {
     "topology_manager": Said(
         _one_of(TopologyManager),
         "The kubelets' TopologyManager policy, for nodes whose agent does not tell it.",
+    ),
+    "topology_manager_scope": Said(
+        _one_of(Scope), "The scope of that policy in the kubelets' configuration."
     ),
     "allocation": Said(
         _one_of(Allocation),

@@ -29,7 +29,6 @@ from scheduler.fleet.cache import Cache
 from scheduler.fleet.events import PodEvents
 from scheduler.fleet.follow import Watches
 from scheduler.fleet.pods import Rules
-from scheduler.scores.kubelet import Policies
 from scheduler.scores.tables import Tables
 
 log = logging.getLogger(__name__)
@@ -60,10 +59,7 @@ def run(settings: Settings) -> int:
 def _start(settings: Settings, ending: contextlib.ExitStack) -> None:
     """Start all parts, the server first, so that probes are answered; ``ending`` ends them."""
     client = _client(settings)
-    tables = Tables(
-        in_background("tables"),
-        default=Policies(tm=settings.topology_manager, al=settings.allocation),
-    )
+    tables = Tables(in_background("tables"), default=settings.policies)
     metrics = Metrics(version("gpuscape"))
     events = PodEvents(client, instance=settings.instance or socket.gethostname())
     landings = Landings(tables, metrics, events.unlinked if settings.events else None)

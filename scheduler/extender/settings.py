@@ -10,7 +10,7 @@ from discovery.errors import BadInput
 from exporters.address import Address
 from labelers import names
 from scheduler.fleet.pods import GPU
-from scheduler.scores.kubelet import Allocation, TopologyManager
+from scheduler.scores.kubelet import Allocation, Policies, Scope, TopologyManager
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +36,8 @@ class Settings:
     """Extended resources that are RDMA NICs: a pod that asks for one likes GPUs close to it."""
     topology_manager: TopologyManager = TopologyManager.NONE
     """The kubelets' TopologyManager policy, for nodes that do not tell theirs."""
+    topology_manager_scope: Scope = Scope.CONTAINER
+    """Of that policy, on all nodes."""
     allocation: Allocation = Allocation.BEST_EFFORT
     """The device plugin's allocation policy, for nodes that do not tell theirs."""
     budget_seconds: float = 0.05
@@ -47,6 +49,13 @@ class Settings:
 
     log_level: str = "info"
     log_format: str = "text"
+
+    @property
+    def policies(self) -> Policies:
+        """Of nodes that tell nothing."""
+        return Policies(
+            tm=self.topology_manager, scope=self.topology_manager_scope, al=self.allocation
+        )
 
     def __post_init__(self) -> None:
         """Raises BadInput where settings contradict each other."""

@@ -2,11 +2,12 @@
 
 The kubelet serves containers in their order. One that comes after init containers takes theirs
 first. The TopologyManager, if its policy is not ``none``, finds the fewest NUMA nodes that
-can serve a container and refuses the pod if its policy is not content with them; GPUs there
-come first, and where they are more than needed the device plugin chooses among them alone.
-Its scope counts as ``container``, and only GPUs ask for NUMA nodes.
+can serve a container, or all of the pod together, and refuses the pod if its policy is not
+content with them; GPUs there come first, and where they are more than needed the device plugin
+chooses among them alone. Only GPUs ask for NUMA nodes here: what CPUs, memory and NICs ask for
+is not known.
 Source: Kubernetes 1.37, pkg/kubelet/cm: devicemanager/{manager,topology_hints}.go,
-topologymanager/{policy,policy_single_numa_node}.go.
+topologymanager/{policy,policy_single_numa_node,scope_container,scope_pod}.go.
 """
 
 from __future__ import annotations
@@ -38,6 +39,13 @@ class TopologyManager(StrEnum):
     SINGLE_NUMA_NODE = "single-numa-node"
 
 
+class Scope(StrEnum):
+    """Whose NUMA nodes the TopologyManager finds, by the names in the kubelet's configuration."""
+
+    CONTAINER = "container"
+    POD = "pod"
+
+
 class Allocation(StrEnum):
     """What the device plugin prefers among free GPUs."""
 
@@ -52,6 +60,7 @@ class Policies:
     """Who chooses GPUs on a node, and how."""
 
     tm: TopologyManager = TopologyManager.NONE
+    scope: Scope = Scope.CONTAINER
     al: Allocation = Allocation.BEST_EFFORT
 
 
@@ -91,19 +100,22 @@ class Kubelet:
         self._grades = grades
         self._plugin = BestEffort(shape)
         self._numas = _numas(shape)
+        self._near = cache(self._nears)
         self._give = cache(self._gives)
 
     def serve(self, free: int, wish: Wish) -> Mapping[Given, Fraction]:
         """What comes of it and how likely; the odds add up to 1. Empty where GPUs are too few."""
+        if wish.gpus > free.bit_count():
+            return {}
+        by_pod = self._policies.scope is Scope.POD
+        pods = self._near(free, 0, wish.gpus) if by_pod else None
         halves = {_Half(free, 0, BEST): Fraction(1)}
         lost = Fraction()
         for step, counts in zip(wish.steps, wish.judged, strict=True):
             after: dict[_Half, Fraction] = defaultdict(Fraction)
             for half, odds in halves.items():
-                given = self._give(half.left, half.reusable, step.gpus)
-                if not given:
-                    return {}
-                for group, share in given.items():
+                near = pods if by_pod else self._near(half.left, half.reusable, step.gpus)
+                for group, share in self._give(half.left, half.reusable, step.gpus, near).items():
                     if group == LOST:
                         lost += odds * share
                     else:
@@ -124,16 +136,14 @@ class Kubelet:
             grade=worse(half.grade, self._grades.of(group)) if counts else half.grade,
         )
 
-    def _gives(self, free: int, reusable: int, size: int) -> Odds:
-        """One container's GPUs; empty where they are too few."""
+    def _gives(self, free: int, reusable: int, size: int, near: int | None) -> Odds:
+        """One container's GPUs, of which enough are free; ``near`` as :meth:`_nears` has it."""
+        if near is None:
+            return {LOST: Fraction(1)}
         needed = size - reusable.bit_count()
         if needed <= 0:
             return _any(reusable, size)
-        if needed > free.bit_count():
-            return {}
-        aligned = self._aligned(free, reusable, size)
-        if aligned is None:
-            return {LOST: Fraction(1)}
+        aligned = free & near
         if needed < aligned.bit_count():
             return self._preferred(aligned | reusable, reusable, size)
         required = reusable | aligned
@@ -147,24 +157,24 @@ class Kubelet:
             return self._plugin.odds(available, size, required)
         return _any(available, size, required)
 
-    def _aligned(self, free: int, reusable: int, size: int) -> int | None:
-        """Free GPUs on the NUMA nodes of the best hint; none without hints, None for a refusal."""
+    def _nears(self, free: int, reusable: int, size: int) -> int | None:
+        """GPUs on the NUMA nodes of the best hint; 0 without hints, None for a refusal."""
         tm = self._policies.tm
         if tm is TopologyManager.NONE or not self._numas:
             return 0
         fewest = next((each.nodes for each in self._numas if each.gpus.bit_count() >= size), None)
         hint = next((each for each in self._numas if _serves(each, free, reusable, size)), None)
         if tm is TopologyManager.BEST_EFFORT:
-            return free & (hint or self._numas[-1]).gpus
+            return (hint or self._numas[-1]).gpus
         if hint is None or hint.nodes != fewest:
             return None
         if tm is TopologyManager.SINGLE_NUMA_NODE and hint.nodes > 1:
             return None
-        return free & hint.gpus
+        return hint.gpus
 
 
 def _serves(numas: _Numas, free: int, reusable: int, size: int) -> bool:
-    """Whether a container can be served there, together with all that it takes over."""
+    """Whether so many can be had there, together with all that is taken over."""
     return not reusable & ~numas.gpus and ((reusable | free) & numas.gpus).bit_count() >= size
 
 

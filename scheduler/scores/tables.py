@@ -62,6 +62,7 @@ class Tables:
         """The node's; the default for one that it does not tell, or that is not known here."""
         return Policies(
             tm=_TM.get(annotation.tm or "", self._default.tm),
+            scope=self._default.scope,
             al=_AL.get(annotation.al or "", self._default.al),
         )
 

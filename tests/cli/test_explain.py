@@ -121,6 +121,17 @@ def test_it_goes_by_the_settings_of_the_extender(run: Run, api: Api, tmp_path: P
     assert "the kubelet would refuse the pod" in found
 
 
+def test_the_scope_counts_for_a_pod_of_several_containers(run: Run, api: Api) -> None:
+    twice = train(1)
+    (container,) = twice["spec"]["containers"]
+    twice["spec"]["containers"] = [{**container, "name": name} for name in ("a", "b")]
+    api.server.create(PODS, twice, "default")
+    api.with_node("split", {"s": 0b11101110})
+    strict = ("train", "--node", "split", "--topology-manager", "single-numa-node")
+    assert "would refuse" not in said(run, *strict)
+    assert "would refuse" in said(run, *strict, "--topology-manager-scope", "pod")
+
+
 def test_the_leases_may_be_in_another_namespace(run: Run, api: Api) -> None:
     api.server.create(PODS, train(), "default")
     found = said(run, "train", "--agents-namespace", "kube-system")

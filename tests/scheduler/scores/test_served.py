@@ -10,7 +10,7 @@ import pytest
 from scheduler.ask import Step, Wish, wish
 from scheduler.scores.best_effort import LOST, Odds
 from scheduler.scores.grade import Grades
-from scheduler.scores.kubelet import Allocation, Kubelet, Policies, TopologyManager
+from scheduler.scores.kubelet import Allocation, Kubelet, Policies, Scope, TopologyManager
 from scheduler.scores.shape import Shape
 from scheduler.scores.speed import Speeds
 from tests.scheduler.shapes import drawn
@@ -28,9 +28,11 @@ def sets(
     asked: Wish,
     tm: TopologyManager = NONE,
     al: Allocation = Allocation.BEST_EFFORT,
+    scope: Scope = Scope.CONTAINER,
 ) -> Odds:
     """All GPUs of the pod to their odds."""
-    kubelet = Kubelet(shape, Policies(tm=tm, al=al), Grades(shape, Speeds(shape)))
+    policies = Policies(tm=tm, scope=scope, al=al)
+    kubelet = Kubelet(shape, policies, Grades(shape, Speeds(shape)))
     found: dict[int, Fraction] = {}
     for given, odds in kubelet.serve(free, asked).items():
         found[given.taken] = found.get(given.taken, Fraction()) + odds
@@ -155,3 +157,38 @@ def test_hints_keep_to_the_nodes_of_what_is_reused() -> None:
     shape = on_numa(0, 0, 1, 1)
     assert sets(shape, 0b1101, both, SINGLE) == {LOST: SURE}
     assert set(sets(shape, 0b1101, both, BEST_EFFORT)) == {0b0101, 0b1001}
+
+
+def test_an_app_is_refused_where_what_it_takes_over_lies_on_more_nodes_than_it_needs() -> None:
+    """It would be served from that alone; its hints are asked for all the same."""
+    both = containers((3, True), (1, False))
+    shape = on_numa(0, 0, 1, 1)
+    assert sets(shape, 0b1111, both, RESTRICTED) == {LOST: SURE}
+    assert LOST not in sets(shape, 0b1111, both, BEST_EFFORT)
+
+
+@pytest.mark.parametrize(
+    ("free", "policy", "by_container", "by_pod"),
+    [
+        pytest.param(0b1101, SINGLE, {0b0101, 0b1001}, {0b1100}, id="one node serves the pod"),
+        pytest.param(0b0101, SINGLE, {0b0101}, {LOST}, id="no one node serves the pod"),
+        pytest.param(0b0101, RESTRICTED, {0b0101}, {LOST}, id="one node could have served it"),
+        pytest.param(0b0101, BEST_EFFORT, {0b0101}, {0b0101}, id="as good as it gets"),
+        pytest.param(0b1101, NONE, {0b0101, 0b1001, 0b1100}, {0b0101, 0b1001, 0b1100}, id="none"),
+    ],
+)
+def test_the_scope_is_each_container_or_the_whole_pod(
+    free: int, policy: TopologyManager, by_container: set[int], by_pod: set[int]
+) -> None:
+    """Kubernetes 1.37, topologymanager/scope_pod.go: one hint for all containers."""
+    shape = on_numa(0, 0, 1, 1)
+    assert set(sets(shape, free, wish(1, 1), policy)) == by_container
+    assert set(sets(shape, free, wish(1, 1), policy, scope=Scope.POD)) == by_pod
+
+
+def test_a_pod_counts_as_what_it_holds_at_most() -> None:
+    """The app has the init container's GPUs: together they need two, and one node has them."""
+    both = containers((2, True), (2, False))
+    shape = on_numa(0, 0, 1, 1)
+    assert sets(shape, 0b1100, both, SINGLE, scope=Scope.POD) == {0b1100: SURE}
+    assert sets(shape, 0b0111, wish(2, 2), SINGLE, scope=Scope.POD) == {}
