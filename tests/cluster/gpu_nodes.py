@@ -1,4 +1,4 @@
-"""GPU nodes of a cluster: simulated machines with kubelets and real agents, and their pods."""
+"""GPU nodes of a cluster: simulated machines and real agents on nodes of KWOK's, and their pods."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ class GpuNode:
 def gpu_node(
     site: Site, kubelets: Kubelets, machine: str, name: str, folder: Path
 ) -> Iterator[GpuNode]:
-    """One node with its kubelet and its agent, which has published when this begins."""
+    """One node with its devices and its agent, which has published when this begins."""
     simulation = Simulation.create(machine, folder / "machine")
-    node = kubelets.join(simulation, name, strategy=MigStrategy.MIXED)
+    node = kubelets.join(simulation, name, strategy=MigStrategy.MIXED, is_kwoks=True)
     (folder / "sockets").symlink_to(node.sockets)
     with agent(site, name, simulation, folder):
         made = GpuNode(site=site, node=node)

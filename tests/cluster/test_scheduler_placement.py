@@ -58,7 +58,7 @@ def cluster(
     folder = tmp_path_factory.mktemp("cluster")
     with contextlib.ExitStack() as running:
         plane = running.enter_context(
-            Plane.start(folder / "plane", minor=request.param, controller_manager=False)
+            Plane.start(folder / "plane", minor=request.param, controller_manager=False, kwok=True)
         )
         site = Site.create(plane, names.NAMESPACE)
         stage = Stage.create(plane, folder / "admin")

@@ -16,7 +16,8 @@ from tests.controlplane.pki import Pki
 from tests.controlplane.plane import Plane
 from tests.controlplane.programs import Programs
 
-KWOK_ANNOTATION = "kwok.x-k8s.io/node"
+KWOK_ANNOTATION, KWOK_GROUP = "kwok.x-k8s.io/node", "fake"
+"""What a Node carries that is KWOK's."""
 
 
 @dataclass(kw_only=True)
@@ -106,9 +107,9 @@ def start_scheduler(plane: Plane, programs: Programs, configuration: Mapping[str
     programs.start("kube-scheduler", command)
 
 
-def start_kwok(plane: Plane, programs: Programs, group: str = "fake") -> None:
-    """Start kubelets for the Nodes that carry ``KWOK_ANNOTATION`` with that group as its value."""
-    annotation = f"{KWOK_ANNOTATION}={group}"
+def start_kwok(plane: Plane, programs: Programs) -> None:
+    """Start kubelets for the Nodes that carry ``KWOK_ANNOTATION`` with ``KWOK_GROUP``."""
+    annotation = f"{KWOK_ANNOTATION}={KWOK_GROUP}"
     programs.start("kwok", components.kwok(binaries(KWOK), plane.kubeconfig(), annotation))
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.controlplane.own import (
     KWOK_ANNOTATION,
+    KWOK_GROUP,
     install_node_features,
     start_nfd_master,
     start_nfd_worker,
@@ -138,7 +139,9 @@ def test_an_outage_keeps_address_and_objects(tmp_path: Path) -> None:
 def test_a_pod_is_scheduled_and_runs_on_a_node_of_kwok(tmp_path: Path) -> None:
     with Plane.start(tmp_path / "plane", node_lifecycle=True, scheduler=True, kwok=True) as plane:
         node = plane.make_node(
-            annotations={KWOK_ANNOTATION: "fake"}, capacity={"nvidia.com/gpu": "8"}, ready=False
+            annotations={KWOK_ANNOTATION: KWOK_GROUP},
+            capacity={"nvidia.com/gpu": "8"},
+            ready=False,
         )
         pods = f"/api/v1/namespaces/{plane.namespace()}/pods"
         resources = {"limits": {"nvidia.com/gpu": "2"}}

@@ -3,6 +3,7 @@
 Of a kubelet there is what the API server and the agent see: capacity and allocatable, the
 Node's Lease, pods that run or are refused, deletions that end, and the pod-resources socket.
 No container is ever started. Every write is the node's own, under its certificate.
+Of a node of KWOK's there are the devices alone, and the pods that they refuse.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from kube.api import PODS, Object
 from kube.follow import Follower, Gone, News, Seen
 from labelers.settings import MigStrategy
 from labelers.sharing import NOTHING_SHARED, Sharing
+from tests.agent.processes import until
+from tests.controlplane.own import KWOK_ANNOTATION, KWOK_GROUP
 from tests.controlplane.plane import MERGE_PATCH, Plane
 from tests.kube.clusters import client
 from tests.kubelet.claims import Claims, claim_names, is_allocated
@@ -47,6 +50,12 @@ _OVER = (http.client.NOT_FOUND, http.client.CONFLICT)
 """Answers about an object that is gone, or is another one by now."""
 
 
+def is_ready(node: Object) -> bool:
+    """Whether a Node's conditions say so."""
+    conditions = (node.get("status") or {}).get("conditions") or []
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
 class NotYetError(Exception):
     """It could not be done; the next try may succeed."""
 
@@ -56,6 +65,8 @@ class _Joined:
     """A node and what the API server has of it."""
 
     node: Node
+    is_kwoks: bool
+    """KWOK keeps it ready, and has its pods run and end."""
     told: Object | None = None
     """Capacity and allocatable."""
     renew_at: float = 0.0
@@ -118,9 +129,14 @@ class Kubelets:
         strategy: MigStrategy = MigStrategy.NONE,
         sharing: Sharing = NOTHING_SHARED,
         labels: Mapping[str, str] | None = None,
+        is_kwoks: bool = False,
     ) -> Node:
-        """Make a Node of this machine, of a random name unless given; ready when this returns."""
-        name = self._plane.make_node(name, labels=labels, ready=False)
+        """Make a Node of this machine, of a random name unless given; ready when this returns.
+
+        ``is_kwoks``: all but its devices is KWOK's, which runs on that control plane.
+        """
+        group = {KWOK_ANNOTATION: KWOK_GROUP} if is_kwoks else {}
+        name = self._plane.make_node(name, labels=labels, annotations=group, ready=False)
         number = len(self._joined)
         node = Node(
             name,
@@ -132,10 +148,13 @@ class Kubelets:
             sharing=sharing,
         )
         node.server.start()
-        ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
         path = f"/api/v1/nodes/{name}"
-        self._ask(node, "PATCH", f"{path}/status", {"status": {"conditions": [ready]}})
-        joined = _Joined(node=node)
+        if is_kwoks:
+            until(lambda: is_ready(self._plane.demand("GET", path)))
+        else:
+            ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+            self._ask(node, "PATCH", f"{path}/status", {"status": {"conditions": [ready]}})
+        joined = _Joined(node=node, is_kwoks=is_kwoks)
         self._tell(joined)
         self._joined[name] = joined
         self._plane.demand("PATCH", path, {"spec": {"taints": None}}, content_type=MERGE_PATCH)
@@ -192,13 +211,16 @@ class Kubelets:
         path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}"
         if "deletionTimestamp" in meta:
             node.remove(meta["uid"])
-            now = {"gracePeriodSeconds": 0, "preconditions": {"uid": meta["uid"]}}
-            self._ask(node, "DELETE", path, now)
+            if not joined.is_kwoks:
+                now = {"gracePeriodSeconds": 0, "preconditions": {"uid": meta["uid"]}}
+                self._ask(node, "DELETE", path, now)
         elif is_ended(pod):
             node.remove(meta["uid"])
-        elif not is_running(pod):
-            status = {"metadata": {"uid": meta["uid"]}, "status": self._taken(node, pod)}
-            self._ask(node, "PATCH", f"{path}/status", status)
+        elif joined.is_kwoks or not is_running(pod):  # KWOK may have been sooner
+            status = self._taken(node, pod)
+            if not joined.is_kwoks or status["phase"] == "Failed":
+                told = {"metadata": {"uid": meta["uid"]}, "status": status}
+                self._ask(node, "PATCH", f"{path}/status", told)
 
     def _taken(self, node: Node, pod: Object) -> Object:
         """The status of a pod that the node now runs, or has refused."""
@@ -229,7 +251,7 @@ class Kubelets:
 
     def _renew(self, joined: _Joined) -> None:
         node, at = joined.node, datetime.now(UTC)
-        if time.monotonic() < joined.renew_at:
+        if joined.is_kwoks or time.monotonic() < joined.renew_at:
             return
         renewed = {"spec": {"renewTime": lease.micro_time(at)}}
         if self._ask(node, "PATCH", f"{_LEASES}/{node.name}", renewed) is None:
