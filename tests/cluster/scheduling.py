@@ -105,8 +105,11 @@ class Stage:
         node = plane.make_node("control", ready=False)  # so that nothing is scheduled there
         return cls(plane=plane, namespace=plane.namespace("jobs"), node=node, admin=folder, **sides)
 
-    def start_scheduler(self, configuration: Mapping[str, Any], name: str = ACCOUNT) -> None:
-        """Start kube-scheduler with the shipped account's rights; it is ready soon after."""
+    def start_scheduler(self, configuration: Mapping[str, Any], name: str = ACCOUNT) -> int:
+        """Start kube-scheduler with the shipped account's rights; it is ready soon after.
+
+        Its process id.
+        """
         plane = self.plane
         token = self.token(ACCOUNT)
         kubeconfig = plane.kubeconfig(token=token)
@@ -119,7 +122,7 @@ class Stage:
             kubeconfig,
             {**configuration, "clientConnection": connection},
         )
-        plane.programs.start(name, command)
+        return plane.programs.start(name, command)
 
     def token(self, account: str) -> str:
         """Of a pod of this account, on a node that takes no other pods."""
