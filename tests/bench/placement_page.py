@@ -15,7 +15,7 @@ from tests.bench.page import Section, table
 NODES: Final = 64
 LOADS: Final = (0.70, 0.85, 0.95)
 SEEDS: Final = 4
-SEEDS_OF_WAITS: Final = 12
+SEEDS_OF_WAITS: Final = 36
 """Waits vary far more than what else is counted; in these, only they are, for the two arms that
 are compared."""
 PODS: Final = 8000

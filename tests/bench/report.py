@@ -10,7 +10,17 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from tests.bench import exporters, extender, faults, fleet, growth, memory, render, serving
+from tests.bench import (
+    exporters,
+    extender,
+    faults,
+    fleet,
+    growth,
+    memory,
+    render,
+    serving,
+    throughput,
+)
 from tests.bench.page import Section, page, table
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -41,7 +51,7 @@ PAGES: Mapping[str, Page] = {
     ),
     "scheduler-benchmarks": Page(
         title="What the scheduler's helper costs kube-scheduler",
-        sections=(extender.throughput, extender.answers, extender.throughput_of_a_fleet),
+        sections=(throughput.hundreds, extender.answers, throughput.thousands),
     ),
 }
 """By the names of their files in docs/."""

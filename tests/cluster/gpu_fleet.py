@@ -97,12 +97,14 @@ def tell_states(
     send(plane, requests)
 
 
-def add_pods(plane: Plane, namespace: str, count: int, *, seed: int) -> None:
-    """Make pods of all sizes for our scheduler; the seed decides which."""
+def add_pods(
+    plane: Plane, namespace: str, count: int, *, seed: int, scheduler: str = PROFILE
+) -> None:
+    """Make pods of all sizes for a scheduler; the seed decides which."""
     draw = random.Random(seed)  # noqa: S311 (has to repeat)
     sizes = draw.choices(list(SIZES), list(SIZES.values()), k=count)
     path = f"/api/v1/namespaces/{namespace}/pods"
-    pods = [pod(f"pod-{number:05}", size) for number, size in enumerate(sizes)]
+    pods = [pod(f"pod-{number:05}", size, scheduler=scheduler) for number, size in enumerate(sizes)]
     send(plane, [Request(method="POST", path=path, body=each) for each in pods])
 
 
@@ -115,11 +117,13 @@ def add_bound_pods(
     send(plane, [Request(method="POST", path=path, body=each) for each in pods])
 
 
-def pod(name: str, gpus: int, node: str | None = None) -> dict[str, Any]:
-    """A pod of our scheduler."""
+def pod(
+    name: str, gpus: int, node: str | None = None, *, scheduler: str = PROFILE
+) -> dict[str, Any]:
+    """A pod of a scheduler."""
     resources = {"limits": {GPU: str(gpus)}, "requests": {"cpu": "4", "memory": "16Gi"}}
     spec = {
-        "schedulerName": PROFILE,
+        "schedulerName": scheduler,
         "containers": [{"name": "main", "image": "none", "resources": resources}],
     }
     return {"metadata": {"name": name}, "spec": spec | ({"nodeName": node} if node else {})}
