@@ -108,13 +108,13 @@ class Kubelet:
         if wish.gpus > free.bit_count():
             return {}
         by_pod = self._policies.scope is Scope.POD
-        pods = self._near(free, 0, wish.gpus) if by_pod else None
+        whole = self._near(free, 0, wish.gpus) if by_pod else None
         halves = {_Half(free, 0, BEST): Fraction(1)}
         lost = Fraction()
         for step, counts in zip(wish.steps, wish.judged, strict=True):
             after: dict[_Half, Fraction] = defaultdict(Fraction)
             for half, odds in halves.items():
-                near = pods if by_pod else self._near(half.left, half.reusable, step.gpus)
+                near = whole if by_pod else self._near(half.left, half.reusable, step.gpus)
                 for group, share in self._give(half.left, half.reusable, step.gpus, near).items():
                     if group == LOST:
                         lost += odds * share
