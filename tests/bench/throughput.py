@@ -60,7 +60,7 @@ class Case:
 
 
 CASES = (
-    Case(nodes=100, pods=230, rounds=35),
+    Case(nodes=100, pods=230, rounds=25),
     Case(nodes=100, pods=230, rounds=5, stock_client=True),
     Case(nodes=500, pods=1100, rounds=9),
     Case(nodes=500, pods=500, rounds=5, stock_client=True),
