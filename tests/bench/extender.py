@@ -24,7 +24,6 @@ from tests.cluster.scheduling import SERVICE, Stage
 from tests.controlplane.builds import binaries
 from tests.controlplane.components import free_port
 from tests.controlplane.families import IDLE_EXTENDER
-from tests.controlplane.plane import Plane
 
 MACHINES = ("dgx1-v100", "a100-pcie-pairs", "hgx-h100", "hgx-h100-rdma")
 """Eight GPUs each: a mesh, pairs, and NVSwitch twice."""
@@ -91,8 +90,7 @@ def answers() -> Section:
     """How fast the helper answers and what it needs, where the fleet is large and half full."""
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        with Plane.start(folder / "plane", controller_manager=False) as plane:
-            stage = Stage.create(plane, folder / "admin")
+        with Stage.running(folder) as stage:
             fill(stage)
             bodies = {names: requests(stage, names) for names in CALLS}
             with compiled(stage, answer="none") as address:

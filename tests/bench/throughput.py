@@ -24,7 +24,6 @@ from tests.bench.page import Section
 from tests.cluster import gpu_fleet
 from tests.cluster.extender import Extender, extender
 from tests.cluster.scheduling import Stage, configuration
-from tests.controlplane.plane import Plane
 
 NONE, OURS, ZEROS, IDLE = "none", "ours", "zeros", "idle"
 ARMS = (NONE, OURS, ZEROS, IDLE)
@@ -136,11 +135,10 @@ def cluster(nodes: int) -> Iterator[tuple[Stage, Path]]:
     """A control plane with so many GPU nodes, and a folder."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        with Plane.start(folder / "plane", controller_manager=False) as plane:
-            stage = Stage.create(plane, folder / "admin")
+        with Stage.running(folder) as stage:
             made = fleet(nodes)
-            gpu_fleet.add_nodes(plane, made)
-            gpu_fleet.tell_states(plane, made)
+            gpu_fleet.add_nodes(stage.plane, made)
+            gpu_fleet.tell_states(stage.plane, made)
             yield stage, folder
 
 
