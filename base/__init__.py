@@ -1,0 +1,1 @@
+"""The ground floor: mechanism that several packages need and that knows nothing of GPUs."""

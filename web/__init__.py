@@ -1,0 +1,1 @@
+"""Serving HTTP: what every program of gpuscape that listens has in common."""
