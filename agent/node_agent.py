@@ -8,6 +8,7 @@ stay, readings are left out, and the agent says what is wrong.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -113,7 +114,8 @@ class NodeAgent:
         self._sxids = SxidBook()
         self._driver_gone_since: float | None = None
         self._watched_at = self._looked_at = clock()
-        self._sampled_at: float | None = None
+        self._showing = threading.Lock()
+        self._sampled_at: float | None = None  # None: no readings are served
         self._starts_told = 0
         self.hasten: Callable[[str], None] = lambda _tick: None
         """Runs another tick soon; set by whoever runs the ticks."""
@@ -128,8 +130,10 @@ class NodeAgent:
             return self._intervals.discover
         faulty = any(gpu.state is not GpuState.PRESENT for gpu in snapshot.gpus)
         faulty = faulty or not snapshot.driver.present
-        if snapshot.answering and not self._answered():
-            self.hasten("sample")  # readings were left out until now
+        if not snapshot.answering:
+            self._drop_readings()
+        elif self._sampled_at is None:
+            self.hasten("sample")
         snapshot = self._xids.enter(snapshot)
         self._looked_at = now
         self._latest.show_snapshot(snapshot, now)
@@ -143,7 +147,7 @@ class NodeAgent:
         """Read what changes by the second; the seconds until the next time."""
         snapshot = self._latest.snapshot
         if snapshot is None or not snapshot.answering:
-            self._latest.show_samples(())
+            self._drop_readings()
             return self._intervals.sample  # discovery alone probes a source that is gone
         before = self._source.health()
         try:
@@ -152,12 +156,7 @@ class NodeAgent:
             samples = ()
             if not isinstance(error, Released):
                 self.hasten("discover")
-        self._latest.show_samples(
-            samples,
-            processes=self._beside.processes(samples),
-            jobs=self._beside.jobs(snapshot),
-        )
-        self._sampled_at = self._clock()
+        self._show_readings(samples, snapshot)
         lost = any(gap.what == "state" for sample in samples for gap in sample.gaps)
         if lost or self._source.health().quarantined != before.quarantined:
             self.hasten("discover")
@@ -213,12 +212,12 @@ class NodeAgent:
         """Close every NVML handle and leave the GPUs alone until :meth:`resume`."""
         closed = self._source.release()
         self._driver_gone_since = None  # gone on purpose from here on
-        self._latest.show_samples(())
+        self._drop_readings()
         self._latest.refresh(lambda own: own.is_released(True))
         log.info("NVML handles released", extra={"all_closed": closed})
 
     def resume(self) -> None:
-        """Read the GPUs again."""
+        """Read the GPUs again at once; readings follow as soon as one answers."""
         self._source.resume()
         self._latest.refresh(lambda own: own.is_released(False))
         self.hasten("discover")
@@ -230,9 +229,19 @@ class NodeAgent:
 
     # parts of a tick
 
-    def _answered(self) -> bool:
-        """Whether a GPU answered when the node was last looked at."""
-        return self._latest.snapshot is not None and bool(self._latest.snapshot.answering)
+    def _show_readings(self, samples: tuple[GpuSample, ...], snapshot: NodeSnapshot) -> None:
+        """Serve these readings, unless a release has begun while they were made."""
+        processes, jobs = self._beside.processes(samples), self._beside.jobs(snapshot)
+        with self._showing:
+            if not self._source.health().released:
+                self._sampled_at = self._clock()
+                self._latest.show_samples(samples, processes=processes, jobs=jobs)
+
+    def _drop_readings(self) -> None:
+        """Serve none; the next look at GPUs that answer has them read at once."""
+        with self._showing:
+            self._sampled_at = None
+            self._latest.show_samples(())
 
     def _look(self) -> NodeSnapshot:
         """The node as it is; one without a driver where none answers. Raises Released."""
@@ -281,9 +290,9 @@ class NodeAgent:
     def _drop_old_readings(self, now: float) -> None:
         """Serve no readings too old, as while one GPU after the other hangs."""
         oldest = 2 * self._intervals.sample + SAMPLE_SECONDS
-        if self._sampled_at is not None and now - self._sampled_at > oldest:
-            self._sampled_at = None
-            self._latest.show_samples(())
+        sampled_at = self._sampled_at
+        if sampled_at is not None and now - sampled_at > oldest:
+            self._drop_readings()
 
     def _events(self, now: float) -> list[Event]:
         """What the driver told, and what only the kernel log says; switches' errors are shown."""

@@ -17,6 +17,7 @@ from discovery.errors import (
     DriverAbsent,
     DriverMismatch,
     Permanent,
+    ReaderGone,
     ReaderStuck,
     Released,
     Transient,
@@ -33,6 +34,7 @@ from exporters.own.sxids import Severity
 from labelers.diff import applied
 from labelers.settings import LabelSettings
 from tests import build
+from tests.agent.virtual import VirtualRuntime
 
 GPUS = (build.gpu(0), build.gpu(1))
 DRIVER = Driver(version="550.1.2", cuda_version=(12, 4))
@@ -51,6 +53,8 @@ class FakeSource:
     state: ReaderHealth = WELL
     after_sample: ReaderHealth | None = None
     lost: str | None = None
+    while_sampling: Callable[[], None] = lambda: None
+    """What others do in the middle of a sample."""
     groups: tuple[Group, ...] = ()
     """Those asked for last."""
 
@@ -64,6 +68,7 @@ class FakeSource:
         if self.failing is not None:
             raise self.failing
         self.state = self.after_sample or self.state
+        self.while_sampling()
         gap = Gap(what="state", reason=Reason.LOST, source="nvml")
         return tuple(
             build.sample(gpu, gaps=(gap,) if gpu.bus_id == self.lost else ()) for gpu in self.gpus
@@ -81,10 +86,12 @@ class FakeSource:
 
     def release(self) -> bool:
         self.failing = Released("asked for")
+        self.state = replace(self.state, released=True)
         return True
 
     def resume(self) -> None:
         self.failing = None
+        self.state = replace(self.state, released=False)
 
 
 class Scene:
@@ -333,6 +340,43 @@ def test_release_drops_the_readings_keeps_the_labels_and_resume_looks_at_once(
     assert (scene.labels, scene.series("DCGM_FI_DEV_GPU_TEMP{")) == (labels, [])
     scene.agent.resume()
     assert scene.hastened[-1] == "discover"
+
+
+def test_readings_are_back_as_soon_as_a_release_ends(scene: Scene) -> None:
+    """Not an interval later, though the GPUs were never gone from the snapshot."""
+    runtime = VirtualRuntime(scene.agent.ticks, now=scene.now)
+    scene.agent.hasten = runtime.hasten
+    runtime.run(25.0)
+    scene.agent.release()
+    runtime.run(1.0)
+    assert scene.series("DCGM_FI_DEV_GPU_TEMP{") == []
+    scene.agent.resume()
+    runtime.run(0.0)
+    assert len(scene.series("DCGM_FI_DEV_GPU_TEMP{")) == 2
+
+
+def test_readings_that_a_release_overtakes_are_not_shown(scene: Scene) -> None:
+    """Those of a GPU that was read before the release began, handed over after its end."""
+    scene.discover()
+    scene.source.while_sampling = scene.agent.release
+    scene.sample()
+    assert scene.series("DCGM_FI_DEV_GPU_TEMP{") == []
+
+
+def test_readings_that_always_fail_are_tried_once_an_interval(scene: Scene) -> None:
+    """Each failure has the node read again, and the GPUs answer that: it must not go round."""
+    runtime = VirtualRuntime(scene.agent.ticks, now=scene.now)
+    scene.agent.hasten = runtime.hasten
+    tries: list[float] = []
+
+    def fail() -> None:
+        assert len(tries) < 100
+        tries.append(runtime.now)
+        raise ReaderGone("ended")
+
+    scene.source.while_sampling = fail
+    runtime.run(59.0)
+    assert [at - tries[0] for at in tries] == [0.0, 10.0, 20.0, 30.0, 40.0, 50.0]
 
 
 def test_readings_that_could_not_be_taken_anew_are_dropped(scene: Scene) -> None:

@@ -55,8 +55,9 @@ def section() -> Section:
             "Time until a fault shows, from the first driver call that meets it (target "
             f"{SHOWN_SECONDS} s), and until all is well after its end (target "
             f"{RECOVERED_SECONDS} s). For a signal to the reader: from the signal, which the next "
-            "driver call meets up to 11 s later, until another reader works. For a release: until "
-            f"no NVML client is left (target {RELEASED_SECONDS} s), and until readings are back. "
+            "driver call meets up to 11 s later, until another reader is there, and from then "
+            "until its readings are. For a release: until no NVML client is left (target "
+            f"{RELEASED_SECONDS} s), and from its end until new readings are there. "
             f"{GPUS} simulated GPUs, default intervals and deadline."
         ),
         rows=(
@@ -79,6 +80,13 @@ def _agent() -> Iterator[AgentProcess]:
 def _readings(agent: AgentProcess) -> int:
     lines = agent.metrics().splitlines()
     return sum(line.startswith("DCGM_FI_DEV_GPU_TEMP{") for line in lines)
+
+
+def _age_seconds(agent: AgentProcess) -> float:
+    """Age of the readings on show."""
+    name = "gpuscape_samples_age_seconds "
+    (age,) = (line for line in agent.metrics().splitlines() if line.startswith(name))
+    return float(age.removeprefix(name))
 
 
 def _well(agent: AgentProcess) -> bool:
@@ -110,7 +118,11 @@ def _signalled(number: signal.Signals) -> Disturb:
         shown = until(
             lambda: any(other.pid != reader.pid for other in agent.readers()), PATIENCE_SECONDS
         )
-        recovered = until(lambda: _well(agent), PATIENCE_SECONDS)
+        began = time.monotonic()  # the readings on show now are those of the reader before
+        recovered = until(
+            lambda: _well(agent) and _age_seconds(agent) < time.monotonic() - began,
+            PATIENCE_SECONDS,
+        )
         return Timed(fault=name, shown_seconds=shown, recovered_seconds=recovered)
 
     return disturb
@@ -132,9 +144,14 @@ def _driver_reload(name: str, agent: AgentProcess) -> Timed:
 def _release(name: str, agent: AgentProcess) -> Timed:
     agent.signal(signal.SIGUSR1)
     released = until(lambda: agent.simulation.clients() == 0)
+    return Timed(fault=name, shown_seconds=released, recovered_seconds=_resumed(agent))
+
+
+def _resumed(agent: AgentProcess) -> float:
+    """Seconds from the end of a release until readings are back, all of them new ones."""
+    until(lambda: _readings(agent) == 0)  # else the old ones would count as back
     agent.signal(signal.SIGUSR2)
-    recovered = until(lambda: _well(agent), PATIENCE_SECONDS)
-    return Timed(fault=name, shown_seconds=released, recovered_seconds=recovered)
+    return until(lambda: _well(agent), PATIENCE_SECONDS)
 
 
 def _release_while_hanging(name: str, agent: AgentProcess) -> Timed:
@@ -143,9 +160,7 @@ def _release_while_hanging(name: str, agent: AgentProcess) -> Timed:
     agent.signal(signal.SIGUSR1)
     released = until(lambda: agent.simulation.clients() == 0)
     agent.simulation.clear()
-    agent.signal(signal.SIGUSR2)
-    recovered = until(lambda: _well(agent), PATIENCE_SECONDS)
-    return Timed(fault=name, shown_seconds=released, recovered_seconds=recovered)
+    return Timed(fault=name, shown_seconds=released, recovered_seconds=_resumed(agent))
 
 
 Disturb = Callable[[str, AgentProcess], Timed]
