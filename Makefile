@@ -1,12 +1,13 @@
 # gpuscape: `make run` shows this machine's GPUs, `make test` runs everything; `make help` lists the rest.
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help run test check controlplane cluster long mutate bench docs lock clean
+.PHONY: help run test flaky check controlplane cluster long mutate bench docs lock clean
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SCALE ?= 10
+N ?= 5
 SIMULATE ?=
 MACHINES ?=
 PYTEST := $(BIN)/python -m pytest
@@ -19,6 +20,9 @@ run: $(VENV)/.run ## show labels and NVLink matrix, serve /metrics (SIMULATE=mac
 
 test: check ## everything: checks, then all tests (the first time it builds a control plane: 15 minutes)
 	$(BIN)/python -m tests.suite
+
+flaky: $(VENV)/.dev ## the tests without a control plane, N times over (5 unless given) with every core busy: which fail
+	$(BIN)/python -m tests.flaky $(N)
 
 controlplane: $(VENV)/.dev ## build the Kubernetes that tests run on, into ~/.cache/gpuscape (once)
 	$(BIN)/python -m tests.controlplane.prepare

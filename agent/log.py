@@ -47,8 +47,6 @@ def configure(level: str, form: str, stream: TextIO = sys.stderr) -> None:
     else:
         handler.setFormatter(TextFormatter())
     root = logging.getLogger()
-    for old in list(root.handlers):
-        root.removeHandler(old)
-    root.addHandler(handler)
+    root.handlers[:] = [handler]  # at once: a line that another thread logs meanwhile is not lost
     root.setLevel(level.upper())
     logging.getLogger("apscheduler").setLevel(logging.WARNING)

@@ -1,7 +1,8 @@
 """All tests, the control plane being built meanwhile: ``make test`` runs ``python -m tests.suite``.
 
-First the tests that do without it, then, when it is ready, those that need it. Where it
-cannot be built the latter are skipped, or fail with CI=true; the reason is said last.
+First the tests that do without it, then, when it is ready, those that need it: each part runs
+whatever came of the other. Where it cannot be built the latter are skipped, or fail with CI=true;
+the reason is printed last.
 """
 
 from __future__ import annotations
@@ -11,38 +12,46 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from tests.controlplane.lifetime import end_with_parent
 
-UNIT = ("-m", "not cluster and not gpu and not long", "-n", "auto", "--dist", "worksteal")
+UNIT: Final = ("-m", "not cluster and not gpu and not long", "-n", "auto", "--dist", "worksteal")
 # a module's tests stay together: some start a plane of their own for all of them
-CLUSTER = ("-m", "cluster and not gpu and not long", "-n", "2", "--dist", "loadscope")
-LOOK_SECONDS = 0.5
+CLUSTER: Final = ("-m", "cluster and not gpu and not long", "-n", "2", "--dist", "loadscope")
+PREPARE: Final = (sys.executable, "-m", "tests.controlplane.prepare")
+_POLL_SECONDS: Final = 0.5
+_KILLED: Final = 128
+"""What a shell adds to the number of the signal that ended a program."""
 
 
-def main() -> int:
-    """Run it all; the exit code of the first part that failed."""
+def main(
+    unit: Sequence[str] = UNIT, cluster: Sequence[str] = CLUSTER, prepare: Sequence[str] = PREPARE
+) -> int:
+    """Run both parts and return the worse exit code.
+
+    ``unit`` and ``cluster`` are pytest's arguments, ``prepare`` is the command that builds what
+    the second part needs.
+    """
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "prepare.log"
-        building = prepare(log)
+        building = start(prepare, log)
         try:
-            code = pytest(*UNIT)
-            if code:
-                return code
+            code = pytest(*unit)
             follow(building, log)
         finally:
             building.terminate()
             building.wait()
-        code = pytest(*CLUSTER)
+        code = max(code, pytest(*cluster))
         if building.returncode:
             say(f"\nthe control plane could not be prepared:\n{log.read_text().rstrip()}")
         return code
 
 
-def prepare(log: Path) -> subprocess.Popen[bytes]:
-    """Start to build the control plane; it ends with us."""
-    command = [sys.executable, "-m", "tests.controlplane.prepare"]
+def start(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+    """Start a program that writes into ``log``; it ends with us."""
     with log.open("w") as output:
         return subprocess.Popen(
             command, stdout=output, stderr=output, preexec_fn=end_with_parent(signal.SIGTERM)
@@ -57,13 +66,14 @@ def follow(building: subprocess.Popen[bytes], log: Path) -> None:
             ended = building.poll() is not None
             for line in lines:
                 say(line.rstrip())
-            time.sleep(0 if ended else LOOK_SECONDS)
+            time.sleep(0 if ended else _POLL_SECONDS)
 
 
 def pytest(*arguments: str) -> int:
-    """Run pytest; its exit code."""
+    """Run pytest; its exit code, as a shell gives it."""
     command = [sys.executable, "-m", "pytest", *arguments]
-    return subprocess.run(command, check=False, preexec_fn=end_with_parent()).returncode
+    code = subprocess.run(command, check=False, preexec_fn=end_with_parent()).returncode
+    return code if code >= 0 else _KILLED - code
 
 
 def say(text: str) -> None:

@@ -26,6 +26,8 @@ _HEAD_SECONDS: Final = 5.0
 """From a request's first byte to the end of its head, and for a TLS handshake."""
 BODY_SECONDS: Final = 2.0
 """For all of a request's body to come: more than any scheduler should be told to wait."""
+_ANSWER_SECONDS: Final = 5.0
+"""For an answer to be taken: meanwhile the connection makes room for no other."""
 _IDLE_SECONDS: Final = 120.0
 """Longer than the 90 s of Go's clients, so that none writes while we close."""
 _CHUNK_BYTES: Final = 64 << 10
@@ -46,9 +48,12 @@ class Connection:
         self._unread = 0
         """Bytes of a refused request's body that are still to come."""
         self._is_ended = False
-        self._is_busy = False
-        self.heard = time.monotonic()
-        """When it last asked."""
+        self.is_busy = False
+        """A request is being answered."""
+        self.has_asked = False
+        """For something that is served here, and that it may ask for."""
+        self.since = time.monotonic()
+        """When it last did so, else when it came."""
 
     def attend(self) -> None:
         """Serve it until it goes, is too slow, or somebody calls :meth:`end`."""
@@ -64,7 +69,7 @@ class Connection:
     def end(self, *, at_once: bool = True) -> None:
         """From any thread: whatever it waits for, it ends; else after an answer under way."""
         self._is_ended = True
-        if self._is_busy and not at_once:
+        if self.is_busy and not at_once:
             return
         with contextlib.suppress(OSError):
             # not the method of TLS sockets: that takes their state from under the reader
@@ -88,20 +93,20 @@ class Connection:
             head = self._head()
             if not head:
                 return False
-            self.heard = time.monotonic()
             request = _read_request(head)
             self._unread = request.length
             route = self._site.route(request, self._certificate)
+            self.has_asked, self.since = True, time.monotonic()
             verb = route.verb
             body = self._body(request, route)
-            self._is_busy, began = True, time.monotonic()
+            self.is_busy, began = True, time.monotonic()
             response = self._site.answer(route, body)
         except Refusal as refusal:
             began, response = time.monotonic(), refusal.response
             if request is None:
                 self._unread = sys.maxsize  # nobody knows what follows
         stays = self._send(request, response)
-        self._is_busy = False
+        self.is_busy = False
         self._site.answered(verb, response, time.monotonic() - began)
         return stays
 
@@ -111,6 +116,7 @@ class Connection:
         stays = request is not None and request.keep_alive and not self._unread
         stays = stays and not self._site.is_outdated(self._context)
         more = () if stays else (("Connection", "close"),)
+        self._socket.settimeout(_ANSWER_SECONDS)
         self._socket.sendall(b"".join(response.message(request, time.time(), more)))
         return stays
 

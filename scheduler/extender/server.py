@@ -22,7 +22,7 @@ from scheduler.extender.site import Site, Terms
 log = logging.getLogger(__name__)
 
 MOST_CONNECTIONS: Final = 64
-"""A scheduler keeps one or two. For one more, the one that is silent for longest is closed."""
+"""A scheduler keeps one or two. One more takes the place of another, see :meth:`Server._vacate`."""
 _LOOK_SECONDS: Final = 2.0
 """Between two looks at the certificates."""
 _GRACE_SECONDS: Final = 1.0
@@ -87,17 +87,16 @@ class Server:
                 self._tls.look()
 
     def _admit(self, client: socket.socket) -> None:
-        """Attend to a new connection; the one silent for longest makes room."""
+        """Attend to a new connection, where there is room."""
         context = None if self._tls is None else self._tls.current
         connection = Connection(client, self._site, context)
         thread = threading.Thread(
             target=self._attend, args=(connection,), name=f"client-{self.port}", daemon=True
         )
         with self._lock:
-            if len(self._clients) >= MOST_CONNECTIONS:
-                silent = min(self._clients, key=lambda each: each.heard)
-                del self._clients[silent]
-                silent.end()
+            if len(self._clients) >= MOST_CONNECTIONS and not self._vacate():
+                client.close()
+                return
             self._clients[connection] = thread
         try:
             thread.start()
@@ -106,6 +105,20 @@ class Server:
                 del self._clients[connection]
             client.close()
             raise
+
+    def _vacate(self) -> bool:
+        """Close the connection that is missed least; False where all are being answered.
+
+        First who never asked for what is served here, the oldest of them; then who last did so
+        longest ago. So no number of connections that ask for nothing closes a scheduler's.
+        """
+        idle = [each for each in self._clients if not each.is_busy]
+        if not idle:
+            return False
+        least = min(idle, key=lambda each: (each.has_asked, each.since))
+        del self._clients[least]
+        least.end()
+        return True
 
     def _attend(self, connection: Connection) -> None:
         try:

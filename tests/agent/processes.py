@@ -59,9 +59,13 @@ class AgentProcess:
             return response.status, (gzip.decompress(body) if compressed else body).decode()
 
     def gpus(self, state: str) -> int:
-        """GPUs in a state, as the agent tells them."""
+        """GPUs in a state, as the agent serves them; none while it does not listen, as it does
+        not between two sets of settings."""
         prefix = f'gpuscape_gpus{{state="{state}"}} '
-        lines = [line for line in self.metrics().splitlines() if line.startswith(prefix)]
+        try:
+            lines = [line for line in self.metrics().splitlines() if line.startswith(prefix)]
+        except ConnectionError:
+            return 0
         return int(float(lines[0].removeprefix(prefix))) if lines else 0
 
     def reader(self) -> psutil.Process:

@@ -10,7 +10,7 @@ import signal
 import ssl
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -186,6 +186,15 @@ def test_labels_cannot_steer_the_terminal(compare: Compare, file: Make) -> None:
         assert "\x1b" not in compare(left, right, "-o", output).stdout
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C interrupts, even where the tests run in a shell's background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_run_shows_what_it_has(compare: Compare) -> None:
     scrapes = itertools.count(1)
 

@@ -25,6 +25,8 @@ from tests.agent.processes import SOON, until
 from tests.scheduler.calls import body, encoded, pod
 from tests.scheduler.extenders import HOST, Served, asked, served
 
+PROBES = 'gpuscape_scheduler_requests_total{code="200",verb="probe"}'
+
 
 @pytest.fixture(scope="module")
 def extender() -> Iterator[Served]:
@@ -55,6 +57,11 @@ def answer_on(connection: socket.socket) -> http.client.HTTPResponse:
     response = http.client.HTTPResponse(connection)
     response.begin()
     return response
+
+
+def connected(extender: Served) -> contextlib.closing[socket.socket]:
+    """A connection on which nothing was sent."""
+    return contextlib.closing(socket.create_connection((HOST, extender.port), SOON))
 
 
 def threads_of(extender: Served) -> list[threading.Thread]:
@@ -92,7 +99,7 @@ def test_a_body_that_comes_in_pieces_is_read(extender: Served) -> None:
 
 
 def test_requests_that_come_at_once_are_answered_in_turn(extender: Served) -> None:
-    with contextlib.closing(socket.create_connection((HOST, extender.port), SOON)) as connection:
+    with connected(extender) as connection:
         connection.sendall(
             b"GET /livez HTTP/1.1\r\n\r\n"
             b"POST /nowhere HTTP/1.1\r\nContent-Length: 4\r\n\r\nGET "
@@ -105,7 +112,7 @@ def test_requests_that_come_at_once_are_answered_in_turn(extender: Served) -> No
 
 def test_who_waits_to_be_told_to_send_a_body_is_told(extender: Served) -> None:
     whole = body()
-    with contextlib.closing(socket.create_connection((HOST, extender.port), SOON)) as connection:
+    with connected(extender) as connection:
         head = "POST /v1/prioritize HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: "
         connection.sendall(f"{head}{len(whole)}\r\n\r\n".encode())
         assert connection.recv(64) == b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -135,7 +142,7 @@ def test_it_ends_while_the_rest_of_a_refused_body_is_awaited() -> None:
     """It reads on for a while, so that the client sees the answer."""
     with (
         served() as extender,
-        contextlib.closing(socket.create_connection((HOST, extender.port), SOON)) as connection,
+        connected(extender) as connection,
     ):
         connection.sendall(b"POST /nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n")
         assert answer_on(connection).status == http.client.NOT_FOUND
@@ -145,7 +152,7 @@ def test_it_ends_while_the_rest_of_a_refused_body_is_awaited() -> None:
 def test_a_body_of_95_mb_is_refused_unread(extender: Served) -> None:
     """As the scheduler sends 5,000 whole Nodes."""
     whole = encoded({"Pod": pod(), "Nodes": {"items": [{"pad": "x" * 1_000_000}]}})
-    with contextlib.closing(socket.create_connection((HOST, extender.port), SOON)) as connection:
+    with connected(extender) as connection:
         head = "POST /v1/prioritize HTTP/1.1\r\nHost: x\r\nContent-Length: 95000000\r\n\r\n"
         connection.sendall(head.encode())
         with contextlib.suppress(ConnectionError):
@@ -166,7 +173,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("scheduler.extender.connection.BODY_SECONDS", 0.05)
     with (
         served() as extender,
-        contextlib.closing(socket.create_connection((HOST, extender.port), SOON)) as connection,
+        connected(extender) as connection,
     ):
         connection.sendall(b"POST /v1/prioritize HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
         assert answer_on(connection).status == http.client.REQUEST_TIMEOUT
@@ -281,7 +288,7 @@ def test_what_is_not_http_is_refused_and_not_logged(
     extender: Served, sent: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
-        contextlib.closing(socket.create_connection((HOST, extender.port), SOON)) as connection,
+        connected(extender) as connection,
         contextlib.suppress(ConnectionError),
     ):
         connection.sendall(sent)
@@ -304,22 +311,90 @@ def test_a_client_that_goes_in_between_leaves_nothing_behind(
     assert caplog.text == ""
 
 
-def test_however_many_connections_are_open_who_asks_is_served(
+def test_connections_that_never_ask_go_first_however_many_they_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """All come before the scheduler asks again, as on a machine where accepting lags behind."""
     monkeypatch.setattr(server, "MOST_CONNECTIONS", 4)
     with served() as extender, contextlib.ExitStack() as opened:
         scheduler = opened.enter_context(contextlib.closing(extender.connect()))
-        first = socket.create_connection((HOST, extender.port), SOON)
-        opened.enter_context(contextlib.closing(first))
-        for _ in range(20):
-            assert asked(scheduler, "/v1/prioritize", body()).status == http.client.OK
-            kept = scheduler.sock
-            idle = socket.create_connection((HOST, extender.port), SOON)
-            opened.enter_context(contextlib.closing(idle))
+        assert asked(scheduler, "/v1/prioritize", body()).status == http.client.OK
+        kept = scheduler.sock
+        silent = [opened.enter_context(connected(extender)) for _ in range(20)]
+        assert all(each.recv(1) == b"" for each in silent[:17])  # closed: room for three is left
         assert asked(scheduler, "/v1/prioritize", body()).status == http.client.OK
         assert scheduler.sock is kept
-        assert first.recv(1) == b""  # it was closed
+
+
+def test_of_those_who_asked_the_one_silent_for_longest_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 2)
+    with served() as extender, contextlib.ExitStack() as opened:
+        first, second, third = (
+            opened.enter_context(contextlib.closing(extender.connect())) for _ in range(3)
+        )
+        for client in (first, second, first):
+            assert asked(client, "/livez").status == http.client.OK
+        kept, closed = first.sock, second.sock
+        until(lambda: extender.count(PROBES) == 3)  # none is being answered any more
+        assert asked(third, "/livez").status == http.client.OK
+        assert closed.recv(1) == b""
+        assert asked(first, "/livez").status == http.client.OK
+        assert first.sock is kept
+
+
+def test_who_is_refused_has_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 2)
+    with served() as extender, contextlib.ExitStack() as opened:
+        scheduler, stranger, third = (
+            opened.enter_context(contextlib.closing(extender.connect())) for _ in range(3)
+        )
+        assert asked(scheduler, "/livez").status == http.client.OK
+        assert asked(stranger, "/nowhere").status == http.client.NOT_FOUND
+        kept, closed = scheduler.sock, stranger.sock
+        assert asked(third, "/livez").status == http.client.OK
+        assert closed.recv(1) == b""
+        assert asked(scheduler, "/livez").status == http.client.OK
+        assert scheduler.sock is kept
+
+
+def test_who_is_being_answered_makes_room_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even where there is no other: the newcomer is closed."""
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 2)
+    begun, late = threading.Semaphore(0), threading.Event()
+
+    class Slow(Odd):
+        def node(self, name: str) -> bytes:
+            begun.release()
+            late.wait(SOON)
+            return name.encode()
+
+    with served(extender=Slow(lambda _: b"")) as extender, ThreadPoolExecutor() as pool:
+        asking = [pool.submit(extender.ask, f"/debug/nodes/{each}") for each in "ab"]
+        assert begun.acquire(timeout=SOON)
+        assert begun.acquire(timeout=SOON)
+        with connected(extender) as newcomer:
+            assert newcomer.recv(1) == b""
+        late.set()
+        assert {each.result().body for each in asking} == {b"a", b"b"}
+
+
+def test_who_does_not_take_an_answer_holds_no_place_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("scheduler.extender.connection._ANSWER_SECONDS", 0.05)
+    begun = threading.Event()
+
+    class Large(Odd):
+        def node(self, name: str) -> bytes:
+            begun.set()
+            return name.encode() * (64 << 20)  # no buffer on the way takes it
+
+    with served(extender=Large(lambda _: b"")) as extender, connected(extender) as deaf:
+        deaf.sendall(b"GET /debug/nodes/a HTTP/1.1\r\n\r\n")
+        assert begun.wait(SOON)
+        until(lambda: len(threads_of(extender)) == 1)  # the one that accepts
 
 
 def test_a_client_for_whom_there_is_no_thread_keeps_no_other_out(

@@ -1,0 +1,49 @@
+"""The log while it is set up anew."""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from agent import log as logs
+
+
+@pytest.fixture(autouse=True)
+def plain_log() -> Iterator[None]:
+    """Afterwards the log is set up as before."""
+    root = logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    yield
+    root.setLevel(level)
+    root.handlers[:] = handlers
+
+
+def test_a_line_arrives_once_however_far_the_log_is_set_up_again() -> None:
+    """Other threads log while the settings are read again; here between any two steps of it."""
+    stream, logged = io.StringIO(), 0
+
+    def step(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal logged
+        if frame.f_code is not logs.configure.__code__:
+            return None
+        if event == "line":
+            logging.getLogger("other").info("line-%d.", logged)
+            logged += 1
+        return step
+
+    logs.configure("info", "text", stream)
+    before = sys.gettrace()
+    sys.settrace(step)
+    try:
+        logs.configure("info", "text", stream)
+    finally:
+        sys.settrace(before)
+
+    assert [stream.getvalue().count(f"line-{number}.") for number in range(logged)] == [1] * logged
+    assert logged
