@@ -66,6 +66,6 @@ def failed(report: Path) -> set[str]:
 
 if __name__ == "__main__":
     try:
-        sys.exit(main(*map(int, sys.argv[1:])))
+        sys.exit(main(int(sys.argv[1]) if sys.argv[1:] else RUNS))
     except KeyboardInterrupt:
         sys.exit(130)
