@@ -171,7 +171,10 @@ def link_page(title: str, paths: Iterable[str]) -> Response:
     return Response(body=Body(page.encode()), content_type="text/html; charset=utf-8")
 
 
-_REQUEST_LINE = re.compile(r"([A-Z]+) (/[!-~]*) HTTP/1\.([01])")
+_REQUEST_LINE = re.compile(
+    r"([A-Z]+) (/[!-~]*|(?i:https?)://[!-.0->@-~][!-~]*) HTTP/1\.([01])"
+)
+"""Method, target and minor version; of forms of the target the two that name a path."""
 _LENGTH = re.compile(r"[0-9]{1,15}")
 _HEADER = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\x00\r\n]*)")
 
@@ -191,7 +194,7 @@ def read_request(head: bytes, *, bodies: bool = False) -> Request:
         raise Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "Only GET and HEAD are served.")
     return Request(
         method=method,
-        path=target.partition("?")[0],
+        path=_path(target),
         gzip=_takes_gzip(headers.get("accept-encoding", "")),
         keep_alive=minor == "1" and "close" not in _tokens(headers.get("connection", "")),
         authorization=headers.get("authorization", ""),
@@ -199,6 +202,15 @@ def read_request(head: bytes, *, bodies: bool = False) -> Request:
         encoding=headers.get("content-encoding", ""),
         waits=headers.get("expect", "").lower() == "100-continue",
     )
+
+
+def _path(target: str) -> str:
+    """Without the query, and without the host of an absolute form, as a proxy's client sends it.
+
+    Source: RFC 9112, 3.2.2.
+    """
+    path = target.partition("?")[0]
+    return path if path.startswith("/") else "/" + path.partition("://")[2].partition("/")[2]
 
 
 def _length(headers: Mapping[str, str], *, bodies: bool) -> int:

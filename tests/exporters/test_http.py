@@ -51,6 +51,21 @@ def test_a_query_does_not_change_the_path() -> None:
 
 
 @pytest.mark.parametrize(
+    ("target", "path"),
+    [
+        ("http://node:9400/metrics", "/metrics"),
+        ("HTTPS://[::1]:9400/metrics?x=/y", "/metrics"),
+        ("http://node/a/b", "/a/b"),
+        ("http://node", "/"),
+        ("http://node?x=/y", "/"),
+    ],
+)
+def test_the_absolute_form_is_served_as_the_path_in_it(target: str, path: str) -> None:
+    """RFC 9112, 3.2.2: a server must accept it, and clients of proxies send it."""
+    assert http.read_request(head(first=f"GET {target} HTTP/1.1")).path == path
+
+
+@pytest.mark.parametrize(
     ("accepted", "gzip_taken"),
     [
         ("gzip", True),
@@ -93,6 +108,9 @@ def test_a_connection_is_kept_as_http_1_1_says(data: bytes, kept: bool) -> None:
         (head(first="GET /metrics"), 400),
         (head(first="GET  /metrics HTTP/1.1"), 400),
         (head(first="GET metrics HTTP/1.1"), 400),
+        (head(first="GET http:///metrics HTTP/1.1"), 400),
+        (head(first="GET ftp://node/metrics HTTP/1.1"), 400),
+        (head(first="GET * HTTP/1.1"), 400),
         (head(first="get /metrics HTTP/1.1"), 400),
         (head("no colon"), 400),
         (head("Name : value"), 400),
