@@ -1,7 +1,7 @@
 """Who may ask: user names and passwords of HTTP's basic authentication, checked with bcrypt.
 
 A check takes its time by design, so it runs in a thread of its own, one at a time, and is not
-repeated for a password that was right. How long it takes does not tell which users there are.
+repeated for a user whose password was right. How long it takes does not show which users exist.
 """
 
 from __future__ import annotations
@@ -77,10 +77,11 @@ class Passwords:
         name, password = given
         digest = self._digest(password)
         known = name in self._users
-        # for an unknown name a hash of somebody else is checked, always the same for the name
+        # an unknown name always costs a whole check, against a hash that is the same each time;
+        # were results reused for it, a quick answer would show that the password is somebody's
         user = name if known else self._stand_in(name)
-        if hmac.compare_digest(self._verified.get(user, b""), digest):
-            return known
+        if known and hmac.compare_digest(self._verified.get(name, b""), digest):
+            return True
         check = _Check(password, self._users[user])
         self._checks.put(check)
         right = await asyncio.wrap_future(check.answer)

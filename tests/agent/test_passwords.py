@@ -97,12 +97,16 @@ def test_unknown_users_cost_what_the_known_ones_cost_and_not_one_of_them() -> No
     assert {hashed for _, hashed in hashes.checked} == set(USERS.values())
 
 
-def test_the_password_of_a_stand_in_lets_nobody_in_even_when_it_is_known() -> None:
-    passwords = Passwords({"alice": b"a-word"}, matches=Hashes().matches)
+def test_an_unknown_user_with_a_right_password_of_another_costs_a_check_each_time() -> None:
+    """Answered from what was checked before, it would be told by time from a known user."""
+    hashes = Hashes()
+    passwords = Passwords({"alice": b"a-word"}, matches=hashes.matches)
+    alice, carol = header("alice", "a-word"), header("carol", "a-word")
 
-    answers = asked(passwords, header("alice", "a-word"), header("carol", "a-word"))
+    answers = asked(passwords, alice, alice, carol, carol, alice)
 
-    assert answers == [True, False]
+    assert answers == [True, True, False, False, True]
+    assert len(hashes.checked) == 3  # one of alice's, each of carol's
 
 
 def test_requests_go_on_while_a_password_is_checked() -> None:
