@@ -105,7 +105,7 @@ class Latest:
 
     def metrics(self) -> Response:
         """The exposition: rendered before, but for the ages of what it shows."""
-        return Response(body=self._body, tail=self._own.render_age(), content_type=CONTENT_TYPE)
+        return Response(body=self._body, tail=self._own.render_now(), content_type=CONTENT_TYPE)
 
     def _render(self) -> None:
         if self.snapshot is not None:

@@ -37,6 +37,8 @@ from discovery.errors import GpuscapeError
 from discovery.reader import DeviceReader
 from exporters import http
 from exporters.own.agent import OwnMetrics
+from exporters.own.serving import ServingMetrics
+from web.refusals import Reason, Refusals
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +46,7 @@ EXIT_OK = 0
 EXIT_NEW_LIBRARY = 75
 """A container whose injected driver library is missing or of another version must be made anew."""
 
+_METRICS = "/metrics"
 _STOP_SERVER_SECONDS = 1.0
 _LOOK_AROUND_SECONDS = 5.0
 
@@ -213,7 +216,8 @@ class _Running:
         web = sources.web_config(settings, latest)
         if web is not None:
             ticks["web-config"] = web.look
-        self._serve(latest, (lambda: OPEN) if web is None else (lambda: web.current), ending)
+        access = (lambda: OPEN) if web is None else (lambda: web.current)
+        self._serve(latest, access, own.serving, ending)
         ticks.update(self.agent.ticks)
         runtime = Runtime(ticks, jitter_ratio=settings.jitter_ratio)
         self.agent.hasten = runtime.hasten
@@ -225,12 +229,25 @@ class _Running:
         runtime.start()
 
     def _serve(
-        self, latest: Latest, access: Callable[[], Access], ending: contextlib.ExitStack
+        self,
+        latest: Latest,
+        access: Callable[[], Access],
+        measured: ServingMetrics,
+        ending: contextlib.ExitStack,
     ) -> None:
+        measured.expect(Reason)
+        refusals = Refusals(measured.refused)
+
+        def served(path: str, seconds: float) -> None:
+            if path == _METRICS:
+                measured.scraped(seconds)
+
         metrics = Server(
             self._settings.listen,
-            {"/metrics": latest.metrics, "/health": lambda: http.health(self.agent.alive)},
+            {_METRICS: latest.metrics, "/health": lambda: http.health(self.agent.alive)},
             access=access,
+            refusals=refusals,
+            served=served,
         )
         probes = Server(
             self._settings.probe_listen,
@@ -238,6 +255,7 @@ class _Running:
                 "/livez": lambda: _probe(self.agent.alive),
                 "/readyz": lambda: _probe(self.agent.ready),
             },
+            refusals=refusals,
         )
         for what, server in (("metrics", metrics), ("probes", probes)):
             server.start()

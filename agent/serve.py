@@ -17,6 +17,7 @@ import threading
 import time
 from asyncio import StreamReader, StreamWriter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import cast
 
@@ -25,11 +26,15 @@ from agent.wire import AT_ONCE_BYTES, SecuredWire, Wire
 from exporters import http
 from exporters.address import Address, listening
 from exporters.http import Limits, Refusal, Request, Response
+from web.refusals import Reason, Refusals, names_of
 
 log = logging.getLogger(__name__)
 
 Route = Callable[[], Response]
 """Makes the answer for one path. Runs between connections: it must never wait."""
+
+Served = Callable[[str, float], None]
+"""Takes the path of an answer that a client has taken whole, and the seconds since its request."""
 
 _MARGIN_SECONDS = 1.0
 """For a stopping server to close its sockets after its time is over."""
@@ -64,12 +69,23 @@ class Server:
         limits: Limits = Limits(),  # noqa: B008  # frozen
         title: str = "gpuscape",
         access: Callable[[], Access] = lambda: OPEN,
+        *,
+        refusals: Refusals | None = None,
+        served: Served = lambda _path, _seconds: None,
     ) -> None:
-        """``access`` is asked at each connection and request; like a route it must not wait."""
+        """``access`` is asked at each connection and request; like a route it must not wait.
+
+        Nor must ``served``. Without ``refusals`` they are logged and not counted.
+        """
         page = http.link_page(title, routes)
         self._routes: Mapping[str, Route] = {"/": lambda: page, **routes}
-        self._limits = limits
-        self._access = access
+        self._service = _Service(
+            limits=limits,
+            access=access,
+            answer=self._answer,
+            refusals=refusals or Refusals(lambda _reason: None),
+            served=served,
+        )
         self._address = address
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -148,12 +164,12 @@ class Server:
         if self._stopping.is_set():
             writer.transport.abort()
             return
-        if len(self._clients) >= self._limits.connections:
+        if len(self._clients) >= self._service.limits.connections:
             slowest = min(self._clients, key=lambda client: client.waiting_since)
             self._clients.pop(slowest).cancel()
-        context = self._access().context
+        context = self._service.access().context
         wire = Wire(reader, writer) if context is None else SecuredWire(reader, writer, context)
-        client = _Client(wire, self._limits, self._access, context, self._answer)
+        client = _Client(wire, self._service, context)
         self._clients[client] = cast("asyncio.Task[None]", asyncio.current_task())
         try:
             await client.attend()
@@ -171,23 +187,27 @@ class Server:
             return _FAILED
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Service:
+    """What the connections of one server have in common."""
+
+    limits: Limits
+    access: Callable[[], Access]
+    answer: Callable[[Request], Response]
+    refusals: Refusals
+    served: Served
+
+
 class _Client:
     """One connection."""
 
-    def __init__(
-        self,
-        wire: Wire,
-        limits: Limits,
-        access: Callable[[], Access],
-        context: ssl.SSLContext | None,
-        answer: Callable[[Request], Response],
-    ) -> None:
+    def __init__(self, wire: Wire, service: _Service, context: ssl.SSLContext | None) -> None:
         """``context`` is that of the wire."""
         self._wire = wire
-        self._limits = limits
-        self._access = access
+        self._service = service
+        self._limits = service.limits
+        self._access = service.access
         self._context = context
-        self._answer = answer
         self._received = b""
         """Of the next request; no longer than a head and what came with its end."""
         self.busy = False
@@ -202,15 +222,30 @@ class _Client:
         patience_seconds = self._limits.header_seconds
         try:
             async with asyncio.timeout(self._limits.header_seconds):
-                let_in = self._access().admits(await self._wire.open())
+                let_in = await self._open()
             while let_in and await self._exchange(patience_seconds) and not self.ending:
                 patience_seconds = self._limits.idle_seconds
         except (TimeoutError, OSError):
-            pass  # gone, too slow for an answer to be of use, or not what TLS asks for
+            pass  # gone, or too slow for an answer to be of use
         except asyncio.CancelledError:
             pass  # by the server, for a new client or at its end; streams would log it as an error
         finally:
             self._wire.abort()
+
+    async def _open(self) -> bool:
+        """Have the wire ready for requests; False for a client that may make none."""
+        try:
+            connection = await self._wire.open()
+        except ssl.SSLError as error:
+            self._service.refusals.no_handshake(error, self._wire.client)
+            return False
+        if connection is None or self._access().admits(connection):
+            return True
+        self._refuse(Reason.NAME, names_of(connection.getpeercert()))
+        return False
+
+    def _refuse(self, reason: Reason, detail: str = "") -> None:
+        self._service.refusals.refused(reason, self._wire.client, detail)
 
     async def _exchange(self, patience_seconds: float) -> bool:
         """One request and its answer; False when the connection is to end."""
@@ -225,11 +260,15 @@ class _Client:
             try:
                 request = await self._request()
             except Refusal as refusal:
+                self._refuse(Reason.REQUEST, str(refusal))
                 await self._send(refusal.response, None)
                 await self._wire.end()
                 return False
-            self.waiting_since = time.monotonic()
-            await self._send(await self._judged(request), request)
+            began = self.waiting_since = time.monotonic()
+            response = await self._judged(request)
+            await self._send(response, request)
+            if response.status is HTTPStatus.OK:
+                self._service.served(request.path, time.monotonic() - began)
             if not request.keep_alive:
                 await self._wire.end()
             return request.keep_alive
@@ -261,10 +300,13 @@ class _Client:
         """The answer, for those who may have it."""
         access = self._access()
         if access.bucket is not None and not access.bucket.take(time.monotonic()):
+            self._refuse(Reason.RATE)
             return _TOO_OFTEN
         if access.passwords is not None and not await access.passwords.admit(request.authorization):
+            given = "wrong name or password" if request.authorization else "no password"
+            self._refuse(Reason.CREDENTIALS, given)
             return _WHO
-        return self._answer(request)
+        return self._service.answer(request)
 
     async def _send(self, response: Response, request: Request | None) -> None:
         """Send it piece by piece, so that a client that does not read holds one piece."""

@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from agent.access import OPEN, Access, Bucket
+from agent.access import OPEN, Access
 from agent.followed_file import FollowedFile, Tell
+from base.bucket import Bucket
 from discovery.errors import BadInput
 from exporters.tls import Material, context_of, read_material
 from exporters.web_config import MOST_BYTES, WebConfig, read_web_config

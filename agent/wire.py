@@ -10,6 +10,8 @@ import contextlib
 import ssl
 from asyncio import StreamReader, StreamWriter
 
+from web.refusals import host_of
+
 AT_ONCE_BYTES = 16 << 10
 """What TLS puts into one record at most."""
 
@@ -22,6 +24,8 @@ class Wire:
         writer.transport.set_write_buffer_limits(high=0)
         self._reader = reader
         self._writer = writer
+        self.client = host_of(writer.get_extra_info("peername"))
+        """The other end's host; empty where it went before it was served."""
 
     async def open(self) -> ssl.SSLObject | None:
         """Be ready for bytes; what TLS knows of the client, where there is TLS."""
@@ -54,7 +58,7 @@ class SecuredWire(Wire):
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
 
     async def open(self) -> ssl.SSLObject | None:
-        """Shake hands. A client that is refused is told why in TLS' own words."""
+        """Shake hands. Raises ssl.SSLError where that fails, which TLS tells the client too."""
         while True:
             try:
                 self._tls.do_handshake()

@@ -171,9 +171,7 @@ def link_page(title: str, paths: Iterable[str]) -> Response:
     return Response(body=Body(page.encode()), content_type="text/html; charset=utf-8")
 
 
-_REQUEST_LINE = re.compile(
-    r"([A-Z]+) (/[!-~]*|(?i:https?)://[!-.0->@-~][!-~]*) HTTP/1\.([01])"
-)
+_REQUEST_LINE = re.compile(r"([A-Z]+) (/[!-~]*|(?i:https?)://[!-.0->@-~][!-~]*) HTTP/1\.([01])")
 """Method, target and minor version; of forms of the target the two that name a path."""
 _LENGTH = re.compile(r"[0-9]{1,15}")
 _HEADER = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\x00\r\n]*)")

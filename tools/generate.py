@@ -249,7 +249,7 @@ def own_metric_table() -> str:
     own.snapshot_taken(NodeSnapshot(host=Host(name=""), driver=Driver(), gpus=(gpu,)), at=0.0)
     own.samples_taken(0.0)
     own.programs_use({"agent": ProgramUse(cpu_seconds=0.0, resident_bytes=0)})
-    text = (own.render() + own.render_age()).decode()
+    text = (own.render() + own.render_now()).decode()
     types = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE))
     helps = re.findall(r"^# HELP (\w+) (.*)$", text, re.MULTILINE)
     rows = ((f"`{name}`", types[name], words) for name, words in sorted(helps))

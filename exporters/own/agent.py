@@ -18,6 +18,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from discovery.model import GpuState, NodeSnapshot, Reason
+from exporters.own.serving import ServingMetrics
 
 _SNAPSHOT_AGE = (
     "gpuscape_snapshot_age_seconds",
@@ -48,6 +49,7 @@ class OwnMetrics:
         """``clock`` gives monotonic seconds, the same that ``snapshot_taken`` is told."""
         # Half as many series again, and nobody asks when a counter was made.
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # untyped there
+        self.serving = ServingMetrics()
         self._clock = clock
         self._taken_at: float | None = None
         self._sampled_at: float | None = None
@@ -212,24 +214,25 @@ class OwnMetrics:
         self._programs.latest = uses
 
     def render(self) -> bytes:
-        """All but ages, in text format 0.0.4; done once for each publication."""
+        """All but what changes between publications, in text format 0.0.4; done once for each."""
         return generate_latest(self._registry)
 
-    def render_age(self) -> bytes:
-        """How old snapshot and readings are now, to follow :meth:`render` in a scrape.
+    def render_now(self) -> bytes:
+        """The ages of snapshot and readings, and what was served, to follow :meth:`render`.
 
-        Apart, because it grows while nothing is published: just then it is needed. What was
+        Apart, because they grow while nothing is published: just then they are needed. What was
         never taken, or is no longer shown, has no age.
         """
         now = self._clock()
-        return "".join(
+        ages = "".join(
             f"# HELP {name} {text}\n# TYPE {name} gauge\n{name} {max(0.0, now - at)!r}\n"
             for name, text, at in (
                 (*_SNAPSHOT_AGE, self._taken_at),
                 (*_SAMPLES_AGE, self._sampled_at),
             )
             if at is not None
-        ).encode()
+        )
+        return ages.encode() + self.serving.render()
 
 
 class _ProgramCollector(Collector):

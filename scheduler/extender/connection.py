@@ -19,7 +19,8 @@ from typing import Any, Final
 from exporters import http
 from exporters.http import Refusal, Request, Response
 from scheduler.extender.metrics import Verb
-from scheduler.extender.site import Route, Site
+from scheduler.extender.site import Forbidden, Route, Site
+from web.refusals import Reason, host_of, names_of
 
 _MOST_HEAD_BYTES: Final = 8192
 _HEAD_SECONDS: Final = 5.0
@@ -41,8 +42,11 @@ class Connection:
     def __init__(self, client: socket.socket, site: Site, context: ssl.SSLContext | None) -> None:
         """``context`` None: plain HTTP."""
         self._socket = client
+        self._client = ""
         self._site = site
         self._context = context
+        with contextlib.suppress(OSError):  # it may have gone already
+            self._client = host_of(client.getpeername())
         self._certificate: Mapping[str, Any] | None = None
         self._received = b""
         self._unread = 0
@@ -83,7 +87,11 @@ class Connection:
             self._socket, server_side=True, do_handshake_on_connect=False
         )
         self._socket = secured
-        secured.do_handshake()
+        try:
+            secured.do_handshake()
+        except ssl.SSLError as error:
+            self._site.refusals.no_handshake(error, self._client)
+            raise
         self._certificate = secured.getpeercert()
 
     def _serve(self) -> bool:
@@ -103,7 +111,11 @@ class Connection:
             response = self._site.answer(route, body)
         except Refusal as refusal:
             began, response = time.monotonic(), refusal.response
+            if isinstance(refusal, Forbidden):
+                names = names_of(self._certificate)
+                self._site.refusals.refused(refusal.reason, self._client, names)
             if request is None:
+                self._site.refusals.refused(Reason.REQUEST, self._client, str(refusal))
                 self._unread = sys.maxsize  # nobody knows what follows
         stays = self._send(request, response)
         self.is_busy = False

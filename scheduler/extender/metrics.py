@@ -14,6 +14,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from scheduler.fleet.view import NoView
+from web.refusals import Reason
 
 # or each has a second series that nobody asked for
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # theirs to annotate
@@ -22,6 +23,8 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _PREFIX: Final = "gpuscape_scheduler"
 _LATENCIES: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.5, 1.0)
 """Seconds; budgets are at 0.01 for 500 nodes, 0.03 for 5,000, and 0.05 is where we give up."""
+_REFUSALS: Final = tuple(each for each in Reason if each not in (Reason.CREDENTIALS, Reason.RATE))
+"""Why the extender refuses clients: it asks for no passwords and has no rate."""
 _NODES: Final = (1, 10, 50, 100, 200, 500, 1000, 2000, 5000)
 
 
@@ -140,6 +143,12 @@ class Metrics:
             "Pods that asked for GPUs joined by NVLink and got others.",
             registry=registry,
         )
+        self._refusals = Counter(
+            f"{_PREFIX}_http_refusals",
+            "Connections and requests that were refused, by reason.",
+            ["reason"],
+            registry=registry,
+        )
         self._name_all()
 
     def ask_fleet(self, use: Callable[[], FleetUse]) -> None:
@@ -174,6 +183,10 @@ class Metrics:
         if unlinked:
             self._unlinked.inc()
 
+    def refused(self, reason: Reason) -> None:
+        """A connection or request was refused."""
+        self._refusals.labels(reason).inc()
+
     def render(self) -> bytes:
         """The exposition."""
         return prometheus_client.generate_latest(self._registry)
@@ -188,6 +201,8 @@ class Metrics:
             self._predictions.labels(result)
         for ideal in ("true", "false"):
             self._placements.labels(ideal)
+        for refusal in _REFUSALS:
+            self._refusals.labels(refusal)
         self._seconds.labels(Verb.PRIORITIZE)
 
 

@@ -23,6 +23,7 @@ from scheduler.extender.answers import Extender
 from scheduler.extender.metrics import Metrics, Neutral, Verb
 from scheduler.extender.tls import Tls, has_name
 from scheduler.judge import Unknown
+from web.refusals import Reason, Refusals
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +79,16 @@ class Route:
             )
 
 
+class Forbidden(Refusal):
+    """A client that may not ask for this path: without a certificate, or with another name."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(
+            HTTPStatus.FORBIDDEN, "A client certificate with one of the names set is needed."
+        )
+        self.reason = reason
+
+
 class Site:
     """The paths, and who may ask for them."""
 
@@ -85,6 +96,8 @@ class Site:
         self._terms = terms
         self._extender = extender
         self._metrics = measured
+        self.refusals = Refusals(measured.refused)
+        """Of connections and requests."""
         self._scores = concurrent.futures.ThreadPoolExecutor(1, "scores")
         self._room = threading.Semaphore(_LARGE_AT_ONCE)
         self._busy_since: float | None = None
@@ -111,9 +124,7 @@ class Site:
         ``certificate`` is the client's, as :meth:`ssl.SSLSocket.getpeercert` tells it.
         """
         if not self._admits(request, certificate):
-            raise Refusal(
-                HTTPStatus.FORBIDDEN, "A client certificate with one of the names set is needed."
-            )
+            raise Forbidden(Reason.NAME if certificate else Reason.NO_CERTIFICATE)
         found = self._routes.get(request.path)
         if found is None and request.path.startswith(_NODES):
             name = unquote(request.path.removeprefix(_NODES))

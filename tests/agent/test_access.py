@@ -1,10 +1,10 @@
-"""What a server asks before it answers: names of certificates, tokens."""
+"""What a server asks of a client's certificate before it answers."""
 
 from __future__ import annotations
 
 import pytest
 
-from agent.access import OPEN, Bucket, has_allowed_name
+from agent.access import OPEN, has_allowed_name
 
 
 @pytest.mark.parametrize(
@@ -29,20 +29,6 @@ def test_a_name_counts_letter_for_letter(
 
 def test_a_certificate_without_names_has_none() -> None:
     assert not has_allowed_name({}, ("a",))
-
-
-def test_tokens_run_out_and_come_back_one_an_interval() -> None:
-    bucket = Bucket(interval_seconds=10, burst=2)
-
-    taken = [bucket.take(now) for now in (100, 100, 100, 109.9, 110, 110, 119.9, 120)]
-
-    assert taken == [True, True, False, False, True, False, False, True]
-
-
-def test_there_are_never_more_tokens_than_the_burst() -> None:
-    bucket = Bucket(interval_seconds=1, burst=2)
-
-    assert [bucket.take(1000) for _ in range(3)] == [True, True, False]
 
 
 def test_without_a_file_everybody_is_admitted() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +31,31 @@ def test_it_serves_readings_under_the_node_s_name_and_is_ready(agent: AgentProce
     assert agent.get("probes", "/livez")[0] == 200
     assert agent.get("probes", "/readyz")[0] == 200
     assert agent.get("metrics", "/nonsense")[0] == 404
+
+
+def test_scrapes_and_refusals_of_both_ports_are_in_the_next_scrape(agent: AgentProcess) -> None:
+    def value(series: str) -> float:
+        line = next(it for it in agent.metrics().splitlines() if it.startswith(f"{series} "))
+        return float(line.rpartition(" ")[2])
+
+    scrapes = value("gpuscape_scrape_duration_seconds_count")
+    assert value('gpuscape_http_refusals_total{reason="certificate"}') == 0
+    refused = value('gpuscape_http_refusals_total{reason="request"}')
+    for server in ("metrics", "probes"):
+        with contextlib.closing(
+            http.client.HTTPConnection(agent.address(server), timeout=SOON)
+        ) as connection:
+            connection.request("POST", "/livez")
+            assert connection.getresponse().status == http.client.METHOD_NOT_ALLOWED
+
+    until(lambda: value('gpuscape_http_refusals_total{reason="request"}') == refused + 2)
+    until(lambda: value("gpuscape_scrape_duration_seconds_count") > scrapes + 2)
+    assert value("gpuscape_scrape_duration_seconds_sum") > 0
+    logged = [record for record in agent.logged if record["message"] == "client refused"]
+    assert [(record["reason"], record["client"]) for record in logged] == [
+        ("request", "127.0.0.1"),
+        ("request", "127.0.0.1"),
+    ]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -43,9 +43,10 @@ def test_promtool_finds_nothing_in_what_the_agent_says_of_itself() -> None:
     own.cycle_done("sample", 0.2)
     own.unknown_devices("pod-resources", 1)
     own.labeler_failed("health")
+    own.serving.refused("credentials")
     own.programs_use({"agent": ProgramUse(cpu_seconds=1.0, resident_bytes=1)})
 
-    assert promtool.check_metrics(own.render() + own.render_age()) == []
+    assert promtool.check_metrics(own.render() + own.render_now()) == []
 
 
 def test_promtool_would_find_what_is_wrong() -> None:

@@ -16,7 +16,7 @@ def own(now: float = 0.0) -> OwnMetrics:
 
 
 def value(metrics: OwnMetrics, name: str, **labels: str) -> float:
-    body = metrics.render() + metrics.render_age()
+    body = metrics.render() + metrics.render_now()
     return exposition.series(body)[name, tuple(sorted(labels.items()))]
 
 
@@ -41,7 +41,9 @@ def told_everything() -> bytes:
     metrics.counters_skipped(1)
     metrics.unknown_devices("pod-resources", 1)
     metrics.programs_use({"agent": ProgramUse(cpu_seconds=1.5, resident_bytes=1 << 20)})
-    return metrics.render() + metrics.render_age()
+    metrics.serving.scraped(0.002)
+    metrics.serving.refused("credentials")
+    return metrics.render() + metrics.render_now()
 
 
 def test_all_promised_metrics_are_there_and_no_others() -> None:
@@ -70,6 +72,8 @@ def test_all_promised_metrics_are_there_and_no_others() -> None:
         "gpuscape_unknown_devices",
         "gpuscape_program_cpu_seconds_total",
         "gpuscape_program_resident_memory_bytes",
+        "gpuscape_scrape_duration_seconds",
+        "gpuscape_http_refusals_total",
     }
 
 
@@ -142,7 +146,7 @@ def test_readings_have_an_age_of_their_own_which_ends_when_they_are_dropped() ->
     metrics.samples_taken(None)
 
     assert told == 60
-    assert metrics.render_age() == b""
+    assert "gpuscape_samples_age_seconds" not in exposition.parse(metrics.render_now())
 
 
 def test_what_each_program_takes_is_told_until_it_ends() -> None:
@@ -173,8 +177,25 @@ def test_skipped_rows_and_unknown_devices_come_out_as_told() -> None:
 def test_before_the_first_snapshot_there_is_neither_age_nor_gpu() -> None:
     metrics = own()
 
-    assert metrics.render_age() == b""
+    ages = {name for name in exposition.parse(metrics.render_now()) if "age_seconds" in name}
+    assert ages == set()
     assert "gpuscape_gpus" not in exposition.parse(metrics.render())
+
+
+def test_scrapes_and_refusals_are_in_the_next_scrape_without_a_publication() -> None:
+    metrics = own()
+    metrics.serving.expect(["name", "credentials"])
+    published = metrics.render()
+    metrics.serving.scraped(0.25)
+    metrics.serving.scraped(0.5)
+    metrics.serving.refused("name")
+
+    now = exposition.series(metrics.render_now())
+    assert now["gpuscape_scrape_duration_seconds_count", ()] == 2
+    assert now["gpuscape_scrape_duration_seconds_sum", ()] == 0.75
+    assert now["gpuscape_http_refusals_total", (("reason", "name"),)] == 1
+    assert now["gpuscape_http_refusals_total", (("reason", "credentials"),)] == 0
+    assert metrics.render() == published
 
 
 def test_a_source_that_fails_keeps_the_time_of_its_last_answer() -> None:

@@ -25,6 +25,7 @@ from tests.promlint import problems
 from tests.scheduler import fleets
 from tests.scheduler.calls import body
 from tests.scheduler.extenders import cache
+from web.refusals import Reason
 
 PREFIX = "gpuscape_scheduler_"
 PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
@@ -52,6 +53,7 @@ def everything() -> Metrics:
     metrics.answered(Verb.OTHER, 404, 0.001)
     metrics.judged(0, {})
     metrics.neutral(Neutral.BUDGET)
+    metrics.refused(Reason.NAME)
     metrics.landed(odds=0.5, ideal=True, unlinked=True)
     return metrics
 
@@ -164,7 +166,14 @@ def test_a_pod_that_wished_linked_gpus_and_has_others_is_told_and_counted(
 def test_series_are_there_before_anything_happens() -> None:
     """What is absent is no zero to an alert."""
     metrics = Metrics("1.0")
-    for name in ("unscored_candidates", "neutral_answers", "predictions", "placements"):
+    families = (
+        "unscored_candidates",
+        "neutral_answers",
+        "predictions",
+        "placements",
+        "http_refusals",
+    )
+    for name in families:
         assert set(series(metrics, f"{name}_total").values()) == {0.0}
     assert series(metrics, "request_duration_seconds_count") == {"prioritize": 0.0}
 

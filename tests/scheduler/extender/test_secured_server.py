@@ -14,6 +14,7 @@ from discovery.errors import BadInput
 from scheduler.extender import server
 from scheduler.extender.site import Terms
 from scheduler.extender.tls import Tls, TlsFiles, has_name
+from tests import exposition
 from tests.agent.certificates import Certificate, authority, issued
 from tests.agent.processes import SOON, until
 from tests.scheduler.calls import body
@@ -88,12 +89,73 @@ def test_who_is_refused_is_not_listened_to(extender: Served, tmp_path: Path) -> 
         assert connection.getresponse().status == http.client.FORBIDDEN
 
 
-def test_a_certificate_of_another_authority_gets_no_connection_and_no_line_in_the_log(
-    extender: Served, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_a_certificate_of_another_authority_gets_no_connection(
+    extender: Served, tmp_path: Path
 ) -> None:
     with pytest.raises((ssl.SSLError, ConnectionError)):
         status(extender, context(tmp_path, issued(THEIRS, "system:kube-scheduler")))
-    assert caplog.text == ""
+
+
+@pytest.mark.parametrize(
+    ("certificate", "reason"),
+    [
+        (None, "no_certificate"),
+        (issued(OURS, "somebody"), "name"),
+        (issued(THEIRS, "system:kube-scheduler"), "certificate"),
+    ],
+)
+def test_a_client_that_is_refused_is_counted_and_logged_with_its_reason(
+    extender: Served,
+    tmp_path: Path,
+    certificate: Certificate | None,
+    reason: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with contextlib.suppress(ssl.SSLError, ConnectionError):
+        status(extender, context(tmp_path, certificate))
+
+    _refused_once(extender, reason, caplog)
+
+
+def test_plain_http_where_tls_is_spoken_is_counted_and_logged(
+    extender: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    with contextlib.suppress(http.client.HTTPException, ConnectionError):
+        extender.ask("/livez")
+
+    _refused_once(extender, "plaintext", caplog)
+
+
+def test_the_scheduler_and_probes_without_certificates_are_not_refused(
+    extender: Served, tmp_path: Path
+) -> None:
+    status(extender, context(tmp_path, SCHEDULER))
+    status(extender, context(tmp_path, None), "/metrics")
+
+    assert "http_refusals_total" in extender.metrics.render().decode()
+    assert _refusals(extender) == {}
+
+
+def _refused_once(extender: Served, reason: str, caplog: pytest.LogCaptureFixture) -> None:
+    until(lambda: bool(_refusals(extender)) and bool(caplog.records))
+    assert _refusals(extender) == {reason: 1}
+    (line,) = caplog.records
+    assert (line.message, vars(line)["reason"], vars(line)["client"]) == (
+        "client refused",
+        reason,
+        "127.0.0.1",
+    )
+
+
+def _refusals(extender: Served) -> dict[str, float]:
+    """How many there were, by reason."""
+    name = "gpuscape_scheduler_http_refusals_total"
+    series = exposition.series(extender.metrics.render())
+    return {
+        dict(labels)["reason"]: value
+        for (at, labels), value in series.items()
+        if at == name and value
+    }
 
 
 def test_new_files_count_for_new_connections_and_end_old_ones(

@@ -284,9 +284,11 @@ def test_paths_and_verbs_that_are_not_there_are_no_faults(extender: Served) -> N
 @pytest.mark.parametrize(
     "sent", [b"\x16\x03\x01\x02\x00", b"GET\r\n\r\n", b"POST / HTTP/1.1\r\nA" * 9000, b"\r\n\r\n"]
 )
-def test_what_is_not_http_is_refused_and_not_logged(
+def test_what_is_not_http_is_refused_counted_and_logged_in_one_line(
     extender: Served, sent: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
+    refusals = 'gpuscape_scheduler_http_refusals_total{reason="request"}'
+    before = extender.count(refusals)
     with (
         connected(extender) as connection,
         contextlib.suppress(ConnectionError),
@@ -295,7 +297,9 @@ def test_what_is_not_http_is_refused_and_not_logged(
         connection.shutdown(socket.SHUT_WR)
         answer = connection.makefile("rb").read()
         assert answer == b"" or re.match(rb"HTTP/1.1 4(00|31) ", answer)
-    assert caplog.text == ""
+    assert {record.message for record in caplog.records} <= {"client refused"}
+    assert extender.count(refusals) - before == len(caplog.records)
+    assert bool(answer) is bool(caplog.records)
 
 
 def test_a_client_that_goes_in_between_leaves_nothing_behind(

@@ -1,0 +1,124 @@
+"""Clients that a server refuses: counted by reason, and logged at a bounded rate.
+
+A client without a password, with the wrong certificate or with plain HTTP where TLS is spoken
+learns why from the answer or from TLS, if at all; whoever runs the server needs the same.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+from base.bucket import Bucket
+
+log = logging.getLogger(__name__)
+
+_LOG_INTERVAL_SECONDS: Final = 60.0
+_LOG_BURST: Final = 5
+"""Lines for each reason, before there is one a minute."""
+
+
+class Reason(StrEnum):
+    """Why a connection or a request was refused; values of the label ``reason``."""
+
+    PLAINTEXT = "plaintext"
+    """Plain HTTP where TLS is spoken."""
+    HANDSHAKE = "handshake"
+    """No TLS: no version or cipher in common, the client trusts another authority, or noise."""
+    NO_CERTIFICATE = "no_certificate"
+    """The client showed no certificate where one is needed."""
+    CERTIFICATE = "certificate"
+    """The client's certificate is not of the authority, has ended or is broken."""
+    NAME = "name"
+    """The client's certificate has none of the allowed names."""
+    CREDENTIALS = "credentials"
+    """No password, or not the right one: answered with 401."""
+    RATE = "rate_limit"
+    """More requests than allowed: answered with 429."""
+    REQUEST = "request"
+    """No HTTP/1 request that is served: answered with a status from 400 to 431."""
+
+
+_REASONS: Final = {
+    "HTTP_REQUEST": Reason.PLAINTEXT,
+    "HTTPS_PROXY_REQUEST": Reason.PLAINTEXT,
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": Reason.NO_CERTIFICATE,
+}
+"""By OpenSSL's name of the error."""
+
+
+class Refusals:
+    """What happens to each refusal of one program's servers. Thread-safe."""
+
+    def __init__(
+        self, count: Callable[[Reason], None], *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """``count`` adds one to a metric, and may be called from any thread."""
+        self._count = count
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._buckets = {
+            reason: Bucket(interval_seconds=_LOG_INTERVAL_SECONDS, burst=_LOG_BURST)
+            for reason in Reason
+        }
+        self._not_logged = dict.fromkeys(Reason, 0)
+
+    def refused(self, reason: Reason, client: str, detail: str = "") -> None:
+        """A client at this address was refused; ``detail`` is for people."""
+        self._count(reason)
+        with self._lock:
+            if not self._buckets[reason].take(self._clock()):
+                self._not_logged[reason] += 1
+                return
+            not_logged, self._not_logged[reason] = self._not_logged[reason], 0
+        facts = {"reason": str(reason), "client": client}
+        if detail:
+            facts["detail"] = detail
+        if not_logged:
+            facts["more"] = f"{not_logged} not logged"
+        log.warning("client refused", extra=facts)
+
+    def no_handshake(self, error: ssl.SSLError, client: str) -> None:
+        """A TLS handshake failed with this error; a client that only went away is not refused."""
+        if isinstance(error, ssl.SSLEOFError):
+            return
+        name = error.reason or ""
+        if isinstance(error, ssl.SSLCertVerificationError):
+            self.refused(Reason.CERTIFICATE, client, error.verify_message)
+        else:
+            words = name.lower().replace("_", " ")
+            self.refused(_REASONS.get(name, Reason.HANDSHAKE), client, words)
+
+
+def host_of(address: Any) -> str:
+    """The host of a socket's address, an IPv4 one as such where it came through IPv6.
+
+    Empty where it has none: the client has gone, or the socket is no Internet one.
+    """
+    if not isinstance(address, tuple) or not address:
+        return ""
+    host = str(address[0])
+    try:
+        parsed = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    return str(getattr(parsed, "ipv4_mapped", None) or parsed)
+
+
+def names_of(certificate: Mapping[str, Any] | None) -> str:
+    """The names in a certificate for a person to read, such as ``CN=prometheus, DNS=a.b``.
+
+    ``certificate`` is as :meth:`ssl.SSLSocket.getpeercert` gives it. Empty where there is none.
+    """
+    if not certificate:
+        return ""
+    subject = [pair for part in certificate.get("subject", ()) for pair in part]
+    names = [f"CN={value}" for key, value in subject if key == "commonName"]
+    names += [f"{kind}={name}" for kind, name in certificate.get("subjectAltName", ())]
+    return ", ".join(names)
