@@ -113,6 +113,7 @@ class NodeAgent:
         self._xid_merge = XidMerge()
         self._sxids = SxidBook()
         self._driver_gone_since: float | None = None
+        self._answered_once = False
         self._watched_at = self._looked_at = clock()
         self._showing = threading.Lock()
         self._sampled_at: float | None = None  # None: no readings are served
@@ -199,8 +200,12 @@ class NodeAgent:
 
     @property
     def ready(self) -> bool:
-        """A first snapshot is served and was published."""
-        return self._latest.snapshot is not None
+        """The device reader has once answered what there is: GPUs, none, or no driver to ask.
+
+        A reader that dies or hangs answers nothing. What goes wrong later is in the metrics,
+        which a scraper must still find.
+        """
+        return self._answered_once
 
     @property
     def needs_new_library(self) -> bool:
@@ -251,10 +256,13 @@ class NodeAgent:
             raise
         except Transient as error:
             self._latest.refresh(lambda own: own.source_failed("nvml"))
-            if self._driver_gone_since is None and isinstance(error, DriverAbsent | DriverMismatch):
-                self._driver_gone_since = self._clock()
+            if isinstance(error, DriverAbsent | DriverMismatch):
+                self._answered_once = True
+                if self._driver_gone_since is None:
+                    self._driver_gone_since = self._clock()
             return self._place.snapshot(*self._unanswered(error))
         self._driver_gone_since = None
+        self._answered_once = True
         self._latest.refresh(lambda own: own.source_answered("nvml", self._wall()))
         return self._place.snapshot(reading.driver, reading.gpus)
 

@@ -13,9 +13,18 @@ from cli import options, terminal
 from cli.observe import machine, read_once
 from cli.options import Load
 from discovery import recording
-from discovery.model import GpuState
+from discovery.errors import ReaderGone, ReaderStuck
+from discovery.model import GpuSnapshot
 from discovery.nvml.session import use_library
-from discovery.protocol import AgentMessage, Discover, ReaderMessage, Sample, Start, frame
+from discovery.protocol import (
+    AgentMessage,
+    Discover,
+    ReaderMessage,
+    Refused,
+    Sample,
+    Start,
+    frame,
+)
 from discovery.reader_child import Channel, serve
 from discovery.sample import Group
 
@@ -43,18 +52,32 @@ GPUs, RDMA NICs, NUMA nodes and memory. The host's name and network addresses ar
 def command(load: Load, file: Path, anonymise: bool) -> None:
     """Record this machine into FILE, for a bug report or for --simulate.
 
-    GPUs that hang are left out, so that the recording ends.
+    GPUs that hang, or end whoever reads them, are left out, so that the recording ends.
     """
     settings = load()
     with machine(settings) as start:
         gpus = read_once(start, settings).gpus
-        hung = tuple(gpu.bus_id for gpu in gpus if gpu.state is GpuState.HUNG)
+        left = tuple(gpu.bus_id for gpu in gpus if _is_left_alone(gpu))
+        if gpus and len(left) == len(gpus):
+            raise ReaderStuck(f"nothing is recorded: no GPU can be read: {_why(gpus[0])}")
         with _library(start):
-            taken = recording.capture(lambda: _read_all(hung, start), Path(start.host_root))
+            taken = recording.capture(lambda: _read_all(left, start), Path(start.host_root))
     recording.save(recording.anonymise(taken) if anonymise else taken, file)
-    terminal.note(f"{file}: {len(taken.calls)} answers of {len(gpus) - len(hung)} GPUs")
-    if hung:
-        terminal.note(f"left out, since they hang: {', '.join(hung)}")
+    terminal.note(f"{file}: {len(taken.calls)} answers of {len(gpus) - len(left)} GPUs")
+    for gpu in gpus:
+        if gpu.bus_id in left:
+            terminal.note(f"left out: {gpu.bus_id}: {_why(gpu)}")
+
+
+def _is_left_alone(gpu: GpuSnapshot) -> bool:
+    """The device reader hung or died on it, so this process must not touch it."""
+    gap = gpu.gap("state")
+    return gap is not None and gap.source == "device reader"
+
+
+def _why(gpu: GpuSnapshot) -> str:
+    gap = gpu.gap("state")
+    return "" if gap is None else gap.detail
 
 
 @contextmanager
@@ -72,13 +95,17 @@ def _library(start: Start) -> Iterator[None]:
 
 
 class _Script(Channel):
-    """A channel on which all requests have been made and nobody hears the answers."""
+    """A channel on which all requests have been made; of the answers it keeps how they ended."""
 
     def __init__(self, *messages: AgentMessage) -> None:
         self._left = [frame(message) for message in messages]
+        self.refused: str | None = None
+        """Why a request could not be answered."""
 
     def send(self, message: ReaderMessage) -> None:
-        """Drop it: the tape below pynvml has heard it already."""
+        """Drop the answer itself: it is on the tape below pynvml."""
+        if isinstance(message, Refused):
+            self.refused = self.refused or message.text
 
     def receive(self) -> bytes:
         """The next request; empty at the end."""
@@ -87,12 +114,16 @@ class _Script(Channel):
         return self._left.pop(0) if self._left else b""
 
 
-def _read_all(hung: tuple[str, ...], start: Start) -> None:
+def _read_all(left: tuple[str, ...], start: Start) -> None:
     """Have the device reader's own code ask everything it ever asks, in this process.
 
-    Twice, since some readings are about the time between two samples.
+    Twice, since some readings are about the time between two samples. Raises ReaderGone where
+    the driver refuses: what is on the tape by then is no recording of the machine.
     """
-    here, everything = Start(host_root=start.host_root, skip=hung), tuple(Group)
+    here, everything = Start(host_root=start.host_root, skip=left), tuple(Group)
     first = Sample(request=2, groups=everything)
     second = Sample(request=3, groups=everything)
-    serve(_Script(here, Discover(request=1), first, second))
+    script = _Script(here, Discover(request=1), first, second)
+    serve(script)
+    if script.refused is not None:
+        raise ReaderGone(f"nothing is recorded: {script.refused}")

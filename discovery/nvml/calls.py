@@ -9,7 +9,7 @@ from typing import Any
 import pynvml
 
 from discovery.errors import DriverAbsent, DriverMismatch, GpuLost, Transient
-from discovery.model import Gap, Reason
+from discovery.model import Gap, Reason, normal_bus_id
 
 Handle = Any
 """A device handle as pynvml gives it: a ctypes pointer."""
@@ -228,6 +228,16 @@ def text(value: Any) -> str:
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
         raise Garbage(f"not a printable text: {value!r:.80}")
     return value.strip()
+
+
+def bus_id(value: Any) -> str:
+    """The bus id in an nvmlPciInfo_t, normalised; pynvml gives it as bytes or str by version."""
+    raw = value.busId
+    name = text(raw.decode("ascii", "replace") if isinstance(raw, bytes) else raw)
+    try:
+        return normal_bus_id(name)
+    except ValueError as error:
+        raise Garbage(str(error)) from error
 
 
 def flag(value: Any) -> bool:

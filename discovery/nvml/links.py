@@ -8,8 +8,8 @@ from typing import Any
 
 import pynvml
 
-from discovery.model import LinkPeer, NvLink, Reason, normal_bus_id
-from discovery.nvml.calls import Calls, Field, Garbage, Handle, flag, scaled, text, whole
+from discovery.model import LinkPeer, NvLink, Reason
+from discovery.nvml.calls import Calls, Field, Handle, bus_id, flag, scaled, whole
 
 _PEERS = {
     pynvml.NVML_NVLINK_DEVICE_TYPE_GPU: LinkPeer.GPU,
@@ -61,7 +61,7 @@ def _link(calls: Calls, handle: Handle, port: int) -> NvLink:
     tried = Calls(invalid_argument=Reason.UNSUPPORTED)
     version = tried.ask("links", "nvmlDeviceGetNvLinkVersion", handle, port, convert=whole(255))
     kind = tried.ask("links", "nvmlDeviceGetNvLinkRemoteDeviceType", handle, port, convert=_peer)
-    far = tried.ask("links", "nvmlDeviceGetNvLinkRemotePciInfo", handle, port, convert=_bus_id)
+    far = tried.ask("links", "nvmlDeviceGetNvLinkRemotePciInfo", handle, port, convert=_far_end)
     calls.gaps += [gap for gap in tried.gaps if gap.reason is not Reason.UNSUPPORTED]
     if kind is None:
         kind = LinkPeer.GPU if far else LinkPeer.UNKNOWN
@@ -72,15 +72,10 @@ def _peer(value: Any) -> LinkPeer:
     return _PEERS.get(whole(0xFFFF)(value), LinkPeer.UNKNOWN)
 
 
-def _bus_id(value: Any) -> str | None:
-    raw = value.busId
-    name = text(raw.decode("ascii", "replace") if isinstance(raw, bytes) else raw)
-    if name.lower().startswith(_HIDDEN):
-        return None
-    try:
-        return normal_bus_id(name)
-    except ValueError as error:
-        raise Garbage(str(error)) from error
+def _far_end(value: Any) -> str | None:
+    """Bus id; None where the driver hides it."""
+    found = bus_id(value)
+    return None if found.startswith(_HIDDEN) else found
 
 
 def _with_rates(handle: Handle, links: tuple[NvLink, ...]) -> tuple[NvLink, ...]:

@@ -6,13 +6,15 @@ import ctypes
 
 import pynvml
 
-from discovery.errors import DriverAbsent, DriverMismatch, Transient
-from discovery.model import Gap, bus_order, normal_bus_id
-from discovery.nvml.calls import Calls, Handle, whole
+from discovery.errors import DriverAbsent, DriverMismatch, GpuLost, Transient
+from discovery.model import Gap, bus_order
+from discovery.nvml.calls import Calls, Handle, bus_id, whole
 from discovery.protocol import XidSeen
 
 NvmlError = pynvml.NVMLError
 """What pynvml raises, for callers that must not know pynvml."""
+
+_LIBRARY = "libnvidia-ml.so.1"
 
 _WHOLE_GPU = 0xFFFFFFFF
 """Instance id of an event that names no MIG instance. Source: nvmlEventData_t, nvml.h."""
@@ -50,15 +52,31 @@ def _session_error(error: pynvml.NVMLError) -> Transient:
             "finish the driver upgrade, or reboot"
         )
     if error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
-        return DriverAbsent(
-            "no NVIDIA driver: libnvidia-ml.so.1 is not found; install the driver, or name its "
-            "library with --library"
-        )
+        return DriverAbsent(_why_not_loaded())
     if error.value in (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, pynvml.NVML_ERROR_UNINITIALIZED):
         return DriverAbsent(
             "the NVIDIA kernel module is not loaded: load it, or finish its upgrade"
         )
     return Transient(f"NVML cannot be initialised: {error}")
+
+
+def _why_not_loaded() -> str:
+    """Why there is no library: pynvml says "not found" of one that does not load, too."""
+    try:
+        pynvml.CDLL(_LIBRARY)
+    except OSError as error:
+        why = str(error)
+        name, _, rest = why.partition(": ")
+        itself = name == _LIBRARY or "/" in name  # else it is something that the library needs
+        if not (itself and rest.endswith("No such file or directory")):
+            return (
+                f"the NVIDIA driver's library is there and does not load: {why}; it must be built "
+                "for this system, and what it needs must be installed"
+            )
+    return (
+        f"no NVIDIA driver: {_LIBRARY} is not found; install the driver, or name its library "
+        "with --library"
+    )
 
 
 def open_gpu(bus_id: str) -> tuple[Handle | None, Gap | None]:
@@ -83,12 +101,15 @@ def bus_ids_by_index() -> tuple[str, ...]:
 
 
 def _bus_id_at(index: int) -> str | None:
+    calls = Calls()
     try:
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        raw: bytes = pynvml.nvmlDeviceGetPciInfo_v3(handle).busId
-        return normal_bus_id(raw.decode("ascii", "replace"))
-    except (pynvml.NVMLError, ValueError):
+        handle = calls.ask("state", "nvmlDeviceGetHandleByIndex", index)
+        if handle is None:
+            return None
+        found: str | None = calls.ask("state", "nvmlDeviceGetPciInfo_v3", handle, convert=bus_id)
+    except GpuLost:
         return None
+    return found
 
 
 class XidEvents:

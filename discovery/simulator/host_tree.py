@@ -93,8 +93,9 @@ def host_tree(machine: Machine, models: Mapping[str, Model]) -> HostTree:
     tree = HostTree()
     _add_pci(tree, machine, models)
     _add_cpus_and_memory(tree, machine)
-    tree.text("sys/devices/virtual/dmi/id/product_name", machine.host.machine_type)
-    tree.links["sys/class/dmi/id"] = "sys/devices/virtual/dmi/id"
+    if machine.host.machine_type is not None:
+        tree.text("sys/devices/virtual/dmi/id/product_name", machine.host.machine_type)
+        tree.links["sys/class/dmi/id"] = "sys/devices/virtual/dmi/id"
     tree.text("proc/sys/kernel/random/boot_id", _boot_id(machine))
     if machine.driver is not None:
         _add_driver(tree, machine, machine.driver.version)
@@ -116,6 +117,8 @@ class _Function:
 def _add_pci(tree: HostTree, machine: Machine, models: Mapping[str, Model]) -> None:
     possible = max(_all_cpus(machine)) + 1
     for _, device in pci_functions(machine):
+        if isinstance(device, Gpu) and not machine.host.gpus_in_sysfs:
+            continue
         function = _function(device, machine, models)
         bridge = _bridge_to(function)
         at = f"sys/devices/pci{device.root}"
@@ -220,7 +223,13 @@ def _add_cpus_and_memory(tree: HostTree, machine: Machine) -> None:
 
 
 def _add_driver(tree: HostTree, machine: Machine, version: str) -> None:
-    """The loaded kernel module and its device nodes; plain empty files stand for the nodes."""
+    """The loaded kernel module and its device nodes; plain empty files stand for the nodes.
+
+    Where sysfs shows no GPU, the driver is the hypervisor's, behind one node.
+    """
+    if not machine.host.gpus_in_sysfs:
+        tree.files["dev/dxg"] = b""
+        return
     module = f"NVRM version: NVIDIA UNIX Kernel Module  {version}  Release Build  (simulated)"
     tree.text("proc/driver/nvidia/version", module)
     tree.text("sys/module/nvidia/version", version)

@@ -178,12 +178,15 @@ class DirectLinks(_Data, frozen=True, kw_only=True):
 class HostSpec(_Data, frozen=True, kw_only=True):
     """The machine around the GPUs."""
 
-    machine_type: str
+    machine_type: str | None = None
+    """DMI product name; None: the host has no DMI tables, as WSL2."""
     memory_gib: int
     numa: tuple[str, ...]
     """CPUs of each NUMA node, kernel list format."""
     vgpu_host_driver: tuple[str, str] | None = None
     """Version and branch that a vGPU's PCI config space shows."""
+    gpus_in_sysfs: bool = True
+    """False: sysfs shows no PCI function of the GPUs, as in WSL2 and some sandboxes."""
 
 
 class DriverSpec(_Data, frozen=True, kw_only=True):

@@ -138,7 +138,7 @@ class Simulation:
 
     def _load(self, name: str) -> Library:
         if self._driver is None or self.state.driver == "absent":
-            raise OSError(f"{name}: cannot open shared object file: no driver is installed")
+            raise OSError(f"{name}: cannot open shared object file: No such file or directory")
         return Library(self._driver)
 
     def _machine(self) -> Answers:

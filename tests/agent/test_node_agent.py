@@ -200,6 +200,22 @@ def test_a_driver_that_was_never_there_gives_no_gpu_labels_and_no_failure(scene:
     assert not [key for key in scene.labels if key.startswith("nvidia.com/gpu.")]
 
 
+@pytest.mark.parametrize(
+    "error", [ReaderGone("ended 4 times"), ReaderStuck("hangs"), Transient("NVML fails")]
+)
+def test_an_agent_whose_reader_never_answered_is_not_ready_and_one_whose_reader_did_stays_so(
+    scene: Scene, error: Transient
+) -> None:
+    scene.source.failing = error
+    scene.discover()
+    assert not scene.agent.ready
+    scene.source.failing = None
+    scene.discover()
+    scene.source.failing = error
+    scene.discover()
+    assert scene.agent.ready
+
+
 def test_a_gpu_that_does_not_answer_is_looked_at_sooner_and_hides_no_other(scene: Scene) -> None:
     lost = build.gpu(1, state=GpuState.LOST)
     scene.source.gpus = (GPUS[0], lost)

@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli.main import main
-from discovery.simulator.simulation import Hang, Return, Simulation
+from discovery.simulator.simulation import Crash, Hang, Return, Simulation
 
-NVML_ERROR_GPU_IS_LOST = 15
+NVML_ERROR_DRIVER_NOT_LOADED, NVML_ERROR_GPU_IS_LOST = 9, 15
 
 
 def gpuscape(*arguments: str) -> Result:
@@ -64,8 +64,44 @@ def test_a_gpu_that_hangs_is_left_out_and_named(file: Path, tmp_path: Path) -> N
     options = ["--deadline", "500ms", "--simulate", str(machine.state_file)]
     said = gpuscape("record", str(file), *options).stdout
     machine.clear()
-    assert f"left out, since they hang: {hung}\n" in said
+    assert f"left out: {hung}: no answer within 0.5 s\n" in said
     assert hung not in {call.get("bus_id") for call in json.loads(file.read_text())["calls"]}
+
+
+def test_a_gpu_that_ends_its_reader_is_left_out_too(file: Path, tmp_path: Path) -> None:
+    machine = Simulation.create("t4", tmp_path / "machine")
+    bad = seen(machine.state_file)["gpus"][2]["bus_id"]
+    machine.fault(Crash(by="exit"), "nvmlDeviceGetName", bus_id=bad)
+    said = gpuscape("record", str(file), "--simulate", str(machine.state_file)).stdout
+    assert f"left out: {bad}: the device reader died on it" in said
+    assert "answers of 3 GPUs" in said
+
+
+def refused(file: Path, machine: Simulation) -> str:
+    """What is said of a recording that fails and leaves no file."""
+    options = ["--deadline", "500ms", "--simulate", str(machine.state_file)]
+    result = CliRunner().invoke(main, ["record", str(file), *options])
+    machine.clear()
+    assert result.exit_code == 3
+    assert not file.exists()
+    return result.stderr
+
+
+def test_a_driver_that_goes_before_the_recording_begins_leaves_no_empty_file(
+    file: Path, tmp_path: Path
+) -> None:
+    """The device reader looks first; the recording's own session is the second."""
+    machine = Simulation.create("t4", tmp_path / "machine")
+    machine.fault(Return(code=NVML_ERROR_DRIVER_NOT_LOADED), "nvmlInit*", after=1)
+    assert "nothing is recorded: the NVIDIA kernel module is not loaded" in refused(file, machine)
+
+
+def test_a_machine_of_which_no_gpu_can_be_read_leaves_no_empty_file(
+    file: Path, tmp_path: Path
+) -> None:
+    machine = Simulation.create("gb10", tmp_path / "machine")
+    machine.fault(Hang(), bus_id=next(iter(machine.state.gpus)))
+    assert "nothing is recorded: no GPU can be read: no answer" in refused(file, machine)
 
 
 def test_without_a_driver_there_is_nothing_to_record(file: Path) -> None:

@@ -21,7 +21,7 @@ from discovery.node import Place
 from discovery.nvml.facts import read_driver, read_gpu
 from discovery.nvml.history import History
 from discovery.nvml.samples import read_sample
-from discovery.nvml.session import close_session, open_gpu, open_session
+from discovery.nvml.session import bus_ids_by_index, close_session, open_gpu, open_session
 from discovery.pci import pci_gpus
 from discovery.recording import HostFiles, Recording
 from discovery.sample import GpuSample, Group
@@ -50,7 +50,8 @@ class Seen:
         open_session()
         history, clock = History(), itertools.count()
         driver = read_driver()
-        handles = {bus_id: open_gpu(bus_id)[0] for bus_id in pci_gpus(self._root)}
+        listed = pci_gpus(self._root) or bus_ids_by_index()
+        handles = {bus_id: open_gpu(bus_id)[0] for bus_id in listed}
         gpus: list[GpuSnapshot] = []
         self.samples = []
         for bus_id, handle in handles.items():

@@ -17,7 +17,7 @@ LISTED = {
     "dgx1-v100", "dgx-a100", "dgx-a100-80gb", "hgx-h100", "hgx-h200", "hgx-b200", "gb200",
     "a30-pair", "a100-pcie-pairs", "l40s", "t4", "rtx-pro-6000", "hgx-16", "mixed",
     "hgx-h100-rdma", "empty", "no-driver", "dgx-a100-mig-single", "dgx-a100-mig-mixed",
-    "hgx-h100-mig-mixed", "vgpu-guest", "gb10",
+    "hgx-h100-mig-mixed", "vgpu-guest", "gb10", "wsl2",
 }  # fmt: skip
 
 
