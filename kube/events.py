@@ -7,6 +7,7 @@ counts repetitions; the cluster forgets it after an hour by default.
 from __future__ import annotations
 
 import hashlib
+import re
 import threading
 import time
 from collections import deque
@@ -24,7 +25,9 @@ GAP_SECONDS = 300.0
 """One Event of a reason about a subject in this time; and the burst grows back one by one."""
 REMEMBERED = 100
 LONGEST_NOTE = 1024
-LONGEST_SUBJECT = 200
+STEM = r"[a-z0-9](.{0,198}[a-z0-9])?"
+"""What an Event's name has of its subject's: as far as there is room for the digest behind it."""
+DIGEST_DIGITS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,8 +123,9 @@ class Recorder:
         at = self._now()
         kind = "Warning" if warning else "Normal"
         said = (self._controller, *sorted(regarding.items()), reason, action, note, kind)
-        digest = hashlib.sha256(repr(said).encode()).hexdigest()[:16]
-        name = f"{regarding.get('name', '')[:LONGEST_SUBJECT].rstrip('.-')}.{digest}"
+        digest = hashlib.sha256(repr(said).encode()).hexdigest()[:DIGEST_DIGITS]
+        stem = re.match(STEM, regarding.get("name", ""))
+        name = f"{stem[0] if stem else ''}.{digest}"
         body: Object = {
             "metadata": {"name": name, "namespace": self._namespace},
             "eventTime": micro_time(at),

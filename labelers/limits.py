@@ -16,5 +16,11 @@ MOST_ANNOTATION_CHARACTERS: Final = 8192
 MOST_STATE_CHARACTERS: Final = 16384
 """The state in the agent's Lease; one whose 110 pods all hold GPUs takes about 2,000."""
 
+MOST_HOLDER_CHARACTERS: Final = 64
+"""Name of a Lease's holder; a pod's UID has 36."""
+
+LONGEST_LEASE_SECONDS: Final = 600
+"""Term of the agent's Lease: so long a silent holder keeps the node's next agent waiting."""
+
 MOST_IDLE_ANNOTATION_BYTES: Final = 4096
 """The same while no MIG change is under way: every watcher of Nodes receives them."""

@@ -7,8 +7,11 @@ from typing import Any
 from tests.access.object_cases import (
     CORE_EVENTS,
     FEATURES,
+    KNOWN,
     LEASES,
     NEIGHBOUR,
+    OF_KUBELET,
+    OF_NEIGHBOUR,
     SELF,
     core_event,
     feature,
@@ -70,9 +73,9 @@ OBJECTS: tuple[tuple[str, Object], ...] = (
     *(
         (CORE_EVENTS.format("default"), event)
         for event in (
-            core_event("$node.agent", SELF, source={"component": "gpuscape-agent"}),
-            core_event("$other.agent", NEIGHBOUR),
-            core_event("$node.kubelet", SELF, reporter="kubelet", source={"component": "kubelet"}),
+            core_event(KNOWN, SELF),
+            core_event(OF_NEIGHBOUR, NEIGHBOUR),
+            core_event(OF_KUBELET, SELF, reporter="kubelet"),
         )
     ),
 )

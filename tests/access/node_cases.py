@@ -140,6 +140,13 @@ def mig_labels(count: int) -> dict[str, str]:
     return dict.fromkeys(keys[:count], "x")
 
 
+_CROWDED = merge(
+    NODE,
+    {"metadata": {"labels": {f"nvidia.com/others.{n}": "x" for n in range(300)}}},
+    manager="others",
+)
+"""More labels under nvidia.com/ than the agent may bring their number to."""
+_LONG_STATUS = merge(NODE, annotation("gpuscape.io/mig-status", "x" * 9000), manager="kubectl-edit")
 _TAINT = {"key": "example.com/new", "effect": "NoSchedule"}
 _OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "none", "uid": "none"}
 _STATUS = {"status": {"capacity": {"nvidia.com/gpu": "99"}}}
@@ -258,6 +265,18 @@ LABELS = [
         ask=merge(NODE, {"metadata": {"labels": mig_labels(300)}}),
         only="gpuscape-agent-node/label-count",
     ),
+    Case(
+        name="one more beside 300 of others under nvidia.com",
+        ask=merge(NODE, label("gpuscape.io/gpu.health")),
+        only="gpuscape-agent-node/label-count",
+        before=(_CROWDED,),
+    ),
+    Case(
+        name="two more for one less beside 300 of others",
+        ask=merge(NODE, {"metadata": {"labels": {OWN_KEY: None, **mig_labels(2)}}}),
+        only="gpuscape-agent-node/label-count",
+        before=(_CROWDED,),
+    ),
 ]
 
 ANNOTATIONS = [
@@ -321,6 +340,12 @@ ANNOTATIONS = [
             },
         ),
         only="gpuscape-agent-node/annotation-size",
+    ),
+    Case(
+        name="one character more beside 9,000 that somebody else wrote",
+        ask=merge(NODE, annotation("gpuscape.io/topology", "xxx")),
+        only="gpuscape-agent-node/annotation-size",
+        before=(_LONG_STATUS,),
     ),
 ]
 
@@ -458,6 +483,18 @@ ALLOWED = {
         Case(name="39 at once", ask=merge(NODE, {"metadata": {"labels": _39}})),
         Case(name="130 of MIG at once", ask=merge(NODE, {"metadata": {"labels": mig_labels(130)}})),
         Case(name="removed", ask=merge(NODE, label(OWN_KEY, None))),
+        *(
+            Case(
+                name=f"{what} beside 300 of others under nvidia.com",
+                ask=merge(NODE, {"metadata": {"labels": {**changes}}}),
+                before=(_CROWDED,),
+            )
+            for what, changes in (
+                ("removed", {OWN_KEY: None, "nvidia.com/gpu.product": None}),
+                ("changed", {OWN_KEY: "7"}),
+                ("one for another", {OWN_KEY: None, "gpuscape.io/gpu.health": "healthy"}),
+            )
+        ),
         Case(name="of a model", ask=merge(NODE, label("gpuscape.io/count.NVIDIA-H100", "8"))),
         Case(name="state of a MIG change", ask=merge(NODE, label("nvidia.com/mig.config.state"))),
         Case(
@@ -487,6 +524,11 @@ ALLOWED = {
             ask=merge(NODE, annotation("gpuscape.io/topology", "x" * 8192)),
         ),
         Case(name="removed", ask=merge(NODE, annotation("gpuscape.io/topology", None))),
+        Case(
+            name="a label beside 9,000 characters that somebody else wrote",
+            ask=merge(NODE, OWN),
+            before=(_LONG_STATUS,),
+        ),
     ],
     "spec and status": [
         Case(name="status through the main resource is ignored", ask=merge(NODE, _STATUS)),

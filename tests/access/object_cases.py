@@ -40,6 +40,11 @@ def _renewed(**metadata: Any) -> dict[str, Any]:
     return {"metadata": metadata, "spec": {"leaseDurationSeconds": 170}}
 
 
+def _held(by: str) -> dict[str, Any]:
+    """A patch of a Lease's holder."""
+    return {"spec": {"holderIdentity": by}}
+
+
 _NAME = f"{_LEASE}/name"
 
 LEASE_REFUSED = [
@@ -140,6 +145,25 @@ LEASE_REFUSED = [
         ask=merge(LEASE, annotation(STATE, "x" * 17_000)),
         only=f"{_LEASE}/state-size",
     ),
+    *(
+        Case(
+            name=f"holder of {len(holder)}",
+            ask=merge(LEASE, _held(holder)),
+            only=f"{_LEASE}/holder",
+        )
+        for holder in ("x" * 65, "x" * 100_000)
+    ),
+    Case(
+        name="holder of 65: on create",
+        ask=post(LEASES, lease() | _held("x" * 65)),
+        only=f"{_LEASE}/holder",
+        before=(delete(LEASE),),
+    ),
+    Case(
+        name="a term of 601 seconds",
+        ask=merge(LEASE, {"spec": {"leaseDurationSeconds": 601}}),
+        only=f"{_LEASE}/term",
+    ),
     Case(name="delete", ask=delete(LEASE)),
     Case(name="delete all", ask=delete(LEASES)),
     Case(
@@ -166,6 +190,13 @@ LEASE_ALLOWED = [
     Case(name="PUT", ask=put(LEASE, _renewed())),
     Case(name="apply", ask=apply(LEASE, lease())),
     Case(name="owned by the own Node", ask=merge(LEASE, _renewed(ownerReferences=[OWN_NODE]))),
+    Case(name="released", ask=merge(LEASE, _held(""))),
+    Case(name="holder of 64", ask=merge(LEASE, _held("x" * 64))),
+    Case(
+        name="renewed under a state that somebody else made too long",
+        ask=merge(LEASE, _renewed()),
+        before=(merge(LEASE, annotation(STATE, "x" * 17_000), manager="x"),),
+    ),
     Case(name="state of 16,384", ask=merge(LEASE, annotation(STATE, "x" * 16_384))),
     Case(
         name="taken over with the version", ask=merge(LEASE, _renewed(resourceVersion="$version"))
@@ -262,6 +293,11 @@ FEATURE_REFUSED = [
         ask=merge(FEATURE, _published(**{OWN_KEY: "@cpu.model.id"})),
         only=f"{_FEATURE}/values",
     ),
+    Case(
+        name="a value of 64",
+        ask=merge(FEATURE, _published(**{OWN_KEY: "x" * 64})),
+        only=f"{_FEATURE}/value-size",
+    ),
     *(
         Case(
             name=f"features: {kind}",
@@ -311,6 +347,7 @@ FEATURE_ALLOWED = [
     Case(name="merge", ask=merge(FEATURE, _published(**{OWN_KEY: "7"}))),
     Case(name="apply", ask=apply(FEATURE, feature(spec={"features": _EMPTY}))),
     Case(name="PUT", ask=put(FEATURE, _published(**{OWN_KEY: "7"}))),
+    Case(name="a value of 63", ask=merge(FEATURE, _published(**{OWN_KEY: "x" * 63}))),
     Case(name="256 labels", ask=merge(FEATURE, {"spec": {"labels": mig_labels(255)}})),
 ]
 
@@ -366,96 +403,144 @@ WORKLOAD = {
 }
 NEIGHBOUR = {**SELF, "name": "$other"}
 
-_SUBJECT, _REPORTER, _KEPT = (f"{_EVENT}/{rule}" for rule in ("subject", "reporter", "kept"))
+_SUBJECT, _NAMED, _REPORTER, _RELATED, _BARE = (
+    f"{_EVENT}/{rule}" for rule in ("subject", "name", "reporter", "related", "bare")
+)
 _CORE, _NEW = CORE_EVENTS.format("default"), EVENTS.format("default")
 _CORE_HOME, _NEW_HOME = CORE_EVENTS.format("$ns"), EVENTS.format("$ns")
+NAMED = "$node.$digest"
+"""As the agent names its Events; $digest is another one each time."""
+KNOWN = "$node.0123456789abcdef"
+"""One that the agent wrote before; the names of others in the cluster follow."""
+OF_NEIGHBOUR = "$other.0123456789abcdef"
+OF_KUBELET = "$node.17f0a0b1c2d3e4f5"
+
+NOT_OF_EVENTS: tuple[tuple[str, Any], ...] = (
+    ("labels", {"example.com/new": "x"}),
+    ("annotations", {"example.com/new": "x"}),
+    ("finalizers", ["example.com/keep"]),
+    ("ownerReferences", [OWN_NODE]),
+)
+"""Parts of metadata that our Events do not have."""
+
+
+def _new(name: str, subject: dict[str, str] | None = None, **more: Any) -> Any:
+    """The request for a new Event about the agent's Node."""
+    return post(_NEW, event(name, subject or SELF, **more))
+
 
 EVENT_REFUSED = [
-    Case(name="another node (core)", ask=post(_CORE, core_event("$new", NEIGHBOUR)), only=_SUBJECT),
-    Case(name="another node (events)", ask=post(_NEW, event("$new", NEIGHBOUR)), only=_SUBJECT),
-    Case(
-        name="another pod (core)", ask=post(_CORE_HOME, core_event("$new", WORKLOAD)), only=_SUBJECT
-    ),
-    Case(name="another pod (events)", ask=post(_NEW_HOME, event("$new", WORKLOAD)), only=_SUBJECT),
-    Case(
-        name="a pod of our name elsewhere",
-        ask=post(_CORE, core_event("$new", {**POD, "namespace": "default"})),
-        only=_SUBJECT,
-    ),
+    Case(name="another node", ask=_new(NAMED, NEIGHBOUR), only=_SUBJECT),
+    Case(name="another node by its name", ask=_new("$other.$digest", NEIGHBOUR)),
+    Case(name="own pod", ask=post(_NEW_HOME, event("$pod.$digest", POD))),
+    Case(name="own pod by the Node's name", ask=post(_NEW_HOME, event(NAMED, POD))),
+    Case(name="another pod", ask=post(_NEW_HOME, event(NAMED, WORKLOAD))),
     Case(
         name="something else of our name",
-        ask=post(_CORE_HOME, core_event("$new", {**POD, "kind": "ConfigMap"})),
+        ask=_new(NAMED, {**SELF, "kind": "ConfigMap", "namespace": "default"}),
         only=_SUBJECT,
     ),
-    Case(
-        name="as the kubelet (core)",
-        ask=post(_CORE, core_event("$new", SELF, reporter="kubelet")),
-        only=_REPORTER,
+    *(
+        Case(name=f"subject with {field}", ask=_new(NAMED, {**SELF, field: text}), only=_SUBJECT)
+        for field, text in (
+            ("apiVersion", "example.com/v1"),
+            ("fieldPath", "x" * 10_000),
+            ("resourceVersion", "x" * 10_000),
+            ("uid", "x" * 65),
+        )
+    ),
+    *(
+        Case(name=f"named {name}", ask=_new(name), only=_NAMED)
+        for name in (
+            "$new",
+            "$node",
+            "$node.agent",
+            "$node.$digestx",
+            "$node.$digest0",
+            "$node.x$digest",
+            "$nodex.$digest",
+            "$node.x.$digest",
+            "$node-$digest",
+            "x$node.$digest",
+            "$other.$digest",
+            "gpuscape-$uid",
+        )
     ),
     Case(
-        name="as the kubelet (events)",
-        ask=post(_NEW, event("$new", SELF, reporter="kubelet")),
-        only=_REPORTER,
+        name="named by the server",
+        ask=post(_NEW, {**event("", SELF), "metadata": {"generateName": "$node"}}),
+        only=_NAMED,
     ),
-    Case(
-        name="as the kubelet by the old field (core)",
-        ask=post(_CORE, core_event("$new", SELF, source={"component": "kubelet"})),
-        only=_REPORTER,
-    ),
-    Case(
-        name="patched to another reporter",
-        ask=merge(f"{_CORE}/$node.agent", {"reportingComponent": "kubelet"}),
-    ),
-    Case(
-        name="taken over",
-        ask=merge(
-            f"{_CORE}/$node.kubelet",
-            {"reportingComponent": "gpuscape-agent", "source": {"component": "gpuscape-agent"}},
-        ),
-        only=_KEPT,
-    ),
+    Case(name="as the kubelet", ask=_new(NAMED, reporter="kubelet"), only=_REPORTER),
     Case(
         name="the kubelet's patched",
-        ask=merge(f"{_CORE}/$node.kubelet", {"message": "all is well"}),
+        ask=merge(
+            f"{_NEW}/{OF_KUBELET}",
+            {"series": {"count": 2, "lastObservedTime": "2026-01-01T00:00:01.000000Z"}},
+        ),
         only=_REPORTER,
     ),
+    Case(name="with a second object", ask=_new(NAMED, related=NEIGHBOUR), only=_RELATED),
+    *(
+        Case(name=f"with {part}", ask=_new(NAMED, metadata={"name": NAMED, part: it}), only=_BARE)
+        for part, it in NOT_OF_EVENTS
+    ),
+    *(
+        Case(
+            name=f"{part} added", ask=merge(f"{_NEW}/{KNOWN}", {"metadata": {part: it}}), only=_BARE
+        )
+        for part, it in NOT_OF_EVENTS
+    ),
+    Case(name="by the core group", ask=post(_CORE, core_event(NAMED, SELF)), only=_GRANTS),
     Case(
-        name="pulled over from another node",
-        ask=merge(f"{_CORE}/$other.agent", {"involvedObject": SELF}),
-        only=_KEPT,
+        name="by the core group, longer than its own API allows",
+        ask=post(_CORE, core_event(NAMED, SELF, message="x" * 100_000, eventTime=None)),
+        only=_GRANTS,
     ),
     Case(
-        name="pushed to another node",
-        ask=merge(f"{_CORE}/$node.agent", {"involvedObject": NEIGHBOUR}),
+        name="patched by the core group",
+        ask=merge(f"{_CORE}/{KNOWN}", {"message": "again", "count": 2}),
+        only=_GRANTS,
+    ),
+    Case(
+        name="taken over by the core group",
+        ask=merge(
+            f"{_CORE}/{OF_KUBELET}",
+            {"reportingComponent": "gpuscape-agent", "source": {"component": "gpuscape-agent"}},
+        ),
+    ),
+    Case(
+        name="pulled over from another node by the core group",
+        ask=merge(f"{_CORE}/{OF_NEIGHBOUR}", {"involvedObject": SELF}),
+    ),
+    Case(
+        name="in the agent's namespace",
+        ask=post(_NEW_HOME, event(NAMED, {**SELF, "namespace": "$ns"})),
     ),
     Case(
         name="in a third namespace",
-        ask=post(
-            CORE_EVENTS.format("kube-system"),
-            core_event("$new", {**POD, "namespace": "kube-system"}),
-        ),
+        ask=post(EVENTS.format("kube-system"), event(NAMED, {**SELF, "namespace": "kube-system"})),
     ),
-    Case(name="delete", ask=delete(f"{_CORE}/$node.agent")),
-    Case(
-        name="delete all",
-        ask=delete(f"{_CORE}?fieldSelector=metadata.name=$node.agent"),
-    ),
+    Case(name="delete", ask=delete(f"{_NEW}/{KNOWN}")),
+    Case(name="delete all", ask=delete(f"{_NEW}?fieldSelector=metadata.name={KNOWN}")),
 ]
 EVENT_ALLOWED = [
-    Case(name="own Node (core)", ask=post(_CORE, core_event("$new", SELF))),
-    Case(name="own Node (events)", ask=post(_NEW, event("$new", SELF))),
-    Case(name="own pod (core)", ask=post(_CORE_HOME, core_event("$new", POD))),
-    Case(name="own pod (events)", ask=post(_NEW_HOME, event("$new", POD))),
+    Case(name="own Node", ask=_new(NAMED)),
     Case(
-        name="patched (core)",
-        ask=merge(f"{_CORE}/$node.agent", {"message": "again", "count": 2}),
-    ),
-    Case(
-        name="patched (events)",
+        name="counted",
         ask=merge(
-            f"{_NEW}/$node.agent",
+            f"{_NEW}/{KNOWN}",
             {"series": {"count": 2, "lastObservedTime": "2026-01-01T00:00:01.000000Z"}},
         ),
+    ),
+    Case(name="empty patch, which shows the Event", ask=merge(f"{_NEW}/{KNOWN}", {})),
+    Case(
+        name="counted where somebody else annotated it",
+        ask=merge(
+            f"{_NEW}/{KNOWN}",
+            {"series": {"count": 3, "lastObservedTime": "2026-01-01T00:00:01.000000Z"}},
+        ),
+        before=(merge(f"{_CORE}/{KNOWN}", annotation("example.com/new"), manager="x"),),
     ),
 ]
 

@@ -18,10 +18,11 @@ from tests.access.ask import (
 )
 from tests.access.node_cases import NODE, OTHER, OWN, STATUS
 from tests.access.object_cases import (
-    CORE_EVENTS,
+    EVENTS,
     LEASE,
+    NAMED,
     SELF,
-    core_event,
+    event,
 )
 
 _GRANTS = "gpuscape-agent-floor/grants"
@@ -43,7 +44,7 @@ TOKENS = [
         Case(name="own label", ask=merge(NODE, OWN)),
         Case(name="nothing", ask=merge(NODE, {})),
         Case(name="Lease", ask=merge(LEASE, {"spec": {"leaseDurationSeconds": 170}})),
-        Case(name="Event", ask=post(CORE_EVENTS.format("default"), core_event("$new", SELF))),
+        Case(name="Event", ask=post(EVENTS.format("default"), event(NAMED, SELF))),
     )
 ]
 
@@ -280,6 +281,10 @@ def registered(**metadata: Any) -> dict[str, Any]:
 
 
 KUBELET_REFUSED = [
+    # the Node authorizer gives no right to delete, so it cannot register anew at will
+    Case(name="own Node: delete", ask=delete(NODE), actor="kubelet", drift=403),
+    Case(name="other Node: delete", ask=delete(OTHER), actor="kubelet", drift=403),
+    Case(name="Nodes: delete all", ask=delete("/api/v1/nodes"), actor="kubelet", drift=403),
     *(
         Case(
             name=f"{key} through {what}",

@@ -24,6 +24,7 @@ from tests.access.object_cases import (
     LEASE,
     LEASES,
     NEIGHBOUR,
+    NOT_OF_EVENTS,
     SELF,
     WORKLOAD,
     core_event,
@@ -56,6 +57,10 @@ _HELD = merge(NODE, _GRANTED, manager="gpuscape-coordinator")
 def _coordinator(name: str, ask: Ask, only: str = "", **more: Any) -> Case:
     only = only and (only if "/" in only else f"{_COORDINATOR}/{only}")
     return Case(name=name, ask=ask, actor="coordinator", only=only, **more)
+
+
+def _event(**more: Any) -> Any:
+    return event("$new", NEIGHBOUR, reporter="gpuscape-coordinator", **more)
 
 
 COORDINATOR_REFUSED = [
@@ -164,26 +169,49 @@ COORDINATOR_REFUSED = [
     _coordinator(
         "Event as another",
         post(
-            CORE_EVENTS.format("default"),
-            core_event("$new", SELF, reporter="gpuscape-agent"),
+            EVENTS.format("default"),
+            event("$new", SELF, reporter="gpuscape-agent"),
         ),
         "gpuscape-coordinator-event/reporter",
     ),
     _coordinator(
         "Event about something else",
         post(
-            CORE_EVENTS.format("$ns"),
-            core_event("$new", {**WORKLOAD, "kind": "Secret"}, reporter="gpuscape-coordinator"),
+            EVENTS.format("$ns"),
+            event("$new", {**WORKLOAD, "kind": "Secret"}, reporter="gpuscape-coordinator"),
         ),
         "gpuscape-coordinator-event/subject",
     ),
     _coordinator(
-        "Event taken over",
-        merge(
-            f"{CORE_EVENTS.format('default')}/$node.kubelet",
-            {"reportingComponent": "gpuscape-coordinator", "source": None},
+        "Event with a second object",
+        post(EVENTS.format("default"), _event(related=SELF)),
+        "gpuscape-coordinator-event/related",
+    ),
+    *(
+        _coordinator(
+            f"Event with {part}",
+            post(EVENTS.format("default"), _event(metadata={"name": "$new", part: it})),
+            "gpuscape-coordinator-event/bare",
+        )
+        for part, it in NOT_OF_EVENTS
+    ),
+    _coordinator(
+        "Event by the core group",
+        post(
+            CORE_EVENTS.format("default"),
+            core_event("$new", NEIGHBOUR, reporter="gpuscape-coordinator"),
         ),
-        "gpuscape-coordinator-event/kept",
+        _COORDINATOR_GRANTS,
+    ),
+    _coordinator(
+        "Lease: holder of 65",
+        merge(f"{LEASES}/mig-slot-0", {"spec": {"holderIdentity": "x" * 65}}),
+        "gpuscape-coordinator-lease/holder",
+    ),
+    _coordinator(
+        "Lease: finalizer",
+        merge(f"{LEASES}/mig-slot-0", {"metadata": {"finalizers": ["example.com/keep"]}}),
+        "gpuscape-coordinator-lease/finalizers",
     ),
     *(
         replace(
@@ -228,7 +256,7 @@ COORDINATOR_ALLOWED = [
     _coordinator("leader", merge(f"{LEASES}/coordinator", {"spec": {"holderIdentity": "x"}})),
     _coordinator(
         "Event about a Node",
-        post(EVENTS.format("default"), event("$new", NEIGHBOUR, reporter="gpuscape-coordinator")),
+        post(EVENTS.format("default"), _event()),
     ),
 ]
 
@@ -243,12 +271,16 @@ def _scheduler(name: str, ask: Ask, only: str = "", **more: Any) -> Case:
 
 
 def _said(
-    name: str = _ABOUT_WORKLOAD, subject: Any = WORKLOAD, reporter: str = "gpuscape-scheduler"
+    name: str = _ABOUT_WORKLOAD,
+    subject: Any = WORKLOAD,
+    reporter: str = "gpuscape-scheduler",
+    **more: Any,
 ) -> Any:
-    return event(name, subject, reporter=reporter)
+    return event(name, subject, reporter=reporter, **more)
 
 
-_THERE, _THERE_CORE = EVENTS.format("$ns"), CORE_EVENTS.format("$ns")
+_THERE = EVENTS.format("$ns")
+_AGAIN = {"series": {"count": 2, "lastObservedTime": "2026-01-01T00:00:01.000000Z"}}
 _GONE = (delete(f"{_THERE}/{_ABOUT_WORKLOAD}"),)
 
 SCHEDULER_REFUSED = [
@@ -271,24 +303,40 @@ SCHEDULER_REFUSED = [
         before=_GONE,
     ),
     _scheduler(
-        "Event as kube-scheduler (core)",
-        post(
-            _THERE_CORE,
-            core_event(_ABOUT_WORKLOAD, WORKLOAD, reporter="default-scheduler"),
-        ),
+        "Event of kube-scheduler counted",
+        merge(f"{_THERE}/{_ABOUT_WORKLOAD}", _AGAIN),
         "reporter",
+        before=(*_GONE, post(_THERE, _said(reporter="default-scheduler"))),
+    ),
+    _scheduler(
+        "Event with a second object",
+        post(_THERE, _said(related=SELF)),
+        "related",
+        before=_GONE,
+    ),
+    *(
+        _scheduler(
+            f"Event with {part}",
+            post(_THERE, _said(metadata={"name": _ABOUT_WORKLOAD, part: it})),
+            "bare",
+            before=_GONE,
+        )
+        for part, it in NOT_OF_EVENTS
+    ),
+    _scheduler(
+        "Event by the core group",
+        post(
+            CORE_EVENTS.format("$ns"),
+            core_event(_ABOUT_WORKLOAD, WORKLOAD, reporter="gpuscape-scheduler"),
+        ),
+        _SCHEDULER_GRANTS,
         before=_GONE,
     ),
     _scheduler(
-        "Event taken over",
-        merge(
-            f"{_THERE_CORE}/{_ABOUT_WORKLOAD}",
-            {"reportingComponent": "gpuscape-scheduler", "source": None},
-        ),
-        "kept",
-        before=(*_GONE, post(_THERE, _said(reporter="default-scheduler"))),
+        "Event: delete",
+        delete(f"{_THERE}/{_ABOUT_WORKLOAD}"),
+        before=(*_GONE, post(_THERE, _said())),
     ),
-    _scheduler("Event: delete", delete(f"{_THERE}/{_ABOUT_WORKLOAD}")),
     _scheduler("Node", merge(NODE, OWN), _SCHEDULER_GRANTS),
     _scheduler("Node: nothing", merge(NODE, {}), _SCHEDULER_GRANTS),
     _scheduler(
@@ -317,26 +365,10 @@ SCHEDULER_REFUSED = [
     ),
 ]
 SCHEDULER_ALLOWED = [
-    _scheduler("Event (events)", post(_THERE, _said()), before=_GONE),
+    _scheduler("Event", post(_THERE, _said()), before=_GONE),
     _scheduler(
-        "Event (core)",
-        post(
-            _THERE_CORE,
-            core_event(_ABOUT_WORKLOAD, WORKLOAD, reporter="gpuscape-scheduler"),
-        ),
-        before=_GONE,
-    ),
-    _scheduler(
-        "Event again (events)",
-        merge(
-            f"{_THERE}/{_ABOUT_WORKLOAD}",
-            {"series": {"count": 2, "lastObservedTime": "2026-01-01T00:00:01.000000Z"}},
-        ),
-        before=(*_GONE, post(_THERE, _said())),
-    ),
-    _scheduler(
-        "Event again (core)",
-        merge(f"{_THERE_CORE}/{_ABOUT_WORKLOAD}", {"message": "again", "count": 2}),
+        "Event again",
+        merge(f"{_THERE}/{_ABOUT_WORKLOAD}", _AGAIN),
         before=(*_GONE, post(_THERE, _said())),
     ),
 ]

@@ -184,7 +184,11 @@ class Stage:
     # sending
 
     def _send(self, ask: Ask, actor: Actor, *, dry_run: bool = False) -> Answer:
-        words = {"$new": f"new-{secrets.token_hex(4)}", "$digits": str(secrets.randbelow(10**9))}
+        words = {
+            "$new": f"new-{secrets.token_hex(4)}",
+            "$digits": str(secrets.randbelow(10**9)),
+            "$digest": secrets.token_hex(8),
+        }
         path = self._filled(ask.path)
         if isinstance(ask.body, Change) or "$version" in str(ask.body):
             words["$version"] = self._present(path)["metadata"]["resourceVersion"]

@@ -179,7 +179,6 @@ def test_roles_give_what_the_facts_say_and_nothing_else() -> None:
         ("agent", "CLUSTER", "nodes"): ("get", "watch", "patch"),
         ("agent", "HOME", "leases"): own,
         ("agent", "HOME", "nodefeatures"): own,
-        ("agent", "HOME", "events"): events,
         ("agent", "EVENTS", "events"): events,
         ("coordinator", "CLUSTER", "nodes"): ("get", "list", "watch", "patch"),
         ("coordinator", "CLUSTER", "pods"): ("get", "list", "watch"),

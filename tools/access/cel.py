@@ -7,7 +7,7 @@ its optional, list and string libraries.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from labelers import keys
 from labelers.keys import Key, Place, Writer
@@ -63,6 +63,15 @@ def one_of(key: Expression, known: Iterable[Key]) -> Expression:
     return any_of(f"{key} in {listed(exact)}", *(matches(key, family) for family in families))
 
 
+def bounded(size: Callable[[Expression], Expression], what: str, most: int) -> Expression:
+    """The size of ``labels`` or ``annotations`` is at most so much, or no more than before.
+
+    So what others put on an object never keeps its writer from taking away.
+    """
+    now, before = size(f"variables.{what}"), size(f"variables.{what}Before")
+    return any_of(f"{now} <= {most}", f"{now} <= {before}")
+
+
 def same_but(new: Expression, old: Expression, *free: str) -> Expression:
     """Two objects are equal but for these fields. ``dyn``: typed objects cannot be walked."""
     is_free = f"k in {listed(free)}"
@@ -106,9 +115,6 @@ VARIABLES: Mapping[str, Expression] = {
     "changedAnnotations": _changed("variables.annotations", "variables.annotationsBefore"),
     "cordoned": "object.spec.?unschedulable.orValue(false)",
     "cordonedBefore": "variables.before.spec.?unschedulable.orValue(false)",
-    # dyn: the cluster's type check takes core Events for those of events.k8s.io
-    "event": "dyn(object)",
-    "reporter": "variables.event.?reportingComponent.orValue('')",
-    "subject": "variables.event.involvedObject",
+    "subject": "dyn(object).regarding",  # of an Event
 }
 """What more than one rule needs, each after those it uses. A policy states the ones it uses."""

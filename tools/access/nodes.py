@@ -20,6 +20,18 @@ def changed_but(what: str, allowed: Expression) -> Expression:
     return f"variables.changed{what}.filter(k, !(\n{allowed}\n))"
 
 
+def _label_count(labels: Expression) -> Expression:
+    """How many labels have one of our prefixes, whoever wrote them."""
+    ours = " || ".join(f"k.startsWith({cel.quoted(prefix)})" for prefix in limits.PREFIXES)
+    return f"{labels}.filter(k, {ours}).size()"
+
+
+def _annotation_size(annotations: Expression) -> Expression:
+    """Characters of the agent's annotations together."""
+    sizes = f"map(k, {annotations}[?k].orValue('').size())"
+    return f"{cel.listed(key.name for key in AGENT_ANNOTATIONS)}.{sizes}.sum()"
+
+
 METADATA = Rule(
     name="metadata",
     # an ownerReference to an owner that does not exist has the Node deleted
@@ -65,16 +77,12 @@ AGENT_NODE = Policy(
         APPLIERS,
         Rule(
             name="label-count",
-            holds="variables.labels.filter(k, "
-            + " || ".join(f"k.startsWith({cel.quoted(prefix)})" for prefix in limits.PREFIXES)
-            + f").size() <= {limits.MOST_LABELS}",
+            holds=cel.bounded(_label_count, "labels", limits.MOST_LABELS),
             message=f"at most {limits.MOST_LABELS} labels under {' and '.join(limits.PREFIXES)}",
         ),
         Rule(
             name="annotation-size",
-            holds=f"{cel.listed(key.name for key in AGENT_ANNOTATIONS)}"
-            ".map(k, variables.annotations[?k].orValue('').size()).sum()"
-            f" <= {limits.MOST_ANNOTATION_CHARACTERS}",
+            holds=cel.bounded(_annotation_size, "annotations", limits.MOST_ANNOTATION_CHARACTERS),
             message=f"at most {limits.MOST_ANNOTATION_CHARACTERS} characters of annotations",
         ),
     ),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kube import api
+from kube.events import DIGEST_DIGITS, STEM
 from labelers import keys, limits, names
 from tools.access import cel
 from tools.access.cel import Expression
@@ -14,12 +17,24 @@ LEASE_LABELS = tuple(
     for part in ("component", "instance", "managed-by", "name", "part-of", "version")
 )
 
+_UID = 64
+"""Characters of an object's UID, which has 36."""
+_LABEL = 63
+"""Characters of a label's value. Source: Kubernetes documentation, "Labels and Selectors"."""
+
 FINALIZERS = Rule(
     name="finalizers",
     holds=" ==\n".join(
         f"{of}.metadata.?finalizers.orValue([])" for of in ("object", "variables.before")
     ),
     message="no finalizer may be added or removed",
+)
+HOLDER = Rule(
+    name="holder",
+    # the other field is of API servers with coordinated leader election
+    holds="(object.?spec.?holderIdentity.orValue('') + object.?spec.?preferredHolder.orValue(''))"
+    f".size() <= {limits.MOST_HOLDER_CHARACTERS}",
+    message=f"the holder's name has at most {limits.MOST_HOLDER_CHARACTERS} characters",
 )
 OWNER = Rule(
     name="owner",
@@ -32,6 +47,10 @@ OWNER = Rule(
 def _named(name: Expression, message: str) -> Rule:
     """``generateName`` does not get around it: the name is filled in before policies run."""
     return Rule(name="name", holds=f"object.metadata.name == {name}", message=message)
+
+
+def _state_size(annotations: Expression) -> Expression:
+    return f"{annotations}[?{cel.quoted(keys.STATE)}].orValue('').size()"
 
 
 AGENT_LEASE = Policy(
@@ -51,9 +70,15 @@ AGENT_LEASE = Policy(
         none_of("annotations", "variables.foreignAnnotations", "not annotations of the agent"),
         Rule(
             name="state-size",
-            holds=f"variables.annotations[?{cel.quoted(keys.STATE)}].orValue('').size()"
-            f" <= {limits.MOST_STATE_CHARACTERS}",
+            holds=cel.bounded(_state_size, "annotations", limits.MOST_STATE_CHARACTERS),
             message=f"{keys.STATE} has at most {limits.MOST_STATE_CHARACTERS} characters",
+        ),
+        HOLDER,
+        Rule(
+            name="term",
+            holds="object.?spec.?leaseDurationSeconds.orValue(0)"
+            f" <= {limits.LONGEST_LEASE_SECONDS}",
+            message=f"the Lease's term is at most {limits.LONGEST_LEASE_SECONDS} seconds",
         ),
         FINALIZERS,
         OWNER,
@@ -94,6 +119,12 @@ AGENT_NODE_FEATURE = Policy(
             message="no value may start with @",
         ),
         Rule(
+            name="value-size",
+            # the kind itself bounds none of them
+            holds=f"variables.published.all(k, variables.published[k].size() <= {_LABEL})",
+            message=f"a value has at most {_LABEL} characters, as a label's",
+        ),
+        Rule(
             name="features",
             # they could trigger the NodeFeatureRules of others
             holds="dyn(object.?spec.?features.orValue({}))"
@@ -120,41 +151,56 @@ COORDINATOR_LEASE = Policy(
             ),
             message="the coordinator writes its slots and its own Lease only",
         ),
+        HOLDER,
+        FINALIZERS,
     ),
 )
 
 
-def events(account: str, *own: Rule) -> Policy:
+BARE = Rule(
+    name="bare",
+    holds=cel.all_of(
+        *(
+            f"object.metadata.?{part}.orValue({empty}) =="
+            f" variables.before.metadata.?{part}.orValue({empty})"
+            for part, empty in (
+                ("labels", "{}"),
+                ("annotations", "{}"),
+                ("finalizers", "[]"),
+                ("ownerReferences", "[]"),
+            )
+        )
+    ),
+    message="an Event has no labels, annotations, finalizers or owners",
+)
+
+
+def events(account: str, *own: Rule, variables: Mapping[str, Expression] | None = None) -> Policy:
     """What an account may say in Events.
 
-    Both APIs of Events store the same objects; ``Equivalent`` has each request shown
-    to the policy in the core group's form, so that the rules stand once.
+    The API server itself bounds their texts, and lets only the series of one that exists
+    change: through events.k8s.io, which is all that accounts are granted. Source: Kubernetes
+    API events.k8s.io/v1.
     """
-    kept = cel.all_of(
-        "variables.before.involvedObject == variables.subject",
-        "variables.before.?reportingComponent.orValue('') == variables.reporter",
-    )
-    known = cel.listed(("", account))
     return Policy(
         name=f"{account}-event",
         holder=account,
-        group="",
-        resources=("events",),
+        group=api.EVENTS.group,
+        resources=(api.EVENTS.plural,),
+        variables=variables or {},
         rules=(
             *own,
             Rule(
                 name="reporter",
-                holds=cel.all_of(
-                    f"variables.reporter == {cel.quoted(account)}",
-                    f"variables.event.?source.?component.orValue('') in {known}",
-                ),
+                holds=f"object.?reportingController.orValue('') == {cel.quoted(account)}",
                 message=f"the reporting controller is {account}",
             ),
             Rule(
-                name="kept",
-                holds=cel.any_of("oldObject == null", f"{kept}"),
-                message="an Event keeps its subject and its reporter",
+                name="related",
+                holds="!has(object.related)",
+                message="an Event names no second object",
             ),
+            BARE,
         ),
     )
 
@@ -163,15 +209,29 @@ AGENT_EVENT = events(
     names.AGENT,
     Rule(
         name="subject",
-        holds=cel.any_of(
-            "variables.subject.?kind.orValue('') == 'Node' &&"
-            " variables.subject.?name.orValue('') == variables.node",
-            "variables.subject.?kind.orValue('') == 'Pod' &&"
-            " variables.subject.?name.orValue('') == variables.pod &&"
-            " variables.subject.?namespace.orValue('') == variables.home",
+        holds=cel.all_of(
+            "variables.subject == {'apiVersion': 'v1', 'kind': 'Node', 'name': variables.node,"
+            " 'uid': variables.uid}",
+            f"variables.uid.size() <= {_UID}",
         ),
-        message="an agent's Events are about its own Node or its own pod",
+        message="an agent's Events are about its own Node",
     ),
+    Rule(
+        name="name",
+        # of Nodes a and a.b each writes under its own name, though one begins with the other's
+        holds=cel.all_of(
+            "object.metadata.name.startsWith(variables.stem)",
+            cel.matches(
+                "object.metadata.name.substring(variables.stem.size())",
+                f"[0-9a-f]{{{DIGEST_DIGITS}}}",
+            ),
+        ),
+        message="an agent's Events are named by its own Node and a hash",
+    ),
+    variables={
+        "uid": "string(variables.subject.?uid.orValue(''))",
+        "stem": f"variables.node.find(r'^{STEM}') + '.'",
+    },
 )
 COORDINATOR_EVENT = events(
     names.COORDINATOR,
