@@ -122,9 +122,19 @@ class Fabric:
     """None with the first version of the call, which has no health."""
 
     @property
+    def registered(self) -> bool:
+        """Registration completed with success."""
+        return self.state == 3 and self.status == 0
+
+    @property
+    def unregistered(self) -> bool:
+        """There is a fabric to register with, and the GPU is not, or not yet."""
+        return self.state != 0 and not self.registered
+
+    @property
     def attached(self) -> bool:
-        """Registration completed with success, in a cluster that has an id."""
-        return self.state == 3 and self.status == 0 and set(self.cluster_uuid) - {"0", "-"} != set()
+        """Registered in a cluster that has an id."""
+        return self.registered and set(self.cluster_uuid) - {"0", "-"} != set()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,20 +38,45 @@ def topology(
     A GPU that does not answer, or whose links could not be read, has None in its
     row and its column, even where the other end still counts its links: half a
     link carries nothing. Reading that is refused as unsupported is a measured 0.
+    A GPU that cannot use its links (:func:`can_peer`) has 0 to all others, though
+    they may be active.
 
     PCIe: between two GPUs NVML's answer wins; sysfs fills all the rest.
     Source: nvmlDeviceGetNvLink{State,RemoteDeviceType,RemotePciInfo}; NCCL reads
     hidden far ends in the same way (NVIDIA/nccl issue 1182), and cliques (1301).
     """
     ports = _ports(gpus)
-    joined = _switched_pairs(gpus, ports)
+    able = [can_peer(gpu) for gpu in gpus]
+    joined = _switched_pairs(gpus, ports, able)
     plain = Topology(
         gpus=tuple(gpu.bus_id for gpu in gpus),
         nics=tuple(nic.name for nic in nics),
-        nvlinks=_nvlinks(gpus, ports, joined),
+        nvlinks=_nvlinks(gpus, ports, able, joined),
         pcie=_pcie(gpus, nics, paths),
     )
     return replace(plain, kind=FabricKind.SWITCH if joined else _direct_kind(plain))
+
+
+def can_peer(gpu: GpuSnapshot) -> bool | None:
+    """Whether the GPU can reach the memory of any other over NVLink; None where that is unknown.
+
+    Active links do not make it so. In MIG mode a GPU has no peers: on Ampere its
+    links are trained off, from Hopper on they stay active. Behind the NVSwitches of
+    Hopper and later it has none either before it is registered with the fabric; its
+    links are trained by hardware all the same.
+    Source: NVIDIA Fabric Manager User Guide, "Interoperability With Multi-Instance
+    GPUs" and "Initializing NVSwitch and NVLink"; MIG User Guide, "Application
+    Considerations"; NVIDIA/nccl issue 1716.
+    """
+    if gpu.mig_enabled or (gpu.fabric is not None and gpu.fabric.unregistered):
+        return False
+    return None if _missed(gpu, "mig") or _missed(gpu, "fabric") else True
+
+
+def _missed(gpu: GpuSnapshot, what: str) -> bool:
+    """The GPU should have it, but did not answer."""
+    gap = gpu.gap(what)
+    return gap is not None and gap.reason is not Reason.UNSUPPORTED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,10 +111,14 @@ def _ports_of(gpu: GpuSnapshot, here: AbstractSet[str]) -> _Ports:
 
 
 def _switched_pairs(
-    gpus: Sequence[GpuSnapshot], ports: Sequence[_Ports | None]
+    gpus: Sequence[GpuSnapshot], ports: Sequence[_Ports | None], able: Sequence[bool | None]
 ) -> frozenset[tuple[int, int]]:
     """Places (i, j), i ≠ j, of GPUs that reach each other through a switch; both orders."""
-    attached = [i for i, port in enumerate(ports) if port is not None and port.switched]
+    attached = [
+        i
+        for i, port in enumerate(ports)
+        if port is not None and port.switched and able[i] is not False
+    ]
     return frozenset(
         (i, j) for i in attached for j in attached if i != j and _one_clique(gpus[i], gpus[j])
     )
@@ -100,7 +129,7 @@ def _one_clique(a: GpuSnapshot, b: GpuSnapshot) -> bool:
     cliques = {
         (gpu.fabric.cluster_uuid, gpu.fabric.clique_id)
         for gpu in (a, b)
-        if gpu.fabric is not None and gpu.fabric.state == 3 and gpu.fabric.status == 0
+        if gpu.fabric is not None and gpu.fabric.registered
     }
     return len(cliques) <= 1
 
@@ -108,13 +137,14 @@ def _one_clique(a: GpuSnapshot, b: GpuSnapshot) -> bool:
 def _nvlinks(
     gpus: Sequence[GpuSnapshot],
     ports: Sequence[_Ports | None],
+    able: Sequence[bool | None],
     joined: frozenset[tuple[int, int]],
 ) -> tuple[tuple[int | None, ...], ...]:
     def cell(i: int, j: int) -> int | None:
-        if i == j:
+        if i == j or able[i] is False or able[j] is False:
             return 0
         here, there = ports[i], ports[j]
-        if here is None or there is None:
+        if here is None or there is None or able[i] is None or able[j] is None:
             return None
         return here.direct[gpus[j].bus_id] + (here.switched if (i, j) in joined else 0)
 

@@ -98,7 +98,7 @@ def _has_dead_links(gpu: GpuSnapshot, snapshot: NodeSnapshot) -> bool:
     """Fewer active links than another GPU of its model; only where all GPUs should be linked.
 
     Not asked of bridged cards, which may stand alone by intent; nor with MIG on,
-    which takes links down; nor of a GPU that did not tell all its links.
+    which takes links down on Ampere; nor of a GPU that did not tell all its links.
     """
     linked = snapshot.topology.kind in (FabricKind.MESH, FabricKind.SWITCH)
     if not linked or gpu.mig_enabled or gpu.gap("links") is not None:

@@ -89,10 +89,15 @@ def observed(machine: str) -> Observed:
         return _said(simulated, machine, talk)
 
 
-def look_at(simulated: simulation.Simulation, name: str) -> Observed:
-    """A machine as it is now, with the readings that are always made; ``name`` is the node's."""
+def look_at(
+    simulated: simulation.Simulation, name: str, groups: tuple[Group, ...] = ()
+) -> Observed:
+    """A machine as it is now, with the readings that are always made, and those of ``groups``.
+
+    ``name`` is the node's.
+    """
     start = Start(host_root=str(simulated.host_root))
-    talk = _Conversation(start, Discover(request=1), Sample(request=2))
+    talk = _Conversation(start, Discover(request=1), Sample(request=2, groups=groups))
     return _said(simulated, name, talk)
 
 

@@ -106,12 +106,13 @@ class Sensors:
         return _first(self.gpu.state.readings.memory_percent, round(50 * self.busy))
 
     def link_kib(self, links: Collection[int], *, received: bool) -> int:
-        """Data carried over these links, in one direction."""
+        """Data carried over these links, in one direction; with MIG on, processes use none."""
         idle = len(links) * _IDLE_LINK_KIB_PER_SECOND * self.uptime
         rate = self.gpu.model.nvlink_mbps * _MEGA / _KIB * _BUSY_LINK_SHARE
         rate *= _RECEIVED_SHARE if received else 1
         weight = sum(1 + _MORE_WITH_EACH_LINK * link for link in links)
-        return int(idle + weight * rate * self.worked_seconds())
+        worked = 0.0 if self.gpu.state.mig else self.worked_seconds()
+        return int(idle + weight * rate * worked)
 
     def pcie_bytes(self, way: Literal["sent", "received"]) -> int:
         """Bytes over PCIe since the driver was loaded."""

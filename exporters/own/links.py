@@ -97,7 +97,7 @@ FAMILIES: tuple[OwnFamily, ...] = (
         labels=GPU,
         series=_expected,
         source="gpuscape_gpu_nvlinks_active; only where all GPUs are linked, and not under MIG,"
-        " which takes links down",
+        " which takes links down on Ampere",
     ),
     OwnFamily(
         name="gpuscape_nvlink_up",

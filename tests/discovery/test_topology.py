@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,6 +18,7 @@ from discovery.model import (
     GpuSnapshot,
     GpuState,
     LinkPeer,
+    Mode,
     Nic,
     NvLink,
     PciFacts,
@@ -167,14 +169,11 @@ def test_links_to_what_this_node_does_not_have_join_no_pair(
         pytest.param({}, True, id="same clique"),
         pytest.param({"clique_id": 2}, False, id="another clique"),
         pytest.param({"cluster_uuid": CLUSTER[::-1]}, False, id="another cluster"),
-        pytest.param({"clique_id": 0, "state": 2}, True, id="not registered yet"),
-        pytest.param({"clique_id": 0, "status": 999}, True, id="registration failed"),
     ],
 )
 def test_a_switch_cut_into_cliques_joins_gpus_of_one_clique_only(
     other: Mapping[str, Any], linked_pairs: bool
 ) -> None:
-    """An id counts only once registration succeeded; before that nothing says who is apart."""
     fabric = Fabric(state=3, status=0, cluster_uuid=CLUSTER, clique_id=1)
 
     found = linked(
@@ -185,6 +184,82 @@ def test_a_switch_cut_into_cliques_joins_gpus_of_one_clique_only(
     )
 
     assert found.nvlinks == (counts(("X9", "9X")) if linked_pairs else counts(("X.", ".X")))
+
+
+UNREGISTERED = (
+    pytest.param({"state": 1}, id="registration not started"),
+    pytest.param({"state": 2}, id="registration in progress"),
+    pytest.param({"status": 999}, id="registration failed"),
+)
+
+
+@pytest.mark.parametrize("other", UNREGISTERED)
+def test_a_gpu_that_is_not_registered_with_its_fabric_is_linked_to_none(
+    other: Mapping[str, Any],
+) -> None:
+    """Its links train by themselves and show as active."""
+    fabric = Fabric(state=3, status=0, cluster_uuid=CLUSTER, clique_id=1)
+    each = (replace(fabric, clique_id=0, **other), fabric, fabric)
+
+    found = linked([build.gpu(at, links=ports(9), fabric=one) for at, one in enumerate(each)])
+
+    assert found.nvlinks == counts(("X..", ".X9", ".9X"))
+    assert (found.kind, largest_island(found)) == (FabricKind.SWITCH, 2)
+
+
+@pytest.mark.parametrize("other", UNREGISTERED)
+def test_where_no_gpu_is_registered_there_is_no_fabric(other: Mapping[str, Any]) -> None:
+    fabric = replace(Fabric(state=3, status=0, cluster_uuid=CLUSTER, clique_id=0), **other)
+
+    found = linked([build.gpu(at, links=ports(9), fabric=fabric) for at in range(4)])
+
+    assert (found.kind, largest_island(found)) == (FabricKind.NONE, 1)
+
+
+def test_gpus_that_have_no_fabric_to_register_with_keep_their_bridges() -> None:
+    fabric = Fabric(state=0, status=0, cluster_uuid=str(uuid.UUID(int=0)), clique_id=0)
+    rows = ("X4", "4X")
+
+    found = linked([replace(gpu, fabric=fabric) for gpu in meshed(rows)])
+
+    assert (found.kind, found.nvlinks) == (FabricKind.BRIDGE, counts(rows))
+
+
+@pytest.mark.parametrize(
+    "gpus", [meshed(("X44", "4X4", "44X")), [build.gpu(at, links=ports(4)) for at in range(3)]]
+)
+def test_a_gpu_in_mig_mode_is_linked_to_none_whatever_its_links_do(gpus: list[GpuSnapshot]) -> None:
+    gpus[0] = replace(gpus[0], mig=Mode(current=True, pending=False))
+
+    assert linked(gpus).nvlinks == counts(("X..", ".X4", ".4X"))
+
+
+def test_a_pending_mig_mode_takes_no_links_yet() -> None:
+    gpus = [build.gpu(at, links=ports(9), mig=Mode(current=False, pending=True)) for at in range(2)]
+
+    assert linked(gpus).nvlinks == counts(("X9", "9X"))
+
+
+@pytest.mark.parametrize("what", ["mig", "fabric"])
+def test_a_gpu_that_did_not_answer_whether_it_can_reach_others_is_unknown_both_ways(
+    what: str,
+) -> None:
+    gpus = [build.gpu(at, links=ports(9)) for at in range(3)]
+    gpus[1] = build.lacking(gpus[1], what, Reason.FAILED)
+
+    found = linked(gpus)
+
+    assert found.nvlinks == counts(("X?9", "?X?", "9?X"))
+    assert found.kind is FabricKind.SWITCH
+
+
+def test_no_links_to_a_gpu_in_mig_mode_even_where_the_other_is_unknown() -> None:
+    gpus = [
+        build.gpu(0, links=ports(9), mig=Mode(current=True, pending=True)),
+        build.gpu(1, state=GpuState.HUNG),
+    ]
+
+    assert linked(gpus).nvlinks == counts(("X.", ".X"))
 
 
 def test_bridged_pairs_are_bridges_and_not_a_mesh() -> None:

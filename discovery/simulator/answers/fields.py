@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pynvml as nv
 
 from discovery.simulator.answers import sensors
-from discovery.simulator.answers.links import is_up, link_count
+from discovery.simulator.answers.links import is_trained, is_up, link_count
 from discovery.simulator.answers.memory import ecc_counts, ecc_mode, page_retirement, row_remapping
 from discovery.simulator.answers.registry import (
     INVALID_ARGUMENT,
@@ -103,9 +103,12 @@ def _received_kib(gpu: SimulatedGpu, scope: int) -> int:
 
 
 def carried_kib(gpu: SimulatedGpu, scope: int, *, received: bool) -> int:
-    """KiB of data; a link that goes down keeps its count, so the sum never falls."""
-    ends = gpu.world.link_ends[gpu.place]
-    connected = [link for link, end in enumerate(ends) if end is not None]
+    """KiB of data; a link that goes down keeps its count, so the sum never falls.
+
+    One that MIG trains off has none: the reset that brings the mode takes the count.
+    """
+    ends = enumerate(gpu.world.link_ends[gpu.place])
+    connected = [link for link, end in ends if end is not None and is_trained(gpu, end)]
     links = [link for link in connected if scope in (ALL_LINKS, link)]
     return sensors.sensors(gpu).link_kib(links, received=received)
 

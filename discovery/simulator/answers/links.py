@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+import pynvml
+
 from discovery.simulator.answers.identity import pci_address
 from discovery.simulator.answers.registry import (
     INVALID_ARGUMENT,
@@ -12,10 +14,12 @@ from discovery.simulator.answers.registry import (
     answers_on_gpu,
     need,
 )
-from discovery.simulator.kinds import Nvml
+from discovery.simulator.kinds import SUCCESS, Nvml
+from discovery.simulator.machine import FabricSpec
 from discovery.simulator.world import LinkEnd, SimulatedGpu
 
 _PEER_GPU, _PEER_SWITCH = 0, 2  # nvmlIntNvLinkDeviceType_t
+_COMPLETED = 3  # NVML_GPU_FABRIC_STATE_COMPLETED
 _CAPABILITIES = 6  # NVML_NVLINK_CAP_COUNT
 _ERROR_COUNTERS = 5  # NVML_NVLINK_ERROR_COUNT
 _HIDDEN_BUS_ID = {"busId": "FFFFFFFF:FF:FF.0", "domain": 0xFFFFFFFF, "bus": 0xFF, "device": 0xFF}
@@ -76,11 +80,42 @@ def link_errors(gpu: SimulatedGpu, link: int, counter: int) -> int:
 
 
 def is_up(gpu: SimulatedGpu, link: int) -> bool:
-    """The link leads somewhere, is not down at this end, and the GPU at the other is there."""
+    """The link is trained, is not down at this end, and the GPU at the other is there."""
     end = gpu.world.link_ends[gpu.place][link]
-    if end is None or link in gpu.state.links_down:
+    if end is None or link in gpu.state.links_down or not is_trained(gpu, end):
         return False
     return end.place is None or gpu.world.at(end.place).state.listed
+
+
+def is_trained(gpu: SimulatedGpu, end: LinkEnd) -> bool:
+    """On Ampere a link is trained off while MIG is on at either end; later it stays active.
+
+    Source: NVIDIA Fabric Manager User Guide, "Interoperability With Multi-Instance
+    GPUs". It says so of NVSwitch machines; of bridged cards it leaves open whether
+    links are disabled or only not used, and here they are disabled on Ampere too.
+    """
+    peer = None if end.place is None else gpu.world.at(end.place)
+    return not any(
+        one.state.mig and one.model.architecture < pynvml.NVML_DEVICE_ARCH_HOPPER
+        for one in (gpu, peer)
+        if one is not None
+    )
+
+
+def can_peer(here: SimulatedGpu, there: SimulatedGpu) -> bool:
+    """Whether two GPUs can reach each other's memory at all.
+
+    Not with MIG on, nor before both are registered, in one clique, with the fabric
+    of those that have one.
+    Source: NVIDIA Fabric Manager User Guide, "Initializing NVSwitch and NVLink".
+    """
+    if here.state.mig or there.state.mig:
+        return False
+    specs = [fabric_of(one) for one in (here, there)]
+    fabrics = [spec for spec in specs if spec is not None and spec.state]
+    return all((spec.state, spec.status) == (_COMPLETED, SUCCESS) for spec in fabrics) and (
+        len({(spec.cluster_uuid, spec.clique_id) for spec in fabrics}) <= 1
+    )
 
 
 def link_count(gpu: SimulatedGpu) -> int:
@@ -105,10 +140,15 @@ def _live_end(gpu: SimulatedGpu, link: int) -> LinkEnd:
 # fabric
 
 
+def fabric_of(gpu: SimulatedGpu) -> FabricSpec | None:
+    """The fabric it is, or is to be, registered with."""
+    return gpu.state.fabric or gpu.spec.fabric
+
+
 def _fabric(gpu: SimulatedGpu) -> dict[str, Any]:
     """Fields of every version; without registration state 0, not supported."""
     need(gpu.model.fabric)
-    spec = gpu.state.fabric or gpu.spec.fabric
+    spec = fabric_of(gpu)
     if spec is None:
         return {"clusterUuid": list(_NO_CLUSTER.bytes)}
     return {

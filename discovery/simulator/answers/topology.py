@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pynvml
 
-from discovery.simulator.answers.links import is_up
+from discovery.simulator.answers.links import can_peer, is_up
 from discovery.simulator.answers.registry import (
     INVALID_ARGUMENT,
     answers,
@@ -49,13 +49,12 @@ def on_same_board(world: World, a: Device, b: Device) -> int:
 
 @answers("nvmlDeviceGetP2PStatus")
 def p2p_status(world: World, a: Device, b: Device, index: int) -> int:
-    """NVLink where both ends see a link; the rest between all GPUs; with MIG on, nothing."""
+    """NVLink where both ends see a link; the rest between all GPUs that can be peers."""
     here, there = world.gpu(a), world.gpu(b)
     if index >= _P2P_KINDS:
         raise Nvml(INVALID_ARGUMENT)
-    if here.state.mig or there.state.mig:
-        return int(pynvml.NVML_P2P_STATUS_NOT_SUPPORTED)
-    if index == _P2P_NVLINK and not (_linked(here, there) and _linked(there, here)):
+    linked = index != _P2P_NVLINK or (_linked(here, there) and _linked(there, here))
+    if not linked or not can_peer(here, there):
         return int(pynvml.NVML_P2P_STATUS_NOT_SUPPORTED)
     return int(pynvml.NVML_P2P_STATUS_OK)
 

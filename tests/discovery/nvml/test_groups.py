@@ -11,12 +11,10 @@ import pytest
 
 from discovery.model import Reason
 from discovery.sample import GpuSample, Group, LinkError
-from discovery.simulator.catalog import machine_names
 from discovery.simulator.machine import MigInstanceSpec
 from discovery.simulator.simulation import Return, Simulation, Spoil
 from tests import machines
 from tests.discovery.sampling import EVERY_GROUP, Sampler, leaves, sampler, small
-from tests.observed import observed
 
 FIRST, SECOND = machines.gpu(0).bus_id, machines.gpu(1).bus_id
 
@@ -196,27 +194,6 @@ def test_a_pair_with_a_lost_gpu_is_a_gap_and_the_other_pairs_are_told(tmp_path: 
     told = [(gap.what, gap.reason) for gap in sample.gaps if gap.what in ("nvlink_p2p", "state")]
     assert told == [("nvlink_p2p", Reason.LOST)]
     assert sample.nvlink_p2p == ((third.bus_id, nv.NVML_P2P_STATUS_OK),)
-
-
-@pytest.mark.parametrize("name", machine_names())
-def test_a_pair_can_use_nvlink_where_it_has_links_and_neither_is_in_mig_mode(name: str) -> None:
-    seen = observed(name)
-    topology, gpus = seen.snapshot.topology, seen.snapshot.gpus
-    linked = {
-        (here.bus_id, there.bus_id): bool(topology.effective(i, j))
-        and not (here.mig_enabled or there.mig_enabled)
-        for i, here in enumerate(gpus)
-        for j, there in enumerate(gpus)
-        if i != j
-    }
-
-    found = {
-        (it.bus_id, peer): status == nv.NVML_P2P_STATUS_OK
-        for it in seen.samples
-        for peer, status in it.nvlink_p2p
-    }
-
-    assert found == (linked if seen.samples else {})
 
 
 # processes

@@ -281,6 +281,8 @@ REFUSED = {
     "nvmlEventSetWait_v2": nv.NVML_ERROR_TIMEOUT,
     "nvmlDeviceGetMarginTemperature": nv.NVML_ERROR_NOT_SUPPORTED,
     "nvmlDeviceGetFanSpeed": nv.NVML_ERROR_NOT_SUPPORTED,
+    "nvmlDeviceGetNvLinkRemoteDeviceType": nv.NVML_ERROR_NOT_SUPPORTED,
+    "nvmlDeviceGetNvLinkRemotePciInfo_v2": nv.NVML_ERROR_NOT_SUPPORTED,
     "nvmlGpmSampleGet": nv.NVML_ERROR_NOT_SUPPORTED,
     "nvmlGpmMigSampleGet": nv.NVML_ERROR_NOT_SUPPORTED,
     "nvmlGpmMetricsGet": nv.NVML_ERROR_INVALID_ARGUMENT,
