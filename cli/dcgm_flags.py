@@ -15,6 +15,7 @@ from pathlib import Path
 from agent.config import Given, Layer, nearest
 from cli.settings import is_service_link
 from discovery.errors import BadInput
+from exporters.dcgm.legacy import COMPATIBILITY_FILE
 
 
 class Form(Enum):
@@ -46,11 +47,15 @@ class Flag:
     """All other values end the start, since going on would do what was not asked for."""
 
 
-_BUILT_IN = tuple(
-    Path("/etc/dcgm-exporter", name)
-    for name in ("default-counters.csv", "dcp-metrics-included.csv")
-)
-"""In dcgm-exporter's image, with the same families switched on; manifests name them."""
+_IMAGE_FOLDER = Path("/etc/dcgm-exporter")
+_DEFAULT_FILE = _IMAGE_FOLDER / "default-counters.csv"
+_BUILT_IN: Mapping[Path, Path | None] = {
+    _DEFAULT_FILE: None,
+    _IMAGE_FOLDER / "dcp-metrics-included.csv": None,
+    _IMAGE_FOLDER / "1.x-compatibility-metrics.csv": COMPATIBILITY_FILE,
+}
+"""Files of dcgm-exporter's image, which manifests name, to what stands for each where it is not
+there: a file of ours, or None for the families that are served anyway."""
 
 _NO_DCGM = "There is no DCGM here: this machine's GPUs are read through NVML."
 _NO_DUMPS = "No dumps are written; `gpuscape record` writes down what a machine answers."
@@ -315,8 +320,9 @@ def read(
 
 def _untold(is_there: Callable[[Path], bool]) -> Layer:
     """The counters file that people mount over that of dcgm-exporter's image."""
-    file, _ = _BUILT_IN
-    return {"counters": Given(text=str(file), source="dcgm-exporter")} if is_there(file) else {}
+    if not is_there(_DEFAULT_FILE):
+        return {}
+    return {"counters": Given(text=str(_DEFAULT_FILE), source="dcgm-exporter")}
 
 
 def asks_for(words: Iterable[str], arguments: Iterable[str]) -> bool:
@@ -395,12 +401,16 @@ def _note(flag: Flag, given: Given) -> str:
 
 
 def _layer(said: _Said, is_there: Callable[[Path], bool]) -> Layer:
-    """What gives a setting; a file that only dcgm-exporter's image has asks for the defaults."""
-    return {
-        flag.setting: given
-        for flag, given in said
-        if flag.setting and (Path(given.text) not in _BUILT_IN or is_there(Path(given.text)))
-    }
+    """What gives a setting; for a file that only dcgm-exporter's image has, what stands for it."""
+    layer: dict[str, Given] = {}
+    for flag, given in said:
+        file = Path(given.text)
+        if flag.setting == "counters" and file in _BUILT_IN and not is_there(file):
+            if (instead := _BUILT_IN[file]) is not None:
+                layer[flag.setting] = replace(given, text=str(instead))
+        elif flag.setting:
+            layer[flag.setting] = given
+    return layer
 
 
 def _unknown(environ: Mapping[str, str]) -> list[str]:

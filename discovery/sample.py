@@ -19,6 +19,8 @@ class Group(StrEnum):
     CLOCK_EVENTS = "clock-events"
     ECC = "ecc"  # ECC errors and retired pages
     LIMITS = "limits"  # of power and temperature
+    CLOCKS = "clocks"  # of video, of applications, and the highest
+    INSTANT_POWER = "instant-power"
     PCIE = "pcie"
     BAR1 = "bar1"
     FAN = "fan"  # and the performance state
@@ -100,6 +102,19 @@ class TemperatureLimits:
     memory_most: int | None = None
     margin: int | None = None
     """How far the GPU is below the temperature at which it slows down; negative above."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clocks:
+    """Hertz. Source: nvmlDeviceGet{ClockInfo,ApplicationsClock,MaxClockInfo}."""
+
+    video: int | None = None
+    application_sm: int | None = None
+    """What applications are to run at; newer GPUs have no such setting."""
+    application_memory: int | None = None
+    highest_sm: int | None = None
+    highest_memory: int | None = None
+    highest_video: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +204,9 @@ class GpuSample:
     gpu_celsius: int | None = None
     memory_celsius: int | None = None
     power_watts: float | None = None
+    """Since Ampere an average over a second, on most GPUs."""
+    instant_power_watts: float | None = None
+    """At the moment. Source: field NVML_FI_DEV_POWER_INSTANT."""
     energy_joules: float | None = None
     """Since the driver was loaded."""
     pcie_replays: int | None = None
@@ -215,6 +233,7 @@ class GpuSample:
     retired_pages: RetiredPages | None = None
     power_limits: PowerLimits | None = None
     temperature_limits: TemperatureLimits | None = None
+    clocks: Clocks | None = None
     pcie: Pcie | None = None
     bar1: MemoryUse | None = None
     fan_ratio: float | None = None

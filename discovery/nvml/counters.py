@@ -21,9 +21,11 @@ from discovery.nvml.calls import (
     between,
     divided,
     flag,
+    scaled,
     whole,
 )
 from discovery.sample import (
+    Clocks,
     EccErrors,
     Group,
     HeldDown,
@@ -41,6 +43,8 @@ COUNT = whole(1 << 62)
 _NANOSECONDS = divided(1_000_000_000, 1 << 62)
 _MILLIWATTS = divided(1000, 10_000_000)
 _CELSIUS = whole(200)
+MEGAHERTZ = scaled(1_000_000, 20_000)
+"""A clock as NVML tells it, to hertz."""
 _PERCENT = 100
 _FASTEST_FAN_PERCENT = 200  # nvml.h: above 100 where a fan is faster than it should be
 _SLOWEST_STATE = 15
@@ -54,6 +58,7 @@ _PARTS: Mapping[str, Callable[..., Any]] = {
     "retired_pages": RetiredPages,
     "power_limits": PowerLimits,
     "temperature_limits": TemperatureLimits,
+    "clocks": Clocks,
     "pcie": Pcie,
     "nvlink_errors": NvLinkErrors,
 }
@@ -81,6 +86,10 @@ def _fields(
 
 def _power_limit(name: str, call: str) -> Reading:
     return Reading(what=f"power_limits.{name}", call=call, convert=_MILLIWATTS)
+
+
+def _clock(name: str, call: str, clock: int) -> Reading:
+    return Reading(what=f"clocks.{name}", call=call, args=(clock,), convert=MEGAHERTZ)
 
 
 def _temperature_limit(name: str, threshold: int) -> Reading:
@@ -179,6 +188,25 @@ _BY_GROUP: Mapping[Group, Wanted] = {
             ),
         ),
         more=(_power_range,),
+    ),
+    Group.CLOCKS: Wanted(
+        readings=(
+            _clock("video", "nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_VIDEO),
+            _clock("application_sm", "nvmlDeviceGetApplicationsClock", pynvml.NVML_CLOCK_GRAPHICS),
+            _clock("application_memory", "nvmlDeviceGetApplicationsClock", pynvml.NVML_CLOCK_MEM),
+            _clock("highest_sm", "nvmlDeviceGetMaxClockInfo", pynvml.NVML_CLOCK_SM),
+            _clock("highest_memory", "nvmlDeviceGetMaxClockInfo", pynvml.NVML_CLOCK_MEM),
+            _clock("highest_video", "nvmlDeviceGetMaxClockInfo", pynvml.NVML_CLOCK_VIDEO),
+        )
+    ),
+    Group.INSTANT_POWER: Wanted(
+        fields=(
+            Field(
+                what="instant_power_watts",
+                field=pynvml.NVML_FI_DEV_POWER_INSTANT,
+                convert=_MILLIWATTS,
+            ),
+        )
     ),
     Group.PCIE: Wanted(
         readings=(

@@ -19,7 +19,7 @@ from discovery.nvml.calls import (
     scaled,
     whole,
 )
-from discovery.nvml.counters import assembled, wanted
+from discovery.nvml.counters import MEGAHERTZ, assembled, wanted
 from discovery.nvml.facts import remapped_rows
 from discovery.nvml.history import History
 from discovery.nvml.link_counters import read_link_counters
@@ -28,7 +28,6 @@ from discovery.nvml.p2p import Peers
 from discovery.nvml.processes import read_processes
 from discovery.sample import GpuSample, Group, MemoryUse
 
-_MHZ = 1_000_000
 _ALL_LINKS = 0xFFFFFFFF
 _PERCENT = 100
 _BYTES = whole(1 << 50)
@@ -66,20 +65,18 @@ def _first(value: Any) -> float:
     return divided(_PERCENT, _PERCENT)(value[0])
 
 
-_CLOCK = scaled(_MHZ, 20_000)
-
 _READINGS = (
     Reading(
         what="sm_clock_hertz",
         call="nvmlDeviceGetClockInfo",
         args=(pynvml.NVML_CLOCK_SM,),
-        convert=_CLOCK,
+        convert=MEGAHERTZ,
     ),
     Reading(
         what="memory_clock_hertz",
         call="nvmlDeviceGetClockInfo",
         args=(pynvml.NVML_CLOCK_MEM,),
-        convert=_CLOCK,
+        convert=MEGAHERTZ,
     ),
     Reading(
         what="gpu_celsius",

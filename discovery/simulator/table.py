@@ -225,6 +225,7 @@ _LINKS = (
 _READINGS = (
     _device("GetClockInfo", In("clock"), Out("megahertz")),
     _device("GetMaxClockInfo", In("clock"), Out("megahertz")),
+    _device("GetApplicationsClock", In("clock"), Out("megahertz")),
     _device("GetTemperature", In("sensor"), Out("celsius")),
     _device(
         "GetTemperatureV",

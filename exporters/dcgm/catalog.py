@@ -2,15 +2,21 @@
 
 Names, types, units and the behaviour under MIG are dcgm-exporter's, so that dashboards
 and alerts keep working; the help texts are our own. Source: dcgm-exporter's
-``default-counters.csv``; field ids, names and levels in DCGM 4.6's ``dcgm_fields.h`` and
-``dcgm_fields.cpp``.
+``default-counters.csv``; field ids and names in DCGM 4.6.1's ``dcgm_fields.h``, levels in
+4.6.0's ``dcgm_fields.cpp``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from exporters.dcgm import catalog_device, catalog_errors, catalog_links, catalog_profiling
+from exporters.dcgm import (
+    catalog_clocks,
+    catalog_device,
+    catalog_errors,
+    catalog_links,
+    catalog_profiling,
+)
 from exporters.dcgm.catalog_labels import LABEL_ROWS
 from exporters.dcgm.family import AnyFamily, Counted, Family, LabelRow, Paired
 
@@ -19,6 +25,7 @@ __all__ = ["CATALOG", "COUNTED", "DEFAULT_FAMILIES", "DEFAULT_LABELS", "LABEL_RO
 CATALOG: tuple[Family, ...] = tuple(
     sorted(
         (
+            *catalog_clocks.FAMILIES,
             *catalog_device.FAMILIES,
             *catalog_errors.FAMILIES,
             *catalog_links.FAMILIES,
@@ -36,8 +43,15 @@ DEFAULT_FAMILIES: tuple[AnyFamily, ...] = tuple(family for family in CATALOG if 
 DEFAULT_LABELS: tuple[LabelRow, ...] = tuple(row for row in LABEL_ROWS if row.default)
 
 UNSERVED: Mapping[str, str] = {
-    "DCGM_FI_DEV_PCIE_TX_THROUGHPUT": "DCGM gives no value for it either",
-    "DCGM_FI_DEV_PCIE_RX_THROUGHPUT": "DCGM gives no value for it either",
+    **dict.fromkeys(
+        (
+            "DCGM_FI_DEV_PCIE_TX_THROUGHPUT",
+            "DCGM_FI_DEV_PCIE_RX_THROUGHPUT",
+            "dcgm_pcie_tx_throughput",
+            "dcgm_pcie_rx_throughput",
+        ),
+        "DCGM gives no value for it either",
+    ),
     "DCGM_EXP_GPU_HEALTH_STATUS": "its rules are DCGM's own",
 }
 """Why some well known fields are not in the catalogue; the rest is simply not read."""

@@ -1,15 +1,15 @@
-"""Families of the GPU itself: clocks, temperatures, power, utilisation, memory, fabric, licence."""
+"""Families of the GPU itself: temperatures, power, utilisation, memory, fabric, licence."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from discovery.model import Fabric, GpuSnapshot
-from discovery.sample import Group
+from discovery.sample import Group, MemoryUse
 from exporters.dcgm.family import (
     CELSIUS_MOST,
     COUNT_MOST,
-    MEGAHERTZ_MOST,
     MIB_MOST,
     PERCENT_MOST,
     TOTAL_MOST,
@@ -18,7 +18,6 @@ from exporters.dcgm.family import (
     UnderMig,
 )
 from exporters.dcgm.values import (
-    MEGAHERTZ,
     MILLIJOULE,
     PERCENT,
     of_bar1,
@@ -31,7 +30,6 @@ from exporters.dcgm.values import (
 )
 from exporters.text import Kind
 
-_clock = partial(Family, most=MEGAHERTZ_MOST, default=True)
 _temperature = partial(Family, most=CELSIUS_MOST)
 _temperature_limit = partial(
     _temperature, group=Group.LIMITS, gpus="where the driver tells the limit"
@@ -47,21 +45,15 @@ _utilisation = partial(Family, most=PERCENT_MOST, under_mig=UnderMig.ABSENT, def
 _frame_buffer = partial(Family, most=MIB_MOST, under_mig=UnderMig.OWN)
 # NVML tells an instance's own, which nobody reads here; the GPU's would be wrong on it
 _bar1 = partial(Family, most=MIB_MOST, under_mig=UnderMig.ABSENT, group=Group.BAR1)
+_BAR1_BYTES: tuple[tuple[int, str, str, Callable[[MemoryUse], int]], ...] = (
+    (1600, "CAPACITY", "Window through which the CPU reaches the GPU's memory", total_bytes),
+    (1601, "USED", "Part in use of the CPU's window to the GPU's memory", lambda it: it.used_bytes),
+    (1602, "FREE", "Free part of the CPU's window to the GPU's memory", lambda it: it.free_bytes),
+)
+"""DCGM's field, name, in words, which part."""
 _fabric = partial(Family, most=COUNT_MOST, gpus="Hopper and later, in an NVLink fabric")
 
 FAMILIES: tuple[Family, ...] = (
-    _clock(
-        field=100,
-        name="DCGM_FI_DEV_SM_CLOCK",
-        help="Clock of the streaming multiprocessors in MHz.",
-        value=of_sample(lambda sample: sample.sm_clock_hertz, MEGAHERTZ),
-    ),
-    _clock(
-        field=101,
-        name="DCGM_FI_DEV_MEM_CLOCK",
-        help="Clock of the memory in MHz.",
-        value=of_sample(lambda sample: sample.memory_clock_hertz, MEGAHERTZ),
-    ),
     _temperature(
         field=140,
         name="DCGM_FI_DEV_MEMORY_TEMP",
@@ -120,6 +112,27 @@ FAMILIES: tuple[Family, ...] = (
         most=TOTAL_MOST,
         default=True,
         gpus="Volta and later",
+    ),
+    Family(
+        field=1611,
+        name="DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL",
+        kind=Kind.COUNTER,
+        help="Energy used since the driver was loaded in joules.",
+        value=of_sample(lambda sample: sample.energy_joules),
+        most=TOTAL_MOST,
+        decimals=True,
+        gpus="Volta and later",
+    ),
+    Family(
+        field=157,
+        name="DCGM_FI_DEV_POWER_USAGE_INSTANT",
+        renamed="DCGM_FI_DEV_BOARD_POWER_RAW_WATTS",
+        help="Power the board draws at the moment, not averaged, in watts.",
+        value=of_sample(lambda sample: sample.instant_power_watts),
+        most=WATTS_MOST,
+        decimals=True,
+        group=Group.INSTANT_POWER,
+        gpus="where the driver tells it",
     ),
     _temperature_limit(
         field=158,
@@ -207,6 +220,16 @@ FAMILIES: tuple[Family, ...] = (
         group=Group.FAN,
         gpus="with a fan of their own",
     ),
+    Family(
+        field=1612,
+        name="DCGM_FI_DEV_FAN_SPEED_RATIO",
+        help="Speed of the fan as a share of its highest.",
+        value=of_sample(lambda sample: sample.fan_ratio),
+        most=2,
+        decimals=True,
+        group=Group.FAN,
+        gpus="with a fan of their own",
+    ),
     _utilisation(
         field=203,
         name="DCGM_FI_DEV_GPU_UTIL",
@@ -249,6 +272,16 @@ FAMILIES: tuple[Family, ...] = (
         name="DCGM_FI_DEV_BAR1_FREE",
         help="Free part of the CPU's window to the GPU's memory, in MiB.",
         value=of_bar1(lambda bar1: bar1.free_bytes),
+    ),
+    *(
+        _bar1(
+            field=field,
+            name=f"DCGM_FI_DEV_BAR1_{name}_BYTES",
+            help=f"{words} in bytes.",
+            value=of_part(lambda sample: sample.bar1, read),
+            most=TOTAL_MOST,
+        )
+        for field, name, words, read in _BAR1_BYTES
     ),
     _frame_buffer(
         field=250,

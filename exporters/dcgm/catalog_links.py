@@ -77,7 +77,7 @@ _COUNTED: tuple[tuple[int, str, str, LinkError, str], ...] = (
      LinkError.RECEIVE_GENERAL, "Packets received with headers that do not match"),
     (1209, "COUNT_LOCAL_LINK_INTEGRITY_ERRORS", "INTEGRITY_ERROR_TOTAL",
      LinkError.INTEGRITY, "Times that a link's errors came too close together"),
-    (1210, "COUNT_TX_DISCARDS", "",
+    (1210, "COUNT_TX_DISCARDS", "TX_DISCARD_TOTAL",
      LinkError.DISCARDED, "Packets that were not sent"),
     (1211, "COUNT_LINK_RECOVERY_SUCCESSFUL_EVENTS", "RECOVERY_SUCCESSFUL_TOTAL",
      LinkError.RECOVERIES, "Times that a link came back"),
@@ -88,7 +88,7 @@ _COUNTED: tuple[tuple[int, str, str, LinkError, str], ...] = (
     (1219, "COUNT_EFFECTIVE_ERRORS", "EFFECTIVE_ERROR_TOTAL",
      LinkError.EFFECTIVE, "Errors left after forward error correction"),
 )  # fmt: skip
-"""Field id, name, the name since DCGM 4.6 where it has another, what is counted, in words."""
+"""Field id, name, the name since DCGM 4.6, what is counted, in words."""
 
 FAMILIES: tuple[Family, ...] = (
     Family(
@@ -168,7 +168,7 @@ FAMILIES: tuple[Family, ...] = (
         Family(
             field=field,
             name=f"DCGM_FI_DEV_NVLINK_{name}",
-            renamed=f"DCGM_FI_DEV_NVLINK_{renamed}" if renamed else None,
+            renamed=f"DCGM_FI_DEV_NVLINK_{renamed}",
             kind=Kind.COUNTER,
             help=f"{words}, over all NVLinks.",
             value=link_errors(error),

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from discovery.sample import Group
+from exporters.dcgm import legacy
 from exporters.dcgm.catalog import (
     CATALOG,
     COUNTED,
@@ -68,6 +69,11 @@ DEFAULT_COUNTERS = Counters()
 _ALL: tuple[AnyFamily, ...] = (*CATALOG, *COUNTED)
 _FAMILIES: Mapping[str, AnyFamily] = {
     name: family for family in _ALL for name in (family.name, family.renamed) if name is not None
+} | {
+    name: family
+    for name, field in legacy.FIELDS.items()
+    for family in CATALOG
+    if family.field == field
 }
 _LABELS: Mapping[str, LabelRow] = {
     name: row for row in LABEL_ROWS for name in (row.name, row.renamed) if name is not None

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from agent import exposition
 from agent.config import Settings
 from cli import dcgm_flags
 from cli.dcgm_exporter import load
@@ -188,6 +189,35 @@ def test_a_file_of_its_image_that_is_not_there_asks_for_the_default_families() -
     told = dcgm_flags.read(*HELM, is_there=lambda _path: False)
 
     assert "counters" not in told.flags
+
+
+def test_the_file_of_old_names_asks_for_them_though_it_is_not_there() -> None:
+    """Its names and types by hand from dcgm-exporter's etc/1.x-compatibility-metrics.csv."""
+    file = ("-f", "/etc/dcgm-exporter/1.x-compatibility-metrics.csv")
+    gauges = "dcgm_sm_clock dcgm_memory_clock dcgm_memory_temp dcgm_gpu_temp dcgm_power_usage"
+    gauges += " dcgm_gpu_utilization dcgm_mem_copy_utilization dcgm_enc_utilization"
+    gauges += " dcgm_dec_utilization dcgm_xid_errors dcgm_fb_free dcgm_fb_used"
+    gauges += " dcgm_fi_prof_gr_engine_active dcgm_fi_prof_pipe_tensor_active"
+    gauges += " dcgm_fi_prof_dram_active"
+    counters = "dcgm_total_energy_consumption dcgm_pcie_replay_counter dcgm_nvlink_bandwidth_total"
+    counters += " dcgm_fi_prof_pcie_tx_bytes dcgm_fi_prof_pcie_rx_bytes"
+
+    settings, _ = load(file, {})
+    asked = exposition.counters(settings)
+
+    assert asked.skipped == ()
+    assert {family.name: family.kind.value for family in asked.families} == {
+        **dict.fromkeys(gauges.split(), "gauge"),
+        **dict.fromkeys(counters.split(), "counter"),
+    }
+
+
+def test_the_file_of_old_names_that_is_mounted_counts() -> None:
+    file = "/etc/dcgm-exporter/1.x-compatibility-metrics.csv"
+
+    told = dcgm_flags.read(("-f", file), {}, is_there=lambda _path: True)
+
+    assert told.flags["counters"].text == file
 
 
 @pytest.mark.parametrize("is_there", [True, False])

@@ -6,6 +6,7 @@ from typing import Any
 
 from discovery.model import Fabric, GpuSnapshot, RemappedRows
 from discovery.sample import (
+    Clocks,
     EccErrors,
     GpuSample,
     HeldDown,
@@ -74,6 +75,7 @@ def sample(of: GpuSnapshot, at_seconds: float = 100.0, **readings: Any) -> GpuSa
         "gpu_celsius": 45,
         "memory_celsius": 62,
         "power_watts": 700.25,
+        "instant_power_watts": 712.5,
         "energy_joules": 57585.599,
         "pcie_replays": 4,
         "gpu_busy_ratio": 0.57,
@@ -111,6 +113,14 @@ def sample(of: GpuSnapshot, at_seconds: float = 100.0, **readings: Any) -> GpuSa
         ),
         "temperature_limits": TemperatureLimits(
             slowdown=87, shutdown=92, gpu_most=85, memory_most=95, margin=-3
+        ),
+        "clocks": Clocks(
+            video=1_545_000_000,
+            application_sm=1_755_000_000,
+            application_memory=2_619_000_000,
+            highest_sm=1_980_000_000,
+            highest_memory=2_620_000_000,
+            highest_video=1_546_000_000,
         ),
         "pcie": Pcie(
             generation=5, width=16, sent_bytes=7000 + moved, received_bytes=8000 + 2 * moved

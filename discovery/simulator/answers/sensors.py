@@ -18,6 +18,8 @@ from discovery.simulator.world import SimulatedGpu
 _GRAPHICS, _SM, _MEMORY, _VIDEO = 0, 1, 2, 3  # NVML_CLOCK_*
 _VIDEO_SHARE = 0.85
 """Of the SM clock: invented, since no published output says it."""
+_APPLICATION_SHARE = 0.78
+"""Of the highest SM clock, as on an A100: 1095 of 1410 MHz."""
 _GPU_SENSOR = 0  # NVML_TEMPERATURE_GPU
 _SHUTDOWN, _SLOWDOWN, _MEMORY_MAX, _GPU_MAX = 0, 1, 2, 3  # NVML_TEMPERATURE_THRESHOLD_*
 _THRESHOLDS_CELSIUS = {_SHUTDOWN: 92, _SLOWDOWN: 89, _MEMORY_MAX: 95, _GPU_MAX: 85}
@@ -48,6 +50,15 @@ def max_clock(gpu: SimulatedGpu, kind: int) -> int:
     """Megahertz."""
     memory = gpu.model.max_memory_clock_mhz or gpu.model.memory_clock_mhz
     return _clock(kind, gpu.model.max_sm_clock_mhz, memory)
+
+
+@answers_on_gpu("nvmlDeviceGetApplicationsClock")
+def application_clock(gpu: SimulatedGpu, kind: int) -> int:
+    """Megahertz, as they are after a start. There are two kinds."""
+    if kind not in (_GRAPHICS, _MEMORY):
+        raise Nvml(INVALID_ARGUMENT)
+    highest = max_clock(gpu, kind)
+    return highest if kind == _MEMORY else round(highest * _APPLICATION_SHARE)
 
 
 def _clock(kind: int, sm: int, memory: int) -> int:

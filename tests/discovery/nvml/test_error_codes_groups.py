@@ -24,6 +24,7 @@ CODES = sorted(
 )
 
 ENTRIES = (
+    "nvmlDeviceGetApplicationsClock",
     "nvmlDeviceGetBAR1MemoryInfo",
     "nvmlDeviceGetComputeRunningProcesses_v3",
     "nvmlDeviceGetCurrPcieLinkGeneration",
@@ -36,6 +37,7 @@ ENTRIES = (
     "nvmlDeviceGetGraphicsRunningProcesses_v3",
     "nvmlDeviceGetMPSComputeRunningProcesses_v3",
     "nvmlDeviceGetMarginTemperature",
+    "nvmlDeviceGetMaxClockInfo",
     "nvmlDeviceGetNvLinkState",
     "nvmlDeviceGetP2PStatus",
     "nvmlDeviceGetPerformanceState",
@@ -77,7 +79,8 @@ SILENT = {"nvmlDeviceGetProcessUtilization": {pynvml.NVML_ERROR_NOT_FOUND}}
 """What is no gap: the driver says that it has nothing new."""
 
 VARYING = (
-    *("power_watts", "energy_joules", "gpu_celsius", "memory_celsius", "held_down.power"),
+    *("power_watts", "instant_power_watts", "energy_joules", "gpu_celsius", "memory_celsius"),
+    "held_down.power",
     *("nvlink_received_bytes", "nvlink_sent_bytes", "links.", "pcie.sent", "pcie.received"),
     *("profiling.", "mig_profiling.", "temperature_limits.margin"),
 )

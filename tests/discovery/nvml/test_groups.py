@@ -41,6 +41,8 @@ FIELDS_OF = {
     Group.CLOCK_EVENTS: {"clock_event_reasons", "held_down"},
     Group.ECC: {"ecc_errors", "retired_pages"},
     Group.LIMITS: {"power_limits", "temperature_limits"},
+    Group.CLOCKS: {"clocks"},
+    Group.INSTANT_POWER: {"instant_power_watts"},
     Group.PCIE: {"pcie"},
     Group.BAR1: {"bar1"},
     Group.FAN: {"fan_ratio", "performance_state"},

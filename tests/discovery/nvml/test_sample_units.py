@@ -27,6 +27,7 @@ READINGS: dict[str, Any] = {
     "gpu_percent": 17,
     "memory_percent": 19,
     "memory_celsius": 61,
+    "memory_clock_mhz": 399,
     "pcie_replays": 23,
     "remapped_correctable": 3,
     "remapped_uncorrectable": 2,
@@ -44,6 +45,7 @@ READINGS: dict[str, Any] = {
         **dict(zip((29, 30, 31), (29, 30, 1), strict=True)),
         **{number: 10**12 + number for number in range(74, 82)},
         **{number: 2**40 + number for number in (197, 198)},
+        186: 151_000,
         **{number: 500 + number for number in (38, 45, 52, 59, *range(206, 222))},
     },
 }
@@ -77,6 +79,13 @@ ROWS: tuple[tuple[str, Raw, float], ...] = (
     ("gpu_celsius", lambda h: nv.nvmlDeviceGetTemperature(h, 0), 1),
     ("memory_celsius", _field(82), 1),
     ("power_watts", lambda h: nv.nvmlDeviceGetPowerUsage(h), MILLI),
+    ("instant_power_watts", _field(186), MILLI),
+    ("clocks.video", lambda h: nv.nvmlDeviceGetClockInfo(h, 3), MHZ),
+    ("clocks.application_sm", lambda h: nv.nvmlDeviceGetApplicationsClock(h, 0), MHZ),
+    ("clocks.application_memory", lambda h: nv.nvmlDeviceGetApplicationsClock(h, 2), MHZ),
+    ("clocks.highest_sm", lambda h: nv.nvmlDeviceGetMaxClockInfo(h, 1), MHZ),
+    ("clocks.highest_memory", lambda h: nv.nvmlDeviceGetMaxClockInfo(h, 2), MHZ),
+    ("clocks.highest_video", lambda h: nv.nvmlDeviceGetMaxClockInfo(h, 3), MHZ),
     ("energy_joules", lambda h: nv.nvmlDeviceGetTotalEnergyConsumption(h), MILLI),
     ("pcie_replays", lambda h: nv.nvmlDeviceGetPcieReplayCounter(h), 1),
     ("gpu_busy_ratio", lambda h: nv.nvmlDeviceGetUtilizationRates(h).gpu, PERCENT),
@@ -247,11 +256,12 @@ def test_nothing_is_read_that_is_not_checked_here(sample: GpuSample) -> None:
 def test_no_two_readings_could_be_mixed_up(sample: GpuSample) -> None:
     """A number tells what it is: else a row above could not fail. Flags are 1 in one place each.
 
-    The highest limit of power is that after the start, on every board; engines are all alike; a
-    pair's status is one of seven numbers.
+    The highest limit of power is that after the start, on every board; memory has one clock to
+    work at; engines are all alike; a pair's status is one of seven numbers.
     """
     flags = ("remapped_rows", "vgpu_licensed", "retired_pages.pending", "nvlink_p2p")
-    alike = ("power_limits.highest", "profiling.30", "profiling.31", "processes", "links.1.errors")
+    alike = ("power_limits.highest", "clocks.application_memory", "processes", "links.1.errors")
+    alike = (*alike, "profiling.30", "profiling.31")
     told = [
         (round(leaves(sample)[path] / unit, 3), unit)
         for path, _, unit in ROWS

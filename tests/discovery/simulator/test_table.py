@@ -197,6 +197,7 @@ CALLS: Mapping[str, Callable[[Bench], object]] = {
     "nvmlDeviceGetNumaNodeId": _on_gpu(nv.nvmlDeviceGetNumaNodeId),
     "nvmlDeviceGetClockInfo": _on_gpu(nv.nvmlDeviceGetClockInfo, 1),
     "nvmlDeviceGetMaxClockInfo": _on_gpu(nv.nvmlDeviceGetMaxClockInfo, 1),
+    "nvmlDeviceGetApplicationsClock": _on_gpu(nv.nvmlDeviceGetApplicationsClock, 0),
     "nvmlDeviceGetTemperature": _on_gpu(nv.nvmlDeviceGetTemperature, 0),
     "nvmlDeviceGetTemperatureV": _on_gpu(nv.nvmlDeviceGetTemperatureV, 0),
     "nvmlDeviceGetTemperatureThreshold": _on_gpu(nv.nvmlDeviceGetTemperatureThreshold, 0),

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from discovery.sample import Group
+from exporters.dcgm import legacy
 from exporters.dcgm.catalog import CATALOG, COUNTED, LABEL_ROWS
 from exporters.dcgm.counters import (
     DEFAULT_COUNTERS,
@@ -113,6 +114,36 @@ def test_every_family_and_label_can_be_asked_for_by_each_of_its_names() -> None:
 
     assert counters.skipped == ()
     assert len(counters.families) + len(counters.labels) == len(asked)
+
+
+@pytest.mark.parametrize(
+    ("old", "now"),
+    [
+        ("dcgm_memory_clock", "DCGM_FI_DEV_MEM_CLOCK"),
+        ("dcgm_gpu_utilization", "DCGM_FI_DEV_GPU_UTIL"),
+        ("dcgm_retired_pages_pending", "DCGM_FI_DEV_RETIRED_PENDING"),
+        ("dcgm_nvlink_data_crc_error_count_total", "DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL"),
+        ("dcgm_ecc_dbe_volatile_total", "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL"),
+        ("dcgm_fi_prof_sm_occupancy", "DCGM_FI_PROF_SM_OCCUPANCY"),
+    ],
+)
+def test_a_name_from_before_dcgm_exporter_2_is_served_by_that_name(old: str, now: str) -> None:
+    (family,) = read_counters(f"{old},gauge,x", "a.csv").families
+
+    assert (family.name, family.field) == (
+        old,
+        *(row.field for row in CATALOG if row.name == now),
+    )
+
+
+def test_every_old_name_is_served_but_those_that_dcgm_gives_no_value_for() -> None:
+    asked = read_counters("\n".join(f"{name},gauge,x" for name in legacy.FIELDS), "a.csv")
+
+    assert [skipped.reason.partition(" ")[0] for skipped in asked.skipped] == [
+        "dcgm_pcie_tx_throughput",
+        "dcgm_pcie_rx_throughput",
+    ]
+    assert len(asked.families) == len(legacy.FIELDS) - 2 == 39
 
 
 @pytest.mark.parametrize(

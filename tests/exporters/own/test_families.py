@@ -44,8 +44,10 @@ def test_facts_in_labels_have_the_value_1() -> None:
 
 
 def test_the_optional_readings_are_those_that_some_family_needs() -> None:
-    """But for the status of pairs: our own say how many NVLinks two GPUs have."""
-    assert set(Group) - {Group.P2P} == GROUPS
+    """But for the status of pairs, where our own say how many NVLinks two GPUs have, and what is
+    made for a family of DCGM's alone.
+    """
+    assert set(Group) - {Group.P2P, Group.CLOCKS, Group.INSTANT_POWER} == GROUPS
     assert {family.group for family in FAMILIES} == {None, *GROUPS}
 
 
