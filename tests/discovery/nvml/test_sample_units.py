@@ -260,8 +260,10 @@ def test_no_two_readings_could_be_mixed_up(sample: GpuSample) -> None:
     work at; engines are all alike; a pair's status is one of seven numbers.
     """
     flags = ("remapped_rows", "vgpu_licensed", "retired_pages.pending", "nvlink_p2p")
-    alike = ("power_limits.highest", "clocks.application_memory", "processes", "links.1.errors")
-    alike = (*alike, "profiling.30", "profiling.31")
+    alike = (
+        *("power_limits.highest", "clocks.application_memory", "processes", "links.1.errors"),
+        *("profiling.30", "profiling.31"),
+    )
     told = [
         (round(leaves(sample)[path] / unit, 3), unit)
         for path, _, unit in ROWS
