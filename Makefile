@@ -27,8 +27,8 @@ flaky: $(VENV)/.dev ## the tests without a control plane, N times over (5 unless
 controlplane: $(VENV)/.dev ## build the Kubernetes that tests run on, into ~/.cache/gpuscape (once)
 	$(BIN)/python -m tests.controlplane.prepare
 
-cluster: $(VENV)/.dev ## a cluster to play with: simulated GPU nodes, real agents, kubectl (MACHINES="a30-pair hgx-16" picks others)
-	@GRPC_VERBOSITY=NONE $(BIN)/python -m tests.kubelet.play $(MACHINES)
+cluster: $(VENV)/.dev ## a cluster to play with: simulated GPU nodes, real agents, pods on linked GPUs (MACHINES="a30-pair hgx-16" picks others)
+	@$(BIN)/python -m tests.kubelet.play $(MACHINES)
 
 check: $(VENV)/.dev ## seconds: format, lint, types, import contracts, generated files
 	$(BIN)/ruff format --check .

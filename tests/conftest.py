@@ -10,8 +10,6 @@ import pytest
 
 from tests.goldens import Goldens
 
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # its handlers may abort a child before exec
-
 pytest_plugins = ["tests.controlplane.fixtures"]
 
 SCALE = int(os.environ.get("SCALE", "1"))

@@ -83,7 +83,7 @@ class Stage:
     namespace: str
     """For pods."""
     node: str
-    """Where the programs' own pods are."""
+    """Where the programs' own pods are, whose tokens the programs have."""
     admin: Path
     """Where the page's commands were run."""
 
@@ -95,14 +95,17 @@ class Stage:
             yield cls.create(plane, folder / "admin")
 
     @classmethod
-    def create(cls, plane: OwnPlane, folder: Path) -> Stage:
-        """Apply what an admin applies, and make the certificates as the page says."""
+    def create(cls, plane: OwnPlane, folder: Path, node: str | None = None) -> Stage:
+        """Apply what an admin applies, and make the certificates as the page says.
+
+        Without a ``node`` there is one for the programs that takes no other pods.
+        """
         plane.account(names.NAMESPACE, "default")
         for part in ("scheduler", "kube-scheduler"):
             plane.kubectl("apply", "-k", DEPLOY / part)
         run(plane, scheduler_page.marked("certificates"), folder)
         sides = {side: mounted(plane, name, folder / side) for side, name in SECRETS.items()}
-        node = plane.make_node("control", ready=False)  # so that nothing is scheduled there
+        node = node or plane.make_node("control", ready=False)
         return cls(plane=plane, namespace=plane.namespace("jobs"), node=node, admin=folder, **sides)
 
     def start_scheduler(self, configuration: Mapping[str, Any], name: str = ACCOUNT) -> int:
@@ -125,7 +128,7 @@ class Stage:
         return plane.programs.start(name, command)
 
     def token(self, account: str) -> str:
-        """Of a pod of this account, on a node that takes no other pods."""
+        """Of a new pod of this account on the programs' node."""
         return self.plane.bound_token(names.NAMESPACE, account, self.node)
 
     def add_pod(

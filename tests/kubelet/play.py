@@ -2,9 +2,9 @@
 
     python -m tests.kubelet.play [MACHINE …]      which machines the nodes are
 
-A real control plane with the scheduler, the agent's manifests, a simulated node with a fake
-kubelet for each machine, and a real agent on each. It ends, and leaves nothing behind, with
-Ctrl-C, SIGTERM, or when it is killed.
+A real control plane with its own scheduler and a second one that asks our extender, as
+docs/scheduler.md installs them; a simulated node with a fake kubelet for each machine, and a real
+agent on each. It ends, and leaves nothing behind, with Ctrl-C, SIGTERM, or when it is killed.
 """
 
 from __future__ import annotations
@@ -15,38 +15,49 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from discovery.errors import BadInput
 from discovery.simulator.catalog import load_machine
 from discovery.simulator.simulation import Simulation
 from labelers import keys, names
 from labelers.settings import MigStrategy
-from tests.agent.processes import AgentProcess, until
+from tests.agent.processes import GPUSCAPE, AgentProcess, until
 from tests.cluster.agents import Site, agent, has_topology
+from tests.cluster.extender import PATIENT, Extender, extender
+from tests.cluster.scheduling import PROFILE, Stage, configuration
 from tests.controlplane import prepare
 from tests.controlplane.builds import binaries
 from tests.controlplane.families import CONTROLLER_MANAGER_MINOR, KUBERNETES
 from tests.controlplane.plane import Plane
+from tests.controlplane.programs import ROOT
 from tests.kubelet.allocator import Allocator
 from tests.kubelet.kubelet import Kubelets
 
-MACHINES = ("dgx-a100", "hgx-h100", "a30-pair")
-BUILT = f"etcd,kubernetes-{CONTROLLER_MANAGER_MINOR},allocator"
-LABELS = ("nvidia.com/gpu.product", "nvidia.com/gpu.count", keys.NVLINK_CLASS, keys.HEALTH)
+MACHINES: Final = ("dgx1-v100", "a100-pcie-pairs")
+"""Whose GPUs are not all linked alike, so that it matters which ones a pod is given."""
+BUILT: Final = f"etcd,kubernetes-{CONTROLLER_MANAGER_MINOR},allocator"
+LABELS: Final = ("nvidia.com/gpu.product", "nvidia.com/gpu.count", keys.NVLINK_CLASS, keys.HEALTH)
 
-POD = """\
+_POD: Final = f"""\
 apiVersion: v1
 kind: Pod
-metadata: {generateName: two-gpus-}
+metadata: {{generateName: two-gpus-}}
 spec:
+  schedulerName: {PROFILE}
   terminationGracePeriodSeconds: 0
   containers:
   - name: main
     image: none
-    resources: {limits: {nvidia.com/gpu: 2}}
+    resources: {{limits: {{nvidia.com/gpu: 2}}}}
+"""
+_HOLDERS: Final = f"""\
+#!/bin/sh
+cd '{ROOT}'
+kubectl get nodes,leases,pods -A -o json | '{sys.executable}' -m tests.kubelet.holders
 """
 
 
@@ -55,16 +66,21 @@ class Cluster:
     """What runs."""
 
     kubeconfig: Path
-    kubectl: Path
+    commands: Path
+    """A folder for PATH: kubectl, gpuscape, and holders, which prints who holds which GPUs."""
     pod: Path
     """A manifest to try."""
-    agents: dict[str, AgentProcess]
+    agents: Mapping[str, AgentProcess]
     """By node."""
+    machines: Mapping[str, str]
+    """By node."""
+    extender: Extender
 
 
 def main(machines: Sequence[str]) -> int:
     """Run it until somebody ends it; the exit code."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):  # SIGINT is ignored in a shell's background
+        signal.signal(number, signal.default_int_handler)
     machines = machines or MACHINES
     try:
         for machine in machines:
@@ -96,21 +112,30 @@ def started(machines: Sequence[str]) -> Iterator[Cluster]:
         site = Site.create(plane, names.NAMESPACE)
         allocator = running.enter_context(Allocator())
         kubelets = running.enter_context(Kubelets(plane, allocator, folder / "kubelets"))
-        agents = {}
+        agents, nodes = {}, {}
         for number, machine in enumerate(machines):
             name = machine if machine not in agents else f"{machine}-{number}"
             prepare.say(f"starting node {name}")
+            nodes[name] = machine
             agents[name] = running.enter_context(
                 _node(site, kubelets, machine, name, folder / name)
             )
         until(lambda: all(has_topology(site, name) for name in agents))
+        prepare.say("starting the extender and the scheduler that asks it")
+        stage = Stage.create(plane, folder / "admin", next(iter(agents)))
+        # they run here as processes; no kubelet shall pretend to run them too
+        plane.kubectl("-n", names.NAMESPACE, "scale", "deployment", "--all", "--replicas=0")
+        helper = running.enter_context(extender(stage, folder, PATIENT))
+        stage.start_scheduler(configuration(helper.address, stage.client, timeout="30s"))
         pod = folder / "two-gpus.yaml"
-        pod.write_text(POD, encoding="utf-8")
+        pod.write_text(_POD, encoding="utf-8")
         yield Cluster(
             kubeconfig=plane.kubeconfig(),
-            kubectl=binaries(KUBERNETES[CONTROLLER_MANAGER_MINOR]) / "kubectl",
+            commands=_commands(folder / "bin"),
             pod=pod,
             agents=agents,
+            machines=nodes,
+            extender=helper,
         )
 
 
@@ -127,23 +152,37 @@ def _node(
         yield process
 
 
+def _commands(folder: Path) -> Path:
+    """Make the folder of commands that the advice has."""
+    folder.mkdir()
+    (folder / "kubectl").symlink_to(binaries(KUBERNETES[CONTROLLER_MANAGER_MINOR]) / "kubectl")
+    (folder / "gpuscape").symlink_to(GPUSCAPE)
+    holders = folder / "holders"
+    holders.write_text(_HOLDERS, encoding="utf-8")
+    holders.chmod(0o755)
+    return folder
+
+
 def advice(cluster: Cluster) -> str:
     """What to try, as lines for a shell."""
-    node = next(iter(cluster.agents))
+    node, machine = next(iter(cluster.machines.items()))
     return f"""
 The cluster runs until Ctrl-C. In another terminal:
 
-  export KUBECONFIG={cluster.kubeconfig}
-  alias kubectl={cluster.kubectl}
+  export KUBECONFIG={cluster.kubeconfig} PATH={cluster.commands}:$PATH
 
   kubectl get nodes -L {",".join(LABELS)}
+  gpuscape topo --simulate {machine}   # how the GPUs of a node are linked
 
-  # pods of two GPUs: run it until none is free, and see on the agents' Leases who has which
+  # where would a pod of two GPUs go, and why?
+  gpuscape scheduler explain -f {cluster.pod}
+
+  # make it, and again until no two are free: who holds what, and with how many links between them
   kubectl create -f {cluster.pod}
   kubectl get pods -o wide
-  kubectl -n {names.NAMESPACE} describe leases | grep -e ^Name: -e {keys.STATE}
+  holders
 
-  # have an agent let go of NVML, and come back
+  # have an agent close its NVML handles, and come back
   kubectl annotate node {node} {keys.RELEASE}=by-hand
   kubectl annotate node {node} {keys.RELEASE}-
 
@@ -153,13 +192,17 @@ The cluster runs until Ctrl-C. In another terminal:
 
 
 def watch(cluster: Cluster) -> int:
-    """Wait for an agent that ends by itself, which none should; the exit code."""
+    """Wait for a program that ends by itself, which none should; the exit code."""
     while True:
         for node, process in cluster.agents.items():
             code = process.process.poll()
             if code is not None:
                 prepare.say(f"the agent of {node} ended with {code}: {process.said}")
                 return 1
+        code = cluster.extender.process.poll()
+        if code is not None:
+            prepare.say(f"the extender ended with {code}: {cluster.extender.said}")
+            return 1
         time.sleep(1)
 
 

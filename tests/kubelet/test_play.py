@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -26,13 +27,19 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.fixture
-def running(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """A cluster of one node that says what it says to a pipe."""
-    environment = {**os.environ, "TMPDIR": str(folder), "GRPC_VERBOSITY": "NONE"}
+def machines() -> Sequence[str]:
+    """Those of its nodes; none: as many and which it likes."""
+    return ["a30-pair"]
+
+
+@pytest.fixture
+def running(folder: Path, machines: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+    """A cluster that says what it says to a pipe, as started where nothing is set up for gRPC."""
+    environment = {name: text for name, text in os.environ.items() if not name.startswith("GRPC_")}
     with subprocess.Popen(
-        [sys.executable, "-m", "tests.kubelet.play", "a30-pair"],
+        [sys.executable, "-m", "tests.kubelet.play", *machines],
         cwd=ROOT,
-        env=environment,
+        env=environment | {"TMPDIR": str(folder)},
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
@@ -52,6 +59,7 @@ def said(process: subprocess.Popen[str]) -> str:
 
 
 @pytest.mark.cluster
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_nothing_is_left_however_it_ends(
     running: subprocess.Popen[str], folder: Path, how: signal.Signals
@@ -67,18 +75,35 @@ def test_nothing_is_left_however_it_ends(
 
 
 @pytest.mark.cluster
-def test_a_pod_of_the_advice_runs_and_the_lease_tells_it(running: subprocess.Popen[str]) -> None:
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("machines", [[]])
+def test_its_advice_shows_that_pods_of_two_are_given_linked_gpus(
+    running: subprocess.Popen[str],
+) -> None:
+    """On machines where not all are; until one of them has no two linked GPUs left."""
     lines = [line.strip() for line in said(running).splitlines()]
-    shell("kubectl create", lines)
-    until(lambda: '"used":"3"' in shell("kubectl -n gpuscape describe", lines))
+    header, best, *_ = shell("gpuscape scheduler explain", lines).splitlines()
+    assert header.split() == ["NODE", "RANK", "GPUS", "GB/S", "WHY"]
+    assert best.split()[:2] == ["a100-pcie-pairs", "10"]
+    assert "NV" in shell("gpuscape topo", lines)
+    for made in range(1, 6):
+        shell("kubectl create", lines)
+        until(lambda made=made: len(held(lines)) == made)  # type: ignore[misc]
+    assert all(re.search(r"linked by \d+ NVLinks?$", words) for words in held(lines))
+    assert "two-gpus-" in shell("kubectl get pods", lines)
+
+
+def held(lines: Sequence[str]) -> list[str]:
+    """What pods hold, by words of the advice's command."""
+    return re.findall(r"default/two-gpus-\S+ holds (.*)", shell("holders", lines))
 
 
 def shell(command: str, lines: Sequence[str]) -> str:
-    """What the line of the advice that begins so gives, after those that set it up."""
-    chosen = [line for line in lines if line.startswith(("export", "alias", command))]
-    script = "\n".join(("shopt -s expand_aliases", *chosen))
+    """What the line of the advice that begins so gives, after the one that sets it up."""
+    chosen = [line for line in lines if line.startswith(("export", command))]
+    assert len(chosen) == 2
     return subprocess.run(
-        ["bash", "-e"], input=script, check=True, stdout=subprocess.PIPE, text=True
+        ["bash", "-e"], input="\n".join(chosen), check=True, stdout=subprocess.PIPE, text=True
     ).stdout
 
 

@@ -308,6 +308,28 @@ except Transient:
     assert (ended.stdout, ended.stderr) == ("told\n", "")
 
 
+PROGRAMS = ("agent.podresources.client", "tests.kubelet.play", "tests.bench.soak")
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_what_grpc_reads_once_is_set_before_it_is_imported(program: str) -> None:
+    """With its handlers of fork, starting a process may abort the process."""
+    script = f"""
+import os, sys
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        if name == "grpc":
+            print(os.environ.get("GRPC_ENABLE_FORK_SUPPORT"), os.environ.get("GRPC_VERBOSITY"))
+sys.meta_path.insert(0, Watch())
+import {program}
+"""
+    environment = {name: text for name, text in os.environ.items() if not name.startswith("GRPC_")}
+    ended = subprocess.run(
+        [sys.executable, "-c", script], env=environment, check=True, stdout=subprocess.PIPE
+    )
+    assert ended.stdout == b"0 NONE\n"
+
+
 def test_no_thread_and_no_connection_outlives_an_answer(path: Path) -> None:
     """In the threads that Python knows, and in the files that the process has open."""
     with serving(path, {"List": pods(NAMED)}):
