@@ -40,6 +40,9 @@ _DURATION = kinds.duration("100ms")
 _COUNT = kinds.count(MOST_ROUNDS)
 _TOLERANCE = re.compile(r"(?:(?P<names>[^=\s]+)=)?(?P<number>\d+(?:\.\d+)?)(?P<percent>%?)")
 
+_MOST_NAMED = 5
+"""Metrics that a sentence names."""
+
 _GOOD, _BAD = "green", "red"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -82,8 +85,9 @@ LEFT and RIGHT are addresses, files, or - for standard input; the path is /metri
 Both are scraped at the same moments. Of gauges the means over the run are compared, of counters
 the rates; what names or counts a fact (XIDs, totals, limits) has to be equal. -o wide shows which
 holds for a metric. A longer run tells more: two exporters read the same sensor at different times.
-Where either is a file, there is one round and single values are compared. Ctrl-C ends a run early
-and shows what it has told so far.
+Where either is a file, there is one round and single values are compared. Idle machines look alike
+whatever is served: what stood still is named in the end. Ctrl-C ends a run early and shows what it
+has told so far.
 
 \b
 Verdicts, the worst first:
@@ -108,7 +112,7 @@ Exit codes:
 @click.option("--interval", default="10s", show_default=True, help="Time from scrape to scrape.")
 @click.option("--duration", help="How long to scrape.  [default: 1m]")
 @click.option("--count", metavar="N", help="How often to scrape, in place of --duration.")
-@click.option("--timeout", default="10s", show_default=True, help="For one whole answer.")
+@click.option("--timeout", default="10s", show_default=True, help="For an address's answer.")
 @click.option("--max-size", default="64", show_default=True, metavar="MIB", help="For one answer.")
 @click.option(
     "--only", multiple=True, metavar="PATTERN", help="Compare these metrics, such as 'DCGM_*'."
@@ -255,8 +259,9 @@ def _show(outcome: Outcome, sides: Sequence[Side], output: str) -> None:
     if output == "wide" and (examples := _examples(outcome)).rows:
         terminal.note("")
         terminal.show(examples)
-    same = sum(metric.verdict is Verdict.SAME for metric in outcome.metrics)
-    terminal.note(f"\n{same} of {len(outcome.metrics)} metrics are the same.")
+    terminal.note("")
+    for line in _conclusion(outcome):
+        terminal.note(line)
 
 
 def _about(side: Side, pace: Pace) -> str:
@@ -278,10 +283,29 @@ def _warnings(outcome: Outcome, sides: Sequence[Side]) -> Iterator[str]:
             yield f"{name} is stale: {pace.frozen} of {other.moving} moving series stand still"
 
 
+def _conclusion(outcome: Outcome) -> Iterator[str]:
+    """How many metrics are the same, and what that is worth."""
+    same = sum(metric.verdict is Verdict.SAME for metric in outcome.metrics)
+    yield f"{same} of {len(outcome.metrics)} metrics are the same."
+    if outcome.rounds == 1:
+        yield "There was one scrape of each, so nothing could move: compare addresses for a while."
+        return
+    moved = sum(metric.moved for metric in outcome.metrics)
+    pairs = sum(metric.pairs for metric in outcome.metrics)
+    yield f"{moved} of {pairs} series moved in {outcome.seconds:.3g} s."
+    if still := outcome.still:
+        names = ", ".join(metric.name for metric in still[:_MOST_NAMED])
+        more = f" and {len(still) - _MOST_NAMED} more" if len(still) > _MOST_NAMED else ""
+        yield (
+            f"{len(still)} are the same and stood still on both sides, which proves little: "
+            f"{_plain(names)}{more}. Compare while jobs run."
+        )
+
+
 def _table(outcome: Outcome, *, wide: bool) -> Table:
     header: tuple[str, ...] = ("METRIC", "VERDICT", "SERIES", "LEFT", "RIGHT", "DIFFERENCE")
     if wide:
-        header += ("COMPARED", "TOLERANCE")
+        header += ("COMPARED", "TOLERANCE", "MOVED")
     return Table(
         header=header,
         rows=tuple(_row(metric, wide=wide) for metric in outcome.metrics),
@@ -302,7 +326,7 @@ def _row(metric: Compared, *, wide: bool) -> tuple[Cell, ...]:
         _number(metric.right.value),
         "" if worst is None else worst.detail,
     )
-    return (*row, metric.measure.value, metric.tolerance) if wide else row
+    return (*row, metric.measure.value, metric.tolerance, str(metric.moved)) if wide else row
 
 
 def _number(value: float | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import click
@@ -22,7 +22,7 @@ class Plan:
     rounds: int
     interval_seconds: float
     timeout_seconds: float
-    """For one whole answer."""
+    """For one whole answer of an address; files and standard input take as long as they take."""
 
 
 class Side:
@@ -40,40 +40,51 @@ class Side:
         """In the newest exposition that had some."""
         self._parser = Parser()
         self._thread: threading.Thread | None = None
+        self._bodies: list[bytes] = []
 
-    def start(self, within_seconds: float, answers: dict[str, Families]) -> None:
-        """Begin to read; what was read goes into ``answers`` under the side's name."""
+    def start(self, within_seconds: float) -> None:
+        """Begin to read for a round."""
+        self._bodies = []  # what comes too late goes into the list of its own round
         if self._thread is not None and self._thread.is_alive():
             return  # in a call that nothing ends, such as a look-up of the host's name
         self._thread = threading.Thread(
-            target=self._read, args=(within_seconds, answers), daemon=True
+            target=self._read, args=(within_seconds, self._bodies), daemon=True
         )
         self._thread.start()
 
     def wait(self, until: float) -> None:
-        """Wait for what was begun, to this monotonic time at most."""
+        """Wait for what was begun; of an address to this monotonic time at most."""
         if self._thread is not None:
-            self._thread.join(max(0.0, until - time.monotonic()))
+            live = self.source.is_live
+            self._thread.join(max(0.0, until - time.monotonic()) if live else None)
 
-    def count(self, answers: Mapping[str, Families], within_seconds: float) -> None:
-        """The round is over."""
+    def families(self, within_seconds: float) -> Families | None:
+        """What was read in this round; None, and a failure more, where that is nothing."""
         self.scrapes += 1
-        if self.name not in answers:
+        found = self._parsed(self._bodies[0]) if self._bodies else None
+        if found is None:
             self.failures += 1
             self.failure = self.failure or f"no whole answer within {within_seconds:g} s"
+        return found
 
-    def _read(self, within_seconds: float, answers: dict[str, Families]) -> None:
+    def _read(self, within_seconds: float, bodies: list[bytes]) -> None:
+        try:
+            bodies.append(self.source.read(within_seconds))
+        except Unreadable as error:
+            self.failure = str(error)
+
+    def _parsed(self, body: bytes) -> Families | None:
         faults: list[Fault] = []
         try:
-            families = self._parser.parse(self.source.read(within_seconds), faults)
-        except (Unreadable, Malformed) as error:
+            families = self._parser.parse(body, faults)
+        except Malformed as error:
             self.failure = str(error)
-            return
+            return None
         if faults and not any(family.series for family in families.values()):
             self.failure = f"it is no exposition: {faults[0]}"
-            return
+            return None
         self.faults = faults or self.faults
-        answers[self.name] = families
+        return families
 
 
 def run(left: Side, right: Side, comparison: Comparison, plan: Plan) -> None:
@@ -96,22 +107,18 @@ def _rounds(left: Side, right: Side, comparison: Comparison, plan: Plan) -> None
         time.sleep(max(0.0, began + number * plan.interval_seconds - time.monotonic()))
         at_seconds = time.monotonic() - began
         answers = _scraped((left, right), plan.timeout_seconds)
-        if len(answers) == 2:
-            comparison.add(answers[left.name], answers[right.name], at_seconds)
+        if answers[0] is not None and answers[1] is not None:
+            comparison.add(answers[0], answers[1], at_seconds)
 
 
-def _scraped(sides: Sequence[Side], within_seconds: float) -> Mapping[str, Families]:
-    """What the sides served in one round, without those that could not be read."""
-    answers: dict[str, Families] = {}
+def _scraped(sides: Sequence[Side], within_seconds: float) -> Sequence[Families | None]:
+    """What each side served in one round; None of one that could not be read."""
     until = time.monotonic() + within_seconds + 1  # the reading's own deadline comes first
     for side in sides:
-        side.start(within_seconds, answers)
+        side.start(within_seconds)
     for side in sides:
         side.wait(until)
-    in_time = dict(answers)
-    for side in sides:
-        side.count(in_time, within_seconds)
-    return in_time
+    return [side.families(within_seconds) for side in sides]
 
 
 def _progress(number: int, rounds: int, sides: Sequence[Side]) -> None:

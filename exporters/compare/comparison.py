@@ -164,8 +164,8 @@ class _Judged:
             self._lonely[0].discard(mine)
             self._lonely[1].discard(others)
             self.pairs.append(_Pair(mine, left[mine], right[others], others))
-        moving = (pair.left.changes or pair.right.changes for pair in self.pairs)
-        self._still = measure is Measure.RATE and not any(moving)
+        self._moved = sum(bool(it.left.changes or it.right.changes) for it in self.pairs)
+        self._still = measure is Measure.RATE and not self._moved
         """Nothing of a counter moved: there is no rate to speak of."""
         self._verdicts = [
             judge(pair.left, pair.right, measure, tolerance, rounds) for pair in self.pairs
@@ -189,6 +189,7 @@ class _Judged:
             measure=self._measure,
             tolerance=str(self._tolerance) if self._measure is not Measure.EXACT else "none",
             pairs=len(self.pairs),
+            moved=self._moved,
             left=self._side(0),
             right=self._side(1),
             findings=tuple(findings),

@@ -18,6 +18,10 @@ SPELLINGS: Mapping[str, str] = {
 """Labels of older versions and of dcgm-exporter's old namespace, to their names today."""
 
 
+_SAID_ANYHOW = frozenset({"err_msg"})
+"""Of a series with ``err_code``: that code in words, which each exporter has of its own."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matching:
     """What is left out of account when series are matched."""
@@ -40,11 +44,12 @@ class Matching:
         """
         name, given = key
         names = {label for label, _ in given}
+        ignored = self.ignored_labels | (_SAID_ANYHOW if "err_code" in names else frozenset())
         labels = {
             today: value
             for label, value in given
             if value
-            and label not in self.ignored_labels
+            and label not in ignored
             and (today := self._spelling(label, names)) not in self.ignored_labels
         }
         if name != family:

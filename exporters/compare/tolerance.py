@@ -52,14 +52,15 @@ class Rule:
 
 def _rule(pattern: str, measure: Measure, ratio: float = 0.0, absolute: float = 0.0) -> Rule:
     tolerance = Tolerance(ratio=ratio, absolute=absolute)
-    return Rule(pattern=re.compile(pattern), measure=measure, tolerance=tolerance)
+    return Rule(pattern=re.compile(pattern, re.IGNORECASE), measure=measure, tolerance=tolerance)
 
 
 RULES = (
     _rule(r".*_info", Measure.EXACT),
     _rule(r".*(_XID_ERRORS?|ROW_REMAP_(FAILURE|PENDING)|RETIRED_PENDING)", Measure.EXACT),
     _rule(r".*(_LICENSE_STATUS|_RECOVERY_ACTION|_MINOR_NUMBER)", Measure.EXACT),
-    _rule(r".*(FB|BAR1)_TOTAL|.*_FB_RESERVED", Measure.EXACT),
+    _rule(r".*(FB|BAR1)_TOTAL|.*_FB_RESERVED|.*_BAR1_CAPACITY_BYTES", Measure.EXACT),
+    _rule(r".*_(MAX_\w+_CLOCK|MAX_CLOCK_HERTZ)", Measure.EXACT),
     _rule(r".*(SLOWDOWN|SHUTDOWN|MAX_OP)_TEMP(_CELSIUS)?", Measure.EXACT),
     _rule(r".*_(POWER_MGMT|POWER)_LIMIT(_\w+)?", Measure.EXACT),
     # counters by type, but what they hold is a rate, or falls again
@@ -68,12 +69,14 @@ RULES = (
     _rule(r".*_TEMP(_CELSIUS)?", Measure.MEAN, 0, 3),
     _rule(r"DCGM_FI_PROF_\w+_BYTES", Measure.MEAN, 0.2, 1e6),
     _rule(r"DCGM_FI_PROF_\w+", Measure.MEAN, 0.1, 0.05),
-    _rule(r"DCGM_\w+_UTIL(_RATIO)?", Measure.MEAN, 0.1, 5),  # percent
+    _rule(r"DCGM_\w+_UTIL(_RATIO|IZATION)?", Measure.MEAN, 0.1, 5),  # percent
     _rule(r"DCGM_\w+_CLOCK", Measure.MEAN, 0.1, 30),  # megahertz
-    _rule(r"DCGM_\w+_POWER_USAGE(_INSTANT)?|DCGM_\w+_POWER_WATTS", Measure.MEAN, 0.1, 5),
-    _rule(r"DCGM_\w+_(FB|BAR1)_(USED|FREE)", Measure.MEAN, 0.02, 64),  # mebibytes
+    _rule(r"DCGM_\w+_CLOCK_HERTZ", Measure.MEAN, 0.1, 30e6),
+    _rule(r"DCGM_(\w+_)?POWER_(USAGE(_INSTANT)?|(RAW_)?WATTS)", Measure.MEAN, 0.1, 5),
+    _rule(r"DCGM_(\w+_)?(FB|BAR1)_(USED|FREE)", Measure.MEAN, 0.02, 64),  # mebibytes
+    _rule(r"DCGM_\w+_BAR1_(USED|FREE)_BYTES", Measure.MEAN, 0.02, 64 << 20),
 )
-"""The first that fits; names of both DCGM spellings."""
+"""The first that fits; names of all of DCGM's spellings, whose case tells their age."""
 
 OTHERWISE = Tolerance(ratio=0.1)
 EVERYTHING = "*"

@@ -69,6 +69,8 @@ class Compared:
     tolerance: str
     pairs: int
     """Series that both sides have."""
+    moved: int
+    """Those of them whose value changed within the run, on either side."""
     left: Side
     right: Side
     findings: tuple[Finding, ...] = ()
@@ -100,6 +102,20 @@ class Outcome:
     right: Pace
     metrics: tuple[Compared, ...]
     """By name."""
+
+    @property
+    def still(self) -> tuple[Compared, ...]:
+        """Metrics that were found the same and of which nothing moved, but for plain facts.
+
+        A broken exporter could serve them as well: only what moves shows that both read it.
+        """
+        return tuple(
+            metric
+            for metric in self.metrics
+            if metric.verdict is Verdict.SAME
+            and metric.measure is not Measure.EXACT
+            and not metric.moved
+        )
 
 
 def judge(

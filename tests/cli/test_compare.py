@@ -10,6 +10,8 @@ import signal
 import ssl
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,6 +20,8 @@ import yaml
 from click.testing import CliRunner, Result
 
 from cli import main as cli_main
+from cli import scrapes
+from exporters.compare.exposition import Families, Fault, Parser
 from tests.cli.exporters import (
     Answer,
     Handler,
@@ -79,6 +83,7 @@ def test_two_that_serve_the_same_are_the_same(compare: Compare) -> None:
         "t       same     1         90     90\n"
         "\n"
         "1 of 1 metrics are the same.\n"
+        "There was one scrape of each, so nothing could move: compare addresses for a while.\n"
     )
 
 
@@ -91,6 +96,7 @@ def test_differences_are_told_and_exit_with_1(compare: Compare, file: Make) -> N
         "u       only-left  1 / 0      -      -  1 series",
         "",
         "0 of 2 metrics are the same.",
+        "There was one scrape of each, so nothing could move: compare addresses for a while.",
     ]
 
 
@@ -98,6 +104,7 @@ def test_wide_tells_how_it_was_compared_and_shows_series(compare: Compare, file:
     lines = compare(file("a", HOT), file("b", COLD), "-o", "wide").stdout.splitlines()
     assert lines[3].split() == [
         "METRIC", "VERDICT", "SERIES", "LEFT", "RIGHT", "DIFFERENCE", "COMPARED", "TOLERANCE",
+        "MOVED",
     ]  # fmt: skip
     assert lines[4].split() == [
         "t",
@@ -110,8 +117,9 @@ def test_wide_tells_how_it_was_compared_and_shows_series(compare: Compare, file:
         "30",
         "mean",
         "10%",
+        "0",
     ]
-    assert lines[-3].split() == ["t", "values", "1", "90", "against", "30", 'gpu="0"']
+    assert lines[-4].split() == ["t", "values", "1", "90", "against", "30", 'gpu="0"']
 
 
 def test_json_and_yaml_hold_it_all(compare: Compare, file: Make) -> None:
@@ -144,6 +152,61 @@ def test_a_side_that_stands_still_is_told_so(compare: Compare) -> None:
     assert result.exit_code == 1
     assert "RIGHT is stale: 1 of 1 moving series stand still" in result.stdout
     assert "c       stale-right" in result.stdout
+
+
+def test_what_stood_still_on_both_sides_is_named(compare: Compare) -> None:
+    """An idle machine looks the same whatever is served; limits never move, and are not named."""
+    names = ("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_POWER_MGMT_LIMIT", "moving")
+
+    def idle(at: int) -> str:
+        return "".join(f"# TYPE {n} gauge\n{n} {at % 2 * (n == 'moving')}\n" for n in names)
+
+    left_bodies, right_bodies = (bodies(*map(idle, range(4))) for _ in range(2))
+    with serving(left_bodies) as left, serving(right_bodies) as right:
+        result = compare(left.address, right.address, "--count", "4", "--interval", "100ms")
+    assert result.exit_code == 0
+    assert "3 of 3 metrics are the same.\n1 of 3 series moved in 0." in result.stdout
+    assert (
+        "1 are the same and stood still on both sides, which proves little: DCGM_FI_DEV_GPU_UTIL."
+        " Compare while jobs run." in result.stdout
+    )
+
+
+@pytest.mark.parametrize(("left", "right"), [(79, 79), (79, 31)])
+def test_an_xid_in_other_words_is_the_same_and_another_code_is_not(
+    compare: Compare, file: Make, left: int, right: int
+) -> None:
+    sides = [
+        f'# TYPE DCGM_FI_DEV_XID_ERRORS gauge\nDCGM_FI_DEV_XID_ERRORS{{gpu="0",err_code="{code}",'
+        f'err_msg="{words}"}} {code}\n'
+        for code, words in ((left, "GPU has fallen off the bus"), (right, "It left the bus"))
+    ]
+    result = compare(file("a", sides[0]), file("b", sides[1]), "-o", "json")
+    assert result.exit_code == int(left != right)
+    assert ("err_msg" in result.stdout, "err_code" in result.stdout) == (False, left != right)
+
+
+@pytest.mark.parametrize("slow", ["parsing", "reading a file"])
+def test_the_timeout_is_for_answers_over_the_network_alone(
+    compare: Compare, file: Make, monkeypatch: pytest.MonkeyPatch, slow: str
+) -> None:
+    """A second more is given, for the name of a host to be looked up."""
+
+    class Slow(Parser):
+        def parse(self, body: bytes, faults: list[Fault] | None = None) -> Families:
+            time.sleep(1.3)
+            return super().parse(body, faults)
+
+    if slow == "parsing":
+        monkeypatch.setattr(scrapes, "Parser", Slow)
+        left = file("a", HOT)
+    else:
+        left = file("a", HOT).with_name("pipe")
+        os.mkfifo(left)
+        threading.Timer(1.3, left.write_text, [HOT]).start()
+    with serving(bodies(HOT)) as right:
+        result = compare(left, right.address, "--timeout", "100ms")
+    assert (result.exit_code, result.stderr) == (0, "")
 
 
 def test_standard_input_is_a_side(compare: Compare, file: Make) -> None:

@@ -122,6 +122,14 @@ def test_values_are_judged_over_the_run(
         ("DCGM_FI_PROF_SM_ACTIVE", 0.5, 0.6, VALUES),
         ("DCGM_FI_DEV_POWER_USAGE", 10, 15, SAME),
         ("DCGM_FI_DEV_GPU_UTIL", 3, 0, SAME),
+        ("DCGM_FI_DEV_SM_CLOCK_HERTZ", 100e6, 130e6, SAME),
+        ("DCGM_FI_DEV_SM_CLOCK_HERTZ", 100e6, 131e6, VALUES),
+        ("DCGM_FI_DEV_SM_MAX_CLOCK_HERTZ", 1980e6, 1979e6, VALUES),
+        ("DCGM_FI_DEV_BAR1_USED_BYTES", 2**30, 2**30 + 2**26, SAME),
+        ("dcgm_gpu_temp", 30, 33, SAME),
+        ("dcgm_gpu_temp", 30, 34, VALUES),
+        ("dcgm_gpu_utilization", 3, 0, SAME),
+        ("dcgm_fb_used", 1000, 1064, SAME),
         ("gpuscape_build_info", 1, 1, SAME),
     ],
 )
@@ -131,8 +139,10 @@ def test_metrics_have_the_tolerance_of_what_they_measure(
     assert compared(numbers(left, name=name), numbers(right, name=name)).verdict is verdict
 
 
-def test_a_rate_that_calls_itself_a_counter_is_compared_as_what_it_is() -> None:
-    name = "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"
+@pytest.mark.parametrize(
+    "name", ["DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", "dcgm_nvlink_bandwidth_total"]
+)
+def test_a_rate_that_calls_itself_a_counter_is_compared_as_what_it_is(name: str) -> None:
     left = numbers(5000, 5100, 4900, 5000, name=name, kind="counter")
     right = numbers(4900, 5000, 5100, 5000, name=name, kind="counter")
     assert compared(left, right).verdict is SAME
