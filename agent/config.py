@@ -7,7 +7,6 @@ names, file keys, help texts and the configuration page are all made from :data:
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Annotated, Literal, get_type_hints
 
 from agent import kinds
 from agent.kinds import Kind
+from base.words import closest
 from discovery.errors import BadInput
 from exporters.address import Address
 from exporters.dcgm.selection import FLEXIBLE, Selection
@@ -441,5 +441,5 @@ def _value(option: Option, given: Given) -> object:
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """The end of a message about an unknown word: the known one it resembles, else nothing."""
-    close = difflib.get_close_matches(word, list(known), n=1)
-    return f": did you mean {close[0]}?" if close else ""
+    close = closest(word, known)
+    return f": did you mean {close}?" if close else ""

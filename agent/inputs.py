@@ -11,6 +11,7 @@ from pathlib import Path
 
 from agent.config import Settings
 from agent.label_settings import machine_type_file
+from discovery.errors import BadInput
 from discovery.node import Place
 from discovery.protocol import Start
 from labelers.plugin_config import PluginConfig
@@ -20,7 +21,7 @@ from labelers.plugin_config import PluginConfig
 def start_of(settings: Settings) -> Iterator[Start]:
     """What to tell the device reader; a simulation that is asked for lives until the block ends.
 
-    Raises BadInput for an unknown machine or a damaged file.
+    Raises BadInput for an unknown machine, a damaged file, and where there is no room for it.
     """
     if settings.simulate is None:
         library = settings.library or library_in(os.environ.get("LD_LIBRARY_PATH", ""))
@@ -30,8 +31,15 @@ def start_of(settings: Settings) -> Iterator[Start]:
         return
     from discovery.simulator.simulation import simulate  # never loaded on real hardware
 
-    with tempfile.TemporaryDirectory(prefix="gpuscape-") as directory:
-        simulation = simulate(settings.simulate, Path(directory))
+    with contextlib.ExitStack() as ending:
+        try:
+            folder = ending.enter_context(tempfile.TemporaryDirectory(prefix="gpuscape-"))
+            simulation = simulate(settings.simulate, Path(folder))
+        except OSError as error:
+            raise BadInput(
+                f"simulate needs a folder to write a few MiB into: {error.strerror or error}:"
+                " name one in TMPDIR, or mount an emptyDir at /tmp"
+            ) from error
         yield Start(host_root=str(simulation.host_root), simulation=str(simulation.state_file))
 
 

@@ -14,7 +14,7 @@ import click
 from agent import kinds
 from cli import options, terminal
 from cli.endpoints import MIB, Source, access, source_of
-from cli.failures import Failure
+from cli.failures import UNREADABLE, Failure
 from cli.scrapes import Plan, Side, run
 from cli.terminal import Cell, Styled, Table
 from discovery.errors import BadInput
@@ -24,7 +24,6 @@ from exporters.compare.tolerance import EVERYTHING, Tolerance, Wish
 from exporters.compare.verdict import Compared, Outcome, Pace, Verdict
 
 DIFFERENT = 1
-UNREADABLE = 4
 
 ABOUT_THE_EXPORTER = (
     "gpuscape_*",

@@ -10,7 +10,8 @@ from typing import Final
 
 import msgspec
 
-from cli.failures import Failure
+from agent.config import nearest
+from cli.failures import UNREADABLE, Failure
 from discovery.errors import BadInput
 from kube.api import Api, Object
 from scheduler.explain import Explanation, explain, nothing_asked
@@ -21,8 +22,6 @@ from scheduler.fleet.pods import Pod, Rules, ask
 from scheduler.judge import Judge
 from scheduler.scores.tables import Tables
 
-UNREADABLE: Final = 4
-"""Exit code; as in ``gpuscape compare``."""
 _LOOK_SECONDS: Final = 0.05
 
 
@@ -99,7 +98,8 @@ def worked_out(
     """What an extender with these settings would say that sees the cluster as it is now, and this
     pod not on a node.
 
-    Raises Failure where not all of the cluster is told in time.
+    Raises Failure where not all of the cluster could be read in time, BadInput for a node that is
+    not in it.
     """
     read = _pod(pod, "the pod")
     rules = Rules(gpu=settings.gpu_resource, nics=frozenset(settings.nic_resources))
@@ -115,7 +115,11 @@ def worked_out(
     finally:
         watches.close()
     cache.pod_gone(wanted.uid)
-    verdicts = Judge(cache, tables).judge(wanted, nodes or sorted(cache.names()))
+    there = sorted(cache.names())
+    for name in nodes:
+        if name not in there:
+            raise BadInput(f"there is no node {name} in the cluster{nearest(name, there)}")
+    verdicts = Judge(cache, tables).judge(wanted, nodes or there)
     return explain(wanted, verdicts, tables)
 
 

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import select
+import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TextIO
 
 import click
 
+from base.files import ONLY_WRITING, cannot_write
 from discovery.errors import DriverAbsent, GpuscapeError, Transient
+from kube.errors import ApiError
 
 UNEXPECTED = 1
 BAD_INPUT = 2
 NO_DRIVER = 3
+UNREADABLE = 4
+"""An endpoint, or the cluster's API server."""
+CLOSED_PIPE = 141
+"""As of every program that a closed pipe ends: 128 and the number of SIGPIPE."""
 
 WITHOUT_HARDWARE = "look at a simulated machine with --simulate dgx-a100"
 
@@ -26,20 +38,53 @@ class Failure(click.ClickException):
 
 @contextmanager
 def one_sentence(debug: bool) -> Iterator[None]:
-    """Turn what goes wrong inside into a Failure; with ``debug`` let it through with its trace."""
+    """Turn what goes wrong inside into a Failure; with ``debug`` Python's trace comes before it.
+
+    Where whoever reads standard output has gone, the program ends quietly.
+    """
     try:
         yield
-    except GpuscapeError as error:
-        if debug:
-            raise
-        hint = f", or {WITHOUT_HARDWARE}" if isinstance(error, DriverAbsent) else ""
-        code = NO_DRIVER if isinstance(error, Transient) else BAD_INPUT
-        raise Failure(f"{error}{hint}", code) from error
-    except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
+    except (click.ClickException, click.Abort, click.exceptions.Exit):
         raise
     except Exception as error:
+        if isinstance(error, BrokenPipeError) and _is_closed(sys.stdout):
+            _drop_output()
+            raise click.exceptions.Exit(CLOSED_PIPE) from error
         if debug:
-            raise
-        raise Failure(
-            f"unexpected {type(error).__name__}: {error} (gpuscape --debug shows where)", UNEXPECTED
-        ) from error
+            traceback.print_exception(error)
+        raise _failure(error) from error
+
+
+def _failure(error: Exception) -> Failure:
+    if isinstance(error, GpuscapeError):
+        hint = f", or {WITHOUT_HARDWARE}" if isinstance(error, DriverAbsent) else ""
+        return Failure(f"{error}{hint}", _code(error))
+    if isinstance(error, OSError) and error.errno in ONLY_WRITING:
+        _drop_output()
+        return Failure(cannot_write(error.filename or "standard output", error), BAD_INPUT)
+    return Failure(
+        f"unexpected {type(error).__name__}: {error} (gpuscape --debug shows where)", UNEXPECTED
+    )
+
+
+def _code(error: GpuscapeError) -> int:
+    if not isinstance(error, Transient):
+        return BAD_INPUT
+    return UNREADABLE if isinstance(error, ApiError) else NO_DRIVER
+
+
+def _is_closed(stream: TextIO) -> bool:
+    """Whether the other end of this pipe has been closed."""
+    with contextlib.suppress(OSError, ValueError):
+        poll = select.poll()
+        poll.register(stream.fileno(), 0)
+        return bool(poll.poll(0))
+    return False
+
+
+def _drop_output() -> None:
+    """Have what is still buffered go nowhere: Python would complain of it at its end."""
+    with contextlib.suppress(OSError, ValueError):
+        sink = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(sink, sys.stdout.fileno())
+        os.close(sink)

@@ -39,6 +39,10 @@ class _Commands(click.Group):
         command: click.Command = importlib.import_module(COMMANDS[cmd_name]).command
         return command
 
+    def make_context(self, *args: Any, **more: Any) -> click.Context:
+        with one_sentence(debug=False):  # help and version are printed in here
+            return super().make_context(*args, **more)
+
     def invoke(self, ctx: click.Context) -> Any:
         with one_sentence(debug=ctx.params["debug"]):
             return super().invoke(ctx)
@@ -57,15 +61,16 @@ Examples:
 
 \b
 Exit codes:
-  0  done; a machine with a driver and no GPU is an answer too
-  1  something unexpected: a bug; from compare, differences
-  2  bad input: options, settings or files
-  3  no NVIDIA driver answers, or it did not answer in time
-  4  from compare: an endpoint could not be read
+  0    done; a machine with a driver and no GPU is an answer too
+  1    something unexpected: a bug; from compare, differences
+  2    bad input: options, settings, files that cannot be read or written
+  3    no NVIDIA driver answers, or it did not answer in time
+  4    an endpoint or the cluster's API server could not be read
+  141  whoever read the output has closed the pipe
 
 Options can also stand in the environment or in a settings file: see `gpuscape agent --help`.""",
 )
-@click.option("--debug", is_flag=True, help="Show Python's trace when something goes wrong.")
+@click.option("--debug", is_flag=True, help="Show Python's trace before the error's sentence.")
 @click.version_option(package_name="gpuscape", message="gpuscape %(version)s")
 def main(debug: bool) -> None:  # the group reads it
     """Show this node's GPU landscape: GPUs, NVLink matrix, node labels and metrics.

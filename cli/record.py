@@ -13,7 +13,7 @@ from cli import options, terminal
 from cli.observe import machine, read_once
 from cli.options import Load
 from discovery import recording
-from discovery.errors import ReaderGone, ReaderStuck
+from discovery.errors import BadInput, ReaderGone, ReaderStuck
 from discovery.model import GpuSnapshot
 from discovery.nvml.session import use_library
 from discovery.protocol import (
@@ -28,6 +28,7 @@ from discovery.protocol import (
 from discovery.reader_child import Channel, serve
 from discovery.sample import Group
 
+_OUTPUT = Path("-")
 BETWEEN_SECONDS = 0.2
 """From one sample to the next: NVML has no profile of less than 100 ms."""
 
@@ -37,24 +38,28 @@ BETWEEN_SECONDS = 0.2
 Examples:
   gpuscape record machine.json
   gpuscape topo --simulate machine.json
+  gpuscape record - | gzip > machine.json.gz
 
 \b
 The file holds every answer of the driver, errors included, and what sysfs and procfs say of
 GPUs, RDMA NICs, NUMA nodes and memory. The host's name and network addresses are not in it."""
 )
 @click.argument("file", type=click.Path(path_type=Path))
+@click.option("-f", "--force", is_flag=True, help="Replace FILE where it is there already.")
 @click.option(
     "--anonymise/--no-anonymise",
     default=True,
     help="Replace serial numbers and UUIDs; equal ones stay equal.  [default: --anonymise]",
 )
 @options.settings(*options.READING)
-def command(load: Load, file: Path, anonymise: bool) -> None:
-    """Record this machine into FILE, for a bug report or for --simulate.
+def command(load: Load, file: Path, force: bool, anonymise: bool) -> None:
+    """Record this machine into FILE, for a bug report or for --simulate; - is standard output.
 
     GPUs that hang, or end whoever reads them, are left out, so that the recording ends.
     """
     settings = load()
+    if file != _OUTPUT:
+        _check(file, force=force)
     with machine(settings) as start:
         gpus = read_once(start, settings).gpus
         left = tuple(gpu.bus_id for gpu in gpus if _is_left_alone(gpu))
@@ -62,11 +67,28 @@ def command(load: Load, file: Path, anonymise: bool) -> None:
             raise ReaderStuck(f"nothing is recorded: no GPU can be read: {_why(gpus[0])}")
         with _library(start):
             taken = recording.capture(lambda: _read_all(left, start), Path(start.host_root))
-    recording.save(recording.anonymise(taken) if anonymise else taken, file)
-    terminal.note(f"{file}: {len(taken.calls)} answers of {len(gpus) - len(left)} GPUs")
+    shown = recording.anonymise(taken) if anonymise else taken
+    if file == _OUTPUT:
+        click.echo(recording.encode(shown))
+    else:
+        recording.save(shown, file, replace=force)
+        terminal.note(f"{file}: {len(taken.calls)} answers of {len(gpus) - len(left)} GPUs")
     for gpu in gpus:
         if gpu.bus_id in left:
-            terminal.note(f"left out: {gpu.bus_id}: {_why(gpu)}")
+            click.echo(f"left out: {gpu.bus_id}: {_why(gpu)}", err=file == _OUTPUT)
+
+
+def _check(file: Path, *, force: bool) -> None:
+    """Raises BadInput for a file that would not be written, before the machine is read."""
+    why = None
+    if file.is_dir():
+        why = "it is a folder: name a file in it"
+    elif not file.parent.is_dir():
+        why = f"there is no folder {file.parent}: create it"
+    if why is not None:
+        raise BadInput(f"cannot write the recording {file}: {why}")
+    if file.exists() and not force:
+        raise BadInput(f"{file} is there already: name another file, or replace it with --force")
 
 
 def _is_left_alone(gpu: GpuSnapshot) -> bool:

@@ -5,6 +5,7 @@ rich is imported on first use: the commands that print no table never load it.
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ import click
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
     from rich.text import Text
+    from yaml import Node as YamlNode
 
 WIDE_ENOUGH = 10_000
 """Columns. Tables keep their shape and leave wrapping to the terminal, as nvidia-smi does."""
@@ -40,14 +42,16 @@ class Table:
 
 
 def show(table: Table) -> None:
-    """Print a table; in colour when standard output is a terminal and NO_COLOR is unset."""
+    """Print a table; with styles when standard output is a terminal and NO_COLOR is not set."""
     from rich.console import Console
 
     console = Console(width=WIDE_ENOUGH, highlight=False)
     with console.capture() as captured:
         console.print(_rich_table(table))
+    # without colour rich still writes bold and dim: who sets NO_COLOR wants none of that
+    styled = console.is_terminal and not console.no_color
     for line in captured.get().splitlines():
-        click.echo(line.rstrip(), color=console.is_terminal)
+        click.echo(line.rstrip(), color=styled)
 
 
 def note(text: str) -> None:
@@ -64,13 +68,32 @@ def data(value: object, output: str) -> None:
         return
     import yaml
 
-    plain = msgspec.to_builtins(value)
+    dumper = yaml.SafeDumper(io.StringIO(), sort_keys=False)
+    node = dumper.represent_data(msgspec.to_builtins(value))
+    _in_lines(node)
     click.echo(
-        yaml.safe_dump(
-            plain, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100
-        ),
-        nl=False,
+        yaml.serialize(node, Dumper=yaml.SafeDumper, allow_unicode=True, width=100), nl=False
     )
+
+
+def _in_lines(node: YamlNode, *, is_item: bool = False) -> None:
+    """Have a mapping take a line for each key, and what is short a line for itself.
+
+    Short are lists of plain values, and mappings of plain values that are items of a list.
+    """
+    import yaml
+
+    if isinstance(node, yaml.MappingNode):
+        inside = [value for _, value in node.value]
+    elif isinstance(node, yaml.SequenceNode):
+        inside = node.value
+    else:
+        return
+    is_list = isinstance(node, yaml.SequenceNode)
+    is_flat = all(isinstance(each, yaml.ScalarNode) for each in inside)
+    node.flow_style = is_flat and (is_list or is_item or not inside)
+    for each in inside:
+        _in_lines(each, is_item=is_list)
 
 
 def _rich_table(table: Table) -> RichTable:

@@ -20,7 +20,7 @@ _SETS_SHOWN: Final = 8
 
 REASONS: Final[Mapping[NoView, str]] = MappingProxyType(
     {
-        NoView.UNKNOWN_NODE: "the scheduler's helper has not seen this node",
+        NoView.UNKNOWN_NODE: "no node of this name in the cluster, or not seen yet",
         NoView.NO_TOPOLOGY: "no annotation gpuscape.io/topology: does the agent run there?",
         NoView.BAD_TOPOLOGY: "annotation gpuscape.io/topology is damaged",
         NoView.OTHER_VERSION: "this program does not read annotations of the agent's version",

@@ -10,7 +10,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +17,7 @@ import msgspec
 import yaml
 from msgspec import inspect
 
+from base.words import closest
 from discovery.errors import BadInput
 
 T = TypeVar("T")
@@ -158,9 +158,9 @@ def read_bytes(path: Path) -> bytes:
 
 def nearest(word: str, known: tuple[str, ...]) -> str:
     """What to write instead: the known word most like this one, and all where none is alike."""
-    alike = get_close_matches(word, known, n=1)
+    alike = closest(word, known)
     listed = ", ".join(sorted(known))
-    return f"did you mean {alike[0]!r}?" if alike else f"known are {listed or 'none'}"
+    return f"did you mean {alike!r}?" if alike else f"known are {listed or 'none'}"
 
 
 def _misfit(body: bytes, source: str, shape: type) -> BadInput:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import msgspec
 import pynvml
 
+from base.files import ONLY_WRITING, cannot_write
 from discovery.errors import BadInput
 from discovery.model import normal_bus_id
 from discovery.simulator import host_tree
@@ -84,14 +85,27 @@ class Recording(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     host: HostFiles = HostFiles()
 
 
-def save(recording: Recording, path: Path) -> None:
-    """Write a recording. Raises BadInput where that cannot be."""
-    body = msgspec.json.format(msgspec.json.encode(recording), indent=1)
+def encode(recording: Recording) -> bytes:
+    """A recording as the bytes of its file."""
+    return msgspec.json.format(msgspec.json.encode(recording), indent=1)
+
+
+def save(recording: Recording, path: Path, *, replace: bool = False) -> None:
+    """Write a recording into a new file, or in place of what is there.
+
+    Raises BadInput where that cannot be; a file that was begun does not stay.
+    """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(body)
+        with path.open("wb" if replace else "xb") as file:
+            try:
+                file.write(encode(recording))
+                file.flush()
+            except BaseException:
+                if not replace:
+                    path.unlink(missing_ok=True)
+                raise
     except OSError as error:
-        raise BadInput(f"cannot write the recording {path}: {error.strerror}") from error
+        raise BadInput(cannot_write(f"the recording {path}", error)) from error
 
 
 def load(path: Path) -> Recording:
@@ -107,11 +121,14 @@ def load(path: Path) -> Recording:
 def restore_host(recording: Recording, root: Path) -> None:
     """Write the recorded host files below a root.
 
-    Raises BadInput where the directory holds anything but a host tree of ours.
+    Raises BadInput where the directory holds anything but a host tree of ours, OSError where the
+    disk is full or read-only.
     """
     try:
         host_tree.write(_tree_of(recording.host, "recording"), root)
     except OSError as error:
+        if error.errno in ONLY_WRITING:
+            raise
         raise BadInput(f"the recorded host files contradict each other: {error}") from error
 
 

@@ -79,7 +79,7 @@ class Simulation:
     def replay(cls, recording: Recording, directory: Path, *, name: str) -> Self:
         """Write a recorded machine's answers and host tree, and open it."""
         recording_file.restore_host(recording, directory / _HOST_ROOT)
-        recording_file.save(recording, directory / _RECORDING_FILE)
+        recording_file.save(recording, directory / _RECORDING_FILE, replace=True)
         driver: DriverCondition = "ok" if recording.library else "absent"
         return cls._write(State(name=name, recording=_RECORDING_FILE, driver=driver), directory)
 

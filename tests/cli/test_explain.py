@@ -25,6 +25,17 @@ cpu        0  -                   -  no annotation gpuscape.io/topology: does th
 """
 
 
+KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+current-context: nowhere
+contexts: [{name: nowhere, context: {cluster: nowhere, user: nobody}}]
+clusters: [{name: nowhere, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: nobody, user: {token: none}}]
+"""
+"""Of a cluster where nothing listens."""
+
+
 class Api(FakeApi):
     """A cluster with three nodes, and a command that is done with it."""
 
@@ -205,6 +216,38 @@ def test_a_pod_that_is_not_there_is_named(run: Run, api: Api) -> None:
         2,
         "Error: there is no pod train in namespace kube-system: see -n\n",
     )
+
+
+def test_a_node_that_is_not_there_is_named_with_the_nearest_one(run: Run, api: Api) -> None:
+    api.server.create(PODS, train(), "default")
+    assert refused(run, "train", "--node", "brokn") == (
+        2,
+        "Error: there is no node brokn in the cluster: did you mean broken?\n",
+    )
+
+
+def test_a_node_that_an_extender_does_not_know_may_not_exist(
+    run: Run, extender: Served, manifest: str
+) -> None:
+    url = f"http://127.0.0.1:{extender.port}"
+    found = json.loads(said(run, "-f", manifest, "--server", url, "--node", "nosuch", "-o", "json"))
+    (node,) = found["nodes"]
+    assert (node["rank"], node["why"]) == (
+        0,
+        "no node of this name in the cluster, or not seen yet",
+    )
+
+
+@pytest.mark.parametrize("arguments", [("train",), ("-f", "{manifest}", "--timeout", "0.3")])
+def test_an_api_server_that_is_away_has_the_exit_code_of_the_page(
+    run: Run, manifest: str, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    file = tmp_path / "kubeconfig"
+    file.write_text(KUBECONFIG, encoding="utf-8")
+    named = [each.format(manifest=manifest) for each in arguments]
+    code, line = refused(run, *named, "--kubeconfig", str(file))
+    assert code == 4
+    assert "refused" in line
 
 
 def test_a_cluster_that_does_not_tell_all_in_time_says_what_is_missing(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from cli import labels
 from discovery.errors import DriverAbsent
@@ -36,6 +37,12 @@ def test_the_feature_file_is_lines_of_key_and_value_sorted(run: Run) -> None:
     lines = run("labels", "-o", "feature-file", sees=ONE_GPU).output.splitlines()
     assert "nvidia.com/gpu.count=1" in lines
     assert lines == sorted(lines)
+
+
+def test_yaml_has_a_line_for_each_label(run: Run) -> None:
+    text = run("labels", "-o", "yaml", "--no-timestamp", sees=ONE_GPU).output
+    assert yaml.safe_load(text) == values(run, "--no-timestamp")
+    assert "nvidia.com/gpu.count: '1'" in text.splitlines()
 
 
 def test_the_timestamp_can_be_left_out(run: Run) -> None:

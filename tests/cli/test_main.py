@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from typing import BinaryIO
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -19,6 +22,7 @@ from discovery.errors import (
     ReaderStuck,
     Transient,
 )
+from kube.errors import Forbidden, Unreachable
 from tests import build
 from tests.cli.conftest import Run
 
@@ -44,6 +48,8 @@ def loaded(*arguments: str) -> set[str]:
     [
         (BadInput("the line is wrong"), 2),
         (Permanent("somebody must act"), 2),
+        (Unreachable("get Pod a/b: connection refused"), 4),
+        (Forbidden("list pods: 403"), 2),
         (DriverMismatch("versions differ"), 3),
         (ReaderStuck("no answer within 5 s"), 3),
         (Transient("NVML cannot be initialised"), 3),
@@ -74,9 +80,18 @@ def test_a_bug_is_one_sentence_that_says_how_to_see_more(run: Run) -> None:
     )
 
 
-@pytest.mark.parametrize("error", [DriverAbsent("no NVIDIA driver"), ZeroDivisionError()])
-def test_debug_lets_the_trace_through(run: Run, error: Exception) -> None:
-    assert run("--debug", "discover", sees=error).exception is error
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(DriverAbsent("no driver"), 3), (BadInput("no"), 2), (ZeroDivisionError(), 1)],
+)
+def test_debug_shows_the_trace_and_changes_no_exit_code(
+    run: Run, error: Exception, code: int
+) -> None:
+    result = run("--debug", "discover", sees=error)
+    assert result.exit_code == code
+    assert "Traceback (most recent call last)" in result.stderr
+    assert "in take_snapshot" in result.stderr
+    assert result.stderr.splitlines()[-1].startswith("Error: ")
 
 
 @pytest.mark.parametrize(
@@ -150,21 +165,88 @@ def test_simulated_machines_are_completed() -> None:
     assert not [line for line in ran.stdout.splitlines() if "hgx" in line]
 
 
-def test_output_to_a_closed_pipe_ends_quietly() -> None:
-    ran = subprocess.run(
-        ["bash", "-c", "set -o pipefail; gpuscape simulate --list | true; echo -n"],
-        env=os.environ | {"PATH": f"{GPUSCAPE.parent}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        check=True,
+PRINTING = [
+    ["--help"],
+    ["--version"],
+    ["agent", "--help"],
+    ["completion", "bash"],
+    ["simulate", "--list", "-o", "json"],
+    ["topo", "--simulate", "t4"],
+    ["discover", "--simulate", "t4", "-o", "yaml"],
+    ["labels", "--simulate", "t4", "-o", "feature-file"],
+    ["record", "-", "--simulate", "t4"],
+    ["dcgm-exporter", "--version"],
+    ["scheduler", "explain", "--help"],
+]
+"""Every way in which commands write."""
+
+
+def written_to(output: BinaryIO, arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    """A command whose standard output is this."""
+    return subprocess.run(
+        [GPUSCAPE, *arguments], stdout=output, stderr=subprocess.PIPE, text=True, check=False
     )
-    assert ran.stderr == ""
+
+
+@pytest.mark.parametrize("arguments", PRINTING, ids=" ".join)
+def test_output_to_a_closed_pipe_ends_quietly_with_one_code_of_all_commands(
+    arguments: list[str],
+) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as closed:
+        ran = written_to(closed, arguments)
+    assert (ran.returncode, ran.stderr) == (141, "")
+
+
+@pytest.mark.parametrize("arguments", PRINTING, ids=" ".join)
+def test_output_to_a_full_disk_is_a_sentence_with_the_fix(arguments: list[str]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        ran = written_to(full, arguments)
+    assert (ran.returncode, ran.stderr) == (
+        2,
+        "Error: cannot write standard output: No space left on device: free some space,"
+        " or name another place\n",
+    )
+
+
+def test_a_machine_in_capitals_is_suggested_as_it_is_written() -> None:
+    for written in ("HGX-H100", "hgx_h100", "Hgx-H10"):
+        result = CliRunner().invoke(main, ["discover", "--simulate", written])
+        assert (result.exit_code, "did you mean 'hgx-h100'?" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("folders", [["/proc/self"], ["/nonexistent"]])
+def test_simulation_without_a_folder_to_write_into_says_what_it_needs(
+    folders: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: folders)
+
+    result = CliRunner().invoke(main, ["topo", "--simulate", "t4"])
+
+    assert result.exit_code == 2
+    assert "simulate needs a folder to write a few MiB into" in result.stderr
+    assert "TMPDIR" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
 
 
 def test_machines_are_listed_with_what_they_are() -> None:
     result = CliRunner().invoke(main, ["simulate", "--list"])
     assert result.exit_code == 0
     assert "dgx-a100" in result.output
+
+
+def test_no_color_leaves_no_style_at_all(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bold is one too."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    styled = run("discover", sees=build.node([build.gpu()])).output
+    monkeypatch.setenv("NO_COLOR", "1")
+    plain = run("discover", sees=build.node([build.gpu()])).output
+
+    assert "\x1b[" in styled
+    assert "\x1b" not in plain
+    assert [line.rstrip() for line in click.unstyle(styled).splitlines()] == plain.splitlines()
 
 
 def test_a_node_stays_plain_when_output_is_no_terminal(run: Run) -> None:

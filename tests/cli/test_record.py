@@ -110,10 +110,49 @@ def test_without_a_driver_there_is_nothing_to_record(file: Path) -> None:
     assert not file.exists()
 
 
-def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    result = CliRunner().invoke(main, ["record", str(tmp_path), "--simulate", "t4"])
-    assert result.exit_code == 2
-    assert result.stderr == f"Error: cannot write the recording {tmp_path}: Is a directory\n"
+def not_written(*arguments: str) -> str:
+    """The sentence of a recording that is refused."""
+    result = CliRunner().invoke(main, ["record", *arguments, "--simulate", "t4"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert len(result.stderr.splitlines()) == 1
+    return result.stderr
+
+
+def test_a_folder_is_not_written(tmp_path: Path) -> None:
+    assert not_written(str(tmp_path)).startswith(f"Error: cannot write the recording {tmp_path}: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_folders_are_made(tmp_path: Path) -> None:
+    sentence = not_written(str(tmp_path / "new" / "machine.json"))
+    assert f"there is no folder {tmp_path / 'new'}: create it" in sentence
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_there_is_replaced_only_by_force(file: Path) -> None:
+    file.write_text("precious")
+    assert "replace it with --force" in not_written(str(file))
+    assert file.read_text() == "precious"
+
+    gpuscape("record", "--force", str(file), "--simulate", "t4")
+
+    assert len(seen(file)["gpus"]) == 4
+
+
+def test_a_full_disk_is_named_with_the_fix() -> None:
+    sentence = not_written("--force", "/dev/full")
+    assert sentence == (
+        "Error: cannot write the recording /dev/full: No space left on device: free some space,"
+        " or name another place\n"
+    )
+
+
+def test_a_dash_is_standard_output(file: Path) -> None:
+    written = gpuscape("record", "-", "--simulate", "t4")
+    file.write_text(written.stdout)
+
+    assert len(seen(file)["gpus"]) == 4
+    assert not Path("-").exists()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,19 @@
+"""Words that a person wrote and that are not known: which known one was meant."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def closest(word: str, known: Iterable[str]) -> str | None:
+    """The known word most like this one, capitals and kinds of dashes aside; None without one."""
+    by_form: dict[str, str] = {}
+    for each in known:
+        by_form.setdefault(_form(each), each)
+    alike = difflib.get_close_matches(_form(word), list(by_form), n=1)
+    return by_form[alike[0]] if alike else None
+
+
+def _form(word: str) -> str:
+    return word.strip().lower().replace("_", "-").replace(" ", "-")

@@ -1,0 +1,29 @@
+"""Which known word a person meant."""
+
+from __future__ import annotations
+
+import pytest
+
+from base.words import closest
+
+KNOWN = ("hgx-h100", "hgx-h200", "dgx1-v100", "GPUSCAPE_SIMULATE")
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("hgx-h100", "hgx-h100"),
+        ("HGX-H100", "hgx-h100"),
+        ("hgx_h20", "hgx-h200"),
+        (" DGX1 V100", "dgx1-v100"),
+        ("gpuscape_simulat", "GPUSCAPE_SIMULATE"),
+        ("zebra", None),
+        ("", None),
+    ],
+)
+def test_the_nearest_word_is_found_whatever_its_capitals(word: str, meant: str | None) -> None:
+    assert closest(word, KNOWN) == meant
+
+
+def test_nothing_is_near_where_nothing_is_known() -> None:
+    assert closest("a", ()) is None
