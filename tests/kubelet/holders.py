@@ -69,13 +69,10 @@ def _places(mask: int) -> list[int]:
 
 
 def _gpus(places: list[int]) -> str:
-    match places:
-        case []:
-            return "no GPU"
-        case [one]:
-            return f"GPU {one}"
-        case [*most, last]:
-            return f"GPUs {', '.join(map(str, most))} and {last}"
+    if not places:
+        return "no GPU"
+    *most, last = map(str, places)
+    return f"GPUs {', '.join(most)} and {last}" if most else f"GPU {last}"
 
 
 def _metadata(objects: list[dict[str, Any]], kind: str) -> Iterator[dict[str, Any]]:
