@@ -54,11 +54,12 @@ bench: controlplane ## benchmarks alone, side by side in one run
 docs: $(VENV)/.dev ## write the generated pages and schemas again
 	$(BIN)/python tools/generate.py
 
-lock: ## pin dependencies again, with hashes and without download addresses (needs uv)
+lock: ## pin dependencies again, with hashes and without download addresses (needs uv and npm)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 	  --no-emit-index-url --upgrade --group build pyproject.toml -o requirements/run.txt
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 	  --no-emit-index-url --upgrade --group dev pyproject.toml -o requirements/dev.txt
+	$(PYTHON) -m tools.npm_lock
 
 clean: ## remove the environment and caches, but for the control plane in ~/.cache/gpuscape
 	rm -rf $(VENV) mutants mutants.log .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

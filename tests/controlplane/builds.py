@@ -16,12 +16,12 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tests.controlplane.families import Family
 from tests.controlplane.lifetime import end_with_parent
-from tests.controlplane.toolchain import environment
+from tests.controlplane.toolchain import NODE, environment, npm_command
 
 GIVEN = "CONTROLPLANE"
 NOTE_SECONDS = 15.0
@@ -31,7 +31,7 @@ Say = Callable[[str], None]
 
 
 class BuildError(Exception):
-    """A family could not be built; the text ends with the last lines of what Go said."""
+    """A family could not be built; the text ends with the last lines that the tool wrote."""
 
 
 class NotPreparedError(Exception):
@@ -80,10 +80,11 @@ def binaries(family: Family) -> Path:
     return folder
 
 
-def build(family: Family, go: Path, say: Say) -> Path:
+def build(family: Family, tool: Path, say: Say) -> Path:
     """Build it into the cache unless it is there; two at once do it once.
 
-    Whole or not at all: what was killed half-way is no folder of that name. Raises BuildError.
+    ``tool`` is the family's program. Whole or not at all: what was killed half-way is no folder
+    of that name. Raises BuildError.
     """
     with _locked(family, say):
         if found := find(family):
@@ -93,14 +94,10 @@ def build(family: Family, go: Path, say: Say) -> Path:
         made.mkdir()
         log = cache() / f"{family.name}.log"
         log.unlink(missing_ok=True)
-        for package, names in family.programs.items():
-            _compile(family, go, package, made / names[0], log, say)
-            for other in names[1:]:
-                (made / other).symlink_to(names[0])
-        for module, files in family.files.items():
-            source = _module_folder(family, go, module)
-            for file in files:
-                shutil.copyfile(source / file, made / Path(file).name)
+        if family.tool == NODE:
+            _install_packages(family, tool, made, log, say)
+        else:
+            _build_programs(family, tool, made, log, say)
         return made.rename(cache() / key(family))
 
 
@@ -116,15 +113,46 @@ def _locked(family: Family, say: Say) -> Iterator[None]:
         yield
 
 
+def _install_packages(family: Family, node: Path, made: Path, log: Path, say: Say) -> None:
+    """What npm installs by the family's lock file, scripts of packages left alone."""
+    for file in family.folder.iterdir():
+        shutil.copyfile(file, made / file.name)
+    path = f"{node.parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    _run(family, [*npm_command(node), "ci"], made, {**os.environ, "PATH": path}, log, say)
+
+
+def _build_programs(family: Family, go: Path, made: Path, log: Path, say: Say) -> None:
+    for package, names in family.programs.items():
+        _compile(family, go, package, made / names[0], log, say)
+        for other in names[1:]:
+            (made / other).symlink_to(names[0])
+    for module, files in family.files.items():
+        source = _module_folder(family, go, module)
+        for file in files:
+            shutil.copyfile(source / file, made / Path(file).name)
+
+
 def _compile(family: Family, go: Path, package: str, to: Path, log: Path, say: Say) -> None:
     variables = " ".join(f"-X {name}={value}" for name, value in family.variables.items())
     command: list[str | Path] = ["nice", "-n", "10", go, "build", "-v", "-trimpath", "-ldflags"]
     command += [f"-s -w {variables}", "-tags", ",".join(family.tags), "-o", to, package]
+    _run(family, command, family.folder, environment(cgo=family.cgo), log, say)
+
+
+def _run(
+    family: Family,
+    command: Sequence[str | Path],
+    folder: Path,
+    variables: Mapping[str, str],
+    log: Path,
+    say: Say,
+) -> None:
+    """Have the tool do its work in ``folder``. Raises BuildError."""
     with log.open("ab") as output:
         started = subprocess.Popen(
             command,
-            cwd=family.folder,
-            env=environment(cgo=family.cgo),
+            cwd=folder,
+            env=variables,
             stdout=output,
             stderr=output,
             preexec_fn=end_with_parent(signal.SIGTERM),
@@ -142,15 +170,16 @@ def _follow(started: subprocess.Popen[bytes], log: Path, say: Say) -> None:
         if started.returncode is not None:
             return
         minutes, seconds = divmod(round(time.monotonic() - begin), 60)
-        # -v names each package that is compiled, one a line
+        # -v names each package that Go compiles, one a line
         packages = sum(" " not in line for line in log.read_text().splitlines())
-        say(f"{minutes}m{seconds:02d}s, {packages} packages compiled")
+        compiled = f", {packages} packages compiled" if packages else ""
+        say(f"{minutes}m{seconds:02d}s{compiled}")
 
 
 def _explained(family: Family, log: Path) -> str:
     said = [line for line in log.read_text(errors="replace").splitlines() if " " in line]
     what = "\n".join(f"    {line[:300]}" for line in said[-LAST_LINES:]) or "    nothing at all"
-    return f"{family.name} could not be built; Go's last lines:\n{what}"
+    return f"{family.name} could not be built; the last lines of {family.tool.name}:\n{what}"
 
 
 def _module_folder(family: Family, go: Path, module: str) -> Path:

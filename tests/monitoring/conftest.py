@@ -15,7 +15,7 @@ from tests.monitoring.shipped import RULES
 
 @pytest.fixture(scope="session")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """Eight nodes with pods and some trouble; see fleet.py."""
+    """Nine nodes with pods and some trouble; see fleet.py."""
     with simulated.running(tmp_path_factory.mktemp("fleet")) as running:
         yield running
 

@@ -3,8 +3,8 @@
     python -m tests.monitoring.draw FOLDER [SECONDS]
 
 starts the simulated fleet and a Prometheus, lets it scrape for so long (two minutes), and writes
-a page for each dashboard. No Grafana is to be had from the package registries, so this shows the
-data of the panels and not how Grafana draws them.
+a page for each dashboard. No Grafana is to be had from the package registries: tables are what its
+own code makes of the answers, all else is the data of the panels and not how Grafana draws them.
 """
 
 from __future__ import annotations
@@ -22,18 +22,16 @@ from typing import Any
 from tests.monitoring import fleet as simulated
 from tests.monitoring import prometheus as real
 from tests.monitoring import shipped
+from tests.monitoring.grafana import Column, Panel, Table, tables
 from tests.monitoring.prometheus import Prometheus, Series
 from tests.monitoring.shipped import CHOSEN, RULES, filled
 
-Panel = Mapping[str, Any]
-Row = dict[str, str | float]
-
-CHOSEN_IN = {"gpuscape-node": {"$instance": "h100-0"}}
+CHOSEN_IN = {"gpuscape-node": {"$instance": "hgx16-0"}}
 """What is chosen in place of everything: the dashboard of a node shows one."""
 
 COLORS = ("#3274d9", "#e0752d", "#37872d", "#8f3bb8", "#c4162a", "#1f9e9e", "#b0872d", "#6d6d6d")
 STEPS = {"green": "#37872d", "blue": "#3274d9", "orange": "#e0752d", "red": "#c4162a"}
-WIDTH, HEIGHT, CELL = 560, 190, 28
+WIDTH, HEIGHT = 560, 190
 PAGE = """\
 <!doctype html><meta charset="utf-8"><title>{title}</title><style>
 body {{ font: 12px DejaVu Sans, sans-serif; margin: 12px; background: #f4f5f5; color: #222 }}
@@ -42,7 +40,7 @@ main {{ display: grid; grid-template-columns: repeat(24, 1fr); gap: 6px }}
 section {{ background: #fff; border: 1px solid #ddd; padding: 6px; overflow: hidden }}
 h3 {{ font-size: 12px; margin: 0 0 4px }} .number {{ font-size: 26px; text-align: center }}
 table {{ border-collapse: collapse }} td, th {{ padding: 2px 6px; text-align: left;
-border-bottom: 1px solid #eee }} .matrix td, .matrix th {{ text-align: center; min-width: 22px }}
+border-bottom: 1px solid #eee }}
 svg {{ width: 100% }} .legend {{ column-count: 2; font-size: 10px }} .bar {{ height: 12px }}
 .none {{ color: #c4162a }}
 </style><h1>{title}</h1><main>{body}</main>
@@ -106,10 +104,9 @@ class Drawing:
                 return f'<div class="number">{", ".join(shown)}</div>' if shown else ""
             case "bargauge":
                 return bars(panel, [(named(it, legend), it) for it in answers[0]])
-            case "table" if any(it["id"] == "groupingToMatrix" for it in panel["transformations"]):
-                return matrix(panel, answers[0])
             case "table":
-                return table(panel, answers)
+                (columns,) = tables([(panel, answers)])
+                return table(columns)
         raise AssertionError(panel["type"])
 
 
@@ -194,82 +191,22 @@ def color(panel: Panel, series: Series) -> str:
     return STEPS[reached[-1]["color"]]
 
 
-def matrix(panel: Panel, series: Iterable[Series]) -> str:
-    """Cells coloured by their value."""
-    (change,) = (it for it in panel["transformations"] if it["id"] == "groupingToMatrix")
-    row, column = change["options"]["rowField"], change["options"]["columnField"]
-    cells = {(it.labels[row], it.labels[column]): it.value for it in series}
-    finite = [it for it in cells.values() if math.isfinite(it)]
-    if not finite:
+def table(shown: Table) -> str:
+    """What Grafana's own code made of the answers, cells with their colours."""
+    if not shown:
         return ""
-    words = {
-        value: word["text"]
-        for each in panel["fieldConfig"]["defaults"]["mappings"]
-        if each["type"] == "value"
-        for value, word in each["options"].items()
-    }
-    rows, columns = (sorted({key[at] for key in cells}, key=_as_number) for at in (0, 1))
-
-    def cell(at: float | None) -> str:
-        if at is None or not math.isfinite(at):
-            return "<td>·"
-        shade = at / (max(finite) or 1)
-        style = f"background: rgba(50, 116, 217, {0.1 + 0.8 * shade:.2f})"
-        return f'<td style="{style}">{words.get(f"{at:g}", f"{at:g}")}'
-
-    head = "".join(f"<th>{html.escape(it)}" for it in columns)
-    body = "".join(
-        f"<tr><th>{html.escape(one)}" + "".join(cell(cells.get((one, it))) for it in columns)
-        for one in rows
+    head = "".join(f"<th>{html.escape(column.name)}" for column in shown)
+    rows = zip(
+        *([cell(column, at) for at in range(len(column.texts))] for column in shown), strict=True
     )
-    return f'<table class="matrix"><tr><th>{html.escape(row)}{head}{body}</table>'
-
-
-def _as_number(text: str) -> tuple[int, str]:
-    return (int(text), "") if text.isdigit() else (1 << 30, text)
-
-
-def table(panel: Panel, answers: Sequence[Sequence[Series]]) -> str:
-    """Rows with the columns that the panel keeps, the answers of its queries joined."""
-    (kept,) = (it for it in panel["transformations"] if it["id"] == "filterFieldsByName")
-    names = kept["options"]["include"]["names"]
-    (order,) = (it for it in panel["transformations"] if it["id"] == "organize")
-    titles = order["options"]["renameByName"]
-    units = {
-        it["matcher"]["options"]: one["value"]
-        for it in panel["fieldConfig"]["overrides"]
-        for one in it["properties"]
-        if one["id"] == "unit"
-    }
-    labels = [name for name in names if not name.startswith("Value")]
-    rows: dict[tuple[str, ...], Row] = {}
-    for at, answer in enumerate(answers):
-        field = "Value" if len(answers) == 1 else f"Value #{chr(ord('A') + at)}"
-        for series in answer:
-            key = tuple(series.labels.get(name, "") for name in labels)
-            joined = _joinable(rows, key) if at else key
-            rows.setdefault(joined, dict(zip(labels, key, strict=True)))[field] = series.value
-    if not rows:
-        return ""
-
-    def text(row: Row, name: str) -> str:
-        found = row.get(name, "")
-        unit = units.get(titles[name], "short")
-        return number(found, unit) if isinstance(found, float) else html.escape(str(found))
-
-    head = "".join(f"<th>{html.escape(titles[name])}" for name in names)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{text(row, name)}" for name in names)
-        for _, row in sorted(rows.items())
-    )
+    body = "".join("<tr>" + "".join(row) for row in rows)
     return f"<table><tr>{head}{body}</table>"
 
 
-def _joinable(rows: Iterable[tuple[str, ...]], key: tuple[str, ...]) -> tuple[str, ...]:
-    """The row that says the same, and more."""
-    return next(
-        (row for row in rows if all(a == b or not b for a, b in zip(row, key, strict=True))), key
-    )
+def cell(column: Column, at: int) -> str:
+    """One cell."""
+    style = f' style="background: {column.colors[at]}; color: #fff"' if column.is_colored else ""
+    return f"<td{style}>{html.escape(column.texts[at])}"
 
 
 if __name__ == "__main__":

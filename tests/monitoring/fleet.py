@@ -1,4 +1,4 @@
-"""A simulated fleet that Prometheus can scrape: eight machines, pods on them, and some trouble.
+"""A simulated fleet that Prometheus can scrape: nine machines, pods on them, and some trouble.
 
 One process stands for all agents, since sixteen processes are too many for two cores:
 fleet_process.py says what of it is real.
@@ -127,6 +127,7 @@ NODES = (
         works=_training("train-3", 0, 1, 2, 3, percent=70),
         trouble=Trouble(readings={6: {"retired_pages": (4096,), "retired_pending": True}}),
     ),
+    Node(name="hgx16-0", machine="hgx-16", works=_training("train-4", 2, 10, 15, percent=80)),
     Node(name="a30-0", machine="a30-pair", trouble=Trouble(lost=(1,))),
     Node(
         name="l40s-0",

@@ -21,6 +21,7 @@ CHOSEN = {
     "$instance": ".*",
     "$gpu": ".*",
     "$namespace": ".*",
+    "$pod": ".*",
     "$__rate_interval": "30s",
     "$__range": "1m",
 }

@@ -1,4 +1,6 @@
-"""``python -m tools.monitoring``: the PrometheusRule with links to your copy of the runbooks."""
+"""``python -m tools.monitoring``: the PrometheusRule with links to your copy of the runbooks.
+
+With ``--dashboard UID``: that dashboard, whose alerts lead there."""
 
 from __future__ import annotations
 
@@ -8,8 +10,8 @@ import sys
 from pathlib import Path
 
 from labelers import names
-from tools.monitoring import rules
-from tools.monitoring.files import RULES
+from tools.monitoring import grafana_json, links, rules
+from tools.monitoring.files import DASHBOARDS, RULES
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -18,10 +20,21 @@ def main(arguments: list[str] | None = None) -> int:
     """Print it; 2 with one line of reason where that cannot be."""
     parser = argparse.ArgumentParser(prog="python -m tools.monitoring", description=__doc__)
     parser.add_argument("--namespace", default=names.NAMESPACE)
-    parser.add_argument("--runbooks", default=rules.HERE, type=_folder, metavar="URL")
+    parser.add_argument("--runbooks", type=_folder, metavar="URL")
+    parser.add_argument("--dashboard", choices=[it.uid for it in DASHBOARDS], metavar="UID")
     asked = parser.parse_args(arguments)
-    text = (ROOT / RULES).read_text("utf-8")
-    sys.stdout.write(rules.manifest(text, namespace=asked.namespace, runbooks=asked.runbooks))
+    if asked.dashboard:
+        (chosen,) = (it for it in DASHBOARDS if it.uid == asked.dashboard)
+        text = grafana_json.text(chosen)
+        if asked.runbooks:
+            text = links.with_runbooks(text, asked.runbooks)
+    else:
+        text = rules.manifest(
+            (ROOT / RULES).read_text("utf-8"),
+            namespace=asked.namespace,
+            runbooks=asked.runbooks or rules.HERE,
+        )
+    sys.stdout.write(text)
     return 0
 
 

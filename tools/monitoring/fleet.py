@@ -5,14 +5,14 @@ from __future__ import annotations
 from tools.monitoring.grafana import (
     Bars,
     Color,
-    Column,
     Dashboard,
     Graph,
     Number,
     Row,
-    Table,
     Unit,
 )
+from tools.monitoring.grafana_tables import Column, Table
+from tools.monitoring.links import NODE_OF_CELL, NODE_OF_SERIES, PODS, RUNBOOK_OF_CELL
 from tools.monitoring.selectors import CLUSTER, INSTANCES, ask
 
 _BAD_IF_ANY = ((0.0, Color.GOOD), (1.0, Color.BAD))
@@ -52,6 +52,7 @@ _NOW = (
         title="Held by pods",
         description="GPUs of which pods hold all or a part. Empty where no kubelet is asked.",
         queries=(ask("sum(gpuscape_gpu_allocated{@node})"),),
+        link=PODS,
         width=3,
         height=4,
     ),
@@ -90,7 +91,7 @@ _WRONG = (
         description="Each GPU that is not healthy, and its worst reason.",
         queries=(ask('gpuscape_gpu_health_info{@node, health!="healthy"}'),),
         columns=(
-            Column(label="instance", title="Node"),
+            Column(label="instance", title="Node", link=NODE_OF_CELL),
             Column(label="pci_bus_id", title="GPU"),
             Column(label="health", title="Health"),
             Column(label="reason", title="Reason"),
@@ -107,9 +108,9 @@ _WRONG = (
             ),
         ),
         columns=(
-            Column(label="instance", title="Node"),
+            Column(label="instance", title="Node", link=NODE_OF_CELL),
             Column(label="pci_bus_id", title="GPU"),
-            Column(label="xid", title="XID"),
+            Column(label="xid", title="XID", is_number=True),
             Column(label="Value #A", title="Errors"),
             Column(label="Value #B", title="Newest, ago", unit=Unit.SECONDS),
         ),
@@ -125,8 +126,8 @@ _WRONG = (
         ),
         columns=(
             Column(label="severity", title="Severity"),
-            Column(label="alertname", title="Alert"),
-            Column(label="instance", title="Node"),
+            Column(label="alertname", title="Alert", link=RUNBOOK_OF_CELL),
+            Column(label="instance", title="Node", link=NODE_OF_CELL),
         ),
     ),
     Bars(
@@ -141,6 +142,7 @@ _WRONG = (
             ),
         ),
         steps=_BAD_IF_ANY,
+        link=NODE_OF_SERIES,
     ),
 )
 
@@ -151,6 +153,7 @@ _USE = (
         queries=(ask("avg by (instance) (@active)", "{{instance}}"),),
         unit=Unit.RATIO,
         most=1,
+        link=NODE_OF_SERIES,
     ),
     Graph(
         title="Power by node",
@@ -158,6 +161,7 @@ _USE = (
         queries=(ask("sum by (instance) (gpuscape_gpu_power_watts{@node})", "{{instance}}"),),
         unit=Unit.WATTS,
         stacked=True,
+        link=NODE_OF_SERIES,
     ),
     Graph(
         title="GPU memory by node",
@@ -171,6 +175,7 @@ _USE = (
         ),
         unit=Unit.RATIO,
         most=1,
+        link=NODE_OF_SERIES,
     ),
     Graph(
         title="Hottest GPUs",
@@ -182,6 +187,7 @@ _USE = (
             ),
         ),
         unit=Unit.CELSIUS,
+        link=NODE_OF_SERIES,
     ),
 )
 
@@ -198,7 +204,7 @@ _ROOM = (
             ask("max by (instance) (gpuscape_free_gpus_fragmentation_ratio{@node})"),
         ),
         columns=(
-            Column(label="instance", title="Node"),
+            Column(label="instance", title="Node", link=NODE_OF_CELL),
             Column(label="Value #A", title="GPUs"),
             Column(label="Value #B", title="Held"),
             Column(label="Value #C", title="Free"),
@@ -231,6 +237,7 @@ _AGENTS = (
         description="Time since an agent last looked at its node; some minutes are too many.",
         queries=(ask("gpuscape_snapshot_age_seconds{@node}", "{{instance}}"),),
         unit=Unit.SECONDS,
+        link=NODE_OF_SERIES,
     ),
     Graph(
         title="Memory of agents",
@@ -242,6 +249,7 @@ _AGENTS = (
             ),
         ),
         unit=Unit.BYTES,
+        link=NODE_OF_SERIES,
     ),
     Bars(
         title="Sources that do not answer",

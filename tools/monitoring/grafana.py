@@ -7,7 +7,7 @@ Only what our dashboards use. Source: Grafana's dashboard JSON model, schema ver
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -51,6 +51,19 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """Where a click leads."""
+
+    title: str
+    url: str
+    """With Grafana's variables of the dashboard, the row or the series."""
+
+    def json(self) -> Json:
+        """As Grafana keeps it."""
+        return {"title": self.title, "url": self.url}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
     """One panel: what it asks, and how it shows the answer."""
 
@@ -66,6 +79,8 @@ class Panel:
     decimals: int | None = None
     steps: tuple[tuple[float, Color], ...] = ()
     """Colours from these values on; below them it is neutral."""
+    link: Link | None = None
+    """Of each series or number; tables have those of their columns."""
 
     kind = ""
     """Grafana's name of the panel type."""
@@ -128,6 +143,8 @@ class Graph(Panel):
                 "displayMode": "table",
                 "placement": "right",
                 "showLegend": True,
+                "sortBy": "Name",  # GPU 2 before GPU 10
+                "sortDesc": False,
             },
             "tooltip": {"mode": "multi", "sort": "desc"},
         }
@@ -205,109 +222,6 @@ class Timeline(Panel):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
-    """One column of a table."""
-
-    label: str
-    """A label, or ``Value #A`` and so on for the value of a query."""
-    title: str
-    unit: Unit | None = None
-    colored: bool = False
-    """The cell has the colour of its value."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table(Panel):
-    """Labels and values as they are now, a row for each set of labels that the columns name."""
-
-    columns: tuple[Column, ...]
-
-    kind = "table"
-
-    def target(self, at: int, query: Query) -> Json:
-        return Panel.target(self, at, query) | {"format": "table"}
-
-    def options(self) -> Json:
-        return {"cellHeight": "sm", "footer": {"show": False}, "showHeader": True}
-
-    def custom(self) -> Json:
-        return {"align": "auto", "cellOptions": {"type": "auto"}, "filterable": True}
-
-    def transformations(self) -> list[Json]:
-        kept = [column.label for column in self.columns]
-        merged = [{"id": "merge", "options": {}}] if len(self.queries) > 1 else []
-        return [
-            *merged,
-            {"id": "filterFieldsByName", "options": {"include": {"names": kept}}},
-            {
-                "id": "organize",
-                "options": {
-                    "indexByName": {name: at for at, name in enumerate(kept)},
-                    "renameByName": {it.label: it.title for it in self.columns},
-                },
-            },
-        ]
-
-    def overrides(self) -> list[Json]:
-        found = []
-        for column in self.columns:
-            properties: list[Json] = []
-            if column.unit is not None:
-                properties.append({"id": "unit", "value": column.unit})
-            if column.colored:
-                cell = {"type": "color-background", "mode": "basic"}
-                properties.append({"id": "custom.cellOptions", "value": cell})
-            if properties:
-                found.append(_override(column.title, properties))
-        return found
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Matrix(Panel):
-    """A value for each pair of two labels' values, as a table whose cells have its colour."""
-
-    rows: str
-    """The label whose values are the rows."""
-    columns: str
-    words: Mapping[int, str] = field(default_factory=dict)
-    """What is shown in place of a value."""
-    scheme: str = "continuous-blues"
-
-    kind = "table"
-
-    def target(self, at: int, query: Query) -> Json:
-        return Panel.target(self, at, query) | {"format": "table"}
-
-    def options(self) -> Json:
-        return {"cellHeight": "sm", "footer": {"show": False}, "showHeader": True}
-
-    def custom(self) -> Json:
-        cell = {"type": "color-background", "mode": "basic"}
-        return {"align": "center", "cellOptions": cell, "minWidth": 40}
-
-    def transformations(self) -> list[Json]:
-        # rows and columns come in the order in which their values come first, and sorting is
-        # stable: by column within row
-        return [
-            {"id": "sortBy", "options": {"sort": [{"field": self.columns}]}},
-            {"id": "sortBy", "options": {"sort": [{"field": self.rows}]}},
-            {
-                "id": "groupingToMatrix",
-                "options": {
-                    "columnField": self.columns,
-                    "emptyValue": "empty",
-                    "rowField": self.rows,
-                    "valueField": "Value",
-                },
-            },
-        ]
-
-    def overrides(self) -> list[Json]:
-        plain = {"id": "custom.cellOptions", "value": {"type": "auto"}}
-        return [_override(f"{self.rows}\\{self.columns}", [plain])]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """A heading with its panels."""
 
@@ -325,7 +239,7 @@ class Variable:
     """For people."""
     series: str
     of: str
-    """The label."""
+    """The label. Values are in natural order, 2 before 10, also within names."""
     several: bool = True
 
 
@@ -341,5 +255,12 @@ class Dashboard:
     rows: tuple[Row, ...]
 
 
-def _override(title: str, properties: list[Json]) -> Json:
-    return {"matcher": {"id": "byName", "options": title}, "properties": properties}
+def mapped(words: Mapping[int, tuple[str, Color | None]]) -> list[Json]:
+    """Words in place of values, some with a colour."""
+    if not words:
+        return []
+    options = {
+        str(value): {"index": at, "text": text} | ({} if color is None else {"color": color})
+        for at, (value, (text, color)) in enumerate(words.items())
+    }
+    return [{"options": options, "type": "value"}]

@@ -6,22 +6,25 @@ Panels are laid out in reading order, on 24 columns.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from tools.monitoring.grafana import (
     DATASOURCE,
     Color,
     Dashboard,
     Json,
-    Matrix,
     Panel,
     Row,
     Timeline,
     Variable,
+    mapped,
 )
+from tools.monitoring.grafana_tables import Matrix
 
 SCHEMA_VERSION = 39
 COLUMNS = 24
+NATURAL = 7
+"""How values of variables are sorted: VariableSort.naturalAsc."""
 
 
 def text(of: Dashboard) -> str:
@@ -75,7 +78,7 @@ def _variable(of: Variable) -> Json:
         "name": of.name,
         "query": {"qryType": 1, "query": query, "refId": of.name},
         "refresh": 2,  # with the time range
-        "sort": 3,  # as numbers
+        "sort": NATURAL,
         "type": "query",
     }
     if of.several:
@@ -151,22 +154,11 @@ def _defaults(of: Panel) -> Json:
     }
     if isinstance(of, Matrix):
         found["color"] = {"mode": of.scheme}
-        found["mappings"] = _mapped({value: (word, None) for value, word in of.words.items()})
-        itself = {"match": "nan", "result": {"color": "transparent", "text": "·"}}
-        found["mappings"].append({"options": itself, "type": "special"})
     if isinstance(of, Timeline):
-        found["mappings"] = _mapped(of.words)
+        found["mappings"] = mapped(of.words)
+    if of.link is not None:
+        found["links"] = [of.link.json()]
     for name, value in (("min", of.least), ("max", of.most), ("decimals", of.decimals)):
         if value is not None:
             found[name] = value
     return found
-
-
-def _mapped(words: Mapping[int, tuple[str, Color | None]]) -> list[Json]:
-    if not words:
-        return []
-    options = {
-        str(value): {"index": at, "text": text} | ({} if color is None else {"color": color})
-        for at, (value, (text, color)) in enumerate(words.items())
-    }
-    return [{"options": options, "type": "value"}]

@@ -5,15 +5,15 @@ from __future__ import annotations
 from tools.monitoring.grafana import (
     Bars,
     Color,
-    Column,
     Dashboard,
     Graph,
     Number,
     Row,
-    Table,
     Timeline,
     Unit,
 )
+from tools.monitoring.grafana_tables import Column, Table
+from tools.monitoring.links import NODE_OF_CELL, NODE_OF_SERIES
 from tools.monitoring.selectors import CLUSTER, GPU, INSTANCES, ask
 
 _LEGEND = "{{instance}} GPU {{index}} instance {{gpu_instance_id}}"
@@ -97,9 +97,9 @@ _LAYOUT = (
                 (gpuscape_mig_instance_allocated{@node} * @index)"""),
         ),
         columns=(
-            Column(label="instance", title="Node"),
-            Column(label="index", title="GPU"),
-            Column(label="gpu_instance_id", title="Instance"),
+            Column(label="instance", title="Node", link=NODE_OF_CELL),
+            Column(label="index", title="GPU", is_number=True),
+            Column(label="gpu_instance_id", title="Instance", is_number=True),
             Column(label="profile", title="Profile"),
             Column(label="placement_start", title="Starts at"),
             Column(label="Value #B", title="Memory in use", unit=Unit.BYTES),
@@ -134,6 +134,7 @@ _USE = (
         ),
         unit=Unit.RATIO,
         most=1,
+        link=NODE_OF_SERIES,
     ),
     Graph(
         title="Activity of instances",
@@ -142,6 +143,7 @@ _USE = (
         queries=(ask("gpuscape_mig_instance_graphics_active_ratio{@node} * @index", _LEGEND),),
         unit=Unit.RATIO,
         most=1,
+        link=NODE_OF_SERIES,
     ),
     Graph(
         title="Tensor cores of instances",
@@ -154,6 +156,7 @@ _USE = (
         ),
         unit=Unit.RATIO,
         most=1,
+        link=NODE_OF_SERIES,
     ),
     Graph(
         title="Memory bandwidth of instances",
@@ -161,12 +164,14 @@ _USE = (
         queries=(ask("gpuscape_mig_instance_memory_bandwidth_ratio{@node} * @index", _LEGEND),),
         unit=Unit.RATIO,
         most=1,
+        link=NODE_OF_SERIES,
     ),
     Timeline(
         title="Instances held by pods",
         description="Over time.",
         queries=(ask("gpuscape_mig_instance_allocated{@node} * @index", _LEGEND),),
         words={0: ("free", Color.DARK), 1: ("held", Color.NEUTRAL)},
+        link=NODE_OF_SERIES,
     ),
     Graph(
         title="Power of GPUs with MIG on",
@@ -180,6 +185,7 @@ _USE = (
             ),
         ),
         unit=Unit.WATTS,
+        link=NODE_OF_SERIES,
     ),
 )
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from tools.monitoring.grafana import (
-    Bars,
     Color,
-    Column,
     Dashboard,
     Graph,
-    Matrix,
     Number,
     Row,
-    Table,
     Timeline,
     Unit,
     Words,
 )
+from tools.monitoring.grafana_tables import Column, Matrix, Table
+from tools.monitoring.node_faults import FAULTS, PODS_AND_ALERTS
 from tools.monitoring.selectors import CLUSTER, GPU, INSTANCE, ask
 
 _GPU_LEGEND = "GPU {{index}}"
@@ -23,7 +21,13 @@ _DCGM_LEGEND = "GPU {{gpu}}"
 
 _ITSELF = """or max by (index, peer_index) (label_replace(
     gpuscape_gpu_info{@node} * NaN, "peer_index", "$1", "index", "(.+)"))"""
-"""The diagonal: without it a matrix has its rows and columns in different orders."""
+"""The diagonal, shown as a dot: a GPU is there also where nothing is linked to it."""
+
+_NUMBERED = """label_replace(label_replace(
+    gpuscape_topology_nic_pcie_level{@node}, "first", "$1", "nic", "[^0-9]*([0-9]+).*"),
+    "last", "$1", "nic", ".*?([0-9]+)[^0-9]*")"""
+"""NICs with the numbers in their names as labels: mlx5_2 comes before mlx5_10, and of names made
+from the bus, ibp24s0 before ibp206s0."""
 
 _LEVELS = {0: "board", 1: "PIX", 2: "PXB", 3: "PHB", 4: "NODE", 5: "SYS"}
 """How far up two devices meet, in the words of ``nvidia-smi topo -m``."""
@@ -112,9 +116,10 @@ _LINKS = (
     Matrix(
         title="NICs",
         description="How far up a GPU and an RDMA NIC meet on PCIe. Empty without such NICs.",
-        queries=(ask("max by (index, nic) (gpuscape_topology_nic_pcie_level{@node})"),),
+        queries=(ask(f"max by (index, nic, first, last) ({_NUMBERED})"),),
         rows="index",
         columns="nic",
+        columns_by=("first", "last"),
         words=_LEVELS,
         scheme="continuous-purples",
     ),
@@ -153,10 +158,14 @@ _LINKS = (
             ),
         ),
     ),
-    Bars(
+    Table(
         title="NVLinks that are up",
         description="By GPU.",
-        queries=(ask("gpuscape_gpu_nvlinks_active{@node} * @index", _GPU_LEGEND),),
+        queries=(ask("gpuscape_gpu_nvlinks_active{@node} * @index"),),
+        columns=(
+            Column(label="index", title="GPU", is_number=True),
+            Column(label="Value", title="Links", is_bar=True),
+        ),
     ),
 )
 
@@ -253,96 +262,16 @@ _HEAT = (
         ),
         unit=Unit.RATIO,
     ),
-    Bars(
+    Table(
         title="Energy",
         description="Used within the time shown, by the GPU's own meter.",
         queries=(
-            ask(
-                "increase(gpuscape_gpu_energy_joules_total{@node}[$__range]) / 3600000 * @index",
-                _GPU_LEGEND,
-            ),
-        ),
-        unit=Unit.KILOWATT_HOURS,
-    ),
-)
-
-_FAULTS = (
-    Table(
-        title="Health",
-        description="Each GPU, also those that do not answer, and the worst reason.",
-        queries=(ask("gpuscape_gpu_health_info{@node}"),),
-        columns=(
-            Column(label="pci_bus_id", title="GPU"),
-            Column(label="health", title="Health"),
-            Column(label="reason", title="Reason"),
-        ),
-    ),
-    Table(
-        title="Memory",
-        description="Errors since the driver was loaded, and rows replaced for good.",
-        queries=(
-            ask(
-                """sum by (index) (gpuscape_gpu_ecc_errors_total{@node, error="corrected"}
-                * @index)"""
-            ),
-            ask(
-                """sum by (index) (gpuscape_gpu_ecc_errors_total{@node, error="uncorrected"}
-                * @index)"""
-            ),
-            ask("sum by (index) (gpuscape_gpu_remapped_rows_total{@node} * @index)"),
-            ask("sum by (index) (gpuscape_gpu_row_remap_pending{@node} * @index)"),
+            ask("increase(gpuscape_gpu_energy_joules_total{@node}[$__range]) / 3600000 * @index"),
         ),
         columns=(
-            Column(label="index", title="GPU"),
-            Column(label="Value #A", title="Corrected errors"),
-            Column(label="Value #B", title="Uncorrected errors"),
-            Column(label="Value #C", title="Rows replaced"),
-            Column(label="Value #D", title="Waits for a reset"),
+            Column(label="index", title="GPU", is_number=True),
+            Column(label="Value", title="Energy", unit=Unit.KILOWATT_HOURS, is_bar=True),
         ),
-    ),
-    Table(
-        title="XID errors",
-        description="By GPU and code, since the agent started.",
-        queries=(
-            ask("sum by (pci_bus_id, xid) (gpuscape_xid_errors_total{@node})"),
-            ask(
-                """time() - max by (pci_bus_id, xid)
-                (gpuscape_xid_last_timestamp_seconds{@node})"""
-            ),
-        ),
-        columns=(
-            Column(label="pci_bus_id", title="GPU"),
-            Column(label="xid", title="XID"),
-            Column(label="Value #A", title="Errors"),
-            Column(label="Value #B", title="Newest, ago", unit=Unit.SECONDS),
-        ),
-    ),
-    Table(
-        title="NVSwitch errors",
-        description="By switch and code, where the agent is told to read the kernel log.",
-        queries=(
-            ask("sum by (pci_bus_id, sxid, severity) (gpuscape_nvswitch_errors_total{@node})"),
-        ),
-        columns=(
-            Column(label="pci_bus_id", title="Switch"),
-            Column(label="sxid", title="SXid"),
-            Column(label="severity", title="Severity"),
-            Column(label="Value", title="Errors"),
-        ),
-    ),
-    Table(
-        title="What the GPUs are",
-        description="Facts about the GPUs that answer.",
-        queries=(ask("gpuscape_gpu_info{@node}"),),
-        columns=(
-            Column(label="index", title="GPU"),
-            Column(label="model", title="Model"),
-            Column(label="pci_bus_id", title="Bus id"),
-            Column(label="numa_node", title="NUMA node"),
-            Column(label="vbios_version", title="VBIOS"),
-            Column(label="uuid", title="UUID"),
-        ),
-        width=24,
     ),
 )
 
@@ -387,10 +316,11 @@ NODE = Dashboard(
     variables=(CLUSTER, INSTANCE, GPU),
     rows=(
         Row(title="Now", panels=_NOW),
+        Row(title="Pods and alerts", panels=PODS_AND_ALERTS),
         Row(title="Links", panels=_LINKS),
         Row(title="Use", panels=_USE),
         Row(title="Power and heat", panels=_HEAT),
-        Row(title="Faults", panels=_FAULTS),
+        Row(title="Faults", panels=FAULTS),
         Row(title="The agent", panels=_AGENT, collapsed=True),
     ),
 )

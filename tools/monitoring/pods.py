@@ -5,20 +5,26 @@ from __future__ import annotations
 from tools.monitoring.grafana import (
     Bars,
     Color,
-    Column,
     Dashboard,
     Graph,
     Number,
     Row,
-    Table,
     Unit,
 )
-from tools.monitoring.selectors import CLUSTER, INSTANCES, NAMESPACE, ask
+from tools.monitoring.grafana_tables import Column, Table
+from tools.monitoring.links import (
+    NAMESPACE_OF_SERIES,
+    NODE_OF_CELL,
+    NODE_OF_SERIES,
+    POD_OF_CELL,
+    POD_OF_SERIES,
+)
+from tools.monitoring.selectors import CLUSTER, INSTANCES, NAMESPACE, POD, ask
 
 _HELD = """group by (cluster, instance, uuid, gpu_instance_id, namespace)
-    (gpuscape_pod_gpu_info{@node, namespace=~"$namespace"})"""
+    (gpuscape_pod_gpu_info{@pod})"""
 _POD = """group by (cluster, instance, uuid, gpu_instance_id, namespace, pod)
-    (gpuscape_pod_gpu_info{@node, namespace=~"$namespace"})"""
+    (gpuscape_pod_gpu_info{@pod})"""
 _SHARE = """* @part group_left () (gpuscape_mig_instance_share_ratio{@node}
     or gpuscape_allocated_seconds_total{@node, gpu_instance_id=""} * 0 + 1)"""
 """The part of a GPU that each is: 1 for a whole one."""
@@ -31,11 +37,11 @@ _IDLE_HOURS = """sum(
 _NOW = (
     Number(
         title="Pods with GPUs",
-        description="Of the namespaces that are chosen.",
+        description="Of the namespaces and pods that are chosen.",
         queries=(
             ask(
                 """count(count by (cluster, namespace, pod)
-                (gpuscape_pod_gpu_info{@node, namespace=~"$namespace"}))"""
+                (gpuscape_pod_gpu_info{@pod}))"""
             ),
         ),
         width=4,
@@ -93,6 +99,7 @@ _NAMESPACES = (
         description="A GPU instance counts as its part of a GPU.",
         queries=(ask(f"sum by (namespace) ({_HELD} {_SHARE})", "{{namespace}}"),),
         stacked=True,
+        link=NAMESPACE_OF_SERIES,
     ),
     Graph(
         title="GPUs held and idle, by namespace",
@@ -106,6 +113,7 @@ _NAMESPACES = (
             ),
         ),
         stacked=True,
+        link=NAMESPACE_OF_SERIES,
     ),
 )
 
@@ -123,6 +131,7 @@ _PODS = (
         ),
         unit=Unit.RATIO,
         most=1,
+        link=POD_OF_SERIES,
     ),
     Graph(
         title="GPU memory by pod",
@@ -137,6 +146,7 @@ _PODS = (
             ),
         ),
         unit=Unit.BYTES,
+        link=POD_OF_SERIES,
     ),
     Table(
         title="Idle pods",
@@ -144,20 +154,20 @@ _PODS = (
         queries=(
             ask(
                 """sum by (namespace, pod, instance, pci_bus_id, gpu_instance_id) (
-                gpuscape_pod_gpu_info{@node, namespace=~"$namespace"}
+                gpuscape_pod_gpu_info{@pod}
                 * @part group_left () (gpuscape_allocated_idle{@node} == 1))"""
             ),
             ask(
                 """sum by (namespace, pod, instance, pci_bus_id, gpu_instance_id) (
-                gpuscape_pod_gpu_info{@node, namespace=~"$namespace"}
+                gpuscape_pod_gpu_info{@pod}
                 * @part group_left () (gpuscape_allocated_idle_seconds_total{@node}
                 and gpuscape_allocated_idle{@node} == 1))"""
             ),
         ),
         columns=(
             Column(label="namespace", title="Namespace"),
-            Column(label="pod", title="Pod"),
-            Column(label="instance", title="Node"),
+            Column(label="pod", title="Pod", link=POD_OF_CELL),
+            Column(label="instance", title="Node", link=NODE_OF_CELL),
             Column(label="pci_bus_id", title="GPU"),
             Column(label="gpu_instance_id", title="Instance"),
             Column(label="Value #B", title="Idle", unit=Unit.SECONDS),
@@ -170,14 +180,14 @@ _PODS = (
         queries=(
             ask(
                 """sum by (namespace, pod, process, instance, pci_bus_id, gpu_instance_id)
-                (gpuscape_process_memory_bytes{@node})"""
+                (gpuscape_process_memory_bytes{@pod})"""
             ),
         ),
         columns=(
             Column(label="namespace", title="Namespace"),
-            Column(label="pod", title="Pod"),
+            Column(label="pod", title="Pod", link=POD_OF_CELL),
             Column(label="process", title="Process"),
-            Column(label="instance", title="Node"),
+            Column(label="instance", title="Node", link=NODE_OF_CELL),
             Column(label="pci_bus_id", title="GPU"),
             Column(label="gpu_instance_id", title="Instance"),
             Column(label="Value", title="Memory", unit=Unit.BYTES),
@@ -205,6 +215,7 @@ _ROOM = (
         queries=(ask("gpuscape_free_gpus_fragmentation_ratio{@node}", "{{instance}}"),),
         unit=Unit.RATIO,
         most=1,
+        link=NODE_OF_SERIES,
     ),
 )
 
@@ -212,7 +223,7 @@ PODS = Dashboard(
     uid="gpuscape-pods",
     title="gpuscape / Pods and waste",
     description="Who holds GPUs, what he does with them, and what is held in vain.",
-    variables=(CLUSTER, INSTANCES, NAMESPACE),
+    variables=(CLUSTER, INSTANCES, NAMESPACE, POD),
     rows=(
         Row(title="Now", panels=_NOW),
         Row(title="Namespaces", panels=_NAMESPACES),

@@ -9,6 +9,7 @@ _NODE = 'cluster=~"$cluster", instance=~"$instance"'
 
 _WORDS = {
     "@node": _NODE,
+    "@pod": f'{_NODE}, namespace=~"$namespace", pod=~"$pod"',
     "@dcgm": f'{_NODE}, gpu=~"$gpu"',
     "@index": f"on (cluster, instance, uuid) group_left (index) gpuscape_gpu_info{{{_NODE},"
     ' index=~"$gpu"}',
@@ -39,16 +40,22 @@ NAMESPACE = Variable(
     series=f"gpuscape_pod_gpu_info{{{_NODE}}}",
     of="namespace",
 )
+POD = Variable(
+    name="pod",
+    label="Pod",
+    series=f'gpuscape_pod_gpu_info{{{_NODE}, namespace=~"$namespace"}}',
+    of="pod",
+)
 
 
 def ask(expression: str, legend: str = "") -> Query:
     """A query in which these words stand for what many have in common:
 
-    ``@node``: matchers for the nodes that are chosen; ``@dcgm``: the same, and the GPUs, for
-    DCGM families; ``@index``: behind ``*``, gives an expression by GPU the GPU's index as a
-    label, for the GPUs that are chosen; ``@gpu`` and ``@part``: by GPU, and by what pods can
-    hold, a GPU or a GPU instance; ``@active``: how busy each GPU is, by GPM on Hopper and later
-    and by utilisation on others.
+    ``@node``: matchers for the nodes that are chosen; ``@pod``: the same, and the pods;
+    ``@dcgm``: the same, and the GPUs, for DCGM families; ``@index``: behind ``*``, gives an
+    expression by GPU the GPU's index as a label, for the GPUs that are chosen; ``@gpu`` and
+    ``@part``: by GPU, and by what pods can hold, a GPU or a GPU instance; ``@active``: how busy
+    each GPU is, by GPM on Hopper and later and by utilisation on others.
     """
     for word, text in _WORDS.items():
         expression = expression.replace(word, text)

@@ -1,0 +1,131 @@
+// What Grafana shows of answers to the queries of table panels: node grafana.cjs PACKAGES < asked.
+//
+// Transformations, overrides, texts and colours are those of Grafana's own package @grafana/data.
+// What Grafana adds around it is here: which options a field has, and how its data source for
+// Prometheus makes a table of an answer (a column for each label, sorted, as text).
+"use strict";
+
+const fs = require("node:fs");
+const path = require("node:path");
+const { createRequire } = require("node:module");
+
+// all of a browser that is asked for; newer Nodes have a navigator
+globalThis.window = globalThis;
+globalThis.navigator ??= { language: "en", languages: ["en"] };
+
+const packages = createRequire(path.join(process.argv[2], "package.json"));
+const DATA = path.dirname(packages.resolve("@grafana/data"));
+const part = (name) => require(path.join(DATA, `${name}.cjs`));
+
+const { transformDataFrame } = part("transformations/transformDataFrame");
+const { standardTransformers } = part("transformations/transformers");
+const { standardTransformersRegistry } = part("transformations/standardTransformersRegistry");
+const { applyFieldOverrides } = part("field/fieldOverrides");
+const { getFieldDisplayName } = part("field/fieldState");
+const processors = part("field/overrides/processors");
+const { createTheme } = part("themes/createTheme");
+const { locationUtil } = part("utils/location");
+const { Registry } = part("utils/Registry");
+const { formattedValueToString } = part("valueFormats/baseFormatters");
+const { lastValueFrom } = packages("rxjs");
+
+const TRANSFORMERS = new Map(Object.values(standardTransformers).map((it) => [it.id, it]));
+standardTransformersRegistry.setInit(() =>
+  [...TRANSFORMERS.values()].map((it) => ({ ...it, transformation: () => it })),
+);
+locationUtil.initialize({
+  config: { appSubUrl: "" },
+  getTimeRangeForUrl: () => ({}),
+  getVariablesUrlParams: () => ({}),
+});
+
+const always = () => true;
+const numbers = (field) => field.type === "number";
+const OPTIONS = {
+  color: [processors.identityOverrideProcessor, always],
+  decimals: [processors.numberOverrideProcessor, numbers],
+  displayName: [processors.displayNameOverrideProcessor, always],
+  fieldMinMax: [processors.booleanOverrideProcessor, numbers],
+  links: [processors.dataLinksOverrideProcessor, always],
+  mappings: [processors.valueMappingsOverrideProcessor, always],
+  max: [processors.numberOverrideProcessor, numbers],
+  min: [processors.numberOverrideProcessor, numbers],
+  noValue: [processors.stringOverrideProcessor, always],
+  thresholds: [processors.thresholdsOverrideProcessor, numbers],
+  unit: [processors.unitOverrideProcessor, numbers],
+};
+
+/** The options that the panel's fields have: the standard ones, and those of its type. */
+function optionsOf(panel) {
+  const { defaults, overrides } = panel.fieldConfig;
+  const named = overrides.flatMap((it) => it.properties.map((property) => property.id));
+  const own = Object.keys(defaults.custom ?? {}).map((name) => `custom.${name}`);
+  const ids = new Set([...Object.keys(OPTIONS), ...own, ...named]);
+  return new Registry(() =>
+    [...ids].map((id) => {
+      const isCustom = id.startsWith("custom.");
+      const known = isCustom ? [processors.identityOverrideProcessor, always] : OPTIONS[id];
+      if (!known) throw new Error(`no option of fields: ${id}`);
+      const [process, shouldApply] = known;
+      return { id, path: id.replace("custom.", ""), name: id, isCustom, process, shouldApply };
+    }),
+  );
+}
+
+/** One answer as a table. */
+function frameOf(target, series, isOnly) {
+  if (target.format !== "table") throw new Error(`${target.refId} is no table`);
+  const labels = [...new Set(series.flatMap((it) => Object.keys(it.labels)))].sort();
+  const column = (label) => ({
+    name: label,
+    type: "string",
+    config: { filterable: true },
+    values: series.map((it) => it.labels[label] ?? ""),
+  });
+  const time = { name: "Time", type: "time", config: {}, values: series.map((it) => it.at) };
+  const values = series.map((it) => Number(it.value));
+  const name = isOnly ? "Value" : `Value #${target.refId}`;
+  const fields = [time, ...labels.map(column), { name, type: "number", config: {}, values }];
+  return { refId: target.refId, fields, length: series.length };
+}
+
+async function shown({ panel, answers }) {
+  for (const { id } of panel.transformations) {
+    if (!TRANSFORMERS.has(id)) throw new Error(`no transformation: ${id}`); // Grafana skips it
+  }
+  const isOnly = answers.length === 1;
+  const asked = panel.targets.map((it, at) => frameOf(it, answers[at], isOnly));
+  // an answer without series has no frame
+  const frames = asked.filter((it) => it.length);
+  const changed = await lastValueFrom(transformDataFrame(panel.transformations, frames));
+  const applied = applyFieldOverrides({
+    data: changed,
+    fieldConfig: panel.fieldConfig,
+    fieldConfigRegistry: optionsOf(panel),
+    replaceVariables: (text) => text,
+    theme: createTheme(),
+    timeZone: "utc",
+  });
+  return applied.map((frame) =>
+    frame.fields.map((field) => {
+      const displayed = field.values.map((it) => field.display(it));
+      return {
+        name: getFieldDisplayName(field, frame, applied),
+        kind: field.type,
+        texts: displayed.map(formattedValueToString),
+        colors: displayed.map((it) => it.color ?? ""),
+        is_colored: field.config.custom?.cellOptions?.type === "color-background",
+        most: field.state.range?.max ?? null,
+        links: field.getLinks({ valueRowIndex: 0 }).map((it) => it.href),
+      };
+    }),
+  );
+}
+
+Promise.all(JSON.parse(fs.readFileSync(0, "utf-8")).map(shown)).then(
+  (all) => fs.writeFileSync(1, JSON.stringify(all)),
+  (error) => {
+    console.error(error);
+    process.exitCode = 1;
+  },
+);

@@ -1,0 +1,165 @@
+"""Grafana's tables as values: rows of labels and values, and matrices. Pure.
+
+Grafana has every label as text, and sorts text as text: 0, 1, 10, 2. So what is a number is made
+one first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tools.monitoring.grafana import Json, Link, Panel, Query, Unit, mapped
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column of a table."""
+
+    label: str
+    """A label, or ``Value #A`` and so on for the value of a query."""
+    title: str
+    unit: Unit | None = None
+    is_number: bool = False
+    """The label's values are numbers. Grafana has all labels as text, 10 before 2."""
+    is_bar: bool = False
+    """The cell has a bar as long as its value."""
+    link: Link | None = None
+    """Where a cell leads."""
+
+    def properties(self) -> list[Json]:
+        """What holds for this column alone."""
+        found: list[Json] = []
+        if self.unit is not None:
+            found.append({"id": "unit", "value": self.unit})
+        if self.is_bar:
+            found.append({"id": "custom.cellOptions", "value": {"type": "gauge", "mode": "basic"}})
+            found.append({"id": "fieldMinMax", "value": True})  # or the numbers of GPUs count too
+        if self.link is not None:
+            found.append({"id": "links", "value": [self.link.json()]})
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table(Panel):
+    """Labels and values as they are now, a row for each set of labels that the columns name.
+
+    Where a column holds numbers, rows are in the order of the columns up to it.
+    """
+
+    columns: tuple[Column, ...]
+
+    kind = "table"
+
+    def target(self, at: int, query: Query) -> Json:
+        return Panel.target(self, at, query) | {"format": "table"}
+
+    def options(self) -> Json:
+        return {"cellHeight": "sm", "footer": {"show": False}, "showHeader": True}
+
+    def custom(self) -> Json:
+        return {"align": "auto", "cellOptions": {"type": "auto"}, "filterable": True}
+
+    def transformations(self) -> list[Json]:
+        kept = [column.label for column in self.columns]
+        numbers = [column.label for column in self.columns if column.is_number]
+        ordered = kept[: kept.index(numbers[-1]) + 1] if numbers else []
+        merged = [{"id": "merge", "options": {}}] if len(self.queries) > 1 else []
+        return [
+            *merged,
+            {"id": "filterFieldsByName", "options": {"include": {"names": kept}}},
+            *_sorted(ordered, numbers),
+            {
+                "id": "organize",
+                "options": {
+                    "indexByName": {name: at for at, name in enumerate(kept)},
+                    "renameByName": {it.label: it.title for it in self.columns},
+                },
+            },
+        ]
+
+    def overrides(self) -> list[Json]:
+        return [_override(it.title, it.properties()) for it in self.columns if it.properties()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matrix(Panel):
+    """A value for each pair of two labels' values, as a table whose cells have its colour."""
+
+    rows: str
+    """The label whose values are the rows: numbers."""
+    columns: str
+    columns_by: tuple[str, ...] = ()
+    """Labels whose values are numbers by which the columns are ordered; else ``columns`` is."""
+    corner: str = "GPU"
+    """What the rows are, for people."""
+    words: Mapping[int, str] = field(default_factory=dict)
+    """What is shown in place of a value."""
+    scheme: str = "continuous-blues"
+
+    kind = "table"
+
+    def target(self, at: int, query: Query) -> Json:
+        return Panel.target(self, at, query) | {"format": "table"}
+
+    def options(self) -> Json:
+        return {"cellHeight": "sm", "footer": {"show": False}, "showHeader": True}
+
+    def custom(self) -> Json:
+        cell = {"type": "color-background", "mode": "basic"}
+        return {"align": "center", "cellOptions": cell, "minWidth": 40}
+
+    def transformations(self) -> list[Json]:
+        """Columns come as their values come first, so they are sorted before; rows after.
+
+        Then neither depends on which pairs have a value. The rows' numbers end as text: as
+        numbers they would count for the colours.
+        """
+        by = self.columns_by or (self.columns,)
+        matrix = {
+            "columnField": self.columns,
+            "emptyValue": "empty",
+            "rowField": self.rows,
+            "valueField": "Value",
+        }
+        corner = {"renameByName": {f"{self.rows}\\{self.columns}": self.corner}}
+        return [
+            *_sorted(by, by),
+            {"id": "groupingToMatrix", "options": matrix},
+            {"id": "organize", "options": corner},
+            *_sorted([self.corner], [self.corner]),
+            _converted([self.corner], "string"),
+        ]
+
+    def overrides(self) -> list[Json]:
+        # what is shown in place of values must not be shown in place of the rows' numbers
+        itself = {"match": "nan", "result": {"color": "transparent", "text": "·"}}
+        words = [
+            *mapped({value: (word, None) for value, word in self.words.items()}),
+            {"options": itself, "type": "special"},
+        ]
+        plain = {"id": "custom.cellOptions", "value": {"type": "auto"}}
+        return [
+            _override(self.corner, [plain]),
+            {
+                "matcher": {"id": "byRegexp", "options": f"/^(?!{self.corner}$)/"},
+                "properties": [{"id": "mappings", "value": words}],
+            },
+        ]
+
+
+def _sorted(by: Sequence[str], numbers: Sequence[str]) -> list[Json]:
+    """Rows in the order of these fields, the first one before all; sorting is stable."""
+    if not by:
+        return []
+    steps = [{"id": "sortBy", "options": {"sort": [{"field": name}]}} for name in reversed(by)]
+    return [_converted(numbers, "number"), *steps]
+
+
+def _converted(names: Iterable[str], to: str) -> Json:
+    conversions = [{"destinationType": to, "targetField": name} for name in names]
+    return {"id": "convertFieldType", "options": {"conversions": conversions}}
+
+
+def _override(title: str, properties: list[Json]) -> Json:
+    return {"matcher": {"id": "byName", "options": title}, "properties": properties}
