@@ -16,9 +16,11 @@ COORDINATOR: Final = "gpuscape-coordinator"
 SCHEDULER: Final = "gpuscape-scheduler"
 
 AGENT_FLOOR: Final = "gpuscape-agent-floor"
-"""Admission policies that the agent asks whether they hold it; so are the next two."""
+"""Admission policies that the agent asks whether they hold it; so are the next four."""
 AGENT_NODE: Final = "gpuscape-agent-node"
 AGENT_LEASE: Final = "gpuscape-agent-lease"
+AGENT_EVENT: Final = "gpuscape-agent-event"
+AGENT_NODE_FEATURE: Final = "gpuscape-agent-nodefeature"
 
 COORDINATOR_LEASE: Final = "coordinator"
 SLOT_LEASE_PREFIX: Final = "mig-slot-"

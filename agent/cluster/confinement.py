@@ -1,20 +1,29 @@
 """Whether admission policies hold this agent to its own node: tried, never assumed.
 
 A policy whose condition matches nobody looks like any other, so the agent asks for
-three things that it must not get, as server-side dry runs: they pass through
-admission and are not stored. Only a refusal by the policy that must refuse counts;
-every other answer leaves it unknown, and unknown means that nothing is written.
+things that it must not get, as server-side dry runs: they pass through admission and
+are not stored. Only a refusal by the policy that must refuse counts; every other answer
+leaves it unknown, and unknown means that what the policy judges is not written.
+
+Of several policies that refuse a request the API server names one, whichever comes first.
+So what is asked for is what policies of others hardly judge, a key under our own prefix
+that is none of the agent's; and where another policy refuses all the same, something else
+is asked for that only ours refuses. Source: kube-apiserver 1.32 and 1.37, plugin
+validatingadmissionpolicy.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 
-from kube.api import LEASES, NODES, Api
-from kube.errors import ApiError, Refused
+from agent.cluster import node_feature
+from kube.api import EVENTS, LEASES, NODE_FEATURES, NODES, Api, Object, Resource
+from kube.errors import ApiError, NotFound, Refused
+from kube.lease import micro_time
 from labelers import names
 
 log = logging.getLogger(__name__)
@@ -23,25 +32,30 @@ CONFIRMED_SECONDS = 24 * 3600.0
 FIRST_RETRY_SECONDS = 5.0
 """A policy that was just applied takes a moment to be enforced."""
 UNCONFIRMED_SECONDS = 60.0
-"""While it is not confirmed after that."""
+"""While one of :data:`CORE` is not confirmed after that."""
+PARTLY_SECONDS = 600.0
+"""While another is not."""
 
-FOREIGN_LABEL = "gpuscape.invalid/confinement-check"
+CORE = (names.AGENT_NODE, names.AGENT_FLOOR, names.AGENT_LEASE)
+"""The policies without which nothing is written. The others hold back what they judge alone."""
+PROBE = "gpuscape.io/confinement-check"
+"""Key of a label and an annotation that the agent may not write."""
 FOREIGN_MANAGER = "gpuscape-confinement-check"
 
 
 class Verdict(StrEnum):
-    """What one dry run showed of its policy."""
+    """What the dry runs showed of a policy."""
 
     REFUSED = "refused"
     """The policy holds this agent."""
     OPEN = "open"
-    """It was let through."""
+    """It let a dry run through."""
     UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One dry run that must be refused."""
+    """One policy, and what became of the dry runs that it must refuse."""
 
     policy: str
     verdict: Verdict
@@ -61,6 +75,11 @@ class Confinement:
         return all(trial.verdict is Verdict.REFUSED for trial in self.trials)
 
     @property
+    def holding(self) -> frozenset[str]:
+        """The policies that were seen to refuse."""
+        return frozenset(it.policy for it in self.trials if it.verdict is Verdict.REFUSED)
+
+    @property
     def reason(self) -> str:
         """One line: what is wrong with which policy; empty when confirmed."""
         unknown = [trial for trial in self.trials if trial.verdict is Verdict.UNKNOWN]
@@ -71,52 +90,95 @@ class Confinement:
         return "; ".join(told)
 
 
-def tried(api: Api, node: str, namespace: str) -> Confinement:
-    """Make the three dry runs, one for each policy that the agent's writes depend on."""
+def tried(api: Api, node: str, namespace: str, *, node_features: bool = False) -> Confinement:
+    """Make the dry runs: one for each policy, more where another policy refuses in its place.
 
-    def foreign_label() -> None:
-        patch = {"metadata": {"labels": {FOREIGN_LABEL: "1"}}}
-        api.patch(NODES, node, patch, dry_run=True)
-
-    def foreign_manager() -> None:
-        api.patch(NODES, node, {}, dry_run=True, manager=FOREIGN_MANAGER)
-
-    def foreign_lease() -> None:
-        metadata = {"name": names.lease(node) + "-x", "namespace": namespace}
-        lease = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata}
-        api.create(LEASES, lease, namespace=namespace, dry_run=True)
-
-    asked = (
-        (names.AGENT_NODE, "a label of others", foreign_label),
-        (names.AGENT_FLOOR, "another field manager", foreign_manager),
-        (names.AGENT_LEASE, "the Lease of another node", foreign_lease),
-    )
+    ``node_features``: whether the agent writes those.
+    """
+    probes = _probes(api, node, namespace)
+    if not node_features:
+        del probes[names.AGENT_NODE_FEATURE]
     return Confinement(
         trials=tuple(
-            _trial(names.clusterwide(policy, namespace), what, ask) for policy, what, ask in asked
+            _trial(names.clusterwide(policy, namespace), asks) for policy, asks in probes.items()
         )
     )
 
 
-def _trial(policy: str, what: str, ask: Callable[[], None]) -> Trial:
-    try:
-        ask()
-    except Refused as error:
-        if error.policy == policy:
-            return Trial(policy=policy, verdict=Verdict.REFUSED, reason="")
-        return _unknown(policy, f"{error.policy} refused {what} in its place")
-    except ApiError as error:
-        return _unknown(policy, str(error))
-    return Trial(
-        policy=policy,
-        verdict=Verdict.OPEN,
-        reason=f"policy {policy} lets {what} through: it or its binding is missing, "
-        "or it names another account; apply deploy/base/access.yaml for this namespace",
-    )
+_Asks = Mapping[str, Callable[[], Object]]
+"""What is asked for, in words, to the request. The policy refuses each of them."""
 
 
-def _unknown(policy: str, why: str) -> Trial:
-    return Trial(policy=policy, verdict=Verdict.UNKNOWN, reason=why)
+def _probes(api: Api, node: str, namespace: str) -> dict[str, _Asks]:
+    """What to ask for to see each policy refuse."""
+    other = f"{node}-x"
+    event = {
+        "metadata": {"name": "confinement-check", "namespace": names.EVENT_NAMESPACE},
+        "eventTime": micro_time(datetime(2000, 1, 1, tzinfo=UTC)),
+        "reportingController": names.AGENT,
+        "reportingInstance": names.AGENT,
+        "regarding": {"apiVersion": NODES.api_version, "kind": NODES.kind, "name": other},
+        "reason": "ConfinementCheck",
+        "action": "Check",
+        "type": "Normal",
+    }
+
+    def marked(part: str) -> Object:
+        patch = {"metadata": {part: {PROBE: "1"}}}
+        return api.patch(NODES, node, patch, dry_run=True)
+
+    def made(resource: Resource, body: Object, *, manager: str | None = None) -> Object:
+        place = names.EVENT_NAMESPACE if resource is EVENTS else namespace
+        body = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
+        return api.create(resource, body, namespace=place, dry_run=True, manager=manager)
+
+    def lease(name: str, *, manager: str | None = None) -> Object:
+        return made(LEASES, {"metadata": {"name": names.lease(name)}}, manager=manager)
+
+    def feature() -> Object:
+        try:
+            return made(NODE_FEATURES, {"metadata": {"name": names.node_feature(other)}})
+        except NotFound as error:
+            raise NotFound(f"{node_feature.NO_KIND} ({error})") from error
+
+    return {
+        names.AGENT_NODE: {
+            "a label that is none of the agent's": lambda: marked("labels"),
+            "an annotation that is none of the agent's": lambda: marked("annotations"),
+        },
+        names.AGENT_FLOOR: {
+            "another field manager": lambda: api.patch(
+                NODES, node, {}, dry_run=True, manager=FOREIGN_MANAGER
+            ),
+            "another field manager of a Lease": lambda: lease(node, manager=FOREIGN_MANAGER),
+        },
+        names.AGENT_LEASE: {"the Lease of another node": lambda: lease(other)},
+        names.AGENT_EVENT: {"an Event about another node": lambda: made(EVENTS, event)},
+        names.AGENT_NODE_FEATURE: {"the NodeFeature of another node": feature},
+    }
+
+
+def _trial(policy: str, asks: _Asks) -> Trial:
+    """Ask until the policy itself has answered, or nothing is left to ask for."""
+    others: dict[str, str] = {}
+    for what, ask in asks.items():
+        try:
+            ask()
+        except Refused as error:
+            if error.policy == policy:
+                return Trial(policy=policy, verdict=Verdict.REFUSED, reason="")
+            others[error.policy] = what
+        except ApiError as error:
+            return Trial(policy=policy, verdict=Verdict.UNKNOWN, reason=str(error))
+        else:
+            reason = (
+                f"policy {policy} lets {what} through: it or its binding is missing, "
+                "or it names another account; apply deploy/base/access.yaml for this namespace"
+            )
+            return Trial(policy=policy, verdict=Verdict.OPEN, reason=reason)
+    refused = " and ".join(f"{other} refused {what}" for other, what in others.items())
+    reason = f"{refused} in its place: exempt the account {names.AGENT} from that"
+    return Trial(policy=policy, verdict=Verdict.UNKNOWN, reason=reason)
 
 
 class ConfinementCheck:
@@ -128,13 +190,18 @@ class ConfinementCheck:
         *,
         node: str,
         namespace: str,
+        node_features: bool = False,
         allow_unconfined: bool = False,
         on_change: Callable[[Confinement], None] = lambda _confinement: None,
     ) -> None:
-        """``on_change`` hears the first result and every one with other verdicts."""
+        """``on_change`` hears the first result and every one with other verdicts.
+
+        ``node_features``: whether the agent writes those.
+        """
         self._api = api
         self._node = node
         self._namespace = namespace
+        self._node_features = node_features
         self._allow_unconfined = allow_unconfined
         self._on_change = on_change
         self._last: Confinement | None = None
@@ -145,29 +212,40 @@ class ConfinementCheck:
         """What was seen last; None before the first check."""
         return self._last
 
-    @property
-    def allows_writes(self) -> bool:
-        """Whether anything may be written: confined, or told to do without."""
-        return self._allow_unconfined or (self._last is not None and self._last.confirmed)
+    def allows(self, policy: str) -> bool:
+        """Whether what this policy judges may be written: confined, or configured to do without."""
+        return self._allow_unconfined or self._holds(*CORE, policy)
 
     def check(self, _now: float) -> float:
         """Try the policies; the seconds until the next time."""
-        before, now = self._last, tried(self._api, self._node, self._namespace)
+        before = self._last
+        now = tried(self._api, self._node, self._namespace, node_features=self._node_features)
         self._last = now
         if before is None or _verdicts(before) != _verdicts(now):
-            self._tell(now)
+            self._log(now)
             self._on_change(now)
         if now.confirmed:
             self._retry = FIRST_RETRY_SECONDS
             return CONFIRMED_SECONDS
-        wait, self._retry = self._retry, min(2 * self._retry, UNCONFIRMED_SECONDS)
+        longest = PARTLY_SECONDS if self._holds(*CORE) else UNCONFIRMED_SECONDS
+        wait = min(self._retry, longest)
+        self._retry = 2 * wait
         return wait
 
-    def _tell(self, now: Confinement) -> None:
+    def _holds(self, *policies: str) -> bool:
+        """Whether all of these were seen to refuse."""
+        if self._last is None:
+            return False
+        wanted = {names.clusterwide(policy, self._namespace) for policy in policies}
+        return wanted <= self._last.holding
+
+    def _log(self, now: Confinement) -> None:
         if now.confirmed:
             log.info("confined to its own node by admission policies", extra={"node": self._node})
         elif self._allow_unconfined:
             log.warning("writing although not confined", extra={"why": now.reason})
+        elif self._holds(*CORE):
+            log.error("partly written until confined", extra={"why": now.reason})
         else:
             log.error("nothing is written until confined", extra={"why": now.reason})
 

@@ -23,7 +23,6 @@ from labelers.diff import decided
 
 CHECK_SECONDS = 3600.0
 """Between two looks at the object when all is well, give or take half of it."""
-_NO_KIND = "no NodeFeature can be made: install Node Feature Discovery, or choose the Node sink"
 
 
 class FeatureSink:
@@ -157,6 +156,6 @@ class FeatureSink:
         """Report it; the seconds to wait. Whatever became of a write: look before the next."""
         self._check_at = now
         unknown = isinstance(error, NotFound) and self._present is None
-        why = f"{_NO_KIND} ({error})" if unknown else str(error)
+        why = f"{node_feature.NO_KIND} ({error})" if unknown else str(error)
         self._reports.failed(why, lasting=unknown or isinstance(error, Permanent))
         return self._pace.failed(now, error, slowly=unknown)

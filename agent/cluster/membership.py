@@ -106,6 +106,7 @@ class Cluster:
             api,
             node=member.node,
             namespace=member.namespace,
+            node_features=sink == "nodefeature",
             allow_unconfined=allow_unconfined,
             on_change=self._tell_confinement,
         )
@@ -125,7 +126,7 @@ class Cluster:
         self._node_sink = NodeSink(
             api,
             member.node,
-            may_write=self._may_write,
+            may_write=lambda: self._may_write(names.AGENT_NODE),
             reports=self._reports(NODES),
             uniform=uniform,
         )
@@ -135,7 +136,7 @@ class Cluster:
                 api,
                 member.node,
                 namespace=member.namespace,
-                may_write=self._may_write,
+                may_write=lambda: self._may_write(names.AGENT_NODE_FEATURE),
                 reports=self._reports(NODE_FEATURES),
                 uniform=uniform,
             )
@@ -215,7 +216,7 @@ class Cluster:
         """Do what is due on the Lease; the seconds until the next time."""
         if now < self._write_at:
             return self._write_at - now
-        if not self._confinement.allows_writes:
+        if not self._confinement.allows(names.AGENT_LEASE):
             return GATE_SECONDS
         held = self._heartbeat.holds
         wait = self._heartbeat.beat(now)
@@ -227,14 +228,15 @@ class Cluster:
 
     def flush(self, _now: float) -> float:
         """Send Events that wait; the seconds until the next time."""
-        if self._may_write():
+        if self._may_write(names.AGENT_EVENT):
             self._events.flush()
         return FLUSH_SECONDS
 
     # parts
 
-    def _may_write(self) -> bool:
-        return self._confinement.allows_writes and self._heartbeat.holds
+    def _may_write(self, policy: str) -> bool:
+        """Whether what this policy judges may be written now."""
+        return self._confinement.allows(policy) and self._heartbeat.holds
 
     def _topology(self) -> str | None:
         """The topology annotation as the Node has it."""

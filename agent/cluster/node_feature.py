@@ -20,6 +20,9 @@ from labelers import keys, limits, names
 from labelers.decision import Decisions
 from labelers.diff import applied
 
+NO_KIND = "no NodeFeature can be made: install Node Feature Discovery, or choose the Node sink"
+"""What a 404 means on creation."""
+
 _RAW_FEATURES = ("flags", "attributes", "instances")
 
 

@@ -176,7 +176,21 @@ class Stage:
 
     def close(self) -> None:
         """Take the policies away: each costs every request of the API server a little."""
-        for policy in self._policies:
+        self.uninstall(self._policies)
+
+    def install(self, policies: Iterable[Policy]) -> None:
+        """Bring policies into force; those of kubelets for the stage's Nodes alone."""
+        for policy in policies:
+            made, binding = policy.objects(self.namespace)
+            if policy.holder == KUBELETS:
+                nodes = f"object.metadata.name.startsWith('{self.namespace}')"
+                made["spec"]["matchConditions"].append({"name": "stage", "expression": nodes})
+            self._create(made)
+            self._create(binding)
+
+    def uninstall(self, policies: Iterable[Policy]) -> None:
+        """Take these away again, as far as they are there."""
+        for policy in policies:
             for it in policy.objects(self.namespace):
                 name = it["metadata"]["name"]
                 self.plane.request("DELETE", f"{PLACES[it['kind']]}/{name}")
@@ -278,13 +292,7 @@ class Stage:
         for it in (it for part in parts_of(self.namespace).values() for it in part):
             if not it["kind"].startswith("ValidatingAdmissionPolicy"):
                 self._create(it)
-        for policy in self._policies:
-            made, binding = policy.objects(self.namespace)
-            if policy.holder == KUBELETS:
-                nodes = f"object.metadata.name.startsWith('{self.namespace}')"
-                made["spec"]["matchConditions"].append({"name": "stage", "expression": nodes})
-            self._create(made)
-            self._create(binding)
+        self.install(self._policies)
         if roles is Roles.DRIFT:
             self._create(self._drift())
 

@@ -86,7 +86,7 @@ AGENT_LEASE = Policy(
 )
 
 AGENT_NODE_FEATURE = Policy(
-    name=f"{names.AGENT}-nodefeature",
+    name=names.AGENT_NODE_FEATURE,
     holder=names.AGENT,
     group=api.NODE_FEATURES.group,
     resources=(api.NODE_FEATURES.plural,),

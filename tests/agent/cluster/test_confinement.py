@@ -8,16 +8,53 @@ from typing import Any
 
 import pytest
 
-from agent.cluster.confinement import Confinement, ConfinementCheck, Verdict, tried
+from agent.cluster.confinement import (
+    CORE,
+    PROBE,
+    Confinement,
+    ConfinementCheck,
+    Verdict,
+    tried,
+)
 from kube.api import Object, Resource, Watch
 from kube.errors import ApiError, Busy, Conflict, Forbidden, Invalid, NotFound, Refused, Unreachable
+from labelers import keys, limits, names
 
-NODE, FLOOR, LEASE = "gpuscape-agent-node", "gpuscape-agent-floor", "gpuscape-agent-lease"
-ORDER = (NODE, FLOOR, LEASE)
+NODE, FLOOR, LEASE, EVENT, FEATURE = ORDER = (
+    names.AGENT_NODE,
+    names.AGENT_FLOOR,
+    names.AGENT_LEASE,
+    names.AGENT_EVENT,
+    names.AGENT_NODE_FEATURE,
+)
+OTHERS = "somebody-elses-policy"
 
 
 def refused(policy: str) -> Refused:
     return Refused(f"{policy} denied request", policy=policy)
+
+
+@dataclass(frozen=True)
+class Dry:
+    """One dry run."""
+
+    kind: str
+    name: str
+    body: Mapping[str, Any]
+    manager: str | None
+    namespace: str | None
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        labels: Mapping[str, str] = self.body.get("metadata", {}).get("labels") or {}
+        return labels
+
+    @property
+    def judge(self) -> str:
+        """The policy that refuses it."""
+        if self.manager is not None:
+            return FLOOR
+        return {"Node": NODE, "Lease": LEASE, "Event": EVENT, "NodeFeature": FEATURE}[self.kind]
 
 
 @dataclass
@@ -27,9 +64,9 @@ class Policies:
     answers: dict[str, ApiError | None] = field(
         default_factory=lambda: {policy: refused(policy) for policy in ORDER}
     )
-    asked: list[tuple[str, Resource, str, Mapping[str, Any], str | None]] = field(
-        default_factory=list
-    )
+    before: Callable[[Dry], bool] = lambda _dry: False
+    """What a policy of somebody else refuses, which is the one that is named."""
+    asked: list[Dry] = field(default_factory=list)
 
     def patch(
         self,
@@ -41,8 +78,7 @@ class Policies:
         dry_run: bool = False,
         manager: str | None = None,
     ) -> Object:
-        policy = NODE if patch else FLOOR
-        return self._answer(policy, resource, name, patch, manager, namespace, dry_run=dry_run)
+        return self._answer(resource, name, patch, manager, namespace, dry_run=dry_run)
 
     def create(
         self,
@@ -54,7 +90,7 @@ class Policies:
         manager: str | None = None,
     ) -> Object:
         name = body["metadata"]["name"]
-        return self._answer(LEASE, resource, name, body, manager, namespace, dry_run=dry_run)
+        return self._answer(resource, name, body, manager, namespace, dry_run=dry_run)
 
     def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> Object:
         raise NotImplementedError
@@ -73,7 +109,6 @@ class Policies:
 
     def _answer(
         self,
-        policy: str,
         resource: Resource,
         name: str,
         body: Mapping[str, Any],
@@ -83,12 +118,19 @@ class Policies:
         dry_run: bool,
     ) -> Object:
         assert dry_run, "the self-check writes nothing"
-        assert (namespace == "gpuscape") == resource.namespaced
-        self.asked.append((policy, resource, name, body, manager))
-        error = self.answers[policy]
+        assert (namespace is not None) == resource.namespaced
+        dry = Dry(resource.kind, name, body, manager, namespace)
+        self.asked.append(dry)
+        if self.before(dry):
+            raise refused(OTHERS)
+        error = self.answers[dry.judge]
         if error is not None:
             raise error
         return {}
+
+
+def seen(api: Policies) -> Confinement:
+    return tried(api, "n1", "gpuscape", node_features=True)
 
 
 def check_of(
@@ -101,13 +143,19 @@ def check_of(
         api,
         node="n1",
         namespace="gpuscape",
+        node_features=True,
         allow_unconfined=allow_unconfined,
         on_change=on_change,
     )
 
 
-def test_three_refusals_by_the_right_policies_confirm() -> None:
-    confinement = tried(Policies(), "n1", "gpuscape")
+def writable(check: ConfinementCheck) -> set[str]:
+    """What may be written, by the policies that judge it."""
+    return {policy for policy in ORDER if check.allows(policy)}
+
+
+def test_refusals_by_the_right_policies_confirm() -> None:
+    confinement = seen(Policies())
 
     assert confinement.confirmed
     assert confinement.reason == ""
@@ -117,14 +165,60 @@ def test_three_refusals_by_the_right_policies_confirm() -> None:
 def test_each_policy_is_asked_for_what_it_alone_refuses() -> None:
     api = Policies()
 
-    tried(api, "n1", "gpuscape")
+    seen(api)
 
-    (node, floor, lease) = api.asked
-    assert (node[1].kind, node[2], node[4]) == ("Node", "n1", None)
-    assert node[3] == {"metadata": {"labels": {"gpuscape.invalid/confinement-check": "1"}}}
-    assert (floor[1].kind, floor[2], floor[3]) == ("Node", "n1", {})
-    assert floor[4] == "gpuscape-confinement-check"
-    assert (lease[1].kind, lease[2], lease[4]) == ("Lease", "gpuscape-n1-x", None)
+    (node, floor, lease, event, feature) = api.asked
+    assert (node.kind, node.name, node.manager) == ("Node", "n1", None)
+    assert node.body == {"metadata": {"labels": {PROBE: "1"}}}
+    assert (floor.kind, floor.name, floor.body) == ("Node", "n1", {})
+    assert floor.manager == "gpuscape-confinement-check"
+    assert (lease.kind, lease.name, lease.namespace) == ("Lease", "gpuscape-n1-x", "gpuscape")
+    assert (event.kind, event.namespace) == ("Event", "default")
+    assert event.body["regarding"]["name"] == "n1-x"
+    assert (feature.kind, feature.namespace) == ("NodeFeature", "gpuscape")
+    assert feature.name == "nvidia-features-for-n1-x"
+
+
+def test_an_agent_without_node_features_does_not_try_their_policy() -> None:
+    assert FEATURE not in {trial.policy for trial in tried(Policies(), "n1", "gpuscape").trials}
+
+
+def test_the_key_it_tries_is_under_our_prefix_and_none_of_the_agents() -> None:
+    assert PROBE.startswith(limits.PREFIXES)
+    assert not any(key.matches(PROBE) for key in keys.KEYS)
+
+
+def test_a_policy_that_refuses_the_label_too_is_got_around_by_an_annotation() -> None:
+    api = Policies(before=lambda dry: dry.kind == "Node" and bool(dry.labels))
+
+    assert seen(api).confirmed
+    assert api.asked[1].body == {"metadata": {"annotations": {PROBE: "1"}}}
+
+
+def test_a_policy_that_judges_who_may_write_nodes_is_got_around_by_the_lease() -> None:
+    api = Policies(before=lambda dry: dry.kind == "Node" and dry.manager is not None)
+
+    assert seen(api).confirmed
+    assert (api.asked[2].kind, api.asked[2].name) == ("Lease", "gpuscape-n1")
+
+
+def test_behind_the_policy_of_others_one_of_ours_that_is_inert_is_found() -> None:
+    api = Policies(before=lambda dry: bool(dry.labels))
+    api.answers[NODE] = None
+
+    confinement = seen(api)
+
+    assert {it.policy: it.verdict for it in confinement.trials}[NODE] is Verdict.OPEN
+    assert "lets an annotation that is none of the agent's through" in confinement.reason
+
+
+def test_where_others_refuse_all_it_asks_for_they_and_the_way_out_are_named() -> None:
+    confinement = seen(Policies(before=lambda dry: dry.kind == "Node"))
+
+    verdicts = {it.policy: it.verdict for it in confinement.trials}
+    assert (verdicts[NODE], verdicts[FLOOR]) == (Verdict.UNKNOWN, Verdict.REFUSED)
+    assert OTHERS in confinement.reason
+    assert "exempt the account gpuscape-agent" in confinement.reason
 
 
 @pytest.mark.parametrize("policy", ORDER)
@@ -132,7 +226,7 @@ def test_a_dry_run_that_is_let_through_names_its_policy_as_open(policy: str) -> 
     api = Policies()
     api.answers[policy] = None
 
-    confinement = tried(api, "n1", "gpuscape")
+    confinement = seen(api)
 
     (wrong,) = [each for each in confinement.trials if each.verdict is not Verdict.REFUSED]
     assert (wrong.policy, wrong.verdict) == (policy, Verdict.OPEN)
@@ -150,7 +244,7 @@ def test_a_dry_run_that_is_let_through_names_its_policy_as_open(policy: str) -> 
         Conflict("PATCH nodes/n1: 409"),
         Busy("PATCH nodes/n1: 503"),
         Unreachable("PATCH nodes/n1: timed out"),
-        refused("somebody-elses-policy"),
+        refused(OTHERS),
     ],
     ids=lambda error: type(error).__name__,
 )
@@ -158,7 +252,7 @@ def test_every_other_answer_leaves_the_policy_unknown(policy: str, error: ApiErr
     api = Policies()
     api.answers[policy] = error
 
-    confinement = tried(api, "n1", "gpuscape")
+    confinement = seen(api)
 
     verdicts = {each.policy: each.verdict for each in confinement.trials}
     assert verdicts == dict.fromkeys(ORDER, Verdict.REFUSED) | {policy: Verdict.UNKNOWN}
@@ -167,24 +261,57 @@ def test_every_other_answer_leaves_the_policy_unknown(policy: str, error: ApiErr
 
 
 def test_nothing_may_be_written_before_the_first_check() -> None:
-    assert not check_of(Policies()).allows_writes
+    assert writable(check_of(Policies())) == set()
 
 
 def test_confirmed_it_writes_and_looks_again_in_a_day() -> None:
     check = check_of(Policies())
 
     assert check.check(0.0) == 24 * 3600
-    assert check.allows_writes
+    assert writable(check) == set(ORDER)
 
 
-def test_not_confirmed_it_writes_nothing_and_looks_again_soon_then_each_minute() -> None:
+@pytest.mark.parametrize("policy", CORE)
+def test_not_confirmed_it_writes_nothing_and_looks_again_soon_then_each_minute(
+    policy: str,
+) -> None:
     api = Policies()
     check = check_of(api)
     check.check(0.0)
-    api.answers[FLOOR] = Busy("503")
+    api.answers[policy] = Busy("503")
 
     assert [check.check(0.0) for _ in range(6)] == [5, 10, 20, 40, 60, 60]
-    assert not check.allows_writes
+    assert writable(check) == set()
+
+
+@pytest.mark.parametrize("policy", [EVENT, FEATURE])
+def test_a_policy_of_one_kind_holds_back_that_kind_and_is_tried_less_and_less(policy: str) -> None:
+    api = Policies()
+    api.answers[policy] = NotFound("404")
+    check = check_of(api)
+
+    waits = [check.check(0.0) for _ in range(10)]
+
+    assert waits == [5, 10, 20, 40, 80, 160, 320, 600, 600, 600]
+    assert writable(check) == set(ORDER) - {policy}
+
+
+def test_where_there_are_no_node_features_the_reason_says_what_to_do() -> None:
+    api = Policies()
+    api.answers[FEATURE] = NotFound("404: no such resource")
+
+    assert "install Node Feature Discovery" in seen(api).reason
+
+
+def test_in_another_namespace_the_policies_there_count() -> None:
+    mine = {policy: refused(f"{policy}.monitoring") for policy in ORDER}
+    check = ConfinementCheck(Policies(answers={**mine}), node="n1", namespace="monitoring")
+    theirs = ConfinementCheck(Policies(), node="n1", namespace="monitoring")
+    for each in (check, theirs):
+        each.check(0.0)
+
+    assert writable(check) == set(ORDER) - {FEATURE}
+    assert writable(theirs) == set()
 
 
 def test_whoever_allows_it_has_it_write_unconfined_and_still_look() -> None:
@@ -192,9 +319,9 @@ def test_whoever_allows_it_has_it_write_unconfined_and_still_look() -> None:
     api.answers[FLOOR] = None
     check = check_of(api, allow_unconfined=True)
 
-    assert check.allows_writes
+    assert writable(check) == set(ORDER)
     assert check.check(0.0) == 5
-    assert check.allows_writes
+    assert writable(check) == set(ORDER)
 
 
 def test_a_change_is_told_once() -> None:
@@ -222,6 +349,5 @@ def test_the_log_says_in_one_line_what_is_wrong(caplog: pytest.LogCaptureFixture
 
 
 def test_one_cause_for_all_policies_is_told_once() -> None:
-    policies = Policies(answers=dict.fromkeys(ORDER, Unreachable("connection refused")))
-    reason = tried(policies, "node-a", "gpuscape").reason
-    assert reason == f"not known whether {NODE} and {FLOOR} and {LEASE} hold: connection refused"
+    reason = seen(Policies(answers=dict.fromkeys(ORDER, Unreachable("connection refused")))).reason
+    assert reason == f"not known whether {' and '.join(ORDER)} hold: connection refused"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.cluster.confinement import CORE
 from agent.cluster.membership import Cluster, Member
 from agent.pods import Pods
 from agent.publish import Wanted
@@ -33,12 +34,20 @@ class Policies:
     """The admission policies, as far as the agent tries them."""
 
     def __init__(self, api: FakeApi) -> None:
-        self.holding = {names.AGENT_NODE, names.AGENT_FLOOR, names.AGENT_LEASE}
+        self.holding = {*CORE, names.AGENT_EVENT, names.AGENT_NODE_FEATURE}
         for policy, refuses in {
             names.AGENT_FLOOR: lambda call: call.manager != names.AGENT,
             names.AGENT_NODE: lambda call: call.resource is NODES and _foreign(call),
             names.AGENT_LEASE: lambda call: (
                 call.resource is LEASES and call.name != names.lease(NODE)
+            ),
+            names.AGENT_EVENT: lambda call: (
+                call.resource is EVENTS
+                and call.verb == "create"
+                and (call.body or {})["regarding"]["name"] != NODE
+            ),
+            names.AGENT_NODE_FEATURE: lambda call: (
+                call.resource is NODE_FEATURES and call.name != names.node_feature(NODE)
             ),
         }.items():
             api.refuse(policy, self._judge(policy, refuses))
@@ -48,8 +57,8 @@ class Policies:
 
 
 def _foreign(call: Call) -> bool:
-    labels = ((call.body or {}).get("metadata") or {}).get("labels") or {}
-    return any(keys.label(key) is None for key in labels)
+    metadata = (call.body or {}).get("metadata") or {}
+    return any(keys.label(key) is None for key in metadata.get("labels") or ())
 
 
 class Scene:
@@ -157,7 +166,7 @@ def test_labels_and_topology_are_written_once_the_agent_is_confined_and_holds_it
     assert scene.metric("gpuscape_api_writes_total", object="Node") == 1
 
 
-@pytest.mark.parametrize("inert", [names.AGENT_NODE, names.AGENT_FLOOR, names.AGENT_LEASE])
+@pytest.mark.parametrize("inert", CORE)
 def test_nothing_at_all_is_written_while_a_policy_does_not_hold(scene: Scene, inert: str) -> None:
     scene.policies.holding.remove(inert)
     scene.start()
@@ -166,6 +175,34 @@ def test_nothing_at_all_is_written_while_a_policy_does_not_hold(scene: Scene, in
     scene.policies.holding.add(inert)
     scene.run(2 * MINUTE)
     assert scene.node()["labels"][COUNT] == "2"
+
+
+def test_no_event_is_sent_while_the_policy_of_events_does_not_hold(scene: Scene) -> None:
+    scene.policies.holding -= {names.AGENT_EVENT}
+    scene.start()
+    before = scene.api.server.objects(EVENTS)
+    assert scene.node()["labels"][COUNT] == "2"
+    assert scene.metric("gpuscape_confinement_enforced", policy=names.AGENT_EVENT) == 0
+    scene.policies.holding.add(names.AGENT_EVENT)
+    scene.run(10 * MINUTE)
+    assert before == []
+    assert {event["reason"] for event in scene.api.server.objects(EVENTS)} == {
+        "NotConfined",
+        "Confined",
+    }
+
+
+def test_no_node_feature_is_written_while_its_policy_does_not_hold(tmp_path: Path) -> None:
+    scene = Scene(sink="nodefeature", ready=tmp_path / "driver-ready")
+    scene.policies.holding -= {names.AGENT_NODE_FEATURE}
+    scene.start()
+    before = scene.api.server.objects(NODE_FEATURES)
+    assert keys.TOPOLOGY in scene.node()["annotations"]
+    scene.policies.holding.add(names.AGENT_NODE_FEATURE)
+    scene.run(2 * MINUTE)
+    (feature,) = scene.api.server.objects(NODE_FEATURES)
+    assert before == []
+    assert feature["spec"]["labels"] == {COUNT: "2"}
 
 
 def test_it_writes_unconfined_where_it_was_told_to(tmp_path: Path) -> None:
