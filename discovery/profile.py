@@ -31,5 +31,9 @@ def profile_name(
     """
     eighths = math.ceil(8 * memory_bytes / total_bytes)
     gigabytes = math.floor(eighths / 8 * math.ceil(total_bytes / GIB) + 0.5)
-    part = f"{compute_slices}c." if compute_slices != gpu_slices else ""
-    return f"{part}{gpu_slices}g.{gigabytes}gb{attribute}"
+    return f"{compute_part(gpu_slices, compute_slices)}{gpu_slices}g.{gigabytes}gb{attribute}"
+
+
+def compute_part(gpu_slices: int, compute_slices: int) -> str:
+    """``1c.`` where a compute instance takes one slice of several, nothing where it takes all."""
+    return f"{compute_slices}c." if compute_slices != gpu_slices else ""

@@ -223,19 +223,24 @@ def between(least: float, most: float) -> Callable[[Any], float]:
     return convert
 
 
-def text(value: Any) -> str:
-    """Printable text; empty counts as nothing said."""
-    if not isinstance(value, str) or not value.strip() or not value.isprintable():
-        raise Garbage(f"not a printable text: {value!r:.80}")
-    return value.strip()
+def text(room: int) -> Callable[[Any], str]:
+    """Printable text that leaves space for its end in a buffer of ``room`` bytes; never empty."""
+
+    def convert(value: Any) -> str:
+        if not isinstance(value, str) or not value.strip() or not value.isprintable():
+            raise Garbage(f"not a printable text: {value!r:.80}")
+        if len(value.encode()) >= room:
+            raise Garbage(f"a text without an end: {value!r:.80}")
+        return value.strip()
+
+    return convert
 
 
 def bus_id(value: Any) -> str:
     """The bus id in an nvmlPciInfo_t, normalised; pynvml gives it as bytes or str by version."""
     raw = value.busId
-    name = text(raw.decode("ascii", "replace") if isinstance(raw, bytes) else raw)
     try:
-        return normal_bus_id(name)
+        return normal_bus_id(raw.decode("ascii") if isinstance(raw, bytes) else raw)
     except ValueError as error:
         raise Garbage(str(error)) from error
 

@@ -86,7 +86,7 @@ def _virtualization(value: Any) -> Virtualization:
 
 
 def _uuid(value: Any) -> str:
-    found = text(value)
+    found = text(pynvml.NVML_DEVICE_UUID_V2_BUFFER_SIZE)(value)
     if not found.startswith("GPU-"):
         raise Garbage(f"not a GPU's UUID: {found:.80}")
     return found
@@ -99,13 +99,25 @@ def _pci_ids(value: Any) -> tuple[int, int]:
     return int(value.pciDeviceId), int(value.pciSubSystemId)
 
 
+_NAME = text(pynvml.NVML_DEVICE_NAME_V2_BUFFER_SIZE)
+_DRIVER_VERSION = text(pynvml.NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE)
+_NVML_VERSION = text(pynvml.NVML_SYSTEM_NVML_VERSION_BUFFER_SIZE)
+
 _IDENTITY = (
     Reading(what="uuid", call="nvmlDeviceGetUUID", convert=_uuid),
-    Reading(what="model", call="nvmlDeviceGetName", convert=text),
+    Reading(what="model", call="nvmlDeviceGetName", convert=_NAME),
     Reading(what="index", call="nvmlDeviceGetIndex", convert=whole(255)),
     Reading(what="minor", call="nvmlDeviceGetMinorNumber", convert=whole(0xFFFFF)),
-    Reading(what="serial", call="nvmlDeviceGetSerial", convert=text),
-    Reading(what="vbios_version", call="nvmlDeviceGetVbiosVersion", convert=text),
+    Reading(
+        what="serial",
+        call="nvmlDeviceGetSerial",
+        convert=text(pynvml.NVML_DEVICE_SERIAL_BUFFER_SIZE),
+    ),
+    Reading(
+        what="vbios_version",
+        call="nvmlDeviceGetVbiosVersion",
+        convert=text(pynvml.NVML_DEVICE_VBIOS_VERSION_BUFFER_SIZE),
+    ),
     Reading(what="architecture", call="nvmlDeviceGetArchitecture", convert=_architecture),
     Reading(
         what="compute_capability",
@@ -143,8 +155,8 @@ def read_driver() -> Driver:
     """The driver's versions. Raises DriverAbsent or DriverMismatch when the session is gone."""
     calls = Calls()
     return Driver(
-        version=calls.ask("version", "nvmlSystemGetDriverVersion", convert=text),
-        nvml_version=calls.ask("nvml_version", "nvmlSystemGetNVMLVersion", convert=text),
+        version=calls.ask("version", "nvmlSystemGetDriverVersion", convert=_DRIVER_VERSION),
+        nvml_version=calls.ask("nvml_version", "nvmlSystemGetNVMLVersion", convert=_NVML_VERSION),
         cuda_version=calls.ask("cuda_version", "nvmlSystemGetCudaDriverVersion_v2", convert=_cuda),
         gaps=tuple(calls.gaps),
     )
@@ -204,36 +216,58 @@ def _ancestors(
     levels = []
     for peer, other in peers.items():
         try:
-            level = calls.ask("ancestors", call, handle, other, convert=whole(50))
+            level = calls.ask("ancestors", call, handle, other, convert=_level)
         except GpuLost as error:
             calls.miss("ancestors", Reason.LOST, call, str(error))
             continue
         if level is not None:
-            levels.append((peer, level // 10))
+            levels.append((peer, level))
     return tuple(levels)
+
+
+def _level(value: Any) -> int:
+    """NVML_TOPOLOGY_* are tens from 0 to 50."""
+    level, rest = divmod(whole(50)(value), 10)
+    if rest:
+        raise Garbage(f"no level of topology: {value}")
+    return level
 
 
 def _fabric(calls: Calls, handle: Handle) -> Fabric | None:
     """Fabric registration: the versioned call first, since only it has health."""
     info = pynvml.c_nvmlGpuFabricInfo_v2_t()
     info.version = pynvml.nvmlGpuFabricInfo_v2
-    older = Calls()
-    if older.ask("fabric", "nvmlDeviceGetGpuFabricInfoV", handle, ctypes.byref(info)) is not None:
-        return _fabric_value(info, info.healthMask)
+    older, call = Calls(), "nvmlDeviceGetGpuFabricInfoV"
+    if older.ask("fabric", call, handle, ctypes.byref(info)) is not None:
+        mask = calls.part("fabric.health_mask", call, _HEALTH_MASK, info.healthMask)
+        return _checked_fabric(calls, call, info, mask)
     if older.gaps[0].reason is not Reason.UNSUPPORTED:
         calls.gaps += older.gaps
         return None
-    first = pynvml.c_nvmlGpuFabricInfo_t()
-    if calls.ask("fabric", "nvmlDeviceGetGpuFabricInfo", handle, ctypes.byref(first)) is None:
+    first, call = pynvml.c_nvmlGpuFabricInfo_t(), "nvmlDeviceGetGpuFabricInfo"
+    if calls.ask("fabric", call, handle, ctypes.byref(first)) is None:
         return None
-    return _fabric_value(first, None)
+    return _checked_fabric(calls, call, first, None)
+
+
+_HEALTH_MASK = whole((1 << 16) - 1)
+"""NVML_GPU_FABRIC_HEALTH_MASK_*: pairs of bits and one field of four, twelve bits so far."""
+
+
+def _checked_fabric(calls: Calls, call: str, info: Any, health_mask: int | None) -> Fabric | None:
+    found: Fabric | None = calls.part("fabric", call, _fabric_value, info, health_mask)
+    return found
 
 
 def _fabric_value(info: Any, health_mask: int | None) -> Fabric:
+    """Raises Garbage: one part that cannot be makes the registration unknown."""
+    cluster = bytes(info.clusterUuid)
+    if set(cluster) == {0xFF}:
+        raise Garbage("a cluster UUID of ones alone")
     return Fabric(
-        state=int(info.state),
-        status=int(info.status),
-        cluster_uuid=str(uuid.UUID(bytes=bytes(info.clusterUuid)[:16].ljust(16, b"\0"))),
-        clique_id=int(info.cliqueId),
+        state=whole(3)(info.state),
+        status=whole(pynvml.NVML_ERROR_UNKNOWN)(info.status),
+        cluster_uuid=str(uuid.UUID(bytes=cluster[:16].ljust(16, b"\0"))),
+        clique_id=whole(0xFFFFFFFE)(info.cliqueId),
         health_mask=health_mask,
     )

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import pynvml
+
 from discovery.model import Gap, MigDevice, Mode, Reason
-from discovery.nvml.calls import Calls, Handle, text, whole
-from discovery.profile import ATTRIBUTES, profile_name
+from discovery.nvml.calls import Calls, Garbage, Handle, scaled, text, whole
+from discovery.nvml.mig_profiles import InstanceProfile, instance_profiles
 
-_MIB = 1 << 20
-_PROFILES = 32
-"""GPU instance profile numbers to try at most; NVML has 18 of them today."""
-
+_MEMORY = scaled(1 << 20, 1 << 30)
+_MULTIPROCESSORS = whole(1 << 12)
+_SLICES = whole(8)
+_ENGINES = whole(0xFF)
+_MEMORY_UNITS = 64
+"""Far above what there is: GPUs are placed by 4, 8 or 12 units."""
 _NO_RIGHT = (
     "NVIDIA's capability mig/monitor is missing: give the container the management CDI device,"
     " or NVIDIA_MIG_MONITOR_DEVICES=all with CAP_SYS_ADMIN"
@@ -49,11 +53,11 @@ def read_mig_devices(
     )
     if not mode.current:
         return {"max_mig_devices": slots}
-    suffixes = _suffixes(handle)
+    profiles = instance_profiles(handle)
     devices = [
         device
         for mig in mig_handles(calls, handle)
-        if (device := _read(calls, handle, mig, suffixes, total_bytes)) is not None
+        if (device := _read(calls, handle, mig, profiles, total_bytes)) is not None
     ]
     if not devices:
         _look_behind(calls, handle)
@@ -80,65 +84,106 @@ def _with_fix(gap: Gap) -> Gap:
     return replace(gap, detail=f"{gap.detail}; {_NO_RIGHT}")
 
 
-def _suffixes(handle: Handle) -> dict[int, str]:
-    """Suffix of the profile's name by profile id, such as ``+me`` by 20."""
-    suffixes = {}
-    for number in range(_PROFILES):
-        tried = Calls()
-        info = tried.ask("profile", "nvmlDeviceGetGpuInstanceProfileInfo", handle, number)
-        if info is None and tried.gaps[0].reason is Reason.UNSUPPORTED:
-            info = tried.ask("profile", "nvmlDeviceGetGpuInstanceProfileInfo", handle, number, 1)
-        if info is not None:
-            suffixes[int(info.id)] = ATTRIBUTES.get(number, "")
-    return suffixes
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sizes:
+    """nvmlDeviceAttributes_t of a MIG device, in the words of :class:`MigDevice`."""
+
+    memory_bytes: int
+    multiprocessors: int
+    gpu_instance_slices: int
+    compute_instance_slices: int
+    copy_engines: int
+    decoders: int
+    encoders: int
+    jpeg_engines: int
+    ofa_engines: int
+
+
+def _sizes(value: Any) -> _Sizes:
+    """Raises Garbage: a device of which one number cannot be is not described by the others."""
+    found = _Sizes(
+        memory_bytes=_MEMORY(value.memorySizeMB),
+        multiprocessors=_MULTIPROCESSORS(value.multiprocessorCount),
+        gpu_instance_slices=_SLICES(value.gpuInstanceSliceCount),
+        compute_instance_slices=_SLICES(value.computeInstanceSliceCount),
+        copy_engines=_ENGINES(value.sharedCopyEngineCount),
+        decoders=_ENGINES(value.sharedDecoderCount),
+        encoders=_ENGINES(value.sharedEncoderCount),
+        jpeg_engines=_ENGINES(value.sharedJpegCount),
+        ofa_engines=_ENGINES(value.sharedOfaCount),
+    )
+    if not 0 < found.compute_instance_slices <= found.gpu_instance_slices:
+        parts = f"{found.compute_instance_slices} of {found.gpu_instance_slices}"
+        raise Garbage(f"a compute instance of {parts} slices")
+    return found
+
+
+def _mig_uuid(value: Any) -> str:
+    found = text(pynvml.NVML_DEVICE_UUID_V2_BUFFER_SIZE)(value)
+    if not found.startswith("MIG-"):
+        raise Garbage(f"not a MIG device's UUID: {found:.80}")
+    return found
 
 
 def _read(
-    calls: Calls, handle: Handle, mig: Handle, suffixes: dict[int, str], total_bytes: int | None
+    calls: Calls,
+    handle: Handle,
+    mig: Handle,
+    profiles: Mapping[int, InstanceProfile],
+    total_bytes: int | None,
 ) -> MigDevice | None:
-    name = calls.ask("mig_devices", "nvmlDeviceGetUUID", mig, convert=text)
+    name = calls.ask("mig_devices", "nvmlDeviceGetUUID", mig, convert=_mig_uuid)
     instance = calls.ask("mig_devices", "nvmlDeviceGetGpuInstanceId", mig, convert=whole(0xFFFF))
     compute = calls.ask("mig_devices", "nvmlDeviceGetComputeInstanceId", mig, convert=whole(0xFFFF))
-    sizes = calls.ask("mig_devices", "nvmlDeviceGetAttributes_v2", mig)
+    sizes = calls.ask("mig_devices", "nvmlDeviceGetAttributes_v2", mig, convert=_sizes)
     if name is None or instance is None or compute is None or sizes is None:
         return None
     info = _instance_info(calls, handle, instance)
     if info is None:
         return None
-    suffix = suffixes.get(int(info.profileId))
-    if suffix is None:
-        why = f"no profile with id {info.profileId}, so its name is not known"
+    profile_id, placement = info
+    profile = profiles.get(profile_id)
+    if profile is None:
+        why = f"no profile with id {profile_id}, so its name is not known"
         calls.miss("mig_devices", Reason.FAILED, "nvmlDeviceGetGpuInstanceProfileInfo", why)
         return None
-    memory = int(sizes.memorySizeMB) * _MIB
+    called = profile.called(
+        gpu_slices=sizes.gpu_instance_slices,
+        compute_slices=sizes.compute_instance_slices,
+        memory_bytes=sizes.memory_bytes,
+        total_bytes=total_bytes,
+    )
+    if called is None:
+        why = "the GPU's memory is not known, and the driver does not name the profile"
+        calls.miss("mig_devices", Reason.FAILED, "nvmlDeviceGetMemoryInfo", why)
+        return None
     return MigDevice(
         uuid=name,
         gpu_instance_id=instance,
         compute_instance_id=compute,
-        profile=profile_name(
-            gpu_slices=int(sizes.gpuInstanceSliceCount),
-            compute_slices=int(sizes.computeInstanceSliceCount),
-            memory_bytes=memory,
-            total_bytes=total_bytes or memory,
-            attribute=suffix,
-        ),
-        placement=(int(info.placement.start), int(info.placement.size)),
-        memory_bytes=memory,
-        multiprocessors=int(sizes.multiprocessorCount),
-        gpu_instance_slices=int(sizes.gpuInstanceSliceCount),
-        compute_instance_slices=int(sizes.computeInstanceSliceCount),
-        copy_engines=int(sizes.sharedCopyEngineCount),
-        decoders=int(sizes.sharedDecoderCount),
-        encoders=int(sizes.sharedEncoderCount),
-        jpeg_engines=int(sizes.sharedJpegCount),
-        ofa_engines=int(sizes.sharedOfaCount),
+        profile=called,
+        placement=placement,
+        **asdict(sizes),
     )
 
 
-def _instance_info(calls: Calls, handle: Handle, instance: int) -> Any:
-    """The GPU instance's info; None without the right to monitor MIG, which is a gap.
+def _instance_info(
+    calls: Calls, handle: Handle, instance: int
+) -> tuple[int, tuple[int, int]] | None:
+    """Profile id and placement of a GPU instance; None without the right to monitor MIG, a gap.
 
     Without it the profile cannot be told from its variants, such as ``+me``.
     """
     found = calls.ask("mig_devices", "nvmlDeviceGetGpuInstanceById", handle, instance)
-    return None if found is None else calls.ask("mig_devices", "nvmlGpuInstanceGetInfo", found)
+    if found is None:
+        return None
+    read: tuple[int, tuple[int, int]] | None = calls.ask(
+        "mig_devices", "nvmlGpuInstanceGetInfo", found, convert=_profile_and_placement
+    )
+    return read
+
+
+def _profile_and_placement(info: Any) -> tuple[int, tuple[int, int]]:
+    units = whole(_MEMORY_UNITS)
+    start, size = units(info.placement.start), units(info.placement.size)
+    return whole(0xFFFF)(info.profileId), (start, size)

@@ -11,10 +11,11 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+from discovery.model import GpuSnapshot, MigDevice
 from discovery.nvml.history import History
 from discovery.nvml.samples import read_sample
 from discovery.nvml.session import close_session, open_gpu, open_session
-from discovery.sample import GpuSample, Group
+from discovery.sample import GpuSample, Group, Process
 from discovery.simulator import simulation
 from discovery.simulator.machine import Gpu, Model
 from discovery.simulator.simulation import Simulation
@@ -102,24 +103,24 @@ def small(directory: Path, *gpus: Gpu, **facts: Any) -> Iterator[Sampler]:
         yield taken
 
 
-def leaves(sample: GpuSample) -> dict[str, Any]:
+def leaves(value: GpuSample | GpuSnapshot) -> dict[str, Any]:
     """Every reading that there is, by its path; items of a list by what numbers them."""
     found: dict[str, Any] = {}
-    for field in dataclasses.fields(sample):
+    for field in dataclasses.fields(value):
         if field.name not in ("bus_id", "at_seconds", "gaps"):
-            found |= _below(field.name, getattr(sample, field.name))
+            found |= _below(field.name, getattr(value, field.name))
     return found
 
 
 def _below(path: str, value: Any) -> dict[str, Any]:
-    if value is None:
+    if value is None or value == ():
         return {}
     found: dict[str, Any] = {}
     if dataclasses.is_dataclass(value):
         for field in dataclasses.fields(value):
             found |= _below(f"{path}.{field.name}", getattr(value, field.name))
         return found
-    if isinstance(value, tuple):
+    if isinstance(value, tuple) and not all(isinstance(item, int) for item in value):
         for item in value:
             number, rest = _numbered(item)
             found |= _below(f"{path}.{number}", rest)
@@ -130,5 +131,10 @@ def _below(path: str, value: Any) -> dict[str, Any]:
 def _numbered(item: Any) -> tuple[object, Any]:
     if isinstance(item, tuple):
         return item
-    number = item.link if hasattr(item, "link") else f"{item.pid}-{item.kind}"
-    return number, item
+    match item:
+        case MigDevice():
+            return f"{item.gpu_instance_id}-{item.compute_instance_id}", item
+        case Process():
+            return f"{item.pid}-{item.kind}", item
+        case _:
+            return item.link, item
