@@ -177,6 +177,7 @@ def test_an_error_code_costs_that_reading_alone_and_leaves_a_reason(
         told = {gap.what for gap in gpu.gaps}
         hidden = {"links"} if entry.startswith("nvmlDeviceGetNvLink") else set()
         hidden |= {"links"} if entry == "nvmlDeviceGetFieldValues" else set()  # rates alone
+        hidden |= set() if gpu.fabric is None else {"fabric"}  # without health, by the older call
         if entry == "nvmlDeviceGetMigDeviceHandleByIndex" and code in NO_SUCH_DEVICE:
             hidden |= {"mig_devices"}
         assert gpu.state is not GpuState.PRESENT or set(lost) - hidden - _behind(lost) <= told, code
