@@ -346,6 +346,19 @@ class Settings:
 _UNITS = ("_seconds", "_ratio")
 
 
+_SUBJECTS = {
+    "standalone": "Cluster",
+    "discover_interval_seconds": "Readings",
+    "listen": "Addresses and access",
+    "counters": "Metrics",
+    "pods": "Pods, processes and jobs on series",
+    "mig_strategy": "Labels",
+    "log_level": "Log",
+    "simulate": "Machine",
+}
+"""The first field of each subject; those after it are of the same."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
     """One setting as people write it."""
@@ -354,6 +367,8 @@ class Option:
     """Field of :class:`Settings`."""
     default: object
     said: Said
+    subject: str
+    """What it is about, a heading in help texts."""
 
     @property
     def name(self) -> str:
@@ -388,10 +403,12 @@ def variable(name: str) -> str:
 
 def _options() -> tuple[Option, ...]:
     said = get_type_hints(Settings, include_extras=True)
-    return tuple(
-        Option(field=field.name, default=field.default, said=said[field.name].__metadata__[0])
-        for field in dataclasses.fields(Settings)
-    )
+    found, subject = list[Option](), ""
+    for field in dataclasses.fields(Settings):
+        subject = _SUBJECTS.get(field.name, subject)
+        what = said[field.name].__metadata__[0]
+        found.append(Option(field=field.name, default=field.default, said=what, subject=subject))
+    return tuple(found)
 
 
 OPTIONS = _options()

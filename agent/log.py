@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from datetime import UTC, datetime
 from typing import TextIO
 
 from pythonjsonlogger.core import RESERVED_ATTRS
@@ -12,11 +13,26 @@ from pythonjsonlogger.json import JsonFormatter
 _RESERVED = {*RESERVED_ATTRS, "message", "asctime", "taskName"}
 
 
-class TextFormatter(logging.Formatter):
+class _TimeInUtc(logging.Formatter):
+    """Times as RFC 3339 has them, in UTC: ``2026-01-31T23:59:59.000Z``."""
+
+    def formatTime(  # noqa: N802  # logging's name
+        self, record: logging.LogRecord, datefmt: str | None = None
+    ) -> str:
+        del datefmt
+        time = datetime.fromtimestamp(record.created, UTC)
+        return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class _Json(_TimeInUtc, JsonFormatter):
+    """One object a line."""
+
+
+class TextFormatter(_TimeInUtc):
     """``time level message key=value …``; values with blanks are quoted."""
 
     def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)-7s %(message)s", "%Y-%m-%dT%H:%M:%S%z")
+        super().__init__("%(asctime)s %(levelname)-7s %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's name
         """The line, with the record's extra facts behind the message."""
@@ -42,7 +58,7 @@ def configure(level: str, form: str, stream: TextIO = sys.stderr) -> None:
     if form == "json":
         names = {"asctime": "time", "levelname": "level", "name": "logger"}
         handler.setFormatter(
-            JsonFormatter("%(asctime)s %(levelname)s %(name)s %(message)s", rename_fields=names)
+            _Json("%(asctime)s %(levelname)s %(name)s %(message)s", rename_fields=names)
         )
     else:
         handler.setFormatter(TextFormatter())

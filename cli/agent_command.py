@@ -12,6 +12,7 @@ from cli.options import Load
 
 
 @click.command(
+    cls=options.BySubject,
     epilog="""\b
 Examples:
   gpuscape agent                       in a pod, as the DaemonSet runs it
@@ -36,7 +37,7 @@ Exit codes:
   75  in a container, the injected driver library was missing or mismatched for 60 s:
       start a new container to get the right one
 
-Durations are written 500ms, 60s, 1m30s, or as plain seconds."""
+Durations are written 500ms, 60s, 1m30s, or as plain seconds.""",
 )
 @options.settings(*(option.name for option in OPTIONS))
 def command(load: Load) -> None:

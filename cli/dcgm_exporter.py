@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from agent import log as logs
-from agent.config import Given, Layer, Settings, settle
+from agent.config import OPTIONS, Given, Layer, Settings, settle
 from cli import dcgm_flags
 from cli.dcgm_flags import FLAGS, Flag, Form, Told
 from cli.settings import CONFIG_VARIABLE, environment_layer, named_file_layer
@@ -36,9 +36,15 @@ class _Command(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx
-        with formatter.section("Flags that give a setting"):
-            formatter.write_dl([_row(flag) for flag in FLAGS if flag.setting])
-        with formatter.section("Flags that are taken and give none"):
+        rows: dict[str, list[tuple[str, str]]] = {}
+        for option in OPTIONS:
+            given = [_row(flag) for flag in FLAGS if flag.setting == option.name]
+            if given:
+                rows.setdefault(option.subject, []).extend(given)
+        for subject, listed in rows.items():
+            with formatter.section(subject):
+                formatter.write_dl(listed)
+        with formatter.section("Flags that are taken and give no setting"):
             formatter.write_dl([_row(flag) for flag in FLAGS if not flag.setting])
 
 

@@ -24,6 +24,32 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _BY_NAME = {option.name: option for option in OPTIONS}
 
 
+class _SettingOption(click.Option):
+    """A setting on the command line."""
+
+    def __init__(self, *arguments: Any, subject: str = "", **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.subject = subject
+
+
+class BySubject(click.Command):
+    """A command whose help lists its settings under their subjects, and other options first."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write all options, and what else the class below lists behind them."""
+        rows: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for parameter in self.get_params(ctx):
+            row = parameter.get_help_record(ctx)
+            if row is not None:
+                subject = getattr(parameter, "subject", "Options")
+                rows.setdefault(subject, []).append(row)
+        for subject, listed in rows.items():
+            with formatter.section(subject):
+                formatter.write_dl(listed)
+        if isinstance(self, click.Group):
+            self.format_commands(ctx, formatter)
+
+
 def settings(*names: str) -> Callable[[Function], Function]:
     """Add these settings as options, and ``--config``; the command gets ``load``.
 
@@ -92,10 +118,21 @@ def _click_option(option: Option) -> Callable[[Function], Function]:
     words = f"{option.said.help}  [{notes}]"
     if option.is_flag:
         spelling = f"--{option.name}/--no-{option.name}"
-        return click.option(spelling, is_flag=True, default=None, help=words)
-    completion = _complete_machines if option.name == "simulate" else None
+        return click.option(
+            spelling,
+            cls=_SettingOption,
+            subject=option.subject,
+            is_flag=True,
+            default=None,
+            help=words,
+        )
     return click.option(
-        f"--{option.name}", metavar=option.said.kind.metavar, help=words, shell_complete=completion
+        f"--{option.name}",
+        cls=_SettingOption,
+        subject=option.subject,
+        metavar=option.said.kind.metavar,
+        help=words,
+        shell_complete=_complete_machines if option.name == "simulate" else None,
     )
 
 

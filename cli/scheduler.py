@@ -21,7 +21,7 @@ COMMANDS: Final[Mapping[str, str]] = {
 """Subcommand to the module that holds it as ``command``."""
 
 
-class _Scheduler(click.Group):
+class _Scheduler(options.BySubject, click.Group):
     """A group that runs without a subcommand, and imports one when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -92,14 +92,37 @@ SAID: Final[Mapping[str, Said]] = {
     ),
     "log_format": Said(kinds.choice("text", "json"), "Log lines for people or for programs."),
 }
-"""Each field of :class:`Settings`, in the order of help texts."""
+"""Each field of :class:`Settings`."""
 
 _DEFAULTS: Final = {field.name: field.default for field in dataclasses.fields(Settings)} | {
     "listen": LISTEN
 }
 
+_SUBJECTS: Final[Mapping[str, Sequence[str]]] = {
+    "Addresses and access": (
+        "listen",
+        "tls_cert_file",
+        "tls_private_key_file",
+        "client_ca_file",
+        "client_names",
+    ),
+    "Cluster": ("kubeconfig", "namespace", "events", "instance"),
+    "Scores": (
+        "gpu_resource",
+        "nic_resources",
+        "topology_manager",
+        "topology_manager_scope",
+        "allocation",
+        "budget_seconds",
+    ),
+    "Log": ("log_level", "log_format"),
+}
+"""In the order of help texts."""
+
 OPTIONS: Final = tuple(
-    Option(field=name, default=_DEFAULTS[name], said=said) for name, said in SAID.items()
+    Option(field=name, default=_DEFAULTS[name], said=SAID[name], subject=subject)
+    for subject, names in _SUBJECTS.items()
+    for name in names
 )
 
 

@@ -34,7 +34,10 @@ def main() -> int:
     if sys.argv[1:] == ["--check"]:
         for path in stale:
             name = path.relative_to(ROOT)
-            print(f"{name} is stale: run `python -m tools.stubs` and commit it", file=sys.stderr)
+            print(
+                f"{name} is stale: run `.venv/bin/python -m tools.stubs` and commit it",
+                file=sys.stderr,
+            )
         return int(bool(stale))
     for path, text in stale.items():
         path.write_text(text, "utf-8")

@@ -165,7 +165,7 @@ def _head(lost: int) -> str:
     """What the figures are, and what they are not."""
     return (
         "# Where pods land\n\n"
-        "Written by `python -m tests.bench.placement`, from a simulation that repeats: "
+        "Written by `.venv/bin/python -m tests.bench.placement`, from a simulation that repeats: "
         f"{NODES} nodes of 8 GPUs, {PODS:,} pods of each of {SEEDS} seeds, of {SEEDS_OF_WAITS} for "
         f"the ratio of waits; the first {WARM_UP * 100:.0f} % are not counted. Pods come at random "
         f"(Poisson), ask for whole GPUs, live {USUAL_SECONDS:g} s on average (exponential; about "

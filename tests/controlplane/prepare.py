@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def chosen(arguments: Sequence[str] | None) -> list[Family]:
     """The families that the command line names; all of them where it names none."""
-    parser = argparse.ArgumentParser(prog="python -m tests.controlplane.prepare")
+    parser = argparse.ArgumentParser(prog=".venv/bin/python -m tests.controlplane.prepare")
     names = [family.name for family in ALL]
     parser.add_argument("--only", default=",".join(names), metavar="FAMILY,…")
     asked = parser.parse_args(arguments).only.split(",")

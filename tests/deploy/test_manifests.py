@@ -159,12 +159,9 @@ def test_the_pages_command_removes_our_labels_from_nodes_and_no_others(tmp_path:
 def test_the_pages_commands_move_everything_to_another_namespace(tmp_path: Path) -> None:
     shutil.copytree(DEPLOY, tmp_path / "deploy")
     (tmp_path / "tools").symlink_to(DEPLOY.parent / "tools")
+    (tmp_path / ".venv").symlink_to(sys.prefix)
 
-    _shell(
-        install_page.commands("another namespace"),
-        tmp_path,
-        first_on_path=Path(sys.executable).parent,
-    )
+    _shell(install_page.commands("another namespace"), tmp_path, first_on_path=tmp_path)
 
     found = [one for file in (tmp_path / "deploy").rglob("*.yaml") for one in documents(file)]
     kinds = {one["kind"] for one in found if _in_namespace(one) == "monitoring"}

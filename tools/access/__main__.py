@@ -14,7 +14,7 @@ LONGEST = 63
 
 def main(arguments: list[str] | None = None) -> int:
     """Print one part's objects; 2 with one line of reason where that cannot be."""
-    parser = argparse.ArgumentParser(prog="python -m tools.access", description=__doc__)
+    parser = argparse.ArgumentParser(prog=".venv/bin/python -m tools.access", description=__doc__)
     parser.add_argument("part", nargs="?", default="base", choices=parts_of(), help="default: base")
     parser.add_argument("--namespace", default=names.NAMESPACE, type=_namespace)
     asked = parser.parse_args(arguments)

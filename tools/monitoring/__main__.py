@@ -18,7 +18,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def main(arguments: list[str] | None = None) -> int:
     """Print it; 2 with one line of reason where that cannot be."""
-    parser = argparse.ArgumentParser(prog="python -m tools.monitoring", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog=".venv/bin/python -m tools.monitoring", description=__doc__
+    )
     parser.add_argument("--namespace", default=names.NAMESPACE)
     parser.add_argument("--runbooks", type=_folder, metavar="URL")
     parser.add_argument("--dashboard", choices=[it.uid for it in DASHBOARDS], metavar="UID")
