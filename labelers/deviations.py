@@ -67,6 +67,42 @@ DEVIATIONS: tuple[Deviation, ...] = (
         why="An answer under way is no answer; a restart of the fabric manager moves no pods.",
     ),
     Deviation(
+        about="gpu.mode with a GPU in a PCI domain of more than four digits (VMD, some clouds)",
+        upstream="unknown: the PCI class is looked up under a domain cut to four digits.",
+        here="compute or graphics, by the GPU's own class.",
+        why="Linux writes such a domain in full; a domain cut short is another device or none.",
+    ),
+    Deviation(
+        about="MIG devices of a GPU whose memory cannot be read",
+        upstream="The cycle fails.",
+        here="The driver's own name of the profile counts; without one their labels are kept.",
+        why="A profile's name follows from the GPU's memory, and a guess names another profile.",
+    ),
+    Deviation(
+        about="MIG profiles of three slices with graphics (Thor)",
+        upstream="The cycle fails: the profile's number is not known.",
+        here="Named with the suffix +gfx, as the driver does.",
+        why="One profile that is new must not cost all labels.",
+    ),
+    Deviation(
+        about="answers of the driver outside what is possible, such as 4294967295 slices",
+        upstream="Written as they are: mig-4294967295g.…",
+        here="They count as not read: what they would change is kept.",
+        why="Senseless numbers in labels name resources that do not exist.",
+    ),
+    Deviation(
+        about="the feature file",
+        upstream="Written anew in each cycle, deleted when the process ends.",
+        here="Replaced when a label changes, and never deleted.",
+        why="A restart of the agent must not strip a node.",
+    ),
+    Deviation(
+        about="the NodeFeature",
+        upstream="Owned by the DaemonSet and by the pod that wrote it.",
+        here="The same object by name, owned by the Node.",
+        why="What a pod owns goes with the pod, and the labels with it.",
+    ),
+    Deviation(
         about="driver versions that are not of the form X.Y or X.Y.Z",
         upstream="The cycle fails.",
         here="The parts are left out; cuda.driver-version.full stands.",

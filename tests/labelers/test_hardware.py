@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from discovery.model import Architecture, GpuSnapshot, Reason
 from labelers.decision import Absent, Decision, Keep, Value
+from labelers.deviations import DEVIATIONS
 from labelers.hardware import hardware_labels, model_key
 from labelers.settings import LabelSettings
 from labelers.values import key_fault
-from tests import build
+from tests import build, machines
+from tests.observed import look_at
 
 COUNT, MEMORY = "gpuscape.io/count.<model>", "gpuscape.io/memory.<model>"
 LONG = "NVIDIA-RTX-PRO-6000-Blackwell-Max-Q-Workstation-Edition"
@@ -38,6 +42,17 @@ def test_the_mode_is_that_of_all_gpus(classes: list[int | None], mode: str) -> N
     gpus = [build.gpu(at, pci_class=pci_class) for at, pci_class in enumerate(classes)]
 
     assert values(*gpus)["nvidia.com/gpu.mode"] == mode
+
+
+def test_the_mode_of_a_gpu_in_a_domain_of_five_digits_is_its_own(tmp_path: Path) -> None:
+    """gpu-feature-discovery cuts the domain and says unknown; deviations.py lists it."""
+    far = machines.gpu(0, bus_id="10000:01:00.0", root="10000:00", path=("10000:00:02.0",))
+
+    (gpu,) = look_at(machines.simulation(tmp_path, far), "node-a").snapshot.gpus
+
+    assert gpu.bus_id == far.bus_id
+    assert values(gpu)["nvidia.com/gpu.mode"] == "compute"
+    assert any("more than four digits" in one.about for one in DEVIATIONS)
 
 
 @pytest.mark.parametrize(
