@@ -16,7 +16,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator
 from http import HTTPStatus
 from importlib.metadata import version
 from types import FrameType
@@ -35,6 +36,7 @@ from agent.runtime import Runtime, Tick
 from agent.serve import Server
 from discovery.errors import GpuscapeError
 from discovery.reader import DeviceReader
+from discovery.roster import Roster
 from exporters import http
 from exporters.own.agent import OwnMetrics
 from exporters.own.serving import ServingMetrics
@@ -69,12 +71,14 @@ def run(load: Callable[[], Settings]) -> int:
     """
     heap.keep_small()
     settings, proven, holds = load(), None, Holds()
+    rosters: defaultdict[Hashable, Roster] = defaultdict(Roster)  # by the machine that is read
     asked: queue.SimpleQueue[str] = queue.SimpleQueue()
     with _signals(asked):
         while True:
             logs.configure(settings.log_level, settings.log_format)
             try:
-                with _Running(settings, holds) as running:
+                roster = rosters[settings.simulate, settings.host_root]
+                with _Running(settings, holds, roster) as running:
                     proven = settings
                     reason, following = _until_ended(running, asked, load)
             except GpuscapeError as error:
@@ -133,12 +137,14 @@ def _signals(asked: queue.SimpleQueue[str]) -> Iterator[None]:
 class _Running:
     """All parts for one set of settings, from start to end."""
 
-    def __init__(self, settings: Settings, holds: Holds) -> None:
-        """``holds`` outlive these settings: what is released stays so."""
+    def __init__(self, settings: Settings, holds: Holds, roster: Roster) -> None:
+        """``holds`` and ``roster`` outlive these settings: what is released stays so, and GPUs
+        keep their places."""
         self._ending = contextlib.ExitStack()
         self._errands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._settings = settings
         self._holds = holds
+        self._roster = roster
         # the container toolkit's own mark: library and device nodes were put in at creation
         visible = os.environ.get("NVIDIA_VISIBLE_DEVICES", "void")
         self.injected = visible not in ("", "void") and settings.simulate is None
@@ -180,7 +186,9 @@ class _Running:
         served, counters_file = sources.counters(settings, client)
         own = OwnMetrics(version("gpuscape"), time.monotonic)
         latest = exposition.latest(settings, place.name, own, served)
-        reader = DeviceReader(start, deadline_seconds=settings.deadline_seconds)
+        reader = DeviceReader(
+            start, deadline_seconds=settings.deadline_seconds, roster=self._roster
+        )
         ending.callback(reader.close)
         sinks, ticks = _sinks(settings), dict[str, Tick]()
         known = sources.known_pods(settings, client, place.name, latest, ending)

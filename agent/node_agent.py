@@ -114,6 +114,7 @@ class NodeAgent:
         self._sxids = SxidBook()
         self._driver_gone_since: float | None = None
         self._answered_once = False
+        self._silent: Mapping[str, GpuState] = {}
         self._watched_at = self._looked_at = clock()
         self._showing = threading.Lock()
         self._sampled_at: float | None = None  # None: no readings are served
@@ -139,6 +140,7 @@ class NodeAgent:
         self._looked_at = now
         self._latest.show_snapshot(snapshot, now)
         self._tell_cycle(snapshot, self._publisher.publish(snapshot), self._clock() - now)
+        self._name_silent(snapshot)
         if not faulty:
             self._retry.succeeded()
             return self._intervals.discover
@@ -264,7 +266,8 @@ class NodeAgent:
         self._driver_gone_since = None
         self._answered_once = True
         self._latest.refresh(lambda own: own.source_answered("nvml", self._wall()))
-        return self._place.snapshot(reading.driver, reading.gpus)
+        snapshot = self._place.snapshot(reading.driver, reading.gpus)
+        return replace(snapshot, settling=reading.settling)
 
     def _unanswered(self, error: Transient) -> tuple[Driver, tuple[GpuSnapshot, ...]]:
         """No driver, and the GPUs known before, none of which answers."""
@@ -334,6 +337,16 @@ class NodeAgent:
         self._starts_told = health.starts
         own.reader_is_stuck(health.stuck > 0)
         own.gpus_quarantined(len(health.quarantined))
+
+    def _name_silent(self, snapshot: NodeSnapshot) -> None:
+        """Log which GPUs do not answer, whenever that changes."""
+        silent = {g.bus_id: g.state for g in snapshot.gpus if g.state is not GpuState.PRESENT}
+        if silent and silent != self._silent:
+            named = ", ".join(f"{bus_id} {state}" for bus_id, state in silent.items())
+            log.warning("GPUs do not answer", extra={"gpus": named})
+        elif self._silent and not silent:
+            log.info("all GPUs answer again")
+        self._silent = silent
 
     def _tell_cycle(self, snapshot: NodeSnapshot, published: Published, seconds: float) -> None:
         """The cycle's metrics and its one line."""

@@ -191,6 +191,8 @@ class GpuSnapshot:
     """As sysfs writes it: ``0000:1b:00.0``, four-digit domain, lower case."""
     state: GpuState = GpuState.PRESENT
     index: int | None = None
+    """The GPU's place, kept while the agent lives: at the start the order of the PCI bus, as
+    NVML counts; a GPU that comes later has the next free one."""
     minor: int | None = None
     uuid: str | None = None
     serial: str | None = None
@@ -313,6 +315,10 @@ class PciFacts:
     bus_id: str
     pci_class: int | None = None
     """24-bit class code, such as ``0x030200``."""
+    device_id: int | None = None
+    """Device id in the upper 16 bits, vendor in the lower, as NVML has it."""
+    subsystem_id: int | None = None
+    """The same of the board."""
     numa_node: int | None = None
     cpu_affinity: str | None = None
     """Kernel list format."""
@@ -344,7 +350,7 @@ class Topology:
     """
 
     gpus: tuple[str, ...] = ()
-    """Bus ids in PCI bus order: row order of both matrices."""
+    """Bus ids in the order of the snapshot's GPUs: row order of both matrices."""
     nics: tuple[str, ...] = ()
     """NIC names: the rows of ``pcie`` after the GPUs."""
     kind: FabricKind = FabricKind.NONE
@@ -364,8 +370,11 @@ class NodeSnapshot:
     host: Host
     driver: Driver
     gpus: tuple[GpuSnapshot, ...] = ()
-    """In PCI bus order; a GPU that is known but does not answer is here, with its state."""
+    """By their places, which masks and matrices follow; a GPU that is known but does not answer
+    is here, with its state."""
     topology: Topology = Topology()
+    settling: bool = False
+    """A GPU was first expected so short a time ago that it may yet give its first answer."""
 
     @property
     def answering(self) -> tuple[GpuSnapshot, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,7 @@ class Place:
     machine_type_file: str = MACHINE_TYPE_FILE
     """Below ``root``."""
 
-    def snapshot(self, driver: Driver, gpus: tuple[GpuSnapshot, ...]) -> NodeSnapshot:
+    def snapshot(self, driver: Driver, gpus: Sequence[GpuSnapshot]) -> NodeSnapshot:
         """These GPUs with the host's facts of now about them, and how they are linked."""
         host = read_host(self.root, self.name, self.machine_type_file)
         devices = [gpu.bus_id for gpu in gpus] + [nic.bus_id for nic in host.nics]

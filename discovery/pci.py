@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from discovery.model import PciFacts, bus_order
@@ -12,23 +12,39 @@ from discovery.sysfs import Files, NotGiven, cpu_list, hexadecimal, numa_node
 DEVICES = "sys/bus/pci/devices"
 
 _NVIDIA = 0x10DE
+_OWN_DRIVER = "nvidia"
 _GPU_CLASSES = (0x0300, 0x0302)  # VGA controller; 3D controller
 _ROOT = re.compile(r"pci[0-9a-f]{4,}:[0-9a-f]{2}")
 _FUNCTION = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
-def pci_gpus(root: Path) -> tuple[str, ...]:
-    """Bus ids of the NVIDIA GPUs that are this system's own, in PCI bus order.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PciGpus:
+    """NVIDIA's GPUs on this system's bus by who drives them; bus ids in PCI bus order."""
 
-    Left out: virtual functions, which a vGPU host offers to its guests, and GPUs
-    bound to a driver that hands them to virtual machines. NVML sees neither, and
-    neither is broken. Empty where sysfs shows no PCI.
+    ours: tuple[str, ...] = ()
+    """Bound to the nvidia driver, so NVML should show them."""
+    elsewhere: tuple[str, ...] = ()
+    """Bound to another driver, such as vfio-pci or nouveau."""
+
+
+def pci_gpus(root: Path) -> PciGpus:
+    """The GPUs that sysfs shows, without those that no driver is bound to: nothing is said of them.
+
+    Virtual functions, which a vGPU host offers to its guests, are left out. Empty where sysfs
+    shows no PCI. Source: Linux's Documentation/ABI, sysfs-bus-pci, ``driver``.
     """
     try:
         functions = nvidia_functions(root / DEVICES)
     except OSError:
-        return ()
-    return tuple(f.name for f in functions if _is_gpu(f) and not _is_given_away(f))
+        return PciGpus()
+    drivers = {f.name: _driver(f) for f in functions if _is_gpu(f) and not physical_function(f)}
+    return PciGpus(
+        ours=tuple(bus_id for bus_id, driver in drivers.items() if driver == _OWN_DRIVER),
+        elsewhere=tuple(
+            bus_id for bus_id, driver in drivers.items() if driver not in (None, _OWN_DRIVER)
+        ),
+    )
 
 
 def pci_facts(root: Path, bus_id: str) -> PciFacts:
@@ -39,6 +55,8 @@ def pci_facts(root: Path, bus_id: str) -> PciFacts:
     facts = PciFacts(
         bus_id=bus_id,
         pci_class=files.read("pci_class", f"{at}/class", hexadecimal),
+        device_id=_combined(root / at, "device", "vendor"),
+        subsystem_id=_combined(root / at, "subsystem_device", "subsystem_vendor"),
         numa_node=files.read("numa_node", f"{at}/numa_node", numa_node),
         cpu_affinity=files.read("cpu_affinity", f"{at}/local_cpulist", cpu_list),
         root=root_bus,
@@ -70,9 +88,10 @@ def _is_gpu(function: Path) -> bool:
     return pci_class is not None and pci_class >> 8 in _GPU_CLASSES
 
 
-def _is_given_away(function: Path) -> bool:
-    driver = (function / "driver").resolve().name
-    return "vfio" in driver or driver == "pci-stub" or physical_function(function) is not None
+def _driver(function: Path) -> str | None:
+    """Name of the driver that a function is bound to; its folder need not be below our root."""
+    link = function / "driver"
+    return link.readlink().name if link.is_symlink() else None
 
 
 def _number(file: Path) -> int | None:
@@ -80,6 +99,12 @@ def _number(file: Path) -> int | None:
         return hexadecimal(file.read_text("ascii"))
     except (OSError, ValueError):
         return None
+
+
+def _combined(function: Path, device: str, vendor: str) -> int | None:
+    """A device's and a vendor's id as NVML has them in one number."""
+    upper, lower = _number(function / device), _number(function / vendor)
+    return None if upper is None or lower is None else upper << 16 | lower
 
 
 def _place(device: Path) -> tuple[str, tuple[str, ...]]:

@@ -82,7 +82,9 @@ class DriverFrame(_Message, frozen=True, kw_only=True):
     request: int
     driver: Driver
     listed: tuple[str, ...]
-    """Bus ids in PCI bus order, skipped ones included."""
+    """Bus ids of the GPUs that should answer, in PCI bus order, skipped ones included."""
+    elsewhere: tuple[str, ...] = ()
+    """Bus ids of GPUs that are not the NVIDIA driver's: bound to another one, or excluded."""
 
 
 class GpuFrame(_Message, frozen=True, kw_only=True):

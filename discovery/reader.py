@@ -60,6 +60,9 @@ class Reading:
 
     driver: Driver
     gpus: tuple[GpuSnapshot, ...]
+    """By their places."""
+    settling: bool = False
+    """A GPU among them may yet give its first answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,9 +88,11 @@ class DeviceReader:
         start: Start,
         *,
         deadline_seconds: float = 5.0,
+        roster: Roster | None = None,
         spawn: Spawn = Child,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """``roster``: what is known from a reader before this one, of the same machine."""
         self._start = start
         self._deadline = deadline_seconds
         self._spawn = spawn
@@ -100,7 +105,7 @@ class DeviceReader:
         self._leaving: list[tuple[Child, float]] = []  # asked to end, and by when
         self._stuck: list[tuple[Child, bool]] = []  # and whether it hung in the driver as a whole
         self._quarantine = Quarantine()
-        self._roster = Roster()
+        self._roster = Roster() if roster is None else roster
         self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
         self._groups: tuple[Group, ...] = ()  # asked for last, so a probe asks for them too
         self._requests = self._starts = self._hangs = self._deaths = 0
@@ -114,24 +119,26 @@ class DeviceReader:
         the driver as a whole hangs or no child may start, ReaderGone when the
         child keeps dying, Released while handles are given away.
         """
-        driver: Driver | None = None
-        listed: tuple[str, ...] = ()
+        head: DriverFrame | None = None
         read: dict[str, GpuSnapshot] = {}
         try:
             for answer in self._answers(Discover(request=0)):
                 match answer:
                     case DriverFrame():
-                        driver, listed = answer.driver, answer.listed
+                        head = answer
                     case GpuFrame():
                         read[answer.gpu.bus_id] = answer.gpu
         except (ReaderStuck, ReaderGone):
-            if driver is None:
+            if head is None:
                 raise  # else what was read is still good, and the rest are gaps
-        if driver is None:
+        if head is None:
             raise ReaderGone("the device reader ended its answer without naming a driver")
         with self._state:
-            gpus = self._roster.call(listed, read, self._quarantine)
-        return Reading(driver=driver, gpus=gpus)
+            now = self._clock()
+            self._roster.expect(head.listed, head.elsewhere, now)
+            gpus = self._roster.call(head.listed, read, self._quarantine)
+            settling = self._roster.settling(now)
+        return Reading(driver=head.driver, gpus=gpus, settling=settling)
 
     def sample(self, groups: Iterable[Group] = ()) -> tuple[GpuSample, ...]:
         """Readings of the GPUs that answer: those always made, and those of ``groups``.

@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -26,11 +27,12 @@ from discovery.nvml.session import (
     XidEvents,
     bus_ids_by_index,
     close_session,
+    excluded_bus_ids,
     open_gpu,
     open_session,
     use_library,
 )
-from discovery.pci import pci_gpus
+from discovery.pci import PciGpus, pci_gpus
 from discovery.protocol import (
     Discover,
     Done,
@@ -160,8 +162,13 @@ class Reader:
             close_session()
 
     def _discover(self, message: Discover) -> None:
-        driver, listed = read_driver(), self._listed()
-        self._channel.send(DriverFrame(request=message.request, driver=driver, listed=listed))
+        driver, gpus = read_driver(), self._gpus()
+        listed = gpus.ours
+        self._channel.send(
+            DriverFrame(
+                request=message.request, driver=driver, listed=listed, elsewhere=gpus.elsewhere
+            )
+        )
         handles: dict[str, Handle] = {}
         self._handles = handles
         for bus_id in self._allowed(listed):
@@ -170,8 +177,16 @@ class Reader:
             self._channel.send(GpuFrame(request=message.request, gpu=gpu))
         self._history.rediscovered(handles)
 
-    def _listed(self) -> tuple[str, ...]:
-        return pci_gpus(Path(self._start.host_root)) or bus_ids_by_index()
+    def _gpus(self) -> PciGpus:
+        """By sysfs; where that shows none bound to the driver, by NVML's index."""
+        gpus = pci_gpus(Path(self._start.host_root))
+        if not gpus.ours:
+            return replace(gpus, ours=bus_ids_by_index())
+        excluded = excluded_bus_ids()
+        return PciGpus(
+            ours=tuple(bus_id for bus_id in gpus.ours if bus_id not in excluded),
+            elsewhere=(*gpus.elsewhere, *excluded),
+        )
 
     def _allowed(self, listed: tuple[str, ...]) -> list[str]:
         skip, only = self._start.skip, self._start.only
@@ -222,7 +237,7 @@ class Reader:
     def _opened(self, message: Sample) -> dict[str, Handle]:
         """Handles alone, for a reader that replaced another between two discoveries."""
         handles = {}
-        for bus_id in self._allowed(self._listed()):
+        for bus_id in self._allowed(self._gpus().ours):
             self._touch(message, bus_id)
             with contextlib.suppress(GpuLost):
                 handle, gap = open_gpu(bus_id)

@@ -13,7 +13,6 @@ from discovery.model import (
     NodeSnapshot,
     PciFacts,
     Reason,
-    bus_order,
 )
 from discovery.topology import topology
 
@@ -23,13 +22,12 @@ _FROM_HOST = ("pci_class", "numa_node", "cpu_affinity")
 def assemble(
     host: Host, driver: Driver, gpus: Sequence[GpuSnapshot], pci: Mapping[str, PciFacts]
 ) -> NodeSnapshot:
-    """The snapshot: GPUs in PCI bus order with the host's facts about them, and their links.
+    """The snapshot: GPUs in the order given with the host's facts about them, and their links.
 
     ``pci`` holds the facts of every GPU and NIC by bus id. A GPU without them keeps
     everything else and gets a gap for each field they would fill.
     """
-    ordered = sorted(gpus, key=lambda gpu: bus_order(gpu.bus_id))
-    placed = tuple(_placed(gpu, pci.get(gpu.bus_id)) for gpu in ordered)
+    placed = tuple(_placed(gpu, pci.get(gpu.bus_id)) for gpu in gpus)
     return NodeSnapshot(
         host=host, driver=driver, gpus=placed, topology=topology(placed, host.nics, pci)
     )
@@ -43,6 +41,10 @@ def _placed(gpu: GpuSnapshot, facts: PciFacts | None) -> GpuSnapshot:
         pci_class=facts.pci_class,
         numa_node=facts.numa_node,
         cpu_affinity=facts.cpu_affinity,
+        pci_device_id=facts.device_id if gpu.pci_device_id is None else gpu.pci_device_id,
+        pci_subsystem_id=(
+            facts.subsystem_id if gpu.pci_subsystem_id is None else gpu.pci_subsystem_id
+        ),
         gaps=gpu.gaps + facts.gaps,
     )
 

@@ -73,6 +73,11 @@ def can_peer(gpu: GpuSnapshot) -> bool | None:
     return None if _missed(gpu, "mig") or _missed(gpu, "fabric") else True
 
 
+def links_known(gpu: GpuSnapshot) -> bool:
+    """The GPU told its links, and whether it can use them."""
+    return _told(gpu) and can_peer(gpu) is not None
+
+
 def _missed(gpu: GpuSnapshot, what: str) -> bool:
     """The GPU should have it, but did not answer."""
     gap = gpu.gap(what)
@@ -91,10 +96,10 @@ class _Ports:
 def _ports(gpus: Sequence[GpuSnapshot]) -> list[_Ports | None]:
     """Per GPU; None where its links are not known."""
     here = {gpu.bus_id for gpu in gpus}
-    return [_ports_of(gpu, here) if _links_known(gpu) else None for gpu in gpus]
+    return [_ports_of(gpu, here) if _told(gpu) else None for gpu in gpus]
 
 
-def _links_known(gpu: GpuSnapshot) -> bool:
+def _told(gpu: GpuSnapshot) -> bool:
     gap = gpu.gap("links")
     unread = not gpu.links and gap is not None and gap.reason is not Reason.UNSUPPORTED
     return gpu.state is GpuState.PRESENT and not unread

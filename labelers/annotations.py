@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from discovery.model import GpuState, NodeSnapshot
+from discovery.model import NodeSnapshot
 from labelers import keys, schema
-from labelers.decision import Decision, Decisions, Keep, Value
-from labelers.gpus import without_answers
+from labelers.decision import Decision, Decisions, Value
+from labelers.gpus import unsure, without_answers
 
 
 def node_annotations(
@@ -16,11 +16,16 @@ def node_annotations(
 
 
 def _topology(snapshot: NodeSnapshot, tm: str | None, al: str | None) -> Decision:
-    """What was measured with all GPUs answering stays while one does not: links do not move."""
+    """What was measured with all GPUs answering stays while one does not: links do not move.
+
+    A node without it gets what is known, once all GPUs had time for their first answer.
+    """
     none = without_answers(snapshot)
     if none is not None:
         return none
-    silent = [gpu for gpu in snapshot.gpus if gpu.state is not GpuState.PRESENT]
-    if silent:
-        return Keep(reason=f"{silent[0].bus_id} does not answer")
-    return Value(text=schema.encode(snapshot, tm=tm, al=al))
+    text = schema.encode(snapshot, tm=tm, al=al)
+    unknown = schema.unknown_places(snapshot)
+    if not unknown:
+        return Value(text=text)
+    missing = ", ".join(snapshot.gpus[place].bus_id for place in unknown)
+    return unsure(snapshot, f"links or UUID not known: {missing}", text)

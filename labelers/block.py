@@ -13,7 +13,7 @@ _MIB = 1 << 20
 
 
 def base_block(
-    name: str, count: int, shared: SharedResource, sharing: Sharing
+    name: str, count: Decision, shared: SharedResource, sharing: Sharing
 ) -> dict[str, Decision]:
     """Product, count, replicas and sharing strategy.
 
@@ -24,7 +24,7 @@ def base_block(
     strategy = sharing.strategy if shared.is_shared else SharingStrategy.NONE
     return {
         keys.PRODUCT: value(name + suffix),
-        keys.COUNT: value(count),
+        keys.COUNT: count,
         keys.REPLICAS: value(shared.replicas),
         keys.SHARING: value(strategy),
     }

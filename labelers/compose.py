@@ -14,7 +14,8 @@ from typing import NamedTuple
 from discovery.model import NodeSnapshot
 from labelers import keys
 from labelers.capabilities import capability_labels
-from labelers.decision import Absent, Decision, Decisions, Keep, Value
+from labelers.decision import Absent, Decision, Decisions, Keep, written
+from labelers.diff import applied
 from labelers.driver import driver_labels
 from labelers.hardware import hardware_labels
 from labelers.health import health_labels
@@ -79,8 +80,8 @@ class Labels:
 
     @property
     def values(self) -> dict[str, str]:
-        """The labels that have a value, sorted by key."""
-        return {row.key: row.decision.text for row in self.rows if isinstance(row.decision, Value)}
+        """The labels that a node without any gets, sorted by key."""
+        return applied({}, self.decisions)
 
 
 def wanted(
@@ -124,10 +125,11 @@ def _owned(labeler: Labeler, decisions: Decisions) -> Decisions:
 
 def _fault(key: str, decision: Decision) -> str | None:
     """Why a decided value is no legal label; None for a legal one, and for no value."""
-    if not isinstance(decision, Value):
+    text = written(decision)
+    if text is None:
         return None
     if (fault := key_fault(key)) is not None:
         return f"not a legal label key: {fault}"
-    if (fault := value_fault(decision.text)) is not None:
-        return f"{decision.text!r} is not a legal label value: {fault}"
+    if (fault := value_fault(text)) is not None:
+        return f"{text!r} is not a legal label value: {fault}"
     return None

@@ -25,6 +25,8 @@ class Keep:
     """Not known now: whatever is on the node stays; ``reason`` is for people."""
 
     reason: str
+    otherwise: str | None = None
+    """What to write where nothing is on the node: the best that is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,17 @@ registers it, decides for every key of that family that is not named itself."""
 def value(of: object) -> Value:
     """A value from anything that prints as the label's text."""
     return Value(text=str(of))
+
+
+def written(decision: Decision) -> str | None:
+    """What a node that shows nothing gets; None for nothing."""
+    match decision:
+        case Value(text=text):
+            return text
+        case Keep(otherwise=otherwise):
+            return otherwise
+        case Absent():
+            return None
 
 
 def gap_text(gaps: Sequence[Gap], what: str) -> str:

@@ -40,8 +40,9 @@ DEVIATIONS: tuple[Deviation, ...] = (
         about="one GPU that does not answer",
         upstream="The cycle fails, the process ends, the feature file is deleted.",
         here=(
-            "Labels describe the GPUs that answered; gpu.count counts those, and with them a GPU"
-            " that did not tell its MIG mode. What only the silent GPU could tell is kept."
+            "gpu.count counts it: by what it was, else by the PCI ids that it shares with another."
+            " All else describes the GPUs that answer, and what only the silent one could tell is"
+            " kept. A node that has no label yet gets what is known after a minute."
         ),
         why=(
             "One broken GPU must not hide the others. gpuscape.io/gpu.expected and"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from labelers import keys
-from labelers.decision import Absent, Decision, Decisions, Keep, Value
+from labelers.decision import Decision, Decisions, Keep, written
 
 _UNDECIDED = Keep(reason="not one of ours, or not decided")
 
@@ -39,10 +39,6 @@ def applied(present: Mapping[str, str], wanted: Decisions) -> dict[str, str]:
 
 
 def _text(decision: Decision, present: str | None) -> str | None:
-    match decision:
-        case Value(text=text):
-            return text
-        case Absent():
-            return None
-        case Keep():
-            return present
+    if isinstance(decision, Keep) and present is not None:
+        return present
+    return written(decision)

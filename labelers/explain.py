@@ -55,7 +55,9 @@ def _outcome(decision: Decision) -> tuple[Outcome, str]:
     match decision:
         case Value(text=text):
             return Outcome.SET, text
-        case Keep(reason=reason):
+        case Keep(reason=reason, otherwise=None):
             return Outcome.KEPT, reason
+        case Keep(reason=reason, otherwise=otherwise):
+            return Outcome.KEPT, f"{reason}; {otherwise} where there is none"
         case Absent(reason=reason):
             return Outcome.ABSENT, reason

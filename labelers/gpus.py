@@ -47,3 +47,8 @@ def without_answers(snapshot: NodeSnapshot) -> Keep | Absent | None:
     if answering(snapshot):
         return None
     return without_gpus(snapshot) or Keep(reason="no GPU answered")
+
+
+def unsure(snapshot: NodeSnapshot, reason: str, of: object) -> Keep:
+    """Keep what is on the node; a node without it gets ``of``, once GPUs had time to answer."""
+    return Keep(reason=reason, otherwise=None if snapshot.settling else str(of))

@@ -9,8 +9,8 @@ from discovery.model import Architecture, GpuSnapshot, NodeSnapshot, Reason
 from labelers import keys
 from labelers.block import gpu_memory
 from labelers.decision import Absent, Decision, Decisions, Keep, value, why_none
-from labelers.gpus import all_answer, answering, without_answers
-from labelers.models import by_model, leading_model
+from labelers.gpus import answering, known, without_answers
+from labelers.models import by_model, gpu_count, leading_model, model_names
 from labelers.settings import LabelSettings
 from labelers.values import MAX_LENGTH
 
@@ -30,9 +30,9 @@ def hardware_labels(snapshot: NodeSnapshot, _: LabelSettings) -> Decisions:
     gpus = answering(snapshot)
     return {
         keys.MODE: value(_mode(gpus)),
-        keys.OWN_ARCHITECTURE: _architecture(gpus),
+        keys.OWN_ARCHITECTURE: _architecture(gpus, known(snapshot)),
         keys.MEMORY_TYPE: _memory_type(gpus),
-        **_inventory(gpus, complete=all_answer(snapshot)),
+        **_inventory(snapshot),
     }
 
 
@@ -42,12 +42,12 @@ def _mode(gpus: Sequence[GpuSnapshot]) -> str:
     return _MODES.get(classes.pop() or 0, "unknown") if len(classes) == 1 else "unknown"
 
 
-def _architecture(gpus: Sequence[GpuSnapshot]) -> Decision:
+def _architecture(gpus: Sequence[GpuSnapshot], counted: Sequence[GpuSnapshot]) -> Decision:
     """Of the model that ``gpu.product`` names."""
     named = by_model(gpus)
     if not named:
         return why_none(gpus, "model")
-    of_model = named[leading_model(gpus)]
+    of_model = named[leading_model(gpus, counted)]
     told = next((gpu.architecture for gpu in of_model if gpu.architecture is not None), None)
     if told is None:
         return why_none(of_model, "architecture")
@@ -78,18 +78,16 @@ def memory_type(gpu: GpuSnapshot) -> str | None:
     return "hbm" if gpu.memory_bus_bits >= WIDE_BUS_BITS else "gddr"
 
 
-def _inventory(gpus: Sequence[GpuSnapshot], *, complete: bool) -> dict[str, Decision]:
-    """Count and memory of each model; a model not seen is gone only when all GPUs answered."""
-    named = by_model(gpus)
+def _inventory(snapshot: NodeSnapshot) -> dict[str, Decision]:
+    """Count and memory of each model; a model not seen is gone only when all models are known."""
     labels: dict[str, Decision] = {}
-    for model, of_model in named.items():
-        labels[model_key(keys.MODEL_COUNT_FAMILY, model)] = value(len(of_model))
+    for model, of_model in by_model(known(snapshot)).items():
+        labels[model_key(keys.MODEL_COUNT_FAMILY, model)] = gpu_count(model, snapshot)
         labels[model_key(keys.MODEL_MEMORY_FAMILY, model)] = gpu_memory(of_model)
-    complete = complete and sum(map(len, named.values())) == len(gpus)
     other: Decision = (
-        Absent(reason="no GPU of another model")
-        if complete
-        else Keep(reason="a GPU did not answer; its model may be another")
+        Keep(reason="a GPU did not answer; its model may be another")
+        if None in model_names(known(snapshot)).values()
+        else Absent(reason="no GPU of another model")
     )
     return labels | dict.fromkeys((keys.MODEL_COUNT_FAMILY, keys.MODEL_MEMORY_FAMILY), other)
 

@@ -131,7 +131,11 @@ _PCI_CONFIG = "/sys/bus/pci/devices/*/config"
 _SUFFIXES: dict[str, tuple[str, str, str]] = {
     # suffix: value, what it says, source
     PRODUCT: (TEXT, "model name, with -MIG-<profile> and -SHARED added", "nvmlDeviceGetName"),
-    COUNT: (NUMBER, "GPUs of that model, or MIG devices", "nvmlDeviceGetCount_v2"),
+    COUNT: (
+        NUMBER,
+        "GPUs of that model, silent ones too, or MIG devices",
+        "/sys/bus/pci/devices: driver; nvmlDeviceGetName",
+    ),
     REPLICAS: (NUMBER, "shares of each; 0 where MIG rules sharing out", "sharing configuration"),
     SHARING: (r"(none|time-slicing|mps)?", "how they are shared", "sharing configuration"),
     MEMORY: (NUMBER, "MiB of one", f"nvmlDeviceGetMemoryInfo; of MIG devices {_ATTRIBUTES}"),
@@ -254,7 +258,12 @@ LINKS: tuple[Key, ...] = (
     ),
 )
 HEALTHS: tuple[Key, ...] = (
-    _exact(EXPECTED, NUMBER, "GPUs known to be in this node", "/sys/bus/pci/devices"),
+    _exact(
+        EXPECTED,
+        NUMBER,
+        "GPUs that should answer: bound to the nvidia driver, or known from before",
+        "/sys/bus/pci/devices: driver",
+    ),
     _exact(FOUND, NUMBER, "GPUs that answered", "nvmlDeviceGetHandleByPciBusId_v2"),
     _exact(
         HEALTH,

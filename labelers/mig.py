@@ -68,7 +68,7 @@ def device_block(
     parent, first = devices[0]
     name = f"{sanitise(parent.model or '')}-MIG-{sanitise(profile)}"
     return {
-        **base_block(name, len(devices), sharing.of(resource), sharing),
+        **base_block(name, value(len(devices)), sharing.of(resource), sharing),
         keys.MEMORY: memory_mib(first.memory_bytes),
         "multiprocessors": value(first.multiprocessors),
         "slices.gi": value(first.gpu_instance_slices),

@@ -10,10 +10,19 @@ from collections.abc import Sequence
 from discovery.model import GpuSnapshot, NodeSnapshot
 from labelers import keys
 from labelers.block import base_block, gpu_memory
-from labelers.decision import Absent, Decision, Decisions, Keep, gap_text, value, why_none
-from labelers.gpus import all_answer, answering, without_answers
+from labelers.decision import (
+    Absent,
+    Decision,
+    Decisions,
+    Keep,
+    Value,
+    gap_text,
+    value,
+    why_none,
+)
+from labelers.gpus import all_answer, answering, known, unsure, without_answers
 from labelers.mig import by_profile, device_block, devices_told, mode_told, single_fault
-from labelers.models import by_model, leading_model
+from labelers.models import by_model, gpu_count, leading_model
 from labelers.settings import LabelSettings, MigStrategy
 from labelers.sharing import SharedResource, Sharing
 from labelers.values import sanitise
@@ -50,8 +59,8 @@ def resource_labels(snapshot: NodeSnapshot, settings: LabelSettings) -> Decision
     """What GPUs and MIG devices are called, how many there are, and how they are shared.
 
     Describes the GPUs that told their model, their MIG mode and, unless the
-    strategy is ``none``, their MIG devices. A GPU that answered but did not tell
-    its MIG mode still counts in ``gpu.count``.
+    strategy is ``none``, their MIG devices. ``gpu.count`` counts all GPUs of the node, and what
+    is counted of MIG devices is kept while not all of them are known.
     """
     none = without_answers(snapshot)
     gpus = answering(snapshot)
@@ -60,13 +69,14 @@ def resource_labels(snapshot: NodeSnapshot, settings: LabelSettings) -> Decision
         none = _why_untold(gpus)
     if none is not None:
         return {key.name: none for key in keys.RESOURCES}
-    block = _whole_block(gpus, told, settings.sharing) | _no_attributes(settings.mig_strategy)
+    block = _whole_block(snapshot, told, settings.sharing) | _no_attributes(settings.mig_strategy)
+    other = _other_profiles(snapshot, told)
     if settings.mig_strategy is MigStrategy.SINGLE:
-        block |= _single_block(told, settings.sharing)
+        block |= _sure(_single_block(told, settings.sharing), snapshot, other)
     return {
         keys.MIG_STRATEGY: _strategy(settings.mig_strategy),
         **_prefixed(keys.GPU, block),
-        **_profile_labels(told, settings, _other_profiles(snapshot, told)),
+        **_profile_labels(snapshot, told, settings, other),
     }
 
 
@@ -99,19 +109,25 @@ def _prefixed(resource: str, block: Block) -> dict[str, Decision]:
     return {f"{resource}.{suffix}": decision for suffix, decision in block.items()}
 
 
-def _whole_block(
-    gpus: Sequence[GpuSnapshot], told: Sequence[GpuSnapshot], sharing: Sharing
-) -> Block:
+def _sure(block: Block, snapshot: NodeSnapshot, other: Decision) -> Block:
+    """A block of MIG devices; where a GPU may have more of them, their count is kept."""
+    count = block.get(keys.COUNT)
+    if not (isinstance(other, Keep) and isinstance(count, Value)):
+        return block
+    return {**block, keys.COUNT: unsure(snapshot, other.reason, count.text)}
+
+
+def _whole_block(snapshot: NodeSnapshot, told: Sequence[GpuSnapshot], sharing: Sharing) -> Block:
     """Of the leading model, GPUs with MIG on counted as whole ones.
 
     Sharing applies where at least one is whole; cut GPUs are not shared out: replicas 0.
     """
-    model = leading_model(told)
+    model = leading_model(told, known(snapshot))
     of_model = by_model(told)[model]
     whole = [gpu for gpu in of_model if not gpu.mig_enabled]
     shared = sharing.of(keys.GPU) if whole else SharedResource(name=keys.GPU, replicas=0)
     return {
-        **base_block(model, len(by_model(gpus)[model]), shared, sharing),
+        **base_block(model, gpu_count(model, snapshot), shared, sharing),
         keys.MEMORY: gpu_memory(whole or of_model),
         **_architecture(whole or of_model),
     }
@@ -167,7 +183,10 @@ def _other_profiles(snapshot: NodeSnapshot, told: Sequence[GpuSnapshot]) -> Deci
 
 
 def _profile_labels(
-    gpus: Sequence[GpuSnapshot], settings: LabelSettings, other: Decision
+    snapshot: NodeSnapshot,
+    gpus: Sequence[GpuSnapshot],
+    settings: LabelSettings,
+    other: Decision,
 ) -> dict[str, Decision]:
     """Blocks of the profiles under ``mixed``; ``other`` decides for the profiles without a GPU."""
     families = (f"{keys.MIG_FAMILY}.{suffix}" for suffix in (*keys.BASE, *keys.ATTRIBUTES))
@@ -176,5 +195,6 @@ def _profile_labels(
     labels = dict.fromkeys(families, other)
     for profile in by_profile(gpus):
         resource = f"nvidia.com/mig-{profile}"
-        labels |= _prefixed(resource, device_block(gpus, profile, resource, settings.sharing))
+        block = device_block(gpus, profile, resource, settings.sharing)
+        labels |= _prefixed(resource, _sure(block, snapshot, other))
     return labels

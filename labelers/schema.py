@@ -16,7 +16,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from discovery.errors import BadInput
 from discovery.model import FabricKind, NodeSnapshot
-from discovery.topology import link_bytes_per_second
+from discovery.topology import link_bytes_per_second, links_known
 from labelers import keys
 
 VERSION: Final = 1
@@ -42,7 +42,7 @@ class NicLevels(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TopologyAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The links between the GPUs and NICs of one node, in PCI bus order."""
+    """The links between the GPUs and NICs of one node: GPUs by their places, NICs by PCI bus."""
 
     v: Annotated[Literal[1], Meta(description="Major version of this schema.")]
     gen: Annotated[
@@ -80,13 +80,20 @@ class TopologyAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_default
         Meta(description="NUMA node of each GPU; -1 where unknown."),
     ]
     ids: Annotated[
-        tuple[str, ...], Meta(description="UUID of each GPU; empty where it does not answer.")
+        tuple[str, ...], Meta(description="UUID of each GPU; empty where it never told it.")
     ]
     bus: Annotated[tuple[str, ...], Meta(description="PCI bus id of each GPU.")]
     nic: Annotated[
         tuple[NicLevels, ...],
         Meta(description="RDMA NICs: name, bus id, and one PCIe ancestor level for each GPU."),
     ]
+    miss: Annotated[
+        tuple[Annotated[int, Meta(ge=0, lt=_MAX_GPUS)], ...],
+        Meta(
+            description="Places, from 0, of GPUs that never told their links or UUID: what is said"
+            " of them in nv, pc and ids is not known."
+        ),
+    ] = ()
     tm: Annotated[
         str | UnsetType, Meta(description="The kubelet's TopologyManager policy, where known.")
     ] = UNSET
@@ -129,10 +136,18 @@ def annotation(
             NicLevels(nic.name, nic.bus_id, _levels(links.pcie[n + k][:n]))
             for k, nic in enumerate(snapshot.host.nics)
         ),
+        miss=unknown_places(snapshot),
         tm=UNSET if tm is None else tm,
         al=UNSET if al is None else al,
     )
     return msgspec.structs.replace(ungenerated, gen=generation(ungenerated))
+
+
+def unknown_places(snapshot: NodeSnapshot) -> tuple[int, ...]:
+    """Places of the GPUs of which this snapshot cannot tell links or UUID."""
+    return tuple(
+        place for place, gpu in enumerate(snapshot.gpus) if gpu.uuid is None or not links_known(gpu)
+    )
 
 
 def encode(snapshot: NodeSnapshot, *, tm: str | None = None, al: str | None = None) -> str:

@@ -8,7 +8,7 @@ from discovery.model import FabricKind, GpuSnapshot, NodeSnapshot
 from discovery.topology import largest_island
 from labelers import keys
 from labelers.decision import Absent, Decision, Decisions, Keep, value, why_none
-from labelers.gpus import answering, without_answers
+from labelers.gpus import answering, unsure, without_answers
 from labelers.settings import LabelSettings
 
 IN_PROGRESS = 2
@@ -42,14 +42,16 @@ def _clique(gpus: Sequence[GpuSnapshot]) -> Decision:
 
 
 def _nvlink(snapshot: NodeSnapshot) -> dict[str, Decision]:
-    """No NVLinks is an answer only when every GPU told its own."""
+    """Links do not move: what is on the node stays while those of a GPU are not known."""
     topology = snapshot.topology
-    both = (keys.NVLINK_CLASS, keys.NVLINK_ISLAND)
-    blind = any(links is None for row in topology.nvlinks for links in row)
-    if blind and topology.kind is FabricKind.NONE:
-        unknown: Decision = Keep(reason="the NVLinks of a GPU are not known")
-        return dict.fromkeys(both, unknown)
-    return {
-        keys.NVLINK_CLASS: value(topology.kind),
-        keys.NVLINK_ISLAND: value(largest_island(topology)),
+    found = {
+        keys.NVLINK_CLASS: topology.kind.value,
+        keys.NVLINK_ISLAND: str(largest_island(topology)),
     }
+    blind = any(links is None for row in topology.nvlinks for links in row)
+    if not blind:
+        return {key: value(text) for key, text in found.items()}
+    unknown = "the NVLinks of a GPU are not known"
+    if topology.kind is FabricKind.NONE:  # which would say that there are none
+        return {key: Keep(reason=unknown) for key in found}
+    return {key: unsure(snapshot, unknown, text) for key, text in found.items()}

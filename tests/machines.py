@@ -120,3 +120,9 @@ def code_of(call: Callable[[], object]) -> int:
     except pynvml.NVMLError as error:
         return int(error.value)
     return 0
+
+
+def unplug(simulated: Simulation, bus_id: str) -> None:
+    """Take a GPU off the bus: NVML and sysfs have it no more."""
+    simulated.remove_gpu(bus_id)
+    (simulated.host_root / "sys/bus/pci/devices" / bus_id).unlink()

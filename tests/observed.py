@@ -25,7 +25,9 @@ from discovery.protocol import (
     Start,
     frame,
 )
+from discovery.quarantine import Quarantine
 from discovery.reader_child import Channel
+from discovery.roster import Roster
 from discovery.sample import GpuSample, Group
 from discovery.simulator import simulation
 
@@ -112,13 +114,16 @@ def _said(simulated: simulation.Simulation, name: str, talk: _Conversation) -> O
 def _sorted(
     answers: list[ReaderMessage],
 ) -> tuple[Driver, tuple[GpuSnapshot, ...], tuple[GpuSample, ...]]:
-    driver = Driver()
+    roster, driver = Roster(), Driver()
+    listed: tuple[str, ...] = ()
     for answer in answers:
         match answer:
             case DriverFrame():
-                driver = answer.driver
+                driver, listed = answer.driver, answer.listed
+                roster.expect(listed, answer.elsewhere, READ_SECONDS)
             case Refused():
                 driver = Driver()
-    gpus = tuple(answer.gpu for answer in answers if isinstance(answer, GpuFrame))
+    read = {answer.gpu.bus_id: answer.gpu for answer in answers if isinstance(answer, GpuFrame)}
+    gpus = roster.call(listed, read, Quarantine())
     samples = {it.sample.bus_id: it.sample for it in answers if isinstance(it, SampleFrame)}
     return driver, gpus, tuple(samples.values())  # the last of each GPU

@@ -57,11 +57,15 @@ class PodState:
             self._changed()
 
     def _generation(self, snapshot: NodeSnapshot) -> str | None:
-        """Of the topology whose order the masks follow: this one, else what was shown last."""
+        """Of the topology whose order the masks follow: that of the Node, unless all is known.
+
+        What was on the Node stays there while something is not known; None where that is about
+        other GPUs, or there is nothing yet.
+        """
         if isinstance(node_annotations(snapshot)[keys.TOPOLOGY], Value):
             self._gen = schema.annotation(snapshot).gen
-        elif self._gen is None:  # this agent began while a GPU did not answer
-            self._gen = _shown_generation(self._topology(), snapshot)
+        else:
+            self._gen = _shown_generation(self._topology(), snapshot) or self._gen
         return self._gen
 
 

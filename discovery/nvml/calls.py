@@ -95,6 +95,8 @@ class Calls:
             self.miss(what, Reason.GARBAGE, call, "text that is not UTF-8")
         except ValueError as error:  # Garbage, and what ctypes or int() make of nonsense
             self.miss(what, Reason.GARBAGE, call, str(error))
+        except (AttributeError, TypeError) as error:  # another version of pynvml: lose this alone
+            self.miss(what, Reason.FAILED, call, f"{type(error).__name__}: {error}")
         return None
 
     def read(self, readings: Sequence[Reading], handle: Handle) -> dict[str, Any]:

@@ -106,7 +106,6 @@ _NVML_VERSION = text(pynvml.NVML_SYSTEM_NVML_VERSION_BUFFER_SIZE)
 _IDENTITY = (
     Reading(what="uuid", call="nvmlDeviceGetUUID", convert=_uuid),
     Reading(what="model", call="nvmlDeviceGetName", convert=_NAME),
-    Reading(what="index", call="nvmlDeviceGetIndex", convert=whole(255)),
     Reading(what="minor", call="nvmlDeviceGetMinorNumber", convert=whole(0xFFFFF)),
     Reading(
         what="serial",

@@ -112,6 +112,21 @@ def _bus_id_at(index: int) -> str | None:
     return found
 
 
+def excluded_bus_ids() -> tuple[str, ...]:
+    """Bus ids of the GPUs that the driver is configured to leave alone, though it is bound to them.
+
+    Source: nvmlGetExcludedDeviceInfoByIndex; the kernel module's NVreg_ExcludedGpus.
+    """
+    calls = Calls()
+    count = calls.ask("gpus", "nvmlGetExcludedDeviceCount", convert=whole(1024)) or 0
+    call = "nvmlGetExcludedDeviceInfoByIndex"
+    asked = (
+        calls.ask("gpus", call, index, convert=lambda info: bus_id(info.pci))
+        for index in range(count)
+    )
+    return tuple(found for found in asked if found is not None)
+
+
 class XidEvents:
     """The driver's XID events for GPUs that were registered."""
 

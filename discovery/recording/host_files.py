@@ -10,7 +10,15 @@ from discovery.simulator.recording_file import HostFiles
 from discovery.vgpu import CONFIG_BYTES
 
 _INFINIBAND = "sys/class/infiniband"
-_FACTS = ("class", "vendor", "device", "numa_node", "local_cpulist")
+_FACTS = (
+    "class",
+    "vendor",
+    "device",
+    "subsystem_vendor",
+    "subsystem_device",
+    "numa_node",
+    "local_cpulist",
+)
 _LINKS = ("driver", "physfn")
 _PLAIN = (
     "sys/class/dmi/id/product_name",

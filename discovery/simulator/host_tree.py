@@ -22,7 +22,7 @@ MARKER = ".gpuscape-host-tree"
 """File in the root that says: this tree is ours to replace; it holds the tree's digest."""
 
 _TOPS = ("sys", "proc", "dev")
-_DRIVER = "sys/bus/pci/drivers/nvidia"
+_DRIVERS = "sys/bus/pci/drivers"
 _INFINIBAND = 0x020700
 _PEX_SWITCH = 0xC0101000  # Broadcom PEX 88000: every bridge here; NVIDIA/nccl issue 1505 shows it
 _KIB_PER_GIB = 1 << 20
@@ -130,8 +130,13 @@ def _add_pci(tree: HostTree, machine: Machine, models: Mapping[str, Model]) -> N
         _add_function(tree, at, function, possible)
         if isinstance(device, Nic):
             _add_rdma(tree, at, device.name)
-        elif isinstance(device, Gpu) and machine.driver is not None:
-            tree.links[f"{at}/driver"] = _DRIVER
+        elif isinstance(device, Gpu) and (driver := _driver_of(device, machine)) is not None:
+            tree.links[f"{at}/driver"] = f"{_DRIVERS}/{driver}"
+
+
+def _driver_of(gpu: Gpu, machine: Machine) -> str | None:
+    """What the GPU is bound to; one that is not installed binds nothing."""
+    return None if gpu.driver == "nvidia" and machine.driver is None else gpu.driver
 
 
 def _function(
@@ -233,8 +238,12 @@ def _add_driver(tree: HostTree, machine: Machine, version: str) -> None:
     module = f"NVRM version: NVIDIA UNIX Kernel Module  {version}  Release Build  (simulated)"
     tree.text("proc/driver/nvidia/version", module)
     tree.text("sys/module/nvidia/version", version)
-    tree.links[f"{_DRIVER}/module"] = "sys/module/nvidia"
-    minors = [at if gpu.minor is None else gpu.minor for at, gpu in enumerate(machine.gpus)]
+    tree.links[f"{_DRIVERS}/nvidia/module"] = "sys/module/nvidia"
+    minors = [
+        at if gpu.minor is None else gpu.minor
+        for at, gpu in enumerate(machine.gpus)
+        if gpu.driver == "nvidia"
+    ]
     for name in ("ctl", "-uvm", *map(str, minors)):
         tree.files[f"dev/nvidia{name}"] = b""
 

@@ -7,6 +7,8 @@ to the device, so that sysfs and NVML's ancestor levels come from one fact.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 
@@ -141,6 +143,15 @@ class Gpu(_Data, frozen=True, kw_only=True):
     virtualization: int = 0
     """NVML_GPU_VIRTUALIZATION_MODE_*."""
     vgpu_licensed: bool | None = None
+    driver: Literal["nvidia", "nouveau", "vfio-pci"] | None = "nvidia"
+    """What it is bound to; None: nothing. NVML shows those of the nvidia driver alone."""
+    excluded: bool = False
+    """Bound to the nvidia driver, which is configured to leave it alone: NVreg_ExcludedGpus."""
+
+    @property
+    def shown(self) -> bool:
+        """NVML counts it."""
+        return self.driver == "nvidia" and not self.excluded
 
 
 class Nic(_Data, frozen=True, kw_only=True):

@@ -250,7 +250,7 @@ def _laid_out(gpu: Gpu, model: Model) -> GpuState:
         )
         for spec in gpu.instances
     )
-    return GpuState(mig=gpu.mig, mig_pending=gpu.mig, instances=instances)
+    return GpuState(listed=gpu.shown, mig=gpu.mig, mig_pending=gpu.mig, instances=instances)
 
 
 def _compute(sizes: tuple[int, ...]) -> tuple[ComputeInstance, ...]:

@@ -87,6 +87,11 @@ _SYSTEM = (
     Entry("nvmlSystemGetCudaDriverVersion_v2", (Out("version", _INT),)),
     Entry("nvmlSystemGetProcessName", (In("pid"), OutText("name", identity=True))),
     Entry("nvmlDeviceGetCount_v2", (Out("count"),)),
+    Entry("nvmlGetExcludedDeviceCount", (Out("count"),)),
+    Entry(
+        "nvmlGetExcludedDeviceInfoByIndex",
+        (In("index"), Out("info", pynvml.c_nvmlExcludedDeviceInfo_t, identity=("uuid",))),
+    ),
     Entry("nvmlDeviceGetHandleByIndex_v2", (In("index"), _DEVICE_OUT)),
     Entry("nvmlDeviceGetHandleByUUID", (InText("uuid", identity=True), _DEVICE_OUT)),
     Entry("nvmlDeviceGetHandleByPciBusId_v2", (InText("busId"), _DEVICE_OUT)),

@@ -61,6 +61,11 @@ class World:
         listed = (gpu for gpu in self._all.values() if gpu.state.listed)
         return tuple(sorted(listed, key=lambda gpu: bus_order(gpu.spec.bus_id)))
 
+    @cached_property
+    def excluded(self) -> tuple[SimulatedGpu, ...]:
+        """The GPUs that the driver is configured to leave alone."""
+        return tuple(gpu for gpu in self._all.values() if gpu.spec.excluded)
+
     def gpu(self, device: Device) -> SimulatedGpu:
         """The GPU of a handle. Raises Nvml: GPU_IS_LOST where it is not counted any more."""
         gpu = self._all[device.bus_id]

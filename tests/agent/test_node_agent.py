@@ -47,6 +47,7 @@ class FakeSource:
     """A device reader whose answers are set by the test."""
 
     gpus: tuple[GpuSnapshot, ...] = GPUS
+    settling: bool = False
     failing: Transient | None = None
     events_due: list[Event] = field(default_factory=list)
     freed: tuple[str, ...] = ()
@@ -61,7 +62,7 @@ class FakeSource:
     def discover(self) -> Reading:
         if self.failing is not None:
             raise self.failing
-        return Reading(driver=DRIVER, gpus=self.gpus)
+        return Reading(driver=DRIVER, gpus=self.gpus, settling=self.settling)
 
     def sample(self, groups: Iterable[Group] = ()) -> tuple[GpuSample, ...]:
         self.groups = tuple(groups)
@@ -214,6 +215,25 @@ def test_an_agent_whose_reader_never_answered_is_not_ready_and_one_whose_reader_
     scene.source.failing = error
     scene.discover()
     assert scene.agent.ready
+
+
+def test_a_fresh_node_is_described_without_a_silent_gpu_once_all_had_time_to_answer(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene.source.gpus = (*GPUS, build.silent(2, GpuState.UNREADABLE))
+    scene.source.settling = True
+    with caplog.at_level("INFO", logger="agent.node_agent"):
+        scene.discover()
+        assert "nvidia.com/gpu.count" not in scene.labels
+        scene.source.settling = False
+        scene.discover()
+    assert scene.labels["nvidia.com/gpu.count"] == "2"
+    assert scene.labels["gpuscape.io/gpu.expected"] == "3"
+    assert scene.labels["gpuscape.io/gpu.health-reason"] == "gpu-unreadable"
+    assert [line.endswith(" 1") for line in scene.series("gpuscape_gpu_up{")] == [True, True, False]
+    assert 'gpuscape_gpu_up{pci_bus_id="0000:12:00.0"} 0' in scene.metrics()
+    named = [record.gpus for record in caplog.records if record.message == "GPUs do not answer"]  # type: ignore[attr-defined]  # a field of ours
+    assert named == ["0000:12:00.0 unreadable"]  # once
 
 
 def test_a_gpu_that_does_not_answer_is_looked_at_sooner_and_hides_no_other(scene: Scene) -> None:

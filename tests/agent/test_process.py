@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from discovery.simulator.simulation import Crash, Hang, Simulation
+from tests import machines
 from tests.agent.processes import SOON, AgentProcess, running, until
 
 
@@ -56,6 +58,20 @@ def test_scrapes_and_refusals_of_both_ports_are_in_the_next_scrape(agent: AgentP
         ("request", "127.0.0.1"),
         ("request", "127.0.0.1"),
     ]
+
+
+def test_settings_read_again_leave_gpus_in_their_places(tmp_path: Path) -> None:
+    """Else a reload in the middle of an incident would rename the healthy ones."""
+    simulation = Simulation.create("t4", tmp_path)
+    with running(simulation, "--discover-interval", "1s", "--sample-interval", "1s") as agent:
+        until(lambda: agent.gpus("present") == 4)
+        machines.unplug(simulation, next(iter(simulation.state.gpus)))
+        until(lambda: agent.gpus("lost") == 1)
+        agent.signal(signal.SIGHUP)
+        until(lambda: any(each["message"] == "settings read again" for each in agent.logged))
+        until(lambda: agent.gpus("lost") == 1)
+        until(lambda: "DCGM_FI_DEV_GPU_TEMP{" in agent.metrics())
+        assert set(re.findall(r'DCGM_FI_DEV_GPU_TEMP{gpu="(.)"', agent.metrics())) == set("123")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -38,6 +38,13 @@ def function(
     return folder
 
 
+def bind(root: Path, function: Path, driver: str) -> None:
+    """Bind a PCI function to a driver."""
+    folder = root / "sys/bus/pci/drivers" / driver
+    folder.mkdir(parents=True, exist_ok=True)
+    link(function / "driver", folder)
+
+
 def rdma(root: Path, name: str, of: Path) -> None:
     """An RDMA device of a PCI function."""
     folder = of / "infiniband" / name

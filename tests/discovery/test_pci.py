@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from discovery.model import Reason
-from discovery.pci import pci_facts, pci_gpus
+from discovery.pci import PciGpus, pci_facts, pci_gpus
 from tests.discovery import fake_sys
 
 GPU = "0000:3b:00.0"
@@ -23,44 +23,60 @@ def test_gpus_are_nvidia_display_and_3d_controllers_in_pci_bus_order(tmp_path: P
         ("0000:05:00.0", "0x10de", "0x068000"),  # an NVSwitch
         ("0000:06:00.0", "0x1a03", "0x030000"),  # the BMC's screen
     ):
-        fake_sys.function(tmp_path, bus_id, files={"vendor": vendor, "class": pci_class})
+        function = fake_sys.function(tmp_path, bus_id, files={"vendor": vendor, "class": pci_class})
+        fake_sys.bind(tmp_path, function, "nvidia")
 
-    assert pci_gpus(tmp_path) == ("0002:00:00.0", "ffff:01:00.0", "10000:01:00.0")
+    assert pci_gpus(tmp_path).ours == ("0002:00:00.0", "ffff:01:00.0", "10000:01:00.0")
 
 
-@pytest.mark.parametrize("driver", ["vfio-pci", "nvgrace_gpu_vfio_pci", "pci-stub"])
-def test_a_gpu_handed_to_virtual_machines_is_not_this_systems_own(
+@pytest.mark.parametrize("driver", ["vfio-pci", "nvgrace_gpu_vfio_pci", "pci-stub", "nouveau"])
+def test_a_gpu_bound_to_another_driver_is_not_the_nvidia_drivers(
     tmp_path: Path, driver: str
 ) -> None:
     gpu = fake_sys.function(tmp_path, GPU, files=fake_sys.NVIDIA_GPU)
     own = fake_sys.function(tmp_path, "0000:5e:00.0", files=fake_sys.NVIDIA_GPU)
-    for device, name in ((gpu, driver), (own, "nvidia")):
-        bound = tmp_path / "sys/bus/pci/drivers" / name
-        bound.mkdir(parents=True)
-        fake_sys.link(device / "driver", bound)
+    fake_sys.bind(tmp_path, gpu, driver)
+    fake_sys.bind(tmp_path, own, "nvidia")
 
-    assert pci_gpus(tmp_path) == ("0000:5e:00.0",)
+    assert pci_gpus(tmp_path) == PciGpus(ours=("0000:5e:00.0",), elsewhere=(GPU,))
+
+
+def test_a_gpu_without_a_driver_is_nobodys(tmp_path: Path) -> None:
+    fake_sys.function(tmp_path, GPU, files=fake_sys.NVIDIA_GPU)
+
+    assert pci_gpus(tmp_path) == PciGpus()
+
+
+def test_a_drivers_folder_need_not_be_below_the_root(tmp_path: Path) -> None:
+    """As in a container that has the host's /sys/devices alone."""
+    gpu = fake_sys.function(tmp_path, GPU, files=fake_sys.NVIDIA_GPU)
+    (gpu / "driver").symlink_to("../../../bus/pci/drivers/nvidia")
+
+    assert pci_gpus(tmp_path).ours == (GPU,)
 
 
 def test_virtual_functions_of_a_vgpu_host_are_not_gpus_of_their_own(tmp_path: Path) -> None:
     physical = fake_sys.function(tmp_path, GPU, files=fake_sys.NVIDIA_GPU)
     virtual = fake_sys.function(tmp_path, "0000:3b:00.4", files=fake_sys.NVIDIA_GPU)
     fake_sys.link(virtual / "physfn", physical)
+    fake_sys.bind(tmp_path, physical, "nvidia")
+    fake_sys.bind(tmp_path, virtual, "vfio-pci")
 
-    assert pci_gpus(tmp_path) == (GPU,)
+    assert pci_gpus(tmp_path) == PciGpus(ours=(GPU,))
 
 
 def test_a_function_with_garbage_for_a_vendor_or_class_is_passed_over(tmp_path: Path) -> None:
-    fake_sys.function(tmp_path, GPU, files=fake_sys.NVIDIA_GPU)
+    gpu = fake_sys.function(tmp_path, GPU, files=fake_sys.NVIDIA_GPU)
+    fake_sys.bind(tmp_path, gpu, "nvidia")
     fake_sys.function(tmp_path, "0000:01:00.0", files={"vendor": b"\xff\xff", "class": "0x030200"})
     fake_sys.function(tmp_path, "0000:02:00.0", files={"vendor": "0x10de", "class": "?"})
     fake_sys.function(tmp_path, "0000:03:00.0")
 
-    assert pci_gpus(tmp_path) == (GPU,)
+    assert pci_gpus(tmp_path).ours == (GPU,)
 
 
 def test_no_pci_in_sysfs_gives_no_gpus(tmp_path: Path) -> None:
-    assert pci_gpus(tmp_path) == ()
+    assert pci_gpus(tmp_path) == PciGpus()
 
 
 def test_facts_hold_class_affinity_and_the_way_down_from_the_root_port(tmp_path: Path) -> None:

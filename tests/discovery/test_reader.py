@@ -25,6 +25,7 @@ from discovery.errors import (
 from discovery.model import GpuState
 from discovery.protocol import Start, XidSeen
 from discovery.reader import DeviceReader, Reading
+from discovery.roster import Roster
 from discovery.sample import Group
 from discovery.simulator.simulation import Crash, Hang, Return, Simulation
 from tests import machines
@@ -41,13 +42,18 @@ class Bench:
     """A reader on a simulated machine, with a clock that the test sets."""
 
     def __init__(
-        self, simulation: Simulation, *, deadline_seconds: float = DEADLINE_SECONDS
+        self,
+        simulation: Simulation,
+        *,
+        deadline_seconds: float = DEADLINE_SECONDS,
+        roster: Roster | None = None,
     ) -> None:
         self.simulation = simulation
         self.now = 1000.0
         self.reader = DeviceReader(
             Start(host_root=str(simulation.host_root), simulation=str(simulation.state_file)),
             deadline_seconds=deadline_seconds,
+            roster=roster,
             clock=lambda: self.now,
         )
         self.bus_ids = tuple(gpu.bus_id for gpu in self.reader.discover().gpus)
@@ -313,6 +319,39 @@ def test_a_lost_gpu_keeps_its_name_and_comes_back_when_it_answers(bench: Bench) 
     assert gpus[0].uuid is not None
     bench.simulation.clear()
     assert bench.states() == [PRESENT, PRESENT]
+
+
+def test_healthy_gpus_keep_their_index_when_another_leaves_the_bus(tmp_path: Path) -> None:
+    """NVML's own indices close ranks."""
+    bench = Bench(Simulation.create("t4", tmp_path))
+    before = {gpu.uuid: gpu.index for gpu in bench.reader.discover().gpus}
+    machines.unplug(bench.simulation, bench.bus_ids[1])
+    for _ in range(2):  # of the old session, and of a new one
+        gpus = bench.reader.discover().gpus
+        assert [gpu.state for gpu in gpus] == [PRESENT, LOST, PRESENT, PRESENT]
+        assert {gpu.uuid: gpu.index for gpu in gpus} == before
+    bench.close()
+
+
+def test_a_reader_that_follows_another_goes_on_with_its_places(tmp_path: Path) -> None:
+    simulation = Simulation.create("t4", tmp_path)
+    roster = Roster()
+    first = Bench(simulation, roster=roster)
+    first.close()
+    machines.unplug(simulation, first.bus_ids[0])
+    second = Bench(simulation, roster=roster)
+    gpus = second.reader.discover().gpus
+    assert [(gpu.index, gpu.state) for gpu in gpus] == [
+        (0, LOST),
+        *((place, PRESENT) for place in (1, 2, 3)),
+    ]
+    second.close()
+
+
+def test_a_node_settles_a_minute_after_its_gpus_were_first_expected(bench: Bench) -> None:
+    assert bench.reader.discover().settling
+    bench.now += 60.0
+    assert not bench.reader.discover().settling
 
 
 def test_a_gpu_that_does_not_answer_is_looked_for_in_a_new_session_each_time(bench: Bench) -> None:

@@ -50,7 +50,7 @@ class Seen:
         open_session()
         history, clock = History(), itertools.count()
         driver = read_driver()
-        listed = pci_gpus(self._root) or bus_ids_by_index()
+        listed = pci_gpus(self._root).ours or bus_ids_by_index()
         handles = {bus_id: open_gpu(bus_id)[0] for bus_id in listed}
         gpus: list[GpuSnapshot] = []
         self.samples = []

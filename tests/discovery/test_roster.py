@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+
 from discovery.model import Gap, GpuSnapshot, GpuState, Reason
 from discovery.quarantine import Quarantine
-from discovery.roster import Roster
+from discovery.roster import SETTLE_SECONDS, Roster
 from tests import build
 
-A, B = build.gpu(0), build.gpu(1)
+A, B, C = build.gpu(0), build.gpu(1), build.gpu(2)
 BOTH = (A.bus_id, B.bus_id)
+
+
+def called(
+    roster: Roster,
+    listed: Collection[str],
+    read: Iterable[GpuSnapshot] = (),
+    quarantine: Quarantine | None = None,
+    *,
+    elsewhere: Collection[str] = (),
+    now: float = 0.0,
+) -> tuple[GpuSnapshot, ...]:
+    """What one discovery gives."""
+    roster.expect(listed, elsewhere, now)
+    return roster.call(listed, {gpu.bus_id: gpu for gpu in read}, quarantine or Quarantine())
 
 
 def _gap(reason: Reason, source: str, detail: str) -> Gap:
@@ -21,9 +38,9 @@ def _states(gpus: tuple[GpuSnapshot, ...]) -> list[tuple[str, GpuState]]:
 
 def test_a_quarantined_gpu_is_told_as_hung_with_the_identity_it_had() -> None:
     roster, quarantine = Roster(), Quarantine()
-    roster.call(BOTH, {A.bus_id: A, B.bus_id: B}, quarantine)
+    called(roster, BOTH, (A, B), quarantine)
     quarantine.isolate(A.bus_id, Reason.HUNG, "no answer within 5 s", now=0.0)
-    hung, well = roster.call(BOTH, {B.bus_id: B}, quarantine)
+    hung, well = called(roster, BOTH, (B,), quarantine)
     assert (hung.state, hung.uuid, hung.model) == (GpuState.HUNG, A.uuid, A.model)
     assert hung.memory_bytes is None
     assert hung.gaps == (_gap(Reason.HUNG, "device reader", "no answer within 5 s"),)
@@ -32,8 +49,8 @@ def test_a_quarantined_gpu_is_told_as_hung_with_the_identity_it_had() -> None:
 
 def test_a_gpu_that_vanished_without_a_word_is_told_as_lost() -> None:
     roster = Roster()
-    roster.call(BOTH, {A.bus_id: A, B.bus_id: B}, Quarantine())
-    gpus = roster.call((B.bus_id,), {B.bus_id: B}, Quarantine())
+    called(roster, BOTH, (A, B))
+    gpus = called(roster, (B.bus_id,), (B,))
     assert _states(gpus) == [(A.bus_id, GpuState.LOST), (B.bus_id, GpuState.PRESENT)]
     assert gpus[0].uuid == A.uuid
     assert gpus[0].gaps == (_gap(Reason.LOST, "sysfs", "no longer listed"),)
@@ -44,10 +61,9 @@ def test_every_part_of_an_identity_is_kept() -> None:
         0, serial="1", pci_device_id=0x20B010DE, pci_subsystem_id=0x134F10DE, memory_bytes=1
     )
     roster = Roster()
-    roster.call((A.bus_id,), {A.bus_id: known}, Quarantine())
-    (lost,) = roster.call((), {}, Quarantine())
+    called(roster, (A.bus_id,), (known,))
+    (lost,) = called(roster, ())
     kept = [
-        "index",
         "minor",
         "uuid",
         "serial",
@@ -65,7 +81,7 @@ def test_gpus_come_in_bus_order_and_are_counted_once() -> None:
     roster = Roster()
     beyond = build.gpu(2, bus_id="10000:01:00.0")
     read = {gpu.bus_id: gpu for gpu in (beyond, B, A)}
-    gpus = roster.call(tuple(read), read, Quarantine())
+    gpus = called(roster, tuple(read), read.values())
     assert [gpu.bus_id for gpu in gpus] == [A.bus_id, B.bus_id, beyond.bus_id]
     assert len(roster) == 3
 
@@ -73,20 +89,62 @@ def test_gpus_come_in_bus_order_and_are_counted_once() -> None:
 def test_a_gpu_on_which_the_reader_dies_is_unreadable_for_that_reason() -> None:
     quarantine = Quarantine()
     quarantine.isolate(A.bus_id, Reason.FAILED, "it died", now=0.0)
-    (gpu,) = Roster().call((A.bus_id,), {}, quarantine)
+    (gpu,) = called(Roster(), (A.bus_id,), (), quarantine)
     assert gpu.state is GpuState.UNREADABLE
     assert gpu.gaps == (_gap(Reason.FAILED, "device reader", "it died"),)
 
 
 def test_a_gpu_that_is_listed_but_was_never_read_is_unreadable_and_nameless() -> None:
-    (gpu,) = Roster().call((A.bus_id,), {}, Quarantine())
+    (gpu,) = called(Roster(), (A.bus_id,))
     assert (gpu.state, gpu.uuid) == (GpuState.UNREADABLE, None)
     assert gpu.gaps == (_gap(Reason.FAILED, "device reader", "not read"),)
 
 
 def test_what_a_lost_gpu_still_told_wins_over_what_was_known() -> None:
     roster = Roster()
-    roster.call((A.bus_id,), {A.bus_id: A}, Quarantine())
+    called(roster, (A.bus_id,), (A,))
     told = GpuSnapshot(bus_id=A.bus_id, state=GpuState.LOST, uuid="GPU-new")
-    (gpu,) = roster.call((A.bus_id,), {A.bus_id: told}, Quarantine())
+    (gpu,) = called(roster, (A.bus_id,), (told,))
     assert (gpu.uuid, gpu.model) == ("GPU-new", A.model)
+
+
+def test_places_follow_the_bus_at_first_and_newcomers_come_last() -> None:
+    roster = Roster()
+    called(roster, (A.bus_id, C.bus_id), (A, C))
+    gpus = called(roster, (A.bus_id, B.bus_id, C.bus_id), (A, B, C))
+    assert [(gpu.bus_id, gpu.index) for gpu in gpus] == [
+        (A.bus_id, 0),
+        (C.bus_id, 1),
+        (B.bus_id, 2),
+    ]
+
+
+def test_a_gpu_that_never_answered_has_a_place_so_that_no_other_moves_when_it_does() -> None:
+    roster = Roster()
+    assert [gpu.index for gpu in called(roster, BOTH, (B,))] == [0, 1]
+    assert [gpu.index for gpu in called(roster, BOTH, (A, B))] == [0, 1]
+
+
+def test_a_gpu_that_another_driver_has_taken_is_forgotten_and_its_place_stays_free() -> None:
+    roster = Roster()
+    called(roster, BOTH, (A, B))
+    (left,) = called(roster, (B.bus_id,), (B,), elsewhere=(A.bus_id,))
+    assert (left.bus_id, left.index) == (B.bus_id, 1)
+    back, _ = called(roster, BOTH, (replace(A, uuid=None), B))
+    assert (back.index, back.uuid) == (0, None)
+
+
+def test_a_gpu_that_no_driver_is_bound_to_any_more_is_lost() -> None:
+    roster = Roster()
+    called(roster, BOTH, (A, B))
+    assert _states(called(roster, (B.bus_id,), (B,)))[0] == (A.bus_id, GpuState.LOST)
+
+
+def test_it_settles_a_while_after_the_last_gpu_came() -> None:
+    roster = Roster()
+    called(roster, (A.bus_id,), (A,), now=100.0)
+    called(roster, BOTH, (A, B), now=130.0)
+    last = 130.0 + SETTLE_SECONDS
+    assert [roster.settling(now) for now in (100.0, last - 0.1, last)] == [True, True, False]
+    called(roster, (A.bus_id,), (A,), elsewhere=(B.bus_id,), now=140.0)
+    assert not roster.settling(last - 0.1)

@@ -23,7 +23,7 @@ def facts(bus_id: str, gaps: tuple[Gap, ...] = ()) -> PciFacts:
     )
 
 
-def test_gpus_come_in_pci_bus_order_with_the_hosts_facts() -> None:
+def test_gpus_come_in_the_order_given_with_the_hosts_facts() -> None:
     own = Gap(what="ecc", reason=Reason.UNSUPPORTED, source="nvmlDeviceGetEccMode")
     gap = Gap(what="numa_node", reason=Reason.UNSUPPORTED, source="sys")
     late = build.gpu(1, bus_id="10000:01:00.0")
@@ -32,12 +32,12 @@ def test_gpus_come_in_pci_bus_order_with_the_hosts_facts() -> None:
 
     seen = assemble(HOST, DRIVER, [late, early], pci)
 
-    assert [gpu.bus_id for gpu in seen.gpus] == [early.bus_id, late.bus_id]
-    assert seen.topology.gpus == (early.bus_id, late.bus_id)
+    assert [gpu.bus_id for gpu in seen.gpus] == [late.bus_id, early.bus_id]
+    assert seen.topology.gpus == (late.bus_id, early.bus_id)
     assert {(g.pci_class, g.numa_node, g.cpu_affinity) for g in seen.gpus} == {
         (0x030200, 1, "8-15")
     }
-    assert [gpu.gaps for gpu in seen.gpus] == [(own, gap), ()]
+    assert [gpu.gaps for gpu in seen.gpus] == [(), (own, gap)]
     assert (seen.host, seen.driver) == (HOST, DRIVER)
 
 

@@ -11,7 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from cli.main import main
-from discovery.nvml.calls import Garbage, bus_id
+from discovery.model import Reason
+from discovery.nvml.calls import Calls, Garbage, bus_id
 from discovery.simulator.machine import HostSpec, PciFunction
 from discovery.simulator.simulation import Simulation
 from tests import machines
@@ -87,3 +88,15 @@ def test_a_bus_id_may_be_bytes_or_text_by_the_version_of_pynvml(info: object) ->
 def test_what_is_no_bus_id_is_garbage(text: str | bytes) -> None:
     with pytest.raises(Garbage):
         bus_id(SimpleNamespace(busId=text))
+
+
+def test_what_this_version_of_pynvml_has_otherwise_costs_one_reading(tmp_path: Path) -> None:
+    """An exception would end the device reader, again and again."""
+    calls = Calls()
+    with machines.session(machines.simulation(tmp_path)) as gpu:
+        assert calls.ask("uuid", "nvmlNoSuchFunction", gpu(0)) is None
+        assert calls.ask("model", "nvmlDeviceGetName", gpu(0), convert=lambda it: it.value) is None
+    assert [(gap.what, gap.reason) for gap in calls.gaps] == [
+        ("uuid", Reason.FAILED),
+        ("model", Reason.FAILED),
+    ]

@@ -72,7 +72,7 @@ def _gpus(root: Path) -> Iterator[GpuSnapshot]:
         return
     handles: dict[str, Handle] = {}
     try:
-        for bus_id in pci_gpus(root) or bus_ids_by_index():
+        for bus_id in pci_gpus(root).ours or bus_ids_by_index():
             try:
                 handle, _ = open_gpu(bus_id)
             except GpuLost:

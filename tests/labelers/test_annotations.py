@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from discovery.model import Driver, GpuState
+from dataclasses import replace
+
+import pytest
+
+from discovery.model import Driver, GpuState, NodeSnapshot, Reason
 from labelers import keys, schema
 from labelers.annotations import node_annotations
 from labelers.decision import Absent, Keep, Value
+from labelers.diff import applied
 from tests import build
 
 
@@ -16,12 +21,41 @@ def test_a_node_whose_gpus_all_answer_gets_its_topology() -> None:
     }
 
 
-def test_a_gpu_that_does_not_answer_leaves_the_topology_as_it_was() -> None:
-    silent = build.silent(1, GpuState.HUNG)
-    snapshot = build.node(gpus=(build.gpu(0), silent))
-    assert node_annotations(snapshot) == {
-        keys.TOPOLOGY: Keep(reason=f"{silent.bus_id} does not answer")
-    }
+SILENT = build.silent(1, GpuState.HUNG)
+WITH_SILENT = build.node(gpus=(build.gpu(0), SILENT))
+
+
+def written(snapshot: NodeSnapshot, on_node: str | None) -> str | None:
+    """What the Node has after the agent saw this snapshot."""
+    before = {} if on_node is None else {keys.TOPOLOGY: on_node}
+    return applied(before, node_annotations(snapshot)).get(keys.TOPOLOGY)
+
+
+def test_a_gpu_that_does_not_answer_leaves_the_topology_as_it_was_and_is_named() -> None:
+    assert written(WITH_SILENT, "whatever it was") == "whatever it was"
+    decision = node_annotations(WITH_SILENT)[keys.TOPOLOGY]
+    assert isinstance(decision, Keep)
+    assert SILENT.bus_id in decision.reason
+
+
+def test_a_node_without_topology_gets_what_is_known_and_what_is_not_is_marked() -> None:
+    found = schema.decode(written(WITH_SILENT, None) or "")
+    assert found is not None
+    assert (found.n, found.miss, found.bus) == (2, (1,), ("0000:10:00.0", SILENT.bus_id))
+
+
+def test_a_node_without_topology_gets_none_while_gpus_may_yet_answer() -> None:
+    assert written(replace(WITH_SILENT, settling=True), None) is None
+
+
+@pytest.mark.parametrize("what", ["links", "fabric", "mig", "uuid"])
+def test_one_fact_that_was_never_read_is_not_published_as_nothing(what: str) -> None:
+    gpus = (build.gpu(0), build.lacking(build.gpu(1), what, Reason.FAILED))
+    snapshot = build.node(gpus=gpus)
+    assert written(snapshot, "whatever it was") == "whatever it was"
+    found = schema.decode(written(snapshot, None) or "")
+    assert found is not None
+    assert found.miss == (1,)
 
 
 def test_without_a_driver_the_topology_stays() -> None:

@@ -55,3 +55,9 @@ def test_once_applied_nothing_is_left_to_change(present: dict[str, str], wanted:
 
     assert changes(after, wanted) == {}
     assert after.get("zone") == present.get("zone")
+
+
+def test_what_is_not_known_is_written_only_where_there_is_nothing() -> None:
+    decision = {MODE: Keep(reason="not known now", otherwise="compute")}
+    assert changes({}, decision) == {MODE: "compute"}
+    assert changes({MODE: "graphics"}, decision) == {}

@@ -13,6 +13,7 @@ import pytest
 
 from discovery.model import GpuSnapshot, MigDevice, NodeSnapshot, Reason
 from labelers.decision import Absent, Keep, Value
+from labelers.diff import applied
 from labelers.resources import family, resource_labels
 from labelers.settings import LabelSettings, MigStrategy
 from labelers.sharing import NOTHING_SHARED, SharedResource, Sharing, SharingStrategy
@@ -419,11 +420,64 @@ def test_a_reading_that_is_missing_without_a_reason_is_not_known_to_be_gone() ->
     assert decision == Keep(reason="memory_bytes was not read")
 
 
-def test_count_is_of_the_gpus_that_answered() -> None:
-    """What can be allocated; gpuscape.io/gpu.expected has the rest."""
-    node = build.node([*(build.gpu(at) for at in range(7)), build.silent(7)])
+IDS: dict[str, Any] = {"pci_device_id": 0x20B010DE, "pci_subsystem_id": 0x134F10DE}
+"""What the driver takes a model's name from, and sysfs has of GPUs that never answered, too."""
 
-    assert labels_of(node)["gpu.count"] == "7"
+
+def gpu_count(
+    silent: GpuSnapshot, on_node: str | None = None, *, settling: bool = False
+) -> str | None:
+    """The count on a node of seven GPUs that answer and one that does not."""
+    node = build.node([*(build.gpu(at, **IDS) for at in range(7)), silent], settling=settling)
+    before = {} if on_node is None else {"nvidia.com/gpu.count": on_node}
+    return applied(before, resource_labels(node, LabelSettings())).get("nvidia.com/gpu.count")
+
+
+@pytest.mark.parametrize(
+    "silent",
+    [
+        pytest.param(build.silent(7, model="MOCKMODEL"), id="known before"),
+        pytest.param(build.silent(7, **IDS), id="never answered, same PCI ids"),
+    ],
+)
+def test_a_gpu_that_does_not_answer_counts_as_what_it_is(silent: GpuSnapshot) -> None:
+    """gpuscape.io/gpu.found has the number of those that answered."""
+    assert gpu_count(silent, settling=True) == "8"
+
+
+@pytest.mark.parametrize(
+    "silent",
+    [build.silent(7), build.silent(7, pci_device_id=0x1EB810DE, pci_subsystem_id=0x12A210DE)],
+)
+def test_while_the_model_of_a_gpu_is_not_known_the_count_stays_as_it_was(
+    silent: GpuSnapshot,
+) -> None:
+    assert gpu_count(silent, on_node="8") == "8"
+    assert gpu_count(silent, settling=True) is None
+    assert gpu_count(silent) == "7"
+
+
+def test_a_silent_gpu_of_another_model_is_not_counted() -> None:
+    assert gpu_count(build.silent(7, model="OTHER", **IDS)) == "7"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "key"), [(SINGLE, "nvidia.com/gpu.count"), (MIXED, "nvidia.com/mig-1g.5gb.count")]
+)
+def test_mig_devices_of_a_silent_gpu_are_not_counted_away(strategy: MigStrategy, key: str) -> None:
+    node = build.node([cut(0, FIFTH), build.silent(1, model="MOCKMODEL")])
+
+    decisions = resource_labels(node, LabelSettings(mig_strategy=strategy))
+
+    assert applied({key: "2"}, decisions)[key] == "2"
+    assert applied({}, decisions)[key] == "1"
+
+
+def test_the_most_frequent_model_leads_though_most_of_it_is_silent() -> None:
+    two = [build.gpu(0), build.silent(1, model="MOCKMODEL")]
+    node = build.node([*two, build.gpu(2, model="ALPHA")])
+
+    assert labels_of(node)["gpu.product"] == "MOCKMODEL"
 
 
 def test_a_gpu_that_hides_its_mig_mode_still_counts() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from discovery.model import Fabric, FabricKind, GpuSnapshot, NodeSnapshot, Reason, Topology
 from labelers.decision import Absent, Decision, Keep, Value
+from labelers.diff import applied
 from labelers.settings import LabelSettings
 from labelers.topology import link_labels
 from tests import build
@@ -72,7 +75,6 @@ def test_a_clique_goes_only_when_no_gpu_knows_fabrics(reason: Reason, kind: type
         (FabricKind.NONE, ((0, 0), (0, 0)), "1"),
         (FabricKind.BRIDGE, ((0, 4, 0), (4, 0, 0), (0, 0, 0)), "2"),
         (FabricKind.SWITCH, ((0, 18, 18), (18, 0, 18), (18, 18, 0)), "3"),
-        (FabricKind.SWITCH, ((0, 18, None), (18, 0, None), (None, None, 0)), "2"),
     ],
 )
 def test_class_and_largest_island_are_the_topologys(
@@ -82,6 +84,19 @@ def test_class_and_largest_island_are_the_topologys(
 
     assert labels["gpuscape.io/nvlink.class"] == Value(text=kind.value)
     assert labels["gpuscape.io/nvlink.island"] == Value(text=island)
+
+
+def test_links_that_are_not_known_leave_class_and_island_as_they_were() -> None:
+    """A node without the labels gets what is known, once all GPUs had time to answer."""
+    node = linked(FabricKind.SWITCH, ((0, 18, None), (18, 0, None), (None, None, 0)))
+    there = {"gpuscape.io/nvlink.class": "switch", "gpuscape.io/nvlink.island": "3"}
+
+    assert applied(there, link_labels(node, LabelSettings())) == there
+    assert applied({}, link_labels(node, LabelSettings())) == {
+        "gpuscape.io/nvlink.class": "switch",
+        "gpuscape.io/nvlink.island": "2",
+    }
+    assert applied({}, link_labels(replace(node, settling=True), LabelSettings())) == {}
 
 
 def test_no_nvlink_is_said_only_when_every_gpu_told_its_links() -> None:

@@ -56,7 +56,8 @@ def pci_address(bus_id: str) -> dict[str, Any]:
     }
 
 
-def _pci_info(gpu: SimulatedGpu) -> dict[str, Any]:
+def pci_info(gpu: SimulatedGpu) -> dict[str, Any]:
+    """The whole of nvmlPciInfo_t."""
     ids = {"pciDeviceId": gpu.model.device_id, "pciSubSystemId": gpu.model.subsystem_id}
     return pci_address(gpu.spec.bus_id) | ids
 
@@ -78,7 +79,7 @@ gpu_facts(
     {
         "nvmlDeviceGetSerial": lambda gpu: gpu.serial,
         "nvmlDeviceGetBoardId": lambda gpu: zlib.crc32(gpu.serial.encode()),
-        "nvmlDeviceGetPciInfo_v3": _pci_info,
+        "nvmlDeviceGetPciInfo_v3": pci_info,
         "nvmlDeviceGetBrand": lambda gpu: gpu.model.brand,
         "nvmlDeviceGetArchitecture": lambda gpu: gpu.model.architecture,
         "nvmlDeviceGetCudaComputeCapability": lambda gpu: gpu.model.compute_capability,

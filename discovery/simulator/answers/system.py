@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from discovery.model import normal_bus_id
 from discovery.simulator import mig
+from discovery.simulator.answers.identity import pci_info
 from discovery.simulator.answers.registry import INVALID_ARGUMENT, NOT_FOUND, answers
 from discovery.simulator.handles import Device
 from discovery.simulator.kinds import Nvml
@@ -44,6 +45,21 @@ def process_name(world: World, pid: int) -> str:
 def count(world: World) -> int:
     """GPUs on the bus, lost ones included."""
     return len(world.gpus)
+
+
+@answers("nvmlGetExcludedDeviceCount")
+def excluded_count(world: World) -> int:
+    """GPUs that the driver was told to leave alone."""
+    return len(world.excluded)
+
+
+@answers("nvmlGetExcludedDeviceInfoByIndex")
+def excluded_info(world: World, index: int) -> dict[str, Any]:
+    """Where it is and who; there is no handle of it."""
+    if index >= len(world.excluded):
+        raise Nvml(INVALID_ARGUMENT)
+    gpu = world.excluded[index]
+    return {"pci": pci_info(gpu), "uuid": gpu.uuid}
 
 
 @answers("nvmlDeviceGetHandleByIndex_v2")

@@ -45,7 +45,6 @@ ENTRIES = (
     "nvmlDeviceGetGpuInstanceProfileInfoV",
     "nvmlDeviceGetGridLicensableFeatures_v4",
     "nvmlDeviceGetHandleByPciBusId_v2",
-    "nvmlDeviceGetIndex",
     "nvmlDeviceGetMaxMigDeviceCount",
     "nvmlDeviceGetMemoryBusWidth",
     "nvmlDeviceGetMemoryInfo",

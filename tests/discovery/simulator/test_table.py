@@ -82,6 +82,8 @@ CALLS: Mapping[str, Callable[[Bench], object]] = {
     "nvmlSystemGetProcessName": lambda _: nv.nvmlSystemGetProcessName(71),
     "nvmlDeviceGetCount_v2": lambda _: nv.nvmlDeviceGetCount(),
     "nvmlDeviceGetHandleByIndex_v2": lambda _: nv.nvmlDeviceGetHandleByIndex(1),
+    "nvmlGetExcludedDeviceCount": lambda _: nv.nvmlGetExcludedDeviceCount(),
+    "nvmlGetExcludedDeviceInfoByIndex": lambda _: nv.nvmlGetExcludedDeviceInfoByIndex(0),
     "nvmlDeviceGetHandleByUUID": lambda b: nv.nvmlDeviceGetHandleByUUID(b.uuid),
     "nvmlDeviceGetHandleByPciBusId_v2": lambda _: nv.nvmlDeviceGetHandleByPciBusId("0000:11:00.0"),
     "nvmlDeviceGetHandleBySerial": lambda b: nv.nvmlDeviceGetHandleBySerial(b.serial),
@@ -259,6 +261,7 @@ CALLS: Mapping[str, Callable[[Bench], object]] = {
 """C name to a call of pynvml's function for it."""
 
 REFUSED = {
+    "nvmlGetExcludedDeviceInfoByIndex": nv.NVML_ERROR_INVALID_ARGUMENT,  # there is none
     "nvmlDeviceGetBoardPartNumber": nv.NVML_ERROR_NOT_SUPPORTED,
     "nvmlDeviceGetRetiredPages": nv.NVML_ERROR_NOT_SUPPORTED,
     "nvmlDeviceGetRetiredPages_v2": nv.NVML_ERROR_NOT_SUPPORTED,
