@@ -31,6 +31,8 @@ it and makes the loader's cache anew; for scanners; and so that user ids have na
 
 EMPTY = ("dev", "proc", "run", "sys", "tmp", "var")
 """Where a container's runtime mounts something, or a program expects a folder."""
+EVERYBODYS = 0o1777
+"""Mode of /tmp: the image runs as nobody, and a simulated machine is written there."""
 
 START = """\
 #!{python} -I
@@ -43,8 +45,7 @@ sys.exit(main())
 
 def build(root: Path) -> None:
     """Fill ``root``, an empty folder. Raises OSError or CalledProcessError where that fails."""
-    for folder in EMPTY:
-        (root / folder).mkdir(parents=True)
+    make_folders(root)
     for name in ("bin", "lib", "lib64", "sbin"):  # as the system has them: links into /usr
         if (target := Path("/", name)).is_symlink():
             (root / name).symlink_to(target.readlink())
@@ -68,6 +69,13 @@ def build(root: Path) -> None:
     command.write_text(START.format(python=python))
     command.chmod(0o755)
     subprocess.run(["/sbin/ldconfig", "-r", str(root)], check=True)
+
+
+def make_folders(root: Path) -> None:
+    """The empty folders of the image; all may write to /tmp, and nobody removes another's files."""
+    for folder in EMPTY:
+        (root / folder).mkdir(parents=True)
+    (root / "tmp").chmod(EVERYBODYS)
 
 
 def _copy_packages(site: Path) -> None:

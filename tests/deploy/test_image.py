@@ -15,6 +15,8 @@ from tests.deploy import dockerfile
 from tests.deploy.daemonset import container, daemonset
 from tests.deploy.dockerfile import REPOSITORY, Instruction, copied, instructions
 
+USER = "65532:65532"
+SIMULATED = ("--simulate", "dgx-a100")
 PROJECT: dict[str, Any] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
 
 
@@ -83,10 +85,7 @@ def test_the_image_starts_what_the_daemonset_starts_and_has_its_version() -> Non
 
 
 def test_what_is_built_without_a_target_runs_as_nobody_unless_told() -> None:
-    assert [it.rest for it in last_stage() if it.word in ("FROM", "USER")] == [
-        "root",
-        "65532:65532",
-    ]
+    assert [it.rest for it in last_stage() if it.word in ("FROM", "USER")] == ["root", USER]
 
 
 def test_both_images_start_from_nothing() -> None:
@@ -114,10 +113,11 @@ def test_what_is_built_runs_on_its_own_and_holds_no_shell(tmp_path: Path) -> Non
     root = dockerfile.build(tmp_path)
 
     os.mknod(root / "dev" / "null", stat.S_IFCHR | 0o666, os.makedev(1, 3))  # any runtime's
+    (root / "dev" / "null").chmod(0o666)
     (command,) = root.rglob("bin/gpuscape")
     inside = f"/{command.relative_to(root)}"
     seen = subprocess.run(
-        ["/usr/sbin/chroot", root, inside, "discover", "--simulate", "dgx-a100"],
+        ["/usr/sbin/chroot", f"--userspec={USER}", root, inside, "discover", *SIMULATED],
         env={},
         capture_output=True,
         text=True,

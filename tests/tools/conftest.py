@@ -30,3 +30,9 @@ def run_tool() -> ModuleType:
 def generate_tool() -> ModuleType:
     """tools/generate.py."""
     return _tool("generate")
+
+
+@pytest.fixture
+def image_tool() -> ModuleType:
+    """tools/image_root.py."""
+    return _tool("image_root")
