@@ -28,7 +28,11 @@ LONGEST_CAUSE = 500
 # A policy's refusal looks like the object's own validation but for these words.
 # Source: kube-apiserver 1.32 and 1.37, plugin validatingadmissionpolicy; admission refusals
 # carry the policy's own reason: 422 by default, 403 where it says Forbidden.
-_POLICY = re.compile(r"ValidatingAdmissionPolicy '([^']+)'.* denied request")
+# A webhook's has these words before its own, and whatever code it chose.
+_POLICY = re.compile(
+    r"ValidatingAdmissionPolicy '([^']+)'.* denied request"
+    r'|admission webhook "([^"]+)" denied the request'
+)
 _BY_CODE: dict[int, type[ApiError]] = {403: Forbidden, 404: NotFound, 409: Conflict, 410: Expired}
 
 
@@ -80,10 +84,11 @@ def error_of(
     account: str = "",
 ) -> ApiError:
     """The same from a Status object, as a watch carries it too."""
-    message = one_line(str(said.get("message") or said.get("reason") or "no reason given"))
+    whole = " ".join(str(said.get("message") or said.get("reason") or "no reason given").split())
+    message = one_line(whole)
     text = f"{asked}: {code}: {message}"
     if policy := _POLICY.search(message):
-        return Refused(text, policy=policy[1])
+        return Refused(text, policy=policy[1] or policy[2], message=whole)
     if code == 401:
         return Unauthorized(f"{asked}: 401: the credentials{_of(account)} are not accepted")
     if code == 403 and account and account not in message:

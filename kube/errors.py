@@ -43,12 +43,16 @@ class Forbidden(ApiError, Permanent):
 
 
 class Refused(ApiError, Permanent):
-    """422 by an admission policy; sending it again cannot help."""
+    """An admission policy or webhook refused what is in it; sending it again cannot help."""
 
-    def __init__(self, text: str, *, policy: str) -> None:
-        """``policy``: name of the ValidatingAdmissionPolicy that refused."""
+    def __init__(self, text: str, *, policy: str, message: str = "") -> None:
+        """``policy``: name of the ValidatingAdmissionPolicy, or of the webhook, that refused.
+
+        ``message``: all that it answered, where ``text`` is cut.
+        """
         super().__init__(text)
         self.policy = policy
+        self.message = message or text
 
 
 class Invalid(ApiError, Permanent):

@@ -11,8 +11,8 @@ bookkeeping annotation.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from labelers import keys, limits, names
@@ -57,6 +57,12 @@ class Plan:
         parts = {"labels": dict(self.labels), "annotations": dict(self.annotations)}
         metadata = {part: texts for part, texts in parts.items() if texts}
         return {"metadata": metadata} if metadata else {}
+
+    def without(self, keys: Collection[str]) -> Plan:
+        """The same with these keys left as they are on the Node."""
+        labels = {key: text for key, text in self.labels.items() if key not in keys}
+        annotations = {key: text for key, text in self.annotations.items() if key not in keys}
+        return replace(self, labels=labels, annotations=annotations)
 
 
 def plan(

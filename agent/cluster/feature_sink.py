@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 
 from agent.cluster import node_feature
 from agent.cluster.pace import FORBIDDEN_SECONDS, IDLE_SECONDS, SPREAD, Pace, is_urgent
+from agent.cluster.refusals import Refusals
 from agent.cluster.reports import Reports
 from discovery.errors import Permanent
 from kube.api import NODE_FEATURES, Api, Object
 from kube.errors import ApiError, NotFound
 from labelers import names
-from labelers.decision import Decisions, Value
+from labelers.decision import Decisions, Keep, Value
 from labelers.diff import decided
 
 CHECK_SECONDS = 3600.0
@@ -52,6 +53,7 @@ class FeatureSink:
         self._reports = reports or Reports(NODE_FEATURES.kind)
         self._uniform = uniform
         self._pace = Pace(uniform=uniform)
+        self._refusals = Refusals()
         self._present: Object | None = None
         self._check_at = float("-inf")
         self._lock = threading.Lock()
@@ -90,6 +92,7 @@ class FeatureSink:
             suspect, self._suspect = self._suspect, False
         if is_new:
             self._pace.restart()
+            self._refusals.forget()
         if is_new or suspect:
             self._check_at = now
         if wanted is None or node is None:
@@ -128,29 +131,50 @@ class FeatureSink:
             return IDLE_SECONDS
         labels = node_feature.labels(there, wanted)
         self._reports.kept_out({}, labels.dropped)
+        self._report_refused(labels.texts)
+        kept = dict.fromkeys(self._refusals.left_out(now), Keep(reason="it was refused"))
+        labels = node_feature.labels(there, {**wanted, **kept})
         if there is not None:
             body = node_feature.patch(there, self._node_name, labels.texts)
         else:
             body = node_feature.new(node, labels.texts) if labels.texts else {}
         if not body:
+            if self._refusals.taken():
+                return 0.0
             self._pace.settled()
             self._reports.well()
             return IDLE_SECONDS
         changed = body.get("spec", {}).get("labels", {})
         wait = self._pace.wait(now, urgent=is_urgent(changed))
-        return wait if wait > 0 else self._send(body, len(changed), now)
+        return wait if wait > 0 else self._send(body, changed.keys(), now)
 
-    def _send(self, body: Object, keys: int, now: float) -> float:
-        """Create the object, or patch the one there is."""
+    def _report_refused(self, texts: Mapping[str, str]) -> None:
+        """Report which labels are refused; during a search more may be found to be."""
+        if not self._refusals.aside:
+            there = (self._present or {}).get("spec", {}).get("labels") or {}
+            reasons = self._refusals.reasons.items()
+            self._reports.refused(
+                {key: why for key, why in reasons if texts.get(key) != there.get(key)}
+            )
+
+    def _send(self, body: Object, keys: Collection[str], now: float) -> float:
+        """Create the object, or patch the one there is; ``keys``: the labels that change."""
         self._pace.sent(now)
-        if self._present is None:
-            made = self._api.create(NODE_FEATURES, body, namespace=self._namespace)
-        else:
-            made = self._api.patch(NODE_FEATURES, self._name, body, namespace=self._namespace)
+        try:
+            if self._present is None:
+                made = self._api.create(NODE_FEATURES, body, namespace=self._namespace)
+            else:
+                made = self._api.patch(NODE_FEATURES, self._name, body, namespace=self._namespace)
+        except ApiError as error:
+            if not keys or not isinstance(error, Permanent):
+                raise
+            self._refusals.refused(keys, error, now)
+            return 0.0
         self._present = made
         self._pace.succeeded()
-        self._reports.wrote(keys)
-        return IDLE_SECONDS
+        more = self._refusals.taken(keys)
+        self._reports.wrote(len(keys))
+        return 0.0 if more else IDLE_SECONDS
 
     def _failed(self, error: ApiError, now: float) -> float:
         """Report it; the seconds to wait. Whatever became of a write: look before the next."""

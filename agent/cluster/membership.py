@@ -264,6 +264,7 @@ class Cluster:
             event=self._event,
             wrote=lambda: self._tell(lambda own: own.wrote(of.kind)),
             left_alone=lambda count: self._tell(lambda own: own.left_alone(of.kind, count)),
+            refused=lambda count: self._tell(lambda own: own.keys_refused(of.kind, count)),
         )
 
     def _tell_confinement(self, now: Confinement) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from agent.cluster.pace import FORBIDDEN_SECONDS, IDLE_SECONDS, Pace, is_urgent
+from agent.cluster.refusals import Refusals
 from agent.cluster.reports import Reports
 from agent.cluster.rivals import Rivals
 from discovery.errors import Permanent
@@ -43,6 +44,7 @@ class NodeSink:
         self._reports = reports or Reports(NODES.kind)
         self._pace = Pace(uniform=uniform)
         self._rivals = Rivals()
+        self._refusals = Refusals()
         self._lock = threading.Lock()
         self._wanted: tuple[Decisions, Decisions] | None = None
         self._meta: Mapping[str, Any] | None = None
@@ -70,7 +72,11 @@ class NodeSink:
             return IDLE_SECONDS
         planned = plan({"metadata": meta}, *wanted, leave=self._rivals.resting(now))
         self._reports.kept_out(planned.left_alone, planned.dropped)
+        self._report_refused(planned)
+        planned = planned.without(self._refusals.left_out(now))
         if not planned.changed:
+            if self._refusals.taken():
+                return 0.0
             self._pace.settled()
             self._reports.well()
             return IDLE_SECONDS
@@ -87,10 +93,17 @@ class NodeSink:
         if is_new:
             self._pace.restart()
             self._rivals.forget()
+            self._refusals.forget()
         if gone:
             why = f"there is no Node {self._name}: waiting for it, unless node-name is wrong"
             self._reports.failed(why, lasting=True)
         return wanted, meta
+
+    def _report_refused(self, planned: Plan) -> None:
+        """Report what of the plan is refused; during a search more may be found to be."""
+        if not self._refusals.aside:
+            reasons = self._refusals.reasons
+            self._reports.refused({key: reasons[key] for key in planned.changed if key in reasons})
 
     def _write(self, planned: Plan, meta: Mapping[str, Any], now: float) -> float:
         """Send the patch. A reply that is lost does no harm: the watch shows what came of it."""
@@ -98,16 +111,20 @@ class NodeSink:
         try:
             node = self._api.patch(NODES, self._name, planned.patch)
         except ApiError as error:
-            self._reports.failed(str(error), lasting=isinstance(error, Permanent))
+            if isinstance(error, Permanent):
+                self._refusals.refused(planned.changed.keys(), error, now)
+                return 0.0
+            self._reports.failed(str(error), lasting=False)
             return self._pace.failed(now, error, slowly=isinstance(error, NotFound))
         self._pace.succeeded()
+        more = self._refusals.taken(planned.changed.keys())
         self._rivals.wrote(planned.changed, _undone(planned, meta), now)
         with self._lock:
             # the watch may have told meanwhile that this Node was deleted
             if self._meta is not None and self._meta["uid"] == node["metadata"]["uid"]:
                 self._take(node["metadata"])
         self._reports.wrote(len(planned.changed))
-        return IDLE_SECONDS
+        return 0.0 if more else IDLE_SECONDS
 
     def _take(self, meta: Mapping[str, Any]) -> None:
         """Believe this from now on, unless it is older than what is known; the lock is held.

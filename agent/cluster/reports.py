@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 log = logging.getLogger(__name__)
+
+MOST_NAMED = 10
 
 
 class Reports:
@@ -18,14 +20,18 @@ class Reports:
         event: Callable[[str, str], None] = lambda _reason, _note: None,
         wrote: Callable[[], None] = lambda: None,
         left_alone: Callable[[int], None] = lambda _count: None,
+        refused: Callable[[int], None] = lambda _count: None,
     ) -> None:
         """``of``: kind of the object written. ``event`` gets a reason in CamelCase and a note,
-        ``wrote`` runs at each write that was taken, ``left_alone`` hears how many keys are."""
+        ``wrote`` runs at each write that was taken; ``left_alone`` and ``refused`` get the number
+        of such keys when it changes."""
         self._of = of
         self._event = event
         self._wrote = wrote
         self._count_left_alone = left_alone
         self._left_alone: int | None = None
+        self._count_refused = refused
+        self._refused: int | None = None
         self._told: dict[str, Mapping[str, str]] = {}
         self.error: str | None = None
         """Why the object is not as it should be; None while it is."""
@@ -62,6 +68,13 @@ class Reports:
         self._tell("KeysLeftAlone", "keys left alone", left_alone)
         self._tell("KeysDropped", "keys dropped", dropped)
 
+    def refused(self, keys: Mapping[str, str]) -> None:
+        """Keys that the API server refuses for good, and why."""
+        if len(keys) != self._refused:
+            self._refused = len(keys)
+            self._count_refused(self._refused)
+        self._tell("KeysRefused", "keys refused", keys)
+
     def _tell(self, reason: str, what: str, keys: Mapping[str, str]) -> None:
         if keys == self._told.get(reason, {}):
             return
@@ -74,9 +87,17 @@ class Reports:
 
 
 def by_reason(keys: Mapping[str, str]) -> str:
-    """Keys with one reason each, as one line that says each reason once; empty without any."""
+    """Keys with one reason each, as one line that says each reason once; empty without any.
+
+    Of many keys with one reason the first ten are named.
+    """
     reasons = dict.fromkeys(keys.values())
     return "; ".join(
-        f"{', '.join(key for key, why in keys.items() if why == reason)}: {reason}"
+        f"{_listed([key for key, why in keys.items() if why == reason])}: {reason}"
         for reason in reasons
     )
+
+
+def _listed(keys: Sequence[str]) -> str:
+    more = f" and {len(keys) - MOST_NAMED} more" if len(keys) > MOST_NAMED else ""
+    return ", ".join(keys[:MOST_NAMED]) + more

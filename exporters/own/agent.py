@@ -121,6 +121,11 @@ class OwnMetrics:
             "Labels and annotations of ours that another owner holds.",
             ("object",),
         )
+        self._keys_refused = gauge(
+            "gpuscape_keys_refused",
+            "Labels and annotations of ours that the API server refuses for good.",
+            ("object",),
+        )
         self._cycles = Histogram(
             "gpuscape_cycle_duration_seconds",
             "Time from asking the device reader to having published what it said.",
@@ -200,6 +205,10 @@ class OwnMetrics:
     def left_alone(self, kind: str, count: int) -> None:
         """So many keys on the node's object of this kind are another owner's."""
         self._left_alone.labels(kind).set(count)
+
+    def keys_refused(self, kind: str, count: int) -> None:
+        """So many keys for the node's object of this kind are refused by a policy or a role."""
+        self._keys_refused.labels(kind).set(count)
 
     def counters_skipped(self, count: int) -> None:
         """How many rows of the file of counters are not served."""

@@ -353,6 +353,26 @@ def test_a_refusal_by_a_policy_names_the_policy(bed: Bed, code: int) -> None:
     assert raised.value.policy == "gpuscape-agent-node"
 
 
+@pytest.mark.parametrize("code", [400, 403, 422, 500])
+def test_a_refusal_by_a_webhook_names_the_webhook(bed: Bed, code: int) -> None:
+    said = (
+        'admission webhook "validate.kyverno.svc-fail" denied the request: label x is not allowed'
+    )
+    bed.replies = [status(code, said, "Forbidden")]
+    with pytest.raises(Refused, match="label x is not allowed") as raised:
+        bed.client.patch(NODES, "n", {})
+    assert raised.value.policy == "validate.kyverno.svc-fail"
+
+
+def test_of_a_long_refusal_the_text_is_cut_and_the_message_whole(bed: Bed) -> None:
+    keys = ", ".join(f"example.com/key-{at}" for at in range(200))
+    bed.replies = [status(422, f"{DENIED}, {keys}", "Invalid")]
+    with pytest.raises(Refused) as raised:
+        bed.client.patch(NODES, "n", {})
+    assert raised.value.message.endswith("example.com/key-199")
+    assert len(str(raised.value)) < 600
+
+
 def test_an_endless_message_is_cut(bed: Bed) -> None:
     bed.replies = [status(500, "x" * 10_000)]
     with pytest.raises(Busy) as raised:

@@ -163,6 +163,7 @@ class _Machine:
             for kind in ("Node", "Lease"):
                 own.wrote(kind)
                 own.left_alone(kind, 0)
+                own.keys_refused(kind, 0)
 
     def _work(self) -> None:
         for at, work in enumerate(self._node.works):

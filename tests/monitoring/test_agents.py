@@ -23,7 +23,7 @@ MACHINES = {it.name: it.machine for it in NODES if it.name in ("a100-mig", "b200
 """Nodes of the simulated fleet for which agents are started, without a cluster."""
 
 NOT_HERE = re.compile(
-    r"gpuscape_(allocated|api_writes|confinement|free_gpus|gpu_allocated|keys_left_alone|"
+    r"gpuscape_(allocated|api_writes|confinement|free_gpus|gpu_allocated|keys_left_alone|keys_refused|"
     r"label_changes|labeler_failures|lease|mig_instance_allocated|pod_gpu|process_|"
     r"resource_|unknown_devices|xid)"
 )

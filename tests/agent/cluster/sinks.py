@@ -51,6 +51,7 @@ class Said:
     events: list[tuple[str, str]] = field(default_factory=list)
     writes: int = 0
     left_alone: list[int] = field(default_factory=list)
+    refused: list[int] = field(default_factory=list)
 
     def reports(self, of: str) -> Reports:
         """Reports that end here."""
@@ -63,6 +64,7 @@ class Said:
             event=lambda reason, note: self.events.append((reason, note)),
             wrote=wrote,
             left_alone=self.left_alone.append,
+            refused=self.refused.append,
         )
 
 

@@ -358,7 +358,35 @@ def test_what_cannot_help_is_said_once_and_tried_seldom(error: ApiError) -> None
     world.run(HOUR)
 
     assert 3 <= world.writes() <= HOUR / 150
-    assert world.said.events == [("NotWritten", str(error))]
+    assert world.said.events == [("KeysRefused", f"{COUNT}: {error}")]
+    assert world.said.refused == [0, 1]
+
+
+def test_a_label_that_a_policy_refuses_is_left_out_of_the_object_and_tried_seldom() -> None:
+    world = World()
+    world.feature()
+    world.api.refuse("theirs", lambda call: MODE in (call.body or {})["spec"]["labels"])
+    world.want({**EIGHT, **values(gpu_product="H200", gpu_family="hopper")})
+
+    world.run(HOUR)
+    present = published(world)
+    world.api.heal()
+    world.run(HOUR)
+
+    assert present.keys() == {COUNT, "nvidia.com/gpu.product", "nvidia.com/gpu.family"}
+    assert published(world)[MODE] == "compute"
+    assert world.writes() <= 12
+    assert world.said.refused == [0, 1, 0]
+
+
+def test_a_label_that_a_policy_refuses_keeps_the_value_it_had() -> None:
+    world = settled()
+    world.api.refuse("theirs", lambda call: COUNT in (call.body or {})["spec"]["labels"])
+    world.want({**SEVEN, **values(gpu_product="H200")})
+
+    world.run(HOUR)
+
+    assert published(world) == {COUNT: "8", MODE: "compute", "nvidia.com/gpu.product": "H200"}
 
 
 @pytest.mark.parametrize("verb", ["create", "patch"])

@@ -177,6 +177,15 @@ def test_nothing_at_all_is_written_while_a_policy_does_not_hold(scene: Scene, in
     assert scene.node()["labels"][COUNT] == "2"
 
 
+def test_a_label_that_is_refused_shows_in_the_metrics_and_as_an_event(scene: Scene) -> None:
+    scene.api.refuse("theirs", lambda call: call.resource is NODES and COUNT in str(call.body))
+    scene.start()
+    assert keys.TOPOLOGY in scene.node()["annotations"]
+    assert COUNT not in (scene.node().get("labels") or {})
+    assert scene.metric("gpuscape_keys_refused", object="Node") == 1
+    assert [event["reason"] for event in scene.api.server.objects(EVENTS)] == ["KeysRefused"]
+
+
 def test_no_event_is_sent_while_the_policy_of_events_does_not_hold(scene: Scene) -> None:
     scene.policies.holding -= {names.AGENT_EVENT}
     scene.start()

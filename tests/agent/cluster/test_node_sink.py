@@ -9,16 +9,19 @@ from itertools import count
 
 import pytest
 
+from agent.cluster.refusals import MOST_REFUSED
 from kube.api import NODES, PODS
 from kube.errors import ApiError, Busy, Forbidden, Invalid, Refused, Unauthorized, Unreachable
 from labelers import keys
 from labelers.annotations import node_annotations
 from labelers.compose import wanted
 from labelers.decision import Decisions, Value
+from labelers.keys import ARCHITECTURE, ATTRIBUTES, BASE
 from labelers.names import FEATURE_LABELS
 from labelers.settings import LabelSettings
 from tests import build
 from tests.agent.cluster.sinks import GONE, NAME, NOT_KNOWN, KilledError, World, every, values
+from tests.fakes.api import Call
 
 HOUR = 3600.0
 MODE = "nvidia.com/gpu.mode"
@@ -319,12 +322,133 @@ def test_what_cannot_help_is_said_once_and_tried_seldom(
         world.run(HOUR)
     tries = world.writes()
     world.api.heal()
-    world.run(600)
+    world.run(HOUR)
 
     assert 3 <= tries <= HOUR / 150
-    assert [record.__dict__["why"] for record in caplog.records] == [str(error)]
-    assert world.said.events == [("NotWritten", str(error))]
+    why = f"nvidia.com/gpu.count: {error}"
+    assert [record.__dict__["why"] for record in caplog.records] == [why]
+    assert world.said.events == [("KeysRefused", why)]
+    assert world.said.refused == [0, 1, 0]
     assert world.labels()["gpu.count"] == "7"
+
+
+MANY = {f"nvidia.com/gpu.{part}": Value(text="x") for part in (*BASE, *ARCHITECTURE, *ATTRIBUTES)}
+OUR_POLICY = "not labels of the agent: {}"
+
+
+def judged(world: World, refused: set[str], message: str = "no") -> list[set[str]]:
+    """Have a policy refuse these labels; the labels of each write that was tried from now on."""
+    tried: list[set[str]] = []
+
+    def judge(call: Call) -> None:
+        changed = set((call.body or {})["metadata"].get("labels", {}))
+        tried.append(changed)
+        if bad := sorted(changed & refused):
+            text = message.format(", ".join(bad))
+            raise Refused(f"422: {text}"[:60], policy="p", message=text)
+
+    world.api.before("patch", judge)
+    return tried
+
+
+def test_keys_that_the_refusing_policy_names_are_left_out_and_the_rest_is_written() -> None:
+    """As where a new image runs under the policies of the one before it."""
+    world, unknown = World(), {f"nvidia.com/gpu.{part}" for part in ATTRIBUTES}
+    tried = judged(world, unknown, OUR_POLICY)
+    world.node()
+    world.want(MANY)
+
+    world.run(1)
+
+    assert tried == [set(MANY), set(MANY) - unknown]
+    assert set(world.labels()) == {key.removeprefix("nvidia.com/") for key in set(MANY) - unknown}
+    assert world.said.refused == [0, len(unknown)]
+    ((reason, _),) = world.said.events
+    assert reason == "KeysRefused"
+
+
+def test_a_refused_key_is_tried_seldom_and_written_when_its_policy_is_there() -> None:
+    world = World()
+    tried = judged(world, {MODE}, OUR_POLICY)
+    world.node()
+    world.want(MANY | {MODE: Value(text="compute")})
+    world.run(6 * HOUR)
+    before = len(tried)
+    world.api.heal()
+    world.run(HOUR)
+
+    assert before <= 2 + 4 + 5
+    assert world.labels()["gpu.mode"] == "compute"
+    assert world.said.refused == [0, 1, 0]
+
+
+@pytest.mark.parametrize("bad", [1, 2, 3])
+def test_where_no_key_is_named_halves_find_the_refused_ones(bad: int) -> None:
+    world = World()
+    refused = set(sorted(MANY)[3::5][:bad])
+    tried = judged(world, refused)
+    world.node()
+    world.want(MANY)
+
+    world.run(HOUR / 2)
+
+    written = {f"nvidia.com/{key}" for key in world.labels()}
+    assert len(written) >= len(MANY) - (bad if bad == 1 else 3 * bad)
+    assert not written & refused
+    assert world.said.refused[-1] == len(MANY) - len(written)
+    assert len(tried) <= 2 * MOST_REFUSED + 8
+
+
+def test_a_policy_that_refuses_all_without_a_name_costs_a_bounded_number_of_writes() -> None:
+    world = World()
+    tried = judged(world, set(MANY))
+    world.node()
+    world.want(MANY)
+
+    world.run(HOUR)
+
+    assert world.labels() == {}
+    assert world.said.refused[-1] == len(MANY)
+    assert len(tried) <= 3 * 2 * MOST_REFUSED
+
+
+def test_a_role_that_is_missing_is_not_searched_for_keys() -> None:
+    world = World()
+    world.api.fail("patch", Forbidden("403: no"), times=None)
+    world.node()
+    world.want(MANY)
+
+    world.run(599)
+
+    assert world.writes() == 1
+    assert world.said.refused == [0, len(MANY)]
+
+
+def test_labels_beside_a_refused_one_are_kept_right_meanwhile() -> None:
+    world = World()
+    tried = judged(world, {MODE}, OUR_POLICY)
+    world.node()
+    world.want(EIGHT)
+    world.run(60)
+    world.want(SEVEN)
+    world.run(60)
+
+    assert world.labels() == {"gpu.count": "7"}
+    assert tried[-1] == {"nvidia.com/gpu.count"}
+
+
+def test_a_node_made_anew_is_tried_with_all_keys() -> None:
+    world = World()
+    tried = judged(world, {MODE}, OUR_POLICY)
+    world.node()
+    world.want(EIGHT)
+    world.run(60)
+    world.delete_node()
+    world.run(1)
+    world.make_node()
+    world.run(60)
+
+    assert tried[-2:] == [{MODE, "nvidia.com/gpu.count"}, {"nvidia.com/gpu.count"}]
 
 
 def test_a_lost_reply_does_no_harm() -> None:

@@ -83,5 +83,21 @@ def test_keys_kept_out_are_told_when_they_change() -> None:
     assert said.left_alone == [1, 0]
 
 
+def test_refused_keys_are_counted_and_told_when_they_change() -> None:
+    said = Said()
+    reports = said.reports("Node")
+
+    for keys in ({}, {"a": "no"}, {"a": "no"}, {}):
+        reports.refused(keys)
+
+    assert said.events == [("KeysRefused", "a: no")]
+    assert said.refused == [0, 1, 0]
+
+
+def test_of_many_keys_ten_are_named_and_the_rest_counted() -> None:
+    assert by_reason({f"k{at}": "no" for at in range(10)}).endswith("k9: no")
+    assert by_reason({f"k{at}": "no" for at in range(12)}).endswith("k8, k9 and 2 more: no")
+
+
 def test_keys_with_one_reason_share_it() -> None:
     assert by_reason({"a": "his", "b": "hers", "c": "his"}) == "a, c: his; b: hers"

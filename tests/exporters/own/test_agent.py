@@ -37,6 +37,7 @@ def told_everything() -> bytes:
     metrics.holds_lease("gpuscape-node-a", True)
     metrics.wrote("Node")
     metrics.left_alone("Node", 2)
+    metrics.keys_refused("Node", 3)
     metrics.samples_taken(0.0)
     metrics.counters_skipped(1)
     metrics.unknown_devices("pod-resources", 1)
@@ -67,6 +68,7 @@ def test_all_promised_metrics_are_there_and_no_others() -> None:
         "gpuscape_lease_held",
         "gpuscape_api_writes_total",
         "gpuscape_keys_left_alone",
+        "gpuscape_keys_refused",
         "gpuscape_samples_age_seconds",
         "gpuscape_counters_skipped",
         "gpuscape_unknown_devices",
@@ -234,6 +236,7 @@ def test_what_is_told_of_the_cluster_comes_out_by_policy_lease_and_object() -> N
     metrics.holds_lease("gpuscape-a", True)
     metrics.wrote("Node")
     metrics.left_alone("Node", 2)
+    metrics.keys_refused("NodeFeature", 3)
     metrics.is_released(True)
 
     assert value(metrics, "gpuscape_confinement_enforced", policy="gpuscape-agent-node") == 1
@@ -241,6 +244,7 @@ def test_what_is_told_of_the_cluster_comes_out_by_policy_lease_and_object() -> N
     assert value(metrics, "gpuscape_lease_held", lease="gpuscape-a") == 1
     assert value(metrics, "gpuscape_api_writes_total", object="Node") == 1
     assert value(metrics, "gpuscape_keys_left_alone", object="Node") == 2
+    assert value(metrics, "gpuscape_keys_refused", object="NodeFeature") == 3
     assert value(metrics, "gpuscape_released") == 1
 
 
