@@ -34,6 +34,8 @@ from labelers.deviations import DEVIATIONS
 from labelers.health import RULES, XIDS
 from labelers.keys import LABELS, OTHERS, Key
 from tools.access import files as access
+from tools.explained import explained
+from tools.figures import figures
 from tools.monitoring import files as monitoring
 
 HERE = Path(__file__).resolve().parent.parent
@@ -123,6 +125,11 @@ def sample(*command: str) -> str:
     if result.exit_code:
         raise SystemExit(f"gpuscape {' '.join(command)} failed: {result.output}")
     return code(f"$ gpuscape {' '.join(command)}\n{result.output}")
+
+
+def explain_sample() -> str:
+    """What explains a pod's placement, and what it prints."""
+    return code(f"$ gpuscape scheduler explain train-0\n{explained()}")
 
 
 def command_pages() -> str:
@@ -297,6 +304,8 @@ def license_table() -> str:
 SECTIONS: Mapping[str, Callable[..., str]] = {
     "commands": command_pages,
     "deviations": deviation_table,
+    "explain": explain_sample,
+    "figures": figures,
     "health": health_table,
     "labels": label_table,
     "licenses": license_table,

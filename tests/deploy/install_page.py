@@ -3,38 +3,32 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from dataclasses import dataclass
 
-from tests.deploy.daemonset import DEPLOY
+from tests import pages
 
-PAGE = (DEPLOY.parent / "docs" / "install.md").read_text()
+PAGE = pages.page("docs/install.md")
 
-_BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 _SECTION = re.compile(r"<!-- pod-security -->\n(.*?)<!-- end -->", re.DOTALL)
-
-
-def blocks(language: str) -> list[str]:
-    """All blocks in one language, in the order of the page."""
-    return [textwrap.dedent(text) for _, of, text in _BLOCK.findall(PAGE) if of == language]
 
 
 def kustomizations() -> list[str]:
     """The kustomizations of a user's own that the page proposes."""
-    return [text for text in blocks("yaml") if text.startswith("# kustomization.yaml\n")]
+    return [
+        text for text in pages.blocks(PAGE, "yaml") if text.startswith("# kustomization.yaml\n")
+    ]
 
 
 def objects() -> list[str]:
     """The Kubernetes objects that the page proposes, beside those."""
-    return [text for text in blocks("yaml") if not text.startswith("# kustomization.yaml\n")]
+    return [
+        text for text in pages.blocks(PAGE, "yaml") if not text.startswith("# kustomization.yaml\n")
+    ]
 
 
 def commands(name: str) -> str:
     """The shell commands below ``<!-- run: name -->``."""
-    after = PAGE.partition(f"<!-- run: {name} -->")[2]
-    found = _BLOCK.search(after)
-    assert found is not None, name
-    return textwrap.dedent(found[3])
+    return pages.marked(PAGE, name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,68 @@
+"""What ``gpuscape scheduler explain`` prints of three nodes made up here, for a page."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+
+from agent.config import Settings
+from cli import terminal
+from cli.explain import table
+from cli.observe import take_snapshot
+from labelers import keys, names, schema, state
+from labelers.schema import TopologyAnnotation
+from labelers.state import StateAnnotation
+from scheduler.explain import explain
+from scheduler.fleet.cache import Cache, Source
+from scheduler.fleet.pods import Pod, Rules, ask
+from scheduler.judge import Judge
+from scheduler.scores.tables import Tables
+
+_MACHINE: Final = "dgx1-v100"
+_FREE: Final = {"dgx1-a": {0, 5}, "dgx1-b": {2, 3}, "dgx1-c": {0, 1, 2, 3}}
+"""The free GPUs of each node."""
+_RESOURCES: Final = {"limits": {"nvidia.com/gpu": "2"}}
+_POD: Final = {
+    "metadata": {"name": "train-0", "namespace": "default", "uid": "0"},
+    "spec": {"containers": [{"name": "main", "resources": _RESOURCES}]},
+}
+
+
+def explained() -> str:
+    """The table for a pod of two GPUs, worked out as the command does it."""
+    tables = Tables()
+    cache = Cache(tables, clock=lambda: 0.0)
+    snapshot = take_snapshot(replace(Settings(), simulate=_MACHINE))
+    topology = schema.annotation(snapshot)
+    for name, free in _FREE.items():
+        cache.node(name, topology=schema.encode(snapshot))
+        cache.lease(name, _lease(name, topology, free), 0.0)
+    for source in Source:
+        cache.told(source)
+    wanted = ask(msgspec.convert(_POD, Pod), Rules())
+    if wanted is None:
+        raise SystemExit("the pod asks for no GPU")
+    found = explain(wanted, Judge(cache, tables).judge(wanted, list(_FREE)), tables)
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        terminal.show(table(found.nodes, wide=False))
+    return printed.getvalue()
+
+
+def _lease(node: str, topology: TopologyAnnotation, free: set[int]) -> dict[str, Any]:
+    """The Lease of a node's agent."""
+    used = sum(1 << gpu for gpu in range(topology.n) if gpu not in free)
+    annotation = StateAnnotation(
+        v=state.VERSION, gen=topology.gen, seq=1, ok="ff", used=f"{used:02x}", pods={}
+    )
+    return {
+        "metadata": {
+            "name": names.lease(node),
+            "uid": node,
+            "annotations": {keys.STATE: state.encode(annotation)},
+        },
+        "spec": {"holderIdentity": node, "leaseDurationSeconds": 180, "renewTime": "0"},
+    }

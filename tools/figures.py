@@ -1,0 +1,51 @@
+"""Figures for the README, read from the pages that the benchmarks write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+_DOCS: Final = Path(__file__).resolve().parent.parent / "docs"
+_QUALITY: Final = ("scheduler-quality.md", "Pods on the best GPUs: assumed sizes")
+_EXPORTERS: Final = ("benchmarks.md", "Beside other exporters, on a DGX A100")
+_FAULTS: Final = ("benchmarks.md", "Faults")
+_LINE: Final = """\
+- **{gpuscape} of the pods with several GPUs get the fastest set there is** on servers with bridged
+  pairs at 85 % load; {bin-pack} where the scheduler packs, {spread} where it spreads:
+  [where pods land](docs/scheduler-quality.md).
+- **A GPU that hangs shows {shown} later**, and no scrape takes longer than {slowest} meanwhile:
+  [faults](docs/benchmarks.md#faults).
+- **{ours} for a scrape** of a DGX A100 with 56 MIG devices; {client} with `prometheus_client`,
+  {nvitop} from nvitop-exporter: [side by side in one run](docs/benchmarks.md).
+"""
+
+
+def figures() -> str:
+    """The strongest ones, each with a link to the page that measured it."""
+    arms = ("gpuscape", "bin-pack", "spread")
+    return _LINE.format(
+        **{arm: cell(*_QUALITY, "bridged pairs, 0.85", arm) for arm in arms},
+        shown=cell(*_FAULTS, "one GPU hangs, SIGTERM does not end it").partition(" / ")[0],
+        slowest=cell(*_FAULTS, "slowest scrape with its liveness probe meanwhile"),
+        ours=cell(*_EXPORTERS, "one scrape", "gpuscape"),
+        client=cell(*_EXPORTERS, "one scrape", "prometheus_client"),
+        nvitop=cell(*_EXPORTERS, "one scrape", "nvitop"),
+    ).strip()
+
+
+def cell(page: str, heading: str, row: str, column: str = "") -> str:
+    """A cell of the table below the heading that begins so; the first of a row without a column.
+
+    Raises SystemExit where the page has none.
+    """
+    _, _, after = (_DOCS / page).read_text(encoding="utf-8").partition(f"\n## {heading}")
+    section = after.partition("\n## ")[0]
+    header, *rows = [
+        [each.strip() for each in line.strip()[1:-1].split("|")]
+        for line in section.splitlines()
+        if line.startswith("|")
+    ] or [[]]
+    for name, *cells in rows:
+        if name == row and column in header[1:]:
+            return cells[header[1:].index(column)]
+    raise SystemExit(f"docs/{page} has no {column!r} of {row!r} below {heading!r}")
