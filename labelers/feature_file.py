@@ -103,6 +103,8 @@ def _replace(path: Path, content: bytes) -> None:
 def _sorted_error(path: Path, error: OSError) -> Permanent | Transient:
     """The error as the caller sorts it, with the fix."""
     problem = f"{path}: the feature file could not be written: {error.strerror or error}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return Transient(f"{problem}; free some space: it is tried again")
     if error.errno not in _NEEDS_SOMEBODY:
         return Transient(f"{problem}; trying again")
     if path.is_dir():

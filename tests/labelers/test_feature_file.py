@@ -107,7 +107,9 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_other(
 
     monkeypatch.setattr(os, "fsync", full)
 
-    with pytest.raises(Transient, match=r"No space left on device; trying again"):
+    with pytest.raises(
+        Transient, match=r"No space left on device; free some space: it is tried again"
+    ):
         write(path, WANTED)
     assert path.read_text() == "old=1\n"
     assert list(tmp_path.iterdir()) == [path]
