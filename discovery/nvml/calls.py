@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -66,8 +67,8 @@ class Field:
     field: int
     convert: Callable[[Any], Any]
     scope: int = 0
-    attribute: str | None = None
-    """Union member to read whatever the value's type says; None: follow the type."""
+    mistyped: str | None = None
+    """Union member to read where the value's type cannot be right, as some drivers have it."""
 
 
 class Calls:
@@ -174,21 +175,25 @@ _UNION = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 
 
 def _converted(field: Field, value: Any) -> Any:
-    return field.convert(field_value(value, field.attribute))
+    return field.convert(field_value(value, field.mistyped))
 
 
-def field_value(value: Any, attribute: str | None) -> float | int:
-    """The number in an nvmlFieldValue_t.
+def field_value(value: Any, mistyped: str | None = None) -> float | int:
+    """The number in an nvmlFieldValue_t, by its type.
 
-    Raises the NVMLError of this one field, and Garbage for a type NVML does not define.
+    ``mistyped`` is the union member to read instead where the type is none that NVML
+    defines, or is a double that no reading has: a whole number of 32 bits, taken for
+    a double, is smaller than any normal one. Raises the NVMLError of this one field,
+    and Garbage where there is no member to read.
     """
     if value.nvmlReturn != pynvml.NVML_SUCCESS:
         raise pynvml.NVMLError(value.nvmlReturn)
-    if attribute is None:
-        if not 0 <= value.valueType < len(_UNION):
-            raise Garbage(f"value type {value.valueType}")
-        attribute = _UNION[value.valueType]
-    number: float | int = getattr(value.value, attribute)
+    known = 0 <= value.valueType < len(_UNION)
+    number: float | int = getattr(value.value, _UNION[value.valueType]) if known else 0
+    if mistyped is not None and (not known or 0 < abs(number) < sys.float_info.min):
+        number = getattr(value.value, mistyped)
+    elif not known:
+        raise Garbage(f"value type {value.valueType}")
     return number
 
 

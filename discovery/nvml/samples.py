@@ -98,12 +98,12 @@ _READINGS = (
 )
 
 _FIELDS = (
-    # the union's type is wrong for this field in some drivers, so read the 32-bit member
+    # drivers of the 545 series give this field a wrong type: DCGM's source says so
     Field(
         what="memory_celsius",
         field=pynvml.NVML_FI_DEV_MEMORY_TEMP,
         convert=whole(200),
-        attribute="uiVal",
+        mistyped="uiVal",
     ),
     Field(
         what="nvlink_received_bytes",

@@ -85,6 +85,10 @@ class Readings(_Data, frozen=True, kw_only=True):
     margin_celsius: int | None = None
     fields: dict[int, int] = {}
     """What nvmlDeviceGetFieldValues is made to say, by field id, whatever the scope."""
+    field_type: int | None = None
+    """NVML_VALUE_TYPE_* of everything that nvmlDeviceGetFieldValues says; None: the usual ones."""
+    field_type_claimed: int | None = None
+    """The type it is said to have; None: the one it has."""
 
 
 class GpuState(_Data, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal
@@ -26,6 +27,16 @@ ALL_LINKS = 0xFFFFFFFF
 _NVLINK_5 = 7  # NVML_NVLINK_VERSION_5_0
 
 _UNSIGNED, _UNSIGNED_LONG_LONG = 1, 3  # NVML_VALUE_TYPE_*
+_LAYOUTS: tuple[tuple[str, int | None], ...] = (
+    ("<d", None),
+    ("<I", 1 << 32),
+    ("<Q", 1 << 64),
+    ("<Q", 1 << 64),
+    ("<q", 1 << 63),
+    ("<i", 1 << 31),
+    ("<H", 1 << 16),
+)
+"""By NVML_VALUE_TYPE_*: how the number lies in the union, and where it wraps; a double does not."""
 
 
 @answers_on_gpu("nvmlDeviceGetFieldValues")
@@ -44,8 +55,19 @@ def _answer(gpu: SimulatedGpu, field_id: int, scope: int) -> dict[str, Any]:
         value = int(_value(gpu, field_id, scope)) if told is None else told
     except Nvml as refused:
         return common | {"nvmlReturn": refused.code}
-    kind = _UNSIGNED_LONG_LONG if field_id in _WIDE else _UNSIGNED
-    return common | {"nvmlReturn": SUCCESS, "valueType": kind, "value": value}
+    readings = gpu.state.readings
+    kind = readings.field_type
+    if kind is None:
+        kind = _UNSIGNED_LONG_LONG if field_id in _WIDE else _UNSIGNED
+    claimed = kind if readings.field_type_claimed is None else readings.field_type_claimed
+    return common | {"nvmlReturn": SUCCESS, "valueType": claimed, "value": _in_union(value, kind)}
+
+
+def _in_union(value: int, kind: int) -> int:
+    """The 8 bytes of an nvmlValue_t that holds the number as this type; too large ones wrap."""
+    layout, modulus = _LAYOUTS[kind]
+    raw = struct.pack(layout, float(value) if modulus is None else value % modulus)
+    return int.from_bytes(raw.ljust(8, b"\0"), "little")
 
 
 def _value(gpu: SimulatedGpu, field_id: int, scope: int) -> int:
