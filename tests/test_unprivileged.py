@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pynvml
 import pytest
 
 from discovery.model import NodeSnapshot, Reason
 from discovery.pci import DEVICES
-from discovery.simulator.simulation import Return, Simulation
+from discovery.simulator.simulation import Simulation
 from labelers.compose import wanted
 from labelers.explain import Explanation, Outcome, explain
 from labelers.settings import LabelSettings, MigStrategy
 from tests.observed import look_at
-
-REFUSED = Return(code=pynvml.NVML_ERROR_NO_PERMISSION)
-NOT_LISTED = Return(code=pynvml.NVML_ERROR_NOT_FOUND)
 
 
 def without_mig_monitor(machine: str, folder: Path, *, listed: bool) -> NodeSnapshot:
@@ -26,9 +22,7 @@ def without_mig_monitor(machine: str, folder: Path, *, listed: bool) -> NodeSnap
     each of them; later ones are not even listed.
     """
     simulation = Simulation.create(machine, folder)
-    simulation.fault(REFUSED, "nvmlDeviceGetGpuInstanceById")
-    if not listed:
-        simulation.fault(NOT_LISTED, "nvmlDeviceGetMigDeviceHandleByIndex")
+    simulation.revoke("mig-monitor", *(() if listed else ("mig-access",)))
     return look_at(simulation, machine).snapshot
 
 
@@ -49,7 +43,7 @@ def test_mig_devices_that_may_not_be_seen_are_no_empty_list(listed: bool, tmp_pa
 def test_a_gpu_that_has_no_mig_device_yet_leaves_no_gap(tmp_path: Path) -> None:
     """Looking up an instance that is not there is an answer, and MIG off is no question."""
     simulation = Simulation.create("dgx-a100-mig-mixed", tmp_path)
-    simulation.fault(NOT_LISTED, "nvmlDeviceGetMigDeviceHandleByIndex")
+    simulation.revoke("mig-access")
 
     seen = look_at(simulation, "node-a").snapshot
 
@@ -90,8 +84,9 @@ def test_nvml_tells_vgpus_where_pci_configuration_space_is_cut_short(
     machine: str, present: str, host_driver: Outcome, tmp_path: Path
 ) -> None:
     simulation = Simulation.create(machine, tmp_path)
-    for config in (simulation.host_root / DEVICES).glob("*/config"):
-        config.write_bytes(config.read_bytes()[:64])
+    simulation.revoke("pci-config")
+    configs = (simulation.host_root / DEVICES).glob("*/config")
+    assert {config.stat().st_size for config in configs} == {64}
 
     rows = explained(look_at(simulation, machine).snapshot, MigStrategy.NONE)
 

@@ -17,6 +17,8 @@ _T = TypeVar("_T", bound=Hashable)
 VGPU = 2
 """NVML_GPU_VIRTUALIZATION_MODE_VGPU: a vGPU in a guest."""
 
+_LANES = (1, 2, 4, 8, 16)
+_NEWEST_PCIE = 6
 _HOST_DRIVER_BYTES = 10  # of version and of branch in a vGPU's PCI configuration space
 
 
@@ -172,6 +174,12 @@ def _gpu(at: Place, gpu: Gpu, model: Model, numa_nodes: int) -> Iterator[Problem
         yield Problem(at=(*at, "numa_id"), text=text)
     if gpu.fabric is not None and not model.fabric:
         yield Problem(at=(*at, "fabric"), text=f"{gpu.model!r} has no fabric; drop the key")
+    if gpu.pcie_lanes not in _LANES:
+        text = f"a slot has {', '.join(map(str, _LANES))} lanes"
+        yield Problem(at=(*at, "pcie_lanes"), text=text)
+    if gpu.pcie_generation is not None and not 1 <= gpu.pcie_generation <= _NEWEST_PCIE:
+        text = f"there are generations 1 to {_NEWEST_PCIE} of PCIe"
+        yield Problem(at=(*at, "pcie_generation"), text=text)
     if not 0 <= gpu.virtualization <= 4:
         text = "NVML knows 0 none, 1 passthrough, 2 vGPU, 3 and 4 hosts of vGPU and vSGA"
         yield Problem(at=(*at, "virtualization"), text=text)

@@ -3,85 +3,38 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import shutil
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from discovery.errors import BadInput
 from discovery.simulator.checks import VGPU, pci_functions
 from discovery.simulator.cpus import cpu_list, cpu_mask, cpu_numbers
+from discovery.simulator.host_files import HostTree, write
+from discovery.simulator.host_rights import add_capabilities, without
 from discovery.simulator.machine import Gpu, Machine, Model, Nic, PciFunction
-from discovery.simulator.pci_config import BRIDGE, config_space
+from discovery.simulator.pci_config import BRIDGE, config_space, resources
+from discovery.simulator.state import Right
 
-MARKER = ".gpuscape-host-tree"
-"""File in the root that says: this tree is ours to replace; it holds the tree's digest."""
-
-_TOPS = ("sys", "proc", "dev")
 _DRIVERS = "sys/bus/pci/drivers"
 _INFINIBAND = 0x020700
 _PEX_SWITCH = 0xC0101000  # Broadcom PEX 88000: every bridge here; NVIDIA/nccl issue 1505 shows it
 _KIB_PER_GIB = 1 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostTree:
-    """What stands below the root: paths without a leading slash."""
+def render(
+    machine: Machine,
+    models: Mapping[str, Model],
+    root: Path,
+    lacking: Collection[Right] = (),
+) -> None:
+    """Write the machine's host tree into ``root``, as it is seen without the rights ``lacking``.
 
-    files: dict[str, bytes] = field(default_factory=dict)
-    links: dict[str, str] = field(default_factory=dict)
-    """Path to target, both from the root; written relative, so that the tree can be moved."""
-
-    def text(self, path: str, *lines: object) -> None:
-        """Add a text file of these lines."""
-        self.files[path] = "".join(f"{line}\n" for line in lines).encode()
-
-    def digest(self) -> str:
-        """Changes with anything in the tree."""
-        everything = repr((sorted(self.files.items()), sorted(self.links.items())))
-        return hashlib.sha256(everything.encode()).hexdigest()
-
-
-def render(machine: Machine, models: Mapping[str, Model], root: Path) -> None:
-    """Write the machine's host tree into ``root``. Raises what :func:`write` raises."""
-    write(host_tree(machine, models), root)
-
-
-def write(tree: HostTree, root: Path) -> None:
-    """Write a host tree into ``root``, an empty or missing directory or one of ours.
-
-    The same tree is left as it is; another one of ours is replaced, also one that
-    was written half. Raises BadInput for a directory that holds anything else, and
-    changes nothing in it.
+    Raises what :func:`write` raises.
     """
-    marker = root / MARKER
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(f"cannot write a simulated host to {root}: {error.strerror}") from error
-    if not marker.is_file() and any(root.iterdir()):
-        raise BadInput(f"{root} is not empty and not a simulated host: name another directory")
-    if marker.is_file() and marker.read_text() == tree.digest():
-        return
-    marker.write_text("incomplete")
-    for top in _TOPS:
-        if (root / top).exists():
-            shutil.rmtree(root / top)
-    for path, content in tree.files.items():
-        _new_parents(root / path).write_bytes(content)
-    for path, target in tree.links.items():
-        relative = os.path.relpath(target, PurePosixPath(path).parent)
-        _new_parents(root / path).symlink_to(relative)
-    marker.write_text(tree.digest())
-
-
-def _new_parents(path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path
+    write(without(host_tree(machine, models), lacking), root)
 
 
 def host_tree(machine: Machine, models: Mapping[str, Model]) -> HostTree:
@@ -99,6 +52,7 @@ def host_tree(machine: Machine, models: Mapping[str, Model]) -> HostTree:
     tree.text("proc/sys/kernel/random/boot_id", _boot_id(machine))
     if machine.driver is not None:
         _add_driver(tree, machine, machine.driver.version)
+        add_capabilities(tree, machine, models)
     return tree
 
 
@@ -112,6 +66,8 @@ class _Function:
     cpus: tuple[int, ...]
     subsystem_id: int = 0
     vgpu_host_driver: tuple[str, str] | None = None
+    window_mib: int = 0
+    """Size of BAR 1, through which the host sees a GPU's memory."""
 
 
 def _add_pci(tree: HostTree, machine: Machine, models: Mapping[str, Model]) -> None:
@@ -161,6 +117,7 @@ def _function(
         cpus=cpus if device.cpus is None else cpu_numbers(device.cpus),
         subsystem_id=model.subsystem_id,
         vgpu_host_driver=machine.host.vgpu_host_driver if device.virtualization == VGPU else None,
+        window_mib=model.window_mib or 0,
     )
 
 
@@ -192,6 +149,7 @@ def _add_function(tree: HostTree, at: str, function: _Function, possible: int) -
         pci_class=function.pci_class,
         vgpu_host_driver=function.vgpu_host_driver,
     )
+    tree.text(f"{at}/resource", *resources(function.pci_class, at, function.window_mib))
     tree.links[f"sys/bus/pci/devices/{PurePosixPath(at).name}"] = at
 
 

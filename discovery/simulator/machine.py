@@ -57,6 +57,8 @@ class Model(_Data, frozen=True, kw_only=True):
     memory_mib: int | None
     """Total as nvmlDeviceGetMemoryInfo gives it; None: NOT_SUPPORTED (unified memory)."""
     reserved_mib: int = 0
+    bar1_mib: int | None = None
+    """Window to the memory; None: the memory rounded up to a power of two, as most boards have."""
     memory_bus_bits: int | None
     ecc: bool | None
     """On, off, or None where the model has none."""
@@ -86,6 +88,9 @@ class Model(_Data, frozen=True, kw_only=True):
     idle_performance_state: int = 0
     """Its P-state with nothing to do."""
     power_limit_watts: int = 300
+    """Most that it draws."""
+    power_limits: bool = True
+    """Says its limits; a GPU that shares its power budget with the CPU does not."""
     idle_watts: float = 50.0
     sm_clock_mhz: int = 210
     """Idle."""
@@ -94,6 +99,13 @@ class Model(_Data, frozen=True, kw_only=True):
     max_sm_clock_mhz: int = 1980
     max_memory_clock_mhz: int | None = None
     """None: the memory clock never changes, as with HBM."""
+
+    @property
+    def window_mib(self) -> int | None:
+        """Size of BAR 1; None for unified memory."""
+        if self.bar1_mib is not None or self.memory_mib is None:
+            return self.bar1_mib
+        return 1 << (self.memory_mib - 1).bit_length()
 
 
 class MigInstanceSpec(_Data, frozen=True, kw_only=True):
@@ -135,6 +147,10 @@ class Gpu(_Data, frozen=True, kw_only=True):
     uuid: str | None = None
     """None: made from machine and bus id, always the same."""
     serial: str | None = None
+    pcie_generation: int | None = None
+    """Highest that its slot allows; None: that of its model."""
+    pcie_lanes: int = 16
+    """Lanes of its slot."""
     mig: bool = False
     instances: tuple[MigInstanceSpec, ...] = ()
     fabric: FabricSpec | None = None

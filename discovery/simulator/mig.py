@@ -40,6 +40,11 @@ def max_devices(model: Model) -> int:
     return max((profile.max for profile in model.mig), default=0)
 
 
+def memory_units(model: Model) -> int:
+    """In how many units of memory instances are placed."""
+    return max(start + one.size for one in model.mig for start in one.starts)
+
+
 def devices(state: GpuState) -> Iterator[tuple[GpuInstance, ComputeInstance]]:
     """The MIG devices in the order of their indices: by GPU instance, then compute instance."""
     for instance in sorted(state.instances, key=lambda one: one.id):

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import struct
+import zlib
+from collections.abc import Iterator
 
 SIZE_BYTES = 256
 """Conventional configuration space, as sysfs gives it for these devices."""
 
 BRIDGE = 0x060400
 """Class code of a PCI-to-PCI bridge."""
+
+_DEVICE_LINES, _BRIDGE_LINES = 13, 17
+_MEMORY_32, _MEMORY_64 = 0x00040200, 0x0014220C  # memory; 64 bits wide and prefetchable too
 
 _STATUS_CAPABILITIES = 0x10
 _POWER_MANAGEMENT, _VENDOR_SPECIFIC, _PCI_EXPRESS = 0x01, 0x09, 0x10
@@ -49,6 +54,29 @@ def config_space(
         space[_EXPRESS_AT + 1] = _VENDOR_AT
         space[_VENDOR_AT : _VENDOR_AT + len(capability)] = capability
     return bytes(space)
+
+
+def resources(pci_class: int, place: str, window_mib: int) -> Iterator[str]:
+    """Lines of a function's ``resource`` file: start, end and flags of each region.
+
+    A GPU has registers in BAR 0, its memory's window in BAR 1 and a third region in
+    BAR 3; other functions have BAR 0 alone. A bridge has four lines more. Where
+    ``place`` puts a region is made up, and the same each time.
+    Source: Linux, Documentation/PCI/sysfs-pci.rst and include/linux/ioport.h.
+    """
+    bars = {0: (16, _MEMORY_32)}
+    if window_mib:
+        bars |= {1: (window_mib, _MEMORY_64), 3: (32, _MEMORY_64)}
+    lines = _BRIDGE_LINES if pci_class == BRIDGE else _DEVICE_LINES
+    for number in range(lines):
+        size, flags = bars.get(number, (0, 0))
+        if pci_class == BRIDGE or not size:
+            size = flags = 0
+        slot = zlib.crc32(place.encode()) % 0x4000
+        low, high = 0x80 + slot % 0x40 << 24, 0x100 + slot << 40 | number << 38
+        start = 0 if not size else low if flags == _MEMORY_32 else high
+        end = start + (size << 20) - 1 if size else 0
+        yield f"{start:#018x} {end:#018x} {flags:#018x}"
 
 
 def _split(combined: int) -> tuple[int, int]:

@@ -19,10 +19,9 @@ import pynvml
 from base.files import ONLY_WRITING, cannot_write
 from discovery.errors import BadInput
 from discovery.model import normal_bus_id
-from discovery.simulator import host_tree
 from discovery.simulator.document import decode, read_bytes
 from discovery.simulator.entry import Entry
-from discovery.simulator.host_tree import HostTree
+from discovery.simulator.host_files import HostTree, write
 from discovery.simulator.kinds import In, Kind
 from discovery.simulator.structs import Value
 from discovery.simulator.table import TABLE
@@ -125,7 +124,7 @@ def restore_host(recording: Recording, root: Path) -> None:
     disk is full or read-only.
     """
     try:
-        host_tree.write(_tree_of(recording.host, "recording"), root)
+        write(_tree_of(recording.host, "recording"), root)
     except OSError as error:
         if error.errno in ONLY_WRITING:
             raise

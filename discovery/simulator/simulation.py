@@ -29,6 +29,7 @@ from discovery.simulator.state import (
     Hang,
     Process,
     Return,
+    Right,
     Spoil,
     State,
     XidEvent,
@@ -221,6 +222,16 @@ class Simulation:
     def remove_process(self, pid: int) -> None:
         """End a process on all GPUs."""
         self.edit(edits.without_process(pid, time.monotonic()))
+
+    def revoke(self, *rights: Right) -> None:
+        """Run without these rights and no others, as a container that is not privileged.
+
+        Files that the kernel would refuse are as it gives them then: capability files
+        are not there, and PCI configuration space ends after its header.
+        """
+        state = self.edit(lambda state: replace(state, lacking=rights))
+        if state.machine is not None:
+            host_tree.render(state.machine, state.models, self.host_root, rights)
 
     # what was done with it
 

@@ -24,6 +24,11 @@ open goes on, as the driver cannot be unloaded beneath it.
 """
 
 
+Right = Literal["mig-monitor", "mig-access", "pci-config"]
+"""What a process may see: GPU instances (NVIDIA's capability ``mig/monitor``), the MIG devices that
+there are (the ``access`` capabilities of their instances), all of PCI configuration space."""
+
+
 class _Data(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Base: unknown keys are errors."""
 
@@ -62,6 +67,8 @@ class Readings(_Data, frozen=True, kw_only=True):
     encoder_percent: int | None = None
     decoder_percent: int | None = None
     pcie_replays: int = 0
+    pcie_generation: int | None = None
+    pcie_lanes: int | None = None
     ecc_corrected: int = 0
     ecc_uncorrected: int = 0
     remapped_correctable: int = 0
@@ -224,6 +231,8 @@ class State(_Data, frozen=True, kw_only=True):
     faults: tuple[Fault, ...] = ()
     events: tuple[XidEvent, ...] = ()
     log_calls: bool = False
+    lacking: tuple[Right, ...] = ()
+    """Rights that processes on this machine do not have; by default they have all, as root."""
 
 
 Edit = Callable[[State], State]

@@ -1,4 +1,7 @@
-"""GPU instances: their profiles, their places, and those that are there."""
+"""GPU instances: their profiles, their places, and those that are there.
+
+Source of what needs the right to monitor MIG: nvml.h, NVML_ERROR_NO_PERMISSION of each call.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from discovery.simulator.answers.registry import (
     answers_on_gpu,
     given,
     need,
+    need_right,
 )
 from discovery.simulator.handles import Device, GpuInstanceHandle
 from discovery.simulator.kinds import Nvml
@@ -52,6 +56,7 @@ def profile_info_by_id(
 @answers_on_gpu("nvmlDeviceGetGpuInstancePossiblePlacements_v2")
 def placements(gpu: SimulatedGpu, profile_id: int) -> list[dict[str, int]]:
     """Where an instance of this profile may be on an empty GPU."""
+    need_right(gpu.world, "mig-monitor")
     profile = _profile(gpu, profile_id)
     return [{"start": start, "size": profile.size} for start in profile.starts]
 
@@ -60,6 +65,7 @@ def placements(gpu: SimulatedGpu, profile_id: int) -> list[dict[str, int]]:
 def remaining(gpu: SimulatedGpu, profile_id: int) -> int:
     """How many more of this profile fit beside what is there."""
     need(gpu.state.mig)
+    need_right(gpu.world, "mig-monitor")
     return mig.remaining(gpu.model, gpu.state.instances, _profile(gpu, profile_id))
 
 
@@ -67,6 +73,7 @@ def remaining(gpu: SimulatedGpu, profile_id: int) -> int:
 def instances(gpu: SimulatedGpu, profile_id: int) -> list[GpuInstanceHandle]:
     """Those of one profile."""
     need(gpu.state.mig)
+    need_right(gpu.world, "mig-monitor")
     profile = _profile(gpu, profile_id)
     ids = sorted(one.id for one in gpu.state.instances if one.profile == profile.name)
     return [GpuInstanceHandle(gpu.spec.bus_id, one) for one in ids]
@@ -74,8 +81,9 @@ def instances(gpu: SimulatedGpu, profile_id: int) -> list[GpuInstanceHandle]:
 
 @answers_on_gpu("nvmlDeviceGetGpuInstanceById")
 def instance_by_id(gpu: SimulatedGpu, instance_id: int) -> GpuInstanceHandle:
-    """NOT_FOUND where there is none."""
+    """NOT_FOUND where there is none; without the right nobody learns even that."""
     need(gpu.state.mig)
+    need_right(gpu.world, "mig-monitor")
     if mig.gpu_instance(gpu.state, instance_id) is None:
         raise Nvml(NOT_FOUND)
     return GpuInstanceHandle(gpu.spec.bus_id, instance_id)

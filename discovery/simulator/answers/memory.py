@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from discovery.simulator import mig
 from discovery.simulator.answers.registry import (
     INVALID_ARGUMENT,
     answers,
@@ -19,7 +18,6 @@ from discovery.simulator.world import SimulatedGpu, World
 
 MIB = 1 << 20
 
-_BAR1_MIB = 1 << 16
 _CORRECTED, _UNCORRECTED = 0, 1  # NVML_MEMORY_ERROR_TYPE_*
 _COUNTER_TYPES = 2  # NVML_ECC_COUNTER_TYPE_COUNT
 _DEVICE_MEMORY = 2  # NVML_MEMORY_LOCATION_DEVICE_MEMORY
@@ -140,9 +138,18 @@ def _remapper_banks(gpu: SimulatedGpu) -> dict[str, int]:
     return {"max": _REMAPPER_BANKS - used, "partial": used}
 
 
-def _bar1(gpu: SimulatedGpu) -> dict[str, Any]:
-    size = max(_BAR1_MIB, gpu.model.memory_mib or 0) * MIB
-    return {"bar1Total": size, "bar1Free": size - MIB, "bar1Used": MIB}
+@answers("nvmlDeviceGetBAR1MemoryInfo")
+def bar1(world: World, device: Device) -> dict[str, int]:
+    """The window to a GPU's memory; a MIG device has its share of it, less 1 MiB.
+
+    Source: the MIG user guide's outputs of nvidia-smi, with BAR1 by MIG device.
+    """
+    gpu = world.gpu(device)
+    size, used = given(gpu.model.window_mib) * MIB, MIB
+    if device.is_mig:
+        profile, _, _ = world.mig_device(device)
+        size, used = size * profile.size // mig.memory_units(gpu.model) - MIB, 0
+    return {"bar1Total": size, "bar1Free": size - used, "bar1Used": used}
 
 
 gpu_facts(
@@ -150,7 +157,6 @@ gpu_facts(
 )
 gpu_facts(
     {
-        "nvmlDeviceGetBAR1MemoryInfo": _bar1,
         "nvmlDeviceGetEccMode": ecc_mode,
         "nvmlDeviceGetDefaultEccMode": _default_ecc_mode,
         "nvmlDeviceGetRetiredPagesPendingStatus": lambda gpu: int(

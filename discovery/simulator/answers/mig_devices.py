@@ -18,12 +18,15 @@ from discovery.simulator.world import SimulatedGpu, World
 
 @answers_on_gpu("nvmlDeviceGetMigDeviceHandleByIndex")
 def by_index(gpu: SimulatedGpu, index: int) -> Device:
-    """NOT_FOUND for a hole: below the greatest possible count there may be no device."""
+    """NOT_FOUND for a hole: below the greatest possible count there may be no device.
+
+    A device that the process has no access to is a hole as well.
+    """
     need(gpu.state.mig)
     if index >= mig.max_devices(gpu.model):
         raise Nvml(INVALID_ARGUMENT)
     for number, (instance, compute) in enumerate(mig.devices(gpu.state)):
-        if number == index:
+        if number == index and "mig-access" not in gpu.world.state.lacking:
             return Device(gpu.spec.bus_id, instance.id, compute.id)
     raise Nvml(NOT_FOUND)
 

@@ -13,6 +13,7 @@ import pynvml
 
 from discovery.simulator.handles import Device
 from discovery.simulator.kinds import Nvml
+from discovery.simulator.state import Right
 from discovery.simulator.table import TABLE
 from discovery.simulator.world import SimulatedGpu, World
 
@@ -20,6 +21,7 @@ Answer = Callable[..., Any]
 _F = TypeVar("_F", bound=Answer)
 
 INVALID_ARGUMENT = int(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+NO_PERMISSION = int(pynvml.NVML_ERROR_NO_PERMISSION)
 NOT_FOUND = int(pynvml.NVML_ERROR_NOT_FOUND)
 NOT_SUPPORTED = int(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
@@ -72,6 +74,12 @@ def need(has: object) -> None:
     """Raises Nvml: NOT_SUPPORTED unless the GPU has it."""
     if not has:
         raise Nvml(NOT_SUPPORTED)
+
+
+def need_right(world: World, right: Right) -> None:
+    """Raises Nvml: NO_PERMISSION where processes on this machine lack the right."""
+    if right in world.state.lacking:
+        raise Nvml(NO_PERMISSION)
 
 
 def _gpu(world: World, device: Device, *, mig_devices: bool) -> SimulatedGpu:

@@ -31,7 +31,7 @@ _POWER_POLICY = 0  # NVML_PERF_POLICY_POWER
 _GPU_IDLE = 0x1  # nvmlClocksEventReasonGpuIdle
 _ALL_REASONS = 0x1FF
 _PCIE_GENERATION_BY_ARCHITECTURE = {5: 3, 6: 3, 7: 4, 8: 4, 9: 5, 10: 5}
-_PCIE_LANES = 16
+_SLOW_STATE = 8  # NVML_PSTATE_8
 
 
 def sensors(gpu: SimulatedGpu) -> Sensors:
@@ -110,7 +110,7 @@ def energy_millijoules(gpu: SimulatedGpu) -> int:
 
 def default_power_limit_milliwatts(gpu: SimulatedGpu) -> int:
     """After the driver was loaded."""
-    need(gpu.model.sensors)
+    need(gpu.model.sensors and gpu.model.power_limits)
     return gpu.model.power_limit_watts * 1000
 
 
@@ -204,8 +204,23 @@ def _reasons(gpu: SimulatedGpu) -> int:
     return 0 if sensors(gpu).busy else _GPU_IDLE
 
 
+def _max_pcie_generation(gpu: SimulatedGpu) -> int:
+    """Highest that GPU and slot have in common."""
+    own = _PCIE_GENERATION_BY_ARCHITECTURE.get(gpu.model.architecture, 5)
+    return min(own, gpu.spec.pcie_generation or own)
+
+
 def _pcie_generation(gpu: SimulatedGpu) -> int:
-    return _PCIE_GENERATION_BY_ARCHITECTURE.get(gpu.model.architecture, 5)
+    """As boards that go to a slow P-state do, it falls back to the first one there."""
+    told = gpu.state.readings.pcie_generation
+    slow = sensors(gpu).performance_state() >= _SLOW_STATE
+    return (1 if slow else _max_pcie_generation(gpu)) if told is None else told
+
+
+def _pcie_lanes(gpu: SimulatedGpu) -> int:
+    """Those of the slot, unless some failed to train."""
+    told = gpu.state.readings.pcie_lanes
+    return gpu.spec.pcie_lanes if told is None else told
 
 
 gpu_facts(
@@ -216,7 +231,9 @@ gpu_facts(
         "nvmlDeviceGetPowerManagementLimit": power_limit_milliwatts,
         "nvmlDeviceGetPowerManagementDefaultLimit": default_power_limit_milliwatts,
         "nvmlDeviceGetPowerManagementLimitConstraints": power_limits_milliwatts,
-        "nvmlDeviceGetPowerManagementMode": lambda gpu: int(gpu.model.sensors),
+        "nvmlDeviceGetPowerManagementMode": lambda gpu: int(
+            gpu.model.sensors and gpu.model.power_limits
+        ),
         "nvmlDeviceGetUtilizationRates": _rates,
         "nvmlDeviceGetEncoderUtilization": _encoder,
         "nvmlDeviceGetDecoderUtilization": lambda gpu: _engine(
@@ -226,9 +243,9 @@ gpu_facts(
         "nvmlDeviceGetOfaUtilization": _turing_engine,
         "nvmlDeviceGetPcieReplayCounter": lambda gpu: gpu.state.readings.pcie_replays,
         "nvmlDeviceGetCurrPcieLinkGeneration": _pcie_generation,
-        "nvmlDeviceGetMaxPcieLinkGeneration": _pcie_generation,
-        "nvmlDeviceGetCurrPcieLinkWidth": lambda _: _PCIE_LANES,
-        "nvmlDeviceGetMaxPcieLinkWidth": lambda _: _PCIE_LANES,
+        "nvmlDeviceGetMaxPcieLinkGeneration": _max_pcie_generation,
+        "nvmlDeviceGetCurrPcieLinkWidth": _pcie_lanes,
+        "nvmlDeviceGetMaxPcieLinkWidth": lambda gpu: gpu.spec.pcie_lanes,
         "nvmlDeviceGetPerformanceState": lambda gpu: sensors(gpu).performance_state(),
         "nvmlDeviceGetPowerState": lambda gpu: sensors(gpu).performance_state(),
         "nvmlDeviceGetFanSpeed": _fan,
