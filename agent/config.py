@@ -243,8 +243,8 @@ class Settings:
         bool,
         Said(
             kinds.FLAG,
-            "One series for each pod that shares a GPU, told apart by the label vgpu; else one of"
-            " the pods is named.",
+            "One series for each pod that shares a GPU, told apart by the label vgpu, with what its"
+            " processes use; else one of the pods is named.",
         ),
     ] = False
     resource_names: Annotated[
@@ -340,7 +340,17 @@ class Settings:
     @property
     def follows_pods(self) -> bool:
         """The API server is asked about pods, in a cluster or standalone."""
+        return self.needs_pods or self.tells_pods_apart
+
+    @property
+    def needs_pods(self) -> bool:
+        """What is asked for cannot be shown without the API server."""
         return self.shows_pods and (self.pod_uid_label or self.pod_labels)
+
+    @property
+    def tells_pods_apart(self) -> bool:
+        """Pods that share a GPU are shown with what their processes have, as far as it is known."""
+        return self.shows_pods and self.virtual_gpus
 
 
 _UNITS = ("_seconds", "_ratio")

@@ -38,7 +38,7 @@ def counters(settings: Settings, config_map: bytes | None = None) -> Counters:
 def groups(settings: Settings, served: Counters) -> tuple[Group, ...]:
     """The readings that what is served needs, beside those always made."""
     asked = set(served.groups) | (GROUPS - ASKED_FOR)
-    if settings.processes:
+    if settings.processes or settings.tells_pods_apart:
         asked.add(Group.PROCESSES)
     return tuple(sorted(asked))
 

@@ -22,7 +22,8 @@ SOURCE: Final = "pods"
 _ILLEGAL = re.compile(r"[^a-zA-Z0-9_]")
 _ENDED = ("Succeeded", "Failed")
 _RIGHT = (
-    "the agent may not read pods: apply deploy/pods, or switch pod-uid-label and pod-labels off"
+    "the agent may not read pods: apply deploy/pods, or switch off what asks for them:"
+    " pod-uid-label, pod-labels, virtual-gpus"
 )
 
 

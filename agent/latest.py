@@ -11,7 +11,7 @@ from discovery.sample import GpuSample
 from exporters.dcgm.labels import Identity
 from exporters.dcgm.render import CONTENT_TYPE, Renderer
 from exporters.dcgm.windows import Windows
-from exporters.holders import NO_JOBS, NOBODY, JobIds
+from exporters.holders import NO_JOBS, NO_POD_USES, NOBODY, JobIds, PodUses
 from exporters.http import Body, Response
 from exporters.own.agent import OwnMetrics
 from exporters.own.families import OwnFamilies
@@ -45,6 +45,7 @@ class Latest:
         self._previous: tuple[GpuSample, ...] = ()
         self._holdings: Holdings | None = None
         self._processes: tuple[ProcessUse, ...] = ()
+        self._of_pods: PodUses = NO_POD_USES
         self._jobs: JobIds = NO_JOBS
         self._sxids: tuple[Sxid, ...] = ()
         self._readings = b""
@@ -64,15 +65,17 @@ class Latest:
         samples: tuple[GpuSample, ...],
         *,
         processes: tuple[ProcessUse, ...] = (),
+        of_pods: PodUses = NO_POD_USES,
         jobs: JobIds = NO_JOBS,
     ) -> None:
         """Serve these readings; none at all where the GPUs do not answer, rather than old ones.
 
-        ``processes`` are those of the samples, ``jobs`` those that run now.
+        ``processes`` are those of the samples, ``of_pods`` what pods have by them, ``jobs`` those
+        that run now.
         """
         with self._writing:
             self._previous, self._samples = self._samples, samples
-            self._processes, self._jobs = processes, jobs
+            self._processes, self._of_pods, self._jobs = processes, of_pods, jobs
             self._own.samples_taken(min((each.at_seconds for each in samples), default=None))
             self._windows.show_samples(samples)
             self._render()
@@ -128,6 +131,7 @@ class Latest:
             self._identity,
             NOBODY if self._holdings is None else self._holdings.holders,
             jobs=self._jobs,
+            pods=self._of_pods,
             counts=self._windows.counts(self._clock()),
         )
 

@@ -36,7 +36,7 @@ from discovery.node import Place
 from discovery.protocol import Event, XidSeen
 from discovery.reader import ReaderHealth, Reading
 from discovery.sample import GpuSample, Group
-from exporters.holders import NO_JOBS, JobIds
+from exporters.holders import NO_JOBS, NO_POD_USES, JobIds, PodUses
 from exporters.own.agent import OwnMetrics
 from exporters.own.processes import ProcessUse
 
@@ -77,6 +77,7 @@ class Beside:
     groups: tuple[Group, ...] = ()
     """Readings of the GPUs."""
     processes: Callable[[Iterable[GpuSample]], tuple[ProcessUse, ...]] = lambda _samples: ()
+    of_pods: Callable[[Iterable[GpuSample]], PodUses] = lambda _samples: NO_POD_USES
     jobs: Callable[[NodeSnapshot], JobIds] = lambda _snapshot: NO_JOBS
     kernel_log: Callable[[float], tuple[XidSeen | SxidSeen, ...]] = lambda _now: ()
     """Errors that the kernel logged since the last look; it never waits."""
@@ -239,10 +240,11 @@ class NodeAgent:
     def _show_readings(self, samples: tuple[GpuSample, ...], snapshot: NodeSnapshot) -> None:
         """Serve these readings, unless a release has begun while they were made."""
         processes, jobs = self._beside.processes(samples), self._beside.jobs(snapshot)
+        of_pods = self._beside.of_pods(samples)
         with self._showing:
             if not self._source.health().released:
                 self._sampled_at = self._clock()
-                self._latest.show_samples(samples, processes=processes, jobs=jobs)
+                self._latest.show_samples(samples, processes=processes, of_pods=of_pods, jobs=jobs)
 
     def _drop_readings(self) -> None:
         """Serve none; the next look at GPUs that answer has them read at once."""

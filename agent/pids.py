@@ -34,7 +34,12 @@ class Who:
 
 def who(proc: Path, pid: int) -> Who:
     """The process with this pid; nothing of one that ended. Only where :func:`missing` is None."""
-    return Who(name=_name(pid), pod_uid=pod_uid(_start_of(proc / str(pid) / "cgroup")))
+    return Who(name=_name(pid), pod_uid=pod_of(proc, pid))
+
+
+def pod_of(proc: Path, pid: int) -> str | None:
+    """UID of the pod that a process runs in; only where :func:`missing` is None."""
+    return pod_uid(_start_of(proc / str(pid) / "cgroup"))
 
 
 def missing(proc: Path) -> str | None:

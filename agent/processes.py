@@ -14,15 +14,19 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from agent.known_pods import KnownPod
-from agent.pids import Who, missing, who
-from discovery.model import Bytes
+from agent.pids import Who, missing, pod_of, who
+from discovery.model import Bytes, Gap, Reason
 from discovery.sample import GpuSample, Process, ProcessKind
+from exporters.holders import PodUse, PodUses
 from exporters.own.processes import OTHER, OfPod, ProcessUse
 
 log = logging.getLogger(__name__)
 
 MOST: Final = 20
 """Processes of a GPU, those on its GPU instances together, that are told one by one."""
+
+MOST_FOR_PODS: Final = 1000
+"""Processes of a GPU whose pods are looked up; of a GPU with more nothing is known."""
 
 ByUid = Callable[[str], KnownPod | None]
 """The pod with a UID, where pods may be read."""
@@ -51,6 +55,14 @@ class Processes:
         ask = partial(who, self._proc)
         return tuple(use for sample in samples for use in process_uses(sample, ask, self._by_uid))
 
+    def of_pods(self, samples: Iterable[GpuSample]) -> PodUses:
+        """What pods have of these GPUs; nothing is known without the host's pids."""
+        if not self._has_pids():
+            return {}
+        ask = partial(pod_of, self._proc)
+        found = {sample.bus_id: pod_uses(sample, ask) for sample in samples}
+        return {bus_id: uses for bus_id, uses in found.items() if uses is not None}
+
     def _has_pids(self) -> bool:
         if self._allowed is None:  # a process never changes its PID namespace
             why = missing(self._proc)
@@ -76,6 +88,53 @@ def process_uses(
         *(_told(sample.bus_id, load, ask(load.pid), by_uid) for load in ranked[:most]),
         *(_others(sample.bus_id, instance, loads) for instance, loads in rest.items()),
     )
+
+
+def pod_uses(
+    sample: GpuSample, ask: Callable[[int], str | None]
+) -> dict[tuple[int | None, str], PodUse] | None:
+    """What each pod's processes have of one GPU, by instance and UID; None where not all are known.
+
+    ``ask`` gives the UID of the pod that a pid runs in. What one of a pod's processes does not
+    tell is not known of the pod. On a GPU that ran nothing all were idle, whatever the driver
+    tells of them: it lists those alone that did something.
+    """
+    loads = _loads(sample.processes)
+    if len(loads) > MOST_FOR_PODS or any(_hides_processes(gap) for gap in sample.gaps):
+        return None
+    by_pod: dict[tuple[int | None, str], list[_Load]] = {}
+    for load in loads:
+        if (uid := ask(load.pid)) is not None:
+            by_pod.setdefault((load.gpu_instance_id, uid), []).append(load)
+    idle = sample.gpu_busy_ratio == 0
+    return {
+        which: PodUse(
+            memory_bytes=_whole(load.memory_bytes for load in of_pod),
+            busy_ratio=0.0 if idle else _capped(_whole(load.busy_ratio for load in of_pod)),
+        )
+        for which, of_pod in by_pod.items()
+    }
+
+
+def _hides_processes(gap: Gap) -> bool:
+    """Processes may be missing: not where the GPU has no such kind of work, as under MIG."""
+    if gap.what == "state":
+        return True  # the GPU was lost on the way
+    if gap.what != "processes" or "RunningProcesses" not in gap.source:
+        return False
+    return gap.reason is not Reason.UNSUPPORTED or "GetComputeRunning" in gap.source
+
+
+def _whole(values: Iterable[Number | None]) -> Number | None:
+    """The sum, where all are told."""
+    found = list(values)
+    told = [value for value in found if value is not None]
+    return sum(told) if len(told) == len(found) else None
+
+
+def _capped(share: float | None) -> float | None:
+    """The driver measures each process at its own moment, so that a sum may pass the whole."""
+    return None if share is None else min(1.0, share)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ What takes memory is imported only where it is asked: gRPC, the API server's cli
 from __future__ import annotations
 
 import contextlib
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +20,10 @@ from agent.kernel_log import KernelLog
 from agent.latest import Latest
 from agent.node_agent import Beside, NodeAgent
 from agent.processes import Processes, nobody_named
+from discovery.errors import BadInput
 from exporters.dcgm.counters import Counters
+
+log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from agent.known_pods import KnownPods
@@ -29,12 +33,22 @@ if TYPE_CHECKING:
 
 
 def client(settings: Settings, ending: contextlib.ExitStack) -> Client | None:
-    """The API server, where something is asked of it or written to it."""
-    if settings.standalone and not settings.follows_pods and settings.counters_from is None:
+    """The API server, where something is asked of it or written to it.
+
+    Raises BadInput where it is needed and no cluster is to be found.
+    """
+    needed = not settings.standalone or settings.needs_pods or settings.counters_from is not None
+    if not needed and not settings.follows_pods:
         return None
     from agent.cluster.join import connected
 
-    return ending.enter_context(connected(settings))
+    try:
+        return ending.enter_context(connected(settings))
+    except BadInput as error:
+        if needed:
+            raise
+        log.warning("pods that share a GPU are not told apart", extra={"why": str(error)})
+        return None
 
 
 def counters(settings: Settings, client: Client | None) -> tuple[Counters, Path | None]:
@@ -108,9 +122,11 @@ def beside(
 ) -> Beside:
     """What is read beside what always is."""
     read = Beside(groups=exposition.groups(settings, served))
+    processes = Processes(root, by_uid=nobody_named if known is None else known.by_uid)
     if settings.processes:
-        processes = Processes(root, by_uid=nobody_named if known is None else known.by_uid)
         read = replace(read, processes=processes.uses)
+    if settings.tells_pods_apart:
+        read = replace(read, of_pods=processes.of_pods)
     if settings.hpc_jobs is not None:
         read = replace(read, jobs=JobFolder(settings.hpc_jobs).look)
     if settings.kernel_log:

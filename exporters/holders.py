@@ -47,6 +47,24 @@ Holders = Mapping[Entity, tuple[Holder, ...]]
 
 NOBODY: Holders = {}
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodUse:
+    """What all processes of one pod have of a GPU or GPU instance; None: not known."""
+
+    memory_bytes: int | None = None
+    busy_ratio: float | None = None
+    """Share of the time for which their kernels ran."""
+
+
+PodUses = Mapping[str, Mapping[tuple[int | None, str], PodUse]]
+"""Bus id of a GPU to what pods have of it, by GPU instance, None without MIG, and the pod's UID.
+
+A pod that is not in there has no process on it; of a GPU that is not in there nothing is known.
+"""
+
+NO_POD_USES: PodUses = {}
+
 JobIds = Mapping[Entity, tuple[str, ...]]
 """The jobs of a batch system that run on it, in the order in which they were told; never empty."""
 

@@ -18,12 +18,14 @@ from exporters.dcgm.family import (
     UnderMig,
 )
 from exporters.dcgm.values import (
+    MIB,
     MILLIJOULE,
     PERCENT,
     of_bar1,
     of_gpu,
     of_memory,
     of_part,
+    of_pod,
     of_sample,
     total_bytes,
     used_ratio,
@@ -236,6 +238,7 @@ FAMILIES: tuple[Family, ...] = (
         renamed="DCGM_FI_DEV_GPU_UTIL_RATIO",
         help="Share of time in which a kernel ran, in percent.",
         value=of_sample(lambda sample: sample.gpu_busy_ratio, PERCENT),
+        of_pod=of_pod(lambda use: use.busy_ratio, PERCENT),
     ),
     _utilisation(
         field=204,
@@ -301,6 +304,7 @@ FAMILIES: tuple[Family, ...] = (
         name="DCGM_FI_DEV_FB_USED",
         help="Frame buffer in use, without what the driver reserves, in MiB.",
         value=of_memory(lambda memory: memory.used_bytes),
+        of_pod=of_pod(lambda use: use.memory_bytes, MIB),
         default=True,
     ),
     _frame_buffer(

@@ -9,6 +9,7 @@ from enum import Enum
 from discovery.model import Driver, GpuSnapshot
 from discovery.sample import GpuSample, Group, LinkCounters, MemoryUse
 from exporters.dcgm.windows import Event
+from exporters.holders import PodUse
 from exporters.text import Kind
 
 # Ceilings. NVML says "unknown" with all bits set, DCGM with numbers from 2^63 - 16 up; both lie
@@ -44,6 +45,8 @@ class Reading:
     """The GPU's sample one interval earlier, for rates."""
     memory: MemoryUse | None = None
     """The frame buffer of the GPU or of the instance itself."""
+    pod: PodUse | None = None
+    """What the pod has that a series names, for the families with ``of_pod``."""
     xid: int = 0
     """Code of the newest XID error, 0 before any."""
     profiling: Mapping[int, float] = field(default_factory=dict)
@@ -86,6 +89,11 @@ class Family:
     """Which GPUs have it, for people."""
     attributes: Attributes | None = None
     """Further labels that follow from the written value."""
+    of_pod: Value | None = None
+    """What a pod has of a device that pods may share, by its processes; None: not told apart.
+
+    The family then has a series of the device itself too, which names no pod.
+    """
 
     def texts(self, readings: Iterable[Reading]) -> list[bytes | None]:
         """Each reading's value as it is written; None where there is none or it is impossible.
@@ -97,8 +105,12 @@ class Family:
         form, least, most = b"%.6f" if self.decimals else b"%.0f", self.least, self.most
         return [
             form % value if value is not None and least <= value <= most else None
-            for value in map(self.value, readings)
+            for value in map(self.value if self.of_pod is None else self._shared, readings)
         ]
+
+    def _shared(self, reading: Reading) -> float | None:
+        read = self.value if reading.pod is None or self.of_pod is None else self.of_pod
+        return read(reading)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,7 +35,8 @@ class Identity:
     pod_uid: bool = False
     """Tell the UID of the pod that holds a device."""
     shares: bool = False
-    """One series for each holder of a shared device, told apart by ``vgpu``."""
+    """One series for each holder of a shared device, told apart by ``vgpu``; where a family tells
+    pods apart, by what their processes have, and one more that names none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,10 @@ class Place:
     """In the order that upstream's template gives them."""
     labels: Labels = field(default_factory=dict)
     attributes: Labels = field(default_factory=dict)
+    share_of: Holder | None = None
+    """Whose share of the device the series tell that can; None: they are of the device."""
+    unattributed: bool = False
+    """Of the device itself, for those families alone."""
 
     def text(self, labels: Labels | None = None, attributes: Labels | None = None) -> str:
         """All labels with those of one series: labels sorted, then attributes sorted.
@@ -77,7 +82,9 @@ def places(
     ``facts`` are the labels that the counters ask for on every series.
     """
     first = _first(gpu, entity[1], identity)
-    for holder in _shown(holders, identity) or (None,):
+    shown: Sequence[Holder | None] = _shown(holders, identity)
+    unattributed = identity.shares and bool(shown)
+    for holder in (None, *shown) if unattributed or not shown else shown:
         for job in jobs or (None,):
             attributes = {} if holder is None else _attributes(holder, identity)
             yield Place(
@@ -85,6 +92,8 @@ def places(
                 first=first,
                 labels={**({} if holder is None else dict(holder.labels)), **facts},
                 attributes=attributes if job is None else {**attributes, "hpc_job": job},
+                share_of=holder if identity.shares else None,
+                unattributed=unattributed and holder is None,
             )
 
 
@@ -121,8 +130,9 @@ def _profile(gpu: GpuSnapshot, instance: int) -> str:
 def _shown(holders: Sequence[Holder], identity: Identity) -> Sequence[Holder]:
     """All holders where shares are shown; else those with claims, or the last one.
 
-    As upstream: of those that share a device by time it shows the last one listed, of those
-    that share a claim each.
+    Of those that share a device by time upstream shows the one that the kubelet lists last, of
+    those that share a claim each. The kubelet's order changes from answer to answer (it is that
+    of a Go map), so the last by name is taken here: its series stay the same ones.
     """
     if identity.shares:
         return holders

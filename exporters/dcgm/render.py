@@ -9,6 +9,7 @@ prometheus_client cannot write these families: it appends ``_total`` to counters
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from discovery.model import Driver, GpuSnapshot, GpuState, NodeSnapshot, Xid
@@ -18,6 +19,7 @@ from exporters.dcgm.family import (
     AnyFamily,
     Attributes,
     Counted,
+    Family,
     LabelRow,
     Paired,
     Reading,
@@ -26,7 +28,16 @@ from exporters.dcgm.family import (
 from exporters.dcgm.labels import Identity, Labels, Place, places
 from exporters.dcgm.selection import FLEXIBLE, Selection, instances_of
 from exporters.dcgm.windows import Event, WindowCounts
-from exporters.holders import NO_JOBS, NOBODY, Entity, Holders, JobIds
+from exporters.holders import (
+    NO_JOBS,
+    NO_POD_USES,
+    NOBODY,
+    Entity,
+    Holders,
+    JobIds,
+    PodUse,
+    PodUses,
+)
 from exporters.text import labels_text
 
 __all__ = ["CONTENT_TYPE", "Identity", "Renderer", "labels_text"]
@@ -66,7 +77,7 @@ class Renderer:
         self._devices = devices
         self._facts: object = None
         self._places: list[Place] = []
-        self._rows: dict[str, list[bytes | None]] = {}
+        self._rows: dict[object, list[bytes | None]] = {}
         self._columns: list[tuple[bytes | None, ...]] = []
         self._attributed: dict[tuple[int, int], tuple[bytes, bytes]] = {}
 
@@ -79,13 +90,15 @@ class Renderer:
         holders: Holders = NOBODY,
         *,
         jobs: JobIds = NO_JOBS,
+        pods: PodUses = NO_POD_USES,
         counts: Mapping[Event, WindowCounts] = _NO_COUNTS,
     ) -> bytes:
         """All series that have a value, in text format 0.0.4.
 
         A GPU with GPU instances appears as its instances only, unless other devices were
         selected; one that did not answer, or has no sample, not at all. A family without
-        series is not announced. ``counts`` are needed by families that count events.
+        series is not announced. ``pods`` are needed where shares are shown, ``counts`` by families
+        that count events.
         """
         before = {sample.bus_id: sample for sample in previous_samples}
         now = {sample.bus_id: sample for sample in samples}
@@ -97,7 +110,7 @@ class Renderer:
         by_entity: dict[Entity, Reading] = {}
         for gpu in gpus:
             by_entity |= _readings(gpu, now[gpu.bus_id], before.get(gpu.bus_id), indices)
-        readings = [by_entity[place.entity] for place in self._places]
+        readings = [_of_place(place, by_entity[place.entity], pods) for place in self._places]
         lines: list[bytes] = []
         for at, family in enumerate(self._families):
             if series := self._series(at, family, readings, counts):
@@ -134,9 +147,10 @@ class Renderer:
             for (gpu, _), (entity, by, ids) in zip(entities, wanted, strict=True)
             for place in places(gpu, entity, labels[gpu.bus_id], identity, by, ids)
         }
-        self._rows = {
-            text: self._rows.get(text) or self._heads(text, place) for text, place in found.items()
-        }
+        known, self._rows = self._rows, {}
+        for text, place in found.items():
+            which = (text, place.share_of, place.unattributed)
+            self._rows[which] = known.get(which) or self._heads(text, place)
         self._places = list(found.values())
         self._columns = list(zip(*self._rows.values(), strict=True))
         self._attributed.clear()
@@ -153,12 +167,20 @@ class Renderer:
 
     def _heads(self, text: str, place: Place) -> list[bytes | None]:
         """The text up to the value for every family; None where it has no such series."""
-        whole = place.entity[1] is None
+        whole, holder = place.entity[1] is None, place.share_of
+        uid = None if holder is None else holder.uid
+        of_pod = text if uid is None else place.text(attributes={"pod_uid": uid})
+
+        def head(name: str, family: AnyFamily) -> bytes | None:
+            shared = isinstance(family, Family) and family.of_pod is not None
+            if (place.unattributed and not shared) or not (
+                whole or family.under_mig is not UnderMig.ABSENT
+            ):
+                return None
+            return f"{name}{{{of_pod if shared else text}}} ".encode()
+
         return [
-            f"{name}{{{text}}} ".encode()
-            if whole or family.under_mig is not UnderMig.ABSENT
-            else None
-            for name, family in zip(self._names, self._families, strict=True)
+            head(name, family) for name, family in zip(self._names, self._families, strict=True)
         ]
 
     def _series(
@@ -200,7 +222,7 @@ class Renderer:
         length = {"window_size_in_ms": str(window.milliseconds)}
         for place in self._places:
             counts = window.of(place.entity)
-            if counts is None:
+            if counts is None or place.unattributed:
                 continue
             for which, count in sorted(counts.items()):
                 labels = place.text({**length, family.event: which})
@@ -221,6 +243,21 @@ class Renderer:
 def _announcement(name: str, family: AnyFamily) -> bytes:
     text = family.help.replace("\\", r"\\").replace("\n", r"\n")
     return f"# HELP {name} {text}\n# TYPE {name} {family.kind}".encode()
+
+
+_IDLE = PodUse(memory_bytes=0, busy_ratio=0.0)
+_UNKNOWN = PodUse()
+
+
+def _of_place(place: Place, reading: Reading, pods: PodUses) -> Reading:
+    """The reading of the device, with what the pod has where the place is one pod's share."""
+    if place.share_of is None:
+        return reading
+    (bus_id, instance), uid = place.entity, place.share_of.uid
+    uses = pods.get(bus_id)
+    if uses is None or uid is None:
+        return replace(reading, pod=_UNKNOWN)
+    return replace(reading, pod=uses.get((instance, uid), _IDLE))
 
 
 def _readings(

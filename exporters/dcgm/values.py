@@ -12,6 +12,7 @@ from typing import TypeVar
 from discovery.model import GpuSnapshot
 from discovery.sample import GpuSample, LinkError, MemoryUse
 from exporters.dcgm.family import Reading, Value
+from exporters.holders import PodUse
 
 MEGAHERTZ = 1e6
 MILLIJOULE = 1e-3
@@ -68,6 +69,16 @@ def of_memory(read: Callable[[MemoryUse], int | None]) -> Value:
 def of_bar1(read: Callable[[MemoryUse], int]) -> Value:
     """A part of the memory that the CPU can reach, in whole MiB."""
     return of_part(lambda sample: sample.bar1, lambda bar1: read(bar1) // MIB)
+
+
+def of_pod(read: Callable[[PodUse], float | None], unit: float) -> Value:
+    """What a pod's processes have, in ``unit`` instead of the base unit."""
+
+    def value(reading: Reading) -> float | None:
+        base = None if reading.pod is None else read(reading.pod)
+        return None if base is None else base / unit
+
+    return value
 
 
 def used_ratio(reading: Reading) -> float | None:

@@ -95,6 +95,8 @@ def test_pods_are_shown_in_a_cluster_unless_it_is_said(given: dict[str, str], sh
         ({"pod_uid_label": "true"}, True),
         ({"pod_labels": "true", "pods": "false"}, False),
         ({"pod_labels": "true", "standalone": "true", "pods": "true"}, True),
+        ({"virtual_gpus": "true"}, True),
+        ({"virtual_gpus": "true", "pods": "false"}, False),
     ],
 )
 def test_pods_are_asked_about_only_for_what_is_shown_of_them(

@@ -173,7 +173,8 @@ def test_a_missing_right_is_named_once_with_the_manifest_that_gives_it(
         told.pods.hear(LinkDown(error=Forbidden("watch pods: forbidden")))
 
     assert [line.__dict__["why"] for line in caplog.records] == [
-        "the agent may not read pods: apply deploy/pods, or switch pod-uid-label and pod-labels off"
+        "the agent may not read pods: apply deploy/pods, or switch off what asks for them:"
+        " pod-uid-label, pod-labels, virtual-gpus"
     ]
     assert told.up() == 0
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agent.known_pods import KnownPod
 from agent.pids import Who
-from agent.processes import MOST, Processes, process_uses
+from agent.processes import MOST, MOST_FOR_PODS, Processes, pod_uses, process_uses
+from discovery.model import Gap, Reason
 from discovery.sample import GpuSample, Process, ProcessKind
+from exporters.holders import PodUse
 from exporters.own.processes import OTHER, OfPod, ProcessUse
 from tests import build
 
@@ -190,3 +193,66 @@ def test_without_the_host_s_pids_nothing_is_told_and_why_is_logged_once(
     assert [line.__dict__["why"] for line in caplog.records] == [
         f"{tmp_path / 'proc'} is no process file system: No such file or directory"
     ]
+
+
+# What pods have
+
+
+def of_pods(*rows: Process, **facts: Any) -> dict[tuple[int | None, str], PodUse] | None:
+    """By pods ``a`` of pids below 100 and ``b`` of those above; pid 99 runs in none."""
+    pods = {99: None}
+    made = build.sample(GPU, processes=rows, **({"gpu_busy_ratio": 0.5} | facts))
+    return pod_uses(made, lambda pid: pods.get(pid, "a" if pid < 100 else "b"))
+
+
+def test_a_pod_has_what_its_processes_have_together() -> None:
+    rows = (row(1, 5, busy=0.2), row(1, 5, G, busy=0.2), row(2, 7, busy=0.3), row(99, 9, busy=0.1))
+    assert of_pods(*rows, row(101, 1, busy=0.0)) == {
+        (None, "a"): PodUse(memory_bytes=12 * MIB, busy_ratio=0.5),
+        (None, "b"): PodUse(memory_bytes=1 * MIB, busy_ratio=0.0),
+    }
+
+
+def test_shares_that_were_measured_at_different_moments_never_pass_the_whole() -> None:
+    assert of_pods(row(1, 5, busy=0.7), row(2, 5, busy=0.6)) == {
+        (None, "a"): PodUse(memory_bytes=10 * MIB, busy_ratio=1.0)
+    }
+
+
+def test_what_one_process_does_not_tell_is_not_known_of_its_pod() -> None:
+    assert of_pods(row(1, 5, busy=0.2), row(2), row(101, 1)) == {
+        (None, "a"): PodUse(),
+        (None, "b"): PodUse(memory_bytes=MIB),
+    }
+
+
+def test_pods_on_gpu_instances_are_told_by_instance() -> None:
+    assert of_pods(row(1, 5, at=(3, 0)), row(2, 6, at=(4, 0))) == {
+        (3, "a"): PodUse(memory_bytes=5 * MIB),
+        (4, "a"): PodUse(memory_bytes=6 * MIB),
+    }
+
+
+@pytest.mark.parametrize(
+    ("what", "call", "reason", "known"),
+    [
+        ("processes", "nvmlDeviceGetComputeRunningProcesses_v3", Reason.UNSUPPORTED, False),
+        ("processes", "nvmlDeviceGetMPSComputeRunningProcesses_v3", Reason.UNSUPPORTED, True),
+        ("processes", "nvmlDeviceGetMPSComputeRunningProcesses_v3", Reason.GARBAGE, False),
+        ("processes", "nvmlDeviceGetGraphicsRunningProcesses_v3", Reason.UNSUPPORTED, True),
+        ("processes", "nvmlDeviceGetProcessUtilization", Reason.UNSUPPORTED, True),
+        ("state", "nvml", Reason.LOST, False),
+        ("power_watts", "nvmlDeviceGetPowerUsage", Reason.FAILED, True),
+    ],
+)
+def test_where_processes_may_be_missing_nothing_is_known_of_pods(
+    what: str, call: str, reason: Reason, known: bool
+) -> None:
+    gap = Gap(what=what, reason=reason, source=call)
+    assert (of_pods(row(1, 5), gaps=(gap,)) is not None) is known
+
+
+def test_of_a_gpu_with_too_many_processes_nothing_is_known() -> None:
+    rows = [row(pid, 1) for pid in range(1000, 1000 + MOST_FOR_PODS)]
+    assert of_pods(*rows) is not None
+    assert of_pods(*rows, row(1, 1)) is None

@@ -1,0 +1,46 @@
+"""What the settings have the agent ask of others, and what it does without."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+
+import pytest
+
+from agent import exposition, sources
+from agent.config import Settings
+from discovery.errors import BadInput
+from discovery.sample import Group
+from exporters.dcgm.counters import DEFAULT_COUNTERS
+
+SHARED = Settings(standalone=True, pods=True, virtual_gpus=True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "read"),
+    [
+        (SHARED, True),
+        (Settings(processes=True), True),
+        (Settings(standalone=True, virtual_gpus=True), False),  # no pods are shown
+        (Settings(), False),
+    ],
+)
+def test_processes_are_read_where_pods_on_a_gpu_are_told_apart(
+    settings: Settings, read: bool
+) -> None:
+    assert (Group.PROCESSES in exposition.groups(settings, DEFAULT_COUNTERS)) is read
+
+
+def test_without_a_cluster_pods_that_share_a_gpu_are_not_told_apart_and_the_rest_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING)
+    with contextlib.ExitStack() as ending:
+        assert sources.client(SHARED, ending) is None
+    assert [line.message for line in caplog.records] == ["pods that share a GPU are not told apart"]
+
+
+def test_what_cannot_be_shown_without_a_cluster_ends_the_start() -> None:
+    settings = Settings(standalone=True, pods=True, virtual_gpus=True, pod_labels=True)
+    with contextlib.ExitStack() as ending, pytest.raises(BadInput):
+        sources.client(settings, ending)
