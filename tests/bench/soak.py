@@ -99,8 +99,7 @@ def soak(
             disturb(period, period_seconds / 3)
             time.sleep(max(0.0, began + (period + 1) * period_seconds - time.monotonic()))
             looks.append(_look_at_both(agent, time.monotonic() - began))
-        until(lambda: PROCESSES_SHOWN in agent.metrics())  # it may just have taken the GPUs back
-        text = agent.metrics()
+        text = _all_shown(agent)
     return Soaked(
         agent=tuple(look for look, _ in looks),
         reader=tuple(look for _, look in looks),
@@ -109,6 +108,22 @@ def soak(
         slowest_seconds=scraper.slowest_seconds,
         text=text,
     )
+
+
+def _all_shown(agent: AgentProcess) -> str:
+    """The first exposition that has processes: the agent may just have taken the GPUs back.
+
+    The next one need not have them: a late reading drops them again.
+    """
+    text = ""
+
+    def is_whole() -> bool:
+        nonlocal text
+        text = agent.metrics()
+        return PROCESSES_SHOWN in text
+
+    until(is_whole)
+    return text
 
 
 def counted(looks: Sequence[Look]) -> Sequence[Look]:
