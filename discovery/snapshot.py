@@ -16,6 +16,13 @@ from discovery.model import (
 )
 from discovery.topology import topology
 
+DISPLAYS = frozenset({"DGX Display", "NVIDIA DGX Display"})
+"""A DGX Station's display adapter: an NVIDIA GPU that nobody computes on.
+
+NVIDIA's device plugin and gpu-feature-discovery pass over it by this name of
+nvmlDeviceGetName. Source: NVIDIA/go-nvlib, pkg/nvlib/device.
+"""
+
 _FROM_HOST = ("pci_class", "numa_node", "cpu_affinity")
 
 
@@ -25,9 +32,11 @@ def assemble(
     """The snapshot: GPUs in the order given with the host's facts about them, and their links.
 
     ``pci`` holds the facts of every GPU and NIC by bus id. A GPU without them keeps
-    everything else and gets a gap for each field they would fill.
+    everything else and gets a gap for each field they would fill. Display adapters
+    (:data:`DISPLAYS`) are no GPUs of the node: they are in nothing that is published.
     """
-    placed = tuple(_placed(gpu, pci.get(gpu.bus_id)) for gpu in gpus)
+    ours = (gpu for gpu in gpus if gpu.model not in DISPLAYS)
+    placed = tuple(_placed(gpu, pci.get(gpu.bus_id)) for gpu in ours)
     return NodeSnapshot(
         host=host, driver=driver, gpus=placed, topology=topology(placed, host.nics, pci)
     )

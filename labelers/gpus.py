@@ -5,21 +5,15 @@ from __future__ import annotations
 from discovery.model import GpuSnapshot, NodeSnapshot
 from labelers.decision import Absent, Keep, gap_text
 
-DISPLAYS = frozenset({"DGX Display", "NVIDIA DGX Display"})
-"""A DGX Station's display adapter: an NVIDIA GPU that computes nothing, passed over everywhere.
-
-Source: go-nvlib, pkg/nvlib/device/api.go.
-"""
-
 
 def known(snapshot: NodeSnapshot) -> tuple[GpuSnapshot, ...]:
-    """The GPUs of the node, answering or not, in PCI bus order."""
-    return tuple(gpu for gpu in snapshot.gpus if gpu.model not in DISPLAYS)
+    """The GPUs of the node, answering or not, in the order of their places."""
+    return snapshot.gpus
 
 
 def answering(snapshot: NodeSnapshot) -> tuple[GpuSnapshot, ...]:
     """Those that answered in this cycle: what all labels about hardware describe."""
-    return tuple(gpu for gpu in snapshot.answering if gpu.model not in DISPLAYS)
+    return snapshot.answering
 
 
 def all_answer(snapshot: NodeSnapshot) -> bool:

@@ -200,7 +200,7 @@ def test_a_node_is_as_ill_as_its_worst_gpu(
 
 
 def test_expected_and_found_gpus_are_told_apart() -> None:
-    node = build.node([build.gpu(0), build.silent(1), build.gpu(2, model="DGX Display")])
+    node = build.node([build.gpu(0), build.silent(1)])
 
     labels = health_labels(node, LabelSettings())
 

@@ -526,9 +526,3 @@ def test_an_invalid_layout_says_why_the_attributes_are_missing() -> None:
     assert decisions["nvidia.com/gpu.slices.gi"] == Absent(
         reason="there are MIG devices of several profiles: 1g.5gb, 3g.20gb"
     )
-
-
-def test_the_display_adapter_of_a_workstation_is_passed_over() -> None:
-    node = build.node([build.gpu(0), build.gpu(1, model="NVIDIA DGX Display")])
-
-    assert labels_of(node) == whole()

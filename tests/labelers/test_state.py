@@ -88,7 +88,6 @@ def test_the_lowest_bit_is_the_first_gpu_on_the_bus() -> None:
         (build.silent(0, GpuState.LOST), False),
         (build.silent(0, GpuState.HUNG), False),
         (build.silent(0, GpuState.UNREADABLE), False),
-        (build.gpu(0, model="DGX Display"), False),
     ],
 )
 def test_a_gpu_is_ok_that_works_and_can_be_had_whole(gpu: GpuSnapshot, ok: bool) -> None:
