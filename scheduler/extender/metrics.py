@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessColl
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from scheduler.extender.tls import Holder
 from scheduler.fleet.view import NoView
 from web.refusals import Reason
 
@@ -155,6 +156,10 @@ class Metrics:
         """Ask this at each scrape."""
         self._fleet.use = use
 
+    def ask_certificates(self, ends: Callable[[], Mapping[Holder, float]]) -> None:
+        """Ask this at each scrape: when certificates end, in Unix seconds."""
+        self._fleet.ends = ends
+
     def answered(self, verb: Verb, code: int, seconds: float) -> None:
         """A request has its answer."""
         self._requests.labels(verb, str(code)).inc()
@@ -212,6 +217,7 @@ class _Fleet(Collector):
     def __init__(self, version: str) -> None:
         self._version = version
         self.use: Callable[[], FleetUse] | None = None
+        self.ends: Callable[[], Mapping[Holder, float]] = dict
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: so a registration does not collect."""
@@ -222,6 +228,15 @@ class _Fleet(Collector):
         build = GaugeMetricFamily(f"{_PREFIX}_build_info", "This program.", labels=["version"])
         build.add_metric([self._version], 1)
         yield build
+        end = GaugeMetricFamily(
+            f"{_PREFIX}_certificate_expiry_timestamp_seconds",
+            "When a certificate in use ends: the server's own, the first to end of the authorities"
+            " of clients, and that of the client which last connected.",
+            labels=["certificate"],
+        )
+        for holder, at in self.ends().items():
+            end.add_metric([holder], at)
+        yield end
         if self.use is None:
             return
         use = self.use()

@@ -98,6 +98,8 @@ class Site:
         self._metrics = measured
         self.refusals = Refusals(measured.refused)
         """Of connections and requests."""
+        if terms.tls is not None:
+            measured.ask_certificates(terms.tls.ends)
         self._scores = concurrent.futures.ThreadPoolExecutor(1, "scores")
         self._room = threading.Semaphore(_LARGE_AT_ONCE)
         self._busy_since: float | None = None
@@ -164,7 +166,10 @@ class Site:
     def _admits(self, request: Request, certificate: Mapping[str, Any] | None) -> bool:
         if not self._terms.needs_certificate or request.path in _PUBLIC:
             return True
-        return has_name(certificate, self._terms.client_names)
+        admitted = has_name(certificate, self._terms.client_names)
+        if admitted and certificate and self._terms.tls is not None:
+            self._terms.tls.admitted(certificate)
+        return admitted
 
     # what is asked
 

@@ -6,13 +6,24 @@ import logging
 import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from discovery.errors import BadInput
 from exporters.tls import read_pem, server_context
+from web import certificates
 
 log = logging.getLogger(__name__)
+
+
+class Holder(StrEnum):
+    """Whose certificate it is; values of the label ``certificate``."""
+
+    SERVER = "server"
+    CLIENT_AUTHORITY = "client_authority"
+    CLIENT = "client"
+    """That of the scheduler which last connected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +52,8 @@ class Tls:
         self._read = _contents(files)
         self.current = _context(files)
         """Of connections made from now on."""
+        self._ends = _ends(files, self._read)
+        self._client: Mapping[str, Any] = {}
 
     def look(self) -> None:
         """Take what has changed; a fault is told once, and what held before holds on."""
@@ -49,12 +62,25 @@ class Tls:
             if found != self._read:
                 self.current = _context(self._files)
                 self._read = found
+                self._ends = _ends(self._files, found)
                 log.info("certificates read again")
             self._fault = ""
         except BadInput as error:
             if str(error) != self._fault:
                 self._fault = str(error)
                 log.error("certificates refused, the last good ones stay: %s", error)  # noqa: TRY400  # one sentence tells all
+
+    def admitted(self, client: Mapping[str, Any]) -> None:
+        """A client with this certificate is served. For any thread."""
+        self._client = client
+
+    def ends(self) -> Mapping[Holder, float]:
+        """When certificates in use end, in Unix seconds; of several in a file the first to end.
+
+        One that was not shown so far, or that cannot be read, is left out. For any thread.
+        """
+        end = self._client.get("notAfter")
+        return self._ends | ({Holder.CLIENT: ssl.cert_time_to_seconds(end)} if end else {})
 
 
 def has_name(certificate: Mapping[str, Any] | None, wanted: Iterable[str]) -> bool:
@@ -79,6 +105,18 @@ def has_name(certificate: Mapping[str, Any] | None, wanted: Iterable[str]) -> bo
 def _contents(files: TlsFiles) -> Mapping[Path, bytes]:
     """What stands in them now: equal contents make equal contexts. Raises BadInput."""
     return {path: read_pem(path) for path in files.paths}
+
+
+def _ends(files: TlsFiles, contents: Mapping[Path, bytes]) -> dict[Holder, float]:
+    named = {Holder.SERVER: files.certificate, Holder.CLIENT_AUTHORITY: files.client_authorities}
+    found = {}
+    for holder, path in named.items():
+        if path is not None:
+            try:
+                found[holder] = min(certificates.ends(contents[path]))
+            except ValueError as error:
+                log.warning("end of a certificate unknown: %s: %s", path, error)
+    return found
 
 
 def _context(files: TlsFiles) -> ssl.SSLContext:

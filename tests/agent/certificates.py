@@ -46,19 +46,25 @@ class Certificate:
         (folder / f"{name}.key").write_bytes(self.key_pem())
 
 
-def authority(name: str = "authority") -> Certificate:
+def authority(name: str = "authority", *, days: float = 1) -> Certificate:
     """One that signs others."""
-    return _signed(name, (), None)
+    return _signed(name, (), None, days)
 
 
 def issued(
-    by: Certificate, name: str = "node-a", names: Sequence[x509.GeneralName] = SERVER_NAMES
+    by: Certificate,
+    name: str = "node-a",
+    names: Sequence[x509.GeneralName] = SERVER_NAMES,
+    *,
+    days: float = 1,
 ) -> Certificate:
-    """One for a server or a client."""
-    return _signed(name, names, by)
+    """One for a server or a client, good for so many days."""
+    return _signed(name, names, by, days)
 
 
-def _signed(name: str, names: Sequence[x509.GeneralName], by: Certificate | None) -> Certificate:
+def _signed(
+    name: str, names: Sequence[x509.GeneralName], by: Certificate | None, days: float
+) -> Certificate:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.UTC)
@@ -69,7 +75,7 @@ def _signed(name: str, names: Sequence[x509.GeneralName], by: Certificate | None
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - DAY)
-        .not_valid_after(now + DAY)
+        .not_valid_after(now + days * DAY)
         .add_extension(x509.BasicConstraints(ca=by is None, path_length=None), critical=True)
     )
     if names:

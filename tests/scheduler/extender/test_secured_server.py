@@ -13,7 +13,7 @@ import pytest
 from discovery.errors import BadInput
 from scheduler.extender import server
 from scheduler.extender.site import Terms
-from scheduler.extender.tls import Tls, TlsFiles, has_name
+from scheduler.extender.tls import Holder, Tls, TlsFiles, has_name
 from tests import exposition
 from tests.agent.certificates import Certificate, authority, issued
 from tests.agent.processes import SOON, until
@@ -241,3 +241,58 @@ def test_names_are_common_names_and_dns_names(
     certificate: dict[str, object] | None, wanted: tuple[str, ...], has: bool
 ) -> None:
     assert has_name(certificate, wanted) is has
+
+
+def end(*certificates: Certificate) -> float:
+    """When the first of them ends."""
+    found = min(it.certificate.not_valid_after_utc for it in certificates)
+    return found.replace(microsecond=0).timestamp()
+
+
+def shown_ends(extender: Served) -> dict[str, float]:
+    """What its metrics say of when certificates end."""
+    name = "gpuscape_scheduler_certificate_expiry_timestamp_seconds"
+    series = exposition.series(extender.metrics.render())
+    return {
+        dict(labels)["certificate"]: it for (each, labels), it in series.items() if each == name
+    }
+
+
+def test_when_the_certificates_in_use_end_is_a_metric(files: TlsFiles, tmp_path: Path) -> None:
+    """Of authorities the first to end, which here is not the first; the client's once served."""
+    soon = authority("soon", days=0.5)
+    (tmp_path / "ca.crt").write_bytes(OURS.pem + soon.pem)
+    own = issued(OURS, "server", days=20)
+    own.write(tmp_path)
+
+    with served(Terms(tls=Tls(files), needs_certificate=True)) as running:
+        before = shown_ends(running)
+        assert status(running, context(tmp_path, SCHEDULER)) == http.client.OK
+        after = shown_ends(running)
+
+    assert before == {"server": end(own), "client_authority": end(soon)}
+    assert after == before | {"client": end(SCHEDULER)}
+
+
+@pytest.mark.parametrize("certificate", [None, issued(OURS, "somebody", days=3)])
+def test_the_certificate_of_a_client_that_is_refused_does_not_count(
+    extender: Served, tmp_path: Path, certificate: Certificate | None
+) -> None:
+    assert status(extender, context(tmp_path, SCHEDULER)) == http.client.OK
+    assert status(extender, context(tmp_path, certificate)) == http.client.FORBIDDEN
+    assert shown_ends(extender)["client"] == end(SCHEDULER)
+
+
+def test_new_files_have_new_ends_and_refused_ones_leave_the_old(
+    files: TlsFiles, tmp_path: Path
+) -> None:
+    tls = Tls(files)
+    renewed = issued(OURS, "server", days=300)
+    renewed.write(tmp_path)
+
+    tls.look()
+    assert tls.ends()[Holder.SERVER] == end(renewed)
+
+    (tmp_path / "tls.crt").write_bytes(issued(OURS, "server", days=900).pem)  # of another key
+    tls.look()
+    assert tls.ends()[Holder.SERVER] == end(renewed)

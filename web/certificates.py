@@ -1,0 +1,67 @@
+"""When certificates end, of PEM as programs are configured with it. Pure.
+
+The ssl module tells that of a verified peer alone, and never of a certificate of one's own. So
+the few bytes are read here that lead to it. Source: RFC 5280, 4.1, and X.690 for their form.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Final
+
+_CERTIFICATE: Final = re.compile(
+    "-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL
+)
+_SEQUENCE: Final = 0x30
+_VERSION: Final = 0xA0
+_UTC_TIME: Final = 0x17
+"""With two digits of the year, for 1950 to 2049."""
+_FORMS: Final = {_UTC_TIME: "%y%m%d%H%M%SZ", 0x18: "%Y%m%d%H%M%SZ"}
+
+
+def ends(pem: bytes) -> tuple[float, ...]:
+    """When each certificate in it ends, in their order, in Unix seconds.
+
+    Keys and comments between them are passed over. Raises ValueError where one of them cannot be
+    read.
+    """
+    found = _CERTIFICATE.findall(pem.decode("ascii", errors="replace"))
+    return tuple(_end(ssl.PEM_cert_to_DER_cert(each)) for each in found)
+
+
+def _end(der: bytes) -> float:
+    ((_, certificate),) = _items(der)
+    (_, body), *_ = _items(certificate)
+    fields = [item for item in _items(body) if item[0] != _VERSION]
+    # serial number, algorithm, issuer, validity
+    tag, validity = fields[3] if len(fields) > 3 else (0, b"")
+    if tag != _SEQUENCE:
+        raise ValueError("no validity where a certificate has it")
+    _, (form, text) = _items(validity)
+    if form not in _FORMS:
+        raise ValueError(f"its end is no time: {text!r}")
+    end = datetime.strptime(text.decode("ascii"), _FORMS[form]).replace(tzinfo=UTC)
+    if form == _UTC_TIME and end.year >= 2050:
+        end = end.replace(year=end.year - 100)
+    return end.timestamp()
+
+
+def _items(der: bytes) -> Iterator[tuple[int, bytes]]:
+    """Tag and content of what stands one after the other. Raises ValueError."""
+    at = 0
+    while at < len(der):
+        if at + 2 > len(der):
+            raise ValueError("it ends too soon")
+        tag, length = der[at], der[at + 1]
+        at += 2
+        if length & 0x80:
+            size = length & 0x7F
+            length = int.from_bytes(der[at : at + size])
+            at += size
+        if at + length > len(der):
+            raise ValueError("it ends too soon")
+        yield tag, der[at : at + length]
+        at += length
