@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessColl
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from scheduler.extender.tls import Holder
+from scheduler.extender.tls import Party
 from scheduler.fleet.view import NoView
 from web.refusals import Reason
 
@@ -156,7 +156,7 @@ class Metrics:
         """Ask this at each scrape."""
         self._fleet.use = use
 
-    def ask_certificates(self, ends: Callable[[], Mapping[Holder, float]]) -> None:
+    def ask_certificates(self, ends: Callable[[], Mapping[Party, float]]) -> None:
         """Ask this at each scrape: when certificates end, in Unix seconds."""
         self._fleet.ends = ends
 
@@ -217,7 +217,7 @@ class _Fleet(Collector):
     def __init__(self, version: str) -> None:
         self._version = version
         self.use: Callable[[], FleetUse] | None = None
-        self.ends: Callable[[], Mapping[Holder, float]] = dict
+        self.ends: Callable[[], Mapping[Party, float]] = dict
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: so a registration does not collect."""
@@ -234,8 +234,8 @@ class _Fleet(Collector):
             " of clients, and that of the client which last connected.",
             labels=["certificate"],
         )
-        for holder, at in self.ends().items():
-            end.add_metric([holder], at)
+        for party, at in self.ends().items():
+            end.add_metric([party], at)
         yield end
         if self.use is None:
             return

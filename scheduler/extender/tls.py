@@ -17,7 +17,7 @@ from web import certificates
 log = logging.getLogger(__name__)
 
 
-class Holder(StrEnum):
+class Party(StrEnum):
     """Whose certificate it is; values of the label ``certificate``."""
 
     SERVER = "server"
@@ -74,13 +74,13 @@ class Tls:
         """A client with this certificate is served. For any thread."""
         self._client = client
 
-    def ends(self) -> Mapping[Holder, float]:
+    def ends(self) -> Mapping[Party, float]:
         """When certificates in use end, in Unix seconds; of several in a file the first to end.
 
         One that was not shown so far, or that cannot be read, is left out. For any thread.
         """
         end = self._client.get("notAfter")
-        return self._ends | ({Holder.CLIENT: ssl.cert_time_to_seconds(end)} if end else {})
+        return self._ends | ({Party.CLIENT: ssl.cert_time_to_seconds(end)} if end else {})
 
 
 def has_name(certificate: Mapping[str, Any] | None, wanted: Iterable[str]) -> bool:
@@ -107,13 +107,13 @@ def _contents(files: TlsFiles) -> Mapping[Path, bytes]:
     return {path: read_pem(path) for path in files.paths}
 
 
-def _ends(files: TlsFiles, contents: Mapping[Path, bytes]) -> dict[Holder, float]:
-    named = {Holder.SERVER: files.certificate, Holder.CLIENT_AUTHORITY: files.client_authorities}
+def _ends(files: TlsFiles, contents: Mapping[Path, bytes]) -> dict[Party, float]:
+    named = {Party.SERVER: files.certificate, Party.CLIENT_AUTHORITY: files.client_authorities}
     found = {}
-    for holder, path in named.items():
+    for party, path in named.items():
         if path is not None:
             try:
-                found[holder] = min(certificates.ends(contents[path]))
+                found[party] = min(certificates.ends(contents[path]))
             except ValueError as error:
                 log.warning("end of a certificate unknown: %s: %s", path, error)
     return found

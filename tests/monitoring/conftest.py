@@ -23,8 +23,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 @pytest.fixture(scope="session")
 def prometheus(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     """It has scraped the fleet and evaluated the rules on it."""
-    jobs = [real.job("gpuscape", fleet.targets())]
-    config = real.configuration(jobs, rule_files=[RULES])
+    config = real.configuration(fleet.jobs(), rule_files=[RULES])
     with real.running(tmp_path_factory.mktemp("prometheus"), config) as running:
         running.wait_for("instance:gpuscape_gpu_active:avg offset 10s")
         yield running

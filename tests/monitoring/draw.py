@@ -54,8 +54,7 @@ def main(folder: Path, seconds: float) -> None:
         for place in places:
             place.mkdir()
         with simulated.running(places[0]) as fleet:
-            jobs = [real.job("gpuscape", fleet.targets())]
-            config = real.configuration(jobs, rule_files=[RULES])
+            config = real.configuration(fleet.jobs(), rule_files=[RULES])
             with real.running(places[1], config) as prometheus:
                 time.sleep(seconds)
                 drawing = Drawing(prometheus, seconds)

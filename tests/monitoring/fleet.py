@@ -16,10 +16,13 @@ from pathlib import Path
 from exporters.own.sxids import Severity, Sxid
 from tests.controlplane.components import LOOPBACK
 from tests.controlplane.programs import ROOT, Programs
-from tests.monitoring.prometheus import Target
+from tests.monitoring.prometheus import Config, Target, job
 
 PORTS = "ports.json"
-"""Where each node serves /metrics, by its name; written once all do."""
+"""Where each node serves /metrics, by its name, and the scheduler's helper; written once all do."""
+
+EXTENDER = "gpuscape-scheduler-0"
+"""The replica of the scheduler's helper."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +150,13 @@ class Fleet:
 
     ports: Mapping[str, int]
     """Where each node serves /metrics, by its name."""
+    extender: int
+    """Where the scheduler's helper does."""
+
+    def jobs(self) -> list[Config]:
+        """What a Prometheus scrapes of it."""
+        extender = (f"{LOOPBACK}:{self.extender}", {"instance": EXTENDER, "cluster": "east"})
+        return [job("gpuscape", self.targets()), job("gpuscape-scheduler", [extender])]
 
     def targets(self) -> list[Target]:
         """Each node under its name, as relabelling names the targets of a cluster.
@@ -169,4 +179,6 @@ def running(folder: Path) -> Iterator[Fleet]:
         program = [sys.executable, "-m", "tests.monitoring.fleet_process", str(folder)]
         programs.start("fleet", program, cwd=ROOT)
         programs.wait("fleet", (folder / PORTS).exists)
-        yield Fleet(ports=json.loads((folder / PORTS).read_text()))
+        ports = json.loads((folder / PORTS).read_text())
+        extender = ports.pop(EXTENDER)
+        yield Fleet(ports=ports, extender=extender)

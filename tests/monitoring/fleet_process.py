@@ -52,8 +52,12 @@ from exporters.own import waste
 from exporters.own.agent import OwnMetrics, ProgramUse
 from exporters.own.processes import OfPod, ProcessUse
 from exporters.own.view import Holdings, Resource
+from scheduler.extender.metrics import ClassUse, FleetUse, Metrics, Neutral, NodeView, Verb
+from scheduler.extender.tls import Party
+from scheduler.fleet.view import NoView
 from tests.controlplane.components import LOOPBACK
-from tests.monitoring.fleet import NODES, PORTS, Node, Work
+from tests.monitoring.fleet import EXTENDER, NODES, PORTS, Node, Work
+from web.refusals import Reason
 
 ROUND_SECONDS = 1.0
 FIRST_PID = 4000
@@ -230,6 +234,29 @@ class _Machine:
         own.programs_use({"agent": use, "reader": use})
 
 
+class _Extender:
+    """The scheduler's helper: its own metrics, of requests and pods that are made up."""
+
+    def __init__(self) -> None:
+        self._metrics = Metrics("0.1.0")
+        now = time.time()
+        self._metrics.ask_certificates(lambda: dict.fromkeys(Party, now + 20 * 86400))
+        use = ClassUse(gen="9f31c07ab2", nodes=3, free=11, worth=6.0, most=8.0)
+        views = (NodeView.SURE, NodeView.UNSURE, NoView.STALE)
+        self._metrics.ask_fleet(lambda: FleetUse(synced=True, views=views, classes=(use,)))
+
+    def round(self) -> bytes:
+        """What is served after some more pods."""
+        for seconds in (0.001, 0.004, 0.02):
+            self._metrics.answered(Verb.PRIORITIZE, HTTPStatus.OK, seconds)
+        self._metrics.judged(3, {NoView.STALE: 1})
+        self._metrics.neutral(Neutral.BUDGET)
+        self._metrics.refused(Reason.CERTIFICATE)
+        self._metrics.landed(odds=0.5, ideal=True, unlinked=False)
+        self._metrics.landed(odds=0.0, ideal=False, unlinked=True)
+        return self._metrics.render()
+
+
 def _instance_ids(gpu: GpuSnapshot) -> tuple[int, ...]:
     return tuple(dict.fromkeys(device.gpu_instance_id for device in gpu.mig_devices))
 
@@ -255,7 +282,10 @@ def _serve(name: str, served: Mapping[str, bytes]) -> int:
 def main(folder: Path) -> None:
     """Serve the fleet until the process is ended."""
     waste.WINDOW_SECONDS = IDLE_AFTER_SECONDS
-    machines = {node.name: _Machine(node, folder) for node in NODES}
+    machines: dict[str, _Machine | _Extender] = {
+        node.name: _Machine(node, folder) for node in NODES
+    }
+    machines[EXTENDER] = _Extender()
     served = {name: machine.round() for name, machine in machines.items()}
     ports = {name: _serve(name, served) for name in served}
     written = folder / f"{PORTS}.new"

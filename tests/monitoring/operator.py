@@ -25,6 +25,7 @@ def scrape_config(monitor: Manifest) -> Config:
         "job_name": f"{what}Monitor/{monitor['metadata']['name']}/0",
         "honor_labels": endpoint["honorLabels"],
         "metrics_path": endpoint.get("path", "/metrics"),
+        **_secured(endpoint),
         "kubernetes_sd_configs": [
             {
                 "role": "pod" if of_pods else "endpointslice",
@@ -45,6 +46,16 @@ def scrape_config(monitor: Manifest) -> Config:
         ],
         "metric_relabel_configs": _written(endpoint.get("metricRelabelings", ())),
     }
+
+
+def _secured(endpoint: Manifest) -> Config:
+    """The operator puts keys of Secrets into files; here they are SECRET/KEY."""
+    if "tlsConfig" not in endpoint:
+        return {}
+    tls = endpoint["tlsConfig"]
+    secret = tls["ca"]["secret"]
+    trusted = {"ca_file": f"{secret['name']}/{secret['key']}", "server_name": tls["serverName"]}
+    return {"scheme": endpoint["scheme"], "tls_config": trusted}
 
 
 def _kept(meta: str, value: str) -> Config:

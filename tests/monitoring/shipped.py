@@ -20,6 +20,7 @@ CHOSEN = {
     "$cluster": ".*",
     "$instance": ".*",
     "$gpu": ".*",
+    "$replica": ".*",
     "$namespace": ".*",
     "$pod": ".*",
     "$__rate_interval": "30s",

@@ -127,11 +127,11 @@ def test_panels_lead_from_the_fleet_to_nodes_from_there_to_pods_and_back() -> No
 
 @pytest.mark.parametrize("uid", DASHBOARDS)
 def test_every_table_with_names_leads_to_what_they_name(uid: str) -> None:
-    expected = {"instance": "gpuscape-node", "pod": "gpuscape-pods", "alertname": "/alerting/list"}
+    expected = {"Node": "gpuscape-node", "Pod": "gpuscape-pods", "Alert": "/alerting/list"}
     for panel in panels(DASHBOARDS[uid]):
-        for heading, label in headings(panel).items():
+        for heading in headings(panel):
             led = [it.to for it in LINKS if it.panel is panel and it.column == heading]
-            assert led == ([expected[label]] if label in expected else [])
+            assert led == ([expected[heading]] if heading in expected else [])
 
 
 @pytest.mark.parametrize("uid", ["gpuscape-fleet", "gpuscape-node"])

@@ -9,23 +9,34 @@ from typing import Any
 
 import pytest
 import yaml
+from cryptography import x509
 
 from labelers import names
+from scheduler.extender.site import Terms
+from scheduler.extender.tls import Tls, TlsFiles
+from tests.agent.certificates import authority, issued
+from tests.cluster.scheduling import SECRETS, SERVICE
 from tests.controlplane.builds import binaries
 from tests.controlplane.families import PROMETHEUS
 from tests.controlplane.plane import MERGE_PATCH, Object, Plane
-from tests.deploy.daemonset import daemonset
+from tests.deploy.daemonset import DEPLOY, daemonset
+from tests.deploy.deployments import deployment
 from tests.monitoring import page, promtool
 from tests.monitoring import prometheus as real
-from tests.monitoring.fleet import Fleet
+from tests.monitoring.fleet import EXTENDER, Fleet
 from tests.monitoring.operator import scrape_config
 from tests.monitoring.prometheus import Config
 from tests.monitoring.shipped import FOLDER, RULES
+from tests.scheduler.extenders import served
 
 pytestmark = pytest.mark.cluster
 
-FOLDERS = ("pod-monitor", "service-monitor", "rules", "dashboards", "network-policy")
+FOLDERS = (
+    *("pod-monitor", "service-monitor", "scheduler-monitor"),
+    *("rules", "dashboards", "network-policy"),
+)
 SCRAPE = FOLDER / "prometheus" / "scrape.yml"
+SCRAPE_SCHEDULER = FOLDER / "prometheus" / "scrape-scheduler.yml"
 WAYS = ("scrape.yml", "pod-monitor", "service-monitor", "exported-labels")
 PODS = f"/api/v1/namespaces/{names.NAMESPACE}/pods"
 SLICES = f"/apis/discovery.k8s.io/v1/namespaces/{names.NAMESPACE}/endpointslices"
@@ -52,42 +63,49 @@ def add_agent(plane: Plane, node: str, port: int) -> None:
     """An agent's pod as the DaemonSet makes it, but on loopback, and its end of the Service."""
     plane.make_node(node)
     template = copy.deepcopy(daemonset()["spec"]["template"])
-    template["metadata"]["name"] = f"agent-{node}"
-    spec = template["spec"]
-    spec["nodeName"] = node
-    del spec["runtimeClassName"]  # of no use where nothing is run, and it would have to be there
-    spec["containers"][0]["ports"][0]["containerPort"] = port
+    # of no use where nothing is run, and it would have to be there
+    del template["spec"]["runtimeClassName"]
+    made = add_pod(plane, template, f"agent-{node}", node, port)
+    plane.demand("POST", SLICES, end_of_service(made, names.AGENT, "metrics", port))
+
+
+def add_pod(plane: Plane, template: Object, name: str, node: str, port: int) -> Object:
+    """A running pod of this template on loopback."""
+    template["metadata"]["name"] = name
+    template["spec"]["nodeName"] = node
+    template["spec"]["containers"][0]["ports"][0]["containerPort"] = port
     made = plane.demand("POST", PODS, template)
     status = {"phase": "Running", "podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]}
-    path = f"{PODS}/agent-{node}/status"
-    plane.demand("PATCH", path, {"status": status}, content_type=MERGE_PATCH)
-    plane.demand("POST", SLICES, end_of_service(made, node, port))
+    plane.demand("PATCH", f"{PODS}/{name}/status", {"status": status}, content_type=MERGE_PATCH)
+    return made
 
 
-def end_of_service(pod: Object, node: str, port: int) -> Object:
+def end_of_service(pod: Object, service: str, port_name: str, port: int) -> Object:
     """The API server takes no loopback address here: see ``on_loopback``."""
     meta = pod["metadata"]
+    node = pod["spec"]["nodeName"]
     target = {key: meta[key] for key in ("name", "namespace", "uid")} | {"kind": "Pod"}
     return {
         "metadata": {
             "name": meta["name"],
-            "labels": {"kubernetes.io/service-name": names.AGENT},
+            "labels": {"kubernetes.io/service-name": service},
         },
         "addressType": "IPv4",
         "endpoints": [{"addresses": ["192.0.2.1"], "targetRef": target, "nodeName": node}],
-        "ports": [{"name": "metrics", "port": port}],
+        "ports": [{"name": port_name, "port": port}],
     }
 
 
 def job(plane: Plane, way: str, folder: Path) -> Config:
     """The job by which Prometheus finds the agents, with the way to the API server."""
-    if way == "scrape.yml":
-        (found,) = yaml.safe_load(SCRAPE.read_text())["scrape_configs"]
+    if way.endswith(".yml"):
+        (found,) = yaml.safe_load((SCRAPE.parent / way).read_text())["scrape_configs"]
     else:
         found = scrape_config(monitor(plane, way, folder))
     found["kubernetes_sd_configs"][0]["kubeconfig_file"] = str(plane.kubeconfig())
     found |= {"scrape_interval": "1s", "scrape_timeout": "1s"}
-    return on_loopback(found) if way == "service-monitor" else found
+    of_service = found["kubernetes_sd_configs"][0]["role"] == "endpointslice"
+    return on_loopback(found) if of_service else found
 
 
 def monitor(plane: Plane, way: str, folder: Path) -> Mapping[str, Any]:
@@ -142,6 +160,48 @@ def test_agents_are_found_and_targets_have_the_node_s_name_alone(
     assert found == (also if way == "exported-labels" else {})
 
 
+@pytest.fixture(scope="module")
+def extender(cluster: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[bytes]:
+    """A replica of the scheduler's helper in the cluster, by TLS; the authority to trust."""
+    folder = tmp_path_factory.mktemp("extender")
+    trusted = authority()
+    issued(trusted, "server", [x509.DNSName(SERVICE)]).write(folder)
+    (folder / "ca.crt").write_bytes(trusted.pem)
+    files = TlsFiles(
+        certificate=folder / "tls.crt", key=folder / "tls.key", client_authorities=folder / "ca.crt"
+    )
+    cluster.kubectl("apply", "-f", DEPLOY / "scheduler" / "service.yaml")
+    cluster.account(names.NAMESPACE, names.SCHEDULER)
+    cluster.make_node("worker-0")
+    with served(Terms(tls=Tls(files), needs_certificate=True)) as running:
+        template = copy.deepcopy(deployment("scheduler")["spec"]["template"])
+        made = add_pod(cluster, template, EXTENDER, "worker-0", running.port)
+        cluster.demand("POST", SLICES, end_of_service(made, names.SCHEDULER, "https", running.port))
+        yield trusted.pem
+
+
+@pytest.mark.parametrize("way", ["scrape-scheduler.yml", "scheduler-monitor"])
+def test_the_schedulers_helper_is_found_trusted_and_no_agent(
+    cluster: Plane, extender: bytes, tmp_path: Path, way: str
+) -> None:
+    """Its certificate is for the Service's name, whatever the address; its job is its own."""
+    found = job(cluster, way, tmp_path)
+    file = tmp_path / found["tls_config"]["ca_file"]
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(extender)
+    assert file.parent.name == (SECRETS["server"] if way == "scheduler-monitor" else tmp_path.name)
+
+    with real.running(tmp_path, real.configuration([found])) as prometheus:
+        (up,) = prometheus.wait_for("up == 1")
+        (end,) = prometheus.wait_for(
+            'gpuscape_scheduler_certificate_expiry_timestamp_seconds{certificate="server"}'
+        )
+
+    own = {"job": "gpuscape-scheduler", "instance": EXTENDER}
+    assert dict(up.labels) == {"__name__": "up", **own}
+    assert end.labels.items() >= own.items()
+
+
 @pytest.mark.parametrize("at", range(len(page.kustomizations())))
 def test_every_kustomization_on_the_page_is_taken(cluster: Plane, at: int, tmp_path: Path) -> None:
     (tmp_path / "gpuscape").symlink_to(FOLDER.parents[1])
@@ -152,7 +212,8 @@ def test_every_kustomization_on_the_page_is_taken(cluster: Plane, at: int, tmp_p
 
 def test_promtool_finds_nothing_in_a_configuration_that_names_the_files(tmp_path: Path) -> None:
     """As on the page."""
-    for file in (SCRAPE, RULES):
+    (tmp_path / "ca.crt").write_bytes(authority().pem)
+    for file in (SCRAPE, SCRAPE_SCHEDULER, RULES):
         (tmp_path / file.name).symlink_to(file)
     (tmp_path / "prometheus.yml").write_text(page.configuration())
 

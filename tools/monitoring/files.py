@@ -10,12 +10,13 @@ from tools.monitoring.fleet import FLEET
 from tools.monitoring.mig import MIG
 from tools.monitoring.node import NODE
 from tools.monitoring.pods import PODS
+from tools.monitoring.scheduler import SCHEDULER
 
 FOLDER = "deploy/monitoring"
 RULES = f"{FOLDER}/prometheus/rules.yml"
 """Written by hand: what the operator gets is made from it."""
 
-DASHBOARDS = (FLEET, NODE, MIG, PODS)
+DASHBOARDS = (FLEET, NODE, MIG, PODS, SCHEDULER)
 
 
 def files(root: Path) -> Mapping[str, str]:

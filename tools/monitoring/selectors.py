@@ -10,6 +10,7 @@ _NODE = 'cluster=~"$cluster", instance=~"$instance"'
 _WORDS = {
     "@node": _NODE,
     "@pod": f'{_NODE}, namespace=~"$namespace", pod=~"$pod"',
+    "@replica": 'cluster=~"$cluster", instance=~"$replica"',
     "@dcgm": f'{_NODE}, gpu=~"$gpu"',
     "@index": f"on (cluster, instance, uuid) group_left (index) gpuscape_gpu_info{{{_NODE},"
     ' index=~"$gpu"}',
@@ -46,12 +47,19 @@ POD = Variable(
     series=f'gpuscape_pod_gpu_info{{{_NODE}, namespace=~"$namespace"}}',
     of="pod",
 )
+REPLICA = Variable(
+    name="replica",
+    label="Replica",
+    series='gpuscape_scheduler_build_info{cluster=~"$cluster"}',
+    of="instance",
+)
 
 
 def ask(expression: str, legend: str = "") -> Query:
     """A query in which these words stand for what many have in common:
 
     ``@node``: matchers for the nodes that are chosen; ``@pod``: the same, and the pods;
+    ``@replica``: those for the replicas of the scheduler's helper that are chosen;
     ``@dcgm``: the same, and the GPUs, for DCGM families; ``@index``: behind ``*``, gives an
     expression by GPU the GPU's index as a label, for the GPUs that are chosen; ``@gpu`` and
     ``@part``: by GPU, and by what pods can hold, a GPU or a GPU instance; ``@active``: how busy

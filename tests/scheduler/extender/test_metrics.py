@@ -14,7 +14,7 @@ from scheduler.extender.answers import Extender
 from scheduler.extender.fragmentation import fleet_use
 from scheduler.extender.landings import Landings
 from scheduler.extender.metrics import ClassUse, FleetUse, Metrics, Neutral, NodeView, Verb
-from scheduler.extender.tls import Holder
+from scheduler.extender.tls import Party
 from scheduler.fleet.landing import Landing
 from scheduler.fleet.pods import Rules
 from scheduler.fleet.view import NoView
@@ -56,7 +56,7 @@ def everything() -> Metrics:
     metrics.neutral(Neutral.BUDGET)
     metrics.refused(Reason.NAME)
     metrics.landed(odds=0.5, ideal=True, unlinked=True)
-    metrics.ask_certificates(lambda: dict.fromkeys(Holder, 1.8e9))
+    metrics.ask_certificates(lambda: dict.fromkeys(Party, 1.8e9))
     return metrics
 
 

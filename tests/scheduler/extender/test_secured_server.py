@@ -13,7 +13,7 @@ import pytest
 from discovery.errors import BadInput
 from scheduler.extender import server
 from scheduler.extender.site import Terms
-from scheduler.extender.tls import Holder, Tls, TlsFiles, has_name
+from scheduler.extender.tls import Party, Tls, TlsFiles, has_name
 from tests import exposition
 from tests.agent.certificates import Certificate, authority, issued
 from tests.agent.processes import SOON, until
@@ -291,8 +291,8 @@ def test_new_files_have_new_ends_and_refused_ones_leave_the_old(
     renewed.write(tmp_path)
 
     tls.look()
-    assert tls.ends()[Holder.SERVER] == end(renewed)
+    assert tls.ends()[Party.SERVER] == end(renewed)
 
     (tmp_path / "tls.crt").write_bytes(issued(OURS, "server", days=900).pem)  # of another key
     tls.look()
-    assert tls.ends()[Holder.SERVER] == end(renewed)
+    assert tls.ends()[Party.SERVER] == end(renewed)

@@ -1,0 +1,192 @@
+"""The dashboard of the scheduler's helper: how fast, how blind and how right it is."""
+
+from __future__ import annotations
+
+from tools.monitoring.grafana import Bars, Color, Dashboard, Graph, Number, Row, Unit
+from tools.monitoring.grafana_tables import Column, Table
+from tools.monitoring.selectors import CLUSTER, REPLICA, ask
+
+_DAY = 86400.0
+_ENDS = "gpuscape_scheduler_certificate_expiry_timestamp_seconds{@replica} - time()"
+_SCORES = '@replica, verb="prioritize"'
+
+_NOW = (
+    Number(
+        title="Replicas",
+        description="Those that Prometheus scrapes.",
+        queries=(ask("count(gpuscape_scheduler_build_info{@replica})"),),
+        width=4,
+        height=4,
+    ),
+    Number(
+        title="Replicas without a view",
+        description="They have not read the whole cluster, and give no scores until then.",
+        queries=(ask("sum(1 - gpuscape_scheduler_synced{@replica})"),),
+        width=5,
+        height=4,
+        steps=((0.0, Color.GOOD), (1.0, Color.BAD)),
+    ),
+    Number(
+        title="Pods ranked",
+        description="Requests for scores, a second. Pods without GPUs are not sent.",
+        queries=(
+            ask(f"sum(rate(gpuscape_scheduler_requests_total{{{_SCORES}}}[$__rate_interval]))"),
+        ),
+        decimals=1,
+        width=5,
+        height=4,
+        spark=True,
+    ),
+    Number(
+        title="Answers without scores",
+        description="Of all answers within the time shown: too slow, cluster not read, or a fault.",
+        queries=(
+            ask(
+                f"""sum(increase(gpuscape_scheduler_neutral_answers_total{{@replica}}[$__range]))
+                / sum(increase(gpuscape_scheduler_requests_total{{{_SCORES}}}[$__range]))"""
+            ),
+        ),
+        unit=Unit.RATIO,
+        decimals=1,
+        width=5,
+        height=4,
+        steps=((0.0, Color.GOOD), (0.1, Color.WARNING)),
+    ),
+    Number(
+        title="First certificate to end",
+        description="From then on kube-scheduler goes without the helper, and says nothing.",
+        queries=(ask(f"min({_ENDS})"),),
+        unit=Unit.SECONDS,
+        least=None,
+        width=5,
+        height=4,
+        steps=((-1e9, Color.BAD), (0.0, Color.WARNING), (30 * _DAY, Color.GOOD)),
+    ),
+)
+
+_ANSWERS = (
+    Graph(
+        title="Time to answer",
+        description="Of requests for scores: half and 99 of 100 took less. 50 ms are the most.",
+        queries=tuple(
+            ask(
+                f"""histogram_quantile({share}, sum by (le) (rate(
+                gpuscape_scheduler_request_duration_seconds_bucket{{{_SCORES}}}[$__rate_interval])))""",
+                legend,
+            )
+            for share, legend in ((0.5, "half"), (0.99, "99 of 100"))
+        ),
+        unit=Unit.SECONDS,
+    ),
+    Graph(
+        title="Requests",
+        description="A second, by what is asked and the answer's status.",
+        queries=(
+            ask(
+                """sum by (verb, code)
+                (rate(gpuscape_scheduler_requests_total{@replica}[$__rate_interval]))""",
+                "{{verb}} {{code}}",
+            ),
+        ),
+    ),
+    Graph(
+        title="Answers without scores, by cause",
+        description="A second. budget: it would have taken too long; unsynced: the cluster is not"
+        " read yet; fault: the log says more.",
+        queries=(
+            ask(
+                """sum by (cause)
+                (rate(gpuscape_scheduler_neutral_answers_total{@replica}[$__rate_interval]))""",
+                "{{cause}}",
+            ),
+        ),
+    ),
+    Graph(
+        title="Clients refused",
+        description="A second, by reason. What has to do with certificates may be kube-scheduler.",
+        queries=(
+            ask(
+                """sum by (reason)
+                (rate(gpuscape_scheduler_http_refusals_total{@replica}[$__rate_interval]))""",
+                "{{reason}}",
+            ),
+        ),
+    ),
+)
+
+_SEEN = (
+    Bars(
+        title="Nodes by how they are seen",
+        description="sure and unsure are ranked; others have rank 0 for that reason. As the replica"
+        " sees them that sees most.",
+        queries=(ask("max by (view) (gpuscape_scheduler_nodes{@replica})", "{{view}}"),),
+    ),
+    Bars(
+        title="Worth of free GPUs by class",
+        description="To pods that want linked ones, of what as many could be worth: 1 is no"
+        " fragmentation.",
+        queries=(
+            ask(
+                "min by (topology_class) (gpuscape_scheduler_class_worth_ratio{@replica})",
+                "{{topology_class}}",
+            ),
+        ),
+        unit=Unit.RATIO,
+        most=1,
+    ),
+    Graph(
+        title="Placements as fast as can be",
+        description="Share of pods with several GPUs that got a set as fast as any of its node.",
+        queries=(
+            ask(
+                """sum(rate(gpuscape_scheduler_placements_total{@replica, ideal="true"}
+                [$__rate_interval]))
+                / sum(rate(gpuscape_scheduler_placements_total{@replica}[$__rate_interval]))""",
+                "ideal",
+            ),
+        ),
+        unit=Unit.RATIO,
+        most=1,
+    ),
+    Graph(
+        title="Predictions that came true",
+        description="Share of pods that were given one of the sets that were predicted.",
+        queries=(
+            ask(
+                """sum(rate(gpuscape_scheduler_predictions_total{@replica, result="hit"}
+                [$__rate_interval]))
+                / sum(rate(gpuscape_scheduler_predictions_total{@replica}[$__rate_interval]))""",
+                "hit",
+            ),
+        ),
+        unit=Unit.RATIO,
+        most=1,
+    ),
+)
+
+_CERTIFICATES = (
+    Table(
+        title="Certificates",
+        description="How long those in use are good: the server's own, the first to end of the"
+        " authorities of clients, and that of the scheduler which last connected.",
+        queries=(ask(f"min by (instance, certificate) ({_ENDS})"),),
+        columns=(
+            Column(label="instance", title="Replica"),
+            Column(label="certificate", title="Certificate"),
+            Column(label="Value", title="Ends in", unit=Unit.SECONDS),
+        ),
+    ),
+)
+
+SCHEDULER = Dashboard(
+    uid="gpuscape-scheduler",
+    title="gpuscape / Scheduler",
+    description="The scheduler's helper: whether it is asked, answers in time, and is right.",
+    variables=(CLUSTER, REPLICA),
+    rows=(
+        Row(title="Now", panels=_NOW),
+        Row(title="Answers", panels=_ANSWERS),
+        Row(title="What it sees and what comes of it", panels=_SEEN),
+        Row(title="Certificates", panels=_CERTIFICATES),
+    ),
+)
