@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,10 +16,13 @@ from cli.main import main
 from cli.scheduler_settings import OPTIONS
 from labelers import names
 from tests.cluster.scheduling import ACCOUNT, SECRETS, SERVICE
-from tests.deploy import scheduler_page
+from tests.controlplane.plane import Plane
+from tests.deploy import install_page, scheduler_page
 from tests.deploy.daemonset import DEPLOY, container
 from tests.deploy.deployments import deployment, extender_process
 
+GOLDEN = DEPLOY.parent / "tests" / "golden"
+ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
 PARTS = ("scheduler", "kube-scheduler")
 MOST_MIB = 150
 """The helper's budget with 5,000 nodes."""
@@ -129,3 +133,90 @@ def test_the_pages_command_leads_kube_scheduler_to_another_namespace(tmp_path: P
     made = yaml.safe_load(yaml.safe_load(file.read_text())["data"]["config.yaml"])
     assert made["leaderElection"]["resourceNamespace"] == "monitoring"
     assert made["extenders"][0]["urlPrefix"] == "https://gpuscape-scheduler.monitoring.svc/v1"
+
+
+def selects(term: dict[str, Any], labels: dict[str, str]) -> bool:
+    """Whether a node with these labels meets every expression of a node selector's term."""
+    held = {
+        "Exists": lambda each: each["key"] in labels,
+        "DoesNotExist": lambda each: each["key"] not in labels,
+    }
+    return all(held[each["operator"]](each) for each in term["matchExpressions"])
+
+
+def test_kube_scheduler_runs_on_no_node_that_has_gpus() -> None:
+    """By what the agent writes about any machine and MIG strategy, or by the operator's label."""
+    affinity = deployment("kube-scheduler")["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+    terms = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    published = [
+        dict(line.split("=", 1) for line in file.read_text("utf-8").splitlines())
+        for file in GOLDEN.glob("*/labels-*.txt")
+        if file.parent.name not in ("empty", "no-driver")
+    ]
+
+    for labels in (*published, {"nvidia.com/gpu.present": "true"}):
+        assert not any(selects(term, labels) for term in terms)
+    assert len(published) > 30
+    assert any(selects(term, {"kubernetes.io/os": "linux"}) for term in terms)
+
+
+def test_kube_scheduler_prefers_control_plane_nodes_and_bears_their_taint() -> None:
+    spec = deployment("kube-scheduler")["spec"]["template"]["spec"]
+    role = "node-role.kubernetes.io/control-plane"
+    affinity = spec["affinity"]["nodeAffinity"]
+    (preferred,) = affinity["preferredDuringSchedulingIgnoredDuringExecution"]
+
+    assert preferred["weight"] == 100
+    assert selects(preferred["preference"], {role: ""})
+    assert not selects(preferred["preference"], {})
+    assert spec["tolerations"] == [{"key": role, "operator": "Exists", "effect": "NoSchedule"}]
+
+
+def test_the_quota_on_the_install_page_allows_every_priority_class_that_is_used() -> None:
+    (quota,) = (
+        made
+        for text in install_page.objects()
+        if (made := yaml.safe_load(text))["kind"] == "ResourceQuota"
+    )
+    (scope,) = quota["spec"]["scopeSelector"]["matchExpressions"]
+    used = set(
+        re.findall(
+            r"priorityClassName: (\S+)",
+            "".join(file.read_text("utf-8") for file in DEPLOY.rglob("*.yaml")),
+        )
+    )
+
+    assert set(scope["values"]) == used == {"system-node-critical", "system-cluster-critical"}
+
+
+@pytest.mark.cluster
+def test_the_security_page_has_all_that_the_second_kube_scheduler_may_write(
+    any_plane: Plane,
+) -> None:
+    """By the roles that its bindings name, as this version of Kubernetes has them."""
+    bound = [
+        each["roleRef"]["name"]
+        for each in yaml.safe_load_all((DEPLOY / "kube-scheduler" / "account.yaml").read_text())
+        if each["kind"] == "ClusterRoleBinding"
+    ]
+    page = (DEPLOY.parent / "docs" / "security.md").read_text("utf-8")
+    table = page.partition("<!-- kube-scheduler -->")[2].partition("<!-- end -->")[0]
+    rows = re.findall(r"^\| (`.*`) \| ([a-z, ]+) \|", table, re.MULTILINE)
+    written = {
+        (what, verb)
+        for resources, verbs in rows
+        for what in re.findall(r"`(.+?)`", resources)
+        for verb in verbs.split(", ")
+    }
+
+    granted = {
+        (what, verb)
+        for name in bound
+        for rule in any_plane.demand("GET", f"{ROLES}/{name}")["rules"]
+        for what in rule.get("resources", ())
+        for verb in set(rule["verbs"]) - {"get", "list", "watch"}
+    }
+
+    assert granted - written == set()
+    newer = {each for each in written if each[0].startswith(("resourceclaims", "pods/finalizers"))}
+    assert written - granted <= newer
