@@ -303,8 +303,8 @@ class _Client:
             self._refuse(Reason.RATE)
             return _TOO_OFTEN
         if access.passwords is not None and not await access.passwords.admit(request.authorization):
-            given = "wrong name or password" if request.authorization else "no password"
-            self._refuse(Reason.CREDENTIALS, given)
+            detail = "wrong name or password" if request.authorization else "no password"
+            self._refuse(Reason.CREDENTIALS, detail)
             return _WHO
         return self._service.answer(request)
 

@@ -167,16 +167,11 @@ def test_simulated_machines_are_completed() -> None:
 
 PRINTING = [
     ["--help"],
-    ["--version"],
     ["agent", "--help"],
     ["completion", "bash"],
     ["simulate", "--list", "-o", "json"],
     ["topo", "--simulate", "t4"],
-    ["discover", "--simulate", "t4", "-o", "yaml"],
-    ["labels", "--simulate", "t4", "-o", "feature-file"],
     ["record", "-", "--simulate", "t4"],
-    ["dcgm-exporter", "--version"],
-    ["scheduler", "explain", "--help"],
 ]
 """Every way in which commands write."""
 
