@@ -20,6 +20,7 @@ from discovery.errors import BadInput
 from exporters.address import Address
 from exporters.dcgm.selection import FLEXIBLE, Selection
 from exporters.dcgm.windows import DEFAULT_SECONDS as WINDOW_SECONDS
+from exporters.own.core import Served
 from labelers import names
 
 
@@ -181,6 +182,14 @@ class Settings:
             "The same from the key metrics of a ConfigMap; counters is for when it is not there.",
         ),
     ] = None
+    own_families: Annotated[
+        str,
+        Said(
+            kinds.choice(*Served),
+            "Which gpuscape_ families are served, and read: all; core, what the shipped rules and"
+            " dashboards read; or none.",
+        ),
+    ] = Served.CORE.value
     devices: Annotated[
         Selection,
         Said(

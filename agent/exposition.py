@@ -12,11 +12,23 @@ from exporters.dcgm.counters import DEFAULT_COUNTERS, Counters, read_counters
 from exporters.dcgm.labels import Identity
 from exporters.dcgm.render import Renderer
 from exporters.dcgm.windows import Windows
+from exporters.own import core
 from exporters.own.agent import OwnMetrics
-from exporters.own.families import GROUPS
+from exporters.own.core import Served
+from exporters.own.family import OwnFamily
 
 ASKED_FOR = frozenset({Group.PROCESSES, Group.BAR1, Group.FAN})
 """Readings that are made only where the settings or the counters need them."""
+
+
+def served(settings: Settings) -> Served:
+    """Which of our own families are."""
+    return Served(settings.own_families)
+
+
+def own_families(settings: Settings) -> tuple[OwnFamily, ...]:
+    """Those about the node."""
+    return core.families(served(settings))
 
 
 def counters(settings: Settings, config_map: bytes | None = None) -> Counters:
@@ -35,17 +47,17 @@ def counters(settings: Settings, config_map: bytes | None = None) -> Counters:
     return found
 
 
-def groups(settings: Settings, served: Counters) -> tuple[Group, ...]:
-    """The readings that what is served needs, beside those always made."""
-    asked = set(served.groups) | (GROUPS - ASKED_FOR)
+def groups(settings: Settings, counters: Counters) -> tuple[Group, ...]:
+    """The readings that what is served needs, next to those always made."""
+    asked = set(counters.groups) | (core.groups(own_families(settings)) - ASKED_FOR)
     if settings.processes or settings.tells_pods_apart:
         asked.add(Group.PROCESSES)
     return tuple(sorted(asked))
 
 
-def latest(settings: Settings, hostname: str, own: OwnMetrics, served: Counters) -> Latest:
+def latest(settings: Settings, hostname: str, own: OwnMetrics, counters: Counters) -> Latest:
     """The exposition of these settings."""
-    own.counters_skipped(len(served.skipped))
+    own.counters_skipped(len(counters.skipped))
     return Latest(
         Identity(
             hostname=hostname,
@@ -56,14 +68,15 @@ def latest(settings: Settings, hostname: str, own: OwnMetrics, served: Counters)
             shares=settings.virtual_gpus,
         ),
         own,
-        renderer=renderer(settings, served),
+        renderer=renderer(settings, counters),
+        families=own_families(settings),
         windows=Windows(settings.xid_window_seconds, settings.clock_events_window_seconds),
         clock=time.monotonic,
     )
 
 
-def renderer(settings: Settings, served: Counters) -> Renderer:
+def renderer(settings: Settings, counters: Counters) -> Renderer:
     """What writes these counters as the settings say."""
     return Renderer(
-        served.families, served.labels, devices=settings.devices, prefix=settings.prefix or ""
+        counters.families, counters.labels, devices=settings.devices, prefix=settings.prefix or ""
     )

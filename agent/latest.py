@@ -14,7 +14,8 @@ from exporters.dcgm.windows import Windows
 from exporters.holders import NO_JOBS, NO_POD_USES, NOBODY, JobIds, PodUses
 from exporters.http import Body, Response
 from exporters.own.agent import OwnMetrics
-from exporters.own.families import OwnFamilies
+from exporters.own.families import FAMILIES, OwnFamilies
+from exporters.own.family import OwnFamily
 from exporters.own.processes import ProcessUse
 from exporters.own.sxids import Sxid
 from exporters.own.view import Holdings, Verdict
@@ -31,15 +32,16 @@ class Latest:
         *,
         renderer: Renderer | None = None,
         windows: Windows | None = None,
+        families: Iterable[OwnFamily] = FAMILIES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``renderer`` is of the families that are served, ``windows`` of those that count."""
+        """``renderer`` and ``families`` are of what is served, ``windows`` of what counts."""
         self._identity = identity
         self._own = own
         self._renderer = renderer or Renderer()
         self._windows = windows or Windows()
         self._clock = clock
-        self._families = OwnFamilies()
+        self._families = OwnFamilies(families)
         self._writing = threading.Lock()
         self._samples: tuple[GpuSample, ...] = ()
         self._previous: tuple[GpuSample, ...] = ()

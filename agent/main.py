@@ -184,7 +184,7 @@ class _Running:
         place = place_of(settings, plugin, start)
         client = sources.client(settings, ending)
         served, counters_file = sources.counters(settings, client)
-        own = OwnMetrics(version("gpuscape"), time.monotonic)
+        own = OwnMetrics(version("gpuscape"), time.monotonic, exposition.served(settings))
         latest = exposition.latest(settings, place.name, own, served)
         reader = DeviceReader(
             start, deadline_seconds=settings.deadline_seconds, roster=self._roster

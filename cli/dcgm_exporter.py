@@ -20,6 +20,8 @@ from cli.settings import CONFIG_VARIABLE, environment_layer, named_file_layer
 log = logging.getLogger(__name__)
 
 _UNASKED: Layer = {
+    # the series of dcgm-exporter and no others
+    "own-families": Given(text="none", source="dcgm-exporter"),
     # nothing is written into a cluster: its containers have no rights for that
     "standalone": Given(text="true", source="dcgm-exporter"),
     # no port but the metrics' is asked for; on the host's network another could be taken

@@ -6,6 +6,7 @@ tuple, beside a gap. The parts that only some ask for come in groups.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -15,19 +16,37 @@ from discovery.model import Bytes, Gap, RemappedRows
 class Group(StrEnum):
     """Readings that are made only where they are asked for, since each costs driver calls."""
 
-    PROFILING = "profiling"  # GPM, Hopper and later
-    CLOCK_EVENTS = "clock-events"
+    PROFILING = "profiling"  # GPM, Hopper and later: what dcgm-exporter serves by default
+    PIPES = "pipes"  # GPM: the other parts of the multiprocessors, and NVLink as a whole
+    ENGINES = "engines"  # GPM: video, JPEG and optical-flow engines, each NVLink, NVLink-C2C
+    CLOCK_EVENTS = "clock-events"  # why clocks are held down now
+    HELD_DOWN = "held-down"  # for how long they were, by what did it
     ECC = "ecc"  # ECC errors and retired pages
     LIMITS = "limits"  # of power and temperature
     CLOCKS = "clocks"  # of video, of applications, and the highest
     INSTANT_POWER = "instant-power"
+    WORKING_LIMIT = "working-limit"  # the highest temperature to work at, which is in LIMITS too
     PCIE = "pcie"
     BAR1 = "bar1"
     FAN = "fan"  # and the performance state
     NVLINK_ERRORS = "nvlink-errors"
     LINKS = "links"  # counters of each NVLink
+    LINK_ERRORS = "link-errors"  # of these the errors, which are in LINKS too; NVLink 5 and later
     P2P = "p2p"  # whether pairs of GPUs can use NVLink
     PROCESSES = "processes"
+
+
+PROFILED: Mapping[Group, tuple[int, ...]] = {
+    Group.PROFILING: (1, 5, 10, 20, 21),
+    Group.PIPES: (2, 3, 4, 6, 7, 8, 9, 11, 12, 13, 60, 61),
+    Group.ENGINES: (*range(30, 38), *range(40, 48), 50, 51, *range(62, 98), *range(100, 104)),
+}
+"""GPM's metrics by the group that reads them. Source: nvmlGpmMetricId_t, nvml.h."""
+
+
+def profiled_by(*metrics: int) -> tuple[Group, ...]:
+    """The groups that read these metrics of GPM."""
+    return tuple(group for group, ids in PROFILED.items() if not set(ids).isdisjoint(metrics))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

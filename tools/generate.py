@@ -28,6 +28,7 @@ from discovery.model import Driver, GpuSnapshot, Host, NodeSnapshot, Xid
 from exporters.dcgm.catalog import CATALOG, COUNTED, LABEL_ROWS
 from exporters.dcgm.family import AnyFamily, LabelRow, UnderMig
 from exporters.own.agent import OwnMetrics, ProgramUse
+from exporters.own.core import CORE, Served
 from exporters.own.families import FAMILIES
 from labelers import keys, schema, state
 from labelers.deviations import DEVIATIONS
@@ -251,33 +252,48 @@ def _names(first: AnyFamily | LabelRow, last: AnyFamily | LabelRow) -> str:
 
 def own_metric_table() -> str:
     """What the agent serves about itself, read from its own exposition."""
-    own = OwnMetrics("0", clock=lambda: 0.0)
+    own, core = _own_metrics(Served.ALL), _own_metrics(Served.CORE)
+    in_core = set(re.findall(r"^# TYPE (\w+) ", core, re.MULTILINE))
+    types = dict(re.findall(r"^# TYPE (\w+) (\w+)$", own, re.MULTILINE))
+    helps = re.findall(r"^# HELP (\w+) (.*)$", own, re.MULTILINE)
+    rows = (
+        (f"`{name}`", "yes" if name in in_core else "", types[name], words)
+        for name, words in sorted(helps)
+    )
+    return table(("name", "core", "type", "meaning"), rows)
+
+
+def _own_metrics(served: Served) -> str:
+    own = OwnMetrics("0", lambda: 0.0, served)
     gpu = GpuSnapshot(bus_id="0000:00:00.0", xids=(Xid(code=1, count=1),))
     own.snapshot_taken(NodeSnapshot(host=Host(name=""), driver=Driver(), gpus=(gpu,)), at=0.0)
     own.samples_taken(0.0)
     own.programs_use({"agent": ProgramUse(cpu_seconds=0.0, resident_bytes=0)})
-    text = (own.render() + own.render_now()).decode()
-    types = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE))
-    helps = re.findall(r"^# HELP (\w+) (.*)$", text, re.MULTILINE)
-    rows = ((f"`{name}`", types[name], words) for name, words in sorted(helps))
-    return table(("name", "type", "meaning"), rows)
+    return (own.render() + own.render_now()).decode()
 
 
 def own_family_table() -> str:
     """The families of our own about the node, and what each is computed from."""
     return table(
-        ("name", "type", "labels", "meaning", "computed from"),
+        ("name", "core", "type", "labels", "meaning", "computed from"),
         (
             (
                 f"`{family.name}`",
+                CORE[family.name].words if family.name in CORE else "",
                 family.kind,
-                ", ".join(f"`{label}`" for label in family.labels),
+                ", ".join(f"`{label}`" for label in _shortened(family.labels)),
                 family.help,
-                family.source + (f" (`{family.group}`)" if family.group else ""),
+                family.source + "".join(f" (`{group}`)" for group in family.groups),
             )
             for family in FAMILIES
         ),
     )
+
+
+def _shortened(labels: Sequence[str]) -> list[str]:
+    """Of numbered labels the first one, and dots."""
+    first, *more = [label for label in labels if label.startswith("to_")] or ["", ""]
+    return [label if label != first else f"{label} …" for label in labels if label not in more]
 
 
 def policy_table() -> str:

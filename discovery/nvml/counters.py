@@ -101,6 +101,9 @@ def _temperature_limit(name: str, threshold: int) -> Reading:
     )
 
 
+_WORKING_LIMIT = _temperature_limit("gpu_most", pynvml.NVML_TEMPERATURE_THRESHOLD_GPU_MAX)
+
+
 def _bar1(value: Any) -> MemoryUse:
     return MemoryUse(free_bytes=_BYTES(value.bar1Free), used_bytes=_BYTES(value.bar1Used))
 
@@ -132,8 +135,8 @@ def _power_range(calls: Calls, handle: Handle) -> dict[str, Any]:
 
 
 _BY_GROUP: Mapping[Group, Wanted] = {
-    Group.CLOCK_EVENTS: Wanted(
-        more=(_event_reasons,),
+    Group.CLOCK_EVENTS: Wanted(more=(_event_reasons,)),
+    Group.HELD_DOWN: Wanted(
         fields=_fields(
             "held_down",
             _NANOSECONDS,
@@ -179,7 +182,7 @@ _BY_GROUP: Mapping[Group, Wanted] = {
             _power_limit("default", "nvmlDeviceGetPowerManagementDefaultLimit"),
             _temperature_limit("slowdown", pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN),
             _temperature_limit("shutdown", pynvml.NVML_TEMPERATURE_THRESHOLD_SHUTDOWN),
-            _temperature_limit("gpu_most", pynvml.NVML_TEMPERATURE_THRESHOLD_GPU_MAX),
+            _WORKING_LIMIT,
             _temperature_limit("memory_most", pynvml.NVML_TEMPERATURE_THRESHOLD_MEM_MAX),
             Reading(
                 what="temperature_limits.margin",
@@ -208,6 +211,7 @@ _BY_GROUP: Mapping[Group, Wanted] = {
             ),
         )
     ),
+    Group.WORKING_LIMIT: Wanted(readings=(_WORKING_LIMIT,)),
     Group.PCIE: Wanted(
         readings=(
             Reading(
@@ -262,8 +266,9 @@ _BY_GROUP: Mapping[Group, Wanted] = {
 def wanted(groups: Collection[Group]) -> Wanted:
     """What these groups ask for, all together."""
     asked = [each for group, each in _BY_GROUP.items() if group in groups]
+    readings = (reading for each in asked for reading in each.readings)
     return Wanted(
-        readings=tuple(reading for each in asked for reading in each.readings),
+        readings=tuple(dict.fromkeys(readings)),  # what two groups ask for is read once
         fields=tuple(field for each in asked for field in each.fields),
         more=tuple(read for each in asked for read in each.more),
     )

@@ -7,35 +7,39 @@ Functions".
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import pynvml
 
 from discovery.model import Gap, Reason
 from discovery.nvml.calls import Calls, between
+from discovery.sample import PROFILED, Group
+
+Metrics = tuple[int, ...]
+"""Metric ids."""
 
 SHORTEST_SECONDS = 0.1
 """Two samples nearer to each other tell nothing. Source: nvml.h, nvmlGpmMetricsGet."""
 
-PIPES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)
-"""Graphics, SM, occupancy, integer, tensor in all and by kind, memory, FP64, FP32, FP16."""
+_RATES = frozenset((20, 21, 60, 61, *range(62, 98), *range(100, 104)))
+"""Traffic over PCIe, NVLink and NVLink-C2C; all others are ratios."""
 
-TRAFFIC = (20, 21, 60, 61)
-"""PCIe sent and received, NVLink received and sent."""
+_GPU_ALONE = _RATES
+"""What GPU instances do not have."""
 
-ENGINES = (*range(30, 38), *range(40, 48), 50, 51)
-"""Video decoders, JPEG decoders, optical flow."""
 
-LINKS = (*range(62, 98), *range(100, 104))
-"""Each of 18 NVLinks; NVLink-C2C."""
+def questions(groups: Collection[Group], *, of_instance: bool = False) -> tuple[Metrics, ...]:
+    """Metrics that are asked together, a question for each group.
 
-OF_GPU = (PIPES + TRAFFIC, ENGINES + LINKS)
-OF_INSTANCE = (PIPES, ENGINES)
-"""Metrics that are asked together. What not every driver knows is by itself: were the whole
-question refused for one of them, the others would still be answered."""
+    What not every driver knows is by itself: were a whole question refused for one of its
+    metrics, the others would still be answered.
+    """
+    left_out = _GPU_ALONE if of_instance else frozenset[int]()
+    asked = (ids for group, ids in PROFILED.items() if group in groups)
+    return tuple(tuple(each for each in ids if each not in left_out) for ids in asked)
 
-_RATES = frozenset(TRAFFIC + LINKS)
+
 _MIB = 1 << 20
 _PERCENT = 100
 _SHARE = between(0, 110)  # samples are not quite as far apart as the counters' own times
@@ -45,17 +49,16 @@ _CALL = "nvmlGpmMetricsGet"
 Sample = Any
 """Handle of a sample buffer."""
 
-Metrics = tuple[tuple[int, float], ...]
+Found = tuple[tuple[int, float], ...]
 """Metric id to value: a ratio, or bytes each second."""
 
 
 class Track:
     """One GPU, or one GPU instance: its two samples, which take turns, and what it refuses."""
 
-    def __init__(self, what: str, asked: Sequence[Sequence[int]]) -> None:
-        """``what``: the reading's name; ``asked``: metrics, those together that go together."""
+    def __init__(self, what: str) -> None:
+        """``what``: the reading's name."""
         self._what = what
-        self._asked = asked
         self._newest: Sample = None
         self._taken_at = 0.0
         self._spare: Sample = None
@@ -66,19 +69,27 @@ class Track:
         """Ask for what was refused, too."""
         self._refused, self._missing = None, set()
 
-    def metrics(self, calls: Calls, question: Any, now: float, take: str, *args: object) -> Metrics:
+    def metrics(
+        self,
+        calls: Calls,
+        room: Any,
+        now: float,
+        asked: Sequence[Metrics],
+        take: str,
+        *args: object,
+    ) -> Found:
         """Metrics since the last time; none the first time, or if that was just now.
 
-        ``pynvml.<take>(*args, sample)`` takes a sample; ``question`` is room for
-        nvmlGpmMetricsGet. Raises as :meth:`Calls.ask` does.
+        ``asked``: metrics, those together that go together; ``pynvml.<take>(*args, sample)``
+        takes a sample; ``room`` is for nvmlGpmMetricsGet. Raises as :meth:`Calls.ask` does.
         """
         samples = self._two(calls, now, take, args)
         if samples is None:
             return ()
         found: list[tuple[int, float]] = []
-        for together in self._asked:
+        for together in asked:
             metrics = [metric for metric in together if metric not in self._missing]
-            found += self._between(calls, question, metrics, *samples) if metrics else ()
+            found += self._between(calls, room, metrics, *samples) if metrics else ()
         if self._missing:
             names = ", ".join(map(str, sorted(self._missing)))
             calls.miss(self._what, Reason.UNSUPPORTED, _CALL, f"it has no metric {names}")

@@ -65,19 +65,24 @@ def find_ports(handle: Handle) -> Ports:
     return Ports(active=active, errors=counted, gaps=tuple(calls.gaps))
 
 
-def read_link_counters(calls: Calls, handle: Handle, ports: Ports) -> tuple[LinkCounters, ...]:
-    """Traffic and errors of the active links, all from one call."""
+def read_link_counters(
+    calls: Calls, handle: Handle, ports: Ports, *, traffic: bool = True
+) -> tuple[LinkCounters, ...]:
+    """Errors of the active links and, where asked for, their traffic; all from one call.
+
+    Empty where no link counts any of that.
+    """
     calls.gaps += ports.gaps
-    if not ports.active:
+    fields = [field for port in ports.active for field in _fields(port, ports.errors, traffic)]
+    if not fields:
         return ()
-    fields = [field for port in ports.active for field in _fields(port, ports.errors)]
     found = calls.fields(fields, handle)
     return tuple(_counters(port, ports.errors, found) for port in ports.active)
 
 
-def _fields(port: int, errors: tuple[LinkError, ...]) -> list[Field]:
-    traffic = [_field(port, name, number) for name, number in _TRAFFIC.items()]
-    return traffic + [_field(port, error, _ERRORS[error]) for error in errors]
+def _fields(port: int, errors: tuple[LinkError, ...], traffic: bool) -> list[Field]:
+    moved = [_field(port, name, number) for name, number in _TRAFFIC.items()] if traffic else []
+    return moved + [_field(port, error, _ERRORS[error]) for error in errors]
 
 
 def _field(port: int, name: str, number: int) -> Field:

@@ -10,7 +10,8 @@ import pynvml
 from discovery.model import Gap, Reason
 from discovery.nvml import gpm
 from discovery.nvml.calls import Calls, Handle, flag
-from discovery.nvml.gpm import Metrics, Track
+from discovery.nvml.gpm import Found, Track
+from discovery.sample import Group
 
 _WHAT = "profiling"
 _SUPPORT = "nvmlGpmQueryDeviceSupport"
@@ -31,12 +32,14 @@ class Profiler:
         bus_id: str,
         handle: Handle,
         instances: Sequence[int],
+        groups: Collection[Group],
         now: Callable[[], float],
     ) -> dict[str, Any]:
         """``profiling`` and ``mig_profiling`` of one GPU; empty the first time.
 
         ``instances`` are its GPU instances that have a compute instance: nothing runs
-        on the others, and the driver refuses them. Raises as :meth:`Calls.ask` does.
+        on the others, and the driver refuses them. Of ``groups`` those of GPM count.
+        Raises as :meth:`Calls.ask` does.
         """
         self._forget(lambda gpu, instance: gpu == bus_id and instance not in (None, *instances))
         refused = self._refusal(bus_id, handle)
@@ -44,9 +47,10 @@ class Profiler:
             calls.gaps.append(refused)
             return {}
 
-        def metrics(instance: int | None, take: str, *args: object) -> Metrics:
+        def metrics(instance: int | None, take: str, *args: object) -> Found:
             track = self._track(bus_id, instance)
-            return track.metrics(calls, self._question, now(), take, *args)
+            asked = gpm.questions(groups, of_instance=instance is not None)
+            return track.metrics(calls, self._question, now(), asked, take, *args)
 
         of_gpu = metrics(None, "nvmlGpmSampleGet", handle)
         of_instances = [
@@ -84,11 +88,7 @@ class Profiler:
     def _track(self, bus_id: str, instance: int | None) -> Track:
         at = (bus_id, instance)
         if at not in self._tracks:
-            whole = instance is None
-            self._tracks[at] = Track(
-                "profiling" if whole else "mig_profiling",
-                gpm.OF_GPU if whole else gpm.OF_INSTANCE,
-            )
+            self._tracks[at] = Track("profiling" if instance is None else "mig_profiling")
         return self._tracks[at]
 
     def _forget(self, gone: Callable[[str, int | None], bool]) -> None:

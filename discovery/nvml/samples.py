@@ -26,7 +26,7 @@ from discovery.nvml.link_counters import read_link_counters
 from discovery.nvml.mig import mig_handles
 from discovery.nvml.p2p import Peers
 from discovery.nvml.processes import read_processes
-from discovery.sample import GpuSample, Group, MemoryUse
+from discovery.sample import PROFILED, GpuSample, Group, MemoryUse
 
 _ALL_LINKS = 0xFFFFFFFF
 _PERCENT = 100
@@ -155,15 +155,17 @@ def read_sample(
             found |= calls.read(asked.readings, handle)
             for read in asked.more:
                 found |= read(calls, handle)
-            if Group.LINKS in groups:
-                found["links"] = read_link_counters(calls, handle, kept.ports(bus_id, handle))
+            if Group.LINKS in groups or Group.LINK_ERRORS in groups:
+                found["links"] = read_link_counters(
+                    calls, handle, kept.ports(bus_id, handle), traffic=Group.LINKS in groups
+                )
             if Group.PROCESSES in groups:
                 found["processes"] = read_processes(
                     calls, bus_id, handle, kept.utilization, mig=mig
                 )
-            if Group.PROFILING in groups:
+            if not PROFILED.keys().isdisjoint(groups):
                 instances = tuple(dict.fromkeys(instance for instance, _ in devices))
-                found |= kept.profiler.read(calls, bus_id, handle, instances, now)
+                found |= kept.profiler.read(calls, bus_id, handle, instances, groups, now)
             if Group.P2P in groups:
                 p2p = kept.p2p(bus_id, handle, peers)
                 found["nvlink_p2p"] = p2p.statuses

@@ -11,7 +11,7 @@ from exporters.dcgm.windows import Event
 from exporters.dcgm.xid_messages import xid_attributes
 from exporters.text import Kind
 
-_held_down = partial(Family, kind=Kind.COUNTER, most=TOTAL_MOST, group=Group.CLOCK_EVENTS)
+_held_down = partial(Family, kind=Kind.COUNTER, most=TOTAL_MOST, group=Group.HELD_DOWN)
 _ecc = partial(Family, kind=Kind.COUNTER, most=TOTAL_MOST, group=Group.ECC, gpus="with ECC on")
 _retired = partial(
     Family, kind=Kind.COUNTER, most=COUNT_MOST, group=Group.ECC, gpus="before Ampere, with ECC"

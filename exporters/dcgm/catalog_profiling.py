@@ -9,20 +9,21 @@ from __future__ import annotations
 
 from functools import partial
 
-from discovery.sample import Group
+from discovery.sample import Group, profiled_by
 from exporters.dcgm.family import BYTES_PER_SECOND_MOST, RATIO_MOST, Family, UnderMig
 from exporters.dcgm.values import of_profiling, pcie_rate
 
 _HOPPER = "Hopper and later"
 
-_ratio = partial(Family, most=RATIO_MOST, decimals=True, group=Group.PROFILING, gpus=_HOPPER)
-_bytes = partial(
-    Family,
-    most=BYTES_PER_SECOND_MOST,
-    under_mig=UnderMig.ABSENT,
-    group=Group.PROFILING,
-    gpus=_HOPPER,
-)
+_ratio = partial(Family, most=RATIO_MOST, decimals=True, gpus=_HOPPER)
+_bytes = partial(Family, most=BYTES_PER_SECOND_MOST, under_mig=UnderMig.ABSENT, gpus=_HOPPER)
+
+
+def _group(metric: int) -> Group:
+    """The one that reads the metric."""
+    (group,) = profiled_by(metric)
+    return group
+
 
 _PIPES: tuple[tuple[int, int, str, str, str, bool], ...] = (
     (1001, 1, "GR_ENGINE_ACTIVE", "GR_ENGINE", "Time in which the GPU computed or drew", True),
@@ -74,6 +75,7 @@ FAMILIES: tuple[Family, ...] = (
             renamed=f"DCGM_FI_PROF_{stem}_{'RATIO' if name == stem else 'UTIL_RATIO'}",
             help=f"{words}, 0 to 1.",
             value=of_profiling(metric),
+            group=_group(metric),
             under_mig=UnderMig.OWN,
             default=default,
         )
@@ -86,6 +88,7 @@ FAMILIES: tuple[Family, ...] = (
             renamed=f"DCGM_FI_PROF_{engine}_UTIL_{at}_RATIO",
             help=f"Time in which {words} {at} worked, 0 to 1.",
             value=of_profiling(metric + at),
+            group=_group(metric + at),
             under_mig=UnderMig.ABSENT,
         )
         for engine, field, metric, count, words in _ENGINES
@@ -95,6 +98,7 @@ FAMILIES: tuple[Family, ...] = (
         field=1009,
         name="DCGM_FI_PROF_PCIE_TX_BYTES",
         help="Bytes each second that the GPU sent over PCIe, headers included.",
+        group=Group.PROFILING,
         value=pcie_rate(20, lambda sample: sample.pcie.sent_bytes if sample.pcie else None),
         default=True,
         gpus=f"{_HOPPER}; before, where PCIe counters are read and supported",
@@ -103,6 +107,7 @@ FAMILIES: tuple[Family, ...] = (
         field=1010,
         name="DCGM_FI_PROF_PCIE_RX_BYTES",
         help="Bytes each second that the GPU received over PCIe, headers included.",
+        group=Group.PROFILING,
         value=pcie_rate(21, lambda sample: sample.pcie.received_bytes if sample.pcie else None),
         default=True,
         gpus=f"{_HOPPER}; before, where PCIe counters are read and supported",
@@ -113,6 +118,7 @@ FAMILIES: tuple[Family, ...] = (
             name=f"DCGM_FI_PROF_{name}",
             help=f"Bytes each second {words}.",
             value=of_profiling(metric),
+            group=_group(metric),
         )
         for field, metric, name, words in _TRAFFIC
     ),

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import platform
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 import prometheus_client
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Summary, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from discovery.model import GpuState, NodeSnapshot, Reason
+from exporters.own.core import Served
 from exporters.own.serving import ServingMetrics
 
 _SNAPSHOT_AGE = (
@@ -29,8 +31,21 @@ _SAMPLES_AGE = (
     "Time since the readings that these metrics show were made.",
 )
 
+_NOT_IN_CORE = frozenset(
+    {
+        "gpuscape_api_writes_total",
+        "gpuscape_label_changes_total",
+        "gpuscape_last_success_timestamp_seconds",
+        "gpuscape_quarantined_gpus",
+    }
+)
+"""What rules and dashboards do not read. Of cycles the core has no buckets either."""
+
 CYCLE_BUCKETS_SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10)
 """From a node that answers at once to one that runs into its deadlines."""
+
+
+_Made = TypeVar("_Made")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +60,14 @@ class ProgramUse:
 class OwnMetrics:
     """What the agent tells of itself; every method may be called from any thread."""
 
-    def __init__(self, version: str, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, version: str, clock: Callable[[], float], served: Served = Served.ALL
+    ) -> None:
         """``clock`` gives monotonic seconds, the same that ``snapshot_taken`` is told."""
         # Half as many series again, and nobody asks when a counter was made.
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # untyped there
         self.serving = ServingMetrics()
+        self._served = served
         self._clock = clock
         self._taken_at: float | None = None
         self._sampled_at: float | None = None
@@ -58,8 +76,7 @@ class OwnMetrics:
         self._registry = CollectorRegistry()
         self._registry.register(self._snapshot)
         self._registry.register(self._programs)
-        gauge = partial(Gauge, registry=self._registry)
-        counter = partial(Counter, registry=self._registry)
+        gauge, counter = partial(self._metric, Gauge), partial(self._metric, Counter)
         build_info = gauge(
             "gpuscape_build_info",
             "Version of this agent and of the Python it runs on; always 1.",
@@ -126,12 +143,15 @@ class OwnMetrics:
             "Labels and annotations of ours that the API server refuses for good.",
             ("object",),
         )
-        self._cycles = Histogram(
+        cycles = (
             "gpuscape_cycle_duration_seconds",
             "Time from asking the device reader to having published what it said.",
             ("cycle",),
-            buckets=CYCLE_BUCKETS_SECONDS,
-            registry=self._registry,
+        )
+        self._cycles: Histogram | Summary = (
+            Histogram(*cycles, buckets=CYCLE_BUCKETS_SECONDS, registry=self._registry)
+            if served is Served.ALL
+            else Summary(*cycles, registry=self._registry)
         )
         self._counters_skipped = gauge(
             "gpuscape_counters_skipped",
@@ -143,6 +163,13 @@ class OwnMetrics:
             "Devices that the source names and that this node does not have.",
             ("source",),
         )
+
+    def _metric(
+        self, make: Callable[..., _Made], name: str, text: str, labels: Sequence[str] = ()
+    ) -> _Made:
+        """One that is rendered only where it is served."""
+        hidden = self._served is Served.CORE and name in _NOT_IN_CORE
+        return make(name, text, labels, registry=None if hidden else self._registry)
 
     def snapshot_taken(self, snapshot: NodeSnapshot, at: float) -> None:
         """Show this snapshot's GPUs, gaps and XID errors; ``at`` is its age's zero."""
@@ -223,8 +250,11 @@ class OwnMetrics:
         self._programs.latest = uses
 
     def render(self) -> bytes:
-        """All but what changes between publications, in text format 0.0.4; done once for each."""
-        return generate_latest(self._registry)
+        """All but what changes between publications, in text format 0.0.4; done once for each.
+
+        Empty where no family of ours is served.
+        """
+        return b"" if self._served is Served.NONE else generate_latest(self._registry)
 
     def render_now(self) -> bytes:
         """The ages of snapshot and readings, and what was served, to follow :meth:`render`.
@@ -232,6 +262,8 @@ class OwnMetrics:
         Apart, because they grow while nothing is published: just then they are needed. What was
         never taken, or is no longer shown, has no age.
         """
+        if self._served is Served.NONE:
+            return b""
         now = self._clock()
         ages = "".join(
             f"# HELP {name} {text}\n# TYPE {name} gauge\n{name} {max(0.0, now - at)!r}\n"

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from discovery.sample import profiled_by
 from exporters.holders import Entity
 from exporters.own.family import GPU, INSTANCE, OwnFamily, Series
 from exporters.own.fragmentation import Free, free
-from exporters.own.profiling import GRAPHICS
+from exporters.own.profiling import GRAPHICS, busy_ratio
 from exporters.own.view import UNHEALTHY, GpuView, InstanceView, NodeView, Resource, gpu_labels
 from exporters.own.waste import IDLE_BELOW_RATIO, WINDOW_SECONDS, Held, Times, Use
 from exporters.text import Kind
@@ -36,10 +37,7 @@ def uses(node: NodeView) -> Iterator[Use]:
 
 
 def _busy(part: GpuView | InstanceView) -> float | None:
-    """GPM covers all the time since the sample before, utilisation its end alone."""
-    if isinstance(part, InstanceView):
-        return part.profiling.get(GRAPHICS)
-    return part.profiling.get(GRAPHICS, part.sample.gpu_busy_ratio)
+    return part.profiling.get(GRAPHICS) if isinstance(part, InstanceView) else busy_ratio(part)
 
 
 def _held(node: NodeView, entity: Entity) -> Held | None:
@@ -216,6 +214,7 @@ FAMILIES: tuple[OwnFamily, ...] = (
         " it is.",
         labels=INSTANCE,
         series=_times(lambda times: times.idle_seconds),
+        groups=profiled_by(GRAPHICS),
         source=f"{_RULE}, with nobody new among its holders: from the end of that window on; busy"
         f" is {_BUSY}",
     ),
@@ -225,6 +224,7 @@ FAMILIES: tuple[OwnFamily, ...] = (
         help="1 if pods hold it and it is idle, 0 if they hold it and use it; else absent.",
         labels=INSTANCE,
         series=_times(lambda times: times.idle),
+        groups=profiled_by(GRAPHICS),
         source=f"{_RULE}, with nobody new among its holders; busy is {_BUSY}",
     ),
     OwnFamily(
@@ -233,6 +233,7 @@ FAMILIES: tuple[OwnFamily, ...] = (
         help="Share of the node's held GPUs that is idle; absent where none is held and measured.",
         labels=(),
         series=_idle_share,
+        groups=profiled_by(GRAPHICS),
         source="gpuscape_allocated_idle, a GPU instance counted as its share of the GPU",
     ),
     OwnFamily(
@@ -241,6 +242,7 @@ FAMILIES: tuple[OwnFamily, ...] = (
         help="GPUs and GPU instances that pods hold and of which nothing tells how busy they are.",
         labels=(),
         series=_unmeasured,
+        groups=profiled_by(GRAPHICS),
         source="those held without a busy ratio in the newest sample, such as all under MIG before"
         " Hopper",
     ),

@@ -36,9 +36,6 @@ FAMILIES: tuple[OwnFamily, ...] = (
     *switch_families.FAMILIES,
 )
 
-GROUPS = frozenset(family.group for family in FAMILIES if family.group is not None)
-"""The optional readings without which some of them have no series."""
-
 
 class OwnFamilies:
     """Renders them moment after moment; one instance for one stream, in one thread."""
@@ -62,6 +59,8 @@ class OwnFamilies:
         ``holdings`` is None where nobody tells who holds what; ``health`` is by bus id. The
         same samples may be given again, with a newer snapshot: they count once.
         """
+        if not self._texts:
+            return b""
         node = view(
             snapshot, samples, holdings=holdings, health=health, processes=processes, sxids=sxids
         )

@@ -35,8 +35,8 @@ class OwnFamily:
     series: Callable[[NodeView], Series]
     source: str
     """What it is computed from, for the docs."""
-    group: Group | None = None
-    """The readings it needs beside those that are always made."""
+    groups: tuple[Group, ...] = ()
+    """The readings it needs, next to those that are always made."""
     least: float = 0.0
     """Numbers below are impossible."""
 
@@ -90,7 +90,7 @@ def of_gpus(
     *,
     source: str,
     kind: Kind = Kind.GAUGE,
-    group: Group | None = None,
+    groups: tuple[Group, ...] = (),
     least: float = 0.0,
 ) -> OwnFamily:
     """A number for each GPU that answers."""
@@ -106,7 +106,7 @@ def of_gpus(
         labels=GPU,
         series=series,
         source=source,
-        group=group,
+        groups=groups,
         least=least,
     )
 
@@ -119,7 +119,7 @@ def of_gpu_parts(
     *,
     source: str,
     kind: Kind = Kind.GAUGE,
-    group: Group | None = None,
+    groups: tuple[Group, ...] = (),
 ) -> OwnFamily:
     """Numbers for each GPU that answers, told apart by one more label."""
 
@@ -135,7 +135,7 @@ def of_gpu_parts(
         labels=(*GPU, label),
         series=series,
         source=source,
-        group=group,
+        groups=groups,
     )
 
 
@@ -145,7 +145,7 @@ def of_instances(
     read: Callable[[InstanceView], float | None],
     *,
     source: str,
-    group: Group | None = None,
+    groups: tuple[Group, ...] = (),
 ) -> OwnFamily:
     """A number for each GPU instance."""
 
@@ -161,7 +161,7 @@ def of_instances(
         labels=INSTANCE,
         series=series,
         source=source,
-        group=group,
+        groups=groups,
     )
 
 

@@ -55,6 +55,13 @@ def _ecc(lifetime: str) -> Callable[[GpuView], dict[str, float | None]]:
     return values
 
 
+def _headroom(gpu: GpuView) -> int | None:
+    limits, celsius = gpu.sample.temperature_limits, gpu.sample.gpu_celsius
+    if limits is None or limits.gpu_most is None or celsius is None:
+        return None
+    return limits.gpu_most - celsius
+
+
 def _plain(
     name: str,
     text: str,
@@ -187,7 +194,7 @@ FAMILIES: tuple[OwnFamily, ...] = (
         "1 if clocks are held down now for this reason, else 0.",
         "reason",
         _clock_events,
-        group=Group.CLOCK_EVENTS,
+        groups=(Group.CLOCK_EVENTS,),
         source="nvmlDeviceGetCurrentClocksEventReasons, one bit for each reason",
     ),
     of_gpu_parts(
@@ -196,7 +203,7 @@ FAMILIES: tuple[OwnFamily, ...] = (
         "cause",
         _parts("held_down"),
         kind=Kind.COUNTER,
-        group=Group.CLOCK_EVENTS,
+        groups=(Group.HELD_DOWN,),
         source="fields NVML_FI_DEV_PERF_POLICY_*; causes overlap, so their sum means nothing",
     ),
     of_gpu_parts(
@@ -205,7 +212,7 @@ FAMILIES: tuple[OwnFamily, ...] = (
         "error",
         _ecc("volatile"),
         kind=Kind.COUNTER,
-        group=Group.ECC,
+        groups=(Group.ECC,),
         source="fields NVML_FI_DEV_ECC_*_VOL_TOTAL",
     ),
     of_gpu_parts(
@@ -214,7 +221,7 @@ FAMILIES: tuple[OwnFamily, ...] = (
         "error",
         _ecc("aggregate"),
         kind=Kind.COUNTER,
-        group=Group.ECC,
+        groups=(Group.ECC,),
         source="fields NVML_FI_DEV_ECC_*_AGG_TOTAL",
     ),
     of_gpu_parts(
@@ -223,7 +230,7 @@ FAMILIES: tuple[OwnFamily, ...] = (
         "error",
         _parts("retired_pages", "pending"),
         kind=Kind.COUNTER,
-        group=Group.ECC,
+        groups=(Group.ECC,),
         source="fields NVML_FI_DEV_RETIRED_*",
     ),
     of_gpu_parts(
@@ -231,7 +238,7 @@ FAMILIES: tuple[OwnFamily, ...] = (
         "Limits of the power that the board may draw.",
         "limit",
         _parts("power_limits"),
-        group=Group.LIMITS,
+        groups=(Group.LIMITS,),
         source="nvmlDeviceGetPowerManagementLimit and its like, nvmlDeviceGetEnforcedPowerLimit",
     ),
     of_gpu_parts(
@@ -239,29 +246,38 @@ FAMILIES: tuple[OwnFamily, ...] = (
         "Temperatures at which the GPU slows down or shuts down, and the highest to work at.",
         "limit",
         _parts("temperature_limits", "margin"),
-        group=Group.LIMITS,
+        groups=(Group.LIMITS,),
         source="nvmlDeviceGetTemperatureThreshold",
     ),
     of_gpus(
         "gpuscape_gpu_temperature_margin_celsius",
         "How far the GPU is below the temperature at which it slows down; negative above.",
         _part("temperature_limits", "margin"),
-        group=Group.LIMITS,
+        groups=(Group.LIMITS,),
         source="nvmlDeviceGetMarginTemperature",
+        least=-1000,
+    ),
+    of_gpus(
+        "gpuscape_gpu_temperature_headroom_celsius",
+        "How far the GPU is below the highest temperature to work at; negative above.",
+        _headroom,
+        groups=(Group.WORKING_LIMIT,),
+        source="nvmlDeviceGetTemperatureThreshold of NVML_TEMPERATURE_THRESHOLD_GPU_MAX, less"
+        " nvmlDeviceGetTemperature",
         least=-1000,
     ),
     of_gpus(
         "gpuscape_gpu_pcie_generation",
         "Generation of PCIe that the link runs at now; it falls while the GPU is idle.",
         _part("pcie", "generation"),
-        group=Group.PCIE,
+        groups=(Group.PCIE,),
         source="nvmlDeviceGetCurrPcieLinkGeneration",
     ),
     of_gpus(
         "gpuscape_gpu_pcie_lanes",
         "Lanes that the PCIe link uses now.",
         _part("pcie", "width"),
-        group=Group.PCIE,
+        groups=(Group.PCIE,),
         source="nvmlDeviceGetCurrPcieLinkWidth",
     ),
     of_gpus(
@@ -269,7 +285,7 @@ FAMILIES: tuple[OwnFamily, ...] = (
         "Bytes that came over PCIe since the driver was loaded.",
         _part("pcie", "received_bytes"),
         kind=Kind.COUNTER,
-        group=Group.PCIE,
+        groups=(Group.PCIE,),
         source="field NVML_FI_DEV_PCIE_COUNT_RX_BYTES",
     ),
     of_gpus(
@@ -277,35 +293,35 @@ FAMILIES: tuple[OwnFamily, ...] = (
         "Bytes that went over PCIe since the driver was loaded.",
         _part("pcie", "sent_bytes"),
         kind=Kind.COUNTER,
-        group=Group.PCIE,
+        groups=(Group.PCIE,),
         source="field NVML_FI_DEV_PCIE_COUNT_TX_BYTES",
     ),
     of_gpus(
         "gpuscape_gpu_bar1_used_bytes",
         "Address space of BAR1 in use.",
         _part("bar1", "used_bytes"),
-        group=Group.BAR1,
+        groups=(Group.BAR1,),
         source="nvmlDeviceGetBAR1MemoryInfo",
     ),
     of_gpus(
         "gpuscape_gpu_bar1_free_bytes",
         "Address space of BAR1 that is free.",
         _part("bar1", "free_bytes"),
-        group=Group.BAR1,
+        groups=(Group.BAR1,),
         source="nvmlDeviceGetBAR1MemoryInfo",
     ),
     of_gpus(
         "gpuscape_gpu_fan_speed_ratio",
         "Speed of the fan as share of its highest; absent where the chassis cools.",
         sampled(lambda sample: sample.fan_ratio),
-        group=Group.FAN,
+        groups=(Group.FAN,),
         source="nvmlDeviceGetFanSpeed",
     ),
     of_gpus(
         "gpuscape_gpu_performance_state",
         "P-state: 0 is the fastest, 15 the slowest.",
         sampled(lambda sample: sample.performance_state),
-        group=Group.FAN,
+        groups=(Group.FAN,),
         source="nvmlDeviceGetPerformanceState",
     ),
 )

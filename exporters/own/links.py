@@ -6,12 +6,15 @@ from collections.abc import Callable
 from dataclasses import fields
 
 from discovery.model import FabricKind
-from discovery.sample import Group, LinkCounters
+from discovery.sample import Group, LinkCounters, LinkError
 from exporters.own.family import GPU, OwnFamily, Series, of_gpu_parts, of_gpus
 from exporters.own.view import GpuView, NodeView
 from exporters.text import Kind
 
 _LINK = (*GPU, "link")
+
+_ROUTINE = (LinkError.EFFECTIVE, LinkError.SYMBOL)
+"""Bits that were wrong on the wire: NVLink 5 has some at any time, and corrects them."""
 
 
 def _links(node: NodeView) -> Series:
@@ -54,6 +57,15 @@ def _old_errors(gpu: GpuView) -> dict[str, float | None]:
     if errors is None:
         return {}
     return {each.name: getattr(errors, each.name) for each in fields(errors)}
+
+
+def _transfer_errors(gpu: GpuView) -> int | None:
+    """Of either generation; None where nothing counts them."""
+    old, new = gpu.sample.nvlink_errors, gpu.sample.links
+    counts = [] if old is None else [old.crc_data, old.replay, old.recovery]
+    counts += [count for link in new for error, count in link.errors if error not in _ROUTINE]
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
 
 
 def _active(gpu: GpuView) -> int:
@@ -129,7 +141,7 @@ FAMILIES: tuple[OwnFamily, ...] = (
         help="Data that came over one NVLink since the driver was loaded.",
         labels=_LINK,
         series=_counters(lambda link: link.received_bytes),
-        group=Group.LINKS,
+        groups=(Group.LINKS,),
         source="field NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX of the link",
     ),
     OwnFamily(
@@ -138,7 +150,7 @@ FAMILIES: tuple[OwnFamily, ...] = (
         help="Data that went over one NVLink since the driver was loaded.",
         labels=_LINK,
         series=_counters(lambda link: link.sent_bytes),
-        group=Group.LINKS,
+        groups=(Group.LINKS,),
         source="field NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX of the link",
     ),
     OwnFamily(
@@ -147,7 +159,7 @@ FAMILIES: tuple[OwnFamily, ...] = (
         help="Errors and recoveries of one NVLink since the driver was loaded; NVLink 5 and later.",
         labels=(*_LINK, "error"),
         series=_errors,
-        group=Group.LINKS,
+        groups=(Group.LINKS,),
         source="fields NVML_FI_DEV_NVLINK_COUNT_* of the link",
     ),
     of_gpu_parts(
@@ -156,7 +168,17 @@ FAMILIES: tuple[OwnFamily, ...] = (
         "error",
         _old_errors,
         kind=Kind.COUNTER,
-        group=Group.NVLINK_ERRORS,
+        groups=(Group.NVLINK_ERRORS,),
         source="fields NVML_FI_DEV_NVLINK_*_ERROR_COUNT_TOTAL",
+    ),
+    of_gpus(
+        "gpuscape_gpu_nvlink_transfer_errors_total",
+        "Errors over all NVLinks for which data was sent again or lost, since the driver was"
+        " loaded.",
+        _transfer_errors,
+        kind=Kind.COUNTER,
+        groups=(Group.NVLINK_ERRORS, Group.LINK_ERRORS),
+        source="gpuscape_nvlink_errors_total but for effective and symbol; up to NVLink 4"
+        " gpuscape_gpu_nvlink_errors_total but for crc_flit",
     ),
 )

@@ -47,7 +47,7 @@ FAMILIES: tuple[OwnFamily, ...] = (
         help="Frame buffer that a process has of the GPU or GPU instance.",
         labels=_LABELS,
         series=_uses(lambda use: use.memory_bytes),
-        group=Group.PROCESSES,
+        groups=(Group.PROCESSES,),
         source=f"nvmlDeviceGet*RunningProcesses, and the cgroup of each pid{_WHO}",
     ),
     OwnFamily(
@@ -56,7 +56,7 @@ FAMILIES: tuple[OwnFamily, ...] = (
         help="Share of the time for which kernels of a process ran; not told while MIG is on.",
         labels=_LABELS,
         series=_uses(lambda use: use.busy_ratio),
-        group=Group.PROCESSES,
+        groups=(Group.PROCESSES,),
         source=f"nvmlDeviceGetProcessUtilization, and the cgroup of each pid{_WHO}",
     ),
 )

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from discovery.sample import Group
-from exporters.own.family import GPU, INSTANCE, OwnFamily, Series
-from exporters.own.view import NodeView
+from discovery.sample import profiled_by
+from exporters.own.family import GPU, INSTANCE, OwnFamily, Series, of_gpus
+from exporters.own.view import GpuView, NodeView
 from exporters.text import Kind
 
 GRAPHICS = 1
@@ -155,11 +155,24 @@ def _family(
         labels=(*labels, profile.label) if profile.label else labels,
         series=series,
         source=f"GPM metric {', '.join(map(str, metrics))}, since the sample before",
-        group=Group.PROFILING,
+        groups=profiled_by(*metrics),
     )
 
 
+def busy_ratio(gpu: GpuView) -> float | None:
+    """GPM covers all the time since the sample before, utilisation its end alone."""
+    return gpu.profiling.get(GRAPHICS, gpu.sample.gpu_busy_ratio)
+
+
 FAMILIES: tuple[OwnFamily, ...] = (
+    of_gpus(
+        "gpuscape_gpu_active_ratio",
+        "Share of the time for which any work ran: by GPM on Hopper and later, else utilisation.",
+        busy_ratio,
+        groups=profiled_by(GRAPHICS),
+        source="GPM metric 1, else nvmlDeviceGetUtilizationRates, which tells nothing while MIG is"
+        " on",
+    ),
     *(_of_gpus(each) for each in PROFILES),
     *(_of_instances(each) for each in PROFILES if each.on_instances),
 )

@@ -1,12 +1,12 @@
 """How GPUs, and GPUs and NICs, are linked; and the NVLink fabric they are in. Pure.
 
-Pairs come in both orders, so that a matrix can be drawn from them as they are: n GPUs give
-n times n - 1 series of each family.
+Twice: by pair, for queries, and by row of the matrix, for whoever shows it. Pairs come in both
+orders: n GPUs give n times n - 1 series of each family, and as rows n.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from discovery.model import GpuSnapshot, NodeSnapshot
 from exporters.own.family import GPU, OwnFamily, Series, of_gpu_parts, of_gpus
@@ -14,12 +14,24 @@ from exporters.own.view import GpuView, NodeView, gpu_labels
 from exporters.text import Kind
 
 _PAIR = (*GPU, "index", "peer_uuid", "peer_pci_bus_id", "peer_index")
+_COLUMNS = 32
+"""No machine has more GPUs; columns beyond are left out."""
+_ROW = tuple(f"to_{at:02}" for at in range(_COLUMNS))
+"""Labels of a row: by index of the other GPU, so written that they sort by it."""
 _FABRIC = "nvmlDeviceGetGpuFabricInfoV"
 _COMPLETED = 3
 
 
 def _place(gpu: GpuSnapshot) -> tuple[str, ...]:
     return (*gpu_labels(gpu), "" if gpu.index is None else str(gpu.index))
+
+
+def _effective(node: NodeSnapshot, i: int, j: int) -> int | None:
+    return node.topology.effective(i, j)
+
+
+def _level(node: NodeSnapshot, i: int, j: int) -> int | None:
+    return node.topology.pcie[i][j]
 
 
 def _pairs(number: Callable[[NodeSnapshot, int, int], int | None]) -> Callable[[NodeView], Series]:
@@ -38,6 +50,41 @@ def _pairs(number: Callable[[NodeSnapshot, int, int], int | None]) -> Callable[[
                     yield (*here, *there), number(node.snapshot, i, j)
 
     return series
+
+
+def _by_index(node: NodeView) -> list[tuple[int, int, GpuView]]:
+    """Index, row in the topology, and the GPU, of each that answers and has both."""
+    rows = {bus_id: row for row, bus_id in enumerate(node.snapshot.topology.gpus)}
+    return [
+        (each.gpu.index, rows[each.gpu.bus_id], each)
+        for each in node.gpus
+        if each.gpu.bus_id in rows and each.gpu.index is not None
+    ]
+
+
+def _columns(numbers: Mapping[int, int | None]) -> tuple[str, ...]:
+    """Index of a GPU to a number, as values of :data:`_ROW`."""
+    return tuple(
+        "" if (number := numbers.get(at)) is None else str(number) for at in range(_COLUMNS)
+    )
+
+
+def _rows(number: Callable[[NodeSnapshot, int, int], int | None]) -> Callable[[NodeView], Series]:
+    """As :func:`_pairs`, a series for each GPU."""
+
+    def series(node: NodeView) -> Series:
+        known = _by_index(node)
+        for index, i, gpu in known:
+            others = {at: number(node.snapshot, i, j) for at, j, _ in known if at != index}
+            yield (*gpu.labels, str(index), *_columns(others)), 1 if others else None
+
+    return series
+
+
+def _nic_rows(node: NodeView) -> Series:
+    topology, known = node.snapshot.topology, _by_index(node)
+    for at, nic in enumerate(topology.nics, len(topology.gpus)):
+        yield (nic, *_columns({index: topology.pcie[row][at] for index, row, _ in known})), 1
 
 
 def _nics(node: NodeView) -> Series:
@@ -95,7 +142,7 @@ FAMILIES: tuple[OwnFamily, ...] = (
         kind=Kind.GAUGE,
         help="NVLinks between two GPUs, direct or through NVSwitch; 0 where there are none.",
         labels=_PAIR,
-        series=_pairs(lambda node, i, j: node.topology.effective(i, j)),
+        series=_pairs(_effective),
         source="the smaller number of active links that either GPU sees to the other",
     ),
     OwnFamily(
@@ -103,7 +150,7 @@ FAMILIES: tuple[OwnFamily, ...] = (
         kind=Kind.GAUGE,
         help=f"How far up two GPUs meet on PCIe: {_LEVELS}.",
         labels=_PAIR,
-        series=_pairs(lambda node, i, j: node.topology.pcie[i][j]),
+        series=_pairs(_level),
         source="nvmlDeviceGetTopologyCommonAncestor, else the PCI tree in sysfs",
     ),
     OwnFamily(
@@ -113,6 +160,32 @@ FAMILIES: tuple[OwnFamily, ...] = (
         labels=(*GPU, "index", "nic"),
         series=_nics,
         source="the PCI tree in sysfs",
+    ),
+    OwnFamily(
+        name="gpuscape_topology_nvlinks_row",
+        kind=Kind.GAUGE,
+        help="NVLinks from a GPU to each other one, in the label with that one's index; always 1.",
+        labels=(*GPU, "index", *_ROW),
+        series=_rows(_effective),
+        source="gpuscape_topology_nvlinks",
+    ),
+    OwnFamily(
+        name="gpuscape_topology_pcie_row",
+        kind=Kind.GAUGE,
+        help="How far up a GPU and each other one meet on PCIe, in the label with that one's"
+        " index; always 1.",
+        labels=(*GPU, "index", *_ROW),
+        series=_rows(_level),
+        source="gpuscape_topology_pcie_level",
+    ),
+    OwnFamily(
+        name="gpuscape_topology_nic_row",
+        kind=Kind.GAUGE,
+        help="How far up an RDMA NIC and each GPU meet on PCIe, in the label with the GPU's"
+        " index; always 1.",
+        labels=("nic", *_ROW),
+        series=_nic_rows,
+        source="gpuscape_topology_nic_pcie_level",
     ),
     OwnFamily(
         name="gpuscape_gpu_fabric_info",

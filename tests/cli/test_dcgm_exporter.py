@@ -23,7 +23,11 @@ from tests.cli.conftest import Run
 
 PAGE = Path(__file__).parents[2] / "docs" / "dcgm-exporter.md"
 
-OURS = {"standalone": True, "probe_listen": Address(host="127.0.0.1", port=0)}
+OURS = {
+    "standalone": True,
+    "own_families": "none",
+    "probe_listen": Address(host="127.0.0.1", port=0),
+}
 """Settings that nobody gives and that hold in dcgm-exporter's place."""
 
 HELM = (
@@ -125,6 +129,11 @@ def refusal(*arguments: str, **environ: str) -> str:
     with pytest.raises(BadInput) as caught:
         load(arguments, environ)
     return str(caught.value)
+
+
+def test_our_own_families_are_served_where_somebody_asks_for_them() -> None:
+    assert settled().own_families == "none"
+    assert settled(GPUSCAPE_OWN_FAMILIES="core").own_families == "core"
 
 
 # Container specs

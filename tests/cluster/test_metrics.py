@@ -66,7 +66,7 @@ def test_a_pods_gpu_names_it_until_the_pod_is_gone(
         until(lambda: bool(held(process)))
         (line,) = held(process)
         assert f'container="main",namespace="{namespace}",pod="train"' in line
-        assert "gpuscape_gpu_allocated" in process.metrics()
+        assert "gpuscape_free_gpus" in process.metrics()
         site.plane.demand("DELETE", f"/api/v1/namespaces/{namespace}/pods/train")
         until(lambda: not held(process))
 

@@ -196,7 +196,7 @@ def _full_sample(gpu: GpuSnapshot, devices: Sequence[MigDevice]) -> GpuSample:
         ecc_errors=EccErrors(corrected_volatile=1, uncorrected_aggregate=2),
         retired_pages=RetiredPages(corrected=1, uncorrected=2, pending=True),
         power_limits=PowerLimits(current=400.0, enforced=400.0),
-        temperature_limits=TemperatureLimits(slowdown=90, margin=-3),
+        temperature_limits=TemperatureLimits(slowdown=90, gpu_most=85, margin=-3),
         pcie=Pcie(generation=5, width=16, sent_bytes=1, received_bytes=2),
         bar1=MemoryUse(free_bytes=GIB, used_bytes=GIB),
         fan_ratio=0.5,

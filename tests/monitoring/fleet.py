@@ -12,7 +12,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from discovery.model import Mode
 from exporters.own.sxids import Severity, Sxid
 from tests.controlplane.components import LOOPBACK
 from tests.controlplane.programs import ROOT, Programs
@@ -50,6 +52,10 @@ class Trouble:
     readings: Mapping[int, Mapping[str, object]] = field(default_factory=dict)
     fabric_masks: Mapping[int, int] = field(default_factory=dict)
     """healthMask of nvmlDeviceGetGpuFabricInfoV."""
+    unregistered: tuple[int, ...] = ()
+    """Their registration with the fabric does not end."""
+    facts: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    """Fields of the snapshot that simulated GPUs cannot be made to have."""
     sxids: tuple[Sxid, ...] = ()
     """Of its NVSwitches; they come again and again, as XIDs do."""
 
@@ -82,7 +88,22 @@ NODES = (
         ),
         trouble=Trouble(
             links_down={6: (3,)},
-            readings={7: {"remap_pending": True, "remapped_uncorrectable": 1}},
+            readings={
+                5: {
+                    "ecc_corrected": 3,
+                    "pcie_replays": 9,
+                    "recovery_action": 1,
+                    "remap_failed": True,
+                },
+                7: {"remap_pending": True, "remapped_uncorrectable": 1},
+            },
+            facts={
+                5: {
+                    "ecc": Mode(current=True, pending=False),
+                    "mig": Mode(current=False, pending=True),
+                    "persistence": False,
+                }
+            },
         ),
     ),
     Node(
@@ -102,8 +123,9 @@ NODES = (
         ),
         trouble=Trouble(
             xids={5: 94, 2: 13},
-            readings={1: {"event_reasons": 0x4}},  # its power is capped
+            readings={1: {"event_reasons": 0x44}},  # its power is capped, and it is too hot
             fabric_masks={3: 0b0101},
+            unregistered=(6,),
             sxids=(
                 Sxid(
                     bus_id="0000:05:00.0",

@@ -23,7 +23,6 @@ import msgspec
 
 from agent import exposition
 from agent.config import Settings
-from agent.latest import Latest
 from agent.xids import XidBook
 from discovery.model import Driver, GpuSnapshot, NodeSnapshot
 from discovery.node import Place
@@ -45,7 +44,6 @@ from discovery.simulator import edits
 from discovery.simulator.catalog import load_machine
 from discovery.simulator.simulation import Return, Simulation
 from exporters.dcgm.counters import DEFAULT_COUNTERS
-from exporters.dcgm.labels import Identity
 from exporters.dcgm.render import CONTENT_TYPE
 from exporters.holders import Entity, Holder
 from exporters.own import waste
@@ -62,12 +60,14 @@ from web.refusals import Reason
 ROUND_SECONDS = 1.0
 FIRST_PID = 4000
 GPU_IS_LOST = 15
+IN_PROGRESS = 2
+"""NVML_GPU_FABRIC_STATE_IN_PROGRESS."""
 IDLE_AFTER_SECONDS = 5.0
 """In place of the 15 minutes for which nobody waits in a test."""
 BETWEEN_SAMPLES_SECONDS = 0.15
 """Profiling metrics come from two samples that are not too near to each other."""
-GROUPS = exposition.groups(Settings(processes=True), DEFAULT_COUNTERS)
-"""What an agent reads that is told nothing but to read processes."""
+SETTINGS = Settings(processes=True)
+"""Those of an agent that is configured to do nothing but read processes."""
 SOURCES = ("nvml", "pod-resources", "kubernetes")
 """The first one is all that an agent without a cluster asks."""
 
@@ -95,8 +95,8 @@ class _Machine:
         self._node = node
         self._simulation = Simulation.create(node.machine, folder / node.name)
         self._place = Place(root=self._simulation.host_root, name=node.name)
-        self._own = OwnMetrics("0.1.0", time.monotonic)
-        self._latest = Latest(Identity(hostname=node.name), self._own)
+        self._own = OwnMetrics("0.1.0", time.monotonic, exposition.served(SETTINGS))
+        self._latest = exposition.latest(SETTINGS, node.name, self._own, DEFAULT_COUNTERS)
         self._xids = XidBook()
         healthy, _ = self._read()
         self._bus_ids = tuple(gpu.bus_id for gpu in healthy.gpus)
@@ -120,19 +120,24 @@ class _Machine:
 
     def _read(self) -> tuple[NodeSnapshot, tuple[GpuSample, ...]]:
         start = Start(host_root=str(self._simulation.host_root))
-        samples = [Sample(request=at, groups=GROUPS) for at in (2, 3)]
+        samples = [
+            Sample(request=at, groups=exposition.groups(SETTINGS, DEFAULT_COUNTERS))
+            for at in (2, 3)
+        ]
         talk = _Talk(start, Discover(request=1), *samples)
         with self._simulation:
             serve(talk)
         answers = talk.answers
         driver = next((it.driver for it in answers if isinstance(it, DriverFrame)), Driver())
-        gpus = tuple(it.gpu for it in answers if isinstance(it, GpuFrame))
+        facts = self._node.trouble.facts
+        frames = (it for it in answers if isinstance(it, GpuFrame))
+        gpus = tuple(replace(it.gpu, **facts.get(at, {})) for at, it in enumerate(frames))
         newest = (it for it in answers if isinstance(it, SampleFrame) and it.request == 3)
         snapshot = self._xids.enter(self._place.snapshot(driver, gpus))
         return snapshot, tuple(it.sample for it in newest)
 
     def _break(self) -> None:
-        trouble, machine = self._node.trouble, load_machine(self._node.machine)
+        trouble = self._node.trouble
         for gpu in trouble.lost:
             self._simulation.fault(Return(code=GPU_IS_LOST), bus_id=self._bus_ids[gpu])
         for gpu, links in trouble.links_down.items():
@@ -140,10 +145,15 @@ class _Machine:
         for gpu, readings in trouble.readings.items():
             self._simulation.set_readings(self._bus_ids[gpu], **readings)
         for gpu, mask in trouble.fabric_masks.items():
-            fabric = machine.gpus[gpu].fabric
-            assert fabric is not None, f"{self._node.machine} has no fabric"
-            faulty = msgspec.structs.replace(fabric, health_mask=mask)
-            self._simulation.edit(edits.with_gpu_changed(self._bus_ids[gpu], fabric=faulty))
+            self._edit_fabric(gpu, health_mask=mask)
+        for gpu in trouble.unregistered:
+            self._edit_fabric(gpu, state=IN_PROGRESS)
+
+    def _edit_fabric(self, gpu: int, **changes: int) -> None:
+        fabric = load_machine(self._node.machine).gpus[gpu].fabric
+        assert fabric is not None, f"{self._node.machine} has no fabric"
+        changed = msgspec.structs.replace(fabric, **changes)
+        self._simulation.edit(edits.with_gpu_changed(self._bus_ids[gpu], fabric=changed))
 
     def _happen(self) -> None:
         """Errors come again in every round, so that they are new however long a run takes."""

@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
+from discovery.model import Xid
 from exporters.dcgm.catalog import DEFAULT_FAMILIES
-from exporters.own.families import FAMILIES
+from exporters.own.agent import OwnMetrics, ProgramUse
+from exporters.own.core import CORE, Served
+from tests import build, exposition
 from tests.deploy.dockerfile import REPOSITORY
-from tests.monitoring.shipped import asked, dashboards, panels, rules
+from tests.monitoring.shipped import asked, dashboards, panels, rules, variables
 from tools.monitoring.files import files
 
 DASHBOARDS = dashboards()
@@ -77,12 +80,30 @@ def test_the_variables_that_queries_use_can_be_chosen(uid: str) -> None:
     assert chosen == used | {"datasource"}
 
 
+def named(prefix: str) -> set[str]:
+    """Metrics that panels, variables, and rules ask for."""
+    expressions = [it.expression for it in asked()] + [it["expr"] for it in rules()]
+    # a recording rule's own series have colons around ours
+    pattern = rf"(?<![\w:]){prefix}\w+(?![\w:])"
+    return set(re.findall(pattern, " ".join([*expressions, *variables().values()])))
+
+
 def test_queries_ask_for_what_is_served_unless_told_otherwise() -> None:
     """DCGM families are those of the default set: a dashboard needs no file of counters."""
-    ours = {family.name for family in FAMILIES}
-    compatible = {family.name for family in DEFAULT_FAMILIES}
-    expressions = [it.expression for it in asked()] + [it["expr"] for it in rules()]
-    named = set(re.findall(r"\b(DCGM_\w+)", " ".join(expressions)))
+    assert named("DCGM_")
+    assert named("DCGM_") <= {family.name for family in DEFAULT_FAMILIES}
 
-    assert named <= compatible
-    assert ours & set(re.findall(r"\b(gpuscape_\w+)", " ".join(expressions)))
+
+def test_queries_ask_for_families_of_the_core() -> None:
+    own = OwnMetrics("0", lambda: 0.0, Served.CORE)
+    own.snapshot_taken(build.node([build.gpu(xids=(Xid(code=1, count=1),))]), 0.0)
+    own.samples_taken(0.0)
+    own.programs_use({"agent": ProgramUse(cpu_seconds=0.0, resident_bytes=0)})
+    about_itself = exposition.parse(own.render() + own.render_now())
+    summaries = {f"{name}_{part}" for name in about_itself for part in ("sum", "count")}
+
+    assert named("gpuscape_") <= CORE.keys() | about_itself.keys() | summaries
+
+
+def test_the_core_has_no_family_that_nobody_reads() -> None:
+    assert named("gpuscape_") >= CORE.keys()

@@ -73,11 +73,11 @@ def shown(asked: Asked) -> set[str]:
     named = set(re.findall(r"{{(\w+)}}", panel["targets"][asked.number].get("legendFormat", "")))
     for change in panel["transformations"]:
         match change:
-            case {"id": "groupingToMatrix", "options": options}:
-                named |= {options["rowField"], options["columnField"]}
+            case {"id": "sortBy", "options": options}:
+                named |= {it["field"] for it in options["sort"]}
             case {"id": "filterFieldsByName", "options": options} if len(panel["targets"]) == 1:
                 named |= {it for it in options["include"]["names"] if not it.startswith("Value")}
-    return named
+    return {it for it in named if not re.fullmatch(r"to_(?!00)\d+", it)}
 
 
 @pytest.mark.parametrize("query", VARIABLES.values(), ids=VARIABLES)
@@ -161,6 +161,12 @@ def test_what_the_fleet_is_said_to_lack_it_lacks(prometheus: Prometheus) -> None
         ("GpuRowRemapPending", "a100-0"),
         ("GpuPageRetirementPending", "v100-0"),
         ("GpuFabricFault", "h100-0"),
+        ("GpuFabricNotRegistered", "h100-0"),
+        ("GpuThermalSlowdown", "h100-0"),
+        ("GpuModeChangePending", "a100-0"),
+        ("GpuPersistenceOff", "a100-0"),
+        ("GpuRecoveryNeeded", "a100-0"),
+        ("GpuRowRemapFailed", "a100-0"),
         ("GpuNvswitchError", "h100-0"),
         ("GpuIdleWhileAllocated", "a100-0"),
     ],

@@ -6,8 +6,7 @@ import json
 import random
 import re
 import time
-from collections.abc import Mapping, Sequence
-from itertools import product
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -30,7 +29,7 @@ PANELS = {
 MATRICES = {
     name.removeprefix("gpuscape-node: "): panel
     for name, panel in PANELS.items()
-    if any(it["id"] == "groupingToMatrix" for it in panel["transformations"])
+    if "to_00" in json.dumps(panel["transformations"])
 }
 
 
@@ -62,8 +61,18 @@ def shuffled(panel: Mapping[str, Any], answer: Sequence[Series]) -> Table:
     return found
 
 
-def pair(value: float, **labels: str) -> Series:
-    return Series(labels=labels, points=((1.7e9, value),))
+def rows(number: Callable[[str, str], int | None]) -> list[Series]:
+    """A matrix of the GPUs: what is in the row of one and the column of another, if anything."""
+    return [
+        Series(labels={"index": gpu} | dict(_cells(gpu, number)), points=((1.7e9, 1),))
+        for gpu in GPUS
+    ]
+
+
+def _cells(gpu: str, number: Callable[[str, str], int | None]) -> Iterator[tuple[str, str]]:
+    for peer in GPUS:
+        if peer != gpu and (found := number(gpu, peer)) is not None:
+            yield f"to_{int(peer):02}", str(found)
 
 
 @pytest.mark.parametrize("title", ["NVLinks between GPUs", "PCIe between GPUs"])
@@ -76,27 +85,17 @@ def test_gpus_of_a_matrix_are_in_the_order_of_their_numbers(
     assert [column.name for column in columns] == GPUS
 
 
-def test_links_of_a_matrix_are_in_the_order_of_their_numbers() -> None:
-    links = [str(link) for link in range(18)]
-    answer = [pair(1, index=gpu, link=link) for gpu, link in product(GPUS, links)]
-
-    corner, *columns = shuffled(MATRICES["State of NVLinks"], answer)
-
-    assert corner.texts == tuple(GPUS)
-    assert [column.name for column in columns] == links
-
-
 @pytest.mark.parametrize("title", ["NVLinks between GPUs", "PCIe between GPUs"])
 def test_a_pair_without_a_value_leaves_the_others_in_order(title: str) -> None:
-    """Rows and columns come as their values come first, and GPU 0 lacks some here."""
     missing = {("0", "3"), ("3", "0"), ("0", "11"), ("11", "0")}
-    answer = [pair(1, index=a, peer_index=b) for a, b in set(product(GPUS, GPUS)) - missing]
 
-    corner, *columns = shuffled(MATRICES[title], answer)
+    corner, *columns = shuffled(
+        MATRICES[title], rows(lambda a, b: None if (a, b) in missing else 1)
+    )
 
     assert corner.texts == tuple(GPUS)
     assert [column.name for column in columns] == GPUS
-    assert columns[3].texts[0] != columns[3].texts[1]
+    assert columns[3].texts[0] == columns[3].texts[3] == "·" != columns[3].texts[1]
 
 
 @pytest.mark.parametrize(
@@ -112,16 +111,17 @@ def test_nics_are_in_the_order_of_the_numbers_in_their_names(
     """The query takes the numbers out of names, so Prometheus is asked to."""
     panel = MATRICES["NICs"]
     expression = filled(panel["targets"][0]["expr"])
-    inner = 'gpuscape_topology_nic_pcie_level{cluster=~".*", instance=~".*"}'
+    inner = 'gpuscape_topology_nic_row{cluster=~".*", instance=~".*"}'
     assert inner in expression
     named = " or ".join(
-        f'label_replace(label_replace(vector(4), "nic", "{nic}", "", ""), "index", "0", "", "")'
+        f'label_replace(label_replace(vector(1), "nic", "{nic}", "", ""), "to_00", "4", "", "")'
         for nic in nics
     )
 
-    _, *columns = shuffled(panel, prometheus.query(expression.replace(inner, f"({named})")))
+    corner, cells = shuffled(panel, prometheus.query(expression.replace(inner, f"({named})")))
 
-    assert [column.name for column in columns] == nics
+    assert list(corner.texts) == nics
+    assert set(cells.texts) == {"NODE"}
 
 
 def test_words_stand_in_place_of_levels_and_not_of_gpus(shown: Mapping[str, Table]) -> None:
@@ -136,17 +136,13 @@ def test_words_stand_in_place_of_levels_and_not_of_gpus(shown: Mapping[str, Tabl
 
 def test_the_numbers_of_gpus_do_not_count_for_the_colours_of_a_matrix() -> None:
     """The most links of any pair have the strongest colour, be there more GPUs than links."""
-    answer = [
-        pair(4 if {a, b} <= {"0", "1"} else 2, index=a, peer_index=b)
-        for a, b in product(GPUS, GPUS)
-    ]
+    panel = MATRICES["NVLinks between GPUs"]
 
-    corner, first, *_ = shuffled(MATRICES["NVLinks between GPUs"], answer)
-    (strongest,) = shuffled(MATRICES["NVLinks between GPUs"], [pair(9, index="0", peer_index="0")])[
-        1
-    ].colors
+    corner, first, *_ = shuffled(panel, rows(lambda a, b: 4 if {a, b} <= {"0", "1"} else 2))
+    most = Series(labels={"index": "1", "to_00": "9"}, points=((1.7e9, 1),))
+    (strongest,) = shuffled(panel, [most])[1].colors
 
-    assert first.colors[0] == strongest != first.colors[2]
+    assert first.colors[1] == strongest != first.colors[2]
     assert not corner.is_colored
     assert first.is_colored
 

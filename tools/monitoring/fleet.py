@@ -43,7 +43,12 @@ _NOW = (
     Number(
         title="GPUs to look at",
         description="GPUs that are degraded or unhealthy; the table below says why.",
-        queries=(ask('sum(gpuscape_gpu_health{@node, health=~"degraded|unhealthy"})'),),
+        queries=(
+            ask(
+                """count(gpuscape_gpu_health_info{@node, health=~"degraded|unhealthy"})
+                or vector(0)"""
+            ),
+        ),
         width=3,
         height=4,
         steps=((0.0, Color.GOOD), (1.0, Color.WARNING)),
@@ -51,7 +56,7 @@ _NOW = (
     Number(
         title="Held by pods",
         description="GPUs of which pods hold all or a part. Empty where no kubelet is asked.",
-        queries=(ask("sum(gpuscape_gpu_allocated{@node})"),),
+        queries=(ask("count(@held) or count(gpuscape_free_gpus{@node}) * 0"),),
         link=PODS,
         width=3,
         height=4,
@@ -67,7 +72,7 @@ _NOW = (
         title="Activity",
         description="How busy GPUs are on average: GPM's word on Hopper and later, else"
         " utilisation. GPUs under MIG before Hopper tell nothing and do not count.",
-        queries=(ask("avg(@active)"),),
+        queries=(ask("avg(gpuscape_gpu_active_ratio{@node})"),),
         unit=Unit.RATIO,
         decimals=0,
         width=3,
@@ -77,7 +82,7 @@ _NOW = (
     Number(
         title="Power",
         description="Of all GPUs together, each board counted once.",
-        queries=(ask("sum(gpuscape_gpu_power_watts{@node})"),),
+        queries=(ask("sum(@boards)"),),
         unit=Unit.WATTS,
         width=3,
         height=4,
@@ -150,7 +155,7 @@ _USE = (
     Graph(
         title="Activity by node",
         description="How busy the node's GPUs are on average.",
-        queries=(ask("avg by (instance) (@active)", "{{instance}}"),),
+        queries=(ask("avg by (instance) (gpuscape_gpu_active_ratio{@node})", "{{instance}}"),),
         unit=Unit.RATIO,
         most=1,
         link=NODE_OF_SERIES,
@@ -158,18 +163,19 @@ _USE = (
     Graph(
         title="Power by node",
         description="Of all GPUs of the node, each board counted once, whatever MIG does.",
-        queries=(ask("sum by (instance) (gpuscape_gpu_power_watts{@node})", "{{instance}}"),),
+        queries=(ask("sum by (instance) (@boards)", "{{instance}}"),),
         unit=Unit.WATTS,
         stacked=True,
         link=NODE_OF_SERIES,
     ),
     Graph(
         title="GPU memory by node",
-        description="Frame buffer in use, of all that the node's GPUs have.",
+        description="Frame buffer in use, of all that the node's GPUs can give, or their GPU"
+        " instances where MIG is on.",
         queries=(
             ask(
-                """sum by (instance) (gpuscape_gpu_memory_used_bytes{@node})
-                / sum by (instance) (gpuscape_gpu_memory_bytes{@node})""",
+                """sum by (instance) (@memory)
+                / (sum by (instance) (@memory) + sum by (instance) (@room))""",
                 "{{instance}}",
             ),
         ),
@@ -182,8 +188,8 @@ _USE = (
         description="The ten warmest at each moment.",
         queries=(
             ask(
-                "topk(10, gpuscape_gpu_temperature_celsius{@node})",
-                "{{instance}} {{pci_bus_id}}",
+                "topk(10, max by (instance, gpu) (DCGM_FI_DEV_GPU_TEMP{@node}))",
+                "{{instance}} GPU {{gpu}}",
             ),
         ),
         unit=Unit.CELSIUS,
@@ -198,7 +204,10 @@ _ROOM = (
         " fragmentation: 0 where they are as well linked as so many could be.",
         queries=(
             ask("sum by (instance) (gpuscape_gpus{@node})"),
-            ask("sum by (instance) (gpuscape_gpu_allocated{@node})"),
+            ask(
+                """count by (instance) (@held)
+                or count by (instance) (gpuscape_free_gpus{@node}) * 0"""
+            ),
             ask("sum by (instance) (gpuscape_free_gpus{@node})"),
             ask("max by (instance) (gpuscape_free_gpus_largest_island{@node})"),
             ask("max by (instance) (gpuscape_free_gpus_fragmentation_ratio{@node})"),

@@ -82,15 +82,21 @@ class Table(Panel):
         return [_override(it.title, it.properties()) for it in self.columns if it.properties()]
 
 
+CELLS = 32
+"""As many labels as a row of the topology has."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matrix(Panel):
-    """A value for each pair of two labels' values, as a table whose cells have its colour."""
+    """Rows of a matrix, a series each, as a table whose cells have their value's colour.
 
-    rows: str
-    """The label whose values are the rows: numbers."""
-    columns: str
-    columns_by: tuple[str, ...] = ()
-    """Labels whose values are numbers by which the columns are ordered; else ``columns`` is."""
+    Cells are the labels ``to_00``, ``to_01`` and so on, by the numbers of the columns.
+    """
+
+    row: str
+    """The label that names the row."""
+    rows_by: tuple[str, ...] = ()
+    """Labels whose values are numbers by which the rows are ordered; else ``row`` is."""
     corner: str = "GPU"
     """What the rows are, for people."""
     words: Mapping[int, str] = field(default_factory=dict)
@@ -110,30 +116,27 @@ class Matrix(Panel):
         return {"align": "center", "cellOptions": cell, "minWidth": 40}
 
     def transformations(self) -> list[Json]:
-        """Columns come as their values come first, so they are sorted before; rows after.
-
-        Then neither depends on which pairs have a value. The rows' numbers end as text: as
-        numbers they would count for the colours.
-        """
-        by = self.columns_by or (self.columns,)
-        matrix = {
-            "columnField": self.columns,
-            "emptyValue": "empty",
-            "rowField": self.rows,
-            "valueField": "Value",
-        }
-        corner = {"renameByName": {f"{self.rows}\\{self.columns}": self.corner}}
+        """The rows' numbers end as text: as numbers they would count for the colours."""
+        by = self.rows_by or (self.row,)
+        cells = [f"to_{at:02}" for at in range(CELLS)]
+        names = {self.row: self.corner} | {cell: str(at) for at, cell in enumerate(cells)}
         return [
             *_sorted(by, by),
-            {"id": "groupingToMatrix", "options": matrix},
-            {"id": "organize", "options": corner},
-            *_sorted([self.corner], [self.corner]),
+            _converted(cells, "number"),
+            {"id": "filterFieldsByName", "options": {"include": {"names": list(names)}}},
+            {
+                "id": "organize",
+                "options": {
+                    "indexByName": {name: at for at, name in enumerate(names)},
+                    "renameByName": names,
+                },
+            },
             _converted([self.corner], "string"),
         ]
 
     def overrides(self) -> list[Json]:
         # what is shown in place of values must not be shown in place of the rows' numbers
-        itself = {"match": "nan", "result": {"color": "transparent", "text": "·"}}
+        itself = {"match": "null", "result": {"color": "transparent", "text": "·"}}
         words = [
             *mapped({value: (word, None) for value, word in self.words.items()}),
             {"options": itself, "type": "special"},

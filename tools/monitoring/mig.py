@@ -72,7 +72,7 @@ _NOW = (
     Number(
         title="Changes that wait",
         description="GPUs whose MIG mode was switched, and that wait for a reset.",
-        queries=(ask("sum(gpuscape_gpu_mig_change_pending{@node} * @index)"),),
+        queries=(ask("sum(gpuscape_gpu_mig_change_pending{@node} * @index) or vector(0)"),),
         width=4,
         height=4,
         steps=((0.0, Color.GOOD), (1.0, Color.WARNING)),
@@ -179,7 +179,7 @@ _USE = (
         " DCGM_FI_DEV_POWER_USAGE count a board once for each instance.",
         queries=(
             ask(
-                """gpuscape_gpu_power_watts{@node} * @index
+                """label_replace(@boards, "uuid", "$1", "UUID", "(.+)") * @index
                 and @gpu gpuscape_gpu_mig_enabled{@node} == 1""",
                 "{{instance}} GPU {{index}}",
             ),

@@ -19,12 +19,8 @@ from tools.monitoring.selectors import CLUSTER, GPU, INSTANCE, ask
 _GPU_LEGEND = "GPU {{index}}"
 _DCGM_LEGEND = "GPU {{gpu}}"
 
-_ITSELF = """or max by (index, peer_index) (label_replace(
-    gpuscape_gpu_info{@node} * NaN, "peer_index", "$1", "index", "(.+)"))"""
-"""The diagonal, shown as a dot: a GPU is there also where nothing is linked to it."""
-
 _NUMBERED = """label_replace(label_replace(
-    gpuscape_topology_nic_pcie_level{@node}, "first", "$1", "nic", "[^0-9]*([0-9]+).*"),
+    gpuscape_topology_nic_row{@node}, "first", "$1", "nic", "[^0-9]*([0-9]+).*"),
     "last", "$1", "nic", ".*?([0-9]+)[^0-9]*")"""
 """NICs with the numbers in their names as labels: mlx5_2 comes before mlx5_10, and of names made
 from the bus, ibp24s0 before ibp206s0."""
@@ -57,14 +53,14 @@ _NOW = (
     Number(
         title="GPUs held by pods",
         description="All of them or a part. Empty where no kubelet is asked.",
-        queries=(ask("sum(gpuscape_gpu_allocated{@node})"),),
+        queries=(ask("count(@held) or count(gpuscape_free_gpus{@node}) * 0"),),
         width=3,
         height=4,
     ),
     Number(
         title="Activity",
         description="Of all GPUs on average.",
-        queries=(ask("avg(@active)"),),
+        queries=(ask("avg(gpuscape_gpu_active_ratio{@node})"),),
         unit=Unit.RATIO,
         decimals=0,
         width=3,
@@ -74,7 +70,7 @@ _NOW = (
     Number(
         title="Power",
         description="Of all GPUs together, each board counted once.",
-        queries=(ask("sum(gpuscape_gpu_power_watts{@node})"),),
+        queries=(ask("sum(@boards)"),),
         unit=Unit.WATTS,
         width=4,
         height=4,
@@ -86,85 +82,67 @@ _LINKS = (
     Matrix(
         title="NVLinks between GPUs",
         description="Links that both ends see, direct or through NVSwitch, by index of the GPUs.",
-        queries=(ask("max by (index, peer_index) (gpuscape_topology_nvlinks{@node}) " + _ITSELF),),
-        rows="index",
-        columns="peer_index",
+        queries=(ask("gpuscape_topology_nvlinks_row{@node}"),),
+        row="index",
         height=10,
     ),
     Matrix(
         title="PCIe between GPUs",
         description="How far up two GPUs meet: the darker, the farther.",
-        queries=(
-            ask("max by (index, peer_index) (gpuscape_topology_pcie_level{@node}) " + _ITSELF),
-        ),
-        rows="index",
-        columns="peer_index",
+        queries=(ask("gpuscape_topology_pcie_row{@node}"),),
+        row="index",
         words=_LEVELS,
         scheme="continuous-purples",
         height=10,
     ),
     Matrix(
-        title="State of NVLinks",
-        description="By GPU and number of the link. Links can be unused by design, as on GPUs"
-        " without a bridge.",
-        queries=(ask("max by (index, link) (gpuscape_nvlink_up{@node} * @index)"),),
-        rows="index",
-        columns="link",
-        words={0: "down", 1: "up"},
-        scheme="continuous-RdYlGr",
-    ),
-    Matrix(
         title="NICs",
-        description="How far up a GPU and an RDMA NIC meet on PCIe. Empty without such NICs.",
-        queries=(ask(f"max by (index, nic, first, last) ({_NUMBERED})"),),
-        rows="index",
-        columns="nic",
-        columns_by=("first", "last"),
+        description="How far up an RDMA NIC and each GPU meet on PCIe. Empty without such NICs.",
+        queries=(ask(_NUMBERED),),
+        row="nic",
+        rows_by=("first", "last"),
+        corner="NIC",
         words=_LEVELS,
         scheme="continuous-purples",
     ),
     Graph(
-        title="NVLink, received",
-        description="Data over all links of a GPU.",
+        title="NVLink",
+        description="Data over all links of a GPU, in both directions together.",
         queries=(
             ask(
-                "rate(gpuscape_gpu_nvlink_received_bytes_total{@node}[$__rate_interval]) * @index",
-                _GPU_LEGEND,
-            ),
-        ),
-        unit=Unit.BYTES_PER_SECOND,
-    ),
-    Graph(
-        title="NVLink, sent",
-        description="Data over all links of a GPU.",
-        queries=(
-            ask(
-                "rate(gpuscape_gpu_nvlink_sent_bytes_total{@node}[$__rate_interval]) * @index",
-                _GPU_LEGEND,
+                "max by (gpu) (DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL{@dcgm}) * 1024000",
+                _DCGM_LEGEND,
             ),
         ),
         unit=Unit.BYTES_PER_SECOND,
     ),
     Graph(
         title="NVLink errors",
-        description="Errors and recoveries over all links of a GPU; kinds differ with the"
-        " generation of NVLink.",
+        description="Errors over all links of a GPU for which data was sent again or lost.",
         queries=(
             ask(
-                """sum by (cluster, instance, uuid, error) (
-                rate(gpuscape_gpu_nvlink_errors_total{@node}[$__rate_interval])
-                or rate(gpuscape_nvlink_errors_total{@node}[$__rate_interval])) * @index""",
-                "GPU {{index}} {{error}}",
+                """rate(gpuscape_gpu_nvlink_transfer_errors_total{@node}[$__rate_interval])
+                * @index""",
+                _GPU_LEGEND,
             ),
         ),
     ),
     Table(
         title="NVLinks that are up",
-        description="By GPU.",
-        queries=(ask("gpuscape_gpu_nvlinks_active{@node} * @index"),),
+        description="By GPU, and how many are not and should be, by what other GPUs of the model"
+        " have.",
+        queries=(
+            ask("sum by (index) (gpuscape_gpu_nvlinks_active{@node} * @index)"),
+            ask(
+                """sum by (index) (
+                (gpuscape_gpu_nvlinks_expected{@node} - gpuscape_gpu_nvlinks_active{@node})
+                * @index)"""
+            ),
+        ),
         columns=(
             Column(label="index", title="GPU", is_number=True),
-            Column(label="Value", title="Links", is_bar=True),
+            Column(label="Value #A", title="Links", is_bar=True),
+            Column(label="Value #B", title="Down"),
         ),
     ),
 )
@@ -174,14 +152,20 @@ _USE = (
         title="Activity",
         description="By GPM's word on Hopper and later, else utilisation. Nothing of GPUs under"
         " MIG before Hopper.",
-        queries=(ask("(@active) * @index", _GPU_LEGEND),),
+        queries=(ask("gpuscape_gpu_active_ratio{@node} * @index", _GPU_LEGEND),),
         unit=Unit.RATIO,
         most=1,
     ),
     Graph(
         title="GPU memory",
         description="Frame buffer in use, that of all GPU instances included.",
-        queries=(ask("gpuscape_gpu_memory_used_bytes{@node} * @index", _GPU_LEGEND),),
+        queries=(
+            ask(
+                """sum by (gpu) (max by (gpu, GPU_I_ID) (DCGM_FI_DEV_FB_USED{@dcgm}))
+                * 1048576""",
+                _DCGM_LEGEND,
+            ),
+        ),
         unit=Unit.BYTES,
     ),
     Graph(
@@ -206,12 +190,12 @@ _USE = (
     ),
     Graph(
         title="PCIe",
-        description="Data in both directions.",
+        description="Data in both directions. Hopper and later; nothing of GPUs under MIG.",
         queries=(
             ask(
-                """(rate(gpuscape_gpu_pcie_received_bytes_total{@node}[$__rate_interval])
-                + rate(gpuscape_gpu_pcie_sent_bytes_total{@node}[$__rate_interval])) * @index""",
-                _GPU_LEGEND,
+                """max by (gpu) (DCGM_FI_PROF_PCIE_RX_BYTES{@dcgm})
+                + max by (gpu) (DCGM_FI_PROF_PCIE_TX_BYTES{@dcgm})""",
+                _DCGM_LEGEND,
             ),
         ),
         unit=Unit.BYTES_PER_SECOND,
@@ -239,37 +223,28 @@ _HEAT = (
     ),
     Timeline(
         title="Clocks held down",
-        description="By GPU and reason, while it lasts; that a GPU is idle is left out. Empty where"
-        " nothing holds clocks down.",
+        description="By GPU and reason, while it lasts: heat, and the power brake. Empty where"
+        " neither holds clocks down.",
         queries=(
             ask(
-                'gpuscape_gpu_clock_event{@node, reason!="gpu_idle"} * @index == 1',
+                """gpuscape_gpu_clock_event{@node, reason=~"hw_thermal|sw_thermal|hw_power_brake"}
+                * @index == 1""",
                 "GPU {{index}} {{reason}}",
             ),
         ),
         words={1: ("held down", Color.WARNING)},
     ),
-    Graph(
-        title="Time with clocks held down",
-        description="Share of the time on the GPU that is held down most, by what did it; causes"
-        " overlap.",
-        queries=(
-            ask(
-                """max by (cause) (
-                rate(gpuscape_gpu_held_down_seconds_total{@node}[$__rate_interval]) * @index)""",
-                "{{cause}}",
-            ),
-        ),
-        unit=Unit.RATIO,
-    ),
     Table(
         title="Energy",
         description="Used within the time shown, by the GPU's own meter.",
         queries=(
-            ask("increase(gpuscape_gpu_energy_joules_total{@node}[$__range]) / 3600000 * @index"),
+            ask(
+                """max by (gpu) (
+                increase(DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{@dcgm}[$__range])) / 3600000000"""
+            ),
         ),
         columns=(
-            Column(label="index", title="GPU", is_number=True),
+            Column(label="gpu", title="GPU", is_number=True),
             Column(label="Value", title="Energy", unit=Unit.KILOWATT_HOURS, is_bar=True),
         ),
     ),
@@ -278,11 +253,11 @@ _HEAT = (
 _AGENT = (
     Graph(
         title="Duration of cycles",
-        description="99 of 100 cycles took less.",
+        description="On average.",
         queries=(
             ask(
-                """histogram_quantile(0.99, sum by (cycle, le)
-                (rate(gpuscape_cycle_duration_seconds_bucket{@node}[$__rate_interval])))""",
+                """rate(gpuscape_cycle_duration_seconds_sum{@node}[$__rate_interval])
+                / rate(gpuscape_cycle_duration_seconds_count{@node}[$__rate_interval])""",
                 "{{cycle}}",
             ),
         ),

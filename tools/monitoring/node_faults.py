@@ -57,11 +57,11 @@ FAULTS = (
         description="Errors since the driver was loaded, and rows replaced for good.",
         queries=(
             ask(
-                """sum by (index) (gpuscape_gpu_ecc_errors_total{@node, error="corrected"}
+                """sum by (index) (gpuscape_gpu_ecc_errors_total{@node, error="uncorrected"}
                 * @index)"""
             ),
             ask(
-                """sum by (index) (gpuscape_gpu_ecc_errors_total{@node, error="uncorrected"}
+                """sum by (index) (gpuscape_gpu_ecc_errors_total{@node, error="corrected"}
                 * @index)"""
             ),
             ask("sum by (index) (gpuscape_gpu_remapped_rows_total{@node} * @index)"),
@@ -69,8 +69,8 @@ FAULTS = (
         ),
         columns=(
             Column(label="index", title="GPU", is_number=True),
-            Column(label="Value #A", title="Corrected errors"),
-            Column(label="Value #B", title="Uncorrected errors"),
+            Column(label="Value #A", title="Uncorrected errors"),
+            Column(label="Value #B", title="Corrected errors"),
             Column(label="Value #C", title="Rows replaced"),
             Column(label="Value #D", title="Waits for a reset"),
         ),

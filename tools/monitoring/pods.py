@@ -26,7 +26,8 @@ _HELD = """group by (cluster, instance, uuid, gpu_instance_id, namespace)
 _POD = """group by (cluster, instance, uuid, gpu_instance_id, namespace, pod)
     (gpuscape_pod_gpu_info{@pod})"""
 _SHARE = """* @part group_left () (gpuscape_mig_instance_share_ratio{@node}
-    or gpuscape_allocated_seconds_total{@node, gpu_instance_id=""} * 0 + 1)"""
+    or group by (cluster, instance, uuid, gpu_instance_id)
+    (gpuscape_pod_gpu_info{@node, gpu_instance_id=""}))"""
 """The part of a GPU that each is: 1 for a whole one."""
 
 _IDLE_HOURS = """sum(
@@ -125,7 +126,8 @@ _PODS = (
         queries=(
             ask(
                 f"""avg by (namespace, pod) ({_POD} * @part group_left ()
-                (@active or gpuscape_mig_instance_graphics_active_ratio{{@node}}))""",
+                (gpuscape_gpu_active_ratio{{@node}}
+                or gpuscape_mig_instance_graphics_active_ratio{{@node}}))""",
                 "{{namespace}}/{{pod}}",
             ),
         ),
@@ -139,9 +141,7 @@ _PODS = (
         " counts for each of them: the table of processes tells them apart.",
         queries=(
             ask(
-                f"""sum by (namespace, pod) ({_POD} * @part group_left ()
-                (gpuscape_gpu_memory_used_bytes{{@node}}
-                or gpuscape_mig_instance_memory_used_bytes{{@node}}))""",
+                f"sum by (namespace, pod) ({_POD} * @part group_left () (@memory))",
                 "{{namespace}}/{{pod}}",
             ),
         ),

@@ -7,6 +7,16 @@ from tools.monitoring.grafana import Query, Variable
 _NODE = 'cluster=~"$cluster", instance=~"$instance"'
 """Series of the nodes that are chosen. A cluster without the label is in ``.*`` too."""
 
+
+def _memory(family: str) -> str:
+    """A family in MiB, as bytes: once for each GPU or GPU instance, however many share it."""
+    named = (
+        f'label_replace(label_replace({family}{{{_NODE}}}, "uuid", "$1", "UUID", "(.+)"),'
+        ' "gpu_instance_id", "$1", "GPU_I_ID", "(.+)")'
+    )
+    return f"max by (cluster, instance, uuid, gpu_instance_id) ({named}) * 1048576"
+
+
 _WORDS = {
     "@node": _NODE,
     "@pod": f'{_NODE}, namespace=~"$namespace", pod=~"$pod"',
@@ -16,8 +26,10 @@ _WORDS = {
     ' index=~"$gpu"}',
     "@gpu": "on (cluster, instance, uuid)",
     "@part": "on (cluster, instance, uuid, gpu_instance_id)",
-    "@active": f"gpuscape_gpu_graphics_active_ratio{{{_NODE}}}"
-    f" or gpuscape_gpu_busy_ratio{{{_NODE}}}",
+    "@boards": f"max by (cluster, instance, UUID, gpu) (DCGM_FI_DEV_POWER_USAGE{{{_NODE}}})",
+    "@memory": _memory("DCGM_FI_DEV_FB_USED"),
+    "@room": _memory("DCGM_FI_DEV_FB_FREE"),
+    "@held": f"group by (cluster, instance, uuid) (gpuscape_pod_gpu_info{{{_NODE}}})",
 }
 
 CLUSTER = Variable(name="cluster", label="Cluster", series="gpuscape_build_info", of="cluster")
@@ -62,8 +74,9 @@ def ask(expression: str, legend: str = "") -> Query:
     ``@replica``: those for the replicas of the scheduler's helper that are chosen;
     ``@dcgm``: the same, and the GPUs, for DCGM families; ``@index``: behind ``*``, gives an
     expression by GPU the GPU's index as a label, for the GPUs that are chosen; ``@gpu`` and
-    ``@part``: by GPU, and by what pods can hold, a GPU or a GPU instance; ``@active``: how busy
-    each GPU is, by GPM on Hopper and later and by utilisation on others.
+    ``@part``: by GPU, and by what pods can hold, a GPU or a GPU instance; ``@boards``: power of
+    each GPU; ``@memory`` and ``@room``: bytes of the frame buffer in use and free, of each GPU
+    without GPU instances and of each instance; ``@held``: GPUs of which pods hold all or a part.
     """
     for word, text in _WORDS.items():
         expression = expression.replace(word, text)

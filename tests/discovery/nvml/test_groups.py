@@ -38,9 +38,13 @@ ALWAYS = {
 
 FIELDS_OF = {
     Group.PROFILING: {"profiling", "mig_profiling"},
-    Group.CLOCK_EVENTS: {"clock_event_reasons", "held_down"},
+    Group.PIPES: {"profiling", "mig_profiling"},
+    Group.ENGINES: {"profiling", "mig_profiling"},
+    Group.CLOCK_EVENTS: {"clock_event_reasons"},
+    Group.HELD_DOWN: {"held_down"},
     Group.ECC: {"ecc_errors", "retired_pages"},
     Group.LIMITS: {"power_limits", "temperature_limits"},
+    Group.WORKING_LIMIT: {"temperature_limits"},
     Group.CLOCKS: {"clocks"},
     Group.INSTANT_POWER: {"instant_power_watts"},
     Group.PCIE: {"pcie"},
@@ -48,6 +52,7 @@ FIELDS_OF = {
     Group.FAN: {"fan_ratio", "performance_state"},
     Group.NVLINK_ERRORS: {"nvlink_errors"},
     Group.LINKS: {"links"},
+    Group.LINK_ERRORS: {"links"},
     Group.P2P: {"nvlink_p2p"},
     Group.PROCESSES: {"processes"},
 }

@@ -11,8 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from discovery.model import Gap, Reason
-from discovery.nvml import gpm
-from discovery.sample import GpuSample, Group
+from discovery.sample import PROFILED, GpuSample, Group
 from discovery.simulator import edits
 from discovery.simulator.machine import MigInstanceSpec
 from discovery.simulator.simulation import Return, Spoil
@@ -21,7 +20,10 @@ from tests.discovery.sampling import Sampler, small
 
 TWO, THREE = (MigInstanceSpec(profile="3g.20gb", start=at, id=n) for at, n in ((0, 2), (4, 3)))
 WHOLE, SPLIT = machines.gpu(0), machines.gpu(1, mig=True, instances=(TWO, THREE))
-ASKED = (Group.PROFILING,)
+ASKED = tuple(PROFILED)
+USUAL = (*PROFILED[Group.PROFILING], *PROFILED[Group.PIPES])
+"""What every GPU with GPM has."""
+TRAFFIC = (20, 21, 60, 61, *range(62, 98), *range(100, 104))
 GRAPHICS, PCIE_SENT = 1, 20
 
 
@@ -74,8 +76,8 @@ def test_each_gpu_instance_has_metrics_of_its_own_without_traffic(taken: Sampler
     assert {instance: metrics[GRAPHICS] for instance, metrics in found.items()} == pytest.approx(
         {2: 0.0, 3: 0.4}
     )
-    assert set(gpm.PIPES) <= set(found[3])
-    assert not set(found[3]) & set(gpm.TRAFFIC + gpm.LINKS)
+    assert set(USUAL) - set(TRAFFIC) <= set(found[3])
+    assert not set(found[3]) & set(TRAFFIC)
 
 
 def test_samples_too_near_to_each_other_tell_nothing_and_lose_nothing(taken: Sampler) -> None:
@@ -105,8 +107,16 @@ def test_a_metric_that_is_no_number_is_a_gap(taken: Sampler, garbage: Any) -> No
     sample = taken.sample(WHOLE.bus_id, ASKED)
     assert sample.profiling == ()
     assert {gap.source for gap in gaps(sample) if gap.reason is Reason.GARBAGE} >= {
-        f"nvmlGpmMetricsGet({metric})" for metric in gpm.PIPES + gpm.TRAFFIC
+        f"nvmlGpmMetricsGet({metric})" for metric in USUAL
     }
+
+
+def test_only_the_metrics_of_the_groups_asked_for_are_read(taken: Sampler) -> None:
+    for group, metrics in PROFILED.items():
+        taken.sample(WHOLE.bus_id, (group,))
+        found = dict(taken.sample(WHOLE.bus_id, (group,)).profiling)
+        assert found, group
+        assert set(found) <= set(metrics)
 
 
 def test_metrics_that_a_gpu_lacks_are_one_gap_and_not_asked_again(taken: Sampler) -> None:
@@ -121,11 +131,11 @@ def test_a_driver_that_refuses_newer_metrics_still_tells_the_others(taken: Sampl
     """They are asked together, by themselves, and not again."""
     taken.sample(WHOLE.bus_id, ASKED)
     refused = Return(code=nv.NVML_ERROR_INVALID_ARGUMENT)
-    taken.simulation.fault(refused, "nvmlGpmMetricsGet", after=1, times=1)
+    taken.simulation.fault(refused, "nvmlGpmMetricsGet", after=2, times=1)
     first = taken.sample(WHOLE.bus_id, ASKED)
     calls = taken.calls(lambda: taken.sample(WHOLE.bus_id, ASKED))
-    assert {metric for metric, _ in first.profiling} == set(gpm.PIPES + gpm.TRAFFIC)
-    assert calls["nvmlGpmMetricsGet"] == 1
+    assert {metric for metric, _ in first.profiling} == set(USUAL)
+    assert calls["nvmlGpmMetricsGet"] == 2
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ import pytest
 
 from discovery.model import GpuState
 from discovery.sample import GpuSample, Group
-from exporters.own.families import FAMILIES, GROUPS, OwnFamilies
+from exporters.own.core import groups
+from exporters.own.families import FAMILIES, OwnFamilies
 from exporters.own.family import OwnFamily
 from exporters.own.processes import ProcessUse
 from tests import build, exposition, promlint
@@ -47,8 +48,7 @@ def test_the_optional_readings_are_those_that_some_family_needs() -> None:
     """But for the status of pairs, where our own say how many NVLinks two GPUs have, and what is
     made for a family of DCGM's alone.
     """
-    assert set(Group) - {Group.P2P, Group.CLOCKS, Group.INSTANT_POWER} == GROUPS
-    assert {family.group for family in FAMILIES} == {None, *GROUPS}
+    assert set(Group) - {Group.P2P, Group.CLOCKS, Group.INSTANT_POWER} == groups(FAMILIES)
 
 
 def test_names_are_all_different_and_ours() -> None:
@@ -202,8 +202,8 @@ def test_series_grow_by_the_same_number_with_every_gpu(instances: int) -> None:
 
     assert [pairs for pairs, _ in (one, *counts)] == [2 * n * (n - 1) for n in range(1, 17)]
     (step,) = {after - before for (_, before), (_, after) in pairwise(counts)}
-    # the only GPU is free, so that no share of what is held is told
-    assert counts[0][1] - one[1] == step + (instances == 0)
+    # the only GPU is free, so that no share of what is held is told, and has no rows of matrices
+    assert counts[0][1] - one[1] == step + (instances == 0) + 2
 
 
 def test_series_grow_by_the_same_number_with_every_gpu_instance() -> None:

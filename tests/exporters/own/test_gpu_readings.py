@@ -42,6 +42,11 @@ NUMBERS: list[tuple[str, dict[str, Any], float]] = [
     ("nvlink_sent_bytes_total", {"nvlink_sent_bytes": 12}, 12),
     ("vgpu_licensed", {"vgpu_licensed": True}, 1),
     ("temperature_margin_celsius", {"temperature_limits": TemperatureLimits(margin=-3)}, -3),
+    (
+        "temperature_headroom_celsius",
+        {"gpu_celsius": 88, "temperature_limits": TemperatureLimits(gpu_most=85)},
+        -3,
+    ),
     ("pcie_generation", {"pcie": Pcie(generation=5)}, 5),
     ("pcie_lanes", {"pcie": Pcie(width=16)}, 16),
     ("pcie_received_bytes_total", {"pcie": Pcie(received_bytes=10)}, 10),

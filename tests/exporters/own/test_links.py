@@ -115,3 +115,17 @@ def test_errors_over_all_links_are_told_by_kind_where_the_gpu_counts_them() -> N
     )
 
     assert found == {(("error", "crc_flit"),): 1, (("error", "recovery"),): 0}
+
+
+def test_errors_for_which_data_was_sent_again_are_one_sum_for_either_generation() -> None:
+    gpu = build.gpu(links=links(2))
+    old = NvLinkErrors(crc_flit=1000, crc_data=1, replay=20, recovery=None)
+    new = tuple(
+        LinkCounters(link=at, errors=tuple((error, 10**at) for error in LinkError))
+        for at in range(2)
+    )
+    name = "gpuscape_gpu_nvlink_transfer_errors_total"
+
+    assert value(name, gpu, build.sample(gpu, nvlink_errors=old)) == 21
+    assert value(name, gpu, build.sample(gpu, links=new)) == 11 * (len(LinkError) - 2)
+    assert told(name, build.node([gpu]), [build.sample(gpu, links=(LinkCounters(link=0),))]) == {}

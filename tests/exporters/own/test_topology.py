@@ -35,6 +35,28 @@ def test_each_pair_is_told_in_both_orders_with_what_both_ends_see() -> None:
     assert found == {("0", "1"): 3, ("1", "0"): 3, ("0", "2"): 0, ("2", "0"): 0}
 
 
+def test_the_same_numbers_come_as_rows() -> None:
+    """A column for each other GPU by its index; none of what is not known."""
+    plain = linked([[0, 4, 0], [3, 0, None], [0, None, 0]])
+    levels = ((0, 3, 1, 4), (3, 0, None, 5), (1, None, 0, 2), (4, 5, 2, 0))
+    gpus = [replace(build.gpu(at), index=index) for at, index in enumerate((0, 10, 1))]
+    node = build.node(gpus, topology=replace(plain, nics=("mlx5_0",), pcie=levels))
+
+    assert told("gpuscape_topology_nvlinks_row", node) == {
+        (("index", "0"), ("to_01", "0"), ("to_10", "3")): 1,
+        (("index", "1"), ("to_00", "0")): 1,
+        (("index", "10"), ("to_00", "3")): 1,
+    }
+    assert told("gpuscape_topology_pcie_row", node) == {
+        (("index", "0"), ("to_01", "1"), ("to_10", "3")): 1,
+        (("index", "1"), ("to_00", "1")): 1,
+        (("index", "10"), ("to_00", "3")): 1,
+    }
+    assert told("gpuscape_topology_nic_row", node) == {
+        (("nic", "mlx5_0"), ("to_00", "4"), ("to_01", "2"), ("to_10", "5")): 1
+    }
+
+
 def test_a_pair_is_named_by_both_gpus() -> None:
     gpus = [build.gpu(0), build.gpu(1)]
 
