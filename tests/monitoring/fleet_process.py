@@ -131,7 +131,7 @@ class _Machine:
         driver = next((it.driver for it in answers if isinstance(it, DriverFrame)), Driver())
         facts = self._node.trouble.facts
         frames = (it for it in answers if isinstance(it, GpuFrame))
-        gpus = tuple(replace(it.gpu, **facts.get(at, {})) for at, it in enumerate(frames))
+        gpus = tuple(replace(it.gpu, index=at, **facts.get(at, {})) for at, it in enumerate(frames))
         newest = (it for it in answers if isinstance(it, SampleFrame) and it.request == 3)
         snapshot = self._xids.enter(self._place.snapshot(driver, gpus))
         return snapshot, tuple(it.sample for it in newest)

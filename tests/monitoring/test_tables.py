@@ -172,7 +172,7 @@ def test_columns_of_a_table_are_those_declared_in_that_order(
 
 
 def test_the_numbers_of_gpus_do_not_count_for_the_length_of_bars() -> None:
-    answer = [pair(0.5, index=gpu) for gpu in GPUS]
+    answer = [Series(labels={"gpu": gpu}, points=((1.7e9, 0.5),)) for gpu in GPUS]
     (found,) = tables([(PANELS["gpuscape-node: Energy"], [answer])])
 
     assert found[1].texts == ("500 Wh",) * 16

@@ -131,7 +131,8 @@ class Matrix(Panel):
                     "renameByName": names,
                 },
             },
-            _converted([self.corner], "string"),
+            # what is text already would get quotation marks
+            *([_converted([self.corner], "string")] if self.row in by else []),
         ]
 
     def overrides(self) -> list[Json]:
