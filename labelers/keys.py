@@ -248,13 +248,15 @@ LINKS: tuple[Key, ...] = (
         NVLINK_CLASS,
         r"none|bridge|mesh|switch",
         "how NVLink connects the GPUs: isolated pairs, direct links, through NVSwitch",
-        "nvmlDeviceGetNvLinkState, nvmlDeviceGetNvLinkRemoteDeviceType",
+        "nvmlDeviceGetNvLinkState, nvmlDeviceGetNvLinkRemoteDeviceType; none to GPUs with MIG on"
+        " and to those not registered with their fabric",
     ),
     _exact(
         NVLINK_ISLAND,
         NUMBER,
         "GPUs in the largest set connected by NVLink",
-        "nvmlDeviceGetNvLinkState, nvmlDeviceGetNvLinkRemotePciInfo_v2",
+        "nvmlDeviceGetNvLinkState, nvmlDeviceGetNvLinkRemotePciInfo_v2, nvmlDeviceGetMigMode,"
+        " nvmlDeviceGetGpuFabricInfoV",
     ),
 )
 HEALTHS: tuple[Key, ...] = (
