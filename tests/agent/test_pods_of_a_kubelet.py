@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.podresources.client import PodResources
+from agent.podresources.model import PodDevices, ResourceDevices
 from agent.pods import KEEP_SECONDS, Pods
 from discovery.model import NodeSnapshot
 from discovery.simulator.simulation import Simulation
@@ -17,6 +18,7 @@ from exporters.own.agent import OwnMetrics
 from exporters.own.view import Holdings
 from labelers.settings import MigStrategy
 from labelers.sharing import NOTHING_SHARED, SharedResource, Sharing, SharingStrategy
+from tests.agent.processes import SOON
 from tests.kubelet.cases import FirstOffered, claim, container, pod
 from tests.kubelet.hardware import Hardware
 from tests.kubelet.node import Node
@@ -26,6 +28,26 @@ SHARED = Sharing(
     strategy=SharingStrategy.TIME_SLICING,
     resources=(SharedResource(name=GPU, replicas=4, renamed=True),),
 )
+
+
+class Kubelet:
+    """The agent's client of a kubelet, whose patience may be changed at any time."""
+
+    def __init__(self, socket: Path) -> None:
+        self.deadline_seconds = SOON
+        self._socket = socket
+
+    def list(self) -> tuple[PodDevices, ...]:
+        """See :class:`PodResources`."""
+        return self._client.list()
+
+    def allocatable(self) -> tuple[ResourceDevices, ...]:
+        """See :class:`PodResources`."""
+        return self._client.allocatable()
+
+    @property
+    def _client(self) -> PodResources:
+        return PodResources(self._socket, deadline_seconds=self.deadline_seconds)
 
 
 class Scene:
@@ -46,8 +68,9 @@ class Scene:
         )
         self.shown: Holders = {}
         own = OwnMetrics("0", lambda: 0.0)
+        self.kubelet = Kubelet(self.node.server.path)
         self.pods = Pods(
-            PodResources(self.node.server.path, deadline_seconds=1.0),
+            self.kubelet,
             node="node-a",
             snapshot=lambda: self.snapshot,
             tell=lambda change: change(own),
@@ -170,11 +193,13 @@ def test_a_kubelet_that_restarts_or_hangs_takes_nothing_away_for_a_while(tmp_pat
         there.node.server.stop()
         down = there.holders(105.0)
         there.node.server.start()
-        there.node.server.delay_seconds = 60.0
+        there.node.server.delay_seconds = 2 * SOON
+        there.kubelet.deadline_seconds = 0.2
         hung = there.holders(110.0)
         gone = there.holders(101.0 + KEEP_SECONDS)
         there.node.server.stop()
         there.node.server.delay_seconds = 0.0
+        there.kubelet.deadline_seconds = SOON
         there.node.server.start()
         again = there.holders(106.0 + KEEP_SECONDS)
 
