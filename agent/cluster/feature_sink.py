@@ -149,8 +149,8 @@ class FeatureSink:
         return wait if wait > 0 else self._send(body, changed.keys(), now)
 
     def _report_refused(self, texts: Mapping[str, str]) -> None:
-        """Report which labels are refused; during a search more may be found to be."""
-        if not self._refusals.aside:
+        """Report which labels are refused, once a search is over."""
+        if not self._refusals.searching:
             there = (self._present or {}).get("spec", {}).get("labels") or {}
             reasons = self._refusals.reasons.items()
             self._reports.refused(

@@ -100,8 +100,8 @@ class NodeSink:
         return wanted, meta
 
     def _report_refused(self, planned: Plan) -> None:
-        """Report what of the plan is refused; during a search more may be found to be."""
-        if not self._refusals.aside:
+        """Report what of the plan is refused, once a search is over."""
+        if not self._refusals.searching:
             reasons = self._refusals.reasons
             self._reports.refused({key: reasons[key] for key in planned.changed if key in reasons})
 

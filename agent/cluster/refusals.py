@@ -50,6 +50,11 @@ class Refusals:
         return frozenset().union(*self._aside)
 
     @property
+    def searching(self) -> bool:
+        """Whether more keys may yet be found to be refused."""
+        return self._refused > 0
+
+    @property
     def reasons(self) -> dict[str, str]:
         """All keys that were refused and not taken since, and why."""
         return {key: it.why for key, it in self._known.items()}
@@ -59,10 +64,12 @@ class Refusals:
         return self.aside.union(key for key, it in self._known.items() if now < it.until)
 
     def taken(self, keys: Collection[str] = ()) -> bool:
-        """These keys were written, or nothing had to be; whether to try a part put aside now."""
+        """These keys were written, or nothing had to be; whether that was part of a search."""
         for key in keys:
             self._known.pop(key, None)
-        return self._next()
+        searching = self.searching
+        self._next()
+        return searching
 
     def refused(self, keys: Collection[str], error: ApiError, now: float) -> None:
         """A write of these keys was refused for good: leave out some of them, or all."""
@@ -86,13 +93,12 @@ class Refusals:
             rest = RESTS_SECONDS[min(times, len(RESTS_SECONDS) - 1)]
             self._known[key] = _Refused(until=now + rest, times=times, why=str(error))
 
-    def _next(self) -> bool:
-        """Let the part that was put aside last be tried; False where the search is over."""
+    def _next(self) -> None:
+        """Let the part that was put aside last be tried; without one the search is over."""
         if self._aside:
             self._aside.pop()
-            return True
-        self._refused = 0
-        return False
+        else:
+            self._refused = 0
 
 
 def _names(message: str, key: str) -> bool:

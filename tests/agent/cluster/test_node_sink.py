@@ -395,7 +395,9 @@ def test_where_no_key_is_named_halves_find_the_refused_ones(bad: int) -> None:
     written = {f"nvidia.com/{key}" for key in world.labels()}
     assert len(written) >= len(MANY) - (bad if bad == 1 else 3 * bad)
     assert not written & refused
+    assert world.said.refused[0] == 0
     assert world.said.refused[-1] == len(MANY) - len(written)
+    assert world.said.refused[1:] == sorted(world.said.refused[1:], reverse=True)  # no guesses
     assert len(tried) <= 2 * MOST_REFUSED + 8
 
 

@@ -49,6 +49,16 @@ def test_a_key_that_is_like_it_is_not_it(message: str) -> None:
     assert refusals.reasons == {}
 
 
+def test_while_some_of_a_part_is_left_to_write_the_next_part_waits() -> None:
+    refusals = Refusals()
+    refusals.refused({"a", "b", "c", "d"}, refused("no"), 0)
+
+    refusals.refused({"a", "b"}, refused("not a"), 1)
+
+    assert refusals.aside == {"c", "d"}
+    assert refusals.left_out(1) == {"a", "c", "d"}
+
+
 def test_all_keys_named_ends_the_search() -> None:
     refusals = Refusals()
     refusals.refused(KEYS, refused("no"), 0)
