@@ -142,14 +142,15 @@ def _worked(
 
 
 def _engines(gpu: SimulatedGpu, profile: GpuInstanceProfile | None) -> dict[int, float]:
-    """Decoders as busy as the GPU says; nobody uses the others."""
+    """Those of video and pictures as busy as the GPU's decoders, that of motion as its encoders."""
     if profile is None:
         return {}
-    decoder = gpu.state.readings.decoder_percent or 0
+    decoder = float(gpu.state.readings.decoder_percent or 0)
+    encoder = float(gpu.state.readings.encoder_percent or 0)
     return {
-        **{_DECODERS + at: float(decoder) for at in range(profile.decoders)},
-        **{_JPEG + at: 0.0 for at in range(profile.jpeg)},
-        **{_OPTICAL_FLOW + at: 0.0 for at in range(profile.ofa)},
+        **{_DECODERS + at: decoder for at in range(profile.decoders)},
+        **{_JPEG + at: decoder for at in range(profile.jpeg)},
+        **{_OPTICAL_FLOW + at: encoder for at in range(profile.ofa)},
     }
 
 
