@@ -85,7 +85,7 @@ def _with_fix(gap: Gap) -> Gap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Sizes:
+class Sizes:
     """nvmlDeviceAttributes_t of a MIG device, in the words of :class:`MigDevice`."""
 
     memory_bytes: int
@@ -99,9 +99,9 @@ class _Sizes:
     ofa_engines: int
 
 
-def _sizes(value: Any) -> _Sizes:
+def checked_sizes(value: Any) -> Sizes:
     """Raises Garbage: a device of which one number cannot be is not described by the others."""
-    found = _Sizes(
+    found = Sizes(
         memory_bytes=_MEMORY(value.memorySizeMB),
         multiprocessors=_MULTIPROCESSORS(value.multiprocessorCount),
         gpu_instance_slices=_SLICES(value.gpuInstanceSliceCount),
@@ -115,6 +115,8 @@ def _sizes(value: Any) -> _Sizes:
     if not 0 < found.compute_instance_slices <= found.gpu_instance_slices:
         parts = f"{found.compute_instance_slices} of {found.gpu_instance_slices}"
         raise Garbage(f"a compute instance of {parts} slices")
+    if not found.memory_bytes:
+        raise Garbage("no memory")
     return found
 
 
@@ -135,7 +137,7 @@ def _read(
     name = calls.ask("mig_devices", "nvmlDeviceGetUUID", mig, convert=_mig_uuid)
     instance = calls.ask("mig_devices", "nvmlDeviceGetGpuInstanceId", mig, convert=whole(0xFFFF))
     compute = calls.ask("mig_devices", "nvmlDeviceGetComputeInstanceId", mig, convert=whole(0xFFFF))
-    sizes = calls.ask("mig_devices", "nvmlDeviceGetAttributes_v2", mig, convert=_sizes)
+    sizes = calls.ask("mig_devices", "nvmlDeviceGetAttributes_v2", mig, convert=checked_sizes)
     if name is None or instance is None or compute is None or sizes is None:
         return None
     info = _instance_info(calls, handle, instance)
