@@ -52,6 +52,7 @@ class Latest:
         self._sxids: tuple[Sxid, ...] = ()
         self._readings = b""
         self._body = Body(own.render())
+        self._changed = False
         self.snapshot: NodeSnapshot | None = None
 
     def show_snapshot(self, snapshot: NodeSnapshot, at: float) -> None:
@@ -106,10 +107,17 @@ class Latest:
         """Change what the agent says of itself, and serve it."""
         with self._writing:
             change(self._own)
-            self._body = Body(self._readings + self._own.render())
+            self._changed = True
 
     def metrics(self) -> Response:
-        """The exposition: rendered before, but for the ages of what it shows."""
+        """The exposition: rendered before, but for the ages of what it shows.
+
+        What the agent says of itself changes more often than it is scraped, so the first scrape
+        after a change renders that much.
+        """
+        if self._changed:
+            with self._writing:
+                self._put_together()
         return Response(body=self._body, tail=self._own.render_now(), content_type=CONTENT_TYPE)
 
     def _render(self) -> None:
@@ -118,10 +126,14 @@ class Latest:
                 self.snapshot,
                 self._samples,
                 holdings=self._holdings,
-                health=_health(self.snapshot),
+                health=_health(self.snapshot) if self._families else {},
                 processes=self._processes,
                 sxids=self._sxids,
             )
+        self._put_together()
+
+    def _put_together(self) -> None:
+        self._changed = False
         self._body = Body(self._readings + self._own.render())
 
     def _compatible(self, snapshot: NodeSnapshot) -> bytes:

@@ -229,6 +229,7 @@ class _Running:
         ticks.update(self.agent.ticks)
         runtime = Runtime(ticks, jitter_ratio=settings.jitter_ratio)
         self.agent.hasten = runtime.hasten
+        reader.on_news = functools.partial(runtime.hasten, "watch")
         if cluster is not None:
             cluster.hasten = runtime.hasten
         threading.Thread(target=self._run_errands, name="errands", daemon=True).start()

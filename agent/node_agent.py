@@ -42,7 +42,8 @@ from exporters.own.processes import ProcessUse
 
 log = logging.getLogger(__name__)
 
-WATCH_SECONDS = 2.0
+WATCH_SECONDS = 5.0
+"""Without news: events, and GPUs that hang, hasten the tick."""
 SAMPLE_SECONDS = 5.0
 """How long a sample may take before the readings of the last but one count as old."""
 ALIVE_SECONDS = 30.0
@@ -175,14 +176,19 @@ class NodeAgent:
         self._drop_old_readings(now)
         if xids:
             self.hasten("discover")
+        if self._source.health().quarantined:
+            self.hasten("probe")
         self._latest.refresh(self._tell_reader)
         return WATCH_SECONDS
 
     def probe(self, _now: float) -> float:
-        """Try the quarantined GPUs that are due; a tick of its own, since each may hang again."""
+        """Try the quarantined GPUs that are due; a tick of its own, since each may hang again.
+
+        The watch tick hastens it while there are some.
+        """
         if self._source.probe():
             self.hasten("discover")
-        return WATCH_SECONDS
+        return self._intervals.discover
 
     # what others ask
 

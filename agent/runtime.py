@@ -25,7 +25,10 @@ Tick = Callable[[float], float]
 """Does one run at a monotonic time in seconds; returns the seconds until the next."""
 
 STEP_SECONDS = 1.0
-"""Clocks that part by more than this between two looks were set, not just adjusted."""
+"""Clocks that part by more than this between two comparisons were set, not just adjusted."""
+
+COMPARE_SECONDS = 5.0
+"""Between two comparisons of the clocks."""
 
 AFTER_A_DEFECT_SECONDS = 10.0
 
@@ -121,7 +124,7 @@ class Runtime:
 
     def _watch_clock(self) -> None:
         offset = self._wall() - self._clock()
-        while not self._stopping.wait(STEP_SECONDS):
+        while not self._stopping.wait(COMPARE_SECONDS):
             before, offset = offset, self._wall() - self._clock()
             if abs(offset - before) > STEP_SECONDS:
                 log.warning("the wall clock was set", extra={"step_seconds": offset - before})

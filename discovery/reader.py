@@ -108,6 +108,8 @@ class DeviceReader:
         self._roster = Roster() if roster is None else roster
         self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
         self._groups: tuple[Group, ...] = ()  # asked for last, so a probe asks for them too
+        self.on_news: Callable[[], None] = lambda: None
+        """Runs when an event came or something hung; set by whoever asks for these."""
         self._requests = self._starts = self._hangs = self._deaths = 0
         self._released = False
 
@@ -271,9 +273,13 @@ class DeviceReader:
             raise ReaderStuck("two device readers are stuck in driver calls; starting no third")
         self._starts += 1
         try:
-            return self._spawn(start, self._events.append)
+            return self._spawn(start, self._take)
         except OSError as error:
             raise ReaderGone(f"the device reader cannot be started: {error}") from error
+
+    def _take(self, event: Event) -> None:
+        self._events.append(event)
+        self.on_news()
 
     def _reap(self) -> None:
         """Forget children that ended; one too slow to leave gets SIGTERM and counts as stuck."""
@@ -317,6 +323,7 @@ class DeviceReader:
                 self._stuck.append((child, driver_wide))
             if bus_id is not None:
                 self._quarantine.isolate(bus_id, Reason.HUNG, why, self._clock())
+        self.on_news()
         if driver_wide:
             raise ReaderStuck(f"the NVIDIA driver as a whole: {why}")
 

@@ -44,6 +44,10 @@ class OwnFamilies:
         self._texts = [OwnText(family) for family in families]
         self._waste: Waste = NOTHING_SEEN
 
+    def __bool__(self) -> bool:
+        """There are some."""
+        return bool(self._texts)
+
     def render(
         self,
         snapshot: NodeSnapshot,

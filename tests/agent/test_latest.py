@@ -60,6 +60,16 @@ def test_the_same_holders_again_change_nothing(served: Served) -> None:
     assert served.latest.metrics().body is before
 
 
+def test_what_the_agent_says_of_itself_is_rendered_by_the_first_scrape_after_it_changed(
+    served: Served,
+) -> None:
+    served.latest.refresh(lambda own: own.reader_restarted())
+    served.latest.refresh(lambda own: own.reader_restarted())
+    assert served.series("gpuscape_reader_restarts_total") == ["gpuscape_reader_restarts_total 2.0"]
+    before = served.latest.metrics().body
+    assert served.latest.metrics().body is before
+
+
 def test_the_age_of_the_readings_grows_and_goes_with_them(served: Served) -> None:
     served.now = 107.0
     assert served.series("gpuscape_samples_age_seconds") == ["gpuscape_samples_age_seconds 7.0"]

@@ -267,7 +267,17 @@ def test_a_gpu_in_quarantine_is_shown_as_hung_before_the_others_are_read_again(
     scene.source.state = replace(WELL, hangs=1, stuck=1, quarantined=(GPUS[1].bus_id,))
     scene.agent.watch(scene.now)
     assert scene.states() == [GpuState.PRESENT, GpuState.HUNG]
-    assert scene.hastened[-1] == "discover"
+    assert scene.hastened[-2:] == ["discover", "probe"]
+
+
+def test_quarantined_gpus_are_probed_at_every_watch_and_no_others(scene: Scene) -> None:
+    scene.discover()
+    scene.agent.watch(scene.now)
+    assert "probe" not in scene.hastened
+    scene.source.state = replace(WELL, hangs=1, quarantined=(GPUS[1].bus_id,))
+    for _ in range(2):
+        scene.agent.watch(scene.now)
+    assert scene.hastened.count("probe") == 2
 
 
 def test_an_xid_is_counted_shown_and_looked_at_now(scene: Scene) -> None:

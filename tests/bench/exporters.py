@@ -20,6 +20,7 @@ from tests.bench.programs import NVITOP, READER, Program
 OURS, CLIENT, THEIRS = NAMES = "gpuscape", "prometheus_client", "nvitop"
 FAMILY = {
     OURS: "DCGM_FI_DEV_FB_USED",
+    "gpuscape_none": "DCGM_FI_DEV_FB_USED",
     CLIENT: "DCGM_FI_DEV_FB_USED",
     THEIRS: "gpu_memory_used_MiB",
 }
@@ -68,7 +69,7 @@ def measure(
         for program in running:
             program.await_family(FAMILY[program.name])
         time.sleep(settle_seconds)
-        cpu = _cpu_seconds(running, cpu_for_seconds)
+        cpu = cpu_seconds(running, cpu_for_seconds)
         simulated = {
             module: programs.simulator_mib(module, state_file) for module in (READER, NVITOP)
         }
@@ -114,7 +115,7 @@ def count_series(text: bytes) -> int:
     return sum(1 for line in text.splitlines() if line and not line.startswith(b"#"))
 
 
-def _cpu_seconds(running: Sequence[Program], seconds: float) -> dict[str, tuple[float, float]]:
+def cpu_seconds(running: Sequence[Program], seconds: float) -> dict[str, tuple[float, float]]:
     """Each one's own time and the simulator's, while it is scraped as Prometheus would."""
     before = {each.name: (each.cpu_seconds(), each.simulated_seconds) for each in running}
     end = time.monotonic() + seconds

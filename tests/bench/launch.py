@@ -73,7 +73,19 @@ class Meter:
             struct.pack_into("d", self._memory, 0, self.seconds + seconds)
 
 
-def gpuscape(state_file: str, meter_file: str, port: str, sample_seconds: str) -> None:
+def gpuscape_none(state_file: str, meter_file: str, port: str, sample_seconds: str) -> None:
+    """The agent with DCGM families alone."""
+    gpuscape(state_file, meter_file, port, sample_seconds, own_families="none")
+
+
+def gpuscape(
+    state_file: str,
+    meter_file: str,
+    port: str,
+    sample_seconds: str,
+    *,
+    own_families: str = "core",
+) -> None:
     """The agent, by its own command; its machine is ready made, and only its reader simulates."""
     from agent.latest import Latest
 
@@ -95,7 +107,7 @@ def gpuscape(state_file: str, meter_file: str, port: str, sample_seconds: str) -
     _obey(render)
     sys.argv = ["gpuscape", "agent", "--standalone", "--simulate", state_file, "--node-name", NODE]
     sys.argv += ["--listen", f"{HOST}:{port}", "--probe-listen", f"{HOST}:0"]
-    sys.argv += ["--sample-interval", f"{sample_seconds}s"]
+    sys.argv += ["--sample-interval", f"{sample_seconds}s", "--own-families", own_families]
     sys.argv += ["--discover-interval", f"{DISCOVER_SECONDS}s", "--log-level", "error"]
     importlib.import_module("cli.main").main()
 
@@ -209,7 +221,8 @@ def _median_seconds(work: Callable[[], None], rounds: int) -> float:
 
 
 PROGRAMS: dict[str, Callable[..., None]] = {
-    each.__name__: each for each in (gpuscape, prometheus_client, nvitop, reader, loaded)
+    each.__name__: each
+    for each in (gpuscape, gpuscape_none, prometheus_client, nvitop, reader, loaded)
 }
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from tests.bench import (
+    cpu,
     exporters,
     extender,
     faults,
@@ -42,6 +43,7 @@ PAGES: Mapping[str, Page] = {
             render.section,
             exporters.full,
             exporters.whole,
+            cpu.section,
             growth.section,
             serving.section,
             memory.section,

@@ -166,9 +166,12 @@ def test_a_gpu_that_hangs_is_quarantined_and_the_others_are_read_in_the_same_ans
 
 
 def test_a_gpu_that_hangs_while_sampled_costs_its_own_readings(bench: Bench) -> None:
+    news: list[tuple[str, ...]] = []
+    bench.reader.on_news = lambda: news.append(bench.reader.health().quarantined)
     bench.simulation.fault(Hang(), "nvmlDeviceGetPowerUsage", bus_id=bench.bus_ids[0])
     assert [sample.bus_id for sample in bench.reader.sample()] == [bench.bus_ids[1]]
     assert bench.states() == [HUNG, PRESENT]
+    assert news == [(bench.bus_ids[0],)]
 
 
 def test_a_pair_of_gpus_that_hangs_costs_the_one_that_did_not_answer_just_before(
@@ -395,6 +398,8 @@ def test_no_failure_of_the_driver_is_latched(
 
 
 def test_an_xid_is_pushed_with_its_gpu_and_instance(bench: Bench) -> None:
+    news: list[None] = []
+    bench.reader.on_news = lambda: news.append(None)
     bench.simulation.xid(bench.bus_ids[1], 94, gpu_instance_id=3, compute_instance_id=0)
     seen: list[object] = []
 
@@ -402,6 +407,7 @@ def test_an_xid_is_pushed_with_its_gpu_and_instance(bench: Bench) -> None:
         seen.extend(bench.reader.events())
         return bool(seen)
 
+    until(lambda: bool(news))
     until(one_came)
     expected = XidSeen(bus_id=bench.bus_ids[1], code=94, gpu_instance_id=3, compute_instance_id=0)
     assert seen == [expected]
