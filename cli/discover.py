@@ -193,7 +193,7 @@ def _links(gpu: GpuSnapshot) -> Cell:
     """Active links, and of how many where some are down."""
     if not gpu.links:
         return _known(gpu, "links", None)
-    active = sum(link.active for link in gpu.links)
+    active = sum(link.active is True for link in gpu.links)
     if active == len(gpu.links):
         return str(active)
     return Styled(f"{active} of {len(gpu.links)}", "yellow")

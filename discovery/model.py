@@ -38,6 +38,8 @@ class Gap:
     """Where it was asked: an NVML entry point as pynvml names it, or a path below the root."""
     detail: str = ""
     """The error's own text, for people."""
+    kept: bool = False
+    """The value is there all the same: a fact that does not change, as it was last read."""
 
 
 class Architecture(StrEnum):
@@ -97,10 +99,12 @@ class NvLink:
     """One NVLink port of a GPU, seen from that GPU."""
 
     link: int
-    active: bool
+    active: bool | None = None
+    """None: not read now. It changes, so what it was says nothing."""
     version: int | None = None
     """NVML's version enum: 1 is 1.0, 2 is 2.0, 3 is 2.2, 4 is 3.0, 5 is 3.1, 6 is 4.0, 7 is 5.0."""
-    peer: LinkPeer = LinkPeer.UNKNOWN
+    peer: LinkPeer | None = None
+    """UNKNOWN where the driver hides it; None where it was never read, as of a link always down."""
     peer_bus_id: str | None = None
     """The peer GPU's normalised bus id; None behind a switch and where the driver hides it."""
     bytes_per_second: int | None = None
@@ -246,6 +250,11 @@ class GpuSnapshot:
     def gap(self, what: str) -> Gap | None:
         """The gap for one field, if there is one."""
         return next((gap for gap in self.gaps if gap.what == what), None)
+
+    def misses(self, what: str) -> bool:
+        """The GPU has this, as far as is known, and it was never read."""
+        gap = self.gap(what)
+        return gap is not None and gap.reason is not Reason.UNSUPPORTED and not gap.kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

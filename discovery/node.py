@@ -3,28 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from discovery import remember
 from discovery.host import MACHINE_TYPE_FILE, read_host
-from discovery.model import Driver, GpuSnapshot, NodeSnapshot
+from discovery.model import Driver, GpuSnapshot, Host, NodeSnapshot, PciFacts
 from discovery.pci import pci_facts
 from discovery.snapshot import assemble
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where the host's facts are read."""
+    """Where the host's facts are read, and what was read there before."""
 
-    root: Path = Path("/")
-    name: str
-    """The node's name."""
-    machine_type_file: str = MACHINE_TYPE_FILE
-    """Below ``root``."""
+    def __init__(
+        self, *, root: Path = Path("/"), name: str, machine_type_file: str = MACHINE_TYPE_FILE
+    ) -> None:
+        """``name`` is the node's; ``machine_type_file`` is a path below ``root``."""
+        self.root = root
+        self.name = name
+        self.machine_type_file = machine_type_file
+        self._host: Host | None = None
+        self._pci: dict[str, PciFacts] = {}
 
     def snapshot(self, driver: Driver, gpus: Sequence[GpuSnapshot]) -> NodeSnapshot:
-        """These GPUs with the host's facts of now about them, and how they are linked."""
-        host = read_host(self.root, self.name, self.machine_type_file)
-        devices = [gpu.bus_id for gpu in gpus] + [nic.bus_id for nic in host.nics]
-        pci = {bus_id: pci_facts(self.root, bus_id) for bus_id in devices}
-        return assemble(host, driver, gpus, pci)
+        """These GPUs with the host's facts of now about them, and how they are linked.
+
+        A fact that cannot be read stays as it was last read here.
+        """
+        self._host = remember.host(
+            read_host(self.root, self.name, self.machine_type_file), self._host
+        )
+        devices = [gpu.bus_id for gpu in gpus] + [nic.bus_id for nic in self._host.nics]
+        self._pci = {
+            bus_id: remember.pci(pci_facts(self.root, bus_id), self._pci.get(bus_id))
+            for bus_id in devices
+        }
+        return assemble(self._host, driver, gpus, self._pci)

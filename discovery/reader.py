@@ -140,7 +140,8 @@ class DeviceReader:
             self._roster.expect(head.listed, head.elsewhere, now)
             gpus = self._roster.call(head.listed, read, self._quarantine)
             settling = self._roster.settling(now)
-        return Reading(driver=head.driver, gpus=gpus, settling=settling)
+            driver = self._roster.driver(head.driver)
+        return Reading(driver=driver, gpus=gpus, settling=settling)
 
     def sample(self, groups: Iterable[Group] = ()) -> tuple[GpuSample, ...]:
         """Readings of the GPUs that answer: those always made, and those of ``groups``.
@@ -242,6 +243,7 @@ class DeviceReader:
         for answer in child.ask(message, self._deadline):
             if isinstance(answer, Refused):
                 self._retire()  # a new child loads the library anew, so no failure is latched
+                self._roster.driver_gone()
                 raise _REFUSALS.get(answer.kind, Transient)(answer.text)
             if isinstance(answer, GpuFrame):
                 with self._state:

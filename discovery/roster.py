@@ -5,23 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from discovery.model import Gap, GpuSnapshot, GpuState, Reason, bus_order
+from discovery import remember
+from discovery.model import Driver, Gap, GpuSnapshot, GpuState, Reason, bus_order
 from discovery.quarantine import Quarantine
 
 SETTLE_SECONDS = 60.0
 """How long a GPU may take for its first answer before a node is described without it."""
-
-_IDENTITY = (
-    "minor",
-    "uuid",
-    "serial",
-    "model",
-    "architecture",
-    "compute_capability",
-    "pci_device_id",
-    "pci_subsystem_id",
-)
-"""What stays true of a GPU that does not answer now."""
 
 
 class Roster:
@@ -30,7 +19,7 @@ class Roster:
     Places are numbered in PCI bus order at first, as NVML's indices are; a GPU that comes later
     has the next free one, and a place is never given away. NVML's own indices close ranks when
     a GPU leaves the bus, so that healthy ones would change their names in the middle of an
-    incident. Two exceptions are forgotten: GPUs that are another driver's now.
+    incident. A GPU that is another driver's now is forgotten, but for its place.
     """
 
     def __init__(self) -> None:
@@ -38,6 +27,7 @@ class Roster:
         self._expected_since: dict[str, float] = {}
         """Monotonic seconds; without those that are not expected any more."""
         self._known: dict[str, GpuSnapshot] = {}
+        self._driver: Driver | None = None
 
     def __len__(self) -> int:
         return len(self._expected_since)
@@ -66,8 +56,18 @@ class Roster:
             else self._missing(bus_id, listed, quarantine)
             for bus_id in sorted(self._expected_since, key=self._places.__getitem__)
         ]
-        self._known |= {gpu.bus_id: gpu for gpu in gpus if gpu.state is GpuState.PRESENT}
-        return tuple(replace(self._recognised(gpu), index=self._places[gpu.bus_id]) for gpu in gpus)
+        known = [remember.gpu(gpu, self._known.get(gpu.bus_id)) for gpu in gpus]
+        self._known |= {gpu.bus_id: gpu for gpu in known if gpu.state is GpuState.PRESENT}
+        return tuple(replace(gpu, index=self._places[gpu.bus_id]) for gpu in known)
+
+    def driver(self, now: Driver) -> Driver:
+        """The driver that answers now, with what it told since it was loaded."""
+        self._driver = remember.driver(now, self._driver)
+        return self._driver
+
+    def driver_gone(self) -> None:
+        """No driver answers; the next one may be of another version."""
+        self._driver = None
 
     def _missing(self, bus_id: str, listed: Collection[str], quarantine: Quarantine) -> GpuSnapshot:
         held = quarantine.held(bus_id)
@@ -81,11 +81,3 @@ class Roster:
             state = GpuState.UNREADABLE
             gap = Gap(what="state", reason=Reason.FAILED, source="device reader", detail="not read")
         return GpuSnapshot(bus_id=bus_id, state=state, gaps=(gap,))
-
-    def _recognised(self, gpu: GpuSnapshot) -> GpuSnapshot:
-        """A GPU that does not answer, with the identity it had when it last did."""
-        known = self._known.get(gpu.bus_id)
-        if gpu.state is GpuState.PRESENT or known is None:
-            return gpu
-        missing = {what: getattr(known, what) for what in _IDENTITY if getattr(gpu, what) is None}
-        return replace(gpu, **missing)

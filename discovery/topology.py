@@ -14,7 +14,6 @@ from discovery.model import (
     LinkPeer,
     Nic,
     PciFacts,
-    Reason,
     Topology,
 )
 
@@ -35,7 +34,7 @@ def topology(
     virtual machines, ends at a switch too: that is what hides there. A link to
     anything else, a GPU that this node does not have or a CPU, joins no pair.
 
-    A GPU that does not answer, or whose links could not be read, has None in its
+    A GPU that does not answer, or of which one link could not be read, has None in its
     row and its column, even where the other end still counts its links: half a
     link carries nothing. Reading that is refused as unsupported is a measured 0.
     A GPU that cannot use its links (:func:`can_peer`) has 0 to all others, though
@@ -70,18 +69,12 @@ def can_peer(gpu: GpuSnapshot) -> bool | None:
     """
     if gpu.mig_enabled or (gpu.fabric is not None and gpu.fabric.unregistered):
         return False
-    return None if _missed(gpu, "mig") or _missed(gpu, "fabric") else True
+    return None if gpu.misses("mig") or gpu.misses("fabric") else True
 
 
 def links_known(gpu: GpuSnapshot) -> bool:
-    """The GPU told its links, and whether it can use them."""
-    return _told(gpu) and can_peer(gpu) is not None
-
-
-def _missed(gpu: GpuSnapshot, what: str) -> bool:
-    """The GPU should have it, but did not answer."""
-    gap = gpu.gap(what)
-    return gap is not None and gap.reason is not Reason.UNSUPPORTED
+    """The GPU told its links, how fast they are, and whether it can use them."""
+    return _told(gpu) and can_peer(gpu) is not None and not gpu.misses("link_rates")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,9 +93,14 @@ def _ports(gpus: Sequence[GpuSnapshot]) -> list[_Ports | None]:
 
 
 def _told(gpu: GpuSnapshot) -> bool:
-    gap = gpu.gap("links")
-    unread = not gpu.links and gap is not None and gap.reason is not Reason.UNSUPPORTED
-    return gpu.state is GpuState.PRESENT and not unread
+    """It answers, for the state of each link and for the far end of each active one."""
+    if gpu.state is not GpuState.PRESENT or (not gpu.links and gpu.misses("links")):
+        return False
+    return all(
+        link.active is not None
+        and (not link.active or link.peer is not None or link.peer_bus_id is not None)
+        for link in gpu.links
+    )
 
 
 def _ports_of(gpu: GpuSnapshot, here: AbstractSet[str]) -> _Ports:

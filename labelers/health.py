@@ -91,7 +91,7 @@ def _fabric_unhealthy(gpu: GpuSnapshot, _: NodeSnapshot) -> bool:
 
 
 def _active_links(gpu: GpuSnapshot) -> int:
-    return sum(link.active for link in gpu.links)
+    return sum(link.active is True for link in gpu.links)
 
 
 def _has_dead_links(gpu: GpuSnapshot, snapshot: NodeSnapshot) -> bool:
@@ -101,7 +101,8 @@ def _has_dead_links(gpu: GpuSnapshot, snapshot: NodeSnapshot) -> bool:
     which takes links down on Ampere; nor of a GPU that did not tell all its links.
     """
     linked = snapshot.topology.kind in (FabricKind.MESH, FabricKind.SWITCH)
-    if not linked or gpu.mig_enabled or gpu.gap("links") is not None:
+    told = bool(gpu.links) and all(link.active is not None for link in gpu.links)
+    if not linked or gpu.mig_enabled or not told:
         return False
     peers = [
         _active_links(peer)

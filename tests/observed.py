@@ -103,23 +103,43 @@ def look_at(
     return _said(simulated, name, talk)
 
 
+class Watcher:
+    """What is known of one simulated machine from look to look, as the agent has it."""
+
+    def __init__(self, simulated: simulation.Simulation, name: str = "node-a") -> None:
+        self._simulated = simulated
+        self._roster = Roster()
+        self._place = Place(root=simulated.host_root, name=name)
+
+    def look(self) -> NodeSnapshot:
+        """The machine as it is now."""
+        return self.heard(_Conversation(self._start, Discover(request=1))).snapshot
+
+    def heard(self, talk: _Conversation) -> Observed:
+        """What the device reader's own code answers to these requests."""
+        with self._simulated:
+            reader_child.serve(talk)
+        driver, gpus, samples = _sorted(talk.answers, self._roster)
+        return Observed(snapshot=self._place.snapshot(driver, gpus), samples=samples)
+
+    @property
+    def _start(self) -> Start:
+        return Start(host_root=str(self._simulated.host_root))
+
+
 def _said(simulated: simulation.Simulation, name: str, talk: _Conversation) -> Observed:
-    with simulated:
-        reader_child.serve(talk)
-    driver, gpus, samples = _sorted(talk.answers)
-    place = Place(root=simulated.host_root, name=name)
-    return Observed(snapshot=place.snapshot(driver, gpus), samples=samples)
+    return Watcher(simulated, name).heard(talk)
 
 
 def _sorted(
-    answers: list[ReaderMessage],
+    answers: list[ReaderMessage], roster: Roster
 ) -> tuple[Driver, tuple[GpuSnapshot, ...], tuple[GpuSample, ...]]:
-    roster, driver = Roster(), Driver()
+    driver = Driver()
     listed: tuple[str, ...] = ()
     for answer in answers:
         match answer:
             case DriverFrame():
-                driver, listed = answer.driver, answer.listed
+                driver, listed = roster.driver(answer.driver), answer.listed
                 roster.expect(listed, answer.elsewhere, READ_SECONDS)
             case Refused():
                 driver = Driver()

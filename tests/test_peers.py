@@ -100,7 +100,7 @@ def test_a_gpu_outside_its_fabric_or_in_mig_mode_has_no_peers_though_its_links_a
     apart = {gpu.bus_id for gpu in node.gpus[: len(outside)]}
     expected = {pair: not apart & set(pair) for pair in by_matrix(node)}
     assert by_matrix(node) == by_driver(seen) == by_annotation(node) == by_metric(node) == expected
-    assert {sum(link.active for link in gpu.links) for gpu in node.gpus} == {18}
+    assert {sum(link.active is True for link in gpu.links) for gpu in node.gpus} == {18}
     labels = wanted(node, LabelSettings()).values
     assert labels[keys.NVLINK_CLASS] == "switch"
     assert labels[keys.NVLINK_ISLAND] == str(len(node.gpus) - len(outside))
@@ -137,4 +137,4 @@ def test_mig_trains_links_off_on_ampere_only(
 ) -> None:
     """At both ends of a bridge."""
     gpus = changed(tmp_path, machine, MIG).snapshot.gpus
-    assert [sum(link.active for link in gpu.links) for gpu in gpus][: len(active)] == active
+    assert [sum(link.active is True for link in gpu.links) for gpu in gpus][: len(active)] == active

@@ -29,42 +29,45 @@ def read_links(calls: Calls, handle: Handle) -> tuple[NvLink, ...]:
     """All NVLink ports in order; empty where the GPU has none.
 
     Ports are counted by field 91; where that is not answered they are tried from
-    0 until the driver refuses one. A port that fails otherwise is left out with a
-    gap and the next one is read. A GPU without NVLink leaves one gap.
+    0 until the driver refuses one. What a port does not tell is None with a gap ``links``, or
+    ``link_rates``, and the next one is read. A GPU without NVLink leaves one gap.
     """
     links = tuple(
-        _link(calls, handle, port) if active else NvLink(link=port, active=False)
+        _link(calls, handle, port) if active else NvLink(link=port, active=active)
         for port, active in port_states(calls, handle)
     )
-    return _with_rates(handle, links)
+    return _with_rates(calls, handle, links)
 
 
-def port_states(calls: Calls, handle: Handle) -> Iterator[tuple[int, bool]]:
+def port_states(calls: Calls, handle: Handle) -> Iterator[tuple[int, bool | None]]:
     """Number of each NVLink port and whether its link is active, as :func:`read_links` says."""
     count = Calls().fields((_PORTS,), handle).get(_PORTS.what, pynvml.NVML_NVLINK_MAX_LINKS)
     found = False
     for port in range(count):
         tried = Calls(invalid_argument=Reason.UNSUPPORTED)
         active = tried.ask("links", "nvmlDeviceGetNvLinkState", handle, port, convert=flag)
-        if active is not None:
-            found = True
-            yield port, active
-        elif tried.gaps[0].reason is not Reason.UNSUPPORTED:
+        refused = active is None and tried.gaps[0].reason is Reason.UNSUPPORTED
+        if not (refused and found):
             calls.gaps += tried.gaps
-        else:
-            calls.gaps += tried.gaps if not found else []
+        if refused:
             return
+        found = True
+        yield port, active
 
 
 def _link(calls: Calls, handle: Handle, port: int) -> NvLink:
     """An active link. Virtual machines hide its far end though it is up, which is no gap."""
     tried = Calls(invalid_argument=Reason.UNSUPPORTED)
     version = tried.ask("links", "nvmlDeviceGetNvLinkVersion", handle, port, convert=whole(255))
-    kind = tried.ask("links", "nvmlDeviceGetNvLinkRemoteDeviceType", handle, port, convert=_peer)
-    far = tried.ask("links", "nvmlDeviceGetNvLinkRemotePciInfo", handle, port, convert=_far_end)
-    calls.gaps += [gap for gap in tried.gaps if gap.reason is not Reason.UNSUPPORTED]
-    if kind is None:
+    ends = Calls(invalid_argument=Reason.UNSUPPORTED)
+    kind = ends.ask("links", "nvmlDeviceGetNvLinkRemoteDeviceType", handle, port, convert=_peer)
+    far = ends.ask("links", "nvmlDeviceGetNvLinkRemotePciInfo", handle, port, convert=_far_end)
+    unread = [gap for gap in ends.gaps if gap.reason is not Reason.UNSUPPORTED]
+    calls.gaps += [gap for gap in tried.gaps if gap.reason is not Reason.UNSUPPORTED] + unread
+    if kind is None and not unread:
         kind = LinkPeer.GPU if far else LinkPeer.UNKNOWN
+    if unread and far is None and kind is LinkPeer.GPU:  # which GPU is what counts
+        kind = None
     return NvLink(link=port, active=True, version=version, peer=kind, peer_bus_id=far)
 
 
@@ -78,13 +81,17 @@ def _far_end(value: Any) -> str | None:
     return None if found.startswith(_HIDDEN) else found
 
 
-def _with_rates(handle: Handle, links: tuple[NvLink, ...]) -> tuple[NvLink, ...]:
+def _with_rates(calls: Calls, handle: Handle, links: tuple[NvLink, ...]) -> tuple[NvLink, ...]:
     """Line rates of the active links: each its own (field 164), else the common one (field 90)."""
     active = [link.link for link in links if link.active]
     if not active:
         return links
-    own = Calls().fields([_rate(str(port), _SPEED, port) for port in active], handle)
-    common = None if own else Calls().fields([_rate("all", _COMMON, 0)], handle).get("all")
+    tried = Calls()
+    own = tried.fields([_rate(str(port), _SPEED, port) for port in active], handle)
+    common = None if own else tried.fields([_rate("all", _COMMON, 0)], handle).get("all")
+    if common is None and len(own) < len(active):
+        failed = [gap for gap in tried.gaps if gap.reason is not Reason.UNSUPPORTED]
+        calls.gaps += [replace(gap, what="link_rates") for gap in failed[:1]]
     return tuple(
         replace(link, bytes_per_second=(own.get(str(link.link)) or common) if link.active else None)
         for link in links

@@ -32,7 +32,7 @@ def _rates(node: NodeView) -> Series:
 def _ends(node: NodeView) -> Series:
     for gpu in node.gpus:
         for link in gpu.gpu.links:
-            if link.active:
+            if link.active and link.peer is not None:
                 yield (*gpu.labels, str(link.link), link.peer, link.peer_bus_id or ""), 1
 
 
@@ -69,11 +69,11 @@ def _transfer_errors(gpu: GpuView) -> int | None:
 
 
 def _active(gpu: GpuView) -> int:
-    return sum(link.active for link in gpu.gpu.links)
+    return sum(link.active is True for link in gpu.gpu.links)
 
 
 def _known(gpu: GpuView) -> bool:
-    return bool(gpu.gpu.links) and gpu.gpu.gap("links") is None
+    return bool(gpu.gpu.links) and all(link.active is not None for link in gpu.gpu.links)
 
 
 def _expected(node: NodeView) -> Series:

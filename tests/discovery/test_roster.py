@@ -42,7 +42,7 @@ def test_a_quarantined_gpu_is_told_as_hung_with_the_identity_it_had() -> None:
     quarantine.isolate(A.bus_id, Reason.HUNG, "no answer within 5 s", now=0.0)
     hung, well = called(roster, BOTH, (B,), quarantine)
     assert (hung.state, hung.uuid, hung.model) == (GpuState.HUNG, A.uuid, A.model)
-    assert hung.memory_bytes is None
+    assert hung.memory_bytes == A.memory_bytes
     assert hung.gaps == (_gap(Reason.HUNG, "device reader", "no answer within 5 s"),)
     assert well == B
 
@@ -103,9 +103,9 @@ def test_a_gpu_that_is_listed_but_was_never_read_is_unreadable_and_nameless() ->
 def test_what_a_lost_gpu_still_told_wins_over_what_was_known() -> None:
     roster = Roster()
     called(roster, (A.bus_id,), (A,))
-    told = GpuSnapshot(bus_id=A.bus_id, state=GpuState.LOST, uuid="GPU-new")
+    told = GpuSnapshot(bus_id=A.bus_id, state=GpuState.LOST, uuid=A.uuid, vbios_version="new")
     (gpu,) = called(roster, (A.bus_id,), (told,))
-    assert (gpu.uuid, gpu.model) == ("GPU-new", A.model)
+    assert (gpu.uuid, gpu.model, gpu.vbios_version) == (A.uuid, A.model, "new")
 
 
 def test_places_follow_the_bus_at_first_and_newcomers_come_last() -> None:

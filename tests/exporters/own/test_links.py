@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from discovery.model import FabricKind, GpuSnapshot, LinkPeer, NvLink, Reason
+from discovery.model import FabricKind, GpuSnapshot, LinkPeer, NvLink
 from discovery.sample import LinkCounters, LinkError, NvLinkErrors
 from exporters.own.families import OwnFamilies
 from tests import build
@@ -29,9 +29,8 @@ def test_links_of_a_gpu_are_counted() -> None:
 
 
 def test_links_that_could_not_all_be_read_are_not_counted() -> None:
-    gpu = build.gpu(links=links(3))
-    partial = build.lacking(gpu, "links", Reason.FAILED)
-    node = build.node([build.gpu(links=links(2), gaps=partial.gaps)])
+    unread = NvLink(link=2)
+    node = build.node([build.gpu(links=(*links(2), unread))])
 
     assert told("gpuscape_gpu_nvlinks_active", node) == {}
     assert told("gpuscape_gpu_nvlinks", build.node([build.gpu()])) == {}

@@ -1,0 +1,146 @@
+"""The rule for facts that do not change: one that cannot be read stays as it was last read.
+
+A gap beside it says so (``kept``). A fact that the device or host says it does not have is gone,
+and one that was never read is absent. What changes by itself, such as whether an NVLink is active,
+is no such fact: not read, it is not known. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import fields, replace
+
+from discovery.model import (
+    Driver,
+    Gap,
+    GpuSnapshot,
+    GpuState,
+    Host,
+    NvLink,
+    PciFacts,
+    Reason,
+)
+
+_GPU = (
+    "minor",
+    "uuid",
+    "serial",
+    "model",
+    "architecture",
+    "compute_capability",
+    "pci_device_id",
+    "pci_subsystem_id",
+    "vbios_version",
+    "memory_bytes",
+    "memory_bus_bits",
+    "max_mig_devices",
+    "fabric",
+    "virtualization",
+    "own_numa_node",
+)
+_WHO = ("uuid", "serial", "pci_device_id")
+"""In what two GPUs differ that come to the same place one after the other."""
+_DRIVER = ("version", "nvml_version", "cuda_version")
+_HOST = ("machine_type", "cpus", "memory_bytes", "numa_nodes", "nics", "vgpu")
+_PCI = {
+    "pci_class": "pci_class",
+    "numa_node": "numa_node",
+    "cpu_affinity": "cpu_affinity",
+    "root": "ancestors",
+    "bridges": "ancestors",
+    "device_id": "ancestors",
+    "subsystem_id": "ancestors",
+}
+"""Field to what its gap is called."""
+
+
+def gpu(now: GpuSnapshot, before: GpuSnapshot | None) -> GpuSnapshot:
+    """A GPU with what was known of it before; another GPU in its place has nothing of that.
+
+    One that does not answer keeps all facts: its gap ``state`` says that they are kept.
+    """
+    if before is None or _is_another(now, before):
+        return now
+    if now.state is not GpuState.PRESENT:
+        missing = {it: getattr(before, it) for it in _GPU if getattr(now, it) is None}
+        return replace(now, **missing, ancestors=_levels(now, before))
+    kept = _kept(now.gaps, {it: it for it in _GPU}, before)
+    links = _links(now, before)
+    return replace(
+        now,
+        **{field: getattr(before, field) for field in kept},
+        links=links,
+        ancestors=_levels(now, before),
+        gaps=_marked(now.gaps, {*kept, *_known_again(links)}),
+    )
+
+
+def driver(now: Driver, before: Driver | None) -> Driver:
+    """The driver that answers, with versions that it told before."""
+    kept = _kept(now.gaps, {it: it for it in _DRIVER}, before)
+    return replace(now, **{it: getattr(before, it) for it in kept}, gaps=_marked(now.gaps, kept))
+
+
+def host(now: Host, before: Host | None) -> Host:
+    """The machine, with what its files said before."""
+    kept = _kept(now.gaps, {it: it for it in _HOST}, before)
+    return replace(now, **{it: getattr(before, it) for it in kept}, gaps=_marked(now.gaps, kept))
+
+
+def pci(now: PciFacts, before: PciFacts | None) -> PciFacts:
+    """One PCI function's place and facts, with what sysfs said before."""
+    kept = _kept(now.gaps, _PCI, before)
+    whats = {_PCI[field] for field in kept}
+    return replace(now, **{it: getattr(before, it) for it in kept}, gaps=_marked(now.gaps, whats))
+
+
+def _kept(gaps: Collection[Gap], whats: Mapping[str, str], before: object) -> list[str]:
+    """The fields with a gap that were known before. ``whats``: field to the gap's ``what``."""
+    missed = {gap.what for gap in gaps if gap.reason is not Reason.UNSUPPORTED}
+    return [
+        field
+        for field, what in whats.items()
+        if what in missed and before is not None and getattr(before, field) not in (None, ())
+    ]
+
+
+def _marked(gaps: Collection[Gap], kept: Collection[str]) -> tuple[Gap, ...]:
+    return tuple(replace(gap, kept=True) if gap.what in kept else gap for gap in gaps)
+
+
+def _is_another(now: GpuSnapshot, before: GpuSnapshot) -> bool:
+    pairs = ((getattr(now, it), getattr(before, it)) for it in _WHO)
+    return any(a is not None and b is not None and a != b for a, b in pairs)
+
+
+def _levels(now: GpuSnapshot, before: GpuSnapshot) -> tuple[tuple[str, int], ...]:
+    """PCIe levels to other GPUs: a slot does not move, and one that is silent cannot be asked."""
+    return tuple((dict(before.ancestors) | dict(now.ancestors)).items())
+
+
+def _links(now: GpuSnapshot, before: GpuSnapshot) -> tuple[NvLink, ...]:
+    """Where links end and how fast they are stays, of those that are down too."""
+    known = {link.link: link for link in before.links}
+    return tuple(_link(link, known.get(link.link)) for link in now.links)
+
+
+def _link(now: NvLink, before: NvLink | None) -> NvLink:
+    if before is None:
+        return now
+    missing = {
+        field.name: getattr(before, field.name)
+        for field in fields(NvLink)
+        if field.name != "active" and getattr(now, field.name) is None
+    }
+    return replace(now, **missing)
+
+
+def _known_again(links: Collection[NvLink]) -> set[str]:
+    """The gaps of links that leave nothing unknown."""
+    active = [link for link in links if link.active]
+    whats = set()
+    if all(link.active is not None for link in links) and all(link.peer for link in active):
+        whats.add("links")
+    if all(link.bytes_per_second for link in active):
+        whats.add("link_rates")
+    return whats

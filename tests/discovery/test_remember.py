@@ -1,0 +1,213 @@
+"""A fact that does not change stays as it was last read; what changes by itself is not known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from discovery import remember
+from discovery.model import (
+    Gap,
+    GpuSnapshot,
+    GpuState,
+    LinkPeer,
+    NodeSnapshot,
+    NvLink,
+    Reason,
+)
+from discovery.simulator.simulation import Return, Simulation
+from labelers import keys, schema
+from labelers.annotations import node_annotations
+from labelers.compose import wanted
+from labelers.diff import applied
+from labelers.settings import LabelSettings
+from tests import build
+from tests.observed import Watcher
+
+UNKNOWN = 999
+"""NVML_ERROR_UNKNOWN."""
+
+Texts = dict[str, str]
+
+ENTRIES = (
+    "nvmlDeviceGetUUID",
+    "nvmlDeviceGetName",
+    "nvmlDeviceGetSerial",
+    "nvmlDeviceGetMinorNumber",
+    "nvmlDeviceGetPciInfo*",
+    "nvmlDeviceGetMemoryInfo*",
+    "nvmlDeviceGetMemoryBusWidth",
+    "nvmlDeviceGetArchitecture",
+    "nvmlDeviceGetCudaComputeCapability",
+    "nvmlDeviceGetMigMode",
+    "nvmlDeviceGetFieldValues",
+    "nvmlDeviceGetNvLinkState",
+    "nvmlDeviceGetNvLinkRemoteDeviceType",
+    "nvmlDeviceGetNvLinkRemotePciInfo*",
+    "nvmlDeviceGetNvLinkRemote*",
+    "nvmlDeviceGetNvLink*",
+    "nvmlDeviceGetGpuFabricInfo*",
+    "nvmlDeviceGetTopologyCommonAncestor",
+    "nvmlSystemGet*Version*",
+)
+
+
+class Node:
+    """What a Node shows, look after look."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation = simulation
+        self.labels: Texts = {}
+        self.annotations: Texts = {}
+        self._watcher = Watcher(simulation)
+
+    def look(self) -> NodeSnapshot:
+        snapshot = self._watcher.look()
+        labels = wanted(snapshot, LabelSettings()).decisions
+        self.labels = applied(self.labels, labels)
+        self.annotations = applied(self.annotations, node_annotations(snapshot))
+        return snapshot
+
+    @property
+    def shown(self) -> tuple[Texts, Texts]:
+        return self.labels, self.annotations
+
+
+@pytest.fixture(scope="module", params=["dgx1-v100", "hgx-h100-rdma"])
+def node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Node:
+    node = Node(Simulation.create(request.param, tmp_path_factory.mktemp("machine")))
+    node.look()
+    return node
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_a_call_that_fails_changes_nothing_that_the_node_shows(node: Node, entry: str) -> None:
+    """Neither links nor peers nor identity: no other class, generation or health."""
+    before, bus_ids = node.shown, list(node.simulation.state.gpus)
+    bus_id = None if entry.startswith("nvmlSystem") else bus_ids[1]
+    fault = node.simulation.fault(Return(code=UNKNOWN), entry, bus_id=bus_id)
+
+    during = node.look()
+    shown = node.shown
+    node.simulation.clear(fault)
+    after = node.look()
+
+    assert shown == before
+    assert node.shown == before
+    assert [gpu.uuid for gpu in during.gpus] == [gpu.uuid for gpu in after.gpus]
+    assert during != after  # gaps say what failed
+
+
+@pytest.mark.parametrize("what", ["numa_node", "local_cpulist", "device"])
+def test_a_file_of_sysfs_that_cannot_be_read_changes_nothing(node: Node, what: str) -> None:
+    before = node.shown
+    bus_id = next(iter(node.simulation.state.gpus))
+    file = node.simulation.host_root / "sys/bus/pci/devices" / bus_id / what
+    text = file.read_text()
+    file.write_text("?")
+
+    node.look()
+    shown = node.shown
+    file.write_text(text)
+
+    assert shown == before
+
+
+def test_nics_that_cannot_be_listed_are_still_there(tmp_path: Path) -> None:
+    node = Node(Simulation.create("hgx-h100-rdma", tmp_path))
+    node.look()
+    before = node.shown
+    folder = node.simulation.host_root / "sys/class/infiniband"
+    folder.rename(folder.with_name("aside"))
+    folder.write_text("")
+
+    found = node.look()
+
+    assert len(found.host.nics) == 12
+    assert [(gap.what, gap.kept) for gap in found.host.gaps] == [("nics", True)]
+    assert node.shown == before
+
+
+def test_a_link_that_is_read_as_down_is_published(tmp_path: Path) -> None:
+    """That is a state, and it was read."""
+    node = Node(Simulation.create("hgx-h100", tmp_path))
+    node.look()
+    before = schema.decode(node.annotations[keys.TOPOLOGY])
+    node.simulation.links_down(next(iter(node.simulation.state.gpus)), 0, 1)
+    node.look()
+    after = schema.decode(node.annotations[keys.TOPOLOGY])
+    assert before is not None
+    assert after is not None
+    assert (before.links(0, 1), after.links(0, 1)) == (18, 16)
+    assert before.gen != after.gen
+    assert node.labels[keys.HEALTH_REASON] == "nvlink-inactive"
+
+
+def lacking(of: GpuSnapshot, what: str, reason: Reason = Reason.FAILED) -> GpuSnapshot:
+    return build.lacking(of, what, reason)
+
+
+def test_what_is_kept_has_a_gap_that_says_so() -> None:
+    before = build.gpu(0, serial="1")
+    now = remember.gpu(lacking(lacking(before, "serial"), "vbios_version"), before)
+    assert (now.serial, now.vbios_version) == ("1", None)
+    assert [(gap.what, gap.kept) for gap in now.gaps] == [
+        ("serial", True),
+        ("vbios_version", False),
+    ]
+
+
+def test_what_a_gpu_says_it_does_not_have_is_gone() -> None:
+    before = build.gpu(0, serial="1")
+    assert remember.gpu(lacking(before, "serial", Reason.UNSUPPORTED), before).serial is None
+
+
+@pytest.mark.parametrize(
+    "other", [{"uuid": "GPU-other"}, {"uuid": None, "pci_device_id": 0x1EB810DE}]
+)
+def test_another_gpu_in_its_place_has_nothing_of_it(other: dict[str, object]) -> None:
+    before = build.gpu(0, serial="1", pci_device_id=0x20B010DE)
+    now = lacking(replace(before, **other), "serial")  # type: ignore[arg-type]  # fields of it
+    assert remember.gpu(now, before).serial is None
+
+
+def test_a_state_is_never_remembered() -> None:
+    before = build.gpu(0, recovery_action=1, persistence=True, mig=build.SPLIT)
+    silent = remember.gpu(build.silent(0), before)
+    now = remember.gpu(lacking(lacking(before, "recovery_action"), "mig"), before)
+    assert (silent.recovery_action, silent.persistence, silent.mig) == (None, None, None)
+    assert (now.recovery_action, now.mig, silent.uuid) == (None, None, before.uuid)
+
+
+def test_a_link_keeps_where_it_ends_and_not_whether_it_is_active() -> None:
+    link = NvLink(link=0, active=True, peer=LinkPeer.SWITCH, version=6, bytes_per_second=25)
+    before = build.gpu(0, links=(link, replace(link, link=1)))
+    gap = Gap(what="links", reason=Reason.FAILED, source="nvml")
+    now = replace(before, links=(NvLink(link=0), NvLink(link=1, active=False)), gaps=(gap,))
+
+    found = remember.gpu(now, before)
+
+    assert found.links == (replace(link, active=None), replace(link, link=1, active=False))
+    assert found.gaps == (gap,)
+
+
+def test_levels_to_a_gpu_that_is_silent_stay() -> None:
+    before = build.gpu(0, ancestors=(("0000:11:00.0", 1), ("0000:12:00.0", 3)))
+    now = replace(before, ancestors=(("0000:12:00.0", 3),))
+    assert remember.gpu(now, before).ancestors == before.ancestors
+
+
+def test_a_gpu_that_was_silent_for_a_while_still_keeps_its_links(tmp_path: Path) -> None:
+    node = Node(Simulation.create("dgx1-v100", tmp_path))
+    node.look()
+    before = node.annotations
+    bus_id = next(iter(node.simulation.state.gpus))
+    lost = node.simulation.fault(Return(code=15), bus_id=bus_id)
+    assert node.look().gpus[0].state is GpuState.LOST
+    node.simulation.clear(lost)
+    node.simulation.fault(Return(code=UNKNOWN), "nvmlDeviceGetNvLinkRemote*", bus_id=bus_id)
+    found = node.look()
+    assert node.annotations == before
+    assert found.topology.nvlinks[0][1] == 1
