@@ -141,7 +141,7 @@ def test_blanks_in_the_model_become_single_dashes_on_request() -> None:
     assert dashed[0]["modelName"] == "NVIDIA-H100-80GB-HBM3"
 
 
-def test_of_a_shared_gpu_the_last_holder_is_shown_as_upstream_does() -> None:
+def test_of_a_shared_gpu_the_last_holder_by_name_is_shown() -> None:
     found = labels(render(holder("a", share="0"), holder("b", share="1")))
 
     assert [(each["pod"], each.get("vgpu")) for each in found] == [("b", None)]
