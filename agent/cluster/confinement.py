@@ -136,8 +136,9 @@ def _probes(api: Api, node: str, namespace: str) -> dict[str, _Asks]:
         return made(LEASES, {"metadata": {"name": names.lease(name)}}, manager=manager)
 
     def feature() -> Object:
-        try:
-            return made(NODE_FEATURES, {"metadata": {"name": names.node_feature(other)}})
+        try:  # whole, for the kind's own schema is asked before the policy
+            node = {"metadata": {"name": other, "uid": "none"}}
+            return made(NODE_FEATURES, node_feature.new(node, {}))
         except NotFound as error:
             raise NotFound(f"{node_feature.NO_KIND} ({error})") from error
 

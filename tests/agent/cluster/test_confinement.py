@@ -177,6 +177,7 @@ def test_each_policy_is_asked_for_what_it_alone_refuses() -> None:
     assert event.body["regarding"]["name"] == "n1-x"
     assert (feature.kind, feature.namespace) == ("NodeFeature", "gpuscape")
     assert feature.name == "nvidia-features-for-n1-x"
+    assert feature.body["spec"].keys() == {"features", "labels"}  # else the kind's schema refuses
 
 
 def test_an_agent_without_node_features_does_not_try_their_policy() -> None:
