@@ -44,8 +44,8 @@ log = logging.getLogger(__name__)
 
 WATCH_SECONDS = 5.0
 """Without news: events, and GPUs that hang, hasten the tick."""
-SAMPLE_SECONDS = 5.0
-"""How long a sample may take before the readings of the last but one count as old."""
+OLD_INTERVALS = 3
+"""Readings older than this many sampling intervals are dropped."""
 ALIVE_SECONDS = 30.0
 """The watch tick never touches a GPU's answer, so silence for this long means a dead agent."""
 INJECTED_LIBRARY_SECONDS = 60.0
@@ -308,7 +308,7 @@ class NodeAgent:
 
     def _drop_old_readings(self, now: float) -> None:
         """Serve no readings too old, as while one GPU after the other hangs."""
-        oldest = 2 * self._intervals.sample + SAMPLE_SECONDS
+        oldest = OLD_INTERVALS * self._intervals.sample
         sampled_at = self._sampled_at
         if sampled_at is not None and now - sampled_at > oldest:
             self._drop_readings()
