@@ -41,13 +41,8 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table(Panel):
-    """Labels and values as they are now, a row for each set of labels that the columns name.
-
-    Where a column holds numbers, rows are in the order of the columns up to it.
-    """
-
-    columns: tuple[Column, ...]
+class _Tabular(Panel):
+    """A panel that shows the newest answers as rows."""
 
     kind = "table"
 
@@ -56,6 +51,16 @@ class Table(Panel):
 
     def options(self) -> Json:
         return {"cellHeight": "sm", "footer": {"show": False}, "showHeader": True}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table(_Tabular):
+    """Labels and values as they are now, a row for each set of labels that the columns name.
+
+    Where a column holds numbers, rows are in the order of the columns up to it.
+    """
+
+    columns: tuple[Column, ...]
 
     def custom(self) -> Json:
         return {"align": "auto", "cellOptions": {"type": "auto"}, "filterable": True}
@@ -87,7 +92,7 @@ CELLS = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Matrix(Panel):
+class Matrix(_Tabular):
     """Rows of a matrix, a series each, as a table whose cells have their value's colour.
 
     Cells are the labels ``to_00``, ``to_01`` and so on, by the numbers of the columns.
@@ -102,14 +107,6 @@ class Matrix(Panel):
     words: Mapping[int, str] = field(default_factory=dict)
     """What is shown in place of a value."""
     scheme: str = "continuous-blues"
-
-    kind = "table"
-
-    def target(self, at: int, query: Query) -> Json:
-        return Panel.target(self, at, query) | {"format": "table"}
-
-    def options(self) -> Json:
-        return {"cellHeight": "sm", "footer": {"show": False}, "showHeader": True}
 
     def custom(self) -> Json:
         cell = {"type": "color-background", "mode": "basic"}
