@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import replace
 
 from discovery.model import Gap, GpuSnapshot, GpuState, Reason
 from discovery.quarantine import Quarantine
@@ -130,8 +129,16 @@ def test_a_gpu_that_another_driver_has_taken_is_forgotten_and_its_place_stays_fr
     called(roster, BOTH, (A, B))
     (left,) = called(roster, (B.bus_id,), (B,), elsewhere=(A.bus_id,))
     assert (left.bus_id, left.index) == (B.bus_id, 1)
-    back, _ = called(roster, BOTH, (replace(A, uuid=None), B))
-    assert (back.index, back.uuid) == (0, None)
+    back, _ = called(roster, BOTH, (B,))
+    assert (back.state, back.index, back.uuid) == (GpuState.UNREADABLE, 0, None)
+
+
+def test_a_place_that_is_free_is_given_to_no_other_gpu() -> None:
+    roster = Roster()
+    called(roster, BOTH, (A, B))
+    called(roster, (B.bus_id,), (B,), elsewhere=(A.bus_id,))
+    left, new = called(roster, (B.bus_id, C.bus_id), (B, C), elsewhere=(A.bus_id,))
+    assert [(gpu.bus_id, gpu.index) for gpu in (left, new)] == [(B.bus_id, 1), (C.bus_id, 2)]
 
 
 def test_a_gpu_that_no_driver_is_bound_to_any_more_is_lost() -> None:
