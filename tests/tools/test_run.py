@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -77,6 +80,16 @@ def test_a_failing_command_ends_the_run_with_its_exit_code(
     assert run_tool.main() == 2
 
 
+@pytest.fixture
+def alone() -> Iterator[None]:
+    """No other test run of this user is at the same place: it would take the same ports."""
+    path = Path(tempfile.gettempdir()) / f"gpuscape-make-run-{os.getuid()}.lock"
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.mark.usefixtures("alone")
 def test_the_whole_run_shows_gpus_labels_links_and_metrics_and_ends() -> None:
     ran = subprocess.run(
         [sys.executable, "tools/run.py", "dgx-a100"],
