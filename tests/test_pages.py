@@ -1,0 +1,88 @@
+"""Pages that people write: lines that fit beside code, and links that lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote
+
+import pytest
+
+from tests.pages import ROOT
+
+WIDTH: Final = 120
+MEASURED: Final = ("benchmarks", "scheduler-benchmarks", "scheduler-quality", "soak")
+"""Pages in docs/ that programs write whole: their paragraphs are one line each."""
+PAGES: Final = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")))
+WRITTEN: Final = tuple(page for page in PAGES if page.stem not in MEASURED)
+
+_FENCE: Final = re.compile(r"^ *```")
+_LINK: Final = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_CODE: Final = re.compile(r"`[^`]*`")
+_OUTSIDE: Final = re.compile(r"[a-z]+:")
+
+
+def prose(text: str) -> Iterator[str]:
+    """The lines that are no table, no block of code and no generated part."""
+    in_block = in_generated = False
+    for line in text.splitlines():
+        if _FENCE.match(line):
+            in_block = not in_block
+        elif line.startswith("<!-- generated: "):
+            in_generated = True
+        elif line == "<!-- end -->":
+            in_generated = False
+        elif not in_block and not in_generated and not line.lstrip().startswith("|"):
+            yield line
+
+
+def links(page: Path) -> Iterator[str]:
+    """Where a page leads inside of the repository, as it is written there."""
+    outside_blocks = re.sub(r"^( *)```.*?^\1```$", "", page.read_text("utf-8"), flags=re.M | re.S)
+    for target in _LINK.findall(_CODE.sub("", outside_blocks)):
+        if not _OUTSIDE.match(target):
+            yield target
+
+
+def leads_somewhere(page: Path, target: str) -> bool:
+    """Whether the file is there, and in it the heading that the link names."""
+    path, _, anchor = unquote(target).partition("#")
+    file = (page.parent / path).resolve() if path else page
+    return file.exists() and (not anchor or anchor in anchors(file.read_text("utf-8")))
+
+
+def anchors(text: str) -> set[str]:
+    """The names that GitHub gives to headings: lower case, spaces to hyphens, no punctuation."""
+    headings = (line.lstrip("# ") for line in prose(text) if line.startswith("#"))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name)
+def test_prose_fits_in_its_width(page: Path) -> None:
+    too_long = [line for line in prose(page.read_text("utf-8")) if len(line) > WIDTH]
+    assert too_long == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    assert [target for target in links(page) if not leads_somewhere(page, target)] == []
+
+
+def test_a_link_to_a_missing_page_or_heading_would_be_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# One, and `two`\n\n[a](#one-and-two) [b](#three) [c](gone.md) [d](page.md#x)\n"
+    )
+    wrong = [target for target in links(page) if not leads_somewhere(page, target)]
+    assert wrong == ["#three", "gone.md", "page.md#x"]
+
+
+def test_a_line_that_is_too_long_would_be_found_in_prose_alone() -> None:
+    text = "short\n```\ncode\n```\n| table |\n<!-- generated: x -->\nmade\n<!-- end -->\nlast"
+    assert list(prose(text)) == ["short", "last"]
