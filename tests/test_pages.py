@@ -21,6 +21,11 @@ WRITTEN: Final = tuple(page for page in PAGES if page.stem not in MEASURED)
 _FENCE: Final = re.compile(r"^ *```")
 _LINK: Final = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _CODE: Final = re.compile(r"`[^`]*`")
+_DECISION: Final = re.compile(r"# (?P<title>.+)\n\nStatus: (?P<status>.+)\.\n")
+_STATUS: Final = r"(?:proposed|accepted|superseded by \[.+\]\(.+\)), \d{4}-\d\d-\d\d.*?"
+_ROW: Final = re.compile(
+    rf"^\| \[(?P<title>.+?)\]\((?P<file>.+?)\) \| .+ \| (?P<status>{_STATUS}) \|$", re.MULTILINE
+)
 _OUTSIDE: Final = re.compile(r"[a-z]+:")
 
 
@@ -72,6 +77,23 @@ def test_prose_fits_in_its_width(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     assert [target for target in links(page) if not leads_somewhere(page, target)] == []
+
+
+def decisions() -> dict[str, tuple[str, str]]:
+    """File name to title and status, as the pages of decisions have them."""
+    found = {}
+    for page in (ROOT / "docs" / "decisions").glob("*.md"):
+        if page.name != "README.md":
+            head = _DECISION.match(page.read_text("utf-8"))
+            assert head is not None, f"{page.name} does not begin with title and status"
+            found[page.name] = (head["title"], head["status"])
+    return found
+
+
+def test_the_index_of_decisions_has_each_page_with_its_status() -> None:
+    index = (ROOT / "docs" / "decisions" / "README.md").read_text("utf-8")
+    rows = {row["file"]: (row["title"], row["status"]) for row in _ROW.finditer(index)}
+    assert rows == decisions()
 
 
 def test_a_link_to_a_missing_page_or_heading_would_be_found(tmp_path: Path) -> None:
