@@ -15,13 +15,13 @@ from typing import Annotated, Literal, get_type_hints
 
 from agent import kinds
 from agent.kinds import Kind
+from api import names
+from base.errors import BadInput
 from base.words import closest
-from discovery.errors import BadInput
-from exporters.address import Address
 from exporters.dcgm.selection import FLEXIBLE, Selection
 from exporters.dcgm.windows import DEFAULT_SECONDS as WINDOW_SECONDS
-from exporters.own.core import Served
-from labelers import names
+from exporters.gpuscape.core_families import Served
+from web.address import Address
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from discovery.errors import BadInput
-from exporters.own.agent import OwnMetrics
+from base.errors import BadInput
+from exporters.gpuscape.agent_metrics import OwnMetrics
 
 log = logging.getLogger(__name__)
 

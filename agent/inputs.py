@@ -11,9 +11,9 @@ from pathlib import Path
 
 from agent.config import Settings
 from agent.label_settings import machine_type_file
-from discovery.errors import BadInput
-from discovery.node import Place
-from discovery.protocol import Start
+from base.errors import BadInput
+from discovery.node_host import Place
+from discovery.reader.protocol import Start
 from labelers.plugin_config import PluginConfig
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from exporters.address import Address
 from exporters.dcgm.selection import Choice, Level, Selection, parse_selection
+from web.address import Address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

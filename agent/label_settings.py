@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agent.config import Settings
-from discovery.errors import BadInput
-from discovery.host import MACHINE_TYPE_FILE
+from base.errors import BadInput
+from discovery.host.host_facts import MACHINE_TYPE_FILE
+from labelers.label_settings import LabelSettings, MigStrategy
 from labelers.plugin_config import PluginConfig, parse
-from labelers.settings import LabelSettings, MigStrategy
 
 
 def plugin_config(

@@ -22,25 +22,27 @@ from http import HTTPStatus
 from importlib.metadata import version
 from types import FrameType
 
-from agent import exposition, heap, sources
-from agent import log as logs
-from agent.access import OPEN, Access
+from agent import sources
 from agent.config import Settings
-from agent.holds import Holds
 from agent.inputs import place_of, start_of
 from agent.label_settings import label_settings, plugin_config
-from agent.latest import Latest
+from agent.metrics import metric_settings
+from agent.metrics.latest_metrics import Latest
 from agent.node_agent import Intervals, NodeAgent
 from agent.publish import Publisher, Sink, to_feature_file, to_stream
-from agent.runtime import Runtime, Tick
-from agent.serve import Server
-from discovery.errors import GpuscapeError
-from discovery.reader import DeviceReader
-from discovery.roster import Roster
-from exporters import http
-from exporters.own.agent import OwnMetrics
-from exporters.own.serving import ServingMetrics
+from agent.release_requests import Holds
+from base import heap
+from base import log as logs
+from base.errors import GpuscapeError
+from base.runtime import Runtime, Tick
+from discovery.known_gpus import Roster
+from discovery.reader.device_reader import DeviceReader
+from exporters.gpuscape.agent_metrics import OwnMetrics
+from exporters.gpuscape.server_metrics import ServingMetrics
+from web import messages
+from web.client_access import OPEN, Access
 from web.refusals import Reason, Refusals
+from web.server import Server
 
 log = logging.getLogger(__name__)
 
@@ -184,8 +186,8 @@ class _Running:
         place = place_of(settings, plugin, start)
         client = sources.client(settings, ending)
         served, counters_file = sources.counters(settings, client)
-        own = OwnMetrics(version("gpuscape"), time.monotonic, exposition.served(settings))
-        latest = exposition.latest(settings, place.name, own, served)
+        own = OwnMetrics(version("gpuscape"), time.monotonic, metric_settings.served(settings))
+        latest = metric_settings.latest(settings, place.name, own, served)
         reader = DeviceReader(
             start, deadline_seconds=settings.deadline_seconds, roster=self._roster
         )
@@ -253,7 +255,7 @@ class _Running:
 
         metrics = Server(
             self._settings.listen,
-            {_METRICS: latest.metrics, "/health": lambda: http.health(self.agent.alive)},
+            {_METRICS: latest.metrics, "/health": lambda: messages.health(self.agent.alive)},
             access=access,
             refusals=refusals,
             served=served,
@@ -272,8 +274,8 @@ class _Running:
             log.info("listening", extra={"serves": what, "address": str(server.address)})
 
 
-def _probe(good: bool) -> http.Response:
-    return http.text("ok") if good else http.text("not yet", HTTPStatus.SERVICE_UNAVAILABLE)
+def _probe(good: bool) -> messages.Response:
+    return messages.text("ok") if good else messages.text("not yet", HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 def _sinks(settings: Settings) -> dict[str, Sink]:

@@ -16,29 +16,24 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from agent.backoff import Backoff
-from agent.kernel_records import SxidSeen
-from agent.latest import Latest
+from agent.gpu_errors.kernel_records import SxidSeen
+from agent.gpu_errors.sxid_book import SxidBook
+from agent.gpu_errors.xid_book import XidBook
+from agent.gpu_errors.xid_merge import XidMerge
+from agent.metrics.latest_metrics import Latest
+from agent.metrics.program_use import program_uses
 from agent.publish import Published, Publisher
-from agent.runtime import Tick
-from agent.sxids import SxidBook
-from agent.usage import program_uses
-from agent.xid_merge import XidMerge
-from agent.xids import XidBook
-from discovery.errors import (
-    DriverAbsent,
-    DriverMismatch,
-    ReaderStuck,
-    Released,
-    Transient,
-)
+from base.errors import Transient
+from base.runtime import Tick
+from discovery.driver_errors import DriverAbsent, DriverMismatch, ReaderStuck, Released
 from discovery.model import Driver, Gap, GpuSnapshot, GpuState, NodeSnapshot, Reason
-from discovery.node import Place
-from discovery.protocol import Event, XidSeen
-from discovery.reader import ReaderHealth, Reading
+from discovery.node_host import Place
+from discovery.reader.device_reader import ReaderHealth, Reading
+from discovery.reader.protocol import Event, XidSeen
 from discovery.sample import GpuSample, Group
-from exporters.holders import NO_JOBS, NO_POD_USES, JobIds, PodUses
-from exporters.own.agent import OwnMetrics
-from exporters.own.processes import ProcessUse
+from exporters.gpu_holders import NO_JOBS, NO_POD_USES, JobIds, PodUses
+from exporters.gpuscape.agent_metrics import OwnMetrics
+from exporters.gpuscape.process_use import ProcessUse
 
 log = logging.getLogger(__name__)
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from discovery.errors import GpuscapeError
+from base.errors import GpuscapeError
 from discovery.model import NodeSnapshot
 from labelers import feature_file
 from labelers.annotations import node_annotations
 from labelers.compose import Failure, wanted
 from labelers.decision import Decisions
 from labelers.diff import applied, changes
-from labelers.settings import LabelSettings
+from labelers.label_settings import LabelSettings
 
 log = logging.getLogger(__name__)
 

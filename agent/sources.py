@@ -11,23 +11,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent import exposition
 from agent.config import Settings
-from agent.counters_file import CountersFile
-from agent.jobs import JobFolder
-from agent.kernel_log import PATH as KERNEL_LOG
-from agent.kernel_log import KernelLog
-from agent.latest import Latest
+from agent.gpu_errors.kernel_log import PATH as KERNEL_LOG
+from agent.gpu_errors.kernel_log import KernelLog
+from agent.metrics import metric_settings
+from agent.metrics.followed_counters import CountersFile
+from agent.metrics.latest_metrics import Latest
 from agent.node_agent import Beside, NodeAgent
-from agent.processes import Processes, nobody_named
-from discovery.errors import BadInput
-from exporters.dcgm.counters import Counters
+from agent.processes.batch_jobs import JobFolder
+from agent.processes.gpu_processes import Processes, nobody_named
+from base.errors import BadInput
+from exporters.dcgm.counters_format import Counters
 
 log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
-    from agent.known_pods import KnownPods
-    from agent.pods import Pods
+    from agent.pods.known_pods import KnownPods
+    from agent.pods.kubelet_pods import Pods
     from agent.web_config_file import WebConfigFile
     from kube.client import Client
 
@@ -57,11 +57,11 @@ def counters(settings: Settings, client: Client | None) -> tuple[Counters, Path 
     No file where another says it.
     """
     if client is None or settings.counters_from is None:
-        return exposition.counters(settings), settings.counters
+        return metric_settings.counters(settings), settings.counters
     from agent.cluster.join import config_map_text
 
     text = config_map_text(client, settings.counters_from)
-    return exposition.counters(settings, text), settings.counters if text is None else None
+    return metric_settings.counters(settings, text), settings.counters if text is None else None
 
 
 def counters_file(
@@ -70,8 +70,8 @@ def counters_file(
     """The file that says what is served, of which changes count."""
 
     def take(found: Counters) -> None:
-        agent.read_groups(exposition.groups(settings, found))
-        latest.show_counters(exposition.renderer(settings, found), len(found.skipped))
+        agent.read_groups(metric_settings.groups(settings, found))
+        latest.show_counters(metric_settings.renderer(settings, found), len(found.skipped))
 
     return CountersFile(file, served, take=take, tell=latest.refresh)
 
@@ -87,7 +87,7 @@ def known_pods(
     if client is None or not settings.follows_pods:
         return None
     from agent.cluster.join import followed_pods
-    from agent.known_pods import KnownPods
+    from agent.pods.known_pods import KnownPods
 
     labels = settings.pod_label_allowlist if settings.pod_labels else None
     known = KnownPods(labels=labels, tell=latest.refresh)
@@ -98,7 +98,7 @@ def known_pods(
 def pods(settings: Settings, node: str, latest: Latest, known: KnownPods | None) -> Pods:
     """Who holds what, as the kubelet says."""
     from agent.podresources.client import PodResources  # gRPC takes memory
-    from agent.pods import Pods
+    from agent.pods.kubelet_pods import Pods
 
     asked = Pods(
         PodResources(settings.pod_resources_socket),
@@ -121,7 +121,7 @@ def beside(
     ending: contextlib.ExitStack,
 ) -> Beside:
     """What is read beside what always is."""
-    read = Beside(groups=exposition.groups(settings, served))
+    read = Beside(groups=metric_settings.groups(settings, served))
     processes = Processes(root, by_uid=nobody_named if known is None else known.by_uid)
     if settings.processes:
         read = replace(read, processes=processes.uses)

@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from agent.access import OPEN, Access
 from agent.followed_file import FollowedFile, Tell
 from base.bucket import Bucket
-from discovery.errors import BadInput
-from exporters.tls import Material, context_of, read_material
-from exporters.web_config import MOST_BYTES, WebConfig, read_web_config
+from base.errors import BadInput
+from web.client_access import OPEN, Access
+from web.tls import Material, context_of, read_material
+from web.web_config import MOST_BYTES, WebConfig, read_web_config
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class WebConfigFile:
         if config.users != self._config.users:
             passwords = None
             if config.users:
-                from agent.passwords import Passwords  # the hash function takes memory
+                from web.passwords import Passwords  # the hash function takes memory
 
                 passwords = Passwords(config.users)
         context = before.context

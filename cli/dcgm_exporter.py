@@ -11,8 +11,8 @@ from pathlib import Path
 
 import click
 
-from agent import log as logs
 from agent.config import OPTIONS, Given, Layer, Settings, settle
+from base import log as logs
 from cli import dcgm_flags
 from cli.dcgm_flags import FLAGS, Flag, Form, Told
 from cli.settings import CONFIG_VARIABLE, environment_layer, named_file_layer

@@ -13,8 +13,8 @@ from enum import Enum
 from pathlib import Path
 
 from agent.config import Given, Layer, nearest
+from base.errors import BadInput
 from cli.settings import is_service_link
-from discovery.errors import BadInput
 from exporters.dcgm.legacy import COMPATIBILITY_FILE
 
 

@@ -13,9 +13,10 @@ from typing import TextIO
 
 import click
 
+from base.errors import GpuscapeError, Transient
 from base.files import ONLY_WRITING, cannot_write
-from discovery.errors import DriverAbsent, GpuscapeError, Transient
-from kube.errors import ApiError
+from discovery.driver_errors import DriverAbsent
+from kube.api_errors import ApiError
 
 UNEXPECTED = 1
 BAD_INPUT = 2

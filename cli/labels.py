@@ -14,7 +14,7 @@ from cli.options import Load
 from cli.terminal import Styled, Table
 from labelers import feature_file
 from labelers.compose import Labels, wanted
-from labelers.explain import Explanation, Outcome, explain
+from labelers.explanation import Explanation, Outcome, explain
 
 _STYLES = {Outcome.SET: "green", Outcome.KEPT: "yellow", Outcome.ABSENT: "dim"}
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from agent.config import Settings
 from agent.inputs import place_of, start_of
-from discovery.errors import BadInput
+from base.errors import BadInput
 from discovery.model import NodeSnapshot
-from discovery.protocol import Start
-from discovery.reader import DeviceReader, Reading
+from discovery.reader.device_reader import DeviceReader, Reading
+from discovery.reader.protocol import Start
 from labelers.plugin_config import PluginConfig
 
 

@@ -140,7 +140,9 @@ def _complete_machines(
     ctx: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem[str]]:
     """Machines that start like this, then files as the shell knows them."""
-    from discovery.simulator.catalog import machine_names  # only completion needs it here
+    from discovery.simulator.description.machine_catalog import (
+        machine_names,  # only completion needs it here
+    )
 
     del ctx, parameter
     names = [CompletionItem(name) for name in machine_names() if name.startswith(incomplete)]

@@ -9,14 +9,15 @@ from pathlib import Path
 
 import click
 
+from base.errors import BadInput
 from cli import options, terminal
 from cli.observe import machine, read_once
 from cli.options import Load
 from discovery import recording
-from discovery.errors import BadInput, ReaderGone, ReaderStuck
+from discovery.driver_errors import ReaderGone, ReaderStuck
 from discovery.model import GpuSnapshot
 from discovery.nvml.session import use_library
-from discovery.protocol import (
+from discovery.reader.protocol import (
     AgentMessage,
     Discover,
     ReaderMessage,
@@ -25,7 +26,7 @@ from discovery.protocol import (
     Start,
     frame,
 )
-from discovery.reader_child import Channel, serve
+from discovery.reader.reader_child import Channel, serve
 from discovery.sample import Group
 
 _OUTPUT = Path("-")

@@ -13,9 +13,9 @@ from agent.config import OPTIONS as AGENT_OPTIONS
 from agent.config import Option, Said, values
 from agent.kinds import Kind
 from cli.settings import layers
-from exporters.address import Address
 from scheduler.extender.settings import Settings
-from scheduler.scores.kubelet import Allocation, Scope, TopologyManager
+from scheduler.scores.kubelet_model import Allocation, Scope, TopologyManager
+from web.address import Address
 
 LISTEN: Final = Address(host="127.0.0.1", port=8888)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from agent.config import OPTIONS, Given, Layer, Option, Settings, nearest, settle, variable
-from discovery.errors import BadInput
+from base.errors import BadInput
 
 CONFIG_VARIABLE = variable("config")
 

@@ -6,7 +6,7 @@ import click
 
 from cli import options, terminal
 from cli.terminal import Styled, Table
-from discovery.simulator.catalog import load_machine, machine_names
+from discovery.simulator.description.machine_catalog import load_machine, machine_names
 
 
 @click.command(

@@ -62,7 +62,7 @@ class Watch(Protocol):
 
 
 class Api(Protocol):
-    """The verbs. All raise the errors of :mod:`kube.errors` and nothing else.
+    """The verbs. All raise the errors of :mod:`kube.api_errors` and nothing else.
 
     ``namespace`` is given for namespaced resources and only for them; a watch without one
     is of all namespaces. Writes carry the program's field manager, unless ``manager``

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from discovery.errors import GpuscapeError
-from kube.errors import Busy
+from base.errors import GpuscapeError
+from kube.api_errors import Busy
 
 FIRST_SECONDS = 1.0
 LONGEST_SECONDS = 60.0

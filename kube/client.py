@@ -1,4 +1,4 @@
-"""The client of all programs: few verbs, plain JSON, every failure one of :mod:`kube.errors`."""
+"""The client of all programs: few verbs, plain JSON, each failure one of :mod:`kube.api_errors`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from kube.access import Access, find
-from kube.answers import decoded, request_name
 from kube.api import Change, Object, Resource, Watch
-from kube.errors import ApiError, Invalid, NotFound
-from kube.limits import Limits
+from kube.api_errors import ApiError, Invalid, NotFound
+from kube.credentials import Access, find
+from kube.error_answers import decoded, request_name
+from kube.request_limits import Limits
 from kube.transport import JSON, Request, Transport, body
 from kube.watch import SILENCE_SECONDS, ListedWatch, OpenWatch, Page, StartedWatch, mark
 
@@ -229,7 +229,7 @@ class Client:
 def connect(
     program: Program, *, kubeconfig: str | None = None, context: str | None = None
 ) -> Client:
-    """A client for the cluster that :func:`kube.access.find` finds; asks it nothing yet."""
+    """A client for the cluster that :func:`kube.credentials.find` finds; asks it nothing yet."""
     return Client(program, find(kubeconfig, context))
 
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from kube.api import EVENTS, Api, Object
+from kube.api_errors import ApiError, Busy, Conflict, NotFound, Unauthorized, Unreachable
 from kube.backoff import Backoff
-from kube.errors import ApiError, Busy, Conflict, NotFound, Unauthorized, Unreachable
 from kube.lease import micro_time
 
 BURST = 25

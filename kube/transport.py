@@ -16,10 +16,10 @@ from kubernetes.utils import tcp_keepalive_socket_options
 from urllib3 import HTTPResponse
 from urllib3.exceptions import HTTPError
 
-from kube.access import Access, Identity
-from kube.answers import error, one_line
-from kube.errors import ApiError, Busy, Unauthorized, Unreachable
-from kube.limits import Limits
+from kube.api_errors import ApiError, Busy, Unauthorized, Unreachable
+from kube.credentials import Access, Identity
+from kube.error_answers import error, one_line
+from kube.request_limits import Limits
 
 KEEPALIVE = {"idle": 30, "interval": 10, "count": 3}
 """Seconds and probes: a peer that is gone is noticed after one minute."""
@@ -59,7 +59,7 @@ class Transport:
         self._rest = _connections(access)
 
     def send(self, request: Request) -> HTTPResponse:
-        """The open answer, its status 2xx. Raises the errors of :mod:`kube.errors`.
+        """The open answer, its status 2xx. Raises the errors of :mod:`kube.api_errors`.
 
         A 401 is asked again once where the credentials are others by now.
         """

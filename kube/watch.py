@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from urllib3 import HTTPResponse
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
-from kube.answers import decoded, error_of, one_line
 from kube.api import Change, Watch
-from kube.errors import Unreachable
+from kube.api_errors import Unreachable
+from kube.error_answers import decoded, error_of, one_line
 
 SILENCE_SECONDS = 180.0
 """Nothing for so long means that the link is dead, though nobody said so.

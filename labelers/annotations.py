@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from api import keys
 from discovery.model import NodeSnapshot
-from labelers import keys, schema
+from labelers import schema
 from labelers.decision import Decision, Decisions, Value
-from labelers.gpus import unsure, without_answers
+from labelers.groups.labelled_gpus import unsure, without_answers
 
 
 def node_annotations(

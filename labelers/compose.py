@@ -11,20 +11,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from api import keys
+from api.keys import Key
 from discovery.model import NodeSnapshot
-from labelers import keys
-from labelers.capabilities import capability_labels
 from labelers.decision import Absent, Decision, Decisions, Keep, written
 from labelers.diff import applied
-from labelers.driver import driver_labels
-from labelers.hardware import hardware_labels
+from labelers.groups.capability_labels import capability_labels
+from labelers.groups.driver_labels import driver_labels
+from labelers.groups.hardware_labels import hardware_labels
+from labelers.groups.node_labels import node_labels
+from labelers.groups.resource_labels import resource_labels
+from labelers.groups.topology_labels import link_labels
 from labelers.health import health_labels
-from labelers.keys import Key
-from labelers.node import node_labels
-from labelers.resources import resource_labels
-from labelers.settings import LabelSettings
-from labelers.topology import link_labels
-from labelers.values import key_fault, value_fault
+from labelers.label_settings import LabelSettings
+from labelers.label_values import key_fault, value_fault
 
 
 class Labeler(NamedTuple):

@@ -39,7 +39,7 @@ class Absent:
 Decision = Value | Keep | Absent
 
 Decisions = Mapping[str, Decision]
-"""Label key to decision. A key with a ``<placeholder>``, as :mod:`labelers.keys`
+"""Label key to decision. A key with a ``<placeholder>``, as :mod:`api.keys`
 registers it, decides for every key of that family that is not named itself."""
 
 

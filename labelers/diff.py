@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from labelers import keys
+from api import keys
 from labelers.decision import Decision, Decisions, Keep, written
 
 _UNDECIDED = Keep(reason="not one of ours, or not decided")

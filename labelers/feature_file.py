@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from discovery.errors import BadInput, Permanent, Transient
+from base.errors import BadInput, Permanent, Transient
 from labelers.decision import Decisions
 from labelers.diff import applied
 

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
+from api import keys
 from discovery.model import FabricKind, GpuSnapshot, GpuState, NodeSnapshot, Reason
-from labelers import keys
 from labelers.decision import Absent, Decisions, value
-from labelers.gpus import answering, is_driverless, known, without_gpus
-from labelers.settings import LabelSettings
+from labelers.groups.labelled_gpus import answering, is_driverless, known, without_gpus
+from labelers.label_settings import LabelSettings
 
 
 class Health(IntEnum):

@@ -15,10 +15,10 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from labelers import keys, limits, names
+from api import keys, limits, names
+from api.keys import Place, Writer
 from labelers.decision import Decisions, Value
 from labelers.diff import changes, decided
-from labelers.keys import Place, Writer
 
 Changes = dict[str, str | None]
 """Key to its new text, None to remove it."""

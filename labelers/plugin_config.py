@@ -19,9 +19,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 import yaml
 
-from discovery.errors import BadInput
-from labelers.settings import MigStrategy
-from labelers.sharing import NOTHING_SHARED, SharedResource, Sharing, SharingStrategy
+from base.errors import BadInput
+from labelers.groups.sharing import NOTHING_SHARED, SharedResource, Sharing, SharingStrategy
+from labelers.label_settings import MigStrategy
 
 MAX_BYTES = 1 << 20
 """What a ConfigMap holds at most."""

@@ -14,10 +14,10 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from discovery.errors import BadInput
+from api import keys
+from base.errors import BadInput
 from discovery.model import FabricKind, NodeSnapshot
 from discovery.topology import link_bytes_per_second, links_known
-from labelers import keys
 
 VERSION: Final = 1
 _COUNTS = string.digits + string.ascii_lowercase + string.ascii_uppercase

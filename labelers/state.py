@@ -14,10 +14,10 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from discovery.errors import BadInput
+from api import keys
+from base.errors import BadInput
 from discovery.model import NodeSnapshot
-from labelers import keys
-from labelers.gpus import answering
+from labelers.groups.labelled_gpus import answering
 from labelers.health import Health, gpu_verdict
 
 VERSION: Final = 1

@@ -10,7 +10,7 @@ from typing import Any
 import pynvml
 from msgspec.structs import replace
 
-from discovery.simulator.machine import (
+from discovery.simulator.description.machine_schema import (
     DriverSpec,
     Gpu,
     GpuInstanceProfile,

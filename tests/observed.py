@@ -10,10 +10,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
-from discovery import reader_child
+from discovery.known_gpus import Roster
 from discovery.model import Driver, GpuSnapshot, NodeSnapshot
-from discovery.node import Place
-from discovery.protocol import (
+from discovery.node_host import Place
+from discovery.reader import reader_child
+from discovery.reader.protocol import (
     AgentMessage,
     Discover,
     DriverFrame,
@@ -25,9 +26,8 @@ from discovery.protocol import (
     Start,
     frame,
 )
-from discovery.quarantine import Quarantine
-from discovery.reader_child import Channel
-from discovery.roster import Roster
+from discovery.reader.quarantine import Quarantine
+from discovery.reader.reader_child import Channel
 from discovery.sample import GpuSample, Group
 from discovery.simulator import simulation
 

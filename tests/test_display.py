@@ -7,17 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from api import keys
 from discovery.sample import Group
-from discovery.simulator.catalog import load_models
-from discovery.simulator.machine import DirectLinks, Gpu
+from discovery.simulator.description.machine_catalog import load_models
+from discovery.simulator.description.machine_schema import DirectLinks, Gpu
 from discovery.simulator.simulation import Simulation
-from exporters.own.families import OwnFamilies
-from labelers import keys, schema
+from exporters.gpuscape.families import OwnFamilies
+from labelers import schema
 from labelers.compose import wanted
-from labelers.settings import LabelSettings
+from labelers.label_settings import LabelSettings
 from labelers.state import state
 from tests import machines
-from tests.exporters.own_series import by_gpu
+from tests.exporters.gpuscape_series import by_gpu
 from tests.observed import Observed, look_at
 
 BUSES = ("0000:01:00.0", "0000:47:00.0", "0000:81:00.0", "0000:c1:00.0", "0000:c2:00.0")

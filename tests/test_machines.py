@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from discovery.simulator.catalog import machine_names
+from discovery.simulator.description.machine_catalog import machine_names
 from exporters.dcgm.render import Identity, Renderer
 from labelers import schema
 from labelers.compose import wanted
-from labelers.settings import LabelSettings, MigStrategy
-from labelers.values import key_fault, value_fault
+from labelers.label_settings import LabelSettings, MigStrategy
+from labelers.label_values import key_fault, value_fault
 from tests import expected_keys as keys
 from tests.goldens import Goldens
 from tests.observed import observed

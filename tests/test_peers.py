@@ -9,15 +9,16 @@ import pynvml as nv
 import pytest
 from msgspec import structs
 
+from api import keys
 from discovery.model import NodeSnapshot
 from discovery.sample import Group
-from discovery.simulator.catalog import load_machine, machine_names
-from discovery.simulator.edits import with_gpu_changed
+from discovery.simulator.description.machine_catalog import load_machine, machine_names
 from discovery.simulator.simulation import Simulation
-from labelers import keys, schema
+from discovery.simulator.state.edits import with_gpu_changed
+from labelers import schema
 from labelers.compose import wanted
-from labelers.settings import LabelSettings
-from tests.exporters.own_series import told
+from labelers.label_settings import LabelSettings
+from tests.exporters.gpuscape_series import told
 from tests.observed import Observed, look_at, observed
 
 Pairs = dict[tuple[str, str], bool]

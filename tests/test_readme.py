@@ -12,11 +12,11 @@ from pathlib import Path
 import click
 import pytest
 
+from api import names
 from cli.main import main as gpuscape
 from discovery.simulator.simulation import Simulation
-from labelers import names
 from tests import pages
-from tests.agent.processes import GPUSCAPE, SOON, AgentProcess, until
+from tests.agent.agent_process import GPUSCAPE, SOON, AgentProcess, until
 from tests.cluster.scheduling import run
 from tests.controlplane.lifetime import end_with_parent
 from tests.controlplane.plane import Plane

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from discovery.host.pci import DEVICES
 from discovery.model import NodeSnapshot, Reason
-from discovery.pci import DEVICES
 from discovery.simulator.simulation import Simulation
 from labelers.compose import wanted
-from labelers.explain import Explanation, Outcome, explain
-from labelers.settings import LabelSettings, MigStrategy
+from labelers.explanation import Explanation, Outcome, explain
+from labelers.label_settings import LabelSettings, MigStrategy
 from tests.observed import look_at
 
 

@@ -10,17 +10,18 @@ from typing import Any, Final
 import msgspec
 
 from agent.config import Settings
+from api import keys, names
 from cli import terminal
-from cli.explain import table
 from cli.observe import take_snapshot
-from labelers import keys, names, schema, state
+from cli.scheduler.explain_command import table
+from labelers import schema, state
 from labelers.schema import TopologyAnnotation
 from labelers.state import StateAnnotation
-from scheduler.explain import explain
-from scheduler.fleet.cache import Cache, Source
-from scheduler.fleet.pods import Pod, Rules, ask
-from scheduler.judge import Judge
-from scheduler.scores.tables import Tables
+from scheduler.cluster.node_cache import Cache, Source
+from scheduler.cluster.pod_objects import Pod, Rules, ask
+from scheduler.node_ranking import Judge
+from scheduler.score_explanation import explain
+from scheduler.scores.class_tables import Tables
 
 _MACHINE: Final = "dgx1-v100"
 _FREE: Final = {"dgx1-a": {0, 5}, "dgx1-b": {2, 3}, "dgx1-c": {0, 1, 2, 3}}

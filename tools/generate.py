@@ -23,17 +23,18 @@ from click.testing import CliRunner
 from packaging.requirements import Requirement
 
 from agent.config import OPTIONS
+from api import keys
+from api.keys import LABELS, OTHERS, Key
 from cli.main import main as gpuscape
 from discovery.model import Driver, GpuSnapshot, Host, NodeSnapshot, Xid
 from exporters.dcgm.catalog import CATALOG, COUNTED, LABEL_ROWS
-from exporters.dcgm.family import AnyFamily, LabelRow, UnderMig
-from exporters.own.agent import OwnMetrics, ProgramUse
-from exporters.own.core import CORE, Served
-from exporters.own.families import FAMILIES
-from labelers import keys, schema, state
+from exporters.dcgm.dcgm_family import AnyFamily, LabelRow, UnderMig
+from exporters.gpuscape.agent_metrics import OwnMetrics, ProgramUse
+from exporters.gpuscape.core_families import CORE, Served
+from exporters.gpuscape.families import FAMILIES
+from labelers import schema, state
 from labelers.deviations import DEVIATIONS
 from labelers.health import RULES, XIDS
-from labelers.keys import LABELS, OTHERS, Key
 from tools.access import files as access
 from tools.explained import explained
 from tools.figures import figures

@@ -21,10 +21,10 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from agent.cluster import node_feature
+from api import names
 from kube.api import EVENTS, LEASES, NODE_FEATURES, NODES, Api, Object, Resource
-from kube.errors import ApiError, NotFound, Refused
+from kube.api_errors import ApiError, NotFound, Refused
 from kube.lease import micro_time
-from labelers import names
 
 log = logging.getLogger(__name__)
 

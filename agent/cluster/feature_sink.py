@@ -12,13 +12,13 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 
 from agent.cluster import node_feature
-from agent.cluster.pace import FORBIDDEN_SECONDS, IDLE_SECONDS, SPREAD, Pace, is_urgent
-from agent.cluster.refusals import Refusals
-from agent.cluster.reports import Reports
-from discovery.errors import Permanent
+from agent.cluster.refused_keys import Refusals
+from agent.cluster.sink_reports import Reports
+from agent.cluster.write_pace import FORBIDDEN_SECONDS, IDLE_SECONDS, SPREAD, Pace, is_urgent
+from api import names
+from base.errors import Permanent
 from kube.api import NODE_FEATURES, Api, Object
-from kube.errors import ApiError, NotFound
-from labelers import names
+from kube.api_errors import ApiError, NotFound
 from labelers.decision import Decisions, Keep, Value
 from labelers.diff import decided
 

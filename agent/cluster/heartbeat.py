@@ -18,13 +18,13 @@ from datetime import UTC, datetime
 from enum import Enum, auto
 from typing import Any, Final
 
-from discovery.errors import Permanent
+from api import keys, names
+from base.errors import Permanent
 from kube import lease as leases
 from kube.api import LEASES, Api, Object
+from kube.api_errors import ApiError, Conflict, NotFound
 from kube.backoff import Backoff
-from kube.errors import ApiError, Conflict, NotFound
 from kube.lease import Observed
-from labelers import keys, names
 
 log = logging.getLogger(__name__)
 

@@ -13,17 +13,17 @@ from pathlib import Path
 
 from agent.cluster.membership import Cluster, Member
 from agent.config import Settings
-from agent.known_pods import KnownPods
-from agent.latest import Latest
-from agent.pods import Pods
-from agent.slices import FIELD, Slices
-from discovery.errors import BadInput
-from kube.access import find
+from agent.metrics.latest_metrics import Latest
+from agent.pods.known_pods import KnownPods
+from agent.pods.kubelet_pods import Pods
+from agent.pods.resource_slices import FIELD, Slices
+from api import names
+from base.errors import BadInput
 from kube.api import CONFIG_MAPS, NODES, PODS, RESOURCE_SLICES, Api
+from kube.api_errors import ApiError
 from kube.client import Client, Program
-from kube.errors import ApiError
-from kube.follow import Follower
-from labelers import names
+from kube.credentials import find
+from kube.follower import Follower
 
 log = logging.getLogger(__name__)
 

@@ -20,16 +20,16 @@ from agent.cluster.feature_sink import FeatureSink
 from agent.cluster.heartbeat import Heartbeat
 from agent.cluster.node_sink import NodeSink
 from agent.cluster.pod_state import PodState
-from agent.cluster.release import Releases
-from agent.cluster.reports import Reports
-from agent.pods import Pods
+from agent.cluster.release_signals import Releases
+from agent.cluster.sink_reports import Reports
+from agent.pods.kubelet_pods import Pods
 from agent.publish import Wanted
-from agent.runtime import Tick
-from exporters.own.agent import OwnMetrics
+from api import keys, names
+from base.runtime import Tick
+from exporters.gpuscape.agent_metrics import OwnMetrics
 from kube.api import NODE_FEATURES, NODES, Api, Object, Resource
 from kube.events import Recorder
-from kube.follow import Gone, LinkDown, LinkUp, News, Seen, Synced
-from labelers import keys, names
+from kube.follower import Gone, LinkDown, LinkUp, News, Seen, Synced
 
 log = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from api import keys, limits, names
 from kube.api import NODE_FEATURES, NODES, Object
 from kube.lease import owner
-from labelers import keys, limits, names
 from labelers.decision import Decisions
 from labelers.diff import applied
 

@@ -11,15 +11,15 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from agent.cluster.pace import FORBIDDEN_SECONDS, IDLE_SECONDS, Pace, is_urgent
-from agent.cluster.refusals import Refusals
-from agent.cluster.reports import Reports
-from agent.cluster.rivals import Rivals
-from discovery.errors import Permanent
+from agent.cluster.refused_keys import Refusals
+from agent.cluster.rival_writers import Rivals
+from agent.cluster.sink_reports import Reports
+from agent.cluster.write_pace import FORBIDDEN_SECONDS, IDLE_SECONDS, Pace, is_urgent
+from api.keys import Place
+from base.errors import Permanent
 from kube.api import NODES, Api, Object
-from kube.errors import ApiError, NotFound
+from kube.api_errors import ApiError, NotFound
 from labelers.decision import Decisions
-from labelers.keys import Place
 from labelers.node_patch import Plan, plan, writers
 
 _KEPT = ("name", "uid", "resourceVersion", "labels", "annotations", "managedFields")

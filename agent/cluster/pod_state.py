@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Protocol
 
 from agent.cluster.heartbeat import State
-from agent.devices import Allocation
-from discovery.errors import BadInput
+from agent.pods.allocated_devices import Allocation
+from api import keys
+from base.errors import BadInput
 from discovery.model import NodeSnapshot
-from labelers import keys, schema, state
+from labelers import schema, state
 from labelers.annotations import node_annotations
 from labelers.decision import Value
 

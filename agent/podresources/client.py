@@ -22,7 +22,7 @@ from google.protobuf.message import Message
 
 from agent.podresources import podresources_pb2 as wire
 from agent.podresources.model import ClaimedDevice, ContainerDevices, PodDevices, ResourceDevices
-from discovery.errors import Transient
+from base.errors import Transient
 
 SOCKET: Final = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 DEADLINE_SECONDS = 5.0

@@ -9,7 +9,8 @@ from typing import Any
 
 import pynvml
 
-from discovery.errors import DriverAbsent, DriverMismatch, GpuLost, Transient
+from base.errors import Transient
+from discovery.driver_errors import DriverAbsent, DriverMismatch, GpuLost
 from discovery.model import Gap, Reason, normal_bus_id
 
 Handle = Any

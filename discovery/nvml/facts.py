@@ -10,7 +10,7 @@ from typing import Any
 
 import pynvml
 
-from discovery.errors import GpuLost
+from discovery.driver_errors import GpuLost
 from discovery.model import (
     Architecture,
     Driver,

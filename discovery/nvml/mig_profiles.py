@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from discovery.mig_profile import ATTRIBUTES, compute_part, profile_name
 from discovery.model import Reason
 from discovery.nvml.calls import Calls, Garbage, Handle
-from discovery.profile import ATTRIBUTES, compute_part, profile_name
 
 _PROFILES = 32
 """GPU instance profile numbers to try at most; NVML has 18 of them today."""

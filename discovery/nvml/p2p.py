@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pynvml
 
-from discovery.errors import GpuLost
+from discovery.driver_errors import GpuLost
 from discovery.model import Gap, Reason
 from discovery.nvml.calls import Calls, Handle, whole
 

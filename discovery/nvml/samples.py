@@ -8,7 +8,7 @@ from typing import Any
 
 import pynvml
 
-from discovery.errors import GpuLost
+from discovery.driver_errors import GpuLost
 from discovery.model import Reason
 from discovery.nvml.calls import (
     Calls,

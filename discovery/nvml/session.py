@@ -6,10 +6,11 @@ import ctypes
 
 import pynvml
 
-from discovery.errors import DriverAbsent, DriverMismatch, GpuLost, Transient
+from base.errors import Transient
+from discovery.driver_errors import DriverAbsent, DriverMismatch, GpuLost
 from discovery.model import Gap, bus_order
 from discovery.nvml.calls import Calls, Handle, bus_id, whole
-from discovery.protocol import XidSeen
+from discovery.reader.protocol import XidSeen
 
 NvmlError = pynvml.NVMLError
 """What pynvml raises, for callers that must not know pynvml."""

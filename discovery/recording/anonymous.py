@@ -8,8 +8,8 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
+from discovery.simulator.entry_points.entry_point_table import TABLE
 from discovery.simulator.recording_file import Call, Recording
-from discovery.simulator.table import TABLE
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from discovery.recording.host_files import read_host_files
-from discovery.simulator.entry import Entry
-from discovery.simulator.kinds import SUCCESS, Arguments, Nvml
-from discovery.simulator.library import Load, loading, put_under_pynvml
+from discovery.simulator.driver.library import Load, loading, put_under_pynvml
+from discovery.simulator.entry_points.argument_kinds import SUCCESS, Arguments, Nvml
+from discovery.simulator.entry_points.c_values import Value
+from discovery.simulator.entry_points.entry_point import Entry
+from discovery.simulator.entry_points.entry_point_table import TABLE
 from discovery.simulator.recording_file import Call, Recording, Token, call, key
-from discovery.simulator.structs import Value
-from discovery.simulator.table import TABLE
 
 
 def capture(read: Callable[[], None], host_root: Path) -> Recording:

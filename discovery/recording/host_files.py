@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from discovery.pci import DEVICES, is_function, nvidia_functions
+from discovery.host.pci import DEVICES, is_function, nvidia_functions
+from discovery.host.vgpu import CONFIG_BYTES
 from discovery.simulator.recording_file import HostFiles
-from discovery.vgpu import CONFIG_BYTES
 
 _INFINIBAND = "sys/class/infiniband"
 _FACTS = (

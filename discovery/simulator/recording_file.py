@@ -16,15 +16,15 @@ from typing import Any, Literal
 import msgspec
 import pynvml
 
+from base.errors import BadInput
 from base.files import ONLY_WRITING, cannot_write
-from discovery.errors import BadInput
 from discovery.model import normal_bus_id
-from discovery.simulator.document import decode, read_bytes
-from discovery.simulator.entry import Entry
-from discovery.simulator.host_files import HostTree, write
-from discovery.simulator.kinds import In, Kind
-from discovery.simulator.structs import Value
-from discovery.simulator.table import TABLE
+from discovery.simulator.description.document import decode, read_bytes
+from discovery.simulator.entry_points.argument_kinds import In, Kind
+from discovery.simulator.entry_points.c_values import Value
+from discovery.simulator.entry_points.entry_point import Entry
+from discovery.simulator.entry_points.entry_point_table import TABLE
+from discovery.simulator.host.file_tree import HostTree, write
 
 SCHEMA: Literal["gpuscape-recording/1"] = "gpuscape-recording/1"
 

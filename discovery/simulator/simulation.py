@@ -10,16 +10,20 @@ from typing import Any, ClassVar, Self
 
 from msgspec.structs import replace
 
-from discovery.errors import BadInput
-from discovery.simulator import catalog, clients, edits, host_tree, recording_file
-from discovery.simulator.document import nearest, read_bytes, schema_in
-from discovery.simulator.driver import Answers, Driver
-from discovery.simulator.library import Library, put_under_pynvml
-from discovery.simulator.machine import Machine, Model
+from base.errors import BadInput
+from discovery.simulator import recording_file
+from discovery.simulator.computed_machine import SimulatedMachine
+from discovery.simulator.description import machine_catalog
+from discovery.simulator.description.document import nearest, read_bytes, schema_in
+from discovery.simulator.description.machine_schema import Machine, Model
+from discovery.simulator.driver import clients
+from discovery.simulator.driver.library import Library, put_under_pynvml
+from discovery.simulator.driver.simulated_driver import Answers, Driver
+from discovery.simulator.host import simulated_host
+from discovery.simulator.recorded_machine import Replay
 from discovery.simulator.recording_file import Recording
-from discovery.simulator.replay import Replay
-from discovery.simulator.simulated import SimulatedMachine
-from discovery.simulator.state import (
+from discovery.simulator.state import edits
+from discovery.simulator.state.machine_state import (
     SCHEMA,
     Action,
     Crash,
@@ -35,7 +39,7 @@ from discovery.simulator.state import (
     XidEvent,
     initial,
 )
-from discovery.simulator.state_file import StateFile
+from discovery.simulator.state.state_file import StateFile
 
 __all__ = ["Simulation", "simulate", "Return", "Hang", "Delay", "Spoil", "Crash"]
 
@@ -71,9 +75,9 @@ class Simulation:
         Raises BadInput for an unknown name, and for a host tree that is not ours to replace.
         """
         if isinstance(machine, str):
-            name, machine = machine, catalog.load_machine(machine)
-        models = dict(catalog.load_models() if models is None else models)
-        host_tree.render(machine, models, directory / _HOST_ROOT)
+            name, machine = machine, machine_catalog.load_machine(machine)
+        models = dict(machine_catalog.load_models() if models is None else models)
+        simulated_host.render(machine, models, directory / _HOST_ROOT)
         return cls._write(initial(name, machine, models, now=time.monotonic()), directory)
 
     @classmethod
@@ -231,7 +235,7 @@ class Simulation:
         """
         state = self.edit(lambda state: replace(state, lacking=rights))
         if state.machine is not None:
-            host_tree.render(state.machine, state.models, self.host_root, rights)
+            simulated_host.render(state.machine, state.models, self.host_root, rights)
 
     # what was done with it
 
@@ -258,16 +262,16 @@ def simulate(spec: str, directory: Path) -> Simulation:
     file with line and key, and the fix.
     """
     path = Path(spec)
-    if spec in catalog.machine_names():
+    if spec in machine_catalog.machine_names():
         return Simulation.create(spec, directory)
     if not path.is_file():
-        hint = nearest(spec, catalog.machine_names())
+        hint = nearest(spec, machine_catalog.machine_names())
         raise BadInput(
             f"there is no machine and no file {spec!r}; {hint}"
             " `gpuscape simulate --list` shows all machines"
         )
     if path.suffix in (".yaml", ".yml"):
-        return Simulation.create(catalog.read_machine(path), directory, name=path.stem)
+        return Simulation.create(machine_catalog.read_machine(path), directory, name=path.stem)
     schema = schema_in(read_bytes(path), str(path))
     if schema == SCHEMA:
         return Simulation.open(path)

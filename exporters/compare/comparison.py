@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from exporters.compare.exposition import MOST_SERIES, Families, Key, Labels, written
+from exporters.compare.exposition_parser import MOST_SERIES, Families, Key, Labels, written
 from exporters.compare.series_match import Matching, paired
 from exporters.compare.tolerance import Measure, Tolerance, Wish, how_to_compare
 from exporters.compare.tracks import Track

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from exporters.compare.exposition import Key, Labels
+from exporters.compare.exposition_parser import Key, Labels
 
 SPELLINGS: Mapping[str, str] = {
     "Hostname": "hostname",

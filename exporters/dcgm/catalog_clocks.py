@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from discovery.sample import Clocks, GpuSample, Group
-from exporters.dcgm.family import MEGAHERTZ_MOST, Family
-from exporters.dcgm.values import MEGAHERTZ, of_sample
+from exporters.dcgm.dcgm_family import MEGAHERTZ_MOST, Family
+from exporters.dcgm.family_values import MEGAHERTZ, of_sample
 
 _Hertz = Callable[[GpuSample], int | None]
 

@@ -7,7 +7,7 @@ from functools import partial
 
 from discovery.model import Fabric, GpuSnapshot
 from discovery.sample import Group, MemoryUse
-from exporters.dcgm.family import (
+from exporters.dcgm.dcgm_family import (
     CELSIUS_MOST,
     COUNT_MOST,
     MIB_MOST,
@@ -17,7 +17,7 @@ from exporters.dcgm.family import (
     Family,
     UnderMig,
 )
-from exporters.dcgm.values import (
+from exporters.dcgm.family_values import (
     MIB,
     MILLIJOULE,
     PERCENT,
@@ -30,7 +30,7 @@ from exporters.dcgm.values import (
     total_bytes,
     used_ratio,
 )
-from exporters.text import Kind
+from exporters.prometheus_text import Kind
 
 _temperature = partial(Family, most=CELSIUS_MOST)
 _temperature_limit = partial(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 
 from discovery.sample import Group
-from exporters.dcgm.family import COUNT_MOST, MASK_MOST, TOTAL_MOST, Counted, Family, UnderMig
-from exporters.dcgm.values import NANOSECOND, of_part, of_sample
+from exporters.dcgm.dcgm_family import COUNT_MOST, MASK_MOST, TOTAL_MOST, Counted, Family, UnderMig
+from exporters.dcgm.family_values import NANOSECOND, of_part, of_sample
 from exporters.dcgm.windows import Event
 from exporters.dcgm.xid_messages import xid_attributes
-from exporters.text import Kind
+from exporters.prometheus_text import Kind
 
 _held_down = partial(Family, kind=Kind.COUNTER, most=TOTAL_MOST, group=Group.HELD_DOWN)
 _ecc = partial(Family, kind=Kind.COUNTER, most=TOTAL_MOST, group=Group.ECC, gpus="with ECC on")

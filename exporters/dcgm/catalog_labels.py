@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from discovery.model import Driver, GpuSnapshot
-from exporters.dcgm.family import LabelRow
+from exporters.dcgm.dcgm_family import LabelRow
 
 LABEL_ROWS: tuple[LabelRow, ...] = (
     LabelRow(

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from functools import partial
 
 from discovery.sample import Group, LinkError
-from exporters.dcgm.family import COUNT_MOST, TOTAL_MOST, Family, Paired
-from exporters.dcgm.values import (
+from exporters.dcgm.dcgm_family import COUNT_MOST, TOTAL_MOST, Family, Paired
+from exporters.dcgm.family_values import (
     Sides,
     both,
     link_errors,
@@ -18,7 +18,7 @@ from exporters.dcgm.values import (
     received_only,
     sent_only,
 )
-from exporters.text import Kind
+from exporters.prometheus_text import Kind
 
 LINKS = 18
 """DCGM has a field for each of so many links; what a GPU has beyond is in the totals only."""

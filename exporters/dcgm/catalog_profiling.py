@@ -10,8 +10,8 @@ from __future__ import annotations
 from functools import partial
 
 from discovery.sample import Group, profiled_by
-from exporters.dcgm.family import BYTES_PER_SECOND_MOST, RATIO_MOST, Family, UnderMig
-from exporters.dcgm.values import of_profiling, pcie_rate
+from exporters.dcgm.dcgm_family import BYTES_PER_SECOND_MOST, RATIO_MOST, Family, UnderMig
+from exporters.dcgm.family_values import of_profiling, pcie_rate
 
 _HOPPER = "Hopper and later"
 

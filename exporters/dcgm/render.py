@@ -15,7 +15,7 @@ from functools import partial
 from discovery.model import Driver, GpuSnapshot, GpuState, NodeSnapshot, Xid
 from discovery.sample import GpuSample
 from exporters.dcgm.catalog import DEFAULT_FAMILIES, DEFAULT_LABELS
-from exporters.dcgm.family import (
+from exporters.dcgm.dcgm_family import (
     AnyFamily,
     Attributes,
     Counted,
@@ -25,10 +25,10 @@ from exporters.dcgm.family import (
     Reading,
     UnderMig,
 )
-from exporters.dcgm.labels import Identity, Labels, Place, places
 from exporters.dcgm.selection import FLEXIBLE, Selection, instances_of
+from exporters.dcgm.series_labels import Identity, Labels, Place, places
 from exporters.dcgm.windows import Event, WindowCounts
-from exporters.holders import (
+from exporters.gpu_holders import (
     NO_JOBS,
     NO_POD_USES,
     NOBODY,
@@ -38,7 +38,7 @@ from exporters.holders import (
     PodUse,
     PodUses,
 )
-from exporters.text import labels_text
+from exporters.prometheus_text import labels_text
 
 __all__ = ["CONTENT_TYPE", "Identity", "Renderer", "labels_text"]
 

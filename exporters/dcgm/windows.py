@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from discovery.model import NodeSnapshot, Xid
 from discovery.sample import GpuSample
-from exporters.holders import Entity
+from exporters.gpu_holders import Entity
 
 DEFAULT_SECONDS = 300.0
 

@@ -16,10 +16,10 @@ from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import Any, Final
 
-from exporters import http
-from exporters.http import Refusal, Request, Response
-from scheduler.extender.metrics import Verb
-from scheduler.extender.site import Forbidden, Route, Site
+from scheduler.extender.extender_metrics import Verb
+from scheduler.extender.routes import Forbidden, Route, Site
+from web import messages
+from web.messages import Refusal, Request, Response
 from web.refusals import Reason, host_of, names_of
 
 _MOST_HEAD_BYTES: Final = 8192
@@ -32,7 +32,7 @@ _ANSWER_SECONDS: Final = 5.0
 _IDLE_SECONDS: Final = 120.0
 """Longer than the 90 s of Go's clients, so that none writes while we close."""
 _CHUNK_BYTES: Final = 64 << 10
-_read_request = lru_cache(maxsize=128)(partial(http.read_request, bodies=True))
+_read_request = lru_cache(maxsize=128)(partial(messages.read_request, bodies=True))
 """A scheduler's heads differ in the length alone, and there are no passwords in them."""
 
 
@@ -139,7 +139,7 @@ class Connection:
         """
         self._socket.settimeout(_IDLE_SECONDS)
         until = 0.0
-        while (end := self._received.find(http.END_OF_HEAD, 0, _MOST_HEAD_BYTES)) < 0:
+        while (end := self._received.find(messages.END_OF_HEAD, 0, _MOST_HEAD_BYTES)) < 0:
             if len(self._received) >= _MOST_HEAD_BYTES:
                 raise Refusal(
                     HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
@@ -152,7 +152,7 @@ class Connection:
             if not came:
                 return b""
             self._received += came
-        return self._take(end + len(http.END_OF_HEAD))
+        return self._take(end + len(messages.END_OF_HEAD))
 
     def _body(self, request: Request, route: Route) -> bytes:
         """All of it. Raises Refusal for one that is not taken or too slow."""
@@ -160,7 +160,7 @@ class Connection:
         missing = request.length - len(self._received)
         if missing > 0:
             if request.waits:
-                self._socket.sendall(http.CONTINUE)
+                self._socket.sendall(messages.CONTINUE)
             with self._site.room_for(request.length):
                 self._receive(missing)
         self._unread = 0

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import msgspec
 
-from scheduler.explain import Explanation
-from scheduler.extender import wire
-from scheduler.extender.detail import NodeDetail
-from scheduler.extender.wire import ExtenderArgs, HostPriority
+from scheduler.extender import extender_messages as messages
+from scheduler.extender.extender_messages import ExtenderArgs, HostPriority
+from scheduler.extender.node_detail import NodeDetail
+from scheduler.score_explanation import Explanation
 
 _REF: Final = "#/components/schemas/{name}"
 _TEXT: Final = {"text/plain": {"schema": {"type": "string"}}}
@@ -21,8 +21,8 @@ _REFUSALS: Final[Mapping[str, str]] = {
     "403": "A client certificate is needed, or another one.",
     "408": "The body took too long.",
     "411": "The body has no Content-Length.",
-    "413": f"The body is larger than {wire.MOST_BYTES} bytes, or has more than {wire.MOST_NODES}"
-    " whole Nodes in it.",
+    "413": f"The body is larger than {messages.MOST_BYTES} bytes, or has more than"
+    f" {messages.MOST_NODES} whole Nodes in it.",
     "415": "The body is encoded.",
 }
 

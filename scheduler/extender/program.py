@@ -15,21 +15,21 @@ from collections.abc import Callable
 from importlib.metadata import version
 from typing import Final
 
+from api import names
 from kube.client import Client, Program, connect
-from labelers import names
-from scheduler.extender.answers import Extender
-from scheduler.extender.fragmentation import fleet_use
-from scheduler.extender.landings import Landings
-from scheduler.extender.metrics import Metrics
-from scheduler.extender.server import Server
+from scheduler.cluster.node_cache import Cache
+from scheduler.cluster.pod_events import PodEvents
+from scheduler.cluster.pod_objects import Rules
+from scheduler.cluster.watches import Watches
+from scheduler.extender.extender import Extender
+from scheduler.extender.extender_metrics import Metrics
+from scheduler.extender.fleet_fragmentation import fleet_use
+from scheduler.extender.https_server import Server
+from scheduler.extender.prediction_results import Landings
+from scheduler.extender.routes import Terms
 from scheduler.extender.settings import Settings
-from scheduler.extender.site import Terms
 from scheduler.extender.tls import Tls, TlsFiles
-from scheduler.fleet.cache import Cache
-from scheduler.fleet.events import PodEvents
-from scheduler.fleet.follow import Watches
-from scheduler.fleet.pods import Rules
-from scheduler.scores.tables import Tables
+from scheduler.scores.class_tables import Tables
 
 log = logging.getLogger(__name__)
 

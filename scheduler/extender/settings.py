@@ -6,11 +6,11 @@ import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
 
-from discovery.errors import BadInput
-from exporters.address import Address
-from labelers import names
-from scheduler.fleet.pods import GPU
-from scheduler.scores.kubelet import Allocation, Policies, Scope, TopologyManager
+from api import names
+from base.errors import BadInput
+from scheduler.cluster.pod_objects import GPU
+from scheduler.scores.kubelet_model import Allocation, Policies, Scope, TopologyManager
+from web.address import Address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

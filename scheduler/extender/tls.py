@@ -10,9 +10,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from discovery.errors import BadInput
-from exporters.tls import read_pem, server_context
+from base.errors import BadInput
 from web import certificates
+from web.tls import read_pem, server_context
 
 log = logging.getLogger(__name__)
 

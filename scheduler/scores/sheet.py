@@ -10,9 +10,9 @@ from typing import Final, Literal
 
 import msgspec
 
-from discovery.errors import BadInput
-from scheduler.ask import Link, Wish, wish
-from scheduler.scores.table import Outcome
+from base.errors import BadInput
+from scheduler.gpu_request import Link, Wish, wish
+from scheduler.scores.score_table import Outcome
 
 VERSION: Final = 2
 """Also of what scores are made of: scheduler.scores.score."""

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import Any
 
-from scheduler.ask import Ask, Wish
-from scheduler.fleet.view import NoView, View
-from scheduler.judge import Judge
-from scheduler.scores.tables import Tables
-from scheduler.simulation.replay import Choice, Choose, Give, Kind, Node
+from scheduler.cluster.node_views import NoView, View
+from scheduler.gpu_request import Ask, Wish
+from scheduler.node_ranking import Judge
+from scheduler.scores.class_tables import Tables
+from scheduler.simulation.fleet_replay import Choice, Choose, Give, Kind, Node
 
 _WEIGHT_PER_RANK = 100
 """Of an extender of weight 10: kube-scheduler multiplies its 0 to 10 by ten more."""

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from discovery.errors import BadInput
-from labelers import keys, schema
+from api import keys
+from base.errors import BadInput
+from labelers import schema
 from labelers.schema import TopologyAnnotation
 
 MOST_NODES: Final = 5000

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from random import Random
 from types import MappingProxyType
 
-from discovery.errors import BadInput
-from scheduler.ask import Link, Wish, wish
+from base.errors import BadInput
+from scheduler.gpu_request import Link, Wish, wish
 
 SUBMITTED, LASTS, GPUS, LINK, NIC = "submit_seconds", "duration_seconds", "gpus", "link", "nic"
 COLUMNS = (SUBMITTED, LASTS, GPUS, LINK, NIC)

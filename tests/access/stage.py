@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from labelers import names
+from api import names
 from tests.access import credentials
 from tests.access.ask import APPLY, MERGE, OWN_MANAGER, Ask, Case, Change
 from tests.access.baseline import APPLIED, APPLIER, OBJECTS

@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 
 from agent.cluster.confinement import CORE, Confinement, ConfinementCheck, Verdict
-from kube.access import find
+from api import names
 from kube.client import Client, Program
-from labelers import names
+from kube.credentials import find
 from tests.access.ask import Case, label, merge
 from tests.access.node_cases import NODE
 from tests.access.stage import ENFORCED_SECONDS, Roles, Stage

@@ -6,9 +6,9 @@ import contextlib
 
 import pytest
 
+from api import names
 from kube.api import EVENTS
 from kube.events import Recorder
-from labelers import names
 from tests.access.stage import Roles, Stage
 from tests.controlplane.plane import Plane
 from tests.kube.clusters import client

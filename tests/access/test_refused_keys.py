@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 import pytest
 
 from agent.cluster.node_sink import NodeSink
+from api import names
 from kube.api import NODES
-from labelers import names
 from labelers.decision import Decisions, Value
 from tests.access.ask import Case, label, merge
 from tests.access.node_cases import NODE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.config import OPTIONS, Given, Layer, Option, Settings, settle
-from discovery.errors import BadInput
+from base.errors import BadInput
 from exporters.dcgm.selection import Choice, Level, Selection
 
 PARTICULAR = [option for option in OPTIONS if option.said.kind.expects not in ("text", "a path")]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from discovery.simulator.simulation import Hang, Return, Simulation
-from tests.agent.processes import AgentProcess, Scraper, running, until
+from tests.agent.agent_process import AgentProcess, Scraper, running, until
 
 QUICK = ("--discover-interval", "3s", "--sample-interval", "500ms", "--deadline", "1s")
 

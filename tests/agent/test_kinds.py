@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent import kinds
-from exporters.address import Address
+from web.address import Address
 
 
 @pytest.mark.parametrize(

@@ -9,30 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from agent.kernel_records import SxidSeen
-from agent.latest import Latest
+from agent.gpu_errors.kernel_records import SxidSeen
+from agent.metrics.latest_metrics import Latest
 from agent.node_agent import NOTHING_BESIDE, Beside, Intervals, NodeAgent
 from agent.publish import Publisher, Sink, Wanted
-from discovery.errors import (
-    DriverAbsent,
-    DriverMismatch,
-    Permanent,
-    ReaderGone,
-    ReaderStuck,
-    Released,
-    Transient,
-)
+from base.errors import Permanent, Transient
+from discovery.driver_errors import DriverAbsent, DriverMismatch, ReaderGone, ReaderStuck, Released
 from discovery.model import Driver, Gap, GpuSnapshot, GpuState, Reason
-from discovery.node import Place
-from discovery.protocol import Event, EventsLost, XidSeen
-from discovery.reader import ReaderHealth, Reading
+from discovery.node_host import Place
+from discovery.reader.device_reader import ReaderHealth, Reading
+from discovery.reader.protocol import Event, EventsLost, XidSeen
 from discovery.sample import GpuSample, Group
 from exporters.dcgm.render import Identity
-from exporters.own.agent import OwnMetrics
-from exporters.own.processes import ProcessUse
-from exporters.own.sxids import Severity
+from exporters.gpuscape.agent_metrics import OwnMetrics
+from exporters.gpuscape.process_use import ProcessUse
+from exporters.gpuscape.switch_errors import Severity
 from labelers.diff import applied
-from labelers.settings import LabelSettings
+from labelers.label_settings import LabelSettings
 from tests import build
 from tests.agent.virtual import VirtualRuntime
 

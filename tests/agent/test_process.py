@@ -13,7 +13,7 @@ import pytest
 
 from discovery.simulator.simulation import Crash, Hang, Simulation
 from tests import machines
-from tests.agent.processes import SOON, AgentProcess, running, until
+from tests.agent.agent_process import SOON, AgentProcess, running, until
 
 
 @pytest.fixture

@@ -7,11 +7,12 @@ import logging
 
 import pytest
 
-from agent import exposition, sources
+from agent import sources
 from agent.config import Settings
-from discovery.errors import BadInput
+from agent.metrics import metric_settings
+from base.errors import BadInput
 from discovery.sample import Group
-from exporters.dcgm.counters import DEFAULT_COUNTERS
+from exporters.dcgm.counters_format import DEFAULT_COUNTERS
 
 SHARED = Settings(standalone=True, pods=True, virtual_gpus=True)
 
@@ -28,7 +29,7 @@ SHARED = Settings(standalone=True, pods=True, virtual_gpus=True)
 def test_processes_are_read_where_pods_on_a_gpu_are_told_apart(
     settings: Settings, read: bool
 ) -> None:
-    assert (Group.PROCESSES in exposition.groups(settings, DEFAULT_COUNTERS)) is read
+    assert (Group.PROCESSES in metric_settings.groups(settings, DEFAULT_COUNTERS)) is read
 
 
 def test_without_a_cluster_pods_that_share_a_gpu_are_not_told_apart_and_the_rest_goes_on(

@@ -8,12 +8,12 @@ from pathlib import Path
 import bcrypt
 import pytest
 
-from agent.access import OPEN
 from agent.followed_file import LOOK_SECONDS
 from agent.web_config_file import WebConfigFile
-from discovery.errors import BadInput
-from exporters.own.agent import OwnMetrics
-from tests.agent.certificates import authority, issued
+from base.errors import BadInput
+from exporters.gpuscape.agent_metrics import OwnMetrics
+from tests.web.certificates import authority, issued
+from web.client_access import OPEN
 
 HASH = bcrypt.hashpw(b"word", bcrypt.gensalt(4)).decode()
 TLS = "tls_server_config: {cert_file: tls.crt, key_file: tls.key}\n"

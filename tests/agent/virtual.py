@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from agent.runtime import Tick
+from base.runtime import Tick
 
 
 class VirtualRuntime:
-    """Like :class:`agent.runtime.Runtime`, with a clock that only :meth:`run` moves on."""
+    """Like :class:`base.runtime.Runtime`, with a clock that only :meth:`run` moves on."""
 
     def __init__(self, ticks: Mapping[str, Tick], *, now: float = 1000.0) -> None:
         self._ticks = ticks

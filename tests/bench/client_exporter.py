@@ -17,15 +17,15 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from discovery.model import GpuSnapshot, GpuState, NodeSnapshot
-from discovery.node import Place
-from discovery.protocol import Start
-from discovery.reader import DeviceReader
+from discovery.node_host import Place
+from discovery.reader.device_reader import DeviceReader
+from discovery.reader.protocol import Start
 from discovery.sample import GpuSample
 from exporters.dcgm.catalog import DEFAULT_FAMILIES, DEFAULT_LABELS
-from exporters.dcgm.family import Family, Reading, UnderMig
-from exporters.dcgm.labels import Identity, places
+from exporters.dcgm.dcgm_family import Family, Reading, UnderMig
 from exporters.dcgm.selection import FLEXIBLE
-from exporters.text import Kind
+from exporters.dcgm.series_labels import Identity, places
+from exporters.prometheus_text import Kind
 
 FAMILIES = [family for family in DEFAULT_FAMILIES if isinstance(family, Family)]
 GROUPS = {family.group for family in FAMILIES if family.group is not None}

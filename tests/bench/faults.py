@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from discovery.simulator.simulation import Hang, Return, Simulation
-from discovery.simulator.state import Action
-from tests.agent.processes import AgentProcess, Scraper, running, until
+from discovery.simulator.state.machine_state import Action
+from tests.agent.agent_process import AgentProcess, Scraper, running, until
 from tests.bench.page import Section
 
 MACHINE = "dgx-a100"

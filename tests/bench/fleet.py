@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from agent.config import Settings
-from labelers import names
+from api import names
 from tests.bench.page import Section
 from tests.cluster import load
 from tests.cluster.agents import Site

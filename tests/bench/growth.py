@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from discovery.simulator.catalog import load_machine
-from discovery.simulator.machine import Machine
+from discovery.simulator.description.machine_catalog import load_machine
+from discovery.simulator.description.machine_schema import Machine
 from discovery.simulator.simulation import Simulation
 from tests.bench import clock, programs
 from tests.bench.exporters import CLIENT, FAMILY, OURS, check_same, count_series

@@ -55,7 +55,7 @@ class Meter:
 
     def count(self) -> None:
         """Count every simulated call of this process from now on."""
-        from discovery.simulator.library import Function
+        from discovery.simulator.driver.library import Function
 
         plain = Function.__call__
 
@@ -87,7 +87,7 @@ def gpuscape(
     own_families: str = "core",
 ) -> None:
     """The agent, by its own command; its machine is ready made, and only its reader simulates."""
-    from agent.latest import Latest
+    from agent.metrics.latest_metrics import Latest
 
     running: list[Latest] = []
     plain = Latest.__init__
@@ -119,7 +119,7 @@ def use_ready_machine(state_file: Path) -> None:
 
     from agent import main
     from agent.config import Settings
-    from discovery.protocol import Start
+    from discovery.reader.protocol import Start
 
     @contextlib.contextmanager
     def start_of(settings: Settings) -> Iterator[Start]:  # noqa: ARG001  # as it is called
@@ -153,7 +153,7 @@ def nvitop(state_file: str, meter_file: str, port: str, sample_seconds: str) -> 
 
 def reader(meter_file: str) -> None:
     """A device reader as its parent starts one, metered."""
-    from discovery import reader_child
+    from discovery.reader import reader_child
 
     Meter(Path(meter_file)).count()
     reader_child.main()

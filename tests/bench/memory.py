@@ -82,8 +82,8 @@ def _agent(folder: Path, *cluster: str) -> Iterator[tuple[psutil.Process, int]]:
 
 def _in_cluster_mib() -> float:
     """An agent that has published to a real API server."""
-    from labelers import names
-    from tests.agent.processes import until
+    from api import names
+    from tests.agent.agent_process import until
     from tests.cluster.agents import Site, has_topology
     from tests.controlplane.plane import Plane
 
@@ -113,8 +113,8 @@ def _series(address: str) -> int:
 
 def _reader_alone_mib() -> float:
     """A device reader that has loaded all of itself but no library."""
-    from discovery.child import Child
-    from discovery.protocol import Discover, Start
+    from discovery.reader.child import Child
+    from discovery.reader.protocol import Discover, Start
 
     child = Child(Start(library="/nonexistent/libnvidia-ml.so.1"), lambda _event: None)
     list(child.ask(Discover(request=1), 60.0))
@@ -128,8 +128,8 @@ def _run(state_file: str, kubeconfig: str | None = None, node: str | None = None
     """The agent itself, on a machine whose simulator it never loads."""
     from agent import main
     from agent.config import Settings
-    from agent.serve import Server
-    from exporters.address import Address
+    from web.address import Address
+    from web.server import Server
 
     class Told(Server):
         def start(self) -> None:

@@ -17,16 +17,16 @@ from typing import Final
 from msgspec.structs import replace
 
 from discovery.model import NodeSnapshot
-from discovery.simulator.catalog import load_machine
-from discovery.simulator.machine import DirectLinks
+from discovery.simulator.description.machine_catalog import load_machine
+from discovery.simulator.description.machine_schema import DirectLinks
 from discovery.simulator.simulation import Simulation
 from labelers.schema import annotation
-from scheduler.ask import Wish
+from scheduler.gpu_request import Wish
 from scheduler.scores.best_effort import LOST
+from scheduler.scores.class_tables import Tables
 from scheduler.scores.masks import members, union
-from scheduler.scores.tables import Tables
 from scheduler.simulation import choosers
-from scheduler.simulation.replay import Choose, Give, Kind, Summary, World, replay, summary
+from scheduler.simulation.fleet_replay import Choose, Give, Kind, Summary, World, replay, summary
 from scheduler.simulation.workload import Mix, drawn
 from tests.bench.placement_page import (
     LOADS,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Final
 
-from scheduler.simulation.replay import Summary
+from scheduler.simulation.fleet_replay import Summary
 from scheduler.simulation.workload import PUBLISHED, USUAL, USUAL_SECONDS
 from tests.bench.page import Section, table
 

@@ -23,7 +23,7 @@ import psutil
 from tests.bench.launch import HOST, Meter
 
 SOON = 60.0
-READER, NVITOP = "discovery.reader_child", "nvitop_exporter.cli"
+READER, NVITOP = "discovery.reader.reader_child", "nvitop_exporter.cli"
 """Modules in whose process the simulator runs."""
 
 

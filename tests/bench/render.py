@@ -17,19 +17,19 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from agent.serve import Server
 from discovery.model import NodeSnapshot
 from discovery.sample import GpuSample
-from exporters.address import Address
 from exporters.dcgm.catalog import DEFAULT_FAMILIES
-from exporters.dcgm.family import AnyFamily, UnderMig
+from exporters.dcgm.dcgm_family import AnyFamily, UnderMig
 from exporters.dcgm.render import Identity, Renderer
-from exporters.http import Body, Response
-from exporters.text import Kind
+from exporters.prometheus_text import Kind
 from tests import build, exposition
 from tests.bench import clock
 from tests.bench.page import Section
 from tests.exporters import everything
+from web.address import Address
+from web.messages import Body, Response
+from web.server import Server
 
 GPUS = 8
 INSTANCES = 7

@@ -22,9 +22,9 @@ import psutil
 
 from discovery.simulator.simulation import Hang, Return, Simulation
 from exporters.dcgm.catalog import CATALOG, COUNTED
-from exporters.dcgm.family import AnyFamily
-from labelers.settings import MigStrategy
-from tests.agent.processes import AgentProcess, Scraper, running, until
+from exporters.dcgm.dcgm_family import AnyFamily
+from labelers.label_settings import MigStrategy
+from tests.agent.agent_process import AgentProcess, Scraper, running, until
 from tests.bench.page import Section, table
 from tests.bench.programs import private_mib, pss_mib
 from tests.bench.slope import Slope, slope

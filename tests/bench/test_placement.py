@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from labelers.schema import annotation
-from scheduler.ask import wish
-from scheduler.scores.tables import Tables
-from scheduler.simulation.replay import Summary
+from scheduler.gpu_request import wish
+from scheduler.scores.class_tables import Tables
+from scheduler.simulation.fleet_replay import Summary
 from scheduler.simulation.workload import USUAL
 from tests.bench.placement import Plugin, measure, quads
 from tests.bench.placement_page import (

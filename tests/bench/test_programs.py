@@ -11,7 +11,7 @@ import pytest
 
 from discovery.simulator.simulation import Simulation
 from tests import exposition
-from tests.agent.processes import until
+from tests.agent.agent_process import until
 from tests.bench import exporters, growth, programs
 from tests.bench.exporters import CLIENT, NAMES, OURS, THEIRS
 

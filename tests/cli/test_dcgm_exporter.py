@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from agent import exposition
 from agent.config import Settings
+from agent.metrics import metric_settings
+from base.errors import BadInput
 from cli import dcgm_flags
 from cli.dcgm_exporter import load
 from cli.dcgm_flags import FLAGS, Flag
-from discovery.errors import BadInput
-from exporters.address import Address
 from exporters.dcgm.selection import Choice, Level, Selection
 from tests.cli.conftest import Run
+from web.address import Address
 
 PAGE = Path(__file__).parents[2] / "docs" / "dcgm-exporter.md"
 
@@ -212,7 +212,7 @@ def test_the_file_of_old_names_asks_for_them_though_it_is_not_there() -> None:
     counters += " dcgm_fi_prof_pcie_tx_bytes dcgm_fi_prof_pcie_rx_bytes"
 
     settings, _ = load(file, {})
-    asked = exposition.counters(settings)
+    asked = metric_settings.counters(settings)
 
     assert asked.skipped == ()
     assert {family.name: family.kind.value for family in asked.families} == {

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from api import keys
 from cli import labels
-from discovery.errors import DriverAbsent
-from labelers import keys
+from discovery.driver_errors import DriverAbsent
 from labelers.compose import Failure, Labels
 from tests import build
 from tests.cli.conftest import Run

@@ -13,16 +13,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from base.errors import BadInput, Permanent, Transient
 from cli.main import COMMANDS, main
-from discovery.errors import (
-    BadInput,
-    DriverAbsent,
-    DriverMismatch,
-    Permanent,
-    ReaderStuck,
-    Transient,
-)
-from kube.errors import Forbidden, Unreachable
+from discovery.driver_errors import DriverAbsent, DriverMismatch, ReaderStuck
+from kube.api_errors import Forbidden, Unreachable
 from tests import build
 from tests.cli.conftest import Run
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from cli.scheduler import COMMANDS
+from base.errors import BadInput
+from cli.scheduler.scheduler_command import COMMANDS
 from cli.scheduler_settings import OPTIONS, SAID, load
-from discovery.errors import BadInput
-from exporters.address import Address
 from scheduler.extender.settings import Settings
-from scheduler.scores.kubelet import Allocation, TopologyManager
+from scheduler.scores.kubelet_model import Allocation, TopologyManager
 from tests.cli.conftest import Run
+from web.address import Address
 
 LOOPBACK = Address(host="127.0.0.1", port=8888)
 TLS: dict[str, Any] = {"tls-cert-file": "a.crt", "tls-private-key-file": "a.key"}

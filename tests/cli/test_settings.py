@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from agent.config import Settings
+from base.errors import BadInput
 from cli.settings import load_settings
-from discovery.errors import BadInput
 
 AGENT_YAML = Path("agent.yaml")
 

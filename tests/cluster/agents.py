@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.cluster.confinement import tried
+from api import names
 from discovery.simulator.simulation import Simulation
-from labelers import names
-from tests.agent.processes import SOON, AgentProcess, until
+from tests.agent.agent_process import SOON, AgentProcess, until
 from tests.controlplane.lifetime import end_with_parent
 from tests.controlplane.plane import Object, Plane
 from tests.deploy.daemonset import agent_process

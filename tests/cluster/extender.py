@@ -10,8 +10,8 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from labelers import names
-from tests.agent.processes import SOON, until
+from api import names
+from tests.agent.agent_process import SOON, until
 from tests.cluster.front import HOST, Connection, Keys
 from tests.cluster.scheduling import SERVICE, Stage
 from tests.controlplane.components import free_port

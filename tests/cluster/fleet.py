@@ -15,10 +15,10 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from agent.runtime import Tick
+from api import names
+from base.runtime import Tick
 from kube.api import NODES
-from kube.follow import Follower
-from labelers import names
+from kube.follower import Follower
 from tests.cluster.agents import Site
 from tests.cluster.publishers import Publisher
 from tests.controlplane.plane import ADMIN, Plane

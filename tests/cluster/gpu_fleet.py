@@ -15,8 +15,9 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from api import keys, names
 from kube import lease
-from labelers import keys, names, schema, state
+from labelers import schema, state
 from labelers.schema import TopologyAnnotation
 from labelers.state import StateAnnotation, pod_key
 from tests.cluster.scheduling import GPU, PROFILE

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from api import keys
 from discovery.simulator.simulation import Simulation
-from labelers import keys, schema, state
+from labelers import schema, state
+from labelers.label_settings import MigStrategy
 from labelers.schema import TopologyAnnotation
-from labelers.settings import MigStrategy
-from tests.agent.processes import until
+from tests.agent.agent_process import until
 from tests.cluster.agents import Site, agent, has_topology
 from tests.cluster.scheduling import GPU, Stage
 from tests.kubelet.kubelet import Kubelets

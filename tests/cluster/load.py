@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from agent.config import Settings
+from api import keys
 from discovery.simulator.simulation import Simulation
-from labelers import keys
-from tests.agent.processes import until
+from tests.agent.agent_process import until
 from tests.cluster.agents import Site, agent
 from tests.cluster.fleet import add_nodes, publishing
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
+from api import names
 from kube.api import NODE_FEATURES, Object
-from labelers import names
-from tests.agent.processes import until
+from tests.agent.agent_process import until
 from tests.controlplane.own import (
     OwnPlane,
     install_node_features,

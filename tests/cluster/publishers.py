@@ -9,18 +9,18 @@ from typing import Any, cast
 
 from agent.cluster.membership import Cluster, Member
 from agent.podresources.model import ContainerDevices, PodDevices, ResourceDevices
-from agent.pods import Pods
+from agent.pods.kubelet_pods import Pods
 from agent.publish import Wanted
+from api import names
 from discovery.model import NodeSnapshot
-from exporters.own.agent import OwnMetrics
-from kube.access import Kubeconfig
+from exporters.gpuscape.agent_metrics import OwnMetrics
 from kube.api import Api
 from kube.client import Client, Program
-from kube.limits import Limits
-from labelers import names
+from kube.credentials import Kubeconfig
+from kube.request_limits import Limits
 from labelers.annotations import node_annotations
 from labelers.compose import wanted
-from labelers.settings import LabelSettings
+from labelers.label_settings import LabelSettings
 from tests.cluster.agents import Site
 from tests.observed import observed
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import yaml
 
-from labelers import names
-from tests.agent.processes import until
+from api import names
+from tests.agent.agent_process import until
 from tests.cluster.front import Keys
 from tests.controlplane import components
 from tests.controlplane.builds import binaries

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from api import keys, names
 from discovery.simulator.simulation import Simulation
-from labelers import keys, names, schema
-from tests.agent.processes import AgentProcess, until
+from labelers import schema
+from tests.agent.agent_process import AgentProcess, until
 from tests.cluster.agents import Site, agent, has_topology
 
 pytestmark = pytest.mark.cluster

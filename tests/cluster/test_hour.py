@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
+from api import keys
 from discovery.model import GpuState
-from kube.errors import Unreachable
-from kube.follow import LinkDown, Seen
-from labelers import keys
+from kube.api_errors import Unreachable
+from kube.follower import LinkDown, Seen
 from tests.agent.virtual import VirtualRuntime
 from tests.cluster.agents import Site, has_topology
 from tests.cluster.publishers import Publisher

@@ -13,10 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from api import keys, names
 from discovery.simulator.simulation import Return, Simulation
 from kube.api import Object
-from labelers import keys, names
-from tests.agent.processes import SOON, AgentProcess, until
+from tests.agent.agent_process import SOON, AgentProcess, until
 from tests.cluster import nfd
 from tests.cluster.agents import Site, agent, has_topology
 from tests.cluster.gateway import Effect, Gateway, Stopped

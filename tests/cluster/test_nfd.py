@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from api import keys, names
 from discovery.simulator.simulation import Return, Simulation
-from labelers import keys, names
-from tests.agent.processes import GPUSCAPE, until
+from tests.agent.agent_process import GPUSCAPE, until
 from tests.cluster import nfd
 from tests.cluster.agents import Site, agent, has_topology
 from tests.controlplane.own import OwnPlane, start_nfd_master, start_nfd_worker

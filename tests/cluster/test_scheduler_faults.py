@@ -10,7 +10,7 @@ from http import HTTPStatus
 
 import pytest
 
-from labelers import keys, names
+from api import keys, names
 from tests.cluster.extender import Extender, extender
 from tests.cluster.front import Front, Reply, silent, zeros
 from tests.cluster.scheduling import GPU, Stage, configuration

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from cryptography import x509
 
-from tests.agent.processes import until
+from tests.agent.agent_process import until
 from tests.cluster.extender import Extender, extender
 from tests.cluster.front import Front, silent
 from tests.cluster.scheduling import ACCOUNT, GPU, SECRETS, Stage, configuration, mounted, run, tls

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from labelers import names
-from tests.agent.processes import until
+from api import names
+from tests.agent.agent_process import until
 from tests.cluster.agents import Site
 from tests.cluster.extender import PATIENT, Extender, extender
 from tests.cluster.gpu_nodes import GpuNode, gpu_node, leave_free, mask

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from labelers import keys
-from tests.agent.processes import until
+from api import keys
+from tests.agent.agent_process import until
 from tests.cluster import gpu_fleet
 from tests.cluster.extender import PATIENT, Extender, extender
 from tests.cluster.front import Front, forwarded

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from labelers import names
+from api import names
 from tests import pages
-from tests.agent.processes import until
+from tests.agent.agent_process import until
 from tests.cluster.agents import Site
 from tests.cluster.extender import PATIENT, extender
 from tests.cluster.gpu_nodes import GpuNode, gpu_node, leave_free, mask

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from labelers import names
+from api import names
 from tests.controlplane.families import MINORS
 from tests.controlplane.plane import Plane
 from tests.deploy import install_page

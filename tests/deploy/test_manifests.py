@@ -14,9 +14,9 @@ import pytest
 import yaml
 
 from agent.config import METRICS_ADDRESS, OPTIONS, PROBE_ADDRESS
+from api import keys, names
 from cli.main import main
 from cli.settings import load_settings
-from labelers import keys, names
 from tests.deploy import install_page
 from tests.deploy.daemonset import DEPLOY, agent_process, container, daemonset
 

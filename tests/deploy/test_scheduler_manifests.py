@@ -12,9 +12,9 @@ import click
 import pytest
 import yaml
 
+from api import names
 from cli.main import main
 from cli.scheduler_settings import OPTIONS
-from labelers import names
 from tests.cluster.scheduling import ACCOUNT, SECRETS, SERVICE
 from tests.controlplane.plane import Plane
 from tests.deploy import install_page, scheduler_page

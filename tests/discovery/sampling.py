@@ -17,7 +17,7 @@ from discovery.nvml.samples import read_sample
 from discovery.nvml.session import close_session, open_gpu, open_session
 from discovery.sample import GpuSample, Group, Process
 from discovery.simulator import simulation
-from discovery.simulator.machine import Gpu, Model
+from discovery.simulator.description.machine_schema import Gpu, Model
 from discovery.simulator.simulation import Simulation
 from tests import machines
 

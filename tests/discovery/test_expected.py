@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
+from api import keys
 from discovery.model import GpuState, NodeSnapshot
-from discovery.node import Place
-from discovery.protocol import Start
-from discovery.reader import DeviceReader
+from discovery.node_host import Place
+from discovery.reader.device_reader import DeviceReader
+from discovery.reader.protocol import Start
 from discovery.simulator.simulation import Return, Simulation
-from labelers import keys
 from labelers.annotations import node_annotations
 from labelers.compose import wanted
 from labelers.decision import Value
-from labelers.settings import LabelSettings
+from labelers.label_settings import LabelSettings
 from tests import machines
 
 NVML_ERROR_UNKNOWN = 999

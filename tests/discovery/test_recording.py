@@ -14,19 +14,20 @@ import msgspec
 import pynvml as nv
 import pytest
 
+from base.errors import BadInput
 from discovery import recording
-from discovery.errors import BadInput, GpuLost
+from discovery.driver_errors import GpuLost
+from discovery.host.pci import pci_gpus
 from discovery.model import GpuSnapshot, NodeSnapshot
-from discovery.node import Place
+from discovery.node_host import Place
 from discovery.nvml.facts import read_driver, read_gpu
 from discovery.nvml.history import History
 from discovery.nvml.samples import read_sample
 from discovery.nvml.session import bus_ids_by_index, close_session, open_gpu, open_session
-from discovery.pci import pci_gpus
 from discovery.recording import HostFiles, Recording
 from discovery.sample import GpuSample, Group
-from discovery.simulator.catalog import load_machine, machine_names
-from discovery.simulator.machine import FabricSpec, Gpu, MigInstanceSpec, Nic
+from discovery.simulator.description.machine_catalog import load_machine, machine_names
+from discovery.simulator.description.machine_schema import FabricSpec, Gpu, MigInstanceSpec, Nic
 from discovery.simulator.simulation import Return, Simulation
 from tests import machines
 from tests.discovery.sampling import small

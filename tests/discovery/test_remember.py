@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from api import keys
 from discovery import remember
 from discovery.model import (
     Gap,
@@ -18,11 +19,11 @@ from discovery.model import (
     Reason,
 )
 from discovery.simulator.simulation import Return, Simulation
-from labelers import keys, schema
+from labelers import schema
 from labelers.annotations import node_annotations
 from labelers.compose import wanted
 from labelers.diff import applied
-from labelers.settings import LabelSettings
+from labelers.label_settings import LabelSettings
 from tests import build
 from tests.observed import Watcher
 

@@ -13,10 +13,10 @@ from click.testing import CliRunner
 from cli.main import main
 from discovery.model import Reason
 from discovery.nvml.calls import Calls, Garbage, bus_id
-from discovery.simulator.machine import HostSpec, PciFunction
+from discovery.simulator.description.machine_schema import HostSpec, PciFunction
 from discovery.simulator.simulation import Simulation
 from tests import machines
-from tests.agent.processes import running, until
+from tests.agent.agent_process import running, until
 
 BUS_ID = "0000:01:00.0"
 BASIC_RENDER = PciFunction(bus_id="8756:00:00.0", device_id=0x008E1414, pci_class=0x030200)

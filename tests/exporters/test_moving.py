@@ -15,19 +15,19 @@ from pathlib import Path
 
 import pytest
 
-from agent.pids import Who
-from agent.processes import process_uses
+from agent.processes.gpu_processes import process_uses
+from agent.processes.pids import Who
 from discovery.model import NodeSnapshot
 from discovery.sample import PROFILED, GpuSample, Group
 from discovery.simulator.simulation import Simulation
 from exporters.dcgm.catalog import CATALOG
 from exporters.dcgm.render import Identity, Renderer
-from exporters.holders import Entity, Holder
-from exporters.own.families import FAMILIES as OWN
-from exporters.own.families import OwnFamilies
-from exporters.own.view import Holdings
-from exporters.own.waste import WINDOW_SECONDS
-from exporters.text import Kind
+from exporters.gpu_holders import Entity, Holder
+from exporters.gpuscape.families import FAMILIES as OWN
+from exporters.gpuscape.families import OwnFamilies
+from exporters.gpuscape.node_view import Holdings
+from exporters.gpuscape.waste import WINDOW_SECONDS
+from exporters.prometheus_text import Kind
 from tests import exposition
 from tests.discovery.sampling import sampler
 from tests.exporters.dcgm.test_catalog import full_reading

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from discovery.model import Xid
-from exporters.own.agent import OwnMetrics, ProgramUse
-from exporters.own.families import FAMILIES, OwnFamilies
-from exporters.own.processes import ProcessUse
+from exporters.gpuscape.agent_metrics import OwnMetrics, ProgramUse
+from exporters.gpuscape.families import FAMILIES, OwnFamilies
+from exporters.gpuscape.process_use import ProcessUse
 from tests import build, exposition
-from tests.exporters.own_series import HOSTILE, everything
+from tests.exporters.gpuscape_series import HOSTILE, everything
 from tests.monitoring import promtool
 
 pytestmark = pytest.mark.cluster

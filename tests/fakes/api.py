@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from kube.api import Change, Object, Resource
-from kube.errors import ApiError, Refused, Unreachable
+from kube.api_errors import ApiError, Refused, Unreachable
 from tests.fakes.server import Happened, Server
 
 __all__ = ["Call", "FakeApi", "FakeWatch", "Server"]

@@ -18,7 +18,7 @@ from kube.api import (
     Object,
     Resource,
 )
-from kube.errors import Conflict, Expired, Invalid, NotFound
+from kube.api_errors import Conflict, Expired, Invalid, NotFound
 from tests.fakes import ownership, validation
 
 SERVED = (NODES, PODS, LEASES, EVENTS, NODE_FEATURES, RESOURCE_SLICES)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kube.api import EVENTS, LEASES, Resource
-from kube.errors import Invalid
+from kube.api_errors import Invalid
 
 _LABEL = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9])?")
 _NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9]")

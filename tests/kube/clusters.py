@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kube.access import Kubeconfig
 from kube.api import NODES, PODS, Api, Object, Resource
 from kube.client import Client, Program
+from kube.credentials import Kubeconfig
 from tests.fakes.api import FakeApi
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import threading
 
 from kube.api import Api, Resource
 from kube.backoff import Backoff
-from kube.follow import Follower, Gone, LinkDown, News, Seen
+from kube.follower import Follower, Gone, LinkDown, News, Seen
 from tests.kube.clocks import none
 
 DEADLINE_SECONDS = 60

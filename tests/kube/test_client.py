@@ -12,10 +12,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from kube.access import ServiceAccount
 from kube.api import LEASES, NODES, Change, Watch
-from kube.client import Client, Patience, Program
-from kube.errors import (
+from kube.api_errors import (
     ApiError,
     Busy,
     Conflict,
@@ -27,7 +25,9 @@ from kube.errors import (
     Unauthorized,
     Unreachable,
 )
-from kube.limits import Limits
+from kube.client import Client, Patience, Program
+from kube.credentials import ServiceAccount
+from kube.request_limits import Limits
 from tests.controlplane.pki import Pki
 from tests.fakes.scripted import Reply, Request, ScriptedServer, answer, status, stream
 from tests.kube.clocks import Clock

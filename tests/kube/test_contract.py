@@ -14,7 +14,7 @@ import pytest
 
 from kube import lease
 from kube.api import EVENTS, LEASES, NODES, PODS, Change, Object, Resource, Watch
-from kube.errors import Conflict, Expired, Invalid, NotFound
+from kube.api_errors import Conflict, Expired, Invalid, NotFound
 from tests.fakes.api import FakeApi
 from tests.kube.clusters import Cluster, InMemory, Real, client
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kube.api import NODES, Api, Object
+from kube.api_errors import Forbidden, NotFound, Refused, Unreachable
 from kube.client import Client, Patience
-from kube.errors import Forbidden, NotFound, Refused, Unreachable
 from tests.fakes.proxy import Mode, Relay
 from tests.kube.clusters import client
 from tests.kube.listener import Listener

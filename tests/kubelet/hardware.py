@@ -14,16 +14,17 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from discovery.errors import GpuLost, Transient
+from base.errors import Transient
+from discovery.driver_errors import GpuLost
+from discovery.host.pci import pci_gpus
 from discovery.model import Driver, GpuSnapshot, GpuState, NodeSnapshot
-from discovery.node import Place
+from discovery.node_host import Place
 from discovery.nvml.calls import Handle
 from discovery.nvml.facts import read_gpu
 from discovery.nvml.session import bus_ids_by_index, close_session, open_gpu, open_session
-from discovery.pci import pci_gpus
 from discovery.simulator.simulation import Return, Simulation
-from discovery.simulator.state import State
-from discovery.simulator.state_file import StateFile
+from discovery.simulator.state.machine_state import State
+from discovery.simulator.state.state_file import StateFile
 
 _PYNVML = threading.Lock()
 """pynvml has one library at a time in a process."""

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping
 from itertools import combinations
 from typing import Any
 
-from labelers import keys, names, schema, state
+from api import keys, names
+from labelers import schema, state
 from labelers.schema import TopologyAnnotation
 from labelers.state import StateAnnotation, pod_key
 

@@ -23,10 +23,10 @@ from typing import Self
 from discovery.simulator.simulation import Simulation
 from kube import lease
 from kube.api import PODS, Object
-from kube.follow import Follower, Gone, News, Seen
-from labelers.settings import MigStrategy
-from labelers.sharing import NOTHING_SHARED, Sharing
-from tests.agent.processes import until
+from kube.follower import Follower, Gone, News, Seen
+from labelers.groups.sharing import NOTHING_SHARED, Sharing
+from labelers.label_settings import MigStrategy
+from tests.agent.agent_process import until
 from tests.controlplane.own import KWOK_ANNOTATION, KWOK_GROUP
 from tests.controlplane.plane import MERGE_PATCH, Plane
 from tests.kube.clusters import client

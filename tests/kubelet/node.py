@@ -6,8 +6,8 @@ from pathlib import Path
 
 from discovery.simulator.simulation import Simulation
 from kube.api import Object
-from labelers.settings import MigStrategy
-from labelers.sharing import NOTHING_SHARED, Sharing
+from labelers.groups.sharing import NOTHING_SHARED, Sharing
+from labelers.label_settings import MigStrategy
 from tests.kubelet.claims import Claims
 from tests.kubelet.devices import DeviceManager, Policy
 from tests.kubelet.hardware import Hardware

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from discovery.model import GpuSnapshot, GpuState, MigDevice, NodeSnapshot
-from labelers.mig import profile_name, single_fault
-from labelers.settings import MigStrategy
-from labelers.sharing import NOTHING_SHARED, Sharing
+from labelers.groups.mig_labels import profile_name, single_fault
+from labelers.groups.sharing import NOTHING_SHARED, Sharing
+from labelers.label_settings import MigStrategy
 
 GPU: Final = "nvidia.com/gpu"
 MIG: Final = "nvidia.com/mig-"

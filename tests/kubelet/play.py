@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from discovery.errors import BadInput
-from discovery.simulator.catalog import load_machine
+from api import keys, names
+from base.errors import BadInput
+from discovery.simulator.description.machine_catalog import load_machine
 from discovery.simulator.simulation import Simulation
-from labelers import keys, names
-from labelers.settings import MigStrategy
-from tests.agent.processes import GPUSCAPE, AgentProcess, until
+from labelers.label_settings import MigStrategy
+from tests.agent.agent_process import GPUSCAPE, AgentProcess, until
 from tests.cluster.agents import Site, agent, has_topology
 from tests.cluster.extender import PATIENT, Extender, extender
 from tests.cluster.scheduling import PROFILE, Stage, configuration

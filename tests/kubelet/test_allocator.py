@@ -12,7 +12,7 @@ import pytest
 
 from discovery.model import NodeSnapshot
 from discovery.simulator.simulation import Simulation
-from tests.agent.processes import until
+from tests.agent.agent_process import until
 from tests.kubelet.allocator import AllocationError, Allocator
 from tests.kubelet.cases import pod
 from tests.kubelet.devices import DeviceManager, Refused

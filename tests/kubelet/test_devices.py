@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from labelers.sharing import SharedResource, Sharing, SharingStrategy
+from labelers.groups.sharing import SharedResource, Sharing, SharingStrategy
 from tests import build
 from tests.kubelet.cases import FirstOffered, container, pod
 from tests.kubelet.devices import DeviceManager, Pod, Refused

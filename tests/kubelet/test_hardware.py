@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from discovery.model import GpuState
 from discovery.simulator.simulation import Hang, Return, Simulation
-from discovery.simulator.state import State
-from labelers.settings import MigStrategy
+from discovery.simulator.state.machine_state import State
+from labelers.label_settings import MigStrategy
 from tests.kubelet.hardware import Hardware
 from tests.kubelet.offer import offer
 

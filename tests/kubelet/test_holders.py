@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from labelers import keys, names, schema, state
+from api import keys, names
+from labelers import schema, state
 from labelers.state import StateAnnotation, pod_key
 from tests.kubelet.holders import lines
 

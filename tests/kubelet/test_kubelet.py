@@ -13,7 +13,7 @@ import pytest
 from agent.podresources.client import PodResources
 from discovery.simulator.simulation import Return, Simulation
 from kube.api import Object
-from tests.agent.processes import until
+from tests.agent.agent_process import until
 from tests.cluster.agents import Site, agent
 from tests.controlplane.plane import MERGE_PATCH, Answer, Plane
 from tests.kubelet.allocator import Allocator

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from agent.podresources.client import PodResources
 from discovery.simulator.simulation import Simulation
-from labelers.settings import MigStrategy
+from labelers.label_settings import MigStrategy
 from tests.kubelet.cases import FirstOffered, pod
 from tests.kubelet.devices import Refused
 from tests.kubelet.node import Node

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from labelers.settings import MigStrategy
-from labelers.sharing import SharedResource, Sharing, SharingStrategy
+from labelers.groups.sharing import SharedResource, Sharing, SharingStrategy
+from labelers.label_settings import MigStrategy
 from tests import build
 from tests.kubelet.offer import GPU, Offer, offer
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.agent.processes import until
+from tests.agent.agent_process import until
 from tests.controlplane.programs import ROOT
 from tests.kubelet import play
 

@@ -11,7 +11,7 @@ import pytest
 
 from agent.podresources.client import PodResources
 from agent.podresources.model import ResourceDevices
-from discovery.errors import Transient
+from base.errors import Transient
 from tests import build
 from tests.agent.podresources.server import Aborted
 from tests.kubelet.cases import FirstOffered, claim, container, pod

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from api import keys
 from discovery.model import Driver, GpuState, NodeSnapshot, Reason
-from labelers import keys, schema
+from labelers import schema
 from labelers.annotations import node_annotations
 from labelers.decision import Absent, Keep, Value
 from labelers.diff import applied

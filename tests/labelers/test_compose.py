@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api import keys
 from discovery.model import (
     Fabric,
     GpuSnapshot,
@@ -20,13 +21,12 @@ from discovery.model import (
     Vgpu,
     Xid,
 )
-from labelers import keys
 from labelers.compose import LABELERS, Labeler, wanted
 from labelers.decision import Absent, Decisions, Keep, Value
+from labelers.groups.sharing import SharedResource, Sharing, SharingStrategy
 from labelers.health import health_labels
-from labelers.settings import LabelSettings, MigStrategy
-from labelers.sharing import SharedResource, Sharing, SharingStrategy
-from labelers.values import value_fault
+from labelers.label_settings import LabelSettings, MigStrategy
+from labelers.label_values import value_fault
 from tests import build
 
 MODE_KEY = "nvidia.com/gpu.mode"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from discovery.errors import BadInput, Permanent, Transient
+from base.errors import BadInput, Permanent, Transient
 from labelers.decision import Absent, Decisions, Keep, Value
 from labelers.feature_file import MAX_BYTES, read, render, write
 

@@ -22,8 +22,8 @@ from discovery.model import (
 )
 from labelers.decision import Absent, Keep, Value
 from labelers.health import RULES, Health, gpu_verdict, health_labels, node_verdict
-from labelers.settings import LabelSettings
-from labelers.values import value_fault
+from labelers.label_settings import LabelSettings
+from labelers.label_values import value_fault
 from tests import build
 
 HEALTHY, UNKNOWN, DEGRADED, UNHEALTHY = Health

@@ -8,7 +8,7 @@ import pytest
 
 from discovery.model import Driver, Fabric, GpuSnapshot, NodeSnapshot, Vgpu
 from labelers.compose import wanted
-from labelers.settings import LabelSettings, MigStrategy
+from labelers.label_settings import LabelSettings, MigStrategy
 from tests import build, expected_keys
 
 START = 1_700_000_000

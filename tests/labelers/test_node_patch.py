@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labelers import keys, limits
+from api import keys, limits
+from api.keys import Place, Writer
+from api.names import FEATURE_LABELS
 from labelers.decision import Absent, Decision, Decisions, Keep, Value
-from labelers.keys import Place, Writer
-from labelers.names import FEATURE_LABELS
 from labelers.node_patch import Plan, plan, writers
 
 MODE, COUNT = "nvidia.com/gpu.mode", "nvidia.com/gpu.count"

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discovery.errors import BadInput
+from base.errors import BadInput
+from labelers.groups.sharing import SharedResource, Sharing, SharingStrategy
+from labelers.label_settings import MigStrategy
 from labelers.plugin_config import MAX_BYTES, PluginConfig, parse
-from labelers.settings import MigStrategy
-from labelers.sharing import SharedResource, Sharing, SharingStrategy
 
 TIME_SLICING = """\
 version: v1

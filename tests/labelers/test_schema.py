@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discovery.errors import BadInput
+from base.errors import BadInput
 from discovery.model import FabricKind, GpuSnapshot, LinkPeer, Nic, NodeSnapshot, NvLink, Topology
 from labelers.schema import annotation, decode, encode, generation, json_schema
 from tests import build

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discovery.errors import BadInput
+from base.errors import BadInput
 from discovery.model import GpuSnapshot, GpuState, NodeSnapshot, RemappedRows, Xid
 from labelers.state import StateAnnotation, decode, encode, json_schema, pod_key, state
 from tests import build

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from discovery.model import Mode
-from exporters.own.sxids import Severity, Sxid
+from exporters.gpuscape.switch_errors import Severity, Sxid
 from tests.controlplane.components import LOOPBACK
 from tests.controlplane.programs import ROOT, Programs
 from tests.monitoring.prometheus import Config, Target, job

@@ -21,12 +21,12 @@ from pathlib import Path
 
 import msgspec
 
-from agent import exposition
 from agent.config import Settings
-from agent.xids import XidBook
+from agent.gpu_errors.xid_book import XidBook
+from agent.metrics import metric_settings
 from discovery.model import Driver, GpuSnapshot, NodeSnapshot
-from discovery.node import Place
-from discovery.protocol import (
+from discovery.node_host import Place
+from discovery.reader.protocol import (
     AgentMessage,
     Discover,
     DriverFrame,
@@ -38,21 +38,21 @@ from discovery.protocol import (
     XidSeen,
     frame,
 )
-from discovery.reader_child import Channel, serve
+from discovery.reader.reader_child import Channel, serve
 from discovery.sample import GpuSample, ProcessKind
-from discovery.simulator import edits
-from discovery.simulator.catalog import load_machine
+from discovery.simulator.description.machine_catalog import load_machine
 from discovery.simulator.simulation import Return, Simulation
-from exporters.dcgm.counters import DEFAULT_COUNTERS
+from discovery.simulator.state import edits
+from exporters.dcgm.counters_format import DEFAULT_COUNTERS
 from exporters.dcgm.render import CONTENT_TYPE
-from exporters.holders import Entity, Holder
-from exporters.own import waste
-from exporters.own.agent import OwnMetrics, ProgramUse
-from exporters.own.processes import OfPod, ProcessUse
-from exporters.own.view import Holdings, Resource
-from scheduler.extender.metrics import ClassUse, FleetUse, Metrics, Neutral, NodeView, Verb
+from exporters.gpu_holders import Entity, Holder
+from exporters.gpuscape import waste
+from exporters.gpuscape.agent_metrics import OwnMetrics, ProgramUse
+from exporters.gpuscape.node_view import Holdings, Resource
+from exporters.gpuscape.process_use import OfPod, ProcessUse
+from scheduler.cluster.node_views import NoView
+from scheduler.extender.extender_metrics import ClassUse, FleetUse, Metrics, Neutral, NodeView, Verb
 from scheduler.extender.tls import Party
-from scheduler.fleet.view import NoView
 from tests.controlplane.components import LOOPBACK
 from tests.monitoring.fleet import EXTENDER, NODES, PORTS, Node, Work
 from web.refusals import Reason
@@ -95,8 +95,8 @@ class _Machine:
         self._node = node
         self._simulation = Simulation.create(node.machine, folder / node.name)
         self._place = Place(root=self._simulation.host_root, name=node.name)
-        self._own = OwnMetrics("0.1.0", time.monotonic, exposition.served(SETTINGS))
-        self._latest = exposition.latest(SETTINGS, node.name, self._own, DEFAULT_COUNTERS)
+        self._own = OwnMetrics("0.1.0", time.monotonic, metric_settings.served(SETTINGS))
+        self._latest = metric_settings.latest(SETTINGS, node.name, self._own, DEFAULT_COUNTERS)
         self._xids = XidBook()
         healthy, _ = self._read()
         self._bus_ids = tuple(gpu.bus_id for gpu in healthy.gpus)
@@ -121,7 +121,7 @@ class _Machine:
     def _read(self) -> tuple[NodeSnapshot, tuple[GpuSample, ...]]:
         start = Start(host_root=str(self._simulation.host_root))
         samples = [
-            Sample(request=at, groups=exposition.groups(SETTINGS, DEFAULT_COUNTERS))
+            Sample(request=at, groups=metric_settings.groups(SETTINGS, DEFAULT_COUNTERS))
             for at in (2, 3)
         ]
         talk = _Talk(start, Discover(request=1), *samples)

@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 from discovery.simulator.simulation import Simulation
-from tests.agent.processes import AgentProcess, running, until
+from tests.agent.agent_process import AgentProcess, running, until
 from tests.monitoring import prometheus as real
 from tests.monitoring import promtool
 from tests.monitoring.fleet import NODES

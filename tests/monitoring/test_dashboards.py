@@ -11,8 +11,8 @@ import pytest
 
 from discovery.model import Xid
 from exporters.dcgm.catalog import DEFAULT_FAMILIES
-from exporters.own.agent import OwnMetrics, ProgramUse
-from exporters.own.core import CORE, Served
+from exporters.gpuscape.agent_metrics import OwnMetrics, ProgramUse
+from exporters.gpuscape.core_families import CORE, Served
 from tests import build, exposition
 from tests.deploy.dockerfile import REPOSITORY
 from tests.monitoring.shipped import asked, dashboards, panels, rules, variables

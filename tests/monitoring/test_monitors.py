@@ -11,10 +11,9 @@ import pytest
 import yaml
 from cryptography import x509
 
-from labelers import names
-from scheduler.extender.site import Terms
+from api import names
+from scheduler.extender.routes import Terms
 from scheduler.extender.tls import Tls, TlsFiles
-from tests.agent.certificates import authority, issued
 from tests.cluster.scheduling import SECRETS, SERVICE
 from tests.controlplane.builds import binaries
 from tests.controlplane.families import PROMETHEUS
@@ -28,6 +27,7 @@ from tests.monitoring.operator import scrape_config
 from tests.monitoring.prometheus import Config
 from tests.monitoring.shipped import FOLDER, RULES
 from tests.scheduler.extenders import served
+from tests.web.certificates import authority, issued
 
 pytestmark = pytest.mark.cluster
 

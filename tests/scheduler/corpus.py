@@ -12,11 +12,11 @@ from collections.abc import Iterable
 import msgspec
 
 from labelers.schema import TopologyAnnotation, annotation
-from scheduler.ask import Ask, Link, Wish, wish
-from scheduler.fleet.view import NoView, View
-from scheduler.judge import Judge
+from scheduler.cluster.node_views import NoView, View
+from scheduler.gpu_request import Ask, Link, Wish, wish
+from scheduler.node_ranking import Judge
+from scheduler.scores.class_tables import Tables
 from scheduler.scores.sheet import Sheet, sheet
-from scheduler.scores.tables import Tables
 from tests.observed import observed
 
 MACHINES = ("a100-pcie-pairs", "dgx1-v100", "hgx-h100-rdma", "mixed", "gb200")

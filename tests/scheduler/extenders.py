@@ -9,16 +9,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from exporters.address import Address
-from scheduler.extender.answers import Extender
-from scheduler.extender.metrics import Metrics
-from scheduler.extender.server import Server
-from scheduler.extender.site import Terms
-from scheduler.fleet.cache import Cache, Source
-from scheduler.fleet.pods import Rules
-from scheduler.scores.tables import Tables
-from tests.agent.processes import SOON
+from scheduler.cluster.node_cache import Cache, Source
+from scheduler.cluster.pod_objects import Rules
+from scheduler.extender.extender import Extender
+from scheduler.extender.extender_metrics import Metrics
+from scheduler.extender.https_server import Server
+from scheduler.extender.routes import Terms
+from scheduler.scores.class_tables import Tables
+from tests.agent.agent_process import SOON
 from tests.scheduler import fleets
+from web.address import Address
 
 HOST = "127.0.0.1"
 PATIENT = Terms(budget_seconds=SOON)

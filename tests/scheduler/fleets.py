@@ -11,14 +11,15 @@ from typing import Any
 
 import msgspec
 
+from api import keys
 from kube.api import Object
-from labelers import keys, schema, state
+from labelers import schema, state
 from labelers.schema import TopologyAnnotation
-from scheduler.ask import Ask, Wish, wish
-from scheduler.fleet.cache import Cache
-from scheduler.fleet.landing import Landing
+from scheduler.cluster.node_cache import Cache
+from scheduler.cluster.predictions import Landing
+from scheduler.gpu_request import Ask, Wish, wish
 from scheduler.scores.masks import members, union
-from scheduler.scores.table import Outcome
+from scheduler.scores.score_table import Outcome
 from tests.observed import observed
 
 MACHINE = "a100-pcie-pairs"
@@ -31,11 +32,11 @@ class LowestFirst:
     """A table of nodes that always give the lowest free GPUs out."""
 
     def likely(self, free: int, wish: Wish) -> int:
-        """See :class:`scheduler.fleet.reckoning.Table`."""
+        """See :class:`scheduler.cluster.free_gpus.Table`."""
         return union(members(free)[: wish.gpus])
 
     def known(self, free: int, wish: Wish) -> Outcome | None:
-        """See :class:`scheduler.fleet.reckoning.Table`."""
+        """See :class:`scheduler.cluster.free_gpus.Table`."""
         return Outcome(sets={self.likely(free, wish): Fraction(1)}, score=1)
 
 
@@ -43,7 +44,7 @@ class Unknown(LowestFirst):
     """One whose outcomes are not worked out yet."""
 
     def known(self, free: int, wish: Wish) -> Outcome | None:  # noqa: ARG002
-        """See :class:`scheduler.fleet.reckoning.Table`."""
+        """See :class:`scheduler.cluster.free_gpus.Table`."""
         return None
 
 
@@ -53,11 +54,11 @@ class LowestTables:
     lost = False
 
     def add(self, annotation: TopologyAnnotation) -> str:
-        """See :class:`scheduler.fleet.node.Tables`."""
+        """See :class:`scheduler.cluster.node_record.Tables`."""
         return schema.generation(annotation)
 
     def find(self, gen: str) -> LowestFirst | None:
-        """See :class:`scheduler.fleet.node.Tables`."""
+        """See :class:`scheduler.cluster.node_record.Tables`."""
         return None if self.lost or not gen else LowestFirst()
 
 

@@ -7,11 +7,11 @@ from random import Random
 
 from labelers.schema import TopologyAnnotation
 from labelers.schema import annotation as annotation_of
-from scheduler.ask import Wish, wish
+from scheduler.gpu_request import Wish, wish
 from scheduler.scores.best_effort import LOST
+from scheduler.scores.class_tables import Tables
 from scheduler.scores.masks import members, union
-from scheduler.scores.tables import Tables
-from scheduler.simulation.replay import Kind
+from scheduler.simulation.fleet_replay import Kind
 from scheduler.simulation.workload import Arrival
 from tests.observed import observed
 from tests.scheduler import fleets

@@ -14,7 +14,7 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.agent.certificates import authority, issued
+from tests.web.certificates import authority, issued
 from web.certificates import ends
 
 KEYS = (ec.generate_private_key(ec.SECP256R1()), rsa.generate_private_key(65537, 2048))

@@ -1,4 +1,4 @@
-"""Roles and admission policies, generated from ``labelers/keys.py`` and ``labelers/names.py``.
+"""Roles and admission policies, generated from ``api/keys.py`` and ``api/names.py``.
 
 Pure: functions of the namespace that return Kubernetes objects as plain dicts.
 """

@@ -6,7 +6,7 @@ import argparse
 import re
 import sys
 
-from labelers import names
+from api import names
 from tools.access.files import parts_of, text
 
 LONGEST = 63

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from labelers import keys
-from labelers.keys import Key, Place, Writer
+from api import keys
+from api.keys import Key, Place, Writer
 
 Expression = str
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from api import names
 from kube import api
-from labelers import names
 from tools.access import cel
 from tools.access.policy import EVERYTHING, Object, Policy, Rule
 

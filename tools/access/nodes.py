@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from labelers import keys, limits, names
-from labelers.keys import Place, Writer
+from api import keys, limits, names
+from api.keys import Place, Writer
 from tools.access import cel
 from tools.access.cel import Expression
 from tools.access.policy import KUBELETS, Policy, Rule, none_of

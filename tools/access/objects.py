@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from api import keys, limits, names
 from kube import api
 from kube.events import DIGEST_DIGITS, STEM
-from labelers import keys, limits, names
 from tools.access import cel
 from tools.access.cel import Expression
 from tools.access.nodes import AGENT_LABELS, changed_but

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from labelers import names
+from api import names
 from tools.access import cel
 from tools.access.cel import Expression
 

@@ -9,7 +9,7 @@ import re
 import sys
 from pathlib import Path
 
-from labelers import names
+from api import names
 from tools.monitoring import grafana_json, links, rules
 from tools.monitoring.files import DASHBOARDS, RULES
 

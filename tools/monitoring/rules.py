@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 
-from labelers import names
+from api import names
 
 HERE = "docs/runbooks/"
 """Where runbooks are, seen from the repository's root."""

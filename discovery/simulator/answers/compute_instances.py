@@ -6,13 +6,13 @@ from typing import Any
 
 import pynvml
 
-from discovery.simulator import mig
 from discovery.simulator.answers.gpu_instances import gpu_instance
 from discovery.simulator.answers.registry import INVALID_ARGUMENT, NOT_FOUND, answers, given
-from discovery.simulator.handles import ComputeInstanceHandle, Device, GpuInstanceHandle
-from discovery.simulator.kinds import Nvml
-from discovery.simulator.machine import GpuInstanceProfile
-from discovery.simulator.world import World
+from discovery.simulator.description.machine_schema import GpuInstanceProfile
+from discovery.simulator.driver.handles import ComputeInstanceHandle, Device, GpuInstanceHandle
+from discovery.simulator.entry_points.argument_kinds import Nvml
+from discovery.simulator.machine_view import World
+from discovery.simulator.state import mig_geometry
 
 _SHARED_ENGINES = 0
 """NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED, the only engine profile."""
@@ -27,12 +27,12 @@ def profile_info(
     past = enum >= pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT
     if past or engines != _SHARED_ENGINES:
         raise Nvml(INVALID_ARGUMENT)
-    slices = given(mig.compute_slices(profile, enum))
-    return mig.shared_engines(profile) | {
+    slices = given(mig_geometry.compute_slices(profile, enum))
+    return mig_geometry.shared_engines(profile) | {
         "id": enum,
         "sliceCount": slices,
-        "instanceCount": len(mig.compute_starts(profile, slices)),
-        "multiprocessorCount": mig.multiprocessors(profile, slices),
+        "instanceCount": len(mig_geometry.compute_starts(profile, slices)),
+        "multiprocessorCount": mig_geometry.multiprocessors(profile, slices),
     }
 
 
@@ -44,7 +44,7 @@ def profile_info_v(
     del version  # there is one
     fields = profile_info(world, handle, enum, engines)
     profile, _ = gpu_instance(world, handle)
-    return fields | {"name": f"MIG {mig.device_name(profile, fields['sliceCount'])}"}
+    return fields | {"name": f"MIG {mig_geometry.device_name(profile, fields['sliceCount'])}"}
 
 
 @answers("nvmlGpuInstanceGetComputeInstancePossiblePlacements")
@@ -52,14 +52,14 @@ def placements(world: World, handle: GpuInstanceHandle, profile_id: int) -> list
     """In slices of the GPU instance."""
     profile, _ = gpu_instance(world, handle)
     slices = _slices(profile, profile_id)
-    return [{"start": at, "size": slices} for at in mig.compute_starts(profile, slices)]
+    return [{"start": at, "size": slices} for at in mig_geometry.compute_starts(profile, slices)]
 
 
 @answers("nvmlGpuInstanceGetComputeInstanceRemainingCapacity")
 def remaining(world: World, handle: GpuInstanceHandle, profile_id: int) -> int:
     """How many more of this profile fit beside what is there."""
     profile, instance = gpu_instance(world, handle)
-    return mig.compute_remaining(instance, profile, _slices(profile, profile_id))
+    return mig_geometry.compute_remaining(instance, profile, _slices(profile, profile_id))
 
 
 @answers("nvmlGpuInstanceGetComputeInstances")
@@ -77,7 +77,7 @@ def instances(
 def by_id(world: World, handle: GpuInstanceHandle, compute_id: int) -> ComputeInstanceHandle:
     """NOT_FOUND where there is none."""
     _, instance = gpu_instance(world, handle)
-    if mig.compute_instance(instance, compute_id) is None:
+    if mig_geometry.compute_instance(instance, compute_id) is None:
         raise Nvml(NOT_FOUND)
     return ComputeInstanceHandle(handle.bus_id, handle.id, compute_id)
 
@@ -91,13 +91,13 @@ def info(world: World, handle: ComputeInstanceHandle) -> dict[str, Any]:
         "device": device,
         "gpuInstance": GpuInstanceHandle(handle.bus_id, handle.gpu_instance_id),
         "id": compute.id,
-        "profileId": mig.compute_profile_id(compute.slices),
+        "profileId": mig_geometry.compute_profile_id(compute.slices),
         "placement": {"start": compute.start, "size": compute.slices},
     }
 
 
 def _slices(profile: GpuInstanceProfile, profile_id: int) -> int:
-    slices = mig.compute_slices(profile, profile_id)
+    slices = mig_geometry.compute_slices(profile, profile_id)
     if slices is None:
         raise Nvml(INVALID_ARGUMENT)
     return slices

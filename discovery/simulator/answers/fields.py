@@ -18,8 +18,8 @@ from discovery.simulator.answers.registry import (
     answers_on_gpu,
     need,
 )
-from discovery.simulator.kinds import SUCCESS, Nvml
-from discovery.simulator.world import SimulatedGpu
+from discovery.simulator.entry_points.argument_kinds import SUCCESS, Nvml
+from discovery.simulator.machine_view import SimulatedGpu
 
 ALL_LINKS = 0xFFFFFFFF
 """Scope of a counter over all NVLinks of a GPU; any other scope is a link's number."""

@@ -9,7 +9,6 @@ from typing import Any
 
 import pynvml
 
-from discovery.simulator import mig
 from discovery.simulator.answers.fields import ALL_LINKS, carried_kib
 from discovery.simulator.answers.registry import (
     INVALID_ARGUMENT,
@@ -18,11 +17,12 @@ from discovery.simulator.answers.registry import (
     need,
 )
 from discovery.simulator.answers.sensors import sensors
-from discovery.simulator.kinds import SUCCESS, Nvml
-from discovery.simulator.machine import GpuInstanceProfile
-from discovery.simulator.readings import process_joules
-from discovery.simulator.state import Process
-from discovery.simulator.world import SimulatedGpu, World
+from discovery.simulator.description.machine_schema import GpuInstanceProfile
+from discovery.simulator.entry_points.argument_kinds import SUCCESS, Nvml
+from discovery.simulator.machine_view import SimulatedGpu, World
+from discovery.simulator.sensor_values import process_joules
+from discovery.simulator.state import mig_geometry
+from discovery.simulator.state.machine_state import Process
 
 _SHORTEST_SECONDS = 0.1
 """Nearer samples give nothing. Source: nvml.h, nvmlGpmMetricsGet; that it is NaN is inferred."""
@@ -79,12 +79,12 @@ def sample(gpu: SimulatedGpu) -> Counters:
 def instance_sample(gpu: SimulatedGpu, instance_id: int) -> Counters:
     """Of one GPU instance; NO_DATA without a compute instance in it, as DCGM expects it."""
     need(gpu.model.profiling and gpu.state.mig)
-    instance = mig.gpu_instance(gpu.state, instance_id)
+    instance = mig_geometry.gpu_instance(gpu.state, instance_id)
     if instance is None:
         raise Nvml(INVALID_ARGUMENT)
     if not instance.compute:
         raise Nvml(pynvml.NVML_ERROR_NO_DATA)
-    profile = mig.profile_of(gpu.model, instance)
+    profile = mig_geometry.profile_of(gpu.model, instance)
     part = profile.slices / max(one.slices for one in gpu.model.mig)
     mine = [one for one in gpu.processes if one.gpu_instance_id == instance_id]
     return Counters(

@@ -9,7 +9,6 @@ from typing import Any
 
 import pynvml
 
-from discovery.simulator import mig
 from discovery.simulator.answers.registry import (
     INVALID_ARGUMENT,
     NOT_FOUND,
@@ -19,11 +18,12 @@ from discovery.simulator.answers.registry import (
     need,
     need_right,
 )
-from discovery.simulator.handles import Device, GpuInstanceHandle
-from discovery.simulator.kinds import Nvml
-from discovery.simulator.machine import GpuInstanceProfile
-from discovery.simulator.state import GpuInstance
-from discovery.simulator.world import SimulatedGpu, World
+from discovery.simulator.description.machine_schema import GpuInstanceProfile
+from discovery.simulator.driver.handles import Device, GpuInstanceHandle
+from discovery.simulator.entry_points.argument_kinds import Nvml
+from discovery.simulator.machine_view import SimulatedGpu, World
+from discovery.simulator.state import mig_geometry
+from discovery.simulator.state.machine_state import GpuInstance
 
 
 @answers_on_gpu("nvmlDeviceGetGpuInstanceProfileInfo")
@@ -32,7 +32,7 @@ def profile_info(gpu: SimulatedGpu, enum: int) -> dict[str, Any]:
     if enum >= pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT:
         raise Nvml(INVALID_ARGUMENT)
     _need_profiles(gpu)
-    return _profile_fields(given(mig.profile_by_enum(gpu.model, enum)))
+    return _profile_fields(given(mig_geometry.profile_by_enum(gpu.model, enum)))
 
 
 @answers_on_gpu("nvmlDeviceGetGpuInstanceProfileInfoV")
@@ -40,7 +40,7 @@ def profile_info_v(gpu: SimulatedGpu, enum: int, version: dict[str, int]) -> dic
     """The same with a name."""
     del version  # there is one
     fields = profile_info(gpu, enum)
-    return fields | {"name": _profile_name(given(mig.profile_by_enum(gpu.model, enum)))}
+    return fields | {"name": _profile_name(given(mig_geometry.profile_by_enum(gpu.model, enum)))}
 
 
 @answers_on_gpu("nvmlDeviceGetGpuInstanceProfileInfoByIdV")
@@ -66,7 +66,7 @@ def remaining(gpu: SimulatedGpu, profile_id: int) -> int:
     """How many more of this profile fit beside what is there."""
     need(gpu.state.mig)
     need_right(gpu.world, "mig-monitor")
-    return mig.remaining(gpu.model, gpu.state.instances, _profile(gpu, profile_id))
+    return mig_geometry.remaining(gpu.model, gpu.state.instances, _profile(gpu, profile_id))
 
 
 @answers_on_gpu("nvmlDeviceGetGpuInstances")
@@ -84,7 +84,7 @@ def instance_by_id(gpu: SimulatedGpu, instance_id: int) -> GpuInstanceHandle:
     """NOT_FOUND where there is none; without the right nobody learns even that."""
     need(gpu.state.mig)
     need_right(gpu.world, "mig-monitor")
-    if mig.gpu_instance(gpu.state, instance_id) is None:
+    if mig_geometry.gpu_instance(gpu.state, instance_id) is None:
         raise Nvml(NOT_FOUND)
     return GpuInstanceHandle(gpu.spec.bus_id, instance_id)
 
@@ -104,10 +104,10 @@ def instance_info(world: World, handle: GpuInstanceHandle) -> dict[str, Any]:
 def gpu_instance(world: World, handle: GpuInstanceHandle) -> tuple[GpuInstanceProfile, GpuInstance]:
     """What a handle stands for. Raises Nvml: INVALID_ARGUMENT for an instance that is gone."""
     gpu = world.gpu(Device(handle.bus_id))
-    instance = mig.gpu_instance(gpu.state, handle.id)
+    instance = mig_geometry.gpu_instance(gpu.state, handle.id)
     if instance is None:
         raise Nvml(INVALID_ARGUMENT)
-    return mig.profile_of(gpu.model, instance), instance
+    return mig_geometry.profile_of(gpu.model, instance), instance
 
 
 def _need_profiles(gpu: SimulatedGpu) -> None:
@@ -117,7 +117,7 @@ def _need_profiles(gpu: SimulatedGpu) -> None:
 
 def _profile(gpu: SimulatedGpu, profile_id: int) -> GpuInstanceProfile:
     _need_profiles(gpu)
-    profile = mig.profile_by_id(gpu.model, profile_id)
+    profile = mig_geometry.profile_by_id(gpu.model, profile_id)
     if profile is None:
         raise Nvml(INVALID_ARGUMENT)
     return profile

@@ -5,10 +5,10 @@ from __future__ import annotations
 import zlib
 from typing import Any
 
-from discovery.simulator import mig
 from discovery.simulator.answers.registry import answers, gpu_facts
-from discovery.simulator.handles import Device
-from discovery.simulator.world import SimulatedGpu, World
+from discovery.simulator.driver.handles import Device
+from discovery.simulator.machine_view import SimulatedGpu, World
+from discovery.simulator.state import mig_geometry
 
 _VGPU_FEATURE = 1  # NVML_GRID_LICENSE_FEATURE_CODE_VGPU
 
@@ -20,7 +20,7 @@ def name(world: World, device: Device) -> str:
     if not device.is_mig:
         return gpu.model.name
     profile, _, compute = world.mig_device(device)
-    return f"{gpu.model.name} MIG {mig.device_name(profile, compute.slices)}"
+    return f"{gpu.model.name} MIG {mig_geometry.device_name(profile, compute.slices)}"
 
 
 @answers("nvmlDeviceGetUUID")
@@ -30,7 +30,7 @@ def uuid(world: World, device: Device) -> str:
     if not device.is_mig:
         return gpu.uuid
     _, instance, compute = world.mig_device(device)
-    return mig.device_uuid(gpu.uuid, instance.id, compute.id)
+    return mig_geometry.device_uuid(gpu.uuid, instance.id, compute.id)
 
 
 @answers("nvmlDeviceGetIndex")
@@ -40,7 +40,7 @@ def index(world: World, device: Device) -> int:
     if not device.is_mig:
         return world.gpus.index(gpu)
     _, instance, compute = world.mig_device(device)
-    return list(mig.devices(gpu.state)).index((instance, compute))
+    return list(mig_geometry.devices(gpu.state)).index((instance, compute))
 
 
 def pci_address(bus_id: str) -> dict[str, Any]:

@@ -14,9 +14,9 @@ from discovery.simulator.answers.registry import (
     answers_on_gpu,
     need,
 )
-from discovery.simulator.kinds import SUCCESS, Nvml
-from discovery.simulator.machine import FabricSpec
-from discovery.simulator.world import LinkEnd, SimulatedGpu
+from discovery.simulator.description.machine_schema import FabricSpec
+from discovery.simulator.entry_points.argument_kinds import SUCCESS, Nvml
+from discovery.simulator.machine_view import LinkEnd, SimulatedGpu
 
 _PEER_GPU, _PEER_SWITCH = 0, 2  # nvmlIntNvLinkDeviceType_t
 _COMPLETED = 3  # NVML_GPU_FABRIC_STATE_COMPLETED

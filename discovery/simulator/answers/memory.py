@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from discovery.simulator import mig
 from discovery.simulator.answers.registry import (
     INVALID_ARGUMENT,
     answers,
@@ -11,10 +10,11 @@ from discovery.simulator.answers.registry import (
     gpu_facts,
     need,
 )
-from discovery.simulator.handles import Device
-from discovery.simulator.kinds import Nvml
-from discovery.simulator.state import Readings
-from discovery.simulator.world import SimulatedGpu, World
+from discovery.simulator.driver.handles import Device
+from discovery.simulator.entry_points.argument_kinds import Nvml
+from discovery.simulator.machine_view import SimulatedGpu, World
+from discovery.simulator.state import mig_geometry
+from discovery.simulator.state.machine_state import Readings
 
 MIB = 1 << 20
 
@@ -148,7 +148,7 @@ def bar1(world: World, device: Device) -> dict[str, int]:
     size, used = given(gpu.model.window_mib) * MIB, MIB
     if device.is_mig:
         profile, _, _ = world.mig_device(device)
-        size, used = size * profile.size // mig.memory_units(gpu.model) - MIB, 0
+        size, used = size * profile.size // mig_geometry.memory_units(gpu.model) - MIB, 0
     return {"bar1Total": size, "bar1Free": size - used, "bar1Used": used}
 
 

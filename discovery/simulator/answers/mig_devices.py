@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from discovery.simulator import mig
 from discovery.simulator.answers.registry import (
     INVALID_ARGUMENT,
     NOT_FOUND,
@@ -11,9 +10,10 @@ from discovery.simulator.answers.registry import (
     gpu_facts,
     need,
 )
-from discovery.simulator.handles import Device
-from discovery.simulator.kinds import Nvml
-from discovery.simulator.world import SimulatedGpu, World
+from discovery.simulator.driver.handles import Device
+from discovery.simulator.entry_points.argument_kinds import Nvml
+from discovery.simulator.machine_view import SimulatedGpu, World
+from discovery.simulator.state import mig_geometry
 
 
 @answers_on_gpu("nvmlDeviceGetMigDeviceHandleByIndex")
@@ -23,9 +23,9 @@ def by_index(gpu: SimulatedGpu, index: int) -> Device:
     A device that the process has no access to is a hole as well.
     """
     need(gpu.state.mig)
-    if index >= mig.max_devices(gpu.model):
+    if index >= mig_geometry.max_devices(gpu.model):
         raise Nvml(INVALID_ARGUMENT)
-    for number, (instance, compute) in enumerate(mig.devices(gpu.state)):
+    for number, (instance, compute) in enumerate(mig_geometry.devices(gpu.state)):
         if number == index and "mig-access" not in gpu.world.state.lacking:
             return Device(gpu.spec.bus_id, instance.id, compute.id)
     raise Nvml(NOT_FOUND)
@@ -63,8 +63,8 @@ def compute_instance_id(world: World, device: Device) -> int:
 def attributes(world: World, device: Device) -> dict[str, int]:
     """Of a MIG device; engines are its GPU instance's, shared by the compute instances."""
     profile, _, compute = world.mig_device(device)
-    return mig.shared_engines(profile) | {
-        "multiprocessorCount": mig.multiprocessors(profile, compute.slices),
+    return mig_geometry.shared_engines(profile) | {
+        "multiprocessorCount": mig_geometry.multiprocessors(profile, compute.slices),
         "gpuInstanceSliceCount": profile.slices,
         "computeInstanceSliceCount": compute.slices,
         "memorySizeMB": profile.memory_mib,
@@ -78,7 +78,7 @@ def _mode(gpu: SimulatedGpu) -> tuple[int, int]:
 
 def _max_devices(gpu: SimulatedGpu) -> int:
     """Zero where MIG is not supported or not enabled, as NVIDIA documents it."""
-    return mig.max_devices(gpu.model) if gpu.state.mig else 0
+    return mig_geometry.max_devices(gpu.model) if gpu.state.mig else 0
 
 
 gpu_facts(

@@ -6,11 +6,11 @@ from typing import Any
 
 from discovery.simulator.answers.memory import MIB
 from discovery.simulator.answers.registry import NOT_FOUND, answers, answers_on_gpu, need
-from discovery.simulator.events import NO_INSTANCE
-from discovery.simulator.handles import Device
-from discovery.simulator.kinds import Nvml
-from discovery.simulator.state import Process
-from discovery.simulator.world import SimulatedGpu, World
+from discovery.simulator.driver.event_sets import NO_INSTANCE
+from discovery.simulator.driver.handles import Device
+from discovery.simulator.entry_points.argument_kinds import Nvml
+from discovery.simulator.machine_view import SimulatedGpu, World
+from discovery.simulator.state.machine_state import Process
 
 
 @answers("nvmlDeviceGetComputeRunningProcesses_v3")

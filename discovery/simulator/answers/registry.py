@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 
 import pynvml
 
-from discovery.simulator.handles import Device
-from discovery.simulator.kinds import Nvml
-from discovery.simulator.state import Right
-from discovery.simulator.table import TABLE
-from discovery.simulator.world import SimulatedGpu, World
+from discovery.simulator.driver.handles import Device
+from discovery.simulator.entry_points.argument_kinds import Nvml
+from discovery.simulator.entry_points.entry_point_table import TABLE
+from discovery.simulator.machine_view import SimulatedGpu, World
+from discovery.simulator.state.machine_state import Right
 
 Answer = Callable[..., Any]
 _F = TypeVar("_F", bound=Answer)

@@ -11,9 +11,9 @@ from discovery.simulator.answers.registry import (
     gpu_facts,
     need,
 )
-from discovery.simulator.kinds import Nvml
-from discovery.simulator.readings import Sensors
-from discovery.simulator.world import SimulatedGpu
+from discovery.simulator.entry_points.argument_kinds import Nvml
+from discovery.simulator.machine_view import SimulatedGpu
+from discovery.simulator.sensor_values import Sensors
 
 _GRAPHICS, _SM, _MEMORY, _VIDEO = 0, 1, 2, 3  # NVML_CLOCK_*
 _VIDEO_SHARE = 0.85

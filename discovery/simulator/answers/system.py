@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from discovery.model import normal_bus_id
-from discovery.simulator import mig
 from discovery.simulator.answers.identity import pci_info
 from discovery.simulator.answers.registry import INVALID_ARGUMENT, NOT_FOUND, answers
-from discovery.simulator.handles import Device
-from discovery.simulator.kinds import Nvml
-from discovery.simulator.machine import DriverSpec
-from discovery.simulator.world import World
+from discovery.simulator.description.machine_schema import DriverSpec
+from discovery.simulator.driver.handles import Device
+from discovery.simulator.entry_points.argument_kinds import Nvml
+from discovery.simulator.machine_view import World
+from discovery.simulator.state import mig_geometry
 
 _T = TypeVar("_T")
 
@@ -93,8 +93,8 @@ def by_uuid(world: World, uuid: str) -> Device:
     """A GPU's or a MIG device's UUID."""
     there = {gpu.uuid: Device(gpu.spec.bus_id) for gpu in world.gpus}
     for gpu in world.gpus:
-        for instance, compute in mig.devices(gpu.state):
-            mig_uuid = mig.device_uuid(gpu.uuid, instance.id, compute.id)
+        for instance, compute in mig_geometry.devices(gpu.state):
+            mig_uuid = mig_geometry.device_uuid(gpu.uuid, instance.id, compute.id)
             there[mig_uuid] = Device(gpu.spec.bus_id, instance.id, compute.id)
     return _found(there.get(uuid))
 

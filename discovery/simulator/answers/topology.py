@@ -14,11 +14,11 @@ from discovery.simulator.answers.registry import (
     given,
     gpu_facts,
 )
-from discovery.simulator.cpus import cpu_numbers
-from discovery.simulator.handles import Device
-from discovery.simulator.kinds import Nvml
-from discovery.simulator.machine import Gpu
-from discovery.simulator.world import SimulatedGpu, World
+from discovery.simulator.description.machine_schema import Gpu
+from discovery.simulator.driver.handles import Device
+from discovery.simulator.entry_points.argument_kinds import Nvml
+from discovery.simulator.host.cpu_lists import cpu_numbers
+from discovery.simulator.machine_view import SimulatedGpu, World
 
 _P2P_NVLINK = 2  # NVML_P2P_CAPS_INDEX_NVLINK
 _P2P_KINDS = 5  # NVML_P2P_CAPS_INDEX_UNKNOWN

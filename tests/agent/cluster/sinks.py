@@ -9,9 +9,9 @@ from typing import Any
 
 from agent.cluster.feature_sink import FeatureSink
 from agent.cluster.node_sink import NodeSink
-from agent.cluster.reports import Reports
+from agent.cluster.sink_reports import Reports
+from api import names
 from kube.api import NODE_FEATURES, NODES, Object, Resource
-from labelers import names
 from labelers.decision import Absent, Decisions, Keep, Value
 from tests.agent.virtual import VirtualRuntime
 from tests.fakes.api import FakeApi, Server

@@ -16,9 +16,18 @@ from agent.cluster.confinement import (
     Verdict,
     tried,
 )
+from api import keys, limits, names
 from kube.api import Object, Resource, Watch
-from kube.errors import ApiError, Busy, Conflict, Forbidden, Invalid, NotFound, Refused, Unreachable
-from labelers import keys, limits, names
+from kube.api_errors import (
+    ApiError,
+    Busy,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    Refused,
+    Unreachable,
+)
 
 NODE, FLOOR, LEASE, EVENT, FEATURE = ORDER = (
     names.AGENT_NODE,

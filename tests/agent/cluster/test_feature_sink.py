@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from agent.cluster import node_feature
+from api import keys
 from kube.api import NODE_FEATURES, NODES, Object
-from kube.errors import ApiError, Busy, Forbidden, NotFound, Refused, Unreachable
-from labelers import keys
+from kube.api_errors import ApiError, Busy, Forbidden, NotFound, Refused, Unreachable
 from labelers.decision import Decisions, Value
 from tests.agent.cluster.sinks import (
     FEATURE,

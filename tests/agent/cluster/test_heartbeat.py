@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from agent.cluster.heartbeat import LOOK_SECONDS, RENEW_SECONDS, Heartbeat, State
 from kube.api import LEASES, NODES, Object
-from kube.errors import (
+from kube.api_errors import (
     ApiError,
     Busy,
     Forbidden,

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.cluster.heartbeat import LOOK_SECONDS, RENEW_SECONDS, Heartbeat, State
+from api import names
 from kube.api import LEASES, NODES, Object
+from kube.api_errors import NotFound
 from kube.client import Client
-from kube.errors import NotFound
-from labelers import names
 from tests.kube.clusters import client
 
 if TYPE_CHECKING:

@@ -10,15 +10,16 @@ import pytest
 
 from agent.cluster.confinement import CORE
 from agent.cluster.membership import Cluster, Member
-from agent.pods import Pods
+from agent.pods.kubelet_pods import Pods
 from agent.publish import Wanted
-from discovery.errors import Transient
+from api import keys, names
+from base.errors import Transient
 from discovery.model import GpuState, NodeSnapshot
-from exporters.own.agent import OwnMetrics
+from exporters.gpuscape.agent_metrics import OwnMetrics
 from kube.api import EVENTS, LEASES, NODE_FEATURES, NODES, Object
-from kube.errors import Unreachable
-from kube.follow import Gone, LinkDown, LinkUp, Seen, Synced
-from labelers import keys, names, schema, state
+from kube.api_errors import Unreachable
+from kube.follower import Gone, LinkDown, LinkUp, Seen, Synced
+from labelers import schema, state
 from labelers.annotations import node_annotations
 from labelers.decision import Value
 from tests import build, exposition

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.cluster import node_feature
+from api import limits
 from kube.api import Object
-from labelers import limits
 from labelers.decision import Absent, Decisions, Keep, Value
 from tests.fakes.server import merged
 

@@ -9,16 +9,16 @@ from itertools import count
 
 import pytest
 
-from agent.cluster.refusals import MOST_REFUSED
+from agent.cluster.refused_keys import MOST_REFUSED
+from api import keys
+from api.keys import ARCHITECTURE, ATTRIBUTES, BASE
+from api.names import FEATURE_LABELS
 from kube.api import NODES, PODS
-from kube.errors import ApiError, Busy, Forbidden, Invalid, Refused, Unauthorized, Unreachable
-from labelers import keys
+from kube.api_errors import ApiError, Busy, Forbidden, Invalid, Refused, Unauthorized, Unreachable
 from labelers.annotations import node_annotations
 from labelers.compose import wanted
 from labelers.decision import Decisions, Value
-from labelers.keys import ARCHITECTURE, ATTRIBUTES, BASE
-from labelers.names import FEATURE_LABELS
-from labelers.settings import LabelSettings
+from labelers.label_settings import LabelSettings
 from tests import build
 from tests.agent.cluster.sinks import GONE, NAME, NOT_KNOWN, KilledError, World, every, values
 from tests.fakes.api import Call

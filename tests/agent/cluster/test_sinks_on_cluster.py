@@ -13,11 +13,11 @@ import pytest
 
 from agent.cluster.feature_sink import FeatureSink
 from agent.cluster.node_sink import NodeSink
+from api import keys, names
 from kube.api import NODE_FEATURES, NODES, Object
+from kube.api_errors import NotFound
 from kube.client import Client
-from kube.errors import NotFound
-from kube.follow import Follower, Gone, News, Seen
-from labelers import keys, names
+from kube.follower import Follower, Gone, News, Seen
 from labelers.decision import Absent, Decisions, Value
 from labelers.node_patch import plan
 from tests.kube.clusters import client

@@ -19,9 +19,9 @@ import pytest
 from agent.podresources import podresources_pb2 as wire
 from agent.podresources.client import MAX_BYTES, PodResources
 from agent.podresources.model import ClaimedDevice, ContainerDevices, PodDevices, ResourceDevices
-from discovery.errors import Transient
+from base.errors import Transient
+from tests.agent.agent_process import SOON, until
 from tests.agent.podresources.server import Aborted, message, serving
-from tests.agent.processes import SOON, until
 
 A_POD = PodDevices(namespace="team", name="job-0")
 NAMED = wire.PodResources(namespace="team", name="job-0")
@@ -297,7 +297,7 @@ def test_grpc_writes_nothing_of_its_own(path: Path) -> None:
     program = f"""
 from pathlib import Path
 from agent.podresources.client import PodResources
-from discovery.errors import Transient
+from base.errors import Transient
 try:
     PodResources(Path("{path}" + "x" * 200)).list()
 except Transient:

@@ -11,13 +11,13 @@ import pynvml
 import pytest
 from msgspec.structs import replace
 
-from discovery.errors import DriverAbsent, DriverMismatch, GpuLost
+from discovery.driver_errors import DriverAbsent, DriverMismatch, GpuLost
 from discovery.model import Architecture, GpuSnapshot, GpuState, LinkPeer, Reason
 from discovery.nvml.facts import read_gpu
 from discovery.nvml.samples import read_sample
 from discovery.nvml.session import close_session, open_gpu, open_session
 from discovery.sample import GpuSample, MemoryUse
-from discovery.simulator.catalog import load_machine
+from discovery.simulator.description.machine_catalog import load_machine
 from discovery.simulator.simulation import Return, Simulation, Spoil
 from tests.discovery.sampling import leaves
 

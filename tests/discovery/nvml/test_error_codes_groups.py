@@ -10,11 +10,11 @@ import pynvml
 import pytest
 from msgspec.structs import replace
 
-from discovery.errors import Transient
+from base.errors import Transient
 from discovery.sample import GpuSample
-from discovery.simulator.catalog import load_machine
+from discovery.simulator.description.machine_catalog import load_machine
 from discovery.simulator.simulation import Return, Simulation, Spoil
-from discovery.simulator.state import Action
+from discovery.simulator.state.machine_state import Action
 from tests.discovery.sampling import Sampler, leaves, sampler
 
 CODES = sorted(

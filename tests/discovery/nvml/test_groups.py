@@ -11,7 +11,7 @@ import pytest
 
 from discovery.model import Reason
 from discovery.sample import GpuSample, Group, LinkError
-from discovery.simulator.machine import MigInstanceSpec
+from discovery.simulator.description.machine_schema import MigInstanceSpec
 from discovery.simulator.simulation import Return, Simulation, Spoil
 from tests import machines
 from tests.discovery.sampling import EVERY_GROUP, Sampler, leaves, sampler, small

@@ -10,8 +10,8 @@ import pytest
 from discovery.model import GpuSnapshot, Reason
 from discovery.nvml.facts import read_gpu
 from discovery.nvml.session import close_session, open_gpu, open_session
-from discovery.simulator.catalog import load_models
-from discovery.simulator.machine import MigInstanceSpec
+from discovery.simulator.description.machine_catalog import load_models
+from discovery.simulator.description.machine_schema import MigInstanceSpec
 from discovery.simulator.simulation import Return, Simulation
 from tests import machines
 

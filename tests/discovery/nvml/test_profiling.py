@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from discovery.model import Gap, Reason
 from discovery.sample import PROFILED, GpuSample, Group
-from discovery.simulator import edits
-from discovery.simulator.machine import MigInstanceSpec
+from discovery.simulator.description.machine_schema import MigInstanceSpec
 from discovery.simulator.simulation import Return, Spoil
+from discovery.simulator.state import edits
 from tests import machines
 from tests.discovery.sampling import Sampler, small
 

@@ -10,7 +10,7 @@ import pynvml as nv
 import pytest
 
 from discovery.sample import GpuSample, Group, LinkError, ProcessKind
-from discovery.simulator.machine import MigInstanceSpec
+from discovery.simulator.description.machine_schema import MigInstanceSpec
 from tests import machines
 from tests.discovery.sampling import Sampler, leaves, small
 

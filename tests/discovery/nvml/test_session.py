@@ -10,9 +10,9 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from discovery.errors import DriverAbsent
+from discovery.driver_errors import DriverAbsent
 from discovery.nvml.session import open_session, use_library
-from discovery.simulator.library import put_under_pynvml
+from discovery.simulator.driver.library import put_under_pynvml
 from tests import machines
 
 

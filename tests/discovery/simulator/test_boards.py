@@ -11,9 +11,9 @@ from typing import Any
 import pynvml as nv
 import pytest
 
-from discovery.pci import DEVICES
+from discovery.host.pci import DEVICES
 from discovery.sample import Group
-from discovery.simulator.catalog import load_machine, load_models, machine_names
+from discovery.simulator.description.machine_catalog import load_machine, load_models, machine_names
 from discovery.simulator.simulation import Simulation
 from tests import machines
 from tests.observed import look_at

@@ -13,9 +13,9 @@ import pynvml as nv
 import pytest
 from msgspec.structs import replace
 
-from discovery.simulator import edits
-from discovery.simulator.machine import MigInstanceSpec
+from discovery.simulator.description.machine_schema import MigInstanceSpec
 from discovery.simulator.simulation import Return
+from discovery.simulator.state import edits
 from tests import machines
 from tests.discovery.sampling import Sampler, small
 

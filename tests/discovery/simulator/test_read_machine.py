@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from discovery.errors import BadInput
-from discovery.simulator.catalog import read_machine
+from base.errors import BadInput
+from discovery.simulator.description.machine_catalog import read_machine
 
 PLAIN = """\
 summary: two bridged cards

@@ -7,8 +7,8 @@ from pathlib import Path
 import pynvml as nv
 import pytest
 
+from base.errors import BadInput
 from discovery import recording
-from discovery.errors import BadInput
 from discovery.recording import Recording
 from discovery.simulator.simulation import Simulation, simulate
 from tests import machines

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import pytest
 
 from exporters.compare.comparison import Comparison, TooManySeries
-from exporters.compare.exposition import parse
+from exporters.compare.exposition_parser import parse
 from exporters.compare.series_match import Matching
 from exporters.compare.tolerance import Tolerance, Wish
 from exporters.compare.verdict import Compared, Outcome, Pace, Verdict

@@ -16,7 +16,7 @@ from discovery.sample import MemoryUse
 from exporters.dcgm.catalog import CATALOG, COUNTED
 from exporters.dcgm.render import Identity, Renderer
 from exporters.dcgm.windows import Event, WindowCounts
-from exporters.holders import Entity, Holder, PodUse, PodUses
+from exporters.gpu_holders import Entity, Holder, PodUse, PodUses
 from tests import build, exposition
 
 NODE = Identity(hostname="node-a", shares=True)

@@ -12,8 +12,8 @@ import pytest
 from discovery.model import Driver, Fabric
 from discovery.sample import Group, LinkCounters, MemoryUse, Pcie
 from exporters.dcgm.catalog import CATALOG, COUNTED, DEFAULT_FAMILIES, DEFAULT_LABELS, LABEL_ROWS
-from exporters.dcgm.family import AnyFamily, Family, LabelRow, Reading, UnderMig
-from exporters.text import Kind
+from exporters.dcgm.dcgm_family import AnyFamily, Family, LabelRow, Reading, UnderMig
+from exporters.prometheus_text import Kind
 from tests import build
 from tests.exporters import everything
 

@@ -10,10 +10,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from exporters.dcgm.catalog import CATALOG
-from exporters.dcgm.labels import Identity
 from exporters.dcgm.render import Renderer
-from exporters.holders import Claim, Holder
-from exporters.text import MOST_LABEL_CHARACTERS
+from exporters.dcgm.series_labels import Identity
+from exporters.gpu_holders import Claim, Holder
+from exporters.prometheus_text import MOST_LABEL_CHARACTERS
 from tests import build, exposition
 from tests.conftest import SCALE
 

@@ -14,12 +14,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from discovery.model import Driver, GpuSnapshot, GpuState, MigDevice, Xid
 from discovery.sample import GpuSample, MemoryUse
 from exporters.dcgm.catalog import CATALOG, COUNTED, DEFAULT_FAMILIES, LABEL_ROWS
-from exporters.dcgm.family import AnyFamily, Family, Paired, UnderMig
+from exporters.dcgm.dcgm_family import AnyFamily, Family, Paired, UnderMig
 from exporters.dcgm.render import Identity, Renderer
 from exporters.dcgm.selection import parse_selection
 from exporters.dcgm.windows import Event, WindowCounts
-from exporters.holders import Holder, Holders
-from exporters.text import MOST_LABEL_CHARACTERS, Kind
+from exporters.gpu_holders import Holder, Holders
+from exporters.prometheus_text import MOST_LABEL_CHARACTERS, Kind
 from tests import build, exposition
 from tests.exporters import everything
 

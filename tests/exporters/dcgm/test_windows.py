@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from discovery.model import NodeSnapshot, Xid
 from exporters.dcgm.windows import CLOCK_EVENTS, PARTS, Event, WindowCounts, Windows
-from exporters.holders import Entity
+from exporters.gpu_holders import Entity
 from tests import build
 
 BUS = build.gpu().bus_id

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from exporters.dcgm.xid_messages import XID_MESSAGES, xid_attributes
-from exporters.text import MOST_LABEL_CHARACTERS
+from exporters.prometheus_text import MOST_LABEL_CHARACTERS
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from schemathesis import Case, GenerationMode
 
 from scheduler.extender import openapi
-from scheduler.ranking import BEST
+from scheduler.rank_levels import BEST
 from tests.conftest import SCALE
 from tests.scheduler.calls import pod
 from tests.scheduler.extenders import HOST, Served, served

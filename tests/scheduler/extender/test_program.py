@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 import yaml
 
-from labelers import keys, names
+from api import keys, names
 from labelers.state import pod_key
-from tests.agent.processes import GPUSCAPE, SOON, until
+from tests.agent.agent_process import GPUSCAPE, SOON, until
 from tests.controlplane.components import free_port
 from tests.controlplane.lifetime import end_with_parent
 from tests.controlplane.plane import MERGE_PATCH, Plane

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from discovery.errors import BadInput
-from scheduler.extender import server
-from scheduler.extender.site import Terms
+from base.errors import BadInput
+from scheduler.extender import https_server
+from scheduler.extender.routes import Terms
 from scheduler.extender.tls import Party, Tls, TlsFiles, has_name
 from tests import exposition
-from tests.agent.certificates import Certificate, authority, issued
-from tests.agent.processes import SOON, until
+from tests.agent.agent_process import SOON, until
 from tests.scheduler.calls import body
 from tests.scheduler.extenders import Served, asked, served
+from tests.web.certificates import Certificate, authority, issued
 
 OURS, THEIRS = authority("ours"), authority("theirs")
 SCHEDULER = issued(OURS, "system:kube-scheduler", ())
@@ -37,7 +37,7 @@ def files(tmp_path: Path) -> TlsFiles:
 
 @pytest.fixture
 def extender(files: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
-    monkeypatch.setattr(server, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(https_server, "_LOOK_SECONDS", 0.01)
     terms = Terms(
         tls=Tls(files),
         needs_certificate=True,

@@ -7,10 +7,10 @@ from fractions import Fraction
 
 import pytest
 
-from scheduler.ask import Step, Wish, wish
+from scheduler.gpu_request import Step, Wish, wish
 from scheduler.scores.best_effort import LOST, Odds
 from scheduler.scores.grade import Grades
-from scheduler.scores.kubelet import Allocation, Kubelet, Policies, Scope, TopologyManager
+from scheduler.scores.kubelet_model import Allocation, Kubelet, Policies, Scope, TopologyManager
 from scheduler.scores.shape import Shape
 from scheduler.scores.speed import Speeds
 from tests.scheduler.shapes import drawn

@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from discovery.errors import BadInput
-from scheduler.ask import Link, wish
-from scheduler.ranking import ranks
+from base.errors import BadInput
+from scheduler.gpu_request import Link, wish
+from scheduler.rank_levels import ranks
 from scheduler.scores.score import in_clique
+from scheduler.scores.score_table import Table
 from scheduler.scores.sheet import Sheet, decode, encode, every_wish, sheet
-from scheduler.scores.table import Table
 from tests.goldens import Goldens
 from tests.scheduler.corpus import Case, Corpus, corpus
 from tests.scheduler.shapes import drawn

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from discovery.errors import BadInput
-from labelers import keys
+from api import keys
+from base.errors import BadInput
 from scheduler.simulation.fleet_file import Group, read
 from tests.scheduler import fleets, simulated
 

@@ -1,0 +1,69 @@
+"""Why the GPUs are to be left alone, as the Node and the GPU operator's file ask for it.
+
+Nobody's driver upgrade or MIG change may wait for an agent that holds NVML handles.
+Pure, but for what has to be remembered. Source: facts on the GPU operator's labels and on
+mig-manager's protocol; k8s-driver-manager's pause protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from api import keys, names
+from api.keys import Place
+from labelers.node_patch import writers
+
+PAUSED = "paused-for-"
+"""In a deploy label's value: somebody stops this part for a while."""
+DEPLOY = tuple(
+    f"nvidia.com/gpu.deploy.{part}"
+    for part in ("driver", "device-plugin", "gpu-feature-discovery", "dcgm-exporter", "client")
+)
+CHANGING = ("pending", "rebooting")
+"""States of a MIG change in which mig-manager wants nobody to hold a GPU."""
+_LONGEST_TEXT = 80
+
+
+class Releases:
+    """The causes that stand. What cannot be known now stays as it was."""
+
+    def __init__(self, file: str, *, manager: str = names.AGENT) -> None:
+        """``file``: name of the operator's driver-ready file, for people; ``manager``: ours."""
+        self._file = file
+        self._manager = manager
+        self._of_node: tuple[str, ...] = ()
+        self._of_file: tuple[str, ...] = ()
+        self._file_seen = False
+
+    def causes(self, node: Mapping[str, Any] | None, file_there: bool | None) -> tuple[str, ...]:
+        """All causes, each in words for people; none: the GPUs may be used.
+
+        ``node`` None: not known, as without a connection. ``file_there`` None: not known.
+        The file counts once it was there: who has no operator never has one.
+        """
+        if node is not None:
+            self._of_node = tuple(_of_node(node["metadata"], self._manager))
+        if file_there is not None:
+            self._file_seen |= file_there
+            gone = self._file_seen and not file_there
+            self._of_file = (f"{self._file} is gone",) if gone else ()
+        return self._of_node + self._of_file
+
+
+def _of_node(meta: Mapping[str, Any], manager: str) -> Iterator[str]:
+    wish = (meta.get("annotations") or {}).get(keys.RELEASE)
+    if wish is not None and wish.lower() != "false":
+        yield f"annotation {keys.RELEASE}={_short(wish)}"
+    labels = meta.get("labels") or {}
+    for key in DEPLOY:
+        if PAUSED in labels.get(key, ""):
+            yield f"label {key}={labels[key]}"
+    state = labels.get(keys.MIG_CONFIG_STATE)
+    if state in CHANGING and manager not in writers(meta, Place.NODE_LABEL, keys.MIG_CONFIG_STATE):
+        yield f"label {keys.MIG_CONFIG_STATE}={state}"
+
+
+def _short(text: str) -> str:
+    """What somebody wrote, on one line."""
+    return " ".join(text.split())[:_LONGEST_TEXT]

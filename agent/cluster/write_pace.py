@@ -1,0 +1,101 @@
+"""When a sink may send its next write, so that thousands of them never wear the cluster down.
+
+Numbers and reasons: facts on scale and on faults. A Node is stored whole at each write and
+sent to all who watch Nodes, so a node's agent writes seldom, whatever happens to it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+
+from api import keys
+from base.errors import Permanent
+from kube.api_errors import ApiError
+from kube.backoff import Backoff
+
+DEBOUNCE_SECONDS = 10.0
+"""What changes together is written together."""
+GAP_SECONDS = 60.0
+"""One request in this time, sustained."""
+BURST = 3
+SLOW_SECONDS = 300.0
+"""Before a request that was refused for good is tried again: somebody may have helped."""
+IDLE_SECONDS = 60.0
+"""Longest time between two looks at what there is to write; news hastens a look."""
+FORBIDDEN_SECONDS = 5.0
+"""Between two questions whether writing is allowed."""
+SPREAD = (0.5, 1.5)
+"""Share of a fixed wait that is really waited, so that a fleet does not return together."""
+
+
+URGENT = frozenset({keys.HEALTH, keys.HEALTH_REASON, keys.FOUND})
+"""A GPU that fails is shown without waiting for what else may change."""
+
+
+def is_urgent(changed: Iterable[str]) -> bool:
+    """Whether a write that changes these keys may jump the queue."""
+    return not URGENT.isdisjoint(changed)
+
+
+class Pace:
+    """First write at once, then calmly; every request counts, whatever came of it.
+
+    So an outage, a server that is overloaded and somebody who undoes our writes all cost
+    one request a minute at most. The monotonic time in seconds is passed in.
+    """
+
+    def __init__(self, *, uniform: Callable[[float, float], float] = random.uniform) -> None:
+        self._uniform = uniform
+        self._backoff = Backoff(uniform=uniform)
+        self._full_at = float("-inf")  # when all of the burst will be there again
+        self._held_until = float("-inf")
+        self._since: float | None = None
+        self._calm = False
+
+    def restart(self) -> None:
+        """There is a new object to write: what went before has nothing to do with it."""
+        self._backoff.succeeded()
+        self._held_until = float("-inf")
+        self._since = None
+        self._calm = False
+
+    def settled(self) -> None:
+        """There is nothing to write."""
+        self._since = None
+        self._calm = True
+
+    def held(self, now: float) -> float:
+        """Seconds until anything may be asked of the server again after a failure."""
+        return max(0.0, self._held_until - now)
+
+    def wait(self, now: float, *, urgent: bool = False) -> float:
+        """Seconds until what there is to write may be sent, 0 for now.
+
+        The first write is sent at once, others when 10 s have gone by since there was
+        something to write. What is urgent does not wait for that and may borrow one
+        request from the next minute.
+        """
+        if self._since is None:
+            self._since = now
+        debounced = self._since + DEBOUNCE_SECONDS if self._calm and not urgent else self._since
+        affordable = self._full_at - (BURST if urgent else BURST - 1) * GAP_SECONDS
+        return max(0.0, max(debounced, affordable, self._held_until) - now)
+
+    def sent(self, now: float) -> None:
+        """A write is on its way."""
+        self._full_at = max(self._full_at, now) + GAP_SECONDS
+
+    def succeeded(self) -> None:
+        """It was taken."""
+        self._backoff.succeeded()
+        self.settled()
+
+    def failed(self, now: float, error: ApiError, *, slowly: bool = False) -> float:
+        """Seconds to wait after a failure; long where only a person can help, or ``slowly``."""
+        if slowly or isinstance(error, Permanent):
+            wait = SLOW_SECONDS * self._uniform(*SPREAD)
+        else:
+            wait = self._backoff.failed(error)
+        self._held_until = now + wait
+        return wait

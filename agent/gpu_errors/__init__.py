@@ -1,0 +1,1 @@
+"""Errors of GPUs and NVSwitches: XIDs and SXids, from NVML and from the kernel log."""

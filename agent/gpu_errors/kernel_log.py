@@ -1,0 +1,128 @@
+"""The kernel log as a source of errors: XIDs that NVML does not deliver, and those of NVSwitches.
+
+NVML tells no XID while its calls hang, and knows nothing of switches; the driver writes all of
+them to the kernel log.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from agent.gpu_errors.kernel_records import SxidSeen, seen_in
+from discovery.reader.protocol import XidSeen
+
+log = logging.getLogger(__name__)
+
+PATH = Path("dev/kmsg")
+"""Below the host root."""
+
+RECORD_BYTES = 16384
+"""Twice what a record can have; a reader with less room gets EINVAL for ever."""
+MOST_RECORDS = 4096
+MOST_EVENTS = 256
+"""In one look; the rest of the records waits for the next, the rest of the events is dropped."""
+AGAIN_SECONDS = 60.0
+"""From a failed attempt to open the log to the next one."""
+
+_ADVICE = {
+    errno.ENOENT: "mount the host's /dev/kmsg there",
+    errno.EACCES: "it belongs to root: run as uid 0",
+    errno.EPERM: "a container has to be privileged to open it, and where kernel.dmesg_restrict is"
+    " 1 it takes CAP_SYSLOG too",
+}
+
+
+def open_at_end(path: Path) -> int:
+    """A descriptor that never waits and gives what is logged from now on. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        os.lseek(descriptor, 0, os.SEEK_END)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+class KernelLog:
+    """Reads the kernel log from where it was when it was first looked at."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        open_log: Callable[[Path], int] = open_at_end,
+        read: Callable[[int, int], bytes] = os.read,
+    ) -> None:
+        """``path`` is /dev/kmsg as this process sees it; nothing is opened yet."""
+        self._path = path
+        self._open_log = open_log
+        self._read = read
+        self._descriptor: int | None = None
+        self._again_at = 0.0
+        self._told = ""
+        self.overruns = 0
+        """How often the kernel overwrote records before they were read."""
+
+    def events(self, now: float) -> tuple[XidSeen | SxidSeen, ...]:
+        """The errors logged since the last call, at this monotonic time. Never waits or raises."""
+        if self._descriptor is None and not self._open(now):
+            return ()
+        found = []
+        for _ in range(MOST_RECORDS):
+            record = self._next_record(now)
+            if record is None:
+                break
+            if (event := seen_in(record)) is not None:
+                found.append(event)
+        if len(found) > MOST_EVENTS:
+            log.warning("errors left out of a burst", extra={"errors": len(found) - MOST_EVENTS})
+        return tuple(found[:MOST_EVENTS])
+
+    def close(self) -> None:
+        """Let go of the log; the next look opens it again, at its end."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _open(self, now: float) -> bool:
+        if now < self._again_at:
+            return False
+        try:
+            self._descriptor = self._open_log(self._path)
+        except OSError as error:
+            self._failed(error, now)
+            return False
+        log.info("the kernel log is read", extra={"path": str(self._path)})
+        self._told = ""
+        return True
+
+    def _next_record(self, now: float) -> bytes | None:
+        """One record, empty where the kernel overwrote some; None where there is no more."""
+        if self._descriptor is None:
+            return None
+        try:
+            return self._read(self._descriptor, RECORD_BYTES) or None
+        except BlockingIOError:
+            return None
+        except BrokenPipeError:  # the next read gives the oldest record there is
+            self.overruns += 1
+            if self.overruns == 1:
+                log.warning("the kernel log was overwritten faster than it could be read")
+            return b""
+        except OSError as error:
+            self.close()
+            self._failed(error, now)
+            return None
+
+    def _failed(self, error: OSError, now: float) -> None:
+        """Say so once for each reason, and try again later."""
+        self._again_at = now + AGAIN_SECONDS
+        reason = error.strerror or str(error)
+        if reason != self._told:
+            advice = _ADVICE.get(error.errno or 0, "XIDs come from NVML alone")
+            log.warning("cannot read %s: %s: %s", self._path, reason, advice)
+            self._told = reason

@@ -1,0 +1,86 @@
+"""What a record of the kernel log says of GPUs and NVSwitches. Pure.
+
+The log holds text of anybody who is root, and names of processes within the driver's own lines.
+So only records of the kernel itself count (who writes to /dev/kmsg cannot claim to be it), and what
+they say has to stand at their beginning.
+Sources: Documentation/ABI/testing/dev-kmsg of Linux; krcReportXid in kernel_rc.c and
+NVSWITCH_PRINT_SXID in common_nvswitch.h of NVIDIA's open kernel modules.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from discovery.model import normal_bus_id
+from discovery.reader.protocol import XidSeen
+from exporters.gpuscape.switch_errors import Severity
+
+_RECORD = re.compile(rb"(\d{1,4}),\d{1,20},-?\d{1,20},[^;\n]{0,128};([^\n]{0,1024})")
+_FACILITY_SHIFT = 3
+_KERNEL = 0
+"""Facility that only the kernel's own messages have. Source: devkmsg_write in printk.c."""
+
+_XID = re.compile(
+    rb"NVRM: Xid \((?:PCI:)?([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
+    rb"(?: GPU-I:(\d{1,3}))?(?: GPU-CI:(\d{1,3}))?\): (\d{1,5}),"
+)
+_SXID = re.compile(
+    rb"nvidia-nvswitch\d{1,3}: SXid "
+    rb"\(PCI:([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)\): (\d{1,5}), (.*)"
+)
+_SEVERITY = re.compile(rb"(Fatal|Non-fatal|Correctable),(?: Link (\d{1,3})\b)?")
+_DETAILS = (b"Severity ", b"Data {")
+"""Further lines of an error that has had its own. Source: error_nvswitch.c."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SxidSeen:
+    """An NVSwitch reported an error."""
+
+    bus_id: str
+    code: int
+    severity: Severity
+    link: int | None = None
+
+
+def seen_in(record: bytes) -> XidSeen | SxidSeen | None:
+    """The error that one record of /dev/kmsg tells of; None for the many that tell of none."""
+    match = _RECORD.match(record)
+    if match is None or int(match[1]) >> _FACILITY_SHIFT != _KERNEL:
+        return None
+    message = match[2]
+    if xid := _XID.match(message):
+        return _xid(xid)
+    if sxid := _SXID.match(message):
+        return _sxid(sxid)
+    return None
+
+
+def _xid(match: re.Match[bytes]) -> XidSeen | None:
+    code = int(match[4])
+    if code == 0:
+        return None
+    return XidSeen(
+        bus_id=normal_bus_id(match[1].decode("ascii")),
+        code=code,
+        gpu_instance_id=_number(match[2]),
+        compute_instance_id=_number(match[3]),
+    )
+
+
+def _sxid(match: re.Match[bytes]) -> SxidSeen | None:
+    text = match[3]
+    if text.startswith(_DETAILS):
+        return None
+    told = _SEVERITY.match(text)
+    return SxidSeen(
+        bus_id=normal_bus_id(match[1].decode("ascii")),
+        code=int(match[2]),
+        severity=Severity(told[1].decode("ascii").lower()) if told else Severity.UNTOLD,
+        link=_number(told[2]) if told else None,
+    )
+
+
+def _number(digits: bytes | None) -> int | None:
+    return None if digits is None else int(digits)

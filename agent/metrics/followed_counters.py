@@ -1,0 +1,87 @@
+"""The counters file while the agent runs: taken again when it changes."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from agent.followed_file import FollowedFile, Tell
+from base.errors import BadInput
+from exporters.dcgm.counters_format import MOST_BYTES, Counters, read_counters
+
+log = logging.getLogger(__name__)
+
+SOURCE = "counters"
+
+
+def read_file(path: Path) -> Counters:
+    """What a counters file asks for. Raises BadInput where it cannot be read."""
+    return read_counters(_content(path), str(path))
+
+
+def tell_skipped(counters: Counters) -> None:
+    """Log the lines that are not served, one by one."""
+    for skipped in counters.skipped:
+        log.warning("not served: %s", skipped)
+
+
+class CountersFile:
+    """Follows the file; for one thread."""
+
+    def __init__(
+        self,
+        path: Path,
+        served: Counters,
+        *,
+        take: Callable[[Counters], None],
+        tell: Tell = lambda _change: None,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """``served`` is what it asked for until now, ``take`` has something else served.
+
+        ``tell`` takes what to say of it in metrics; ``wall`` is Unix time, only shown.
+        """
+        self._path = path
+        self._served = served
+        self._take = take
+        self._content: bytes | None = None
+        self._followed = FollowedFile(
+            path,
+            SOURCE,
+            self._read,
+            refused="counters refused, the last good ones stay",
+            mended="counters file is right again",
+            tell=tell,
+            wall=wall,
+        )
+
+    def look(self, now: float) -> float:
+        """Take what has changed; the seconds until the next time."""
+        return self._followed.look(now)
+
+    def _read(self) -> None:
+        content = _content(self._path)
+        if content == self._content:
+            return
+        found = read_counters(content, str(self._path))
+        if found != self._served:
+            if not found.families:
+                # as it is for a moment while somebody writes it, and never what he wants
+                raise BadInput(
+                    f"{self._path} asks for no metric that can be served: correct it, or send"
+                    " SIGHUP to serve none"
+                )
+            self._take(found)
+            tell_skipped(found)
+            log.info("counters read again", extra={"families": len(found.families)})
+        self._content, self._served = content, found
+
+
+def _content(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {error.strerror}") from error

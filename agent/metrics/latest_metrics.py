@@ -1,0 +1,156 @@
+"""What the agent serves: the newest of everything, rendered once for all scrapes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from discovery.model import NodeSnapshot
+from discovery.sample import GpuSample
+from exporters.dcgm.render import CONTENT_TYPE, Renderer
+from exporters.dcgm.series_labels import Identity
+from exporters.dcgm.windows import Windows
+from exporters.gpu_holders import NO_JOBS, NO_POD_USES, NOBODY, JobIds, PodUses
+from exporters.gpuscape.agent_metrics import OwnMetrics
+from exporters.gpuscape.families import FAMILIES, OwnFamilies
+from exporters.gpuscape.gpuscape_family import OwnFamily
+from exporters.gpuscape.node_view import Holdings, Verdict
+from exporters.gpuscape.process_use import ProcessUse
+from exporters.gpuscape.switch_errors import Sxid
+from labelers.health import gpu_verdict
+from web.messages import Body, Response
+
+
+class Latest:
+    """Newest values and their text; a scrape takes what is there and waits for nobody."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        own: OwnMetrics,
+        *,
+        renderer: Renderer | None = None,
+        windows: Windows | None = None,
+        families: Iterable[OwnFamily] = FAMILIES,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``renderer`` and ``families`` are of what is served, ``windows`` of what counts."""
+        self._identity = identity
+        self._own = own
+        self._renderer = renderer or Renderer()
+        self._windows = windows or Windows()
+        self._clock = clock
+        self._families = OwnFamilies(families)
+        self._writing = threading.Lock()
+        self._samples: tuple[GpuSample, ...] = ()
+        self._previous: tuple[GpuSample, ...] = ()
+        self._holdings: Holdings | None = None
+        self._processes: tuple[ProcessUse, ...] = ()
+        self._of_pods: PodUses = NO_POD_USES
+        self._jobs: JobIds = NO_JOBS
+        self._sxids: tuple[Sxid, ...] = ()
+        self._readings = b""
+        self._body = Body(own.render())
+        self._changed = False
+        self.snapshot: NodeSnapshot | None = None
+
+    def show_snapshot(self, snapshot: NodeSnapshot, at: float) -> None:
+        """Serve this snapshot from now on; ``at`` is when it was taken, monotonic seconds."""
+        with self._writing:
+            self.snapshot = snapshot
+            self._own.snapshot_taken(snapshot, at)
+            self._windows.show_snapshot(snapshot, at)
+            self._render()
+
+    def show_samples(
+        self,
+        samples: tuple[GpuSample, ...],
+        *,
+        processes: tuple[ProcessUse, ...] = (),
+        of_pods: PodUses = NO_POD_USES,
+        jobs: JobIds = NO_JOBS,
+    ) -> None:
+        """Serve these readings; none at all where the GPUs do not answer, rather than old ones.
+
+        ``processes`` are those of the samples, ``of_pods`` what pods have by them, ``jobs`` those
+        that run now.
+        """
+        with self._writing:
+            self._previous, self._samples = self._samples, samples
+            self._processes, self._of_pods, self._jobs = processes, of_pods, jobs
+            self._own.samples_taken(min((each.at_seconds for each in samples), default=None))
+            self._windows.show_samples(samples)
+            self._render()
+
+    def show_counters(self, renderer: Renderer, skipped: int) -> None:
+        """Serve these families from now on; so many lines of who asks for them are not served."""
+        with self._writing:
+            self._renderer = renderer
+            self._own.counters_skipped(skipped)
+            self._render()
+
+    def show_holdings(self, holdings: Holdings | None) -> None:
+        """Say who holds what from now on; None where that is not known."""
+        with self._writing:
+            if holdings != self._holdings:
+                self._holdings = holdings
+                self._render()
+
+    def show_sxids(self, sxids: Iterable[Sxid]) -> None:
+        """Serve these errors of NVSwitches, all since the agent started."""
+        with self._writing:
+            self._sxids = tuple(sxids)
+            self._render()
+
+    def refresh(self, change: Callable[[OwnMetrics], None]) -> None:
+        """Change what the agent says of itself, and serve it."""
+        with self._writing:
+            change(self._own)
+            self._changed = True
+
+    def metrics(self) -> Response:
+        """The exposition: rendered before, but for the ages of what it shows.
+
+        What the agent says of itself changes more often than it is scraped, so the first scrape
+        after a change renders that much.
+        """
+        if self._changed:
+            with self._writing:
+                self._put_together()
+        return Response(body=self._body, tail=self._own.render_now(), content_type=CONTENT_TYPE)
+
+    def _render(self) -> None:
+        if self.snapshot is not None:
+            self._readings = self._compatible(self.snapshot) + self._families.render(
+                self.snapshot,
+                self._samples,
+                holdings=self._holdings,
+                health=_health(self.snapshot) if self._families else {},
+                processes=self._processes,
+                sxids=self._sxids,
+            )
+        self._put_together()
+
+    def _put_together(self) -> None:
+        self._changed = False
+        self._body = Body(self._readings + self._own.render())
+
+    def _compatible(self, snapshot: NodeSnapshot) -> bytes:
+        """The families that dcgm-exporter has."""
+        return self._renderer.render(
+            snapshot,
+            self._samples,
+            self._previous,
+            self._identity,
+            NOBODY if self._holdings is None else self._holdings.holders,
+            jobs=self._jobs,
+            pods=self._of_pods,
+            counts=self._windows.counts(self._clock()),
+        )
+
+
+def _health(snapshot: NodeSnapshot) -> Mapping[str, Verdict]:
+    """By bus id."""
+    verdicts = {gpu.bus_id: gpu_verdict(gpu, snapshot) for gpu in snapshot.gpus}
+    return {bus_id: (verdict.health.word, verdict.reason) for bus_id, verdict in verdicts.items()}

@@ -1,0 +1,82 @@
+"""What the settings say of metrics: which are served, how they are labelled, what they need."""
+
+from __future__ import annotations
+
+import time
+
+from agent.config import Settings
+from agent.metrics.followed_counters import read_file, tell_skipped
+from agent.metrics.latest_metrics import Latest
+from discovery.sample import Group
+from exporters.dcgm.counters_format import DEFAULT_COUNTERS, Counters, read_counters
+from exporters.dcgm.render import Renderer
+from exporters.dcgm.series_labels import Identity
+from exporters.dcgm.windows import Windows
+from exporters.gpuscape import core_families
+from exporters.gpuscape.agent_metrics import OwnMetrics
+from exporters.gpuscape.core_families import Served
+from exporters.gpuscape.gpuscape_family import OwnFamily
+
+ASKED_FOR = frozenset({Group.PROCESSES, Group.BAR1, Group.FAN})
+"""Readings that are made only where the settings or the counters need them."""
+
+
+def served(settings: Settings) -> Served:
+    """Which of our own families are."""
+    return Served(settings.own_families)
+
+
+def own_families(settings: Settings) -> tuple[OwnFamily, ...]:
+    """Those about the node."""
+    return core_families.families(served(settings))
+
+
+def counters(settings: Settings, config_map: bytes | None = None) -> Counters:
+    """What is to be served; lines that cannot be are logged, one by one.
+
+    ``config_map`` is the text of the ConfigMap that the settings name, where it could be had.
+    Raises BadInput where the file of counters cannot be read.
+    """
+    if config_map is not None:
+        found = read_counters(config_map, f"ConfigMap {settings.counters_from}")
+    elif settings.counters is not None:
+        found = read_file(settings.counters)
+    else:
+        return DEFAULT_COUNTERS
+    tell_skipped(found)
+    return found
+
+
+def groups(settings: Settings, counters: Counters) -> tuple[Group, ...]:
+    """The readings that what is served needs, next to those always made."""
+    asked = set(counters.groups) | (core_families.groups(own_families(settings)) - ASKED_FOR)
+    if settings.processes or settings.tells_pods_apart:
+        asked.add(Group.PROCESSES)
+    return tuple(sorted(asked))
+
+
+def latest(settings: Settings, hostname: str, own: OwnMetrics, counters: Counters) -> Latest:
+    """The exposition of these settings."""
+    own.counters_skipped(len(counters.skipped))
+    return Latest(
+        Identity(
+            hostname=hostname,
+            hostname_label=settings.hostname_label,
+            old_namespace=settings.old_namespace,
+            blanks_replaced=settings.replace_blanks,
+            pod_uid=settings.pod_uid_label,
+            shares=settings.virtual_gpus,
+        ),
+        own,
+        renderer=renderer(settings, counters),
+        families=own_families(settings),
+        windows=Windows(settings.xid_window_seconds, settings.clock_events_window_seconds),
+        clock=time.monotonic,
+    )
+
+
+def renderer(settings: Settings, counters: Counters) -> Renderer:
+    """What writes these counters as the settings say."""
+    return Renderer(
+        counters.families, counters.labels, devices=settings.devices, prefix=settings.prefix or ""
+    )

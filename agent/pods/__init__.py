@@ -1,0 +1,1 @@
+"""Which pod holds which GPU: the kubelet's answers, joined with the snapshot and the API server."""

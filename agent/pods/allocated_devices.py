@@ -1,0 +1,164 @@
+"""Which GPUs and MIG devices each container of the node was given.
+
+From what the kubelet tells and a snapshot of the node. State annotation and per-pod
+metrics rest on it. Names that stand for no device of this node are told apart.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from agent.podresources.model import ClaimedDevice, ContainerDevices, PodDevices, ResourceDevices
+from agent.pods.device_names import DRA_DRIVER, DeviceNames, Part
+
+GPU: Final = "nvidia.com/gpu"
+MIG_PREFIX: Final = "nvidia.com/mig-"
+SHARED_SUFFIX: Final = ".shared"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """One device, or share of one, as it was given to a container."""
+
+    part: Part
+    resource: str
+    """As pods request it: ``nvidia.com/gpu``; of a ResourceClaim its driver's name."""
+    id: str
+    """As the kubelet has it; of a ResourceClaim ``pool/device``."""
+    share: str | None = None
+    """Which share of it, where it is shared out."""
+    claim: ClaimedDevice | None = None
+    """The entry of a ResourceClaim in the pod's namespace, if it came by one."""
+
+    @property
+    def is_whole_gpu(self) -> bool:
+        """Neither a MIG device nor a share."""
+        shared = self.share is not None or self.resource.endswith(SHARED_SUFFIX)
+        return self.part.gpu_instance_id is None and not shared
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unknown:
+    """A name that stands for no device of this node."""
+
+    resource: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """One container that has GPUs."""
+
+    namespace: str
+    pod: str
+    container: str
+    devices: tuple[Device, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocation:
+    """Who holds what of a node's GPUs, and what there is to hold."""
+
+    holders: tuple[Holder, ...] = ()
+    """In the kubelet's order."""
+    whole: frozenset[str] = frozenset()
+    """Bus ids of the GPUs that device plugins offer undivided and unshared, used or not."""
+    unknown: frozenset[Unknown] = frozenset()
+    allocatable: Mapping[str, int] = field(default_factory=dict)
+    """Resource of a device plugin to how many devices of it are offered, used or not."""
+    allocated: Mapping[str, int] = field(default_factory=dict)
+    """The same of those that containers have; of both a device counts that is not known, too."""
+
+    @property
+    def by_pod(self) -> Mapping[tuple[str, str], frozenset[str]]:
+        """(namespace, pod) to the bus ids of the GPUs that it has all or part of."""
+        pods: dict[tuple[str, str], frozenset[str]] = {}
+        for holder in self.holders:
+            pod = holder.namespace, holder.pod
+            pods[pod] = pods.get(pod, frozenset()) | {each.part.bus_id for each in holder.devices}
+        return pods
+
+
+def allocation(
+    pods: Iterable[PodDevices],
+    allocatable: Iterable[ResourceDevices],
+    names: DeviceNames,
+    *,
+    resources: Collection[str] = (),
+) -> Allocation:
+    """Read the kubelet's two answers; ``resources`` count as GPUs beside NVIDIA's own names."""
+    counted = _Counted(names, frozenset({GPU, *resources}))
+    held = [
+        (pod, container, tuple(counted.given(container)))
+        for pod in pods
+        for container in pod.containers
+    ]
+    offered = tuple(counted.of_plugins(allocatable))
+    taken = tuple(device for _, _, given in held for device in given)
+    return Allocation(
+        holders=tuple(
+            Holder(namespace=pod.namespace, pod=pod.name, container=container.name, devices=devices)
+            for pod, container, given in held
+            if (devices := tuple(each for each in given if isinstance(each, Device)))
+        ),
+        whole=frozenset(
+            each.part.bus_id for each in offered if isinstance(each, Device) and each.is_whole_gpu
+        ),
+        unknown=frozenset(each for each in (*offered, *taken) if isinstance(each, Unknown)),
+        allocatable=counted.by_resource(offered),
+        allocated=counted.by_resource(taken),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """What counts as a GPU on one node."""
+
+    names: DeviceNames
+    resources: frozenset[str]
+
+    def given(self, container: ContainerDevices) -> Iterator[Device | Unknown]:
+        """All GPUs of a container."""
+        yield from self.of_plugins(container.resources)
+        for claimed in container.claims:
+            yield from self._of_claim(claimed)
+
+    def of_plugins(self, parts: Iterable[ResourceDevices]) -> Iterator[Device | Unknown]:
+        """GPUs among the devices of device plugins."""
+        for part in parts:
+            if self._counts(part.resource):
+                for device_id in part.ids:
+                    yield self._of_plugin(part.resource, device_id)
+
+    def by_resource(self, devices: Iterable[Device | Unknown]) -> Mapping[str, int]:
+        """How many of each device plugin's resource; one that two containers have counts once."""
+        ids = {(each.resource, each.id) for each in devices if self._counts(each.resource)}
+        return Counter(resource for resource, _ in ids)
+
+    def _counts(self, resource: str) -> bool:
+        names = {resource, resource.removesuffix(SHARED_SUFFIX)}
+        return not names.isdisjoint(self.resources) or resource.startswith(MIG_PREFIX)
+
+    def _of_plugin(self, resource: str, device_id: str) -> Device | Unknown:
+        part, share = self.names.of_plugin(device_id)
+        if part is None:
+            return Unknown(resource=resource, id=device_id)
+        return Device(part=part, resource=resource, id=device_id, share=share)
+
+    def _of_claim(self, claimed: ClaimedDevice) -> Iterator[Device | Unknown]:
+        resource = claimed.driver or DRA_DRIVER
+        name = f"{claimed.pool}/{claimed.device}" if claimed.device else ",".join(claimed.cdi)
+        for part in self.names.of_claim(claimed):
+            if part is None:
+                yield Unknown(resource=resource, id=name)
+            else:
+                yield Device(
+                    part=part,
+                    resource=resource,
+                    id=name,
+                    share=claimed.share or None,
+                    claim=claimed,
+                )

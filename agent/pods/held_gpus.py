@@ -1,0 +1,96 @@
+"""What the kubelet told of GPUs, as metrics show it: holders by GPU and by GPU instance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from agent.pods.allocated_devices import Allocation, Device
+from agent.pods.device_names import DRA_DRIVER, Part
+from agent.pods.known_pods import KnownPod
+from discovery.model import NodeSnapshot
+from exporters.gpu_holders import Claim, Entity, Holder, Holders
+from exporters.gpuscape.node_view import Holdings, Resource
+
+About = Callable[[str, str], KnownPod | None]
+"""What the API server says of the pod of a namespace and name."""
+
+
+def nothing_known(_namespace: str, _name: str) -> None:
+    """Of an agent that may not read pods."""
+
+
+def holdings(given: Allocation, snapshot: NodeSnapshot, about: About = nothing_known) -> Holdings:
+    """What the kubelet told, as metrics show it; ``about`` as in :func:`holders`."""
+    return Holdings(
+        holders=holders(given, snapshot, about),
+        resources=tuple(
+            Resource(
+                name=name,
+                allocatable=given.allocatable.get(name, 0),
+                allocated=given.allocated.get(name, 0),
+            )
+            for name in sorted({*given.allocatable, *given.allocated})
+        ),
+        whole=given.whole,
+    )
+
+
+def holders(given: Allocation, snapshot: NodeSnapshot, about: About = nothing_known) -> Holders:
+    """Who holds each GPU and GPU instance; ``about`` adds what it knows and leaves out the ended.
+
+    Without that an ended pod that a kubelet still lists with a device stays beside the one that
+    has it now. Order: namespace, pod, container, share, claim.
+    """
+    held: dict[Entity, set[Holder]] = {}
+    for container in given.holders:
+        known = about(container.namespace, container.pod)
+        if known is not None and known.ended:
+            continue
+        for device in container.devices:
+            holder = Holder(
+                namespace=container.namespace,
+                pod=container.pod,
+                container=container.container,
+                uid=None if known is None else known.uid,
+                share=device.share,
+                claim=_claim(device, container.namespace, snapshot),
+                labels=() if known is None else known.labels,
+            )
+            entity = device.part.bus_id, device.part.gpu_instance_id
+            held.setdefault(entity, set()).add(holder)
+    return {entity: tuple(sorted(found, key=_order)) for entity, found in held.items()}
+
+
+def _claim(device: Device, namespace: str, snapshot: NodeSnapshot) -> Claim | None:
+    """The claim it came by. An old kubelet tells neither driver nor pool, which stay empty."""
+    if device.claim is None:
+        return None
+    profile, uuid = _mig(device.part, snapshot)
+    return Claim(
+        namespace=namespace,
+        name=device.claim.claim,
+        driver=device.claim.driver or DRA_DRIVER,
+        pool=device.claim.pool,
+        device=device.claim.device or device.id,
+        mig_profile=profile,
+        mig_uuid=uuid,
+    )
+
+
+def _mig(part: Part, snapshot: NodeSnapshot) -> tuple[str | None, str | None]:
+    """Profile and UUID of the MIG device that fills a GPU instance; None where several share it."""
+    devices = [
+        device
+        for gpu in snapshot.gpus
+        if gpu.bus_id == part.bus_id
+        for device in gpu.mig_devices
+        if device.gpu_instance_id == part.gpu_instance_id
+    ]
+    return (devices[0].profile, devices[0].uuid) if len(devices) == 1 else (None, None)
+
+
+def _order(holder: Holder) -> tuple[object, ...]:
+    share = holder.share or ""
+    claim = ("", "") if holder.claim is None else (holder.claim.name, holder.claim.device)
+    # shares are numbers, but nobody promises that: shorter ones first is their order too
+    return (holder.namespace, holder.pod, holder.container, len(share), share, claim)

@@ -1,0 +1,134 @@
+"""What the API server says of this node's pods: UID and chosen labels, where pods may be read."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from exporters.gpuscape.agent_metrics import OwnMetrics
+from kube.api import Object
+from kube.api_errors import ApiError, Forbidden
+from kube.follower import Gone, LinkDown, LinkUp, News, Seen
+
+log = logging.getLogger(__name__)
+
+SOURCE: Final = "pods"
+
+_ILLEGAL = re.compile(r"[^a-zA-Z0-9_]")
+_ENDED = ("Succeeded", "Failed")
+_RIGHT = (
+    "the agent may not read pods: apply deploy/pods, or switch off what asks for them:"
+    " pod-uid-label, pod-labels, virtual-gpus"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownPod:
+    """All that is kept of a pod."""
+
+    namespace: str
+    name: str
+    uid: str
+    ended: bool
+    """It will never run again, and has no device any more, whoever still lists it."""
+    labels: tuple[tuple[str, str], ...] = ()
+    """By names that Prometheus allows, sorted."""
+
+
+class KnownPods:
+    """The pods of this node. Any thread may call anything."""
+
+    def __init__(
+        self,
+        *,
+        labels: Sequence[re.Pattern[str]] | None,
+        tell: Callable[[Callable[[OwnMetrics], None]], None],
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """``labels``: what is found in a label's key for it to be kept; empty keeps all, None none.
+
+        ``tell`` takes what to say in metrics of the watch; ``wall`` is Unix time, only shown.
+        """
+        self._allowed = labels
+        self._tell = tell
+        self._wall = wall
+        self._lock = threading.Lock()
+        self._pods: dict[tuple[str, str], KnownPod] = {}
+        self._unheard = ""
+
+    def hear(self, news: News) -> None:
+        """Take what a watch of the pods tells."""
+        match news:
+            case Seen(object=seen):
+                pod = self._known(seen)
+                with self._lock:
+                    self._pods[pod.namespace, pod.name] = pod
+            case Gone(namespace=namespace, name=name):
+                with self._lock:
+                    self._pods.pop((namespace or "", name), None)
+            case LinkUp():
+                at = self._wall()
+                self._tell(lambda own: own.source_answered(SOURCE, at))
+                self._unheard = ""
+            case LinkDown(error=error):
+                self._tell(lambda own: own.source_failed(SOURCE))
+                self._say(error)
+
+    def named(self, namespace: str, name: str) -> KnownPod | None:
+        """The pod of that name, if it is known."""
+        with self._lock:
+            return self._pods.get((namespace, name))
+
+    def by_uid(self, uid: str) -> KnownPod | None:
+        """The pod with that UID, if it is known."""
+        with self._lock:
+            return next((pod for pod in self._pods.values() if pod.uid == uid), None)
+
+    def _known(self, pod: Object) -> KnownPod:
+        meta = pod["metadata"]
+        labels = meta.get("labels") or {}
+        return KnownPod(
+            namespace=meta["namespace"],
+            name=meta["name"],
+            uid=meta["uid"],
+            ended=(pod.get("status") or {}).get("phase") in _ENDED,
+            labels=() if self._allowed is None else chosen_labels(labels, self._allowed),
+        )
+
+    def _say(self, error: ApiError) -> None:
+        why = _RIGHT if isinstance(error, Forbidden) else str(error)
+        if why != self._unheard:  # once, not at every attempt
+            log.warning("UIDs and labels of pods are not known", extra={"why": why})
+        self._unheard = why
+
+
+def chosen_labels(
+    labels: Mapping[str, str], allowed: Sequence[re.Pattern[str]]
+) -> tuple[tuple[str, str], ...]:
+    """The labels whose key one of the patterns is found in, by :func:`label_name`, sorted.
+
+    No pattern allows all. Of two keys that come to one name the first in alphabetical order is
+    kept, whatever their values, so that the series stay the same ones from look to look.
+    Source: dcgm-exporter's --kubernetes-pod-label-allowlist-regex, which keeps any of the two.
+    """
+    named: dict[str, str] = {}
+    for key in sorted(labels):
+        name = label_name(key)
+        wanted = not allowed or any(pattern.search(key) for pattern in allowed)
+        if wanted and name and not name.startswith("__"):  # those are Prometheus' own
+            named.setdefault(name, labels[key])
+    return tuple(sorted(named.items()))
+
+
+def label_name(key: str) -> str:
+    """A label's key with ``_`` for whatever Prometheus does not allow, and before a leading digit.
+
+    Source: Prometheus' data model; dcgm-exporter, which lets the digit through.
+    """
+    name = _ILLEGAL.sub("_", key)
+    return f"_{name}" if name[:1].isdigit() else name

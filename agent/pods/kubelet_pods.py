@@ -1,0 +1,136 @@
+"""Who holds each GPU: asked of the kubelet once, for the state on the Lease and for metrics."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol
+
+from agent.podresources.model import PodDevices, ResourceDevices
+from agent.pods.allocated_devices import Allocation, Unknown, allocation
+from agent.pods.device_names import DeviceNames, Resolve, no_slices
+from agent.pods.held_gpus import About, holdings, nothing_known
+from base.errors import Transient
+from discovery.model import NodeSnapshot
+from exporters.gpuscape.agent_metrics import OwnMetrics
+from exporters.gpuscape.node_view import Holdings
+
+log = logging.getLogger(__name__)
+
+ASK_SECONDS = 5.0
+KEEP_SECONDS = 60.0
+"""How long holders are shown that the kubelet does not confirm.
+
+A kubelet that restarts, for an upgrade or a new setting, is away for some ten seconds, and
+nobody starts or ends on the node meanwhile: dropping the names would end all their series. Away
+for longer, its Node is not ready, pods are moved, and what it said is no longer known to hold.
+"""
+SOURCE: Final = "pod-resources"
+_NAMED_AT_MOST = 5
+
+
+class Kubelet(Protocol):
+    """The pod-resources socket, as far as the agent uses it. Raises Transient."""
+
+    def list(self) -> tuple[PodDevices, ...]: ...
+    def allocatable(self) -> tuple[ResourceDevices, ...]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    """What the kubelet answered, and when."""
+
+    pods: tuple[PodDevices, ...]
+    offered: tuple[ResourceDevices, ...]
+    at: float
+
+
+class Pods:
+    """Asks the kubelet who holds what, and has it shown. One thread runs the tick."""
+
+    def __init__(
+        self,
+        kubelet: Kubelet,
+        *,
+        node: str,
+        snapshot: Callable[[], NodeSnapshot | None],
+        tell: Callable[[Callable[[OwnMetrics], None]], None],
+        show: Callable[[Holdings | None], None] = lambda _holdings: None,
+        resources: Collection[str] = (),
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """``node``: its name in the cluster; ``resources``: names of GPUs beside NVIDIA's own.
+
+        ``snapshot`` gives the newest; ``tell`` takes what to say of the socket in metrics;
+        ``show`` gets what is held at each look, the same again too, and None where that is not
+        known. ``wall`` is Unix time, only shown.
+        """
+        self._kubelet = kubelet
+        self._node = node
+        self._snapshot = snapshot
+        self._tell = tell
+        self._show = show
+        self._resources = resources
+        self._wall = wall
+        self._told: _Told | None = None
+        self._said = ""
+        self.resolve: Resolve = no_slices
+        """Names devices of DRA claims; set, as the next two are, by whoever joins a cluster."""
+        self.about: About = nothing_known
+        self.allocated: Callable[[NodeSnapshot, Allocation], None] = lambda _snapshot, _given: None
+        """Hears every answer of the kubelet, but not what is kept when it gives none."""
+
+    def ask(self, now: float) -> float:
+        """Ask once, at a monotonic time in seconds; the seconds until the next time."""
+        snapshot = self._snapshot()
+        if snapshot is None:
+            return ASK_SECONDS
+        try:
+            self._told = _Told(
+                pods=self._kubelet.list(), offered=self._kubelet.allocatable(), at=now
+            )
+        except Transient as error:
+            self._tell(lambda own: own.source_failed(SOURCE))
+            self._say(str(error))
+            self._keep(snapshot, now)
+            return ASK_SECONDS
+        given = self._given(snapshot, self._told)
+        self._tell(partial(_answered, at=self._wall(), unknown=len(given.unknown)))
+        self._say(_unknown(given.unknown))
+        self._show(holdings(given, snapshot, self.about))
+        self.allocated(snapshot, given)
+        return ASK_SECONDS
+
+    def _keep(self, snapshot: NodeSnapshot, now: float) -> None:
+        """Show what was told last, by the devices as they are now, while that may still hold."""
+        if self._told is not None and now - self._told.at > KEEP_SECONDS:
+            self._told = None
+        if self._told is None:
+            self._show(None)
+        else:
+            self._show(holdings(self._given(snapshot, self._told), snapshot, self.about))
+
+    def _given(self, snapshot: NodeSnapshot, told: _Told) -> Allocation:
+        names = DeviceNames(snapshot, pool=self._node, resolve=self.resolve)
+        return allocation(told.pods, told.offered, names, resources=self._resources)
+
+    def _say(self, what: str) -> None:
+        if what and what != self._said:  # once, not at every question
+            log.warning("which pod holds which GPU is not known in full", extra={"why": what})
+        self._said = what
+
+
+def _answered(own: OwnMetrics, *, at: float, unknown: int) -> None:
+    own.source_answered(SOURCE, at)
+    own.unknown_devices(SOURCE, unknown)
+
+
+def _unknown(unknown: Iterable[Unknown]) -> str:
+    """What to say of devices that this node does not have; empty where there are none."""
+    names = sorted(f"{each.resource} {each.id}" for each in unknown)
+    more = f" and {len(names) - _NAMED_AT_MOST} more" if len(names) > _NAMED_AT_MOST else ""
+    listed = ", ".join(names[:_NAMED_AT_MOST])
+    return f"devices that this node does not have: {listed}{more}" if names else ""

@@ -1,0 +1,50 @@
+"""What DRA drivers say of a node's devices: their ResourceSlices, where reading them is allowed.
+
+Source: Kubernetes API resource.k8s.io/v1, ResourceSlice; NVIDIA's DRA driver, whose devices
+carry an attribute ``uuid``.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from kube.api import Object
+from kube.follower import Gone, News, Seen
+
+UUID = "uuid"
+FIELD = "spec.nodeName"
+"""By which the slices of one node are selected, and its pods."""
+
+
+class Slices:
+    """The devices in a node's slices, by driver, pool and name. Any thread may call anything."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_slice: dict[str, dict[tuple[str, str, str], str]] = {}
+
+    def hear(self, news: News) -> None:
+        """Take what a watch of the slices tells."""
+        with self._lock:
+            match news:
+                case Seen(object=found):
+                    self._by_slice[found["metadata"]["name"]] = _devices(found["spec"])
+                case Gone(name=name):
+                    self._by_slice.pop(name, None)
+
+    def uuid(self, driver: str, pool: str, device: str) -> str | None:
+        """UUID of the GPU or MIG device that a claim names; None where no slice tells it."""
+        with self._lock:
+            slices = tuple(self._by_slice.values())
+        key = (driver, pool, device)
+        return next((devices[key] for devices in slices if key in devices), None)
+
+
+def _devices(spec: Object) -> dict[tuple[str, str, str], str]:
+    """UUIDs of a slice's devices; one without a UUID is left out."""
+    pool = (spec.get("pool") or {}).get("name", "")
+    uuids = {
+        device["name"]: ((device.get("attributes") or {}).get(UUID) or {}).get("string")
+        for device in spec.get("devices") or ()
+    }
+    return {(spec.get("driver", ""), pool, name): uuid for name, uuid in uuids.items() if uuid}

@@ -1,0 +1,1 @@
+"""Processes on the GPUs: their memory, their pods, and the jobs of a batch system."""

@@ -1,0 +1,215 @@
+"""What each process has of a GPU, and the pod it runs in.
+
+Only where the agent counts processes as the node does (``hostPID: true`` in a pod): elsewhere
+the driver tells it nothing of the others, and a pid of one namespace is somebody else in another.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+
+from agent.pods.known_pods import KnownPod
+from agent.processes.pids import Who, missing, pod_of, who
+from discovery.model import Bytes, Gap, Reason
+from discovery.sample import GpuSample, Process, ProcessKind
+from exporters.gpu_holders import PodUse, PodUses
+from exporters.gpuscape.process_use import OTHER, OfPod, ProcessUse
+
+log = logging.getLogger(__name__)
+
+MOST: Final = 20
+"""Processes of a GPU, those on its GPU instances together, that are told one by one."""
+
+MOST_FOR_PODS: Final = 1000
+"""Processes of a GPU whose pods are looked up; of a GPU with more nothing is known."""
+
+ByUid = Callable[[str], KnownPod | None]
+"""The pod with a UID, where pods may be read."""
+Number = TypeVar("Number", int, float)
+
+
+def nobody_named(_uid: str) -> None:
+    """Of an agent that may not read pods."""
+
+
+class Processes:
+    """Joins the processes of samples to their pods. One thread asks."""
+
+    def __init__(self, root: Path, *, by_uid: ByUid = nobody_named) -> None:
+        """``root`` is the host's, with ``proc`` below it."""
+        self._proc = root / "proc"
+        self._by_uid = by_uid
+        self._allowed: bool | None = None
+
+    def uses(self, samples: Iterable[GpuSample]) -> tuple[ProcessUse, ...]:
+        """What processes have of these GPUs, in the samples' order; nothing without the host's
+        pids.
+        """
+        if not self._has_pids():
+            return ()
+        ask = partial(who, self._proc)
+        return tuple(use for sample in samples for use in process_uses(sample, ask, self._by_uid))
+
+    def of_pods(self, samples: Iterable[GpuSample]) -> PodUses:
+        """What pods have of these GPUs; nothing is known without the host's pids."""
+        if not self._has_pids():
+            return {}
+        ask = partial(pod_of, self._proc)
+        found = {sample.bus_id: pod_uses(sample, ask) for sample in samples}
+        return {bus_id: uses for bus_id, uses in found.items() if uses is not None}
+
+    def _has_pids(self) -> bool:
+        if self._allowed is None:  # a process never changes its PID namespace
+            why = missing(self._proc)
+            if why is not None:
+                log.warning("processes on GPUs are not told", extra={"why": why})
+            self._allowed = why is None
+        return self._allowed
+
+
+def process_uses(
+    sample: GpuSample, ask: Callable[[int], Who], by_uid: ByUid = nobody_named, *, most: int = MOST
+) -> tuple[ProcessUse, ...]:
+    """What processes have of one GPU: those with the most memory first, then the sum of others.
+
+    ``ask`` is asked about the ``most`` that are told one by one. Of others there is one sum for
+    each GPU instance. What the driver does not tell of a process is None, and in no sum.
+    """
+    ranked = sorted(_loads(sample.processes), key=_rank)
+    rest: dict[int | None, list[_Load]] = {}
+    for load in ranked[most:]:
+        rest.setdefault(load.gpu_instance_id, []).append(load)
+    return (
+        *(_told(sample.bus_id, load, ask(load.pid), by_uid) for load in ranked[:most]),
+        *(_others(sample.bus_id, instance, loads) for instance, loads in rest.items()),
+    )
+
+
+def pod_uses(
+    sample: GpuSample, ask: Callable[[int], str | None]
+) -> dict[tuple[int | None, str], PodUse] | None:
+    """What each pod's processes have of one GPU, by instance and UID; None where not all are known.
+
+    ``ask`` gives the UID of the pod that a pid runs in. What one of a pod's processes does not
+    tell is not known of the pod. On a GPU that ran nothing all were idle, whatever the driver
+    tells of them: it lists those alone that did something.
+    """
+    loads = _loads(sample.processes)
+    if len(loads) > MOST_FOR_PODS or any(_hides_processes(gap) for gap in sample.gaps):
+        return None
+    by_pod: dict[tuple[int | None, str], list[_Load]] = {}
+    for load in loads:
+        if (uid := ask(load.pid)) is not None:
+            by_pod.setdefault((load.gpu_instance_id, uid), []).append(load)
+    idle = sample.gpu_busy_ratio == 0
+    return {
+        which: PodUse(
+            memory_bytes=_whole(load.memory_bytes for load in of_pod),
+            busy_ratio=0.0 if idle else _capped(_whole(load.busy_ratio for load in of_pod)),
+        )
+        for which, of_pod in by_pod.items()
+    }
+
+
+def _hides_processes(gap: Gap) -> bool:
+    """Processes may be missing: not where the GPU has no such kind of work, as under MIG."""
+    if gap.what == "state":
+        return True  # the GPU was lost on the way
+    if gap.what != "processes" or "RunningProcesses" not in gap.source:
+        return False
+    return gap.reason is not Reason.UNSUPPORTED or "GetComputeRunning" in gap.source
+
+
+def _whole(values: Iterable[Number | None]) -> Number | None:
+    """The sum, where all are told."""
+    found = list(values)
+    told = [value for value in found if value is not None]
+    return sum(told) if len(told) == len(found) else None
+
+
+def _capped(share: float | None) -> float | None:
+    """The driver measures each process at its own moment, so that a sum may pass the whole."""
+    return None if share is None else min(1.0, share)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Load:
+    """What one process has of a GPU, or of one of its instances."""
+
+    pid: int
+    gpu_instance_id: int | None
+    kinds: tuple[ProcessKind, ...]
+    memory_bytes: Bytes | None
+    busy_ratio: float | None
+
+
+def _loads(rows: Sequence[Process]) -> list[_Load]:
+    """One for each process and instance.
+
+    The driver tells a process once for each kind of its work, each time with all it has, and
+    once for each compute instance, with what it has there. Pid 0 is one that it does not name.
+    """
+    grouped: dict[tuple[int, int | None], dict[int | None, list[Process]]] = {}
+    for row in rows:
+        if row.pid > 0:
+            parts = grouped.setdefault((row.pid, row.gpu_instance_id), {})
+            parts.setdefault(row.compute_instance_id, []).append(row)
+    return [
+        _Load(
+            pid=pid,
+            gpu_instance_id=instance,
+            kinds=tuple(sorted({row.kind for part in parts.values() for row in part})),
+            memory_bytes=_sum(_most(row.memory_bytes for row in part) for part in parts.values()),
+            busy_ratio=_sum(_most(row.busy_ratio for row in part) for part in parts.values()),
+        )
+        for (pid, instance), parts in grouped.items()
+    ]
+
+
+def _rank(load: _Load) -> tuple[int, int]:
+    """The most memory first; a process whose memory is not told comes last."""
+    return (1 if load.memory_bytes is None else -load.memory_bytes, load.pid)
+
+
+def _told(bus_id: str, load: _Load, found: Who, by_uid: ByUid) -> ProcessUse:
+    return ProcessUse(
+        bus_id=bus_id,
+        gpu_instance_id=load.gpu_instance_id,
+        pid=str(load.pid),
+        name=found.name,
+        kinds=load.kinds,
+        pod=None if found.pod_uid is None else _pod(found.pod_uid, by_uid(found.pod_uid)),
+        memory_bytes=load.memory_bytes,
+        busy_ratio=load.busy_ratio,
+    )
+
+
+def _others(bus_id: str, instance: int | None, loads: Sequence[_Load]) -> ProcessUse:
+    return ProcessUse(
+        bus_id=bus_id,
+        gpu_instance_id=instance,
+        pid=OTHER,
+        memory_bytes=_sum(load.memory_bytes for load in loads),
+        busy_ratio=_sum(load.busy_ratio for load in loads),
+    )
+
+
+def _pod(uid: str, known: KnownPod | None) -> OfPod:
+    if known is None:
+        return OfPod(uid=uid)
+    return OfPod(uid=uid, namespace=known.namespace, name=known.name)
+
+
+def _sum(values: Iterable[Number | None]) -> Number | None:
+    """Of those that are told; None where none is."""
+    told = [value for value in values if value is not None]
+    return sum(told) if told else None
+
+
+def _most(values: Iterable[Number | None]) -> Number | None:
+    return max((value for value in values if value is not None), default=None)

@@ -1,0 +1,1 @@
+"""Contracts between programs: keys and their writers, names, limits, formats. Pure."""

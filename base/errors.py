@@ -1,0 +1,17 @@
+"""Errors sorted by what the caller does next: wait and retry, or report and change nothing."""
+
+
+class GpuscapeError(Exception):
+    """Base of all errors raised on purpose; its text is one sentence with cause and fix."""
+
+
+class Transient(GpuscapeError):
+    """Keep the last snapshot and try again with backoff."""
+
+
+class Permanent(GpuscapeError):
+    """Report it and change nothing: trying again cannot help until somebody acts."""
+
+
+class BadInput(Permanent):
+    """Something a person wrote is wrong: the text names the file, line or key, and the fix."""

@@ -1,0 +1,1 @@
+"""``gpuscape compare``: its command, the expositions it reads, and when it reads them."""

@@ -1,0 +1,373 @@
+"""``gpuscape compare``: do two exporters serve the same?"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from agent import kinds
+from base.errors import BadInput
+from cli import options, terminal
+from cli.exporter_comparison.endpoints import MIB, Source, access, source_of
+from cli.exporter_comparison.scrapes import Plan, Side, run
+from cli.failures import UNREADABLE, Failure
+from cli.terminal import Cell, Styled, Table
+from exporters.compare.comparison import Comparison, TooManySeries
+from exporters.compare.series_match import Matching
+from exporters.compare.tolerance import EVERYTHING, Tolerance, Wish
+from exporters.compare.verdict import Compared, Outcome, Pace, Verdict
+
+DIFFERENT = 1
+
+ABOUT_THE_EXPORTER = (
+    "gpuscape_*",
+    "go_*",
+    "process_*",
+    "python_*",
+    "promhttp_*",
+    "dcgm_exporter_*",
+)
+MOST_ROUNDS = 100_000
+
+_DURATION = kinds.duration("100ms")
+_COUNT = kinds.count(MOST_ROUNDS)
+_TOLERANCE = re.compile(r"(?:(?P<names>[^=\s]+)=)?(?P<number>\d+(?:\.\d+)?)(?P<percent>%?)")
+
+_MOST_NAMED = 5
+"""Metrics that a sentence names."""
+
+_GOOD, _BAD = "green", "red"
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def _access_options(side: str) -> Callable[[Function], Function]:
+    """The options that say how one side is reached, so that no secret goes to the other."""
+    path = click.Path(dir_okay=False, path_type=Path)
+    made = (
+        click.option(f"--{side}-token-file", type=path, help=f"Bearer token for {side.upper()}."),
+        click.option(f"--{side}-user", metavar="NAME", help=f"Basic auth for {side.upper()}."),
+        click.option(f"--{side}-password-file", type=path, help="The password that goes with it."),
+        click.option(
+            f"--{side}-ca-file", type=path, help=f"Who vouches for {side.upper()}'s certificate."
+        ),
+        click.option(
+            f"--{side}-insecure", is_flag=True, help=f"Take any certificate from {side.upper()}."
+        ),
+    )
+
+    def decorate(function: Function) -> Function:
+        for option in reversed(made):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  gpuscape compare http://node-1:9400/metrics http://node-1:9410/metrics
+  gpuscape compare node-1:9400 node-1:9410 --prefix shadow_ --duration 10m
+  gpuscape compare before.txt after.txt
+  curl -s node-1:9400/metrics | gpuscape compare - node-1:9410
+  gpuscape compare node-1:9400 node-1:9410 --tolerance 'DCGM_FI_DEV_POWER_*=3%' -o json
+
+\b
+LEFT and RIGHT are addresses, files, or - for standard input; the path is /metrics unless given.
+Both are scraped at the same moments. Of gauges the means over the run are compared, of counters
+the rates; what names or counts a fact (XIDs, totals, limits) has to be equal. -o wide shows which
+holds for a metric. A longer run tells more: two exporters read the same sensor at different times.
+Where either is a file, there is one round and single values are compared. Idle machines look alike
+whatever is served: what stood still is named in the end. Ctrl-C ends a run early and shows what it
+has told so far.
+
+\b
+Verdicts, the worst first:
+  only-left, only-right        the other side does not have the metric
+  type                         # TYPE differs
+  missing-right, missing-left  series that the other side has and this one has not
+  labels                       the same series with other labels
+  stale-right, stale-left      values stand still here while they move on the other side
+  values                       values are further apart than the tolerance
+  colliding                    series that cannot be told apart without the ignored labels
+  same                         none of these; help texts may differ
+
+\b
+Exit codes:
+  0  all metrics are the same
+  1  there are differences
+  2  bad input: options, files
+  4  a side could not be read at all"""
+)
+@click.argument("left")
+@click.argument("right")
+@click.option("--interval", default="10s", show_default=True, help="Time from scrape to scrape.")
+@click.option("--duration", help="How long to scrape.  [default: 1m]")
+@click.option("--count", metavar="N", help="How often to scrape, in place of --duration.")
+@click.option("--timeout", default="10s", show_default=True, help="For an address's answer.")
+@click.option("--max-size", default="64", show_default=True, metavar="MIB", help="For one answer.")
+@click.option(
+    "--only", multiple=True, metavar="PATTERN", help="Compare these metrics, such as 'DCGM_*'."
+)
+@click.option(
+    "--skip",
+    multiple=True,
+    default=ABOUT_THE_EXPORTER,
+    metavar="PATTERN",
+    help="Leave these out.  [default: what exporters tell about themselves]",
+)
+@click.option(
+    "--ignore-label", "ignored", multiple=True, metavar="NAME", help="Match series without it."
+)
+@click.option(
+    "--prefix", "prefixes", multiple=True, metavar="TEXT", help="Taken off metrics' names."
+)
+@click.option(
+    "--tolerance",
+    "tolerances",
+    multiple=True,
+    metavar="[PATTERN=]VALUE",
+    help="How far values may be apart: 5% of the larger one, or 3 in the metric's unit.",
+)
+@click.option("--allow-extra", is_flag=True, help="What only RIGHT has is no difference.")
+@_access_options("left")
+@_access_options("right")
+@options.output("table", "wide", "json", "yaml")
+def command(left: str, right: str, **given: Any) -> None:
+    """Scrape two exporters for a while and tell where they differ, metric by metric.
+
+    Made for dcgm-exporter beside gpuscape; works for any two that serve Prometheus' text format.
+    """
+    if left == right == "-":
+        raise BadInput("both sides are standard input: give a file or an address for one")
+    sides = (
+        Side("left", _source("left", left, given)),
+        Side("right", _source("right", right, given)),
+    )
+    comparison = _comparison(given)
+    try:
+        run(*sides, comparison, _plan(given, live=all(side.source.is_live for side in sides)))
+    except TooManySeries as error:
+        raise Failure(f"this cannot be compared: {error}", UNREADABLE) from error
+    outcome = comparison.outcome()
+    if not outcome.rounds:
+        raise Failure(_why_not(sides), UNREADABLE)
+    if not outcome.metrics:
+        raise BadInput("there is nothing to compare: no metric that --only and --skip leave")
+    _show(outcome, sides, given["output"])
+    sys.exit(0 if outcome.same else DIFFERENT)
+
+
+# What the options mean
+
+
+def _source(side: str, text: str, given: dict[str, Any]) -> Source:
+    how = access(
+        side,
+        user=given[f"{side}_user"],
+        password_file=given[f"{side}_password_file"],
+        token_file=given[f"{side}_token_file"],
+        ca_file=given[f"{side}_ca_file"],
+        insecure=given[f"{side}_insecure"],
+    )
+    mebibytes = int(_read("--max-size", kinds.count(1024), given["max_size"]))
+    if not mebibytes:
+        raise BadInput("--max-size is '0': expected a whole number from 1 to 1024")
+    return source_of(text, how, mebibytes * MIB)
+
+
+def _plan(given: dict[str, Any], *, live: bool) -> Plan:
+    if given["count"] is not None and given["duration"] is not None:
+        raise BadInput("--count and --duration exclude each other: give one")
+    interval = _read("--interval", _DURATION, given["interval"])
+    rounds = 1 + int(60 / interval) if live else 1
+    if given["count"] is not None:
+        rounds = int(_read("--count", _COUNT, given["count"]))
+    elif given["duration"] is not None:
+        rounds = 1 + int(_read("--duration", _DURATION, given["duration"]) / interval)
+    if not 1 <= rounds <= MOST_ROUNDS:
+        raise BadInput(f"that makes {rounds} scrapes: give 1 to {MOST_ROUNDS}")
+    timeout = _read("--timeout", _DURATION, given["timeout"])
+    return Plan(rounds=rounds, interval_seconds=interval, timeout_seconds=timeout)
+
+
+def _read(option: str, kind: kinds.Kind, text: str) -> float:
+    try:
+        value: Any = kind.read(text)
+    except ValueError as error:
+        raise BadInput(f"{option} is {text!r}: {error}") from None
+    return float(value)
+
+
+def _comparison(given: dict[str, Any]) -> Comparison:
+    only, skip = given["only"] or ("*",), given["skip"]
+
+    def wanted(name: str) -> bool:
+        return _fits(name, only) and (bool(given["only"]) or not _fits(name, skip))
+
+    return Comparison(
+        Matching(ignored_labels=frozenset(given["ignored"]), prefixes=given["prefixes"]),
+        wanted=wanted,
+        wishes=[_wish(text) for text in given["tolerances"]],
+        allow_extra=given["allow_extra"],
+    )
+
+
+def _fits(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _wish(text: str) -> Wish:
+    match = _TOLERANCE.fullmatch(text)
+    if match is None:
+        raise BadInput(f"--tolerance is {text!r}: expected 5%, 3, or a metric's name=5%")
+    number = float(match["number"])
+    tolerance = Tolerance(ratio=number / 100) if match["percent"] else Tolerance(absolute=number)
+    return Wish(tolerance=tolerance, names=match["names"] or EVERYTHING)
+
+
+# What comes out
+
+
+def _why_not(sides: Sequence[Side]) -> str:
+    told = [
+        f"{side.name.upper()} {side.source.name}: {side.failure}"
+        for side in sides
+        if side.failures == side.scrapes
+    ]
+    return "; ".join(told) or "no round in which both sides could be read"
+
+
+def _show(outcome: Outcome, sides: Sequence[Side], output: str) -> None:
+    if output in ("json", "yaml"):
+        terminal.data(_document(outcome, sides), output)
+        return
+    for side, pace in zip(sides, (outcome.left, outcome.right), strict=True):
+        terminal.note(_about(side, pace))
+    for line in _warnings(outcome, sides):
+        terminal.note(line)
+    terminal.note("")
+    terminal.show(_table(outcome, wide=output == "wide"))
+    if output == "wide" and (examples := _examples(outcome)).rows:
+        terminal.note("")
+        terminal.show(examples)
+    terminal.note("")
+    for line in _conclusion(outcome):
+        terminal.note(line)
+
+
+def _about(side: Side, pace: Pace) -> str:
+    parts = [f"{side.scrapes - side.failures} of {side.scrapes} scrapes", f"{pace.series} series"]
+    if pace.renewed_seconds is not None:
+        parts.append(f"renewed about every {pace.renewed_seconds:.3g} s")
+    return f"{side.name.upper():5} {side.source.name}: {', '.join(parts)}"
+
+
+def _warnings(outcome: Outcome, sides: Sequence[Side]) -> Iterator[str]:
+    paces = (outcome.left, outcome.right)
+    for side, pace, other in zip(sides, paces, reversed(paces), strict=True):
+        name = side.name.upper()
+        if side.failures:
+            yield f"{name} could not be read {side.failures} times: {side.failure}"
+        if side.faults:
+            yield f"{name} serves lines that break the format, such as {side.faults[0]}"
+        if pace.frozen and 2 * pace.frozen >= other.moving:
+            yield f"{name} is stale: {pace.frozen} of {other.moving} moving series stand still"
+
+
+def _conclusion(outcome: Outcome) -> Iterator[str]:
+    """How many metrics are the same, and what that is worth."""
+    same = sum(metric.verdict is Verdict.SAME for metric in outcome.metrics)
+    yield f"{same} of {len(outcome.metrics)} metrics are the same."
+    if outcome.rounds == 1:
+        yield "There was one scrape of each, so nothing could move: compare addresses for a while."
+        return
+    moved = sum(metric.moved for metric in outcome.metrics)
+    pairs = sum(metric.pairs for metric in outcome.metrics)
+    yield f"{moved} of {pairs} series moved in {outcome.seconds:.3g} s."
+    if still := outcome.still:
+        names = ", ".join(metric.name for metric in still[:_MOST_NAMED])
+        more = f" and {len(still) - _MOST_NAMED} more" if len(still) > _MOST_NAMED else ""
+        yield (
+            f"{len(still)} are the same and stood still on both sides, which proves little: "
+            f"{_plain(names)}{more}. Compare while jobs run."
+        )
+
+
+def _table(outcome: Outcome, *, wide: bool) -> Table:
+    header: tuple[str, ...] = ("METRIC", "VERDICT", "SERIES", "LEFT", "RIGHT", "DIFFERENCE")
+    if wide:
+        header += ("COMPARED", "TOLERANCE", "MOVED")
+    return Table(
+        header=header,
+        rows=tuple(_row(metric, wide=wide) for metric in outcome.metrics),
+        right=frozenset({3, 4}),
+    )
+
+
+def _row(metric: Compared, *, wide: bool) -> tuple[Cell, ...]:
+    worst = next((it for it in metric.findings if it.verdict is metric.verdict), None)
+    series = str(metric.left.series)
+    if metric.right.series != metric.left.series:
+        series = f"{metric.left.series} / {metric.right.series}"
+    row: tuple[Cell, ...] = (
+        metric.name,
+        Styled(metric.verdict.value, _GOOD if worst is None else _BAD),
+        series,
+        _number(metric.left.value),
+        _number(metric.right.value),
+        "" if worst is None else worst.detail,
+    )
+    return (*row, metric.measure.value, metric.tolerance, str(metric.moved)) if wide else row
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.6g}"
+
+
+def _examples(outcome: Outcome) -> Table:
+    """Every finding with some of its series."""
+    rows = (
+        (metric.name, finding.verdict.value, str(finding.series), finding.detail, _plain(example))
+        for metric in outcome.metrics
+        for finding in metric.findings
+        if finding.verdict is not Verdict.HELP  # every metric's, where two projects wrote them
+        for example in finding.examples or ("",)
+    )
+    return Table(
+        header=("METRIC", "FINDING", "SERIES", "DIFFERENCE", "FOR EXAMPLE"), rows=tuple(rows)
+    )
+
+
+def _plain(text: str) -> str:
+    """Foreign text without what a terminal would obey."""
+    return "".join(it if it.isprintable() else "\ufffd" for it in text)
+
+
+def _document(outcome: Outcome, sides: Sequence[Side]) -> dict[str, Any]:
+    """The same as plain data."""
+    about = {
+        side.name: {
+            "source": side.source.name,
+            "scrapes": side.scrapes,
+            "failures": side.failures,
+            "failure": side.failure or None,
+            "faults": [str(fault) for fault in side.faults],
+            "pace": pace,
+        }
+        for side, pace in zip(sides, (outcome.left, outcome.right), strict=True)
+    }
+    return {
+        "same": outcome.same,
+        "rounds": outcome.rounds,
+        "seconds": outcome.seconds,
+        **about,
+        "metrics": outcome.metrics,
+    }

@@ -1,0 +1,130 @@
+"""A run of scrapes of two sides: both at the same moments, whatever either does."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import click
+
+from cli.exporter_comparison.endpoints import Source, Unreadable
+from exporters.compare.comparison import Comparison
+from exporters.compare.exposition_parser import Families, Fault, Malformed, Parser
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """When to scrape."""
+
+    rounds: int
+    interval_seconds: float
+    timeout_seconds: float
+    """For one whole answer of an address; files and standard input take as long as they take."""
+
+
+class Side:
+    """One side of the run, and how reading it went."""
+
+    def __init__(self, name: str, source: Source) -> None:
+        self.name = name
+        """``left`` or ``right``."""
+        self.source = source
+        self.scrapes = 0
+        self.failures = 0
+        self.failure = ""
+        """Why the newest scrape that failed did."""
+        self.faults: list[Fault] = []
+        """In the newest exposition that had some."""
+        self._parser = Parser()
+        self._thread: threading.Thread | None = None
+        self._bodies: list[bytes] = []
+
+    def start(self, within_seconds: float) -> None:
+        """Begin to read for a round."""
+        self._bodies = []  # what comes too late goes into the list of its own round
+        if self._thread is not None and self._thread.is_alive():
+            return  # in a call that nothing ends, such as a look-up of the host's name
+        self._thread = threading.Thread(
+            target=self._read, args=(within_seconds, self._bodies), daemon=True
+        )
+        self._thread.start()
+
+    def wait(self, until: float) -> None:
+        """Wait for what was begun; of an address to this monotonic time at most."""
+        if self._thread is not None:
+            live = self.source.is_live
+            self._thread.join(max(0.0, until - time.monotonic()) if live else None)
+
+    def families(self, within_seconds: float) -> Families | None:
+        """What was read in this round; None, and a failure more, where that is nothing."""
+        self.scrapes += 1
+        found = self._parsed(self._bodies[0]) if self._bodies else None
+        if found is None:
+            self.failures += 1
+            self.failure = self.failure or f"no whole answer within {within_seconds:g} s"
+        return found
+
+    def _read(self, within_seconds: float, bodies: list[bytes]) -> None:
+        try:
+            bodies.append(self.source.read(within_seconds))
+        except Unreadable as error:
+            self.failure = str(error)
+
+    def _parsed(self, body: bytes) -> Families | None:
+        faults: list[Fault] = []
+        try:
+            families = self._parser.parse(body, faults)
+        except Malformed as error:
+            self.failure = str(error)
+            return None
+        if faults and not any(family.series for family in families.values()):
+            self.failure = f"it is no exposition: {faults[0]}"
+            return None
+        self.faults = faults or self.faults
+        return families
+
+
+def run(left: Side, right: Side, comparison: Comparison, plan: Plan) -> None:
+    """Scrape both as planned; a round in which one fails is counted and left out.
+
+    Ctrl-C ends it early once something was compared. Raises TooManySeries.
+    """
+    try:
+        _rounds(left, right, comparison, plan)
+    except KeyboardInterrupt:
+        if not comparison.rounds:
+            raise
+    _progress(plan.rounds, plan.rounds, (left, right))
+
+
+def _rounds(left: Side, right: Side, comparison: Comparison, plan: Plan) -> None:
+    began = time.monotonic()
+    for number in range(plan.rounds):
+        _progress(number, plan.rounds, (left, right))
+        time.sleep(max(0.0, began + number * plan.interval_seconds - time.monotonic()))
+        at_seconds = time.monotonic() - began
+        answers = _scraped((left, right), plan.timeout_seconds)
+        if answers[0] is not None and answers[1] is not None:
+            comparison.add(answers[0], answers[1], at_seconds)
+
+
+def _scraped(sides: Sequence[Side], within_seconds: float) -> Sequence[Families | None]:
+    """What each side served in one round; None of one that could not be read."""
+    until = time.monotonic() + within_seconds + 1  # the reading's own deadline comes first
+    for side in sides:
+        side.start(within_seconds)
+    for side in sides:
+        side.wait(until)
+    return [side.families(within_seconds) for side in sides]
+
+
+def _progress(number: int, rounds: int, sides: Sequence[Side]) -> None:
+    """How far the run is: on a terminal only, in one line that goes when it is over."""
+    if rounds == 1 or not sys.stderr.isatty():
+        return
+    failed = ", ".join(f"{side.name} failed {side.failures}" for side in sides if side.failures)
+    line = "" if number == rounds else f"scrape {number + 1} of {rounds}  {failed}"
+    click.echo(f"\r\x1b[2K{line}", nl=False, err=True)

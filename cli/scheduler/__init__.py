@@ -1,0 +1,1 @@
+"""``gpuscape scheduler`` and its subcommands."""

@@ -1,0 +1,194 @@
+"""``gpuscape scheduler explain``: why each node got its score for one pod."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from api import names
+from base.errors import BadInput
+from cli import options, terminal
+from cli.scheduler.explanation_source import Extender, asked, manifest, worked_out
+from cli.scheduler_settings import OPTIONS, load
+from cli.terminal import Cell, Styled, Table
+from kube.api import PODS, Api, Object
+from kube.api_errors import NotFound
+from scheduler.extender.settings import Settings
+from scheduler.score_explanation import Chance, Explanation, NodeAnswer
+
+if TYPE_CHECKING:
+    from kube.client import Client
+
+_ME: Final = "gpuscape-explain"
+_REQUESTS_PER_SECOND: Final = 50  # a list by pages is what a person waits for
+_BEST: Final = 10
+_READING: Final = tuple(
+    option
+    for option in OPTIONS
+    if option.name
+    in (
+        "kubeconfig",
+        "gpu-resource",
+        "nic-resources",
+        "topology-manager",
+        "topology-manager-scope",
+        "allocation",
+    )
+)
+"""Settings of the extender that an explanation depends on."""
+_FILE: Final = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  gpuscape scheduler explain train-0 -n team-a
+  gpuscape scheduler explain -f pod.yaml         a pod that is not there yet
+  gpuscape scheduler explain train-0 --server http://127.0.0.1:8888
+      what a running extender believes
+  gpuscape scheduler explain train-0 --node gpu-1 --node gpu-2 -o json
+
+\b
+Nodes are in the order of their rank, 0 to 10, which is what the scheduler is told. GPUS are
+the sets that may be handed out, the likeliest first; GPU numbers are places in the node's
+annotation gpuscape.io/topology. wide adds the free GPUs, what would be left for other pods in
+GPUs, and the topology class. A pod that runs already is judged as if it came now; without
+--server its own GPUs count as free.
+
+\b
+Without --server no extender is asked: nodes, pods and the agents' Leases are read from the
+cluster, with the settings that are given here, in the environment or in the settings file.
+Every agent that has not taken leave counts as alive then; a running extender knows better.
+
+\b
+Exit codes: 2 bad input, 4 the extender or the cluster did not answer."""
+)
+@click.argument("pod", required=False)
+@click.option("-n", "--namespace", default="default", show_default=True, help="Of the pod.")
+@click.option("-f", "--file", type=_FILE, help="A pod's manifest, in place of a pod that is there.")
+@click.option("--node", "nodes", multiple=True, metavar="NODE", help="Only this one; repeatable.")
+@click.option("--server", metavar="URL", help="Ask this extender.")
+@click.option("--ca-file", type=_FILE, help="Authority of its certificate, PEM.")
+@click.option("--cert-file", type=_FILE, help="Certificate to show it, PEM.")
+@click.option("--key-file", type=_FILE, help="Key of that certificate, PEM.")
+@click.option(
+    "--agents-namespace",
+    help=f"Of the agents' Leases.  [default: the setting namespace, {names.NAMESPACE}]",
+)
+@click.option(
+    "--timeout", default=30.0, show_default=True, type=click.FloatRange(0.1), help="Seconds."
+)
+@options.output("table", "wide", "json", "yaml")
+@options.options(_READING, load)
+def command(
+    load: Callable[[], Settings],
+    pod: str | None,
+    namespace: str,
+    file: Path | None,
+    nodes: tuple[str, ...],
+    server: str | None,
+    ca_file: Path | None,
+    cert_file: Path | None,
+    key_file: Path | None,
+    agents_namespace: str | None,
+    timeout: float,
+    output: str,
+) -> None:
+    """Say why each node got its score for POD.
+
+    A pod that asks for no whole GPU has no scores: the scheduler decides about it as ever.
+    """
+    if (pod is None) is (file is None):
+        raise BadInput("name a pod of the cluster or give a manifest with -f, one of them")
+    settings = load()
+    wanted = None if file is None else manifest(file)
+    running = None
+    if server is not None:
+        running = Extender(server=server, ca_file=ca_file, cert_file=cert_file, key_file=key_file)
+    if wanted is not None and running is not None:
+        _show(asked(running, wanted, nodes, timeout), output)
+        return
+    logging.getLogger("scheduler").addHandler(logging.NullHandler())  # the table says it all
+    with closing(_client(settings)) as api:
+        if wanted is None:
+            wanted = _there(api, pod or "", namespace)
+        if running is not None:
+            found = asked(running, wanted, nodes, timeout)
+        else:
+            settings = replace(settings, namespace=agents_namespace or settings.namespace)
+            found = worked_out(api, wanted, nodes, settings, timeout_seconds=timeout)
+    _show(found, output)
+
+
+def table(nodes: Sequence[NodeAnswer], *, wide: bool) -> Table:
+    """One row a node."""
+    more = ("FREE", "LEFT FOR OTHERS", "CLASS") if wide else ()
+    return Table(
+        header=("NODE", "RANK", "GPUS", "GB/S", *more, "WHY"),
+        rows=tuple(_row(node, wide=wide) for node in nodes),
+        right=frozenset({1, 3}),
+    )
+
+
+def _client(settings: Settings) -> Client:
+    from kube.client import Program, connect  # with the official package, which loads slowly
+
+    program = Program(
+        name=_ME,
+        version=version("gpuscape"),
+        requests_per_second=_REQUESTS_PER_SECOND,
+        burst=_REQUESTS_PER_SECOND,
+    )
+    return connect(program, kubeconfig=str(settings.kubeconfig) if settings.kubeconfig else None)
+
+
+def _there(api: Api, name: str, namespace: str) -> Object:
+    try:
+        return api.get(PODS, name, namespace=namespace)
+    except NotFound as error:
+        raise BadInput(f"there is no pod {name} in namespace {namespace}: see -n") from error
+
+
+def _show(found: Explanation, output: str) -> None:
+    if output in ("json", "yaml"):
+        terminal.data(found, output)
+    elif not found.containers:
+        terminal.note(f"Pod {found.pod} asks for no whole GPU: it gets no scores.")
+    elif not found.nodes:
+        terminal.note("The cluster has no nodes.")
+    else:
+        terminal.show(table(found.nodes, wide=output == "wide"))
+
+
+def _row(node: NodeAnswer, *, wide: bool) -> tuple[Cell, ...]:
+    style = "bold green" if node.rank == _BEST else "" if node.rank else "dim"
+    speed = "-" if not node.gbps else f"{node.gbps:.0f} of {node.ideal_gbps or 0:.0f}"
+    more: tuple[str, ...] = ()
+    if wide:
+        kept = "-" if node.kept is None else f"{node.kept:.1f}"
+        more = (_places(node.free), kept, node.gen or "-")
+    return (
+        Styled(node.node, "bold"),
+        Styled(str(node.rank), style),
+        _sets(node.sets, most=len(node.sets) if wide else 2),
+        speed,
+        *more,
+        node.why,
+    )
+
+
+def _sets(sets: Sequence[Chance], most: int) -> str:
+    """``0,3 50 % | 1,2 50 %``."""
+    words = [f"{_places(each.gpus)} {each.odds:.0%}".replace("%", " %") for each in sets[:most]]
+    return " | ".join(words) + (" ..." if len(sets) > most else "") if words else "-"
+
+
+def _places(gpus: Sequence[int]) -> str:
+    return ",".join(map(str, gpus)) or "none"

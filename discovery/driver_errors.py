@@ -1,0 +1,33 @@
+"""Errors of the NVIDIA driver and of the device reader, sorted as in :mod:`base.errors`."""
+
+from __future__ import annotations
+
+from base.errors import Transient
+
+
+class DriverAbsent(Transient):
+    """No NVIDIA driver answers: library or kernel module missing; it may be loaded later."""
+
+
+class DriverMismatch(Transient):
+    """Library and kernel module are of different versions, as during a driver upgrade."""
+
+
+class GpuLost(Transient):
+    """One GPU fell off the bus or needs a reset; the others go on."""
+
+
+class ReaderStuck(Transient):
+    """The device reader did not answer within its deadline."""
+
+
+class ReaderGone(Transient):
+    """The device reader ended or closed its descriptor."""
+
+
+class ProtocolViolation(Transient):
+    """A frame was too large, not valid, or out of order; the reader is replaced."""
+
+
+class Released(Transient):
+    """All NVML handles are given back on request; nothing is read until that request ends."""

@@ -1,0 +1,1 @@
+"""The host around the GPUs, from sysfs and procfs."""

@@ -1,0 +1,83 @@
+"""The GPUs this node is known to have, their places, and what is said of those that are silent."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+from discovery import remember
+from discovery.model import Driver, Gap, GpuSnapshot, GpuState, Reason, bus_order
+from discovery.reader.quarantine import Quarantine
+
+SETTLE_SECONDS = 60.0
+"""How long a GPU may take for its first answer before a node is described without it."""
+
+
+class Roster:
+    """Every GPU that was ever expected stays known by its bus id, in one place of its own.
+
+    Places are numbered in PCI bus order at first, as NVML's indices are; a GPU that comes later
+    has the next free one, and a place is never given away. NVML's own indices close ranks when
+    a GPU leaves the bus, so that healthy ones would change their names in the middle of an
+    incident. A GPU that is another driver's now is forgotten, but for its place.
+    """
+
+    def __init__(self) -> None:
+        self._places: dict[str, int] = {}
+        self._expected_since: dict[str, float] = {}
+        """Monotonic seconds; without those that are not expected any more."""
+        self._known: dict[str, GpuSnapshot] = {}
+        self._driver: Driver | None = None
+
+    def __len__(self) -> int:
+        return len(self._expected_since)
+
+    def expect(self, listed: Iterable[str], elsewhere: Collection[str], now: float) -> None:
+        """Know these GPUs from now on, and no longer those that are not the driver's any more."""
+        for bus_id in sorted(listed, key=bus_order):
+            self._places.setdefault(bus_id, len(self._places))
+            self._expected_since.setdefault(bus_id, now)
+        for bus_id in elsewhere:
+            self._expected_since.pop(bus_id, None)
+            self._known.pop(bus_id, None)
+
+    def settling(self, now: float) -> bool:
+        """Whether a GPU was first expected less than SETTLE_SECONDS ago."""
+        return any(now - since < SETTLE_SECONDS for since in self._expected_since.values())
+
+    def call(
+        self, listed: Collection[str], read: Mapping[str, GpuSnapshot], quarantine: Quarantine
+    ) -> tuple[GpuSnapshot, ...]:
+        """Each expected GPU, by its place: as read, or with why it was not."""
+        held = quarantine.bus_ids  # it may have been read first, and hung when read once more
+        gpus = [
+            read[bus_id]
+            if bus_id in read and bus_id not in held
+            else self._missing(bus_id, listed, quarantine)
+            for bus_id in sorted(self._expected_since, key=self._places.__getitem__)
+        ]
+        known = [remember.gpu(gpu, self._known.get(gpu.bus_id)) for gpu in gpus]
+        self._known |= {gpu.bus_id: gpu for gpu in known if gpu.state is GpuState.PRESENT}
+        return tuple(replace(gpu, index=self._places[gpu.bus_id]) for gpu in known)
+
+    def driver(self, now: Driver) -> Driver:
+        """The driver that answers now, with what it told since it was loaded."""
+        self._driver = remember.driver(now, self._driver)
+        return self._driver
+
+    def driver_gone(self) -> None:
+        """No driver answers; the next one may be of another version."""
+        self._driver = None
+
+    def _missing(self, bus_id: str, listed: Collection[str], quarantine: Quarantine) -> GpuSnapshot:
+        held = quarantine.held(bus_id)
+        if held is not None:
+            state = GpuState.HUNG if held.reason is Reason.HUNG else GpuState.UNREADABLE
+            gap = Gap(what="state", reason=held.reason, source="device reader", detail=held.why)
+        elif bus_id not in listed:
+            state = GpuState.LOST
+            gap = Gap(what="state", reason=Reason.LOST, source="sysfs", detail="no longer listed")
+        else:
+            state = GpuState.UNREADABLE
+            gap = Gap(what="state", reason=Reason.FAILED, source="device reader", detail="not read")
+        return GpuSnapshot(bus_id=bus_id, state=state, gaps=(gap,))

@@ -1,0 +1,41 @@
+"""A snapshot of this node: what the device reader gave, and the host around the GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from discovery import remember
+from discovery.assemble import assemble
+from discovery.host.host_facts import MACHINE_TYPE_FILE, read_host
+from discovery.host.pci import pci_facts
+from discovery.model import Driver, GpuSnapshot, Host, NodeSnapshot, PciFacts
+
+
+class Place:
+    """Where the host's facts are read, and what was read there before."""
+
+    def __init__(
+        self, *, root: Path = Path("/"), name: str, machine_type_file: str = MACHINE_TYPE_FILE
+    ) -> None:
+        """``name`` is the node's; ``machine_type_file`` is a path below ``root``."""
+        self.root = root
+        self.name = name
+        self.machine_type_file = machine_type_file
+        self._host: Host | None = None
+        self._pci: dict[str, PciFacts] = {}
+
+    def snapshot(self, driver: Driver, gpus: Sequence[GpuSnapshot]) -> NodeSnapshot:
+        """These GPUs with the host's facts of now about them, and how they are linked.
+
+        A fact that cannot be read stays as it was last read here.
+        """
+        self._host = remember.host(
+            read_host(self.root, self.name, self.machine_type_file), self._host
+        )
+        devices = [gpu.bus_id for gpu in gpus] + [nic.bus_id for nic in self._host.nics]
+        self._pci = {
+            bus_id: remember.pci(pci_facts(self.root, bus_id), self._pci.get(bus_id))
+            for bus_id in devices
+        }
+        return assemble(self._host, driver, gpus, self._pci)

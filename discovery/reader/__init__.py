@@ -1,0 +1,1 @@
+"""The device reader: the one process that calls NVML, and how the agent speaks to it."""

@@ -1,0 +1,365 @@
+"""The device reader as the agent uses it: never blocks for ever, one broken GPU at a time.
+
+An NVML call can hang for ever and cannot be cancelled, so it is made in a child
+process. When a frame misses its deadline, the GPU announced last is quarantined,
+the child gets SIGTERM and is left alone, and another child starts with that GPU
+skipped. There are never more than two children, so at most one stuck one beside
+one that works; a hang while no GPU was announced (nvmlInit) blames none, and no
+second child starts until the first has ended. Quarantined GPUs are probed by a
+child of their own, so that a probe that hangs disturbs nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from base.errors import Transient
+from discovery.driver_errors import DriverAbsent, DriverMismatch, ReaderGone, ReaderStuck, Released
+from discovery.known_gpus import Roster
+from discovery.model import Driver, GpuSnapshot, GpuState, Reason
+from discovery.reader.child import Child, Died, Hung
+from discovery.reader.protocol import (
+    Answer,
+    Discover,
+    DriverFrame,
+    Event,
+    GpuFrame,
+    Refused,
+    Sample,
+    SampleFrame,
+    Start,
+)
+from discovery.reader.quarantine import Quarantine
+from discovery.sample import GpuSample, Group
+
+TERM_GRACE_SECONDS = 0.5
+"""How long a terminated child is waited for before it counts as stuck."""
+
+EVENTS_KEPT = 1000
+
+_REFUSALS: dict[str, type[Transient]] = {"absent": DriverAbsent, "mismatch": DriverMismatch}
+
+Spawn = Callable[[Start, Callable[[Event], None]], Child]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What one discovery gave: the driver, and every GPU that is known, answering or not."""
+
+    driver: Driver
+    gpus: tuple[GpuSnapshot, ...]
+    """By their places."""
+    settling: bool = False
+    """A GPU among them may yet give its first answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderHealth:
+    """How the reader fares; counts are since the start."""
+
+    starts: int
+    hangs: int
+    deaths: int
+    stuck: int
+    """Children that got SIGTERM and have not ended."""
+    quarantined: tuple[str, ...]
+    released: bool
+    pid: int | None = None
+    """Process id of the child that works now; None while there is none."""
+
+
+class DeviceReader:
+    """Reads all GPUs through disposable children; safe to call from several threads."""
+
+    def __init__(
+        self,
+        start: Start,
+        *,
+        deadline_seconds: float = 5.0,
+        roster: Roster | None = None,
+        spawn: Spawn = Child,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``roster``: what is known from a reader before this one, of the same machine."""
+        self._start = start
+        self._deadline = deadline_seconds
+        self._spawn = spawn
+        self._clock = clock
+        self._asking = threading.Lock()  # one request at a time
+        self._state = threading.RLock()  # guards everything below
+        self._child: Child | None = None
+        self._probing: Child | None = None
+        self._latched = False  # a GPU did not answer, and may not before a new session
+        self._leaving: list[tuple[Child, float]] = []  # asked to end, and by when
+        self._stuck: list[tuple[Child, bool]] = []  # and whether it hung in the driver as a whole
+        self._quarantine = Quarantine()
+        self._roster = Roster() if roster is None else roster
+        self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
+        self._groups: tuple[Group, ...] = ()  # asked for last, so a probe asks for them too
+        self.on_news: Callable[[], None] = lambda: None
+        """Runs when an event came or something hung; set by whoever asks for these."""
+        self._requests = self._starts = self._hangs = self._deaths = 0
+        self._released = False
+
+    def discover(self) -> Reading:
+        """Read everything.
+
+        A GPU that hangs or is lost is in the result with its state. Raises
+        DriverAbsent or DriverMismatch without a working driver, ReaderStuck when
+        the driver as a whole hangs or no child may start, ReaderGone when the
+        child keeps dying, Released while handles are given away.
+        """
+        head: DriverFrame | None = None
+        read: dict[str, GpuSnapshot] = {}
+        try:
+            for answer in self._answers(Discover(request=0)):
+                match answer:
+                    case DriverFrame():
+                        head = answer
+                    case GpuFrame():
+                        read[answer.gpu.bus_id] = answer.gpu
+        except (ReaderStuck, ReaderGone):
+            if head is None:
+                raise  # else what was read is still good, and the rest are gaps
+        if head is None:
+            raise ReaderGone("the device reader ended its answer without naming a driver")
+        with self._state:
+            now = self._clock()
+            self._roster.expect(head.listed, head.elsewhere, now)
+            gpus = self._roster.call(head.listed, read, self._quarantine)
+            settling = self._roster.settling(now)
+            driver = self._roster.driver(head.driver)
+        return Reading(driver=driver, gpus=gpus, settling=settling)
+
+    def sample(self, groups: Iterable[Group] = ()) -> tuple[GpuSample, ...]:
+        """Readings of the GPUs that answer: those always made, and those of ``groups``.
+
+        Raises as :meth:`discover` does.
+        """
+        samples: dict[str, GpuSample] = {}
+        self._groups = tuple(groups)
+        try:
+            for answer in self._answers(Sample(request=0, groups=self._groups)):
+                if isinstance(answer, SampleFrame):
+                    samples[answer.sample.bus_id] = answer.sample
+        except (ReaderStuck, ReaderGone):
+            if not samples:
+                raise
+        return tuple(samples.values())
+
+    def events(self) -> tuple[Event, ...]:
+        """Events since the last call, in order; beyond EVENTS_KEPT the oldest are dropped."""
+        taken = []
+        while self._events:
+            taken.append(self._events.popleft())
+        return tuple(taken)
+
+    def probe(self) -> tuple[str, ...]:
+        """Try the quarantined GPUs that are due; the bus ids of those that answer again.
+
+        Does nothing while a child is stuck: a second hang would leave none to work.
+        """
+        with self._state:
+            due = self._quarantine.due(self._clock())
+        return tuple(bus_id for bus_id in due if self._answers_again(bus_id))
+
+    def release(self, within_seconds: float = 4.0) -> bool:
+        """Close every NVML handle and start no child until :meth:`resume`; True when all ended.
+
+        Asks first, then SIGTERM, then SIGKILL: a handle left open blocks somebody's
+        driver upgrade.
+        """
+        with self._state:
+            self._released = True
+            self._retire()
+            ending = [child for child, _ in (*self._leaving, *self._stuck)]
+            ending += [] if self._probing is None else [self._probing]
+        for push, share in ((Child.stop, 0.5), (Child.terminate, 0.25), (Child.kill, 0.25)):
+            for each in ending:
+                push(each)
+            end = self._clock() + share * within_seconds
+            ending = [each for each in ending if not each.wait(max(0.0, end - self._clock()))]
+        return not ending
+
+    def resume(self) -> None:
+        """Allow children again after :meth:`release`."""
+        with self._state:
+            self._released = False
+
+    def close(self) -> None:
+        """End for good; a child that even SIGKILL does not end is left behind."""
+        self.release(within_seconds=2.0)
+
+    def health(self) -> ReaderHealth:
+        """How the reader fares now."""
+        with self._state:
+            self._reap()
+            return ReaderHealth(
+                starts=self._starts,
+                hangs=self._hangs,
+                deaths=self._deaths,
+                stuck=len(self._stuck),
+                quarantined=self._quarantine.bus_ids,
+                released=self._released,
+                pid=None if self._child is None else self._child.pid,
+            )
+
+    # asking
+
+    def _answers(self, message: Discover | Sample) -> Iterator[Answer]:
+        """Frames of one request; after a hang or a death, those of the next child's answer too.
+
+        ``message`` gets a number of its own each time it is sent.
+        """
+        with self._asking:
+            attempts = 4 + len(self._roster)  # each failure but a few isolates a GPU
+            for _ in range(attempts):
+                child = self._running(type(message))
+                self._requests += 1
+                numbered = msgspec.structs.replace(message, request=self._requests)
+                try:
+                    yield from self._accepted(child, numbered)
+                except Hung as hung:
+                    self._abandon(child, hung)
+                except Died as died:
+                    self._bury(child, died)
+                else:
+                    return
+            raise ReaderGone(f"the device reader ended {attempts} times in a row")
+
+    def _accepted(self, child: Child, message: Discover | Sample) -> Iterator[Answer]:
+        for answer in child.ask(message, self._deadline):
+            if isinstance(answer, Refused):
+                self._retire()  # a new child loads the library anew, so no failure is latched
+                self._roster.driver_gone()
+                raise _REFUSALS.get(answer.kind, Transient)(answer.text)
+            if isinstance(answer, GpuFrame):
+                with self._state:
+                    self._quarantine.answered(answer.gpu.bus_id)
+                    self._latched |= answer.gpu.state is not GpuState.PRESENT
+            yield answer
+
+    def _running(self, kind: type[Discover] | type[Sample]) -> Child:
+        """The child to ask, started if need be. Raises as :meth:`_started` does."""
+        with self._state:
+            skip = self._quarantine.bus_ids
+            if self._child is not None and not set(self._child.skips) <= set(skip):
+                self._retire()  # a GPU came back that this child leaves alone
+            self._reap()
+            if kind is Discover and self._latched and not (self._leaving or self._stuck):
+                self._retire()  # NVML counts GPUs at nvmlInit: one back on the bus is not seen
+            if self._child is None or self._child.ended:
+                self._child = self._started(msgspec.structs.replace(self._start, skip=skip))
+            return self._child
+
+    def _started(self, start: Start) -> Child:
+        """A new child. Raises ReaderStuck, ReaderGone or Released where there can be none."""
+        if self._released:
+            raise Released("all NVML handles are released on request")
+        self._reap()
+        if any(driver_wide for _, driver_wide in self._stuck):
+            raise ReaderStuck("the NVIDIA driver does not answer at all; waiting for it to return")
+        if len(self._stuck) > 1:
+            raise ReaderStuck("two device readers are stuck in driver calls; starting no third")
+        self._starts += 1
+        try:
+            return self._spawn(start, self._take)
+        except OSError as error:
+            raise ReaderGone(f"the device reader cannot be started: {error}") from error
+
+    def _take(self, event: Event) -> None:
+        self._events.append(event)
+        self.on_news()
+
+    def _reap(self) -> None:
+        """Forget children that ended; one too slow to leave gets SIGTERM and counts as stuck."""
+        now = self._clock()
+        for child, end in self._leaving:
+            if end <= now and not child.ended:
+                child.terminate()
+                self._stuck.append((child, False))
+        self._leaving = [
+            (child, end) for child, end in self._leaving if now < end and not child.ended
+        ]
+        self._stuck = [(child, wide) for child, wide in self._stuck if not child.ended]
+
+    def _retire(self) -> None:
+        """Let the working child end; the next request starts another."""
+        with self._state:
+            child, self._child, self._latched = self._child, None, False
+            if child is not None:
+                child.stop()
+                self._leave(child)
+
+    def _leave(self, child: Child) -> None:
+        self._leaving.append((child, self._clock() + self._deadline))
+
+    # what may go wrong
+
+    def _abandon(self, child: Child, hung: Hung) -> None:
+        """SIGTERM for a child that missed its deadline; the GPU it had announced is isolated.
+
+        Raises ReaderStuck where it had announced the driver as a whole.
+        """
+        child.terminate()
+        ended = child.wait(TERM_GRACE_SECONDS)
+        bus_id = hung.doing.bus_id if hung.doing else None
+        driver_wide = hung.doing is not None and bus_id is None
+        why = f"no answer within {self._deadline:g} s"
+        with self._state:
+            self._hangs += 1
+            self._child = None if child is self._child else self._child
+            if not ended:
+                self._stuck.append((child, driver_wide))
+            if bus_id is not None:
+                self._quarantine.isolate(bus_id, Reason.HUNG, why, self._clock())
+        self.on_news()
+        if driver_wide:
+            raise ReaderStuck(f"the NVIDIA driver as a whole: {why}")
+
+    def _bury(self, child: Child, died: Died) -> None:
+        """Count a death, on the account of the GPU that was being read."""
+        child.terminate()  # it may have broken the protocol and live on
+        with self._state:
+            self._child = None if child is self._child else self._child
+            self._leave(child)
+            if self._released:
+                return
+            self._deaths += 1
+            if died.doing is not None and died.doing.bus_id is not None:
+                why = f"the device reader died on it: {died}"
+                self._quarantine.crashed(died.doing.bus_id, why, self._clock())
+
+    def _answers_again(self, bus_id: str) -> bool:
+        """Probe one quarantined GPU in a child of its own, with every call that is made on it."""
+        with self._state:
+            self._reap()
+            if self._stuck or self._released:
+                return False
+            self._quarantine.postpone(bus_id, self._clock())
+            child = self._started(msgspec.structs.replace(self._start, only=(bus_id,)))
+            self._probing = child
+        try:
+            answers = list(child.ask(Discover(request=0), self._deadline))
+            answers += child.ask(Sample(request=1, groups=self._groups), self._deadline)
+        except (Hung, Died):
+            child.terminate()
+            ended = child.wait(TERM_GRACE_SECONDS)
+            with self._state:
+                self._probing = None
+                self._stuck += [] if ended else [(child, False)]
+            return False
+        answered = any(isinstance(answer, GpuFrame) for answer in answers)
+        child.stop()
+        with self._state:
+            self._probing = None
+            self._leave(child)
+            if answered:
+                self._quarantine.answered(bus_id)
+        return answered

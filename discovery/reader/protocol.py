@@ -1,0 +1,189 @@
+"""Frames between the agent and its device reader: length-prefixed, bounded, schema-checked JSON.
+
+The agent sends one request at a time; the reader answers with frames that carry
+the request's number and ends with :class:`Done` or :class:`Refused`. Before it
+makes the first driver call on a GPU it sends :class:`Touching`, so that the agent
+knows which GPU hangs when nothing more comes. Events arrive at any time.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Generic, Literal, TypeVar
+
+import msgspec
+
+from discovery.driver_errors import ProtocolViolation
+from discovery.model import Driver, GpuSnapshot
+from discovery.sample import GpuSample, Group
+
+MAX_FRAME_BYTES = 4 << 20
+"""A GPU with 36 links and 14 MIG devices is 12 KiB; anything near this is a broken peer."""
+
+_LENGTH = struct.Struct(">I")
+
+
+class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag=True):
+    """Base of all messages: the class name is the tag."""
+
+
+# agent to reader
+
+
+class Start(_Message, frozen=True, kw_only=True):
+    """First message: where to look, and what to leave alone."""
+
+    host_root: str = "/"
+    """Below it lie ``sys`` and ``dev``."""
+    library: str | None = None
+    """Path of libnvidia-ml.so.1; None lets the loader find it."""
+    simulation: str | None = None
+    """State file of the simulator to put under pynvml instead of the library."""
+    skip: tuple[str, ...] = ()
+    """Bus ids that must not be touched: quarantined GPUs."""
+    only: tuple[str, ...] | None = None
+    """Bus ids to confine the reader to, for probing a quarantined GPU."""
+
+
+class Discover(_Message, frozen=True, kw_only=True):
+    """Read everything: DriverFrame, then a GpuFrame for each GPU."""
+
+    request: int
+
+
+class Sample(_Message, frozen=True, kw_only=True):
+    """Read what changes by the second: a SampleFrame for each GPU."""
+
+    request: int
+    groups: tuple[Group, ...] = ()
+    """What is read beside that which always is."""
+
+
+class Stop(_Message, frozen=True, kw_only=True):
+    """Close all NVML handles and end."""
+
+
+AgentMessage = Start | Discover | Sample | Stop
+
+
+# reader to agent
+
+
+class Touching(_Message, frozen=True, kw_only=True):
+    """The next driver calls go to this GPU; None: to the driver as a whole."""
+
+    request: int
+    bus_id: str | None
+
+
+class DriverFrame(_Message, frozen=True, kw_only=True):
+    """The driver's own facts, and the bus ids that will be read."""
+
+    request: int
+    driver: Driver
+    listed: tuple[str, ...]
+    """Bus ids of the GPUs that should answer, in PCI bus order, skipped ones included."""
+    elsewhere: tuple[str, ...] = ()
+    """Bus ids of GPUs that are not the NVIDIA driver's: bound to another one, or excluded."""
+
+
+class GpuFrame(_Message, frozen=True, kw_only=True):
+    """One GPU's facts."""
+
+    request: int
+    gpu: GpuSnapshot
+
+
+class SampleFrame(_Message, frozen=True, kw_only=True):
+    """One GPU's readings."""
+
+    request: int
+    sample: GpuSample
+
+
+class Done(_Message, frozen=True, kw_only=True):
+    """The request is answered in full."""
+
+    request: int
+
+
+class Refused(_Message, frozen=True, kw_only=True):
+    """The request could not be answered at all; the text says why."""
+
+    request: int
+    kind: Literal["absent", "mismatch", "failed"]
+    text: str
+
+
+class XidSeen(_Message, frozen=True, kw_only=True):
+    """The driver reported an XID error."""
+
+    bus_id: str
+    code: int
+    gpu_instance_id: int | None = None
+    compute_instance_id: int | None = None
+
+
+class EventsLost(_Message, frozen=True, kw_only=True):
+    """Event delivery ended or could not start; the text says why. The reader goes on without."""
+
+    text: str
+
+
+Answer = Touching | DriverFrame | GpuFrame | SampleFrame | Done | Refused
+"""What belongs to a request."""
+
+Event = XidSeen | EventsLost
+"""What comes by itself."""
+
+ReaderMessage = Answer | Event
+
+_Side = TypeVar("_Side")
+
+
+class Framer(Generic[_Side]):
+    """Cut a byte stream into messages of one side; feed it what arrives, in any portions."""
+
+    def __init__(self, decoder: msgspec.json.Decoder[_Side]) -> None:
+        self._decoder = decoder
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[_Side]:
+        """The messages completed by ``data``, in order.
+
+        Raises ProtocolViolation for a frame over MAX_FRAME_BYTES or one that does
+        not match the schema; the stream cannot be used afterwards.
+        """
+        self._buffer += data
+        messages = []
+        while len(self._buffer) >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._buffer)
+            if length > MAX_FRAME_BYTES:
+                raise ProtocolViolation(f"frame of {length} bytes, above {MAX_FRAME_BYTES}")
+            end = _LENGTH.size + length
+            if len(self._buffer) < end:
+                break
+            try:
+                messages.append(self._decoder.decode(self._buffer[_LENGTH.size : end]))
+            except msgspec.MsgspecError as error:
+                raise ProtocolViolation(f"frame does not match the schema: {error}") from error
+            del self._buffer[:end]
+        return messages
+
+
+def frame(message: AgentMessage | ReaderMessage) -> bytes:
+    """One message as it goes over the wire. Raises ProtocolViolation if it is too large."""
+    body = msgspec.json.encode(message)
+    if len(body) > MAX_FRAME_BYTES:
+        raise ProtocolViolation(f"{type(message).__name__} of {len(body)} bytes is too large")
+    return _LENGTH.pack(len(body)) + body
+
+
+def from_agent() -> Framer[AgentMessage]:
+    """A framer for the reader's end."""
+    return Framer(msgspec.json.Decoder(AgentMessage))
+
+
+def from_reader() -> Framer[ReaderMessage]:
+    """A framer for the agent's end."""
+    return Framer(msgspec.json.Decoder(ReaderMessage))

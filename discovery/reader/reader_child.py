@@ -1,0 +1,298 @@
+"""The device reader: the one process that calls NVML, and the only thing lost when a call hangs.
+
+It is started with an empty environment and its socket as descriptor 0, reads
+requests, answers in frames and announces each GPU before it touches it. It never
+decides anything: deadlines, quarantine and restarts are the agent's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from base.errors import Transient
+from discovery.driver_errors import DriverAbsent, DriverMismatch, GpuLost
+from discovery.host.pci import PciGpus, pci_gpus
+from discovery.model import GpuSnapshot, GpuState, Reason
+from discovery.nvml.calls import Handle
+from discovery.nvml.facts import read_driver, read_gpu, unreadable
+from discovery.nvml.history import History
+from discovery.nvml.samples import read_sample
+from discovery.nvml.session import (
+    NvmlError,
+    XidEvents,
+    bus_ids_by_index,
+    close_session,
+    excluded_bus_ids,
+    open_gpu,
+    open_session,
+    use_library,
+)
+from discovery.reader.protocol import (
+    Discover,
+    Done,
+    DriverFrame,
+    EventsLost,
+    GpuFrame,
+    ReaderMessage,
+    Refused,
+    Sample,
+    SampleFrame,
+    Start,
+    Touching,
+    frame,
+    from_agent,
+)
+
+EVENT_WAIT_MILLISECONDS = 500
+"""How long one wait for events lasts, and so how long a stop may take."""
+
+EVENT_RETRY_SECONDS = 5.0
+
+
+class Channel:
+    """The socket to the agent; whole frames, from any thread."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+
+    def send(self, message: ReaderMessage) -> None:
+        """Write one frame. Raises OSError when the agent is gone."""
+        data = frame(message)
+        with self._lock:
+            self._connection.sendall(data)
+
+    def receive(self) -> bytes:
+        """What arrived, waiting for it; empty when the agent closed its end."""
+        return self._connection.recv(1 << 16)
+
+
+class Events:
+    """A thread that pushes XID events to the agent; its failures are told, once each."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._source: XidEvents | None = None
+        self._said: set[str] = set()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="events", daemon=True)
+
+    def register(self, bus_id: str, handle: Handle) -> None:
+        """Have this GPU's XIDs delivered from now on."""
+        try:
+            if self._source is None:
+                self._source = XidEvents()
+                self._thread.start()
+            self._source.register(bus_id, handle)
+        except NvmlError as error:
+            self._say(f"{bus_id}: XID events are not delivered: {error}")
+
+    def close(self) -> bool:
+        """End the thread, then free the event set.
+
+        False if the thread hangs in its wait: then nothing may be freed under it,
+        and the end of the process gives all back.
+        """
+        self._stop.set()
+        if self._source is not None:
+            self._thread.join(timeout=2 * EVENT_WAIT_MILLISECONDS / 1000)
+            if self._thread.is_alive():
+                return False
+            self._source.close()
+        return True
+
+    def _run(self) -> None:
+        while not self._stop.is_set() and self._source is not None:
+            try:
+                event = self._source.wait(EVENT_WAIT_MILLISECONDS)
+                if event is not None:
+                    self._channel.send(event)
+            except NvmlError as error:
+                self._say(f"waiting for XID events fails: {error}")
+                self._stop.wait(EVENT_RETRY_SECONDS)  # a lost GPU makes every wait fail at once
+            except OSError:
+                return
+
+    def _say(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            self._channel.send(EventsLost(text=text))
+
+
+class Reader:
+    """One NVML session and the GPUs opened in it."""
+
+    def __init__(self, channel: Channel, start: Start) -> None:
+        self._channel = channel
+        self._start = start
+        self._open = False
+        self._handles: dict[str, Handle] | None = None
+        self._events = Events(channel)
+        self._history = History()
+
+    def answer(self, message: Discover | Sample) -> None:
+        """Answer one request in frames that end with Done or Refused."""
+        try:
+            self._touch(message, None)
+            if not self._open:
+                open_session()
+                self._open = True
+            if isinstance(message, Discover):
+                self._discover(message)
+            else:
+                self._sample(message)
+            self._channel.send(Done(request=message.request))
+        except DriverMismatch as error:
+            self._refuse(message, "mismatch", error)
+        except DriverAbsent as error:
+            self._refuse(message, "absent", error)
+        except Transient as error:
+            self._refuse(message, "failed", error)
+
+    def close(self) -> None:
+        """Give all NVML handles back."""
+        if self._events.close() and self._open:
+            self._history.close()
+            close_session()
+
+    def _discover(self, message: Discover) -> None:
+        driver, gpus = read_driver(), self._gpus()
+        listed = gpus.ours
+        self._channel.send(
+            DriverFrame(
+                request=message.request, driver=driver, listed=listed, elsewhere=gpus.elsewhere
+            )
+        )
+        handles: dict[str, Handle] = {}
+        self._handles = handles
+        for bus_id in self._allowed(listed):
+            self._touch(message, bus_id)
+            gpu = self._gpu(bus_id, handles)
+            self._channel.send(GpuFrame(request=message.request, gpu=gpu))
+        self._history.rediscovered(handles)
+
+    def _gpus(self) -> PciGpus:
+        """By sysfs; where that shows none bound to the driver, by NVML's index."""
+        gpus = pci_gpus(Path(self._start.host_root))
+        if not gpus.ours:
+            return replace(gpus, ours=bus_ids_by_index())
+        excluded = excluded_bus_ids()
+        return PciGpus(
+            ours=tuple(bus_id for bus_id in gpus.ours if bus_id not in excluded),
+            elsewhere=(*gpus.elsewhere, *excluded),
+        )
+
+    def _allowed(self, listed: tuple[str, ...]) -> list[str]:
+        skip, only = self._start.skip, self._start.only
+        return [it for it in listed if it not in skip and (only is None or it in only)]
+
+    def _gpu(self, bus_id: str, handles: dict[str, Handle]) -> GpuSnapshot:
+        """Read one GPU; if it answers, its handle is kept for samples and its XIDs come."""
+        try:
+            handle, gap = open_gpu(bus_id)
+        except GpuLost as error:
+            source = "nvmlDeviceGetHandleByPciBusId"
+            return unreadable(bus_id, GpuState.LOST, Reason.LOST, source, str(error))
+        if gap is not None:
+            return GpuSnapshot(bus_id=bus_id, state=GpuState.UNREADABLE, gaps=(gap,))
+        gpu = read_gpu(bus_id, handle, handles)
+        if gpu.state is GpuState.PRESENT:
+            handles[bus_id] = handle
+            self._events.register(bus_id, handle)
+        return gpu
+
+    def _sample(self, message: Sample) -> None:
+        if self._handles is None:
+            self._handles = self._opened(message)
+        for bus_id, handle in self._handles.items():
+            self._touch(message, bus_id)
+            sample = read_sample(
+                bus_id,
+                handle,
+                time.monotonic,
+                message.groups,
+                self._history,
+                peers=self._peers(message, bus_id, self._handles),
+            )
+            self._channel.send(SampleFrame(request=message.request, sample=sample))
+
+    def _peers(
+        self, message: Sample, bus_id: str, handles: Mapping[str, Handle]
+    ) -> Iterator[tuple[str, Handle]]:
+        """All GPUs but one, each announced before it comes.
+
+        Where a pair hangs it is the other one, since the GPU itself has answered just before.
+        """
+        for peer, handle in handles.items():
+            if peer != bus_id:
+                self._touch(message, peer)
+                yield peer, handle
+
+    def _opened(self, message: Sample) -> dict[str, Handle]:
+        """Handles alone, for a reader that replaced another between two discoveries."""
+        handles = {}
+        for bus_id in self._allowed(self._gpus().ours):
+            self._touch(message, bus_id)
+            with contextlib.suppress(GpuLost):
+                handle, gap = open_gpu(bus_id)
+                if gap is None:
+                    handles[bus_id] = handle
+                    self._events.register(bus_id, handle)
+        return handles
+
+    def _touch(self, message: Discover | Sample, bus_id: str | None) -> None:
+        self._channel.send(Touching(request=message.request, bus_id=bus_id))
+
+    def _refuse(
+        self,
+        message: Discover | Sample,
+        kind: Literal["absent", "mismatch", "failed"],
+        why: Exception,
+    ) -> None:
+        self._channel.send(Refused(request=message.request, kind=kind, text=str(why)))
+
+
+def serve(channel: Channel) -> None:
+    """Answer the agent until it says stop or goes away."""
+    framer = from_agent()
+    reader: Reader | None = None
+    try:
+        while data := channel.receive():
+            for message in framer.feed(data):
+                match message:
+                    case Start():
+                        _choose_library(message)
+                        reader = Reader(channel, message)
+                    case Discover() | Sample() if reader is not None:
+                        reader.answer(message)
+                    case _:
+                        return
+    finally:
+        if reader is not None:
+            reader.close()
+
+
+def _choose_library(start: Start) -> None:
+    if start.simulation is not None:
+        from discovery.simulator.simulation import Simulation  # never loaded on real hardware
+
+        Simulation.open(Path(start.simulation)).install()
+    elif start.library is not None:
+        use_library(start.library)
+
+
+def main() -> None:
+    """Entry point of the child process: the agent's socket is descriptor 0."""
+    with contextlib.suppress(OSError), socket.socket(fileno=0) as connection:
+        serve(Channel(connection))
+
+
+if __name__ == "__main__":
+    main()

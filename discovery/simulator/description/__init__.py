@@ -1,0 +1,1 @@
+"""Descriptions of simulated machines: their schema, their files, and what is wrong in one."""

@@ -1,0 +1,62 @@
+"""The simulated machines that come with gpuscape, and those people write themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from types import MappingProxyType
+
+from base.errors import BadInput
+from discovery.simulator.description.document import nearest, parse
+from discovery.simulator.description.machine_checks import problems
+from discovery.simulator.description.machine_schema import Machine, Model
+
+_DATA = resources.files("discovery.simulator")
+_SUFFIX = ".yaml"
+
+
+@cache
+def machine_names() -> tuple[str, ...]:
+    """Names that :func:`load_machine` takes, sorted."""
+    files = (_DATA / "machines").iterdir()
+    return tuple(sorted(f.name.removesuffix(_SUFFIX) for f in files if f.name.endswith(_SUFFIX)))
+
+
+@cache
+def load_machine(name: str) -> Machine:
+    """One of the machines that come with gpuscape. Raises BadInput for a name it does not know."""
+    if name not in machine_names():
+        raise BadInput(f"there is no machine {name!r}; {nearest(name, machine_names())}")
+    file = f"machines/{name}{_SUFFIX}"
+    return _checked((_DATA / file).read_text("utf-8"), file)
+
+
+@cache
+def load_models() -> Mapping[str, Model]:
+    """Every GPU model by its key, as machines name it."""
+    models, _ = parse((_DATA / "models.yaml").read_text("utf-8"), "models.yaml", dict[str, Model])
+    return MappingProxyType(models)
+
+
+def read_machine(path: Path) -> Machine:
+    """A machine from a person's own file; its GPUs are of the known models.
+
+    Raises BadInput that names the file, the line, the key and the fix.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except OSError as error:
+        raise BadInput(f"cannot read the machine file {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path} is not UTF-8 text: is it a machine file?") from error
+    return _checked(text, str(path))
+
+
+def _checked(text: str, source: str) -> Machine:
+    """The machine in ``text``; raises BadInput for the first thing wrong with it."""
+    machine, document = parse(text, source, Machine)
+    for problem in problems(machine, load_models()):
+        raise document.error(problem.at, problem.text)
+    return machine

@@ -1,0 +1,246 @@
+"""What the schema cannot say of a machine: names that exist, places that fit, links that add up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from discovery.model import normal_bus_id
+from discovery.simulator.description.document import Place, nearest
+from discovery.simulator.description.machine_schema import (
+    Gpu,
+    Machine,
+    MigInstanceSpec,
+    Model,
+    Nic,
+    PciFunction,
+)
+from discovery.simulator.host.cpu_lists import cpu_numbers
+
+_T = TypeVar("_T", bound=Hashable)
+
+VGPU = 2
+"""NVML_GPU_VIRTUALIZATION_MODE_VGPU: a vGPU in a guest."""
+
+_LANES = (1, 2, 4, 8, 16)
+_NEWEST_PCIE = 6
+_HOST_DRIVER_BYTES = 10  # of version and of branch in a vGPU's PCI configuration space
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One thing that no machine can be like."""
+
+    at: Place
+    text: str
+
+
+def problems(machine: Machine, models: Mapping[str, Model]) -> Iterator[Problem]:
+    """Everything wrong with a machine, unknown models first and alone: the rest rests on them."""
+    unknown = tuple(_unknown_models(machine, models))
+    if unknown:
+        yield from unknown
+        return
+    yield from _host(machine)
+    yield from _pci(machine)
+    yield from _identities(machine)
+    yield from _links(machine, models)
+    for place, gpu in enumerate(machine.gpus):
+        model = models[gpu.model]
+        yield from _gpu(("gpus", place), gpu, model, len(machine.host.numa))
+        yield from _mig(("gpus", place), gpu, model)
+
+
+def _unknown_models(machine: Machine, models: Mapping[str, Model]) -> Iterator[Problem]:
+    for place, gpu in enumerate(machine.gpus):
+        if gpu.model not in models:
+            hint = nearest(gpu.model, tuple(models))
+            yield Problem(
+                at=("gpus", place, "model"), text=f"there is no model {gpu.model!r}; {hint}"
+            )
+
+
+def _host(machine: Machine) -> Iterator[Problem]:
+    host = machine.host
+    seen: Counter[int] = Counter()
+    for node, text in enumerate(host.numa):
+        try:
+            seen.update(cpu_numbers(text))
+        except ValueError as error:
+            yield Problem(at=("host", "numa", node), text=f"{error}; write it like '0-15,32-47'")
+    if not seen:
+        yield Problem(at=("host", "numa"), text="a host has CPUs; write it like ['0-15', '16-31']")
+    for cpu in _repeated(seen.elements()):
+        yield Problem(at=("host", "numa"), text=f"CPU {cpu} is in two NUMA nodes")
+    for text in host.vgpu_host_driver or ():
+        if len(text.encode()) > _HOST_DRIVER_BYTES:
+            at = ("host", "vgpu_host_driver")
+            yield Problem(at=at, text=f"{text!r} is longer than {_HOST_DRIVER_BYTES} bytes")
+    if host.vgpu_host_driver and all(gpu.virtualization != VGPU for gpu in machine.gpus):
+        text = f"no GPU is a vGPU; give one 'virtualization: {VGPU}'"
+        yield Problem(at=("host", "vgpu_host_driver"), text=text)
+
+
+def pci_functions(machine: Machine) -> Iterator[tuple[Place, Gpu | Nic | PciFunction]]:
+    """Every PCI function of a machine that is no bridge, with its place in the file."""
+    yield from ((("gpus", place), gpu) for place, gpu in enumerate(machine.gpus))
+    yield from ((("nics", place), nic) for place, nic in enumerate(machine.nics))
+    yield from ((("functions", place), one) for place, one in enumerate(machine.functions))
+
+
+def _pci(machine: Machine) -> Iterator[Problem]:
+    taken: set[str] = set()
+    for at, function in pci_functions(machine):
+        if function.bus_id in taken:
+            yield Problem(at=(*at, "bus_id"), text=f"two devices are at {function.bus_id!r}")
+        taken.add(function.bus_id)
+        yield from _numa(at, function.numa_node, len(machine.host.numa))
+        yield from _addresses(at, function)
+    yield from _bridges(machine, taken)
+
+
+def _addresses(at: Place, function: Gpu | Nic | PciFunction) -> Iterator[Problem]:
+    named = [((*at, "bus_id"), function.bus_id, function.bus_id)]
+    named += [((*at, "path", step), bridge, bridge) for step, bridge in enumerate(function.path)]
+    named += [((*at, "root"), function.root, f"{function.root}:00.0")]
+    for where, text, bus_id in named:
+        if _normal(bus_id) != bus_id:
+            example = "0000:3a" if where[-1] == "root" else "0000:3b:00.0"
+            yield Problem(at=where, text=f"{text!r} is not written like '{example}'")
+
+
+def _normal(bus_id: str) -> str | None:
+    try:
+        return normal_bus_id(bus_id)
+    except ValueError:
+        return None
+
+
+def _bridges(machine: Machine, devices: set[str]) -> Iterator[Problem]:
+    """A bridge hangs in one place, and nothing else is at its bus id."""
+    above: dict[str, tuple[str, ...]] = {}
+    for at, function in pci_functions(machine):
+        for step, bridge in enumerate(function.path):
+            here = (function.root, *function.path[:step])
+            where = (*at, "path", step)
+            if bridge in devices:
+                yield Problem(at=where, text=f"{bridge!r} is a device, it cannot be a bridge too")
+            if above.setdefault(bridge, here) != here:
+                yield Problem(at=where, text=f"the bridge {bridge!r} hangs elsewhere further up")
+
+
+def _identities(machine: Machine) -> Iterator[Problem]:
+    minors = (g.minor if g.minor is not None else at for at, g in enumerate(machine.gpus))
+    for what, values in (
+        ("minor number", minors),
+        ("UUID", (gpu.uuid for gpu in machine.gpus if gpu.uuid)),
+        ("serial", (gpu.serial for gpu in machine.gpus if gpu.serial)),
+    ):
+        for value in _repeated(values):
+            yield Problem(at=("gpus",), text=f"two GPUs have the {what} {value!r}")
+    for name in _repeated(nic.name for nic in machine.nics):
+        yield Problem(at=("nics",), text=f"two NICs have the name {name!r}")
+
+
+def _links(machine: Machine, models: Mapping[str, Model]) -> Iterator[Problem]:
+    if machine.switched and machine.direct:
+        yield Problem(at=("direct",), text="with 'switched: true' every link ends at a switch")
+    used: Counter[int] = Counter()
+    pairs: list[tuple[int, int]] = []
+    for place, link in enumerate(machine.direct):
+        at = ("direct", place)
+        for key, gpu in (("a", link.a), ("b", link.b)):
+            if not 0 <= gpu < len(machine.gpus):
+                last = len(machine.gpus) - 1
+                yield Problem(at=(*at, key), text=f"there is no GPU {gpu}; the last one is {last}")
+        if link.a == link.b:
+            yield Problem(at=at, text=f"GPU {link.a} cannot be linked to itself")
+        if link.links < 1:
+            yield Problem(at=(*at, "links"), text="a pair has at least one link")
+        pairs.append((min(link.a, link.b), max(link.a, link.b)))
+        used.update({link.a: link.links, link.b: link.links})
+    for pair in _repeated(pairs):
+        yield Problem(at=("direct",), text=f"GPUs {pair[0]} and {pair[1]} are listed twice")
+    for gpu, spec in enumerate(machine.gpus):
+        has = models[spec.model].nvlink_links
+        if used[gpu] > has:
+            text = f"GPU {gpu} has {used[gpu]} links here, but {spec.model!r} has {has}"
+            yield Problem(at=("direct",), text=text)
+
+
+def _gpu(at: Place, gpu: Gpu, model: Model, numa_nodes: int) -> Iterator[Problem]:
+    if gpu.cpus is not None:
+        try:
+            cpu_numbers(gpu.cpus)
+        except ValueError as error:
+            yield Problem(at=(*at, "cpus"), text=f"{error}; write it like '0-15,32-47'")
+    if gpu.numa_id is not None and gpu.numa_id < numa_nodes:
+        text = f"NUMA node {gpu.numa_id} is one of the CPUs'; a GPU's own comes after them"
+        yield Problem(at=(*at, "numa_id"), text=text)
+    if gpu.fabric is not None and not model.fabric:
+        yield Problem(at=(*at, "fabric"), text=f"{gpu.model!r} has no fabric; drop the key")
+    if gpu.pcie_lanes not in _LANES:
+        text = f"a slot has {', '.join(map(str, _LANES))} lanes"
+        yield Problem(at=(*at, "pcie_lanes"), text=text)
+    if gpu.pcie_generation is not None and not 1 <= gpu.pcie_generation <= _NEWEST_PCIE:
+        text = f"there are generations 1 to {_NEWEST_PCIE} of PCIe"
+        yield Problem(at=(*at, "pcie_generation"), text=text)
+    if not 0 <= gpu.virtualization <= 4:
+        text = "NVML knows 0 none, 1 passthrough, 2 vGPU, 3 and 4 hosts of vGPU and vSGA"
+        yield Problem(at=(*at, "virtualization"), text=text)
+
+
+def _numa(at: Place, node: int, nodes: int) -> Iterator[Problem]:
+    if not -1 <= node < nodes:
+        text = f"there is no NUMA node {node}; the host has {nodes}, and -1 is none"
+        yield Problem(at=(*at, "numa_node"), text=text)
+
+
+def _mig(at: Place, gpu: Gpu, model: Model) -> Iterator[Problem]:
+    """Every instance is of a profile, at a start it may have, beside the others.
+
+    Source: the MIG user guide on placements; facts of nvmlDeviceGetGpuInstanceProfileInfo.
+    """
+    if gpu.mig and not model.mig:
+        yield Problem(at=(*at, "mig"), text=f"{gpu.model!r} is not MIG-capable")
+        return
+    if gpu.instances and not gpu.mig:
+        yield Problem(at=(*at, "instances"), text="instances need 'mig: true'")
+    profiles = {profile.name: profile for profile in model.mig}
+    taken: dict[int, int] = {}
+    for place, instance in enumerate(gpu.instances):
+        where = (*at, "instances", place)
+        profile = profiles.get(instance.profile)
+        if profile is None:
+            text = f"no profile {instance.profile!r}; {gpu.model!r} has {', '.join(profiles)}"
+            yield Problem(at=(*where, "profile"), text=text)
+            continue
+        if instance.start not in profile.starts:
+            starts = ", ".join(map(str, profile.starts))
+            text = f"a {instance.profile} may start at {starts}, not at {instance.start}"
+            yield Problem(at=(*where, "start"), text=text)
+        units = range(instance.start, instance.start + profile.size)
+        if other := {taken[unit] for unit in units if unit in taken}:
+            yield Problem(at=where, text=f"overlaps instance {min(other)} of this GPU")
+        taken.update(dict.fromkeys(units, place))
+        yield from _compute(where, instance, profile.slices)
+    for name, count in Counter(instance.profile for instance in gpu.instances).items():
+        if name in profiles and count > profiles[name].max:
+            text = f"{count} instances of {name}, at most {profiles[name].max} fit on {gpu.model!r}"
+            yield Problem(at=(*at, "instances"), text=text)
+    for number in _repeated(instance.id for instance in gpu.instances):
+        yield Problem(at=(*at, "instances"), text=f"two instances have the id {number}")
+
+
+def _compute(at: Place, instance: MigInstanceSpec, slices: int) -> Iterator[Problem]:
+    asked = instance.compute or ()
+    if any(one < 1 for one in asked) or sum(asked) > slices:
+        text = f"compute instances of 1 or more slices, {slices} in all, fit a {instance.profile}"
+        yield Problem(at=(*at, "compute"), text=text)
+
+
+def _repeated(values: Iterable[_T]) -> Iterator[_T]:
+    """The values that come more than once."""
+    return (value for value, times in Counter(values).items() if times > 1)

@@ -1,0 +1,88 @@
+"""Who uses a simulated machine: processes that have NVML initialised, and the calls of all.
+
+A process that died does not count, as its files are closed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from discovery.simulator.state.machine_state import Client, Edit, State
+
+_STATE, _STARTED = 0, 19  # places of fields 3 and 22 after the process name; proc(5)
+
+
+def this_process() -> Client:
+    """The calling process."""
+    return of(os.getpid())
+
+
+def of(pid: int) -> Client:
+    """The process that has this id now."""
+    return Client(pid=pid, started=_started(pid) or 0)
+
+
+def live(clients: tuple[Client, ...]) -> frozenset[Client]:
+    """Those that still run: a process id alone may belong to another process by now."""
+    return frozenset(client for client in clients if _started(client.pid) == client.started)
+
+
+def joined(client: Client) -> Edit:
+    """The state with one client more; dead ones are swept out on the way."""
+
+    def change(state: State) -> State:
+        return replace(state, clients=(*sorted(live(state.clients), key=_by_pid), client))
+
+    return change
+
+
+def left(client: Client) -> Edit:
+    """The state with one client less."""
+
+    def change(state: State) -> State:
+        return replace(state, clients=tuple(one for one in state.clients if one != client))
+
+    return change
+
+
+def call_log(state_file: Path) -> Path:
+    """Where the calls on the machine in a state file are logged."""
+    return state_file.with_name(state_file.name + ".calls")
+
+
+def log_call(path: Path, entry: str, bus_ids: Iterable[str]) -> None:
+    """Append one call: a line so short that those of several processes never mix."""
+    line = " ".join((entry, *dict.fromkeys(bus_ids))) + "\n"
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        os.write(descriptor, line.encode())
+    finally:
+        os.close(descriptor)
+
+
+def logged_calls(path: Path) -> Counter[tuple[str, str | None]]:
+    """Calls by C name and bus id: None for a call on no GPU, both for a call on two."""
+    lines = path.read_text("utf-8").splitlines() if path.exists() else ()
+    counted: Counter[tuple[str, str | None]] = Counter()
+    for entry, *bus_ids in map(str.split, lines):
+        counted.update((entry, bus_id) for bus_id in bus_ids or (None,))
+    return counted
+
+
+def _by_pid(client: Client) -> int:
+    return client.pid
+
+
+def _started(pid: int) -> int | None:
+    """Start of a running process in clock ticks since boot; None for one that ended."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text("utf-8", errors="replace")
+    except OSError:
+        return None
+    fields = text.rpartition(")")[2].split()  # the name before it may hold blanks and brackets
+    return None if fields[_STATE] in ("Z", "X") else int(fields[_STARTED])

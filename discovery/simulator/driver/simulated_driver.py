@@ -1,0 +1,234 @@
+"""NVML's own bookkeeping around a machine's answers: sessions, clients, faults, events.
+
+The machine below it is simulated or recorded; both meet the same faults and events.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pynvml
+
+from discovery.simulator.driver import clients, gpm_samples
+from discovery.simulator.driver.event_sets import NO_INSTANCE, EventSets
+from discovery.simulator.driver.fault_injection import suffer
+from discovery.simulator.driver.gpm_samples import GpmSamples, Taken
+from discovery.simulator.driver.handles import EventSet, GpmSample
+from discovery.simulator.entry_points.argument_kinds import Nvml
+from discovery.simulator.entry_points.c_values import Garbage, HandleBook, Value
+from discovery.simulator.entry_points.entry_point import Entry
+from discovery.simulator.state.machine_state import State, XidEvent
+from discovery.simulator.state.state_file import StateFile
+
+Values = Sequence[Value]
+
+OWN_ENTRIES = frozenset(
+    {
+        "nvmlInit_v2",
+        "nvmlInitWithFlags",
+        "nvmlShutdown",
+        "nvmlErrorString",
+        "nvmlEventSetCreate",
+        "nvmlDeviceRegisterEvents",
+        "nvmlEventSetWait_v2",
+        "nvmlEventSetFree",
+    }
+)
+"""What a driver answers by itself, over whatever machine."""
+
+_WITHOUT_SESSION = frozenset({"nvmlInit_v2", "nvmlInitWithFlags", "nvmlErrorString"})
+
+
+class Answers(Protocol):
+    """A machine that answers for its GPUs."""
+
+    @property
+    def book(self) -> HandleBook:
+        """What its pointers stand for."""
+
+    def has(self, entry: Entry) -> bool:
+        """Its library has this entry point."""
+
+    def answer(self, state: State, entry: Entry, inputs: Values) -> Values:
+        """What comes out, in order. Raises Nvml."""
+
+    def check(self, state: State, entry: Entry, inputs: Values) -> None:
+        """Raise Nvml where the machine refuses a call that the driver answers by itself."""
+
+    def counters(self, state: State, entry: Entry, inputs: Values) -> object:
+        """What a call puts into a GPM sample. Raises Nvml."""
+
+    def metrics(self, state: State, older: Taken, newer: Taken, ids: Sequence[int]) -> Value:
+        """Return code and value of each GPM metric between two samples. Raises Nvml."""
+
+    def bus_id(self, value: object) -> str | None:
+        """The GPU a handle is about; None for anything else."""
+
+    def device(self, bus_id: str) -> Hashable:
+        """The handle of a GPU. Raises LookupError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a call gives, and the garbage to make of it."""
+
+    values: Values
+    garbage: Garbage | None = None
+
+
+class Driver:
+    """One process's NVML over the machine in a state file; threads may share it."""
+
+    def __init__(self, file: StateFile, machine: Answers) -> None:
+        self._file = file
+        self._machine = machine
+        self._lock = threading.Lock()
+        self._sessions = 0
+        self._client = clients.this_process()
+        self._events = EventSets(file)
+        self._samples = GpmSamples()
+
+    @property
+    def book(self) -> HandleBook:
+        """What pointers stand for."""
+        return self._machine.book
+
+    def has(self, entry: Entry) -> bool:
+        """The library has this entry point."""
+        return self._machine.has(entry)
+
+    def call(self, entry: Entry, inputs: Values) -> Outcome:
+        """Let a call meet its faults, then answer it. Raises Nvml."""
+        state = self._file.read()
+        bus_ids = self._about(state, entry, inputs)
+        if state.log_calls:
+            clients.log_call(clients.call_log(self._file.path), entry.name, bus_ids)
+        if not self._sessions and entry.name not in _WITHOUT_SESSION:
+            raise Nvml(pynvml.NVML_ERROR_UNINITIALIZED)
+        garbage = suffer(self._file, entry.name, bus_ids)
+        state = self._file.read()  # much may have changed if a fault took its time
+        if entry.name in gpm_samples.ENTRIES:
+            return Outcome(self._gpm(state, entry, inputs), garbage)
+        if entry.name not in OWN_ENTRIES:
+            return Outcome(self._machine.answer(state, entry, inputs), garbage)
+        self._machine.check(state, entry, inputs)
+        return Outcome(self._own(entry.name, inputs), garbage)
+
+    def close(self) -> None:
+        """End all sessions, as the end of the process would."""
+        with self._lock:
+            if self._sessions:
+                self._sessions = 0
+                self._file.edit(clients.left(self._client))
+
+    def _about(self, state: State, entry: Entry, inputs: Values) -> tuple[str, ...]:
+        """Bus ids of the GPUs a call is about: by its handles, or by what it looks up."""
+        values = inputs
+        if entry.looks_up:
+            try:
+                values = self._machine.answer(state, entry, inputs)
+            except Nvml:
+                return ()
+        named = (value.values() if isinstance(value, dict) else [value] for value in values)
+        bus_ids = (self._bus_id(one) for some in named for one in some)
+        return tuple(bus_id for bus_id in bus_ids if bus_id is not None)
+
+    def _bus_id(self, value: object) -> str | None:
+        if isinstance(value, GpmSample):
+            return self._samples.bus_id(value)
+        return self._machine.bus_id(value)
+
+    def _gpm(self, state: State, entry: Entry, inputs: Values) -> Values:
+        """Buffers are the driver's own, what is put into them is the machine's."""
+        match entry.name:
+            case "nvmlGpmSampleAlloc":
+                self._machine.check(state, entry, inputs)
+                return (self._samples.alloc(),)
+            case "nvmlGpmSampleFree":
+                self._samples.free(*inputs)
+                return ()
+            case "nvmlGpmMetricsGet":
+                (asked,) = inputs
+                older, newer = self._samples.two(asked["sample1"], asked["sample2"])
+                return (self._machine.metrics(state, older, newer, asked["metrics"]),)
+        device, *instance, sample = inputs
+        self._samples.need(sample)
+        taken = Taken(
+            bus_id=self._machine.bus_id(device),
+            gpu_instance_id=instance[0] if instance else None,
+            counters=self._machine.counters(state, entry, inputs),
+        )
+        self._samples.fill(sample, taken)
+        return ()
+
+    def _own(self, name: str, inputs: Values) -> Values:
+        match name:
+            case "nvmlInit_v2" | "nvmlInitWithFlags":  # no flag changes an answer here
+                return self._init()
+            case "nvmlShutdown":
+                return self._shut_down()
+            case "nvmlErrorString":
+                return (ERROR_TEXTS.get(inputs[0], ERROR_TEXTS[999]),)
+            case "nvmlEventSetCreate":
+                return (self._events.create(),)
+            case "nvmlDeviceRegisterEvents":
+                return self._register(*inputs)
+            case "nvmlEventSetWait_v2":
+                return (self._told(self._events.wait(*inputs)),)
+            case "nvmlEventSetFree":
+                self._events.free(*inputs)
+                return ()
+            case _:
+                raise NotImplementedError(name)
+
+    def _init(self) -> Values:
+        condition = self._file.read().driver
+        if condition == "mismatch":
+            raise Nvml(pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH)
+        if condition != "ok":
+            raise Nvml(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+        with self._lock:
+            self._sessions += 1
+            if self._sessions == 1:
+                self._file.edit(clients.joined(self._client))
+        return ()
+
+    def _shut_down(self) -> Values:
+        with self._lock:
+            self._sessions -= 1
+            if not self._sessions:
+                self._file.edit(clients.left(self._client))
+        return ()
+
+    def _register(self, device: Hashable, types: int, event_set: EventSet) -> Values:
+        bus_id = self._machine.bus_id(device)
+        if bus_id is None:
+            raise Nvml(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        self._events.register(event_set, bus_id, types)
+        return ()
+
+    def _told(self, event: XidEvent) -> Value:
+        """c_nvmlEventData_t of an event."""
+        ids = (event.gpu_instance_id, event.compute_instance_id)
+        gpu_instance, compute_instance = (NO_INSTANCE if one is None else one for one in ids)
+        return {
+            "device": self._machine.device(event.bus_id),
+            "eventType": pynvml.nvmlEventTypeXidCriticalError,
+            "eventData": event.code,
+            "gpuInstanceId": gpu_instance,
+            "computeInstanceId": compute_instance,
+        }
+
+
+def _error_texts() -> dict[int, str]:
+    prefix = "NVML_ERROR_"
+    names = (name for name in vars(pynvml) if name.startswith(prefix))
+    texts = {getattr(pynvml, n): n.removeprefix(prefix).replace("_", " ").title() for n in names}
+    return {pynvml.NVML_SUCCESS: "Success", **texts}
+
+
+ERROR_TEXTS = _error_texts()
+"""Return code to a text, made from the names pynvml has for the codes."""

@@ -1,0 +1,1 @@
+"""NVML's entry points: names, arguments, and how arguments lie in C memory."""

@@ -1,0 +1,74 @@
+"""One NVML entry point: its name and the kinds of its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pynvml
+
+from discovery.simulator.entry_points.argument_kinds import SUCCESS, Arguments, In, Kind, Out
+from discovery.simulator.entry_points.c_values import HANDLES, Garbage, HandleBook, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One C entry point; all but nvmlErrorString return an nvmlReturn_t."""
+
+    name: str
+    kinds: tuple[Kind, ...] = ()
+    text: bool = False
+    """It returns a text instead of a code."""
+    waits: bool = False
+    """It waits for something to happen: its answers are no facts and are not recorded."""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of what the caller gives, in order."""
+        return tuple(kind.name for kind in self.kinds if kind.takes)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of what the caller gets, in order."""
+        return tuple(kind.name for kind in self.kinds if kind.gives)
+
+    @property
+    def looks_up(self) -> bool:
+        """It gives a device's handle and takes none: only its answer says which GPU is meant."""
+        kinds = [kind.ctype for kind in self.kinds if isinstance(kind, In)]
+        gives = any(isinstance(k, Out) and k.ctype is pynvml.c_nvmlDevice_t for k in self.kinds)
+        return gives and not HANDLES.intersection(kinds)
+
+    def decode(self, args: Arguments, book: HandleBook) -> tuple[Value, ...]:
+        """What the caller gives, in order. Raises Nvml for what NVML refuses."""
+        return tuple(kind.decode(mine, book) for kind, mine in self._split(args) if kind.takes)
+
+    def write(self, args: Arguments, values: Sequence[Value], book: HandleBook) -> int:
+        """Give the caller the answer, in order of outputs; the return code that follows."""
+        givers = [(kind, mine) for kind, mine in self._split(args) if kind.gives]
+        codes = [kind.write(mine, v, book) for (kind, mine), v in zip(givers, values, strict=True)]
+        return next((code for code in codes if code != SUCCESS), SUCCESS)
+
+    def read(self, args: Arguments, book: HandleBook) -> tuple[Value, ...]:
+        """What the caller got, in order."""
+        return tuple(kind.read(mine, book) for kind, mine in self._split(args) if kind.gives)
+
+    def spoil(self, args: Arguments, garbage: Garbage) -> None:
+        """Make what the caller got senseless."""
+        for kind, mine in self._split(args):
+            if kind.gives:
+                kind.spoil(mine, garbage)
+
+    def _split(self, args: Arguments) -> list[tuple[Kind, Arguments]]:
+        """The arguments of each kind. C checks no number of them: one that misses is NULL here.
+
+        pynvml asks nvmlDeviceGetRetiredPages_v2 for its count with one too few.
+        """
+        parts: list[tuple[Kind, Arguments]] = []
+        at = 0
+        for kind in self.kinds:
+            width = len(kind.parameters)
+            mine = args[at : at + width]
+            parts.append((kind, (*mine, *[None] * (width - len(mine)))))
+            at += width
+        return parts

@@ -1,0 +1,105 @@
+"""The argument of nvmlGpmMetricsGet: two samples, and metrics to compute from them."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pynvml
+
+from discovery.simulator.entry_points.argument_kinds import (
+    SUCCESS,
+    Arguments,
+    Kind,
+    Nvml,
+    address_of,
+)
+from discovery.simulator.entry_points.c_values import CType, Garbage, HandleBook, Value, load, spoil
+
+_QUESTION: CType = pynvml.c_nvmlGpmMetricsGet_t
+_METRIC: CType = pynvml.c_nvmlGpmMetric_t
+_MOST = pynvml.NVML_GPM_METRIC_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class GpmQuestion(Kind):
+    """By reference. It has room for as many metrics as the caller's nvml.h knows.
+
+    So what is behind the number of metrics that are asked for is never touched; nor are the
+    pointers to their names, which stay as the caller left them.
+    """
+
+    takes: ClassVar[bool] = True
+    gives: ClassVar[bool] = True
+
+    def decode(self, args: Arguments, book: HandleBook) -> Value:
+        """Version, both samples, and the metrics' ids.
+
+        Raises Nvml: ARGUMENT_VERSION_MISMATCH for a version there is not, INVALID_ARGUMENT
+        for more metrics than there are and for samples that are none.
+        """
+        at = address_of(args[0])
+        version, count = (_number(at, name) for name in ("version", "numMetrics"))
+        if version != pynvml.NVML_GPM_METRICS_GET_VERSION:
+            raise Nvml(pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH)
+        if count > _MOST:
+            raise Nvml(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        try:
+            samples = {name: _sample(at, name, book) for name in ("sample1", "sample2")}
+        except LookupError as error:
+            raise Nvml(pynvml.NVML_ERROR_INVALID_ARGUMENT) from error
+        ids = [_part(metric, "metricId", ctypes.c_uint).value for metric in _metrics(at)]
+        return {"version": version, **samples, "metrics": ids}
+
+    def write(self, args: Arguments, value: Value, book: HandleBook) -> int:
+        """Store return code and value of each metric; None, as JSON has it, is no number."""
+        del book
+        for at, answer in zip(_metrics(address_of(args[0])), value, strict=True):
+            number = answer["value"]
+            _part(at, "nvmlReturn", ctypes.c_uint).value = answer["nvmlReturn"]
+            _part(at, "value", ctypes.c_double).value = math.nan if number is None else number
+        return SUCCESS
+
+    def read(self, args: Arguments, book: HandleBook) -> Value:
+        """Id, return code and value of each metric."""
+        parts = (
+            ("metricId", ctypes.c_uint),
+            ("nvmlReturn", ctypes.c_uint),
+            ("value", ctypes.c_double),
+        )
+        return [
+            {name: load(kind, at + _offset(_METRIC, name), book) for name, kind in parts}
+            for at in _metrics(address_of(args[0]))
+        ]
+
+    def spoil(self, args: Arguments, garbage: Garbage) -> None:
+        """The values."""
+        for at in _metrics(address_of(args[0])):
+            spoil(ctypes.c_double, at + _offset(_METRIC, "value"), garbage)
+
+
+def _metrics(question: int) -> list[int]:
+    """Where each metric that is asked for stands."""
+    first = question + _offset(_QUESTION, "metrics")
+    size = ctypes.sizeof(_METRIC)
+    return [first + size * place for place in range(_number(question, "numMetrics"))]
+
+
+def _sample(question: int, name: str, book: HandleBook) -> Value:
+    return load(pynvml.c_nvmlGpmSample_t, question + _offset(_QUESTION, name), book)
+
+
+def _number(question: int, name: str) -> int:
+    found: int = ctypes.c_uint.from_address(question + _offset(_QUESTION, name)).value
+    return found
+
+
+def _part(metric: int, name: str, kind: CType) -> CType:
+    return kind.from_address(metric + _offset(_METRIC, name))
+
+
+def _offset(struct: CType, name: str) -> int:
+    offset: int = getattr(struct, name).offset
+    return offset

@@ -1,0 +1,1 @@
+"""The simulated machine's host: its /sys, /proc and /dev."""

@@ -1,0 +1,149 @@
+"""One state of a simulated machine, as its GPUs' answers need it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from uuid import NAMESPACE_URL, uuid5
+
+import pynvml
+
+from discovery.model import bus_order
+from discovery.simulator.description.machine_schema import (
+    DirectLinks,
+    Gpu,
+    GpuInstanceProfile,
+    Machine,
+    Model,
+)
+from discovery.simulator.driver.handles import Device
+from discovery.simulator.entry_points.argument_kinds import Nvml
+from discovery.simulator.state import mig_geometry
+from discovery.simulator.state.machine_state import (
+    ComputeInstance,
+    GpuInstance,
+    GpuState,
+    Process,
+    State,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedGpu:
+    """One GPU: where it sits, what it is, how it is now."""
+
+    place: int
+    """In the machine's list."""
+    spec: Gpu
+    model: Model
+    state: GpuState
+    uuid: str
+    serial: str
+    world: World
+    """The machine it is part of."""
+
+    @property
+    def minor(self) -> int:
+        """Its minor device number."""
+        return self.place if self.spec.minor is None else self.spec.minor
+
+    @property
+    def processes(self) -> tuple[Process, ...]:
+        """The processes on it and on its MIG devices."""
+        return tuple(p for p in self.world.state.processes if p.bus_id == self.spec.bus_id)
+
+
+class World:
+    """A machine in one state, which never changes; only its clock goes on."""
+
+    def __init__(self, state: State, machine: Machine, clock: Callable[[], float]) -> None:
+        self.state = state
+        self.machine = machine
+        self._clock = clock
+
+    @property
+    def now(self) -> float:
+        """Monotonic seconds."""
+        return self._clock()
+
+    @cached_property
+    def gpus(self) -> tuple[SimulatedGpu, ...]:
+        """The GPUs that NVML counts, in PCI bus order: NVML's indices."""
+        listed = (gpu for gpu in self._all.values() if gpu.state.listed)
+        return tuple(sorted(listed, key=lambda gpu: bus_order(gpu.spec.bus_id)))
+
+    @cached_property
+    def excluded(self) -> tuple[SimulatedGpu, ...]:
+        """The GPUs that the driver is configured to leave alone."""
+        return tuple(gpu for gpu in self._all.values() if gpu.spec.excluded)
+
+    def gpu(self, device: Device) -> SimulatedGpu:
+        """The GPU of a handle. Raises Nvml: GPU_IS_LOST where it is not counted any more."""
+        gpu = self._all[device.bus_id]
+        if not gpu.state.listed:
+            raise Nvml(pynvml.NVML_ERROR_GPU_IS_LOST)
+        return gpu
+
+    def mig_device(self, device: Device) -> tuple[GpuInstanceProfile, GpuInstance, ComputeInstance]:
+        """What a MIG device's handle stands for.
+
+        Raises Nvml: INVALID_ARGUMENT for a GPU's handle and for instances that are gone.
+        """
+        gpu = self.gpu(device)
+        for instance, compute in mig_geometry.devices(gpu.state):
+            if (instance.id, compute.id) == (device.gpu_instance_id, device.compute_instance_id):
+                return mig_geometry.profile_of(gpu.model, instance), instance, compute
+        raise Nvml(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+
+    def at(self, place: int) -> SimulatedGpu:
+        """The GPU at a place in the machine's list, counted or not."""
+        return self._all[self.machine.gpus[place].bus_id]
+
+    @cached_property
+    def link_ends(self) -> tuple[tuple[LinkEnd | None, ...], ...]:
+        """By place in the machine's list and link: where each NVLink ends."""
+        counts = [self.at(place).model.nvlink_links for place in range(len(self.machine.gpus))]
+        return _link_ends(counts, self.machine.direct, switched=self.machine.switched)
+
+    @cached_property
+    def _all(self) -> dict[str, SimulatedGpu]:
+        return {spec.bus_id: self._gpu(n, spec) for n, spec in enumerate(self.machine.gpus)}
+
+    def _gpu(self, place: int, spec: Gpu) -> SimulatedGpu:
+        made_up = uuid5(NAMESPACE_URL, f"gpuscape:{self.state.name}/{spec.bus_id}")
+        return SimulatedGpu(
+            place=place,
+            spec=spec,
+            model=self.state.models[spec.model],
+            state=self.state.gpus[spec.bus_id],
+            uuid=spec.uuid or f"GPU-{made_up}",
+            serial=spec.serial or f"13{made_up.int % 10**11:011d}",
+            world=self,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LinkEnd:
+    """The far end of one link: a GPU's place in the machine's list, or None for a switch."""
+
+    place: int | None = None
+
+
+def _link_ends(
+    counts: Sequence[int], direct: Sequence[DirectLinks], *, switched: bool
+) -> tuple[tuple[LinkEnd | None, ...], ...]:
+    """By GPU and link: where it ends, None where it goes nowhere.
+
+    ``counts`` are the links each GPU has. Direct links take the lowest free
+    numbers at both ends, in the order they are listed.
+    """
+    if switched:
+        return tuple((LinkEnd(),) * count for count in counts)
+    used: list[list[LinkEnd]] = [[] for _ in counts]
+    for pair in direct:
+        used[pair.a] += [LinkEnd(pair.b)] * pair.links
+        used[pair.b] += [LinkEnd(pair.a)] * pair.links
+    return tuple(
+        (*ends, *(None,) * (count - len(ends))) for ends, count in zip(used, counts, strict=True)
+    )

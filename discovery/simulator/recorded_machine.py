@@ -1,0 +1,174 @@
+"""A recorded machine answers for its GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+
+import pynvml
+
+from discovery.model import normal_bus_id
+from discovery.simulator.driver.gpm_samples import Taken
+from discovery.simulator.driver.handles import Book
+from discovery.simulator.driver.simulated_driver import OWN_ENTRIES, Values
+from discovery.simulator.entry_points.argument_kinds import In, Nvml, Out
+from discovery.simulator.entry_points.c_values import HANDLES, Value
+from discovery.simulator.entry_points.entry_point import Entry
+from discovery.simulator.entry_points.entry_point_table import TABLE
+from discovery.simulator.recording_file import Call, Token, key
+from discovery.simulator.state.machine_state import State
+
+_FIELDS = "nvmlDeviceGetFieldValues"
+_NOT_SUPPORTED = {"nvmlReturn": pynvml.NVML_ERROR_NOT_SUPPORTED, "value": 0}
+_TAKING = ("nvmlGpmSampleGet", "nvmlGpmMigSampleGet")
+
+
+class _TokenBook(Book):
+    """Recorded outputs name handles by their bare numbers."""
+
+    def pointer(self, handle: Hashable) -> int:
+        """The number of a handle in C; NULL stays NULL."""
+        if handle in (0, Token(0)):
+            return 0
+        return super().pointer(Token(handle) if isinstance(handle, int) else handle)
+
+
+class Replay:
+    """Answers each call as it was answered when it was recorded, errors included.
+
+    What was never recorded is answered as a driver would that has less to tell:
+
+    - an entry point that was never called is not in the library (FUNCTION_NOT_FOUND),
+      as with an older driver; readers know to do without;
+    - one that was called, but not with these inputs, is NOT_SUPPORTED, as for a
+      device that lacks it; a look-up is NOT_FOUND, as for a device that is not there;
+    - of many things that are asked in one call, each is answered as in whatever call it
+      was asked.
+
+    Sessions, clients and events are the driver's own; they work though they were
+    not recorded, unless the recorded machine refused them.
+    """
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        self.book = _TokenBook()
+        self._calls = {_key(call): call for call in calls}
+        self._entries = {call.entry for call in calls}
+        self._samples = _SampleOrigins(calls)
+        self._fields = _Fields(calls)
+        self._bus_ids = _bus_ids(calls)
+
+    def has(self, entry: Entry) -> bool:
+        """It was called, or is the driver's own."""
+        return entry.name in self._entries or entry.name in OWN_ENTRIES
+
+    def answer(self, state: State, entry: Entry, inputs: Values) -> Values:
+        """As recorded. Raises Nvml as recorded, or as the class says."""
+        del state  # it changes nothing about what was recorded
+        call = self._calls.get(key(entry, inputs))
+        if call is None and entry.name == _FIELDS:
+            return (self._fields.values(*inputs),)
+        if call is None:
+            looked = pynvml.NVML_ERROR_NOT_FOUND if entry.looks_up else None
+            raise Nvml(looked or pynvml.NVML_ERROR_NOT_SUPPORTED)
+        if call.code != pynvml.NVML_SUCCESS:
+            raise Nvml(call.code)
+        return tuple(call.outputs[name] for name in entry.outputs)
+
+    def check(self, state: State, entry: Entry, inputs: Values) -> None:
+        """Refuse what the recorded machine refused."""
+        if key(entry, inputs) in self._calls:
+            self.answer(state, entry, inputs)
+
+    def counters(self, state: State, entry: Entry, inputs: Values) -> object:
+        """Where a GPM sample is from: what was computed from recorded ones is found by that."""
+        self.answer(state, entry, inputs)
+        return key(entry, inputs)
+
+    def metrics(self, state: State, older: Taken, newer: Taken, ids: Sequence[int]) -> Value:
+        """As recorded for two samples from the same place, whenever they were taken."""
+        del state, older
+        return self._samples.metrics(newer.counters, ids)
+
+    def bus_id(self, value: object) -> str | None:
+        """The GPU a handle is about, as far as the recorded calls tell."""
+        return self._bus_ids.get(value) if isinstance(value, Token) else None
+
+    def device(self, bus_id: str) -> Hashable:
+        """The first handle seen of a GPU."""
+        for token, at in self._bus_ids.items():
+            if at == bus_id:
+                return token
+        raise LookupError(f"the recording has no GPU at {bus_id}")
+
+
+class _Fields:
+    """Field values by device, field and scope, whatever was asked together with them."""
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        self._values: dict[Token, dict[tuple[int, int], Value]] = {}
+        for call in calls:
+            if call.entry == _FIELDS:
+                of_device = self._values.setdefault(Token(call.inputs["device"]), {})
+                for value in call.outputs.get("values", ()):
+                    of_device[value["fieldId"], value["scopeId"]] = value
+
+    def values(self, device: Token, asked: Sequence[Mapping[str, int]]) -> Value:
+        """Raises Nvml: NOT_SUPPORTED where no field of this device was ever told."""
+        told = self._values.get(device)
+        if not told:
+            raise Nvml(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return [told.get((one["fieldId"], one["scopeId"]), _NOT_SUPPORTED) for one in asked]
+
+
+class _SampleOrigins:
+    """What was computed from recorded GPM samples, by the call that took them."""
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        taken = {call.inputs["sample"]: _key(call) for call in calls if call.entry in _TAKING}
+        self._calls: dict[object, list[Call]] = {}
+        for call in calls:
+            if call.entry == "nvmlGpmMetricsGet":
+                asked = call.inputs["metricsGet"]
+                # of the buffers that took turns, the newest answer names one alone
+                origin = taken.get(asked["sample2"], taken.get(asked["sample1"]))
+                self._calls.setdefault(origin, []).append(call)
+
+    def metrics(self, origin: object, ids: Sequence[int]) -> Value:
+        """Raises Nvml as recorded; a metric that was not asked for then is NOT_SUPPORTED."""
+        calls = self._calls.get(origin, [])
+        for call in calls:
+            if call.code != pynvml.NVML_SUCCESS and call.inputs["metricsGet"]["metrics"] == ids:
+                raise Nvml(call.code)
+        told = {it["metricId"]: it for call in calls for it in call.outputs.get("metricsGet", ())}
+        return [told.get(metric, _NOT_SUPPORTED) for metric in ids]
+
+
+def _key(call: Call) -> bytes:
+    entry = TABLE[call.entry]
+    return key(entry, [call.inputs[name] for name in entry.inputs])
+
+
+def _bus_ids(calls: Sequence[Call]) -> dict[Token, str]:
+    """Which GPU each handle is about: said by the GPU, or passed on from handle to handle."""
+    known: dict[Token, str] = {}
+    for call in calls:
+        if call.code == pynvml.NVML_SUCCESS and call.entry == "nvmlDeviceGetPciInfo_v3":
+            bus_id = normal_bus_id(call.outputs["pci"]["busId"])
+            known[Token(call.inputs["device"])] = bus_id
+        if call.code == pynvml.NVML_SUCCESS and call.entry == "nvmlDeviceGetHandleByPciBusId_v2":
+            known[Token(call.outputs["device"])] = normal_bus_id(call.inputs["busId"])
+    for call in calls:
+        for giver, given in _passed_on(call):
+            if giver in known:
+                known.setdefault(given, known[giver])
+    return known
+
+
+def _passed_on(call: Call) -> Iterator[tuple[Token, Token]]:
+    """Handles that a call takes, each with one that it gives for it."""
+    entry = TABLE[call.entry]
+    takes = [kind.name for kind in entry.kinds if isinstance(kind, In) and kind.ctype in HANDLES]
+    gives = [kind.name for kind in entry.kinds if isinstance(kind, Out) and kind.ctype in HANDLES]
+    for giver in takes:
+        for given in gives:
+            if given in call.outputs:
+                yield Token(call.inputs[giver]), Token(call.outputs[given])

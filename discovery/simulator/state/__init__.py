@@ -1,0 +1,1 @@
+"""What a simulated machine is at one moment, and what may happen to it."""

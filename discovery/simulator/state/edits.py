@@ -1,0 +1,139 @@
+"""What may happen to a simulated machine: pure changes of its state."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import Any
+
+from msgspec.structs import replace
+
+from base.errors import BadInput
+from discovery.model import normal_bus_id
+from discovery.simulator.description.document import nearest
+from discovery.simulator.description.machine_schema import Model
+from discovery.simulator.entry_points.entry_point_table import TABLE
+from discovery.simulator.sensor_values import process_joules
+from discovery.simulator.state.machine_state import (
+    Action,
+    Edit,
+    Fault,
+    GpuState,
+    Process,
+    State,
+    XidEvent,
+)
+
+
+def with_fault(
+    action: Action, entry: str, *, bus_id: str | None, after: int, times: int | None
+) -> Edit:
+    """One fault more, the last in the list.
+
+    Raises BadInput for a pattern that no entry point matches; the edit does for a
+    bus id that is not the machine's.
+    """
+    if not any(fnmatchcase(name, entry) for name in TABLE):
+        raise BadInput(f"no NVML entry point is named {entry!r}; {nearest(entry, tuple(TABLE))}")
+
+    def change(state: State) -> State:
+        fault = Fault(
+            id=1 + max((fault.id for fault in state.faults), default=0),
+            action=action,
+            entry=entry,
+            bus_id=None if bus_id is None else known_bus_id(state, bus_id),
+            after=after,
+            times=times,
+        )
+        return replace(state, faults=(*state.faults, fault))
+
+    return change
+
+
+def without_faults(fault_id: int | None) -> Edit:
+    """Without one fault, or with None without any."""
+
+    def change(state: State) -> State:
+        kept = (f for f in state.faults if fault_id is not None and f.id != fault_id)
+        return replace(state, faults=tuple(kept))
+
+    return change
+
+
+def with_event(event: XidEvent) -> Edit:
+    """One event more to be told of."""
+
+    def change(state: State) -> State:
+        there = replace(event, bus_id=known_bus_id(state, event.bus_id))
+        return replace(state, events=(*state.events, there))
+
+    return change
+
+
+def with_gpu_changed(bus_id: str, **changes: Any) -> Edit:
+    """Other values of fields of :class:`GpuState`."""
+
+    def change(state: State) -> State:
+        at = known_bus_id(state, bus_id)
+        return replace(state, gpus=state.gpus | {at: replace(_gpu(state, at), **changes)})
+
+    return change
+
+
+def with_readings(bus_id: str, **readings: Any) -> Edit:
+    """Readings fixed, or with None freed. Raises BadInput for one there is not."""
+
+    def change(state: State) -> State:
+        there = _gpu(state, known_bus_id(state, bus_id)).readings
+        for name in readings:
+            if name not in there.__struct_fields__:
+                raise BadInput(
+                    f"no reading is named {name!r}; {nearest(name, there.__struct_fields__)}"
+                )
+        return with_gpu_changed(bus_id, readings=replace(there, **readings))(state)
+
+    return change
+
+
+def with_process(process: Process) -> Edit:
+    """One process more on a GPU."""
+
+    def change(state: State) -> State:
+        there = replace(process, bus_id=known_bus_id(state, process.bus_id))
+        return replace(state, processes=(*state.processes, there))
+
+    return change
+
+
+def without_process(pid: int, now: float) -> Edit:
+    """Without a process, on whatever GPUs it was; the energy it cost stays counted."""
+
+    def change(state: State) -> State:
+        for process in (one for one in state.processes if one.pid == pid):
+            spent = _gpu(state, process.bus_id).spent_joules
+            spent += process_joules(_model(state, process.bus_id), process, now)
+            state = with_gpu_changed(process.bus_id, spent_joules=spent)(state)
+        return replace(state, processes=tuple(p for p in state.processes if p.pid != pid))
+
+    return change
+
+
+def known_bus_id(state: State, text: str) -> str:
+    """Bus id as the machine writes it. Raises BadInput for one that is not the machine's."""
+    try:
+        bus_id = normal_bus_id(text)
+    except ValueError as error:
+        raise BadInput(f"{text!r} is not a PCI bus id: write it like '0000:3b:00.0'") from error
+    if state.machine is not None and bus_id not in state.gpus:
+        raise BadInput(f"{state.name} has no GPU at {bus_id}; {nearest(bus_id, tuple(state.gpus))}")
+    return bus_id
+
+
+def _gpu(state: State, bus_id: str) -> GpuState:
+    if state.machine is None:
+        raise BadInput(f"{state.name} is a recording: its GPUs cannot be changed")
+    return state.gpus[bus_id]
+
+
+def _model(state: State, bus_id: str) -> Model:
+    gpus = state.machine.gpus if state.machine else ()
+    return state.models[next(gpu.model for gpu in gpus if gpu.bus_id == bus_id)]

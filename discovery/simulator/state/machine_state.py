@@ -1,0 +1,274 @@
+"""What a simulated machine is at one moment; it lies in a file and outlives every process.
+
+The machine's data stand in it unchanged, so the file explains itself; beside them
+stands all that changes: MIG layouts, processes, clients, faults, events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+from discovery.simulator.description.machine_schema import FabricSpec, Gpu, Machine, Model
+from discovery.simulator.entry_points.c_values import Garbage
+
+SCHEMA: Literal["gpuscape-simulation/1"] = "gpuscape-simulation/1"
+
+DriverCondition = Literal["ok", "absent", "not-loaded", "mismatch"]
+"""``absent``: no library; ``not-loaded``: no kernel module; ``mismatch``: of another version.
+
+It shows when the library is loaded and when NVML is initialised; a session that is
+open goes on, as the driver cannot be unloaded beneath it.
+"""
+
+
+Right = Literal["mig-monitor", "mig-access", "pci-config"]
+"""What a process may see: GPU instances (NVIDIA's capability ``mig/monitor``), the MIG devices that
+there are (the ``access`` capabilities of their instances), all of PCI configuration space."""
+
+
+class _Data(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Base: unknown keys are errors."""
+
+
+class ComputeInstance(_Data, frozen=True, kw_only=True):
+    """One compute instance within its GPU instance."""
+
+    id: int
+    start: int
+    """First compute slice."""
+    slices: int
+
+
+class GpuInstance(_Data, frozen=True, kw_only=True):
+    """One GPU instance with its compute instances."""
+
+    id: int
+    profile: str
+    """Name in the model's MIG table."""
+    start: int
+    """First memory unit."""
+    compute: tuple[ComputeInstance, ...] = ()
+
+
+class Readings(_Data, frozen=True, kw_only=True):
+    """What a GPU is made to say; None leaves a reading to the simulator."""
+
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    gpu_celsius: int | None = None
+    memory_celsius: int | None = None
+    power_milliwatts: int | None = None
+    energy_millijoules: int | None = None
+    gpu_percent: int | None = None
+    memory_percent: int | None = None
+    encoder_percent: int | None = None
+    decoder_percent: int | None = None
+    pcie_replays: int = 0
+    pcie_generation: int | None = None
+    pcie_lanes: int | None = None
+    ecc_corrected: int = 0
+    ecc_uncorrected: int = 0
+    remapped_correctable: int = 0
+    remapped_uncorrectable: int = 0
+    remap_pending: bool = False
+    remap_failed: bool = False
+    retired_pages: tuple[int, ...] = ()
+    """Addresses of pages taken out of service, before Ampere."""
+    retired_pending: bool = False
+    recovery_action: int = 0
+    nvlink_received_kib: int | None = None
+    """Over all links."""
+    nvlink_sent_kib: int | None = None
+    event_reasons: int | None = None
+    """Bit mask of nvmlClocksEventReason*."""
+    power_limit_milliwatts: int | None = None
+    """The one that was set."""
+    enforced_power_limit_milliwatts: int | None = None
+    fan_percent: int | None = None
+    performance_state: int | None = None
+    margin_celsius: int | None = None
+    fields: dict[int, int] = {}
+    """What nvmlDeviceGetFieldValues is made to say, by field id, whatever the scope."""
+    field_type: int | None = None
+    """NVML_VALUE_TYPE_* of everything that nvmlDeviceGetFieldValues says; None: the usual ones."""
+    field_type_claimed: int | None = None
+    """The type it is said to have; None: the one it has."""
+
+
+class GpuState(_Data, frozen=True, kw_only=True):
+    """What changes about one GPU."""
+
+    listed: bool = True
+    """False: it fell off the bus so far that NVML does not even count it."""
+    mig: bool = False
+    """The mode that holds."""
+    mig_pending: bool = False
+    """The mode that will hold after a reset."""
+    instances: tuple[GpuInstance, ...] = ()
+    links_down: tuple[int, ...] = ()
+    """Links that are down as this GPU sees them; the other end has its own list."""
+    fabric: FabricSpec | None = None
+    """None: as the machine says."""
+    readings: Readings = Readings()
+    spent_joules: float = 0.0
+    """Used by processes that ended."""
+
+
+class Process(_Data, frozen=True, kw_only=True):
+    """A process that uses a GPU, or one MIG device of it."""
+
+    pid: int
+    bus_id: str
+    name: str = "python3"
+    kind: Literal["compute", "graphics", "mps"] = "compute"
+    memory_mib: int = 512
+    percent: int = 0
+    """How busy it keeps the GPU."""
+    gpu_instance_id: int | None = None
+    compute_instance_id: int | None = None
+    started: float = 0.0
+    """Monotonic seconds."""
+
+
+class Client(_Data, frozen=True, kw_only=True):
+    """A process that has NVML initialised."""
+
+    pid: int
+    started: int
+    """Its start in clock ticks since boot, since process ids come again."""
+
+
+class XidEvent(_Data, frozen=True, kw_only=True):
+    """An XID that nobody has been told of yet."""
+
+    bus_id: str
+    code: int
+    gpu_instance_id: int | None = None
+    compute_instance_id: int | None = None
+
+
+# what a fault does
+
+
+class _Action(_Data, frozen=True, kw_only=True, tag=True, tag_field="do"):
+    """Base of the fault actions: the class name is the tag."""
+
+
+class Return(_Action, frozen=True, kw_only=True):
+    """End with this return code; with 15 on every call, the GPU is lost."""
+
+    code: int
+
+
+class Hang(_Action, frozen=True, kw_only=True):
+    """Do not return before the fault is cleared."""
+
+    uninterruptible: bool = False
+    """SIGTERM does nothing meanwhile, as in an uninterruptible sleep of the kernel."""
+
+
+class Delay(_Action, frozen=True, kw_only=True):
+    """Take this much longer."""
+
+    seconds: float
+
+
+class Spoil(_Action, frozen=True, kw_only=True):
+    """Answer with senseless values."""
+
+    garbage: Garbage
+
+
+class Crash(_Action, frozen=True, kw_only=True):
+    """End the calling process."""
+
+    by: Literal["exit", "kill"] = "kill"
+    """``exit``: as a library that calls _exit(70); ``kill``: SIGKILL, as from the OOM killer."""
+
+
+Action = Return | Hang | Delay | Spoil | Crash
+
+
+class Fault(_Data, frozen=True, kw_only=True):
+    """What goes wrong, where and how often."""
+
+    id: int
+    action: Action
+    entry: str = "*"
+    """Shell pattern on the C entry point's name."""
+    bus_id: str | None = None
+    """Only calls on this GPU, its MIG devices and instances; look-ups that lead to it too."""
+    after: int = 0
+    """This many matching calls go well first."""
+    times: int | None = None
+    """At most this many calls meet it; None: all."""
+    seen: int = 0
+    """Matching calls so far; kept only where ``after`` or ``times`` need it."""
+
+
+class State(_Data, frozen=True, kw_only=True):
+    """The whole state file."""
+
+    schema: Literal["gpuscape-simulation/1"] = SCHEMA
+    name: str
+    """The machine's name; GPUs without UUID and serial get theirs from it."""
+    machine: Machine | None = None
+    """None: the answers come from a recording."""
+    models: dict[str, Model] = {}
+    """Those the machine names."""
+    recording: str | None = None
+    """File beside this one."""
+    driver: DriverCondition = "ok"
+    started: float = 0.0
+    """Monotonic seconds when the driver was loaded; counters start there."""
+    gpus: dict[str, GpuState] = {}
+    """By bus id."""
+    processes: tuple[Process, ...] = ()
+    clients: tuple[Client, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    events: tuple[XidEvent, ...] = ()
+    log_calls: bool = False
+    lacking: tuple[Right, ...] = ()
+    """Rights that processes on this machine do not have; by default they have all, as root."""
+
+
+Edit = Callable[[State], State]
+"""A change of the state; pure, since it may run on a newer state than its author saw."""
+
+
+def initial(name: str, machine: Machine, models: dict[str, Model], *, now: float) -> State:
+    """The machine as its data describe it, with the driver just loaded."""
+    used = {gpu.model: models[gpu.model] for gpu in machine.gpus}
+    return State(
+        name=name,
+        machine=machine,
+        models=used,
+        driver="ok" if machine.driver else "absent",
+        started=now,
+        gpus={gpu.bus_id: _laid_out(gpu, used[gpu.model]) for gpu in machine.gpus},
+    )
+
+
+def _laid_out(gpu: Gpu, model: Model) -> GpuState:
+    slices = {profile.name: profile.slices for profile in model.mig}
+    instances = tuple(
+        GpuInstance(
+            id=spec.id,
+            profile=spec.profile,
+            start=spec.start,
+            compute=_compute(spec.compute or (slices[spec.profile],)),
+        )
+        for spec in gpu.instances
+    )
+    return GpuState(listed=gpu.shown, mig=gpu.mig, mig_pending=gpu.mig, instances=instances)
+
+
+def _compute(sizes: tuple[int, ...]) -> tuple[ComputeInstance, ...]:
+    starts = [sum(sizes[:number]) for number in range(len(sizes))]
+    return tuple(
+        ComputeInstance(id=number, start=start, slices=size)
+        for number, (start, size) in enumerate(zip(starts, sizes, strict=True))
+    )

@@ -1,0 +1,130 @@
+"""MIG geometry of one GPU: profiles, instances, MIG devices, what still fits. Pure.
+
+Names and numbers follow NVIDIA's MIG user guide and nvml.h: GPU instance profiles
+have an index that queries take and another id that lists and creates take; compute
+instance profiles have the same number for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from uuid import NAMESPACE_URL, uuid5
+
+from discovery.simulator.description.machine_schema import GpuInstanceProfile, Model
+from discovery.simulator.state.machine_state import ComputeInstance, GpuInstance, GpuState
+
+COMPUTE_PROFILES = {0: 1, 1: 2, 2: 3, 3: 4, 4: 7, 5: 8, 6: 6}
+"""NVML_COMPUTE_INSTANCE_PROFILE_* to compute slices; the profile's id is the same number."""
+
+
+def profile_by_enum(model: Model, enum: int) -> GpuInstanceProfile | None:
+    """The profile a query's index means."""
+    return next((profile for profile in model.mig if profile.enum == enum), None)
+
+
+def profile_by_id(model: Model, profile_id: int) -> GpuInstanceProfile | None:
+    """The profile a list's or create's id means."""
+    return next((profile for profile in model.mig if profile.id == profile_id), None)
+
+
+def profile_of(model: Model, instance: GpuInstance) -> GpuInstanceProfile:
+    """The profile of an instance. Raises LookupError where the model has none of that name."""
+    for profile in model.mig:
+        if profile.name == instance.profile:
+            return profile
+    raise LookupError(f"{model.name} has no profile {instance.profile!r}")
+
+
+def max_devices(model: Model) -> int:
+    """How many MIG devices there can be at most."""
+    return max((profile.max for profile in model.mig), default=0)
+
+
+def memory_units(model: Model) -> int:
+    """In how many units of memory instances are placed."""
+    return max(start + one.size for one in model.mig for start in one.starts)
+
+
+def devices(state: GpuState) -> Iterator[tuple[GpuInstance, ComputeInstance]]:
+    """The MIG devices in the order of their indices: by GPU instance, then compute instance."""
+    for instance in sorted(state.instances, key=lambda one: one.id):
+        for compute in sorted(instance.compute, key=lambda one: one.id):
+            yield instance, compute
+
+
+def gpu_instance(state: GpuState, gpu_instance_id: int) -> GpuInstance | None:
+    """The GPU instance with this id."""
+    return next((one for one in state.instances if one.id == gpu_instance_id), None)
+
+
+def compute_instance(instance: GpuInstance, compute_instance_id: int) -> ComputeInstance | None:
+    """The compute instance with this id."""
+    return next((one for one in instance.compute if one.id == compute_instance_id), None)
+
+
+def device_uuid(gpu_uuid: str, gpu_instance_id: int, compute_instance_id: int) -> str:
+    """A MIG device's UUID: the same ids on the same GPU give the same one."""
+    name = f"{gpu_uuid}/{gpu_instance_id}/{compute_instance_id}"
+    return f"MIG-{uuid5(NAMESPACE_URL, name)}"
+
+
+def device_name(profile: GpuInstanceProfile, slices: int) -> str:
+    """``1g.5gb``, or ``1c.3g.20gb`` where a compute instance takes a part only."""
+    return profile.name if slices == profile.slices else f"{slices}c.{profile.name}"
+
+
+def multiprocessors(profile: GpuInstanceProfile, slices: int) -> int:
+    """Multiprocessors of a compute instance within its GPU instance."""
+    return profile.multiprocessors * slices // profile.slices
+
+
+def shared_engines(profile: GpuInstanceProfile) -> dict[str, int]:
+    """Engines of a GPU instance, which its compute instances share; names of nvml.h's structs."""
+    return {
+        "sharedCopyEngineCount": profile.copy,
+        "sharedDecoderCount": profile.decoders,
+        "sharedEncoderCount": profile.encoders,
+        "sharedJpegCount": profile.jpeg,
+        "sharedOfaCount": profile.ofa,
+    }
+
+
+def compute_slices(profile: GpuInstanceProfile, enum: int) -> int | None:
+    """Slices of a compute instance profile within a GPU instance; None where it has none such."""
+    slices = COMPUTE_PROFILES.get(enum)
+    return slices if slices is not None and slices <= profile.slices else None
+
+
+def compute_profile_id(slices: int) -> int:
+    """The compute instance profile of this size."""
+    return next(enum for enum, size in COMPUTE_PROFILES.items() if size == slices)
+
+
+def compute_starts(profile: GpuInstanceProfile, slices: int) -> tuple[int, ...]:
+    """Slices where a compute instance of this size may start."""
+    return tuple(range(0, profile.slices - slices + 1, slices))
+
+
+def free_starts(
+    model: Model, instances: Sequence[GpuInstance], profile: GpuInstanceProfile
+) -> tuple[int, ...]:
+    """Memory units where one more instance of this profile may start."""
+    sizes = {one.name: one.size for one in model.mig}
+    taken = {unit for one in instances for unit in range(one.start, one.start + sizes[one.profile])}
+    return _free(profile.starts, profile.size, taken)
+
+
+def remaining(model: Model, instances: Sequence[GpuInstance], profile: GpuInstanceProfile) -> int:
+    """How many more instances of this profile fit; its starts never overlap one another."""
+    there = sum(1 for one in instances if one.profile == profile.name)
+    return min(profile.max - there, len(free_starts(model, instances, profile)))
+
+
+def compute_remaining(instance: GpuInstance, profile: GpuInstanceProfile, slices: int) -> int:
+    """How many more compute instances of this size fit into a GPU instance."""
+    taken = {s for one in instance.compute for s in range(one.start, one.start + one.slices)}
+    return len(_free(compute_starts(profile, slices), slices, taken))
+
+
+def _free(starts: Sequence[int], size: int, taken: set[int]) -> tuple[int, ...]:
+    return tuple(at for at in starts if taken.isdisjoint(range(at, at + size)))

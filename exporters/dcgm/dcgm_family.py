@@ -1,0 +1,167 @@
+"""What a metric family is: how it is announced, and how its values come from a reading. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from discovery.model import Driver, GpuSnapshot
+from discovery.sample import GpuSample, Group, LinkCounters, MemoryUse
+from exporters.dcgm.windows import Event
+from exporters.gpu_holders import PodUse
+from exporters.prometheus_text import Kind
+
+# Ceilings. NVML says "unknown" with all bits set, DCGM with numbers from 2^63 - 16 up; both lie
+# above these, and no device is near them.
+MEGAHERTZ_MOST = 100_000
+CELSIUS_MOST = 200  # DCGM's own limit
+WATTS_MOST = 100_000
+PERCENT_MOST = 100
+RATIO_MOST = 1.1  # two samples that are not quite as far apart as the counters' times
+COUNT_MOST = 2**32 - 2
+MIB_MOST = 2**32
+TOTAL_MOST = 2**63 - 17
+BYTES_PER_SECOND_MOST = 10**14
+MASK_MOST = 2**53
+
+
+class UnderMig(Enum):
+    """How a family appears on a GPU that is split into GPU instances."""
+
+    REPEATED = "repeated"  # the GPU's value on each of its instances
+    OWN = "own"  # a value for each instance
+    ABSENT = "absent"  # none while MIG is on, or none for an instance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What the values of one GPU, or of one of its GPU instances, are computed from."""
+
+    sample: GpuSample
+    """The GPU's; for an instance, that of the GPU it is part of."""
+    gpu: GpuSnapshot
+    before: GpuSample | None = None
+    """The GPU's sample one interval earlier, for rates."""
+    memory: MemoryUse | None = None
+    """The frame buffer of the GPU or of the instance itself."""
+    pod: PodUse | None = None
+    """What the pod has that a series names, for the families with ``of_pod``."""
+    xid: int = 0
+    """Code of the newest XID error, 0 before any."""
+    profiling: Mapping[int, float] = field(default_factory=dict)
+    """GPM metric id to value, of the GPU or of the instance itself."""
+    links: Mapping[int, LinkCounters] = field(default_factory=dict)
+    """The GPU's NVLinks by number."""
+    links_before: Mapping[int, LinkCounters] = field(default_factory=dict)
+    nvlink_p2p: Mapping[int, int] = field(default_factory=dict)
+    """Index of each other GPU that is shown, to NVML's status of the pair."""
+
+
+Value = Callable[[Reading], float | None]
+Attributes = Callable[[str], Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """One metric family: how it is announced and how its values come from a reading."""
+
+    field: int
+    """DCGM's field id: families appear in its order."""
+    name: str
+    renamed: str | None = None
+    """What DCGM calls it since 4.6."""
+    kind: Kind = Kind.GAUGE
+    help: str
+    value: Value
+    """In the family's unit; None: no series."""
+    least: float = 0
+    most: float
+    """No device goes above: NVML's and DCGM's "no value" numbers and other garbage do."""
+    under_mig: UnderMig = UnderMig.REPEATED
+    decimals: bool = False
+    """Written with six decimals, as DCGM writes what it holds as double; else a whole number."""
+    group: Group | None = None
+    """The readings it needs; None: those that are always made."""
+    default: bool = False
+    """dcgm-exporter serves it without being asked."""
+    gpus: str = "all"
+    """Which GPUs have it, for people."""
+    attributes: Attributes | None = None
+    """Further labels that follow from the written value."""
+    of_pod: Value | None = None
+    """What a pod has of a device that pods may share, by its processes; None: not told apart.
+
+    The family then has a series of the device itself too, which names no pod.
+    """
+
+    def texts(self, readings: Iterable[Reading]) -> list[bytes | None]:
+        """Each reading's value as it is written; None where there is none or it is impossible.
+
+        NaN and infinities are impossible too, and most negative numbers: NVML knows no
+        temperature below zero. One call for all readings, and bytes at once, since this is
+        where rendering spends its time.
+        """
+        form, least, most = b"%.6f" if self.decimals else b"%.0f", self.least, self.most
+        return [
+            form % value if value is not None and least <= value <= most else None
+            for value in map(self.value if self.of_pod is None else self._shared, readings)
+        ]
+
+    def _shared(self, reading: Reading) -> float | None:
+        read = self.value if reading.pod is None or self.of_pod is None else self.of_pod
+        return read(reading)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """A family that counts what came within a window, a series for each kind of event."""
+
+    field: int
+    name: str
+    help: str
+    event: Event
+    # falls when events leave the window, so by nature a gauge; upstream calls it counter
+    kind: Kind = Kind.GAUGE
+    group: Group | None = None
+    renamed: None = None
+    default: bool = False
+    under_mig: UnderMig = UnderMig.REPEATED
+    gpus: str = "all"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paired:
+    """A family that says something of a GPU and each other one, a series for each pair."""
+
+    field: int
+    name: str
+    help: str
+    value: Callable[[Reading], Mapping[int, int]]
+    """Index of the other GPU to a number."""
+    word: Callable[[int], str]
+    """What a number means."""
+    group: Group
+    gpus: str
+    kind: Kind = Kind.GAUGE
+    renamed: None = None
+    default: bool = False
+    # no instance reaches another GPU's memory
+    under_mig: UnderMig = UnderMig.ABSENT
+
+
+AnyFamily = Family | Counted | Paired
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelRow:
+    """A fact that stands as label on every series."""
+
+    field: int
+    name: str
+    """The label's own name too."""
+    renamed: str | None = None
+    help: str
+    value: Callable[[Driver, GpuSnapshot], str | None]
+    """None: the label is left out."""
+    default: bool = False

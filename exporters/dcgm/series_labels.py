@@ -1,0 +1,161 @@
+"""The labels of a series: what dcgm-exporter writes, in its order, escaped. Pure.
+
+Source of names and order: dcgm-exporter, ``render_metrics.go`` for the template,
+``transformation/kubernetes.go`` for what tells who holds a device. Unlike upstream, text is
+escaped, so no value can break the exposition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from discovery.model import GpuSnapshot
+from exporters.gpu_holders import Entity, Holder
+from exporters.prometheus_text import labels_text
+
+Labels = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """How every series names its node, its GPU and who holds it."""
+
+    hostname: str
+    """The node's name in the cluster, else the host's."""
+    hostname_label: Literal["hostname", "Hostname"] | None = "hostname"
+    """``Hostname`` for dashboards older than dcgm-exporter 4.8.3; None leaves the label out."""
+    driver_version: bool = True
+    """Put the driver's version on every series, where the counters have its row."""
+    old_namespace: bool = False
+    """Names from before dcgm-exporter 2: ``uuid``, ``pod_name`` and so on."""
+    blanks_replaced: bool = False
+    """Put dashes in place of blanks in the model's name."""
+    pod_uid: bool = False
+    """Tell the UID of the pod that holds a device."""
+    shares: bool = False
+    """One series for each holder of a shared device, told apart by ``vgpu``; where a family tells
+    pods apart, by what their processes have, and one more that names none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The labels that all families have in common on one entity for one of its holders."""
+
+    entity: Entity
+    first: Labels
+    """In the order that upstream's template gives them."""
+    labels: Labels = field(default_factory=dict)
+    attributes: Labels = field(default_factory=dict)
+    share_of: Holder | None = None
+    """Whose share of the device the series tell that can; None: they are of the device."""
+    unattributed: bool = False
+    """Of the device itself, for those families alone."""
+
+    def text(self, labels: Labels | None = None, attributes: Labels | None = None) -> str:
+        """All labels with those of one series: labels sorted, then attributes sorted.
+
+        A name appears once: what comes first stands, an attribute takes the place of an
+        equal-named label, and the labels of one series that of those of its place.
+        """
+        middle = {**self.labels, **(labels or {})}
+        last = {**self.attributes, **(attributes or {})}
+        found = dict(self.first)
+        for name in sorted(middle.keys() - last.keys()):
+            found.setdefault(name, middle[name])
+        for name in sorted(last):
+            found.setdefault(name, last[name])
+        return labels_text(found)
+
+
+def places(
+    gpu: GpuSnapshot,
+    entity: Entity,
+    facts: Labels,
+    identity: Identity,
+    holders: Sequence[Holder],
+    jobs: Sequence[str],
+) -> Iterator[Place]:
+    """Where the series of the GPU or one of its instances stand: one place or one for each holder.
+
+    ``facts`` are the labels that the counters ask for on every series.
+    """
+    first = _first(gpu, entity[1], identity)
+    shown: Sequence[Holder | None] = _shown(holders, identity)
+    unattributed = identity.shares and bool(shown)
+    for holder in (None, *shown) if unattributed or not shown else shown:
+        for job in jobs or (None,):
+            attributes = {} if holder is None else _attributes(holder, identity)
+            yield Place(
+                entity=entity,
+                first=first,
+                labels={**({} if holder is None else dict(holder.labels)), **facts},
+                attributes=attributes if job is None else {**attributes, "hpc_job": job},
+                share_of=holder if identity.shares else None,
+                unattributed=unattributed and holder is None,
+            )
+
+
+def _first(gpu: GpuSnapshot, instance: int | None, identity: Identity) -> Labels:
+    """``device`` carries the index upstream too, not the minor number."""
+    domain, _, rest = gpu.bus_id.partition(":")
+    model = gpu.model
+    if model is not None and identity.blanks_replaced:
+        model = "-".join(model.split())
+    named: dict[str, str | None] = {
+        "gpu": None if gpu.index is None else str(gpu.index),
+        "uuid" if identity.old_namespace else "UUID": gpu.uuid,
+        "pci_bus_id": f"{domain:0>8}:{rest}".upper(),
+        "device": None if gpu.index is None else f"nvidia{gpu.index}",
+        "modelName": model,
+    }
+    if instance is not None:
+        named |= {"GPU_I_PROFILE": _profile(gpu, instance), "GPU_I_ID": str(instance)}
+    if identity.hostname_label is not None:
+        named[identity.hostname_label] = identity.hostname
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def _profile(gpu: GpuSnapshot, instance: int) -> str:
+    """The GPU instance's own: that of a MIG device names compute slices too where they differ.
+
+    ``1c.3g.20gb`` is one of three compute slices of a ``3g.20gb``.
+    """
+    profile = next(it.profile for it in gpu.mig_devices if it.gpu_instance_id == instance)
+    slices, dot, rest = profile.partition("c.")
+    return rest if dot and slices.isdigit() else profile
+
+
+def _shown(holders: Sequence[Holder], identity: Identity) -> Sequence[Holder]:
+    """All holders where shares are shown; else those with claims, or the last one.
+
+    Of those that share a device by time upstream shows the one that the kubelet lists last, of
+    those that share a claim each. The kubelet's order changes from answer to answer (it is that
+    of a Go map), so the last by name is taken here: its series stay the same ones.
+    """
+    if identity.shares:
+        return holders
+    return [it for it in holders if it.claim is not None] or holders[-1:]
+
+
+def _attributes(holder: Holder, identity: Identity) -> Labels:
+    old = identity.old_namespace
+    named: dict[str, str | None] = {
+        "pod_name" if old else "pod": holder.pod,
+        "pod_namespace" if old else "namespace": holder.namespace,
+        "container_name" if old else "container": holder.container,
+        "pod_uid": holder.uid if identity.pod_uid else None,
+        "vgpu": holder.share if identity.shares else None,
+    }
+    if (claim := holder.claim) is not None:
+        named |= {
+            "dra_claim_name": claim.name,
+            "dra_claim_namespace": claim.namespace,
+            "dra_device_name": claim.device,
+            "dra_driver_name": claim.driver,
+            "dra_pool_name": claim.pool,
+            "dra_mig_profile": claim.mig_profile,
+            "dra_mig_device_uuid": claim.mig_uuid,
+        }
+    return {name: value for name, value in named.items() if value is not None}

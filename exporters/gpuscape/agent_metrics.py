@@ -1,0 +1,358 @@
+"""Metrics of the agent about itself: is what it serves fresh, complete and trustworthy?
+
+Names follow Prometheus' conventions (base units, ``_total`` for counters and only for them),
+unlike the DCGM families, whose names are given. No type of prometheus_client leaves this module.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter as Tally
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import prometheus_client
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Summary, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from discovery.model import GpuState, NodeSnapshot, Reason
+from exporters.gpuscape.core_families import Served
+from exporters.gpuscape.server_metrics import ServingMetrics
+
+_SNAPSHOT_AGE = (
+    "gpuscape_snapshot_age_seconds",
+    "Time since the snapshot that these metrics show was taken.",
+)
+_SAMPLES_AGE = (
+    "gpuscape_samples_age_seconds",
+    "Time since the readings that these metrics show were made.",
+)
+
+_NOT_IN_CORE = frozenset(
+    {
+        "gpuscape_api_writes_total",
+        "gpuscape_label_changes_total",
+        "gpuscape_last_success_timestamp_seconds",
+        "gpuscape_quarantined_gpus",
+    }
+)
+"""What rules and dashboards do not read. Of cycles the core has no buckets either."""
+
+CYCLE_BUCKETS_SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10)
+"""From a node that answers at once to one that runs into its deadlines."""
+
+
+_Made = TypeVar("_Made")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramUse:
+    """What one of the agent's processes takes of the host."""
+
+    cpu_seconds: float
+    """User and system time since it started."""
+    resident_bytes: int
+
+
+class OwnMetrics:
+    """What the agent tells of itself; every method may be called from any thread."""
+
+    def __init__(
+        self, version: str, clock: Callable[[], float], served: Served = Served.ALL
+    ) -> None:
+        """``clock`` gives monotonic seconds, the same that ``snapshot_taken`` is told."""
+        # Half as many series again, and nobody asks when a counter was made.
+        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # untyped there
+        self.serving = ServingMetrics()
+        self._served = served
+        self._clock = clock
+        self._taken_at: float | None = None
+        self._sampled_at: float | None = None
+        self._snapshot = _SnapshotCollector()
+        self._programs = _ProgramCollector()
+        self._registry = CollectorRegistry()
+        self._registry.register(self._snapshot)
+        self._registry.register(self._programs)
+        gauge, counter = partial(self._metric, Gauge), partial(self._metric, Counter)
+        build_info = gauge(
+            "gpuscape_build_info",
+            "Version of this agent and of the Python it runs on; always 1.",
+            ("version", "python"),
+        )
+        build_info.labels(version, platform.python_version()).set(1)
+        self._source_up = gauge(
+            "gpuscape_source_up",
+            "1 if the source answered when it was last asked, else 0.",
+            ("source",),
+        )
+        self._last_success = gauge(
+            "gpuscape_last_success_timestamp_seconds",
+            "When the source last answered, Unix time.",
+            ("source",),
+        )
+        self._restarts = counter(
+            "gpuscape_reader_restarts_total",
+            "Device readers started in place of one that hung or ended.",
+        )
+        self._stuck = gauge(
+            "gpuscape_reader_stuck",
+            "1 while an abandoned device reader hangs in the driver, else 0.",
+        )
+        self._quarantined = gauge(
+            "gpuscape_quarantined_gpus",
+            "GPUs left alone since a driver call on them did not return.",
+        )
+        self._label_changes = counter(
+            "gpuscape_label_changes_total", "Node labels added, changed or removed."
+        )
+        self._labeler_failures = counter(
+            "gpuscape_labeler_failures_total",
+            "Times a labeler failed and its labels stayed as they were.",
+            ("labeler",),
+        )
+        self._released = gauge(
+            "gpuscape_released",
+            "1 while all NVML handles are given back on request, else 0.",
+        )
+        # with labels, so that an agent without a cluster has no series of them
+        self._confinement = gauge(
+            "gpuscape_confinement_enforced",
+            "1 if the admission policy refused what it must refuse when last tried, else 0.",
+            ("policy",),
+        )
+        self._lease_held = gauge(
+            "gpuscape_lease_held",
+            "1 while this agent holds its node's Lease, else 0 and it writes nothing.",
+            ("lease",),
+        )
+        self._writes = counter(
+            "gpuscape_api_writes_total",
+            "Writes that the API server took, dry runs left out.",
+            ("object",),
+        )
+        self._left_alone = gauge(
+            "gpuscape_keys_left_alone",
+            "Labels and annotations of ours that another owner holds.",
+            ("object",),
+        )
+        self._keys_refused = gauge(
+            "gpuscape_keys_refused",
+            "Labels and annotations of ours that the API server refuses for good.",
+            ("object",),
+        )
+        cycles = (
+            "gpuscape_cycle_duration_seconds",
+            "Time from asking the device reader to having published what it said.",
+            ("cycle",),
+        )
+        self._cycles: Histogram | Summary = (
+            Histogram(*cycles, buckets=CYCLE_BUCKETS_SECONDS, registry=self._registry)
+            if served is Served.ALL
+            else Summary(*cycles, registry=self._registry)
+        )
+        self._counters_skipped = gauge(
+            "gpuscape_counters_skipped",
+            "Rows of the file of counters that are not served: unknown, broken or not to be had.",
+        )
+        # with a label, so that an agent that asks no kubelet has no series of it
+        self._unknown_devices = gauge(
+            "gpuscape_unknown_devices",
+            "Devices that the source names and that this node does not have.",
+            ("source",),
+        )
+
+    def _metric(
+        self, make: Callable[..., _Made], name: str, text: str, labels: Sequence[str] = ()
+    ) -> _Made:
+        """One that is rendered only where it is served."""
+        hidden = self._served is Served.CORE and name in _NOT_IN_CORE
+        return make(name, text, labels, registry=None if hidden else self._registry)
+
+    def snapshot_taken(self, snapshot: NodeSnapshot, at: float) -> None:
+        """Show this snapshot's GPUs, gaps and XID errors; ``at`` is its age's zero."""
+        self._snapshot.latest = snapshot
+        self._taken_at = at
+
+    def samples_taken(self, at: float | None) -> None:
+        """When the newest readings were made, by the same clock; None: there are none to show."""
+        self._sampled_at = at
+
+    def source_answered(self, source: str, unix_seconds: float) -> None:
+        """The source gave an answer at this time."""
+        self._source_up.labels(source).set(1)
+        self._last_success.labels(source).set(unix_seconds)
+
+    def source_failed(self, source: str) -> None:
+        """The source was asked and gave no answer."""
+        self._source_up.labels(source).set(0)
+
+    def reader_restarted(self) -> None:
+        """A device reader was started in place of another."""
+        self._restarts.inc()
+
+    def reader_is_stuck(self, stuck: bool) -> None:
+        """Whether an abandoned reader still hangs."""
+        self._stuck.set(stuck)
+
+    def gpus_quarantined(self, count: int) -> None:
+        """How many GPUs are left alone."""
+        self._quarantined.set(count)
+
+    def cycle_done(self, cycle: str, seconds: float) -> None:
+        """One cycle, such as ``discover`` or ``sample``, took this long."""
+        self._cycles.labels(cycle).observe(seconds)
+
+    def labels_changed(self, count: int) -> None:
+        """This many labels were added, changed or removed."""
+        self._label_changes.inc(count)
+
+    def labeler_failed(self, labeler: str) -> None:
+        """One labeler failed."""
+        self._labeler_failures.labels(labeler).inc()
+
+    def is_released(self, released: bool) -> None:
+        """Whether the GPUs are left alone on request."""
+        self._released.set(released)
+
+    def confined(self, policy: str, enforced: bool) -> None:
+        """Whether this policy was seen to refuse what it must."""
+        self._confinement.labels(policy).set(enforced)
+
+    def holds_lease(self, lease: str, held: bool) -> None:
+        """Whether the node's Lease is this agent's."""
+        self._lease_held.labels(lease).set(held)
+
+    def wrote(self, kind: str) -> None:
+        """The API server took a write to the node's object of this kind, such as ``Lease``."""
+        self._writes.labels(kind).inc()
+
+    def left_alone(self, kind: str, count: int) -> None:
+        """So many keys on the node's object of this kind are another owner's."""
+        self._left_alone.labels(kind).set(count)
+
+    def keys_refused(self, kind: str, count: int) -> None:
+        """So many keys for the node's object of this kind are refused by a policy or a role."""
+        self._keys_refused.labels(kind).set(count)
+
+    def counters_skipped(self, count: int) -> None:
+        """How many rows of the file of counters are not served."""
+        self._counters_skipped.set(count)
+
+    def unknown_devices(self, source: str, count: int) -> None:
+        """How many devices the source named that this node does not have."""
+        self._unknown_devices.labels(source).set(count)
+
+    def programs_use(self, uses: Mapping[str, ProgramUse]) -> None:
+        """What each process of the agent takes, by its name; one left out has ended."""
+        self._programs.latest = uses
+
+    def render(self) -> bytes:
+        """All but what changes between publications, in text format 0.0.4; done once for each.
+
+        Empty where no family of ours is served.
+        """
+        return b"" if self._served is Served.NONE else generate_latest(self._registry)
+
+    def render_now(self) -> bytes:
+        """The ages of snapshot and readings, and what was served, to follow :meth:`render`.
+
+        Apart, because they grow while nothing is published: just then they are needed. What was
+        never taken, or is no longer shown, has no age.
+        """
+        if self._served is Served.NONE:
+            return b""
+        now = self._clock()
+        ages = "".join(
+            f"# HELP {name} {text}\n# TYPE {name} gauge\n{name} {max(0.0, now - at)!r}\n"
+            for name, text, at in (
+                (*_SNAPSHOT_AGE, self._taken_at),
+                (*_SAMPLES_AGE, self._sampled_at),
+            )
+            if at is not None
+        )
+        return ages.encode() + self.serving.render()
+
+
+class _ProgramCollector(Collector):
+    """What the agent's own processes take; counters start again when one does."""
+
+    def __init__(self) -> None:
+        self.latest: Mapping[str, ProgramUse] = {}
+
+    def collect(self) -> Iterator[Metric]:
+        seconds = CounterMetricFamily(
+            "gpuscape_program_cpu_seconds_total",
+            "CPU time that a process of the agent took since it started.",
+            labels=["program"],
+        )
+        resident = GaugeMetricFamily(
+            "gpuscape_program_resident_memory_bytes",
+            "Resident memory of a process of the agent, shared pages included.",
+            labels=["program"],
+        )
+        for program, use in self.latest.items():
+            seconds.add_metric([program], use.cpu_seconds)
+            resident.add_metric([program], use.resident_bytes)
+        if self.latest:
+            yield seconds
+            yield resident
+
+
+class _SnapshotCollector(Collector):
+    """The families that follow from the latest snapshot; none before the first."""
+
+    def __init__(self) -> None:
+        self.latest: NodeSnapshot | None = None
+
+    def collect(self) -> Iterator[Metric]:
+        if self.latest is None:
+            return
+        yield _gpus(self.latest)
+        yield _gaps(self.latest)
+        yield from _xids(self.latest)
+
+
+def _gpus(snapshot: NodeSnapshot) -> Metric:
+    family = GaugeMetricFamily("gpuscape_gpus", "GPUs of this node by state.", labels=["state"])
+    tally = Tally(gpu.state for gpu in snapshot.gpus)
+    for state in GpuState:
+        family.add_metric([state], tally[state])
+    return family
+
+
+def _gaps(snapshot: NodeSnapshot) -> Metric:
+    family = GaugeMetricFamily(
+        "gpuscape_gaps", "Readings missing in the snapshot by reason.", labels=["reason"]
+    )
+    of_gpus = (gap for gpu in snapshot.gpus for gap in gpu.gaps)
+    tally = Tally(gap.reason for gap in (*snapshot.host.gaps, *snapshot.driver.gaps, *of_gpus))
+    for reason in Reason:
+        family.add_metric([reason], tally[reason])
+    return family
+
+
+def _xids(snapshot: NodeSnapshot) -> Iterable[Metric]:
+    labels = ["uuid", "pci_bus_id", "xid"]
+    errors = CounterMetricFamily(
+        "gpuscape_xid_errors_total", "XID errors since this agent started.", labels=labels
+    )
+    last = GaugeMetricFamily(
+        "gpuscape_xid_last_timestamp_seconds",
+        "When the newest XID error of this code came, Unix time.",
+        labels=labels,
+    )
+    for gpu in snapshot.gpus:
+        for code in sorted({xid.code for xid in gpu.xids}):
+            same = [xid for xid in gpu.xids if xid.code == code]
+            series = [_utf8(gpu.uuid or ""), _utf8(gpu.bus_id), str(code)]
+            errors.add_metric(series, sum(xid.count for xid in same))
+            last.add_metric(series, max(xid.last_seen_seconds for xid in same))
+    return errors, last
+
+
+def _utf8(text: str) -> str:
+    """Text from a driver may hold what UTF-8 cannot say, and prometheus_client would raise."""
+    return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,256 @@
+"""Who holds which GPU, what is free and how well it is linked, and what is held in vain. Pure.
+
+All of it is absent where nobody tells who holds what. What can be held is a GPU without GPU
+instances, or a GPU instance: families with an optional ``gpu_instance_id`` have one series
+for each of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from discovery.sample import profiled_by
+from exporters.gpu_holders import Entity
+from exporters.gpuscape.fragmentation import Free, free
+from exporters.gpuscape.gpuscape_family import GPU, INSTANCE, OwnFamily, Series
+from exporters.gpuscape.node_view import (
+    UNHEALTHY,
+    GpuView,
+    InstanceView,
+    NodeView,
+    Resource,
+    gpu_labels,
+)
+from exporters.gpuscape.profiling_families import GRAPHICS, busy_ratio
+from exporters.gpuscape.waste import IDLE_BELOW_RATIO, WINDOW_SECONDS, Held, Times, Use
+from exporters.prometheus_text import Kind
+
+_KUBELET = "the kubelet's pod-resources socket"
+_BUSY = "GPM's graphics activity, else utilisation"
+_RULE = f"busy below {IDLE_BELOW_RATIO:.0%} in every sample of {WINDOW_SECONDS / 60:.0f} minutes"
+
+
+def uses(node: NodeView) -> Iterator[Use]:
+    """What the newest samples say of all that can be held."""
+    for gpu in node.gpus:
+        at = gpu.sample.at_seconds if gpu.sampled else None
+        for part in gpu.instances or (gpu,):
+            yield Use(
+                entity=part.entity,
+                at_seconds=at,
+                held_by=_held(node, part.entity),
+                busy_ratio=_busy(part),
+            )
+
+
+def _busy(part: GpuView | InstanceView) -> float | None:
+    return part.profiling.get(GRAPHICS) if isinstance(part, InstanceView) else busy_ratio(part)
+
+
+def _held(node: NodeView, entity: Entity) -> Held | None:
+    if node.holdings is None:
+        return None
+    return frozenset((it.namespace, it.pod, it.container) for it in node.holders(entity))
+
+
+def _gpus(node: NodeView) -> Series:
+    """GPUs that do not answer too: the kubelet knows nothing of that."""
+    if node.holdings is not None:
+        held = node.held
+        for gpu in node.snapshot.gpus:
+            yield gpu_labels(gpu), gpu.bus_id in held
+
+
+def _instances(node: NodeView) -> Series:
+    if node.holdings is not None:
+        for gpu in node.gpus:
+            for instance in gpu.instances:
+                yield instance.labels, instance.entity in node.holdings.holders
+
+
+def _pods(node: NodeView) -> Series:
+    if node.holdings is None:
+        return
+    names = {gpu.bus_id: gpu_labels(gpu) for gpu in node.snapshot.gpus}
+    for (bus_id, instance), holders in node.holdings.holders.items():
+        part = (*names.get(bus_id, ("", bus_id)), "" if instance is None else str(instance))
+        for holder in holders:
+            yield (*part, holder.namespace, holder.pod, holder.container), 1
+
+
+def _resources(read: Callable[[Resource], int]) -> Callable[[NodeView], Series]:
+    def series(node: NodeView) -> Series:
+        if node.holdings is not None:
+            for resource in node.holdings.resources:
+                yield (resource.name,), read(resource)
+
+    return series
+
+
+def _free(read: Callable[[Free], float | None]) -> Callable[[NodeView], Series]:
+    def series(node: NodeView) -> Series:
+        if node.holdings is not None:
+            yield (), read(free(node.snapshot.topology, _free_gpus(node, node.holdings.whole)))
+
+    return series
+
+
+def _free_gpus(node: NodeView, whole: frozenset[str]) -> set[str]:
+    """GPUs that a pod could be given whole now."""
+    return {
+        gpu.gpu.bus_id
+        for gpu in node.gpus
+        if gpu.gpu.bus_id in whole - node.held
+        and not gpu.gpu.mig_enabled
+        and node.health.get(gpu.gpu.bus_id, ("", ""))[0] != UNHEALTHY
+    }
+
+
+def _times(read: Callable[[Times], float | None]) -> Callable[[NodeView], Series]:
+    def series(node: NodeView) -> Series:
+        if node.holdings is not None:
+            for labels, times, _ in _parts(node):
+                yield labels, read(times)
+
+    return series
+
+
+def _parts(node: NodeView) -> Iterator[tuple[tuple[str, ...], Times, float | None]]:
+    """Labels, times and share of its GPU of each that can be held."""
+    for gpu in node.gpus:
+        if gpu.entity in node.waste:
+            yield (*gpu.labels, ""), node.waste[gpu.entity], 1.0
+        for instance in gpu.instances:
+            if instance.entity in node.waste:
+                yield instance.labels, node.waste[instance.entity], instance.share
+
+
+def _idle_share(node: NodeView) -> Series:
+    told = [(times.idle, share) for _, times, share in _parts(node) if times.idle is not None]
+    shares = [share for _, share in told if share is not None]
+    if node.holdings is not None and told and len(shares) == len(told):
+        yield (), sum(share for idle, share in told if idle and share) / sum(shares)
+
+
+def _unmeasured(node: NodeView) -> Series:
+    if node.holdings is not None:
+        yield (), sum(times.unmeasured for _, times, _ in _parts(node))
+
+
+FAMILIES: tuple[OwnFamily, ...] = (
+    OwnFamily(
+        name="gpuscape_gpu_allocated",
+        kind=Kind.GAUGE,
+        help="1 if a pod holds the GPU, a share of it or one of its GPU instances, else 0.",
+        labels=GPU,
+        series=_gpus,
+        source=_KUBELET,
+    ),
+    OwnFamily(
+        name="gpuscape_mig_instance_allocated",
+        kind=Kind.GAUGE,
+        help="1 if a pod holds the GPU instance or a part of it, else 0.",
+        labels=INSTANCE,
+        series=_instances,
+        source=_KUBELET,
+    ),
+    OwnFamily(
+        name="gpuscape_pod_gpu_info",
+        kind=Kind.GAUGE,
+        help="A container that holds the GPU or GPU instance; always 1, for joins with others.",
+        labels=(*INSTANCE, "namespace", "pod", "container"),
+        series=_pods,
+        source=_KUBELET,
+    ),
+    OwnFamily(
+        name="gpuscape_resource_allocatable",
+        kind=Kind.GAUGE,
+        help="Devices of the resource that pods can be given.",
+        labels=("resource",),
+        series=_resources(lambda resource: resource.allocatable),
+        source=f"{_KUBELET}, GetAllocatableResources",
+    ),
+    OwnFamily(
+        name="gpuscape_resource_allocated",
+        kind=Kind.GAUGE,
+        help="Devices of the resource that pods have.",
+        labels=("resource",),
+        series=_resources(lambda resource: resource.allocated),
+        source=f"{_KUBELET}, List",
+    ),
+    OwnFamily(
+        name="gpuscape_free_gpus",
+        kind=Kind.GAUGE,
+        help="GPUs that a pod could be given whole now.",
+        labels=(),
+        series=_free(lambda found: found.gpus),
+        source="GPUs that answer, are not unhealthy, are offered whole, have MIG off, and that"
+        " nobody holds",
+    ),
+    OwnFamily(
+        name="gpuscape_free_gpus_largest_island",
+        kind=Kind.GAUGE,
+        help="Free GPUs in the largest set in which every pair has NVLinks; 1 where none is"
+        " linked.",
+        labels=(),
+        series=_free(lambda found: found.island),
+        source="gpuscape_free_gpus and gpuscape_topology_nvlinks",
+    ),
+    OwnFamily(
+        name="gpuscape_free_gpus_fragmentation_ratio",
+        kind=Kind.GAUGE,
+        help="What free GPUs lack of being as well linked as so many could be: 0 nothing; absent"
+        " without free GPUs.",
+        labels=(),
+        series=_free(lambda found: found.fragmentation),
+        source="1 - gpuscape_free_gpus_largest_island / min(gpuscape_free_gpus, the node's largest"
+        " island)",
+    ),
+    OwnFamily(
+        name="gpuscape_allocated_seconds_total",
+        kind=Kind.COUNTER,
+        help="Time for which pods held the GPU or GPU instance, since this agent first saw it.",
+        labels=INSTANCE,
+        series=_times(lambda times: times.allocated_seconds),
+        source="time between two samples, where somebody held it at both",
+    ),
+    OwnFamily(
+        name="gpuscape_allocated_idle_seconds_total",
+        kind=Kind.COUNTER,
+        help="Time for which pods held it and it was idle; absent where nothing tells how busy"
+        " it is.",
+        labels=INSTANCE,
+        series=_times(lambda times: times.idle_seconds),
+        groups=profiled_by(GRAPHICS),
+        source=f"{_RULE}, with nobody new among its holders: from the end of that window on; busy"
+        f" is {_BUSY}",
+    ),
+    OwnFamily(
+        name="gpuscape_allocated_idle",
+        kind=Kind.GAUGE,
+        help="1 if pods hold it and it is idle, 0 if they hold it and use it; else absent.",
+        labels=INSTANCE,
+        series=_times(lambda times: times.idle),
+        groups=profiled_by(GRAPHICS),
+        source=f"{_RULE}, with nobody new among its holders; busy is {_BUSY}",
+    ),
+    OwnFamily(
+        name="gpuscape_allocated_idle_ratio",
+        kind=Kind.GAUGE,
+        help="Share of the node's held GPUs that is idle; absent where none is held and measured.",
+        labels=(),
+        series=_idle_share,
+        groups=profiled_by(GRAPHICS),
+        source="gpuscape_allocated_idle, a GPU instance counted as its share of the GPU",
+    ),
+    OwnFamily(
+        name="gpuscape_allocated_unmeasured",
+        kind=Kind.GAUGE,
+        help="GPUs and GPU instances that pods hold and of which nothing tells how busy they are.",
+        labels=(),
+        series=_unmeasured,
+        groups=profiled_by(GRAPHICS),
+        source="those held without a busy ratio in the newest sample, such as all under MIG before"
+        " Hopper",
+    ),
+)

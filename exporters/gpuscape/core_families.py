@@ -1,0 +1,138 @@
+"""Which of our own families are served: all, none, or what rules and dashboards read.
+
+The core adds at most as many series as DCGM's default families have, and 80. So it repeats
+nothing that these have, and of a state that is rarely another it shows just that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from discovery.sample import Group, profiled_by
+from exporters.gpuscape.families import FAMILIES
+from exporters.gpuscape.gpuscape_family import OwnFamily, Series
+from exporters.gpuscape.node_view import NodeView
+
+
+class Served(StrEnum):
+    """The setting ``own-families``."""
+
+    ALL = "all"
+    CORE = "core"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What the core has of one family."""
+
+    words: str
+    """For people."""
+    keeps: Callable[[tuple[str, ...], float], bool] = lambda _labels, _number: True
+    """Whether a series with these label values and this number is served."""
+    groups: tuple[Group, ...] | None = None
+    """The readings it takes, where it takes fewer than the whole family."""
+
+
+WHOLE = Part(words="yes")
+WHILE_SET = Part(words="while not 0", keeps=lambda _labels, number: number != 0)
+WHILE_ZERO = Part(words="while 0", keeps=lambda _labels, number: number == 0)
+
+
+def _only(*words: str, groups: tuple[Group, ...] | None = None) -> Part:
+    """Series with one of these values of the last label."""
+    return Part(words=", ".join(words), keeps=lambda it, _: it[-1] in words, groups=groups)
+
+
+CORE: Mapping[str, Part] = {
+    "gpuscape_driver_info": WHOLE,
+    "gpuscape_gpu_info": WHOLE,
+    "gpuscape_gpu_up": WHOLE,
+    "gpuscape_gpu_health_info": WHOLE,
+    "gpuscape_gpu_active_ratio": WHOLE,
+    "gpuscape_gpu_temperature_headroom_celsius": WHOLE,
+    "gpuscape_gpu_clock_event": _only("hw_thermal", "sw_thermal", "hw_power_brake"),
+    # states that are rarely another
+    "gpuscape_gpu_recovery_action": WHILE_SET,
+    "gpuscape_gpu_persistence_enabled": WHILE_ZERO,
+    "gpuscape_gpu_ecc_change_pending": WHILE_SET,
+    "gpuscape_gpu_mig_enabled": WHILE_SET,
+    "gpuscape_gpu_mig_change_pending": WHILE_SET,
+    "gpuscape_gpu_row_remap_pending": WHILE_SET,
+    "gpuscape_gpu_row_remap_failed": WHILE_SET,
+    "gpuscape_gpu_page_retirement_pending": WHILE_SET,
+    "gpuscape_gpu_fabric_registered": WHILE_ZERO,
+    "gpuscape_gpu_fabric_fault": WHILE_SET,
+    # counters; an alert on the first error needs the series to be there before
+    "gpuscape_gpu_ecc_errors_total": Part(
+        words="uncorrected, and corrected while not 0",
+        keeps=lambda labels, number: labels[-1] == "uncorrected" or number != 0,
+    ),
+    "gpuscape_gpu_remapped_rows_total": WHILE_SET,
+    "gpuscape_gpu_pcie_replays_total": WHILE_SET,
+    # NVLink, as sums over links and as rows in place of pairs
+    "gpuscape_gpu_nvlinks_active": WHOLE,
+    "gpuscape_gpu_nvlinks_expected": WHOLE,
+    "gpuscape_gpu_nvlink_transfer_errors_total": WHOLE,
+    "gpuscape_topology_nvlinks_row": WHOLE,
+    "gpuscape_topology_pcie_row": WHOLE,
+    "gpuscape_topology_nic_row": WHOLE,
+    # GPU instances
+    "gpuscape_mig_instance_info": WHOLE,
+    "gpuscape_mig_instance_share_ratio": WHOLE,
+    "gpuscape_mig_instance_allocated": WHOLE,
+    "gpuscape_mig_instance_memory_bytes": WHOLE,
+    "gpuscape_mig_instance_memory_used_bytes": WHOLE,
+    "gpuscape_mig_instance_graphics_active_ratio": WHOLE,
+    "gpuscape_mig_instance_pipe_active_ratio": _only("tensor", groups=profiled_by(5)),
+    "gpuscape_mig_instance_memory_bandwidth_ratio": WHOLE,
+    # who holds what
+    "gpuscape_pod_gpu_info": WHOLE,
+    "gpuscape_resource_allocatable": WHOLE,
+    "gpuscape_resource_allocated": WHOLE,
+    "gpuscape_free_gpus": WHOLE,
+    "gpuscape_free_gpus_largest_island": WHOLE,
+    "gpuscape_free_gpus_fragmentation_ratio": WHOLE,
+    "gpuscape_allocated_idle": WHOLE,
+    "gpuscape_allocated_idle_seconds_total": WHOLE,
+    "gpuscape_allocated_idle_ratio": WHOLE,
+    "gpuscape_allocated_unmeasured": WHOLE,
+    # where they are switched on, or where something happened
+    "gpuscape_process_memory_bytes": WHOLE,
+    "gpuscape_nvswitch_errors_total": WHOLE,
+    "gpuscape_nvswitch_error_last_timestamp_seconds": WHOLE,
+}
+"""By name of the family."""
+
+
+def families(served: Served) -> tuple[OwnFamily, ...]:
+    """The families of this set, with no more series than the set has of them."""
+    match served:
+        case Served.ALL:
+            return FAMILIES
+        case Served.CORE:
+            return tuple(_part_of(each, CORE[each.name]) for each in FAMILIES if each.name in CORE)
+        case Served.NONE:
+            return ()
+
+
+def groups(of: Iterable[OwnFamily]) -> frozenset[Group]:
+    """The readings without which some of these families have no series."""
+    return frozenset(group for family in of for group in family.groups)
+
+
+def _part_of(family: OwnFamily, part: Part) -> OwnFamily:
+    if part is WHOLE:
+        return family
+
+    def series(node: NodeView) -> Series:
+        return (
+            (labels, number)
+            for labels, number in family.series(node)
+            if number is not None and part.keeps(labels, number)
+        )
+
+    taken = family.groups if part.groups is None else part.groups
+    return replace(family, series=series, groups=taken)

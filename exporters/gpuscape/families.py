@@ -1,0 +1,76 @@
+"""All metric families of our own that follow from the node, and their text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from discovery.model import NodeSnapshot
+from discovery.sample import GpuSample
+from exporters.gpuscape import (
+    allocation_families,
+    gpu_fact_families,
+    gpu_reading_families,
+    link_families,
+    mig_families,
+    process_families,
+    profiling_families,
+    switch_families,
+    topology_families,
+)
+from exporters.gpuscape.gpuscape_family import OwnFamily, OwnText
+from exporters.gpuscape.node_view import Holdings, Verdict, view
+from exporters.gpuscape.process_use import ProcessUse
+from exporters.gpuscape.switch_errors import Sxid
+from exporters.gpuscape.waste import NOTHING_SEEN, Waste, step
+
+FAMILIES: tuple[OwnFamily, ...] = (
+    *gpu_fact_families.FAMILIES,
+    *gpu_reading_families.FAMILIES,
+    *profiling_families.FAMILIES,
+    *mig_families.FAMILIES,
+    *link_families.FAMILIES,
+    *topology_families.FAMILIES,
+    *allocation_families.FAMILIES,
+    *process_families.FAMILIES,
+    *switch_families.FAMILIES,
+)
+
+
+class OwnFamilies:
+    """Renders them moment after moment; one instance for one stream, in one thread."""
+
+    def __init__(self, families: Iterable[OwnFamily] = FAMILIES) -> None:
+        self._texts = [OwnText(family) for family in families]
+        self._waste: Waste = NOTHING_SEEN
+
+    def __bool__(self) -> bool:
+        """There are some."""
+        return bool(self._texts)
+
+    def render(
+        self,
+        snapshot: NodeSnapshot,
+        samples: Iterable[GpuSample],
+        *,
+        holdings: Holdings | None = None,
+        health: Mapping[str, Verdict] | None = None,
+        processes: Iterable[ProcessUse] = (),
+        sxids: Iterable[Sxid] = (),
+    ) -> bytes:
+        """All series that have a value, in text format 0.0.4.
+
+        ``holdings`` is None where nobody tells who holds what; ``health`` is by bus id. The
+        same samples may be given again, with a newer snapshot: they count once.
+        """
+        if not self._texts:
+            return b""
+        node = view(
+            snapshot, samples, holdings=holdings, health=health, processes=processes, sxids=sxids
+        )
+        self._waste = step(self._waste, allocation_families.uses(node))
+        node = replace(node, waste=self._waste)
+        lines = [line for text in self._texts for line in text.lines(node)]
+        if lines:
+            lines.append("")  # the last line ends too
+        return "\n".join(lines).encode("utf-8")

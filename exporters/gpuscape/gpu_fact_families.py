@@ -1,0 +1,205 @@
+"""What a GPU is and what state it is in, from the snapshot. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from discovery.model import GpuSnapshot, GpuState, Mode, RemappedRows
+from exporters.gpuscape.gpuscape_family import GPU, OwnFamily, Series, of_gpu_parts, of_gpus
+from exporters.gpuscape.node_view import HEALTHS, GpuView, NodeView, gpu_labels
+from exporters.prometheus_text import Kind
+
+_ROWS = "nvmlDeviceGetRemappedRows"
+
+
+def _driver(node: NodeView) -> Series:
+    driver = node.snapshot.driver
+    if driver.version is not None:
+        cuda = driver.cuda_version and ".".join(map(str, driver.cuda_version))
+        yield (driver.version, driver.nvml_version or "", cuda or ""), 1
+
+
+def _infos(node: NodeView) -> Series:
+    for gpu in node.gpus:
+        facts = gpu.gpu
+        capability = facts.compute_capability and ".".join(map(str, facts.compute_capability))
+        words = (
+            _word(facts.index),
+            _word(facts.minor),
+            facts.model or "",
+            facts.architecture or "",
+            capability or "",
+            facts.vbios_version or "",
+            _word(facts.numa_node),
+            facts.virtualization or "",
+        )
+        yield (*gpu.labels, *words), 1
+
+
+def _word(number: int | None) -> str:
+    return "" if number is None else str(number)
+
+
+def _up(node: NodeView) -> Series:
+    for gpu in node.snapshot.gpus:
+        yield gpu_labels(gpu), gpu.state is GpuState.PRESENT
+
+
+def _health(node: NodeView) -> Series:
+    for gpu in node.snapshot.gpus:
+        if gpu.bus_id in node.health:
+            word, _ = node.health[gpu.bus_id]
+            for each in HEALTHS:
+                yield (*gpu_labels(gpu), each), each == word
+
+
+def _reasons(node: NodeView) -> Series:
+    for gpu in node.snapshot.gpus:
+        word, reason = node.health.get(gpu.bus_id, ("", ""))
+        if word:
+            yield (*gpu_labels(gpu), word, reason), 1
+
+
+def _now(mode: Callable[[GpuSnapshot], Mode | None]) -> Callable[[GpuView], bool | None]:
+    return lambda gpu: None if (found := mode(gpu.gpu)) is None else found.current
+
+
+def _waits(mode: Callable[[GpuSnapshot], Mode | None]) -> Callable[[GpuView], bool | None]:
+    return lambda gpu: (
+        None if (found := mode(gpu.gpu)) is None else found.pending is not found.current
+    )
+
+
+def _rows(read: Callable[[RemappedRows], int]) -> Callable[[GpuView], int | None]:
+    """The sample has newer numbers than the snapshot, where it has any."""
+
+    def value(gpu: GpuView) -> int | None:
+        rows = gpu.sample.remapped_rows or gpu.gpu.remapped_rows
+        return None if rows is None else read(rows)
+
+    return value
+
+
+def _row_counts(gpu: GpuView) -> dict[str, float | None]:
+    return {
+        "corrected": _rows(lambda rows: rows.correctable)(gpu),
+        "uncorrected": _rows(lambda rows: rows.uncorrectable)(gpu),
+    }
+
+
+FAMILIES: tuple[OwnFamily, ...] = (
+    OwnFamily(
+        name="gpuscape_driver_info",
+        kind=Kind.GAUGE,
+        help="Versions of the NVIDIA driver, NVML and the newest CUDA it supports; always 1.",
+        labels=("driver_version", "nvml_version", "cuda_version"),
+        series=_driver,
+        source="nvmlSystemGet{DriverVersion,NVMLVersion,CudaDriverVersion}",
+    ),
+    OwnFamily(
+        name="gpuscape_gpu_info",
+        kind=Kind.GAUGE,
+        help="Facts about a GPU that answers; always 1.",
+        labels=(
+            *GPU,
+            "index",
+            "minor",
+            "model",
+            "architecture",
+            "compute_capability",
+            "vbios_version",
+            "numa_node",
+            "virtualization",
+        ),
+        series=_infos,
+        source="the snapshot; a fact that the GPU does not tell has no label",
+    ),
+    OwnFamily(
+        name="gpuscape_gpu_up",
+        kind=Kind.GAUGE,
+        help="1 if the GPU answered when the node was last looked at, else 0: lost, hung or"
+        " unreadable.",
+        labels=GPU,
+        series=_up,
+        source="every GPU that sysfs shows or that was known before",
+    ),
+    OwnFamily(
+        name="gpuscape_gpu_health",
+        kind=Kind.GAUGE,
+        help="1 for the health that the GPU has, 0 for the others.",
+        labels=(*GPU, "health"),
+        series=_health,
+        source="the table of health on the page about labels",
+    ),
+    OwnFamily(
+        name="gpuscape_gpu_health_info",
+        kind=Kind.GAUGE,
+        help="Health of the GPU and its worst reason; always 1.",
+        labels=(*GPU, "health", "reason"),
+        series=_reasons,
+        source="the table of health on the page about labels",
+    ),
+    of_gpus(
+        "gpuscape_gpu_recovery_action",
+        "What the driver asks for: 0 nothing, 1 GPU reset, 2 node reboot, 3 drain peers, 4 drain"
+        " and reset, 5 IMEX, 6 bus reset, 7 system reboot.",
+        lambda gpu: gpu.gpu.recovery_action,
+        source="field NVML_FI_DEV_GET_GPU_RECOVERY_ACTION",
+    ),
+    of_gpus(
+        "gpuscape_gpu_persistence_enabled",
+        "1 if the driver stays loaded while nobody uses the GPU, else 0.",
+        lambda gpu: gpu.gpu.persistence,
+        source="nvmlDeviceGetPersistenceMode",
+    ),
+    of_gpus(
+        "gpuscape_gpu_ecc_enabled",
+        "1 if memory errors are corrected, else 0.",
+        _now(lambda gpu: gpu.ecc),
+        source="nvmlDeviceGetEccMode, the current mode",
+    ),
+    of_gpus(
+        "gpuscape_gpu_ecc_change_pending",
+        "1 if the next reset switches ECC, else 0.",
+        _waits(lambda gpu: gpu.ecc),
+        source="nvmlDeviceGetEccMode, the pending mode against the current",
+    ),
+    of_gpus(
+        "gpuscape_gpu_mig_enabled",
+        "1 if the GPU can be split into GPU instances now, else 0.",
+        _now(lambda gpu: gpu.mig),
+        source="nvmlDeviceGetMigMode, the current mode; GPUs that cannot have no series",
+    ),
+    of_gpus(
+        "gpuscape_gpu_mig_change_pending",
+        "1 if the next reset switches MIG, else 0.",
+        _waits(lambda gpu: gpu.mig),
+        source="nvmlDeviceGetMigMode, the pending mode against the current",
+    ),
+    of_gpus(
+        "gpuscape_gpu_row_remap_pending",
+        "1 if memory rows wait for a reset to be replaced, else 0.",
+        _rows(lambda rows: rows.pending),
+        source=_ROWS,
+    ),
+    of_gpus(
+        "gpuscape_gpu_row_remap_failed",
+        "1 if a memory row could not be replaced, so that the GPU must be, else 0.",
+        _rows(lambda rows: rows.failed),
+        source=_ROWS,
+    ),
+    of_gpu_parts(
+        "gpuscape_gpu_remapped_rows_total",
+        "Memory rows replaced by spares, by the errors they had.",
+        "error",
+        _row_counts,
+        kind=Kind.COUNTER,
+        source=_ROWS,
+    ),
+    of_gpus(
+        "gpuscape_gpu_page_retirement_pending",
+        "1 if memory pages wait for a reset to be taken out of use, else 0.",
+        lambda gpu: gpu.gpu.retired_pages_pending,
+        source="nvmlDeviceGetRetiredPagesPendingStatus",
+    ),
+)

@@ -1,0 +1,327 @@
+"""What changes by the second on a GPU, once for each GPU, in base units. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+
+from discovery.sample import GpuSample, Group, MemoryUse
+from exporters.dcgm.windows import CLOCK_EVENTS
+from exporters.gpuscape.gpuscape_family import OwnFamily, of_gpu_parts, of_gpus, sampled
+from exporters.gpuscape.node_view import GpuView
+from exporters.prometheus_text import Kind
+
+
+def _memory(read: Callable[[MemoryUse], int | None]) -> Callable[[GpuView], int | None]:
+    return lambda gpu: None if gpu.sample.memory is None else read(gpu.sample.memory)
+
+
+def _part(name: str, read: str) -> Callable[[GpuView], float | None]:
+    """A reading within a part of the sample that may be missing."""
+
+    def value(gpu: GpuView) -> float | None:
+        part = getattr(gpu.sample, name)
+        found: float | None = None if part is None else getattr(part, read)
+        return found
+
+    return value
+
+
+def _parts(name: str, *left_out: str) -> Callable[[GpuView], dict[str, float | None]]:
+    """All readings of a part of the sample, by their names."""
+
+    def values(gpu: GpuView) -> dict[str, float | None]:
+        part = getattr(gpu.sample, name)
+        if part is None:
+            return {}
+        named = (each.name for each in fields(part) if each.name not in left_out)
+        return {each: getattr(part, each) for each in named}
+
+    return values
+
+
+def _clock_events(gpu: GpuView) -> dict[str, float | None]:
+    bits = gpu.sample.clock_event_reasons
+    return {} if bits is None else {word: bits & bit != 0 for bit, word in CLOCK_EVENTS.items()}
+
+
+def _ecc(lifetime: str) -> Callable[[GpuView], dict[str, float | None]]:
+    def values(gpu: GpuView) -> dict[str, float | None]:
+        return {
+            error: _part("ecc_errors", f"{error}_{lifetime}")(gpu)
+            for error in ("corrected", "uncorrected")
+        }
+
+    return values
+
+
+def _headroom(gpu: GpuView) -> int | None:
+    limits, celsius = gpu.sample.temperature_limits, gpu.sample.gpu_celsius
+    if limits is None or limits.gpu_most is None or celsius is None:
+        return None
+    return limits.gpu_most - celsius
+
+
+def _plain(
+    name: str,
+    text: str,
+    read: Callable[[GpuSample], float | None],
+    source: str,
+    kind: Kind = Kind.GAUGE,
+) -> OwnFamily:
+    return of_gpus(name, text, sampled(read), kind=kind, source=source)
+
+
+_UTILISATION = "not told while MIG is on"
+_USE = "nvmlDeviceGetMemoryInfo"
+_DATA = "field NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_{} over all links"
+
+FAMILIES: tuple[OwnFamily, ...] = (
+    _plain(
+        "gpuscape_gpu_power_watts",
+        "Power that the board draws.",
+        lambda sample: sample.power_watts,
+        "nvmlDeviceGetPowerUsage; an average over a second on most GPUs since Ampere",
+    ),
+    _plain(
+        "gpuscape_gpu_energy_joules_total",
+        "Energy that the board used since the driver was loaded.",
+        lambda sample: sample.energy_joules,
+        "nvmlDeviceGetTotalEnergyConsumption",
+        Kind.COUNTER,
+    ),
+    _plain(
+        "gpuscape_gpu_temperature_celsius",
+        "Temperature of the GPU.",
+        lambda sample: sample.gpu_celsius,
+        "nvmlDeviceGetTemperature",
+    ),
+    _plain(
+        "gpuscape_gpu_memory_temperature_celsius",
+        "Temperature of the memory.",
+        lambda sample: sample.memory_celsius,
+        "field NVML_FI_DEV_MEMORY_TEMP; GPUs with HBM",
+    ),
+    _plain(
+        "gpuscape_gpu_sm_clock_hertz",
+        "Clock of the streaming multiprocessors.",
+        lambda sample: sample.sm_clock_hertz,
+        "nvmlDeviceGetClockInfo",
+    ),
+    _plain(
+        "gpuscape_gpu_memory_clock_hertz",
+        "Clock of the memory.",
+        lambda sample: sample.memory_clock_hertz,
+        "nvmlDeviceGetClockInfo",
+    ),
+    _plain(
+        "gpuscape_gpu_busy_ratio",
+        "Share of the time for which a kernel ran.",
+        lambda sample: sample.gpu_busy_ratio,
+        f"nvmlDeviceGetUtilizationRates; {_UTILISATION}",
+    ),
+    _plain(
+        "gpuscape_gpu_memory_busy_ratio",
+        "Share of the time for which memory was read or written.",
+        lambda sample: sample.memory_busy_ratio,
+        f"nvmlDeviceGetUtilizationRates; {_UTILISATION}",
+    ),
+    _plain(
+        "gpuscape_gpu_encoder_busy_ratio",
+        "Use of the video encoders.",
+        lambda sample: sample.encoder_busy_ratio,
+        f"nvmlDeviceGetEncoderUtilization; {_UTILISATION}",
+    ),
+    _plain(
+        "gpuscape_gpu_decoder_busy_ratio",
+        "Use of the video decoders.",
+        lambda sample: sample.decoder_busy_ratio,
+        f"nvmlDeviceGetDecoderUtilization; {_UTILISATION}",
+    ),
+    of_gpus(
+        "gpuscape_gpu_memory_bytes",
+        "Frame buffer of the GPU: free, used and reserved together.",
+        lambda gpu: gpu.gpu.memory_bytes,
+        source=f"{_USE}, at discovery",
+    ),
+    of_gpus(
+        "gpuscape_gpu_memory_used_bytes",
+        "Frame buffer in use, that of all its GPU instances included.",
+        _memory(lambda use: use.used_bytes),
+        source=f"{_USE}; includes what is reserved before driver 510",
+    ),
+    of_gpus(
+        "gpuscape_gpu_memory_free_bytes",
+        "Frame buffer that is free.",
+        _memory(lambda use: use.free_bytes),
+        source=_USE,
+    ),
+    of_gpus(
+        "gpuscape_gpu_memory_reserved_bytes",
+        "Frame buffer that the driver keeps for itself.",
+        _memory(lambda use: use.reserved_bytes),
+        source=f"{_USE}; driver 510 and later",
+    ),
+    _plain(
+        "gpuscape_gpu_pcie_replays_total",
+        "PCIe packets that had to be sent again.",
+        lambda sample: sample.pcie_replays,
+        "nvmlDeviceGetPcieReplayCounter",
+        Kind.COUNTER,
+    ),
+    _plain(
+        "gpuscape_gpu_nvlink_received_bytes_total",
+        "Data that came over all NVLinks since the driver was loaded.",
+        lambda sample: sample.nvlink_received_bytes,
+        _DATA.format("RX"),
+        Kind.COUNTER,
+    ),
+    _plain(
+        "gpuscape_gpu_nvlink_sent_bytes_total",
+        "Data that went over all NVLinks since the driver was loaded.",
+        lambda sample: sample.nvlink_sent_bytes,
+        _DATA.format("TX"),
+        Kind.COUNTER,
+    ),
+    _plain(
+        "gpuscape_gpu_vgpu_licensed",
+        "1 where a vGPU licence is held, else 0.",
+        lambda sample: sample.vgpu_licensed,
+        "nvmlDeviceGetGridLicensableFeatures",
+    ),
+    of_gpu_parts(
+        "gpuscape_gpu_clock_event",
+        "1 if clocks are held down now for this reason, else 0.",
+        "reason",
+        _clock_events,
+        groups=(Group.CLOCK_EVENTS,),
+        source="nvmlDeviceGetCurrentClocksEventReasons, one bit for each reason",
+    ),
+    of_gpu_parts(
+        "gpuscape_gpu_held_down_seconds_total",
+        "Time for which clocks were held down since the driver was loaded, by what did it.",
+        "cause",
+        _parts("held_down"),
+        kind=Kind.COUNTER,
+        groups=(Group.HELD_DOWN,),
+        source="fields NVML_FI_DEV_PERF_POLICY_*; causes overlap, so their sum means nothing",
+    ),
+    of_gpu_parts(
+        "gpuscape_gpu_ecc_errors_total",
+        "Memory errors since the driver was loaded.",
+        "error",
+        _ecc("volatile"),
+        kind=Kind.COUNTER,
+        groups=(Group.ECC,),
+        source="fields NVML_FI_DEV_ECC_*_VOL_TOTAL",
+    ),
+    of_gpu_parts(
+        "gpuscape_gpu_ecc_lifetime_errors_total",
+        "Memory errors since the GPU was made.",
+        "error",
+        _ecc("aggregate"),
+        kind=Kind.COUNTER,
+        groups=(Group.ECC,),
+        source="fields NVML_FI_DEV_ECC_*_AGG_TOTAL",
+    ),
+    of_gpu_parts(
+        "gpuscape_gpu_retired_pages_total",
+        "Memory pages out of use, by the errors they had; before Ampere.",
+        "error",
+        _parts("retired_pages", "pending"),
+        kind=Kind.COUNTER,
+        groups=(Group.ECC,),
+        source="fields NVML_FI_DEV_RETIRED_*",
+    ),
+    of_gpu_parts(
+        "gpuscape_gpu_power_limit_watts",
+        "Limits of the power that the board may draw.",
+        "limit",
+        _parts("power_limits"),
+        groups=(Group.LIMITS,),
+        source="nvmlDeviceGetPowerManagementLimit and its like, nvmlDeviceGetEnforcedPowerLimit",
+    ),
+    of_gpu_parts(
+        "gpuscape_gpu_temperature_limit_celsius",
+        "Temperatures at which the GPU slows down or shuts down, and the highest to work at.",
+        "limit",
+        _parts("temperature_limits", "margin"),
+        groups=(Group.LIMITS,),
+        source="nvmlDeviceGetTemperatureThreshold",
+    ),
+    of_gpus(
+        "gpuscape_gpu_temperature_margin_celsius",
+        "How far the GPU is below the temperature at which it slows down; negative above.",
+        _part("temperature_limits", "margin"),
+        groups=(Group.LIMITS,),
+        source="nvmlDeviceGetMarginTemperature",
+        least=-1000,
+    ),
+    of_gpus(
+        "gpuscape_gpu_temperature_headroom_celsius",
+        "How far the GPU is below the highest temperature to work at; negative above.",
+        _headroom,
+        groups=(Group.WORKING_LIMIT,),
+        source="nvmlDeviceGetTemperatureThreshold of NVML_TEMPERATURE_THRESHOLD_GPU_MAX, less"
+        " nvmlDeviceGetTemperature",
+        least=-1000,
+    ),
+    of_gpus(
+        "gpuscape_gpu_pcie_generation",
+        "Generation of PCIe that the link runs at now; it falls while the GPU is idle.",
+        _part("pcie", "generation"),
+        groups=(Group.PCIE,),
+        source="nvmlDeviceGetCurrPcieLinkGeneration",
+    ),
+    of_gpus(
+        "gpuscape_gpu_pcie_lanes",
+        "Lanes that the PCIe link uses now.",
+        _part("pcie", "width"),
+        groups=(Group.PCIE,),
+        source="nvmlDeviceGetCurrPcieLinkWidth",
+    ),
+    of_gpus(
+        "gpuscape_gpu_pcie_received_bytes_total",
+        "Bytes that came over PCIe since the driver was loaded.",
+        _part("pcie", "received_bytes"),
+        kind=Kind.COUNTER,
+        groups=(Group.PCIE,),
+        source="field NVML_FI_DEV_PCIE_COUNT_RX_BYTES",
+    ),
+    of_gpus(
+        "gpuscape_gpu_pcie_sent_bytes_total",
+        "Bytes that went over PCIe since the driver was loaded.",
+        _part("pcie", "sent_bytes"),
+        kind=Kind.COUNTER,
+        groups=(Group.PCIE,),
+        source="field NVML_FI_DEV_PCIE_COUNT_TX_BYTES",
+    ),
+    of_gpus(
+        "gpuscape_gpu_bar1_used_bytes",
+        "Address space of BAR1 in use.",
+        _part("bar1", "used_bytes"),
+        groups=(Group.BAR1,),
+        source="nvmlDeviceGetBAR1MemoryInfo",
+    ),
+    of_gpus(
+        "gpuscape_gpu_bar1_free_bytes",
+        "Address space of BAR1 that is free.",
+        _part("bar1", "free_bytes"),
+        groups=(Group.BAR1,),
+        source="nvmlDeviceGetBAR1MemoryInfo",
+    ),
+    of_gpus(
+        "gpuscape_gpu_fan_speed_ratio",
+        "Speed of the fan as share of its highest; absent where the chassis cools.",
+        sampled(lambda sample: sample.fan_ratio),
+        groups=(Group.FAN,),
+        source="nvmlDeviceGetFanSpeed",
+    ),
+    of_gpus(
+        "gpuscape_gpu_performance_state",
+        "P-state: 0 is the fastest, 15 the slowest.",
+        sampled(lambda sample: sample.performance_state),
+        groups=(Group.FAN,),
+        source="nvmlDeviceGetPerformanceState",
+    ),
+)

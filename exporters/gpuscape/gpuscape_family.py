@@ -1,0 +1,170 @@
+"""What a metric family of our own is: declared once, for the exposition, the docs and the tests.
+
+Names and labels follow Prometheus' conventions: base units, ``_total`` on counters and only on
+them, snake case. What is said of a GPU is said once, however many GPU instances it has, and
+what is said of GPU instances has families of its own, so that sums are right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from discovery.sample import GpuSample, Group
+from exporters.gpuscape.node_view import GpuView, InstanceView, NodeView
+from exporters.prometheus_text import Kind, labels_text
+
+GPU = ("uuid", "pci_bus_id")
+INSTANCE = (*GPU, "gpu_instance_id")
+
+MOST = 2.0**60
+"""No device counts so far; the numbers by which NVML says "no value" are above."""
+
+Series = Iterable[tuple[tuple[str, ...], float | None]]
+"""Values of the family's labels, and the number; None: no series."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnFamily:
+    """One metric family: how it is announced and how its series come from a node."""
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...]
+    series: Callable[[NodeView], Series]
+    source: str
+    """What it is computed from, for the docs."""
+    groups: tuple[Group, ...] = ()
+    """The readings it needs, next to those that are always made."""
+    least: float = 0.0
+    """Numbers below are impossible."""
+
+    def announcement(self) -> str:
+        """The lines before the series."""
+        text = self.help.replace("\\", r"\\").replace("\n", r"\n")
+        return f"# HELP {self.name} {text}\n# TYPE {self.name} {self.kind}"
+
+
+class OwnText:
+    """The text of one family, render after render; keeps what stands before the numbers."""
+
+    def __init__(self, family: OwnFamily) -> None:
+        self._family = family
+        self._announcement = family.announcement()
+        self._heads: dict[tuple[str, ...], str] = {}
+
+    def lines(self, node: NodeView) -> list[str]:
+        """The announcement and a line for each series; nothing without series.
+
+        Of two series with the same labels the first is told: scrapers refuse both.
+        """
+        family, heads = self._family, self._heads
+        numbers: dict[str, str] = {}
+        for values, number in family.series(node):
+            # the plus makes a number of True
+            if number is not None and family.least <= number <= MOST:
+                numbers.setdefault(heads.get(values) or self._head(values), repr(+number))
+        if len(heads) > 2 * len(numbers) + 64:  # what is gone for good
+            heads.clear()
+        series = [head + text for head, text in numbers.items()]
+        return [self._announcement, *series] if series else []
+
+    def _head(self, values: tuple[str, ...]) -> str:
+        family = self._family
+        named = zip(family.labels, values, strict=True)
+        labels = labels_text({name: value or None for name, value in named})
+        head = f"{family.name}{{{labels}}} " if labels else f"{family.name} "
+        # Text from a driver or a process may hold what UTF-8 cannot say.
+        self._heads[values] = head.encode("utf-8", "replace").decode("utf-8")
+        return self._heads[values]
+
+
+# Families by what they are about
+
+
+def of_gpus(
+    name: str,
+    help: str,  # noqa: A002  # what it is called in the exposition
+    read: Callable[[GpuView], float | None],
+    *,
+    source: str,
+    kind: Kind = Kind.GAUGE,
+    groups: tuple[Group, ...] = (),
+    least: float = 0.0,
+) -> OwnFamily:
+    """A number for each GPU that answers."""
+
+    def series(node: NodeView) -> Series:
+        for gpu in node.gpus:
+            yield gpu.labels, read(gpu)
+
+    return OwnFamily(
+        name=name,
+        kind=kind,
+        help=help,
+        labels=GPU,
+        series=series,
+        source=source,
+        groups=groups,
+        least=least,
+    )
+
+
+def of_gpu_parts(
+    name: str,
+    help: str,  # noqa: A002
+    label: str,
+    read: Callable[[GpuView], Mapping[str, float | None]],
+    *,
+    source: str,
+    kind: Kind = Kind.GAUGE,
+    groups: tuple[Group, ...] = (),
+) -> OwnFamily:
+    """Numbers for each GPU that answers, told apart by one more label."""
+
+    def series(node: NodeView) -> Series:
+        for gpu in node.gpus:
+            for word, number in read(gpu).items():
+                yield (*gpu.labels, word), number
+
+    return OwnFamily(
+        name=name,
+        kind=kind,
+        help=help,
+        labels=(*GPU, label),
+        series=series,
+        source=source,
+        groups=groups,
+    )
+
+
+def of_instances(
+    name: str,
+    help: str,  # noqa: A002
+    read: Callable[[InstanceView], float | None],
+    *,
+    source: str,
+    groups: tuple[Group, ...] = (),
+) -> OwnFamily:
+    """A number for each GPU instance."""
+
+    def series(node: NodeView) -> Series:
+        for gpu in node.gpus:
+            for instance in gpu.instances:
+                yield instance.labels, read(instance)
+
+    return OwnFamily(
+        name=name,
+        kind=Kind.GAUGE,
+        help=help,
+        labels=INSTANCE,
+        series=series,
+        source=source,
+        groups=groups,
+    )
+
+
+def sampled(read: Callable[[GpuSample], float | None]) -> Callable[[GpuView], float | None]:
+    """A reading of the GPU's newest sample."""
+    return lambda gpu: read(gpu.sample)

@@ -1,0 +1,184 @@
+"""NVLinks of each GPU: which should be up and are, what went over them, what went wrong. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+
+from discovery.model import FabricKind
+from discovery.sample import Group, LinkCounters, LinkError
+from exporters.gpuscape.gpuscape_family import GPU, OwnFamily, Series, of_gpu_parts, of_gpus
+from exporters.gpuscape.node_view import GpuView, NodeView
+from exporters.prometheus_text import Kind
+
+_LINK = (*GPU, "link")
+
+_ROUTINE = (LinkError.EFFECTIVE, LinkError.SYMBOL)
+"""Bits that were wrong on the wire: NVLink 5 has some at any time, and corrects them."""
+
+
+def _links(node: NodeView) -> Series:
+    for gpu in node.gpus:
+        for link in gpu.gpu.links:
+            yield (*gpu.labels, str(link.link)), link.active
+
+
+def _rates(node: NodeView) -> Series:
+    for gpu in node.gpus:
+        for link in gpu.gpu.links:
+            yield (*gpu.labels, str(link.link)), link.bytes_per_second
+
+
+def _ends(node: NodeView) -> Series:
+    for gpu in node.gpus:
+        for link in gpu.gpu.links:
+            if link.active and link.peer is not None:
+                yield (*gpu.labels, str(link.link), link.peer, link.peer_bus_id or ""), 1
+
+
+def _counters(read: Callable[[LinkCounters], int | None]) -> Callable[[NodeView], Series]:
+    def series(node: NodeView) -> Series:
+        for gpu in node.gpus:
+            for link in gpu.sample.links:
+                yield (*gpu.labels, str(link.link)), read(link)
+
+    return series
+
+
+def _errors(node: NodeView) -> Series:
+    for gpu in node.gpus:
+        for link in gpu.sample.links:
+            for error, count in link.errors:
+                yield (*gpu.labels, str(link.link), error.replace("-", "_")), count
+
+
+def _old_errors(gpu: GpuView) -> dict[str, float | None]:
+    errors = gpu.sample.nvlink_errors
+    if errors is None:
+        return {}
+    return {each.name: getattr(errors, each.name) for each in fields(errors)}
+
+
+def _transfer_errors(gpu: GpuView) -> int | None:
+    """Of either generation; None where nothing counts them."""
+    old, new = gpu.sample.nvlink_errors, gpu.sample.links
+    counts = [] if old is None else [old.crc_data, old.replay, old.recovery]
+    counts += [count for link in new for error, count in link.errors if error not in _ROUTINE]
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+def _active(gpu: GpuView) -> int:
+    return sum(link.active is True for link in gpu.gpu.links)
+
+
+def _known(gpu: GpuView) -> bool:
+    return bool(gpu.gpu.links) and all(link.active is not None for link in gpu.gpu.links)
+
+
+def _expected(node: NodeView) -> Series:
+    """As in health's rule for dead links: only where all GPUs should be linked, and MIG is off."""
+    if node.snapshot.topology.kind not in (FabricKind.MESH, FabricKind.SWITCH):
+        return
+    whole = [gpu for gpu in node.gpus if not gpu.gpu.mig_enabled]
+    most: dict[str | None, int] = {}
+    for gpu in whole:
+        most[gpu.gpu.model] = max(most.get(gpu.gpu.model, 0), _active(gpu))
+    for gpu in whole:
+        if _known(gpu):
+            yield gpu.labels, most[gpu.gpu.model]
+
+
+FAMILIES: tuple[OwnFamily, ...] = (
+    of_gpus(
+        "gpuscape_gpu_nvlinks",
+        "NVLink ports of the GPU.",
+        lambda gpu: len(gpu.gpu.links) if _known(gpu) else None,
+        source="ports for which nvmlDeviceGetNvLinkState answers",
+    ),
+    of_gpus(
+        "gpuscape_gpu_nvlinks_active",
+        "NVLinks of the GPU that are up.",
+        lambda gpu: _active(gpu) if _known(gpu) else None,
+        source="nvmlDeviceGetNvLinkState",
+    ),
+    OwnFamily(
+        name="gpuscape_gpu_nvlinks_expected",
+        kind=Kind.GAUGE,
+        help="NVLinks that should be up: the most that any GPU of this model in the node has up.",
+        labels=GPU,
+        series=_expected,
+        source="gpuscape_gpu_nvlinks_active; only where all GPUs are linked, and not under MIG,"
+        " which takes links down on Ampere",
+    ),
+    OwnFamily(
+        name="gpuscape_nvlink_up",
+        kind=Kind.GAUGE,
+        help="1 if the NVLink is up, else 0.",
+        labels=_LINK,
+        series=_links,
+        source="nvmlDeviceGetNvLinkState",
+    ),
+    OwnFamily(
+        name="gpuscape_nvlink_info",
+        kind=Kind.GAUGE,
+        help="What is at the other end of an NVLink that is up; always 1.",
+        labels=(*_LINK, "peer", "peer_pci_bus_id"),
+        series=_ends,
+        source="nvmlDeviceGetNvLinkRemote{DeviceType,PciInfo_v2}; a bus id for GPUs only",
+    ),
+    OwnFamily(
+        name="gpuscape_nvlink_line_rate_bytes_per_second",
+        kind=Kind.GAUGE,
+        help="What the NVLink can carry in one direction each second.",
+        labels=_LINK,
+        series=_rates,
+        source="field NVML_FI_DEV_NVLINK_GET_SPEED of each link, else the GPU's",
+    ),
+    OwnFamily(
+        name="gpuscape_nvlink_received_bytes_total",
+        kind=Kind.COUNTER,
+        help="Data that came over one NVLink since the driver was loaded.",
+        labels=_LINK,
+        series=_counters(lambda link: link.received_bytes),
+        groups=(Group.LINKS,),
+        source="field NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX of the link",
+    ),
+    OwnFamily(
+        name="gpuscape_nvlink_sent_bytes_total",
+        kind=Kind.COUNTER,
+        help="Data that went over one NVLink since the driver was loaded.",
+        labels=_LINK,
+        series=_counters(lambda link: link.sent_bytes),
+        groups=(Group.LINKS,),
+        source="field NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX of the link",
+    ),
+    OwnFamily(
+        name="gpuscape_nvlink_errors_total",
+        kind=Kind.COUNTER,
+        help="Errors and recoveries of one NVLink since the driver was loaded; NVLink 5 and later.",
+        labels=(*_LINK, "error"),
+        series=_errors,
+        groups=(Group.LINKS,),
+        source="fields NVML_FI_DEV_NVLINK_COUNT_* of the link",
+    ),
+    of_gpu_parts(
+        "gpuscape_gpu_nvlink_errors_total",
+        "Errors over all NVLinks since the driver was loaded; up to NVLink 4.",
+        "error",
+        _old_errors,
+        kind=Kind.COUNTER,
+        groups=(Group.NVLINK_ERRORS,),
+        source="fields NVML_FI_DEV_NVLINK_*_ERROR_COUNT_TOTAL",
+    ),
+    of_gpus(
+        "gpuscape_gpu_nvlink_transfer_errors_total",
+        "Errors over all NVLinks for which data was sent again or lost, since the driver was"
+        " loaded.",
+        _transfer_errors,
+        kind=Kind.COUNTER,
+        groups=(Group.NVLINK_ERRORS, Group.LINK_ERRORS),
+        source="gpuscape_nvlink_errors_total but for effective and symbol; up to NVLink 4"
+        " gpuscape_gpu_nvlink_errors_total but for crc_flit",
+    ),
+)

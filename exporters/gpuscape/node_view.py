@@ -1,0 +1,178 @@
+"""One node at one moment, arranged as our own families read it. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from discovery.model import GpuSnapshot, GpuState, MigDevice, NodeSnapshot
+from discovery.sample import GpuSample, MemoryUse
+from exporters.gpu_holders import Entity, Holder, Holders
+from exporters.gpuscape.process_use import ProcessUse
+from exporters.gpuscape.switch_errors import Sxid
+from exporters.gpuscape.waste import NOTHING_SEEN, Waste
+
+HEALTHS = ("healthy", "unknown", "degraded", "unhealthy")
+"""From best to worst."""
+
+UNHEALTHY = HEALTHS[-1]
+
+_COMPUTE_SLICES = re.compile(r"^\d+c\.")
+"""What a MIG device's profile has before that of its GPU instance, where they differ."""
+
+Verdict = tuple[str, str]
+"""Health of a GPU, one of :data:`HEALTHS`, and its reason in a word; empty when healthy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """One kind of device as the kubelet counts it."""
+
+    name: str
+    """As pods request it, such as ``nvidia.com/gpu``."""
+    allocatable: int
+    allocated: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holdings:
+    """Who holds what of a node, and what there is to hold."""
+
+    holders: Holders = field(default_factory=dict)
+    resources: tuple[Resource, ...] = ()
+    whole: frozenset[str] = frozenset()
+    """Bus ids of the GPUs that are offered undivided and unshared, used or not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceView:
+    """One GPU instance."""
+
+    entity: Entity
+    labels: tuple[str, ...]
+    """Values of ``own_family.INSTANCE``."""
+    profile: str
+    """Such as ``3g.20gb``."""
+    devices: tuple[MigDevice, ...]
+    """Its compute instances, at least one."""
+    memory: MemoryUse | None
+    profiling: Mapping[int, float]
+    """GPM metric id to value."""
+    share: float | None
+    """Of its GPU's compute slices, 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuView:
+    """One GPU that answers, with its newest sample."""
+
+    gpu: GpuSnapshot
+    labels: tuple[str, ...]
+    """Values of ``own_family.GPU``."""
+    sample: GpuSample
+    """With no reading in it where none is at hand."""
+    sampled: bool
+    profiling: Mapping[int, float]
+    instances: tuple[InstanceView, ...]
+
+    @property
+    def entity(self) -> Entity:
+        """The GPU as a whole."""
+        return self.gpu.bus_id, None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeView:
+    """What our own families are computed from."""
+
+    snapshot: NodeSnapshot
+    gpus: tuple[GpuView, ...]
+    """Those that answer: nothing else is said of a GPU that does not but that, and its health."""
+    holdings: Holdings | None
+    """None where nobody tells who holds what."""
+    health: Mapping[str, Verdict]
+    """By bus id."""
+    processes: tuple[ProcessUse, ...]
+    sxids: tuple[Sxid, ...]
+    waste: Waste
+
+    @property
+    def held(self) -> frozenset[str]:
+        """Bus ids of the GPUs that somebody holds, wholly or in part."""
+        holders = () if self.holdings is None else self.holdings.holders
+        return frozenset(bus_id for bus_id, _ in holders)
+
+    def holders(self, entity: Entity) -> tuple[Holder, ...]:
+        """Those who hold exactly this."""
+        return () if self.holdings is None else self.holdings.holders.get(entity, ())
+
+
+def view(
+    snapshot: NodeSnapshot,
+    samples: Iterable[GpuSample],
+    *,
+    holdings: Holdings | None = None,
+    health: Mapping[str, Verdict] | None = None,
+    processes: Iterable[ProcessUse] = (),
+    sxids: Iterable[Sxid] = (),
+    waste: Waste = NOTHING_SEEN,
+) -> NodeView:
+    """The view of a node; ``health`` is by bus id, and may leave GPUs out."""
+    by_bus = {sample.bus_id: sample for sample in samples}
+    return NodeView(
+        snapshot=snapshot,
+        gpus=tuple(
+            _gpu(gpu, by_bus.get(gpu.bus_id))
+            for gpu in snapshot.gpus
+            if gpu.state is GpuState.PRESENT
+        ),
+        holdings=holdings,
+        health=health or {},
+        processes=tuple(processes),
+        sxids=tuple(sxids),
+        waste=waste,
+    )
+
+
+def gpu_labels(gpu: GpuSnapshot) -> tuple[str, str]:
+    """UUID and bus id; the UUID is empty where it is not known."""
+    return gpu.uuid or "", gpu.bus_id
+
+
+def _gpu(gpu: GpuSnapshot, sample: GpuSample | None) -> GpuView:
+    read = sample or GpuSample(bus_id=gpu.bus_id)
+    return GpuView(
+        gpu=gpu,
+        labels=gpu_labels(gpu),
+        sample=read,
+        sampled=sample is not None,
+        profiling=dict(read.profiling),
+        instances=_instances(gpu, read),
+    )
+
+
+def _instances(gpu: GpuSnapshot, sample: GpuSample) -> tuple[InstanceView, ...]:
+    by_id: dict[int, list[MigDevice]] = {}
+    for device in gpu.mig_devices:
+        by_id.setdefault(device.gpu_instance_id, []).append(device)
+    memory, profiling = dict(sample.mig_memory), dict(sample.mig_profiling)
+    return tuple(
+        InstanceView(
+            entity=(gpu.bus_id, instance),
+            labels=(*gpu_labels(gpu), str(instance)),
+            profile=_COMPUTE_SLICES.sub("", devices[0].profile),
+            devices=tuple(devices),
+            memory=memory.get(instance),
+            profiling=dict(profiling.get(instance, ())),
+            share=_share(devices[0], gpu.max_mig_devices),
+        )
+        for instance, devices in by_id.items()
+    )
+
+
+def _share(device: MigDevice, slices: int | None) -> float | None:
+    """A GPU has as many compute slices as it can have MIG devices: 7, or 4 on the A30."""
+    if not slices or not 0 < device.gpu_instance_slices <= slices:
+        return None
+    return device.gpu_instance_slices / slices

@@ -1,0 +1,62 @@
+"""What processes use of each GPU and GPU instance, with the pods they run in. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from discovery.sample import Group
+from exporters.gpuscape.gpuscape_family import INSTANCE, OwnFamily, Series
+from exporters.gpuscape.node_view import NodeView
+from exporters.gpuscape.process_use import ProcessUse
+from exporters.prometheus_text import Kind
+
+_LABELS = (*INSTANCE, "pid", "process", "kind", "namespace", "pod", "pod_uid")
+
+
+def _uses(read: Callable[[ProcessUse], float | None]) -> Callable[[NodeView], Series]:
+    """Processes on GPUs that answer."""
+
+    def series(node: NodeView) -> Series:
+        names = {gpu.gpu.bus_id: gpu.labels for gpu in node.gpus}
+        for use in node.processes:
+            if use.bus_id in names:
+                yield (*names[use.bus_id], *_words(use)), read(use)
+
+    return series
+
+
+def _words(use: ProcessUse) -> tuple[str, ...]:
+    pod = use.pod
+    return (
+        "" if use.gpu_instance_id is None else str(use.gpu_instance_id),
+        use.pid,
+        use.name or "",
+        ",".join(use.kinds),
+        "" if pod is None else pod.namespace or "",
+        "" if pod is None else pod.name or "",
+        "" if pod is None else pod.uid,
+    )
+
+
+_WHO = "; the processes with the most memory one by one, the rest under pid other"
+
+FAMILIES: tuple[OwnFamily, ...] = (
+    OwnFamily(
+        name="gpuscape_process_memory_bytes",
+        kind=Kind.GAUGE,
+        help="Frame buffer that a process has of the GPU or GPU instance.",
+        labels=_LABELS,
+        series=_uses(lambda use: use.memory_bytes),
+        groups=(Group.PROCESSES,),
+        source=f"nvmlDeviceGet*RunningProcesses, and the cgroup of each pid{_WHO}",
+    ),
+    OwnFamily(
+        name="gpuscape_process_busy_ratio",
+        kind=Kind.GAUGE,
+        help="Share of the time for which kernels of a process ran; not told while MIG is on.",
+        labels=_LABELS,
+        series=_uses(lambda use: use.busy_ratio),
+        groups=(Group.PROCESSES,),
+        source=f"nvmlDeviceGetProcessUtilization, and the cgroup of each pid{_WHO}",
+    ),
+)

@@ -1,0 +1,178 @@
+"""How the parts of a GPU were used since the sample before, on Hopper and later. Pure.
+
+Each family comes twice: for each GPU, and for each GPU instance. Numbers are NVML's metric ids.
+Source: nvmlGpmMetricId_t, nvml.h. GPM has no counter of bytes, so these are rates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from discovery.sample import profiled_by
+from exporters.gpuscape.gpuscape_family import GPU, INSTANCE, OwnFamily, Series, of_gpus
+from exporters.gpuscape.node_view import GpuView, NodeView
+from exporters.prometheus_text import Kind
+
+GRAPHICS = 1
+"""Share of the time for which anything ran."""
+
+_ENGINES = {f"nvdec{at}": 30 + at for at in range(8)}
+_ENGINES |= {f"nvjpg{at}": 40 + at for at in range(8)}
+_ENGINES |= {f"nvofa{at}": 50 + at for at in range(2)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """One family, for GPUs and for GPU instances."""
+
+    name: str
+    """What follows ``gpuscape_gpu_`` and ``gpuscape_mig_instance_``."""
+    help: str
+    metrics: Mapping[str, int]
+    """Value of the further label to NVML's metric id; the empty one where there is no label."""
+    label: str | None = None
+    on_instances: bool = True
+
+
+PROFILES: tuple[Profile, ...] = (
+    Profile(
+        name="graphics_active_ratio",
+        help="Share of the time for which any work ran.",
+        metrics={"": GRAPHICS},
+    ),
+    Profile(
+        name="sm_active_ratio",
+        help="Share of the time for which a streaming multiprocessor had work, over all of them.",
+        metrics={"": 2},
+    ),
+    Profile(
+        name="sm_occupancy_ratio",
+        help="Warps that were resident, of as many as fit.",
+        metrics={"": 3},
+    ),
+    Profile(
+        name="pipe_active_ratio",
+        help="Share of the time for which a pipe of the multiprocessors worked; tensor is all"
+        " that begin with it.",
+        label="pipe",
+        metrics={
+            "int": 4,
+            "tensor": 5,
+            "tensor_dfma": 6,
+            "tensor_hmma": 7,
+            "tensor_dmma": 8,
+            "tensor_imma": 9,
+            "fp64": 11,
+            "fp32": 12,
+            "fp16": 13,
+        },
+    ),
+    Profile(
+        name="memory_bandwidth_ratio",
+        help="Memory bandwidth in use, of the most there is.",
+        metrics={"": 10},
+    ),
+    Profile(
+        name="engine_active_ratio",
+        help="Use of a video, JPEG or optical-flow engine.",
+        label="engine",
+        metrics=_ENGINES,
+    ),
+    Profile(
+        name="pcie_received_bytes_per_second",
+        help="Bytes that came over PCIe each second.",
+        metrics={"": 21},
+        on_instances=False,
+    ),
+    Profile(
+        name="pcie_sent_bytes_per_second",
+        help="Bytes that went over PCIe each second.",
+        metrics={"": 20},
+        on_instances=False,
+    ),
+    Profile(
+        name="nvlink_received_bytes_per_second",
+        help="Bytes that came over all NVLinks each second.",
+        metrics={"": 60},
+        on_instances=False,
+    ),
+    Profile(
+        name="nvlink_sent_bytes_per_second",
+        help="Bytes that went over all NVLinks each second.",
+        metrics={"": 61},
+        on_instances=False,
+    ),
+    Profile(
+        name="c2c_received_bytes_per_second",
+        help="Bytes that came over the link between chips each second.",
+        metrics={"": 101},
+        on_instances=False,
+    ),
+    Profile(
+        name="c2c_sent_bytes_per_second",
+        help="Bytes that went over the link between chips each second.",
+        metrics={"": 100},
+        on_instances=False,
+    ),
+)
+
+
+def _of_gpus(profile: Profile) -> OwnFamily:
+    def series(node: NodeView) -> Series:
+        for gpu in node.gpus:
+            yield from _numbers(profile, gpu.labels, gpu.profiling)
+
+    return _family(profile, f"gpuscape_gpu_{profile.name}", GPU, series)
+
+
+def _of_instances(profile: Profile) -> OwnFamily:
+    def series(node: NodeView) -> Series:
+        for gpu in node.gpus:
+            for instance in gpu.instances:
+                yield from _numbers(profile, instance.labels, instance.profiling)
+
+    return _family(profile, f"gpuscape_mig_instance_{profile.name}", INSTANCE, series)
+
+
+def _numbers(profile: Profile, labels: tuple[str, ...], found: Mapping[int, float]) -> Series:
+    if found:
+        for word, metric in profile.metrics.items():
+            yield (*labels, word) if profile.label else labels, found.get(metric)
+
+
+def _family(
+    profile: Profile,
+    name: str,
+    labels: tuple[str, ...],
+    series: Callable[[NodeView], Series],
+) -> OwnFamily:
+    metrics = profile.metrics.values()
+    return OwnFamily(
+        name=name,
+        kind=Kind.GAUGE,
+        help=f"{profile.help} Hopper and later.",
+        labels=(*labels, profile.label) if profile.label else labels,
+        series=series,
+        source=f"GPM metric {', '.join(map(str, metrics))}, since the sample before",
+        groups=profiled_by(*metrics),
+    )
+
+
+def busy_ratio(gpu: GpuView) -> float | None:
+    """GPM covers all the time since the sample before, utilisation its end alone."""
+    return gpu.profiling.get(GRAPHICS, gpu.sample.gpu_busy_ratio)
+
+
+FAMILIES: tuple[OwnFamily, ...] = (
+    of_gpus(
+        "gpuscape_gpu_active_ratio",
+        "Share of the time for which any work ran: by GPM on Hopper and later, else utilisation.",
+        busy_ratio,
+        groups=profiled_by(GRAPHICS),
+        source="GPM metric 1, else nvmlDeviceGetUtilizationRates, which tells nothing while MIG is"
+        " on",
+    ),
+    *(_of_gpus(each) for each in PROFILES),
+    *(_of_instances(each) for each in PROFILES if each.on_instances),
+)

@@ -1,0 +1,41 @@
+"""Errors of NVSwitches, where the kernel log is read. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from exporters.gpuscape.gpuscape_family import OwnFamily, Series
+from exporters.gpuscape.node_view import NodeView
+from exporters.gpuscape.switch_errors import Sxid
+from exporters.prometheus_text import Kind
+
+_LABELS = ("pci_bus_id", "sxid", "severity")
+_LOG = "lines of NVSwitch's driver in /dev/kmsg, where reading it is switched on"
+
+
+def _sxids(read: Callable[[Sxid], float]) -> Callable[[NodeView], Series]:
+    def series(node: NodeView) -> Series:
+        for sxid in node.sxids:
+            yield (sxid.bus_id, str(sxid.code), sxid.severity.replace("-", "_")), read(sxid)
+
+    return series
+
+
+FAMILIES: tuple[OwnFamily, ...] = (
+    OwnFamily(
+        name="gpuscape_nvswitch_errors_total",
+        kind=Kind.COUNTER,
+        help="SXid errors of an NVSwitch since this agent started, by the switch's bus id.",
+        labels=_LABELS,
+        series=_sxids(lambda sxid: sxid.count),
+        source=_LOG,
+    ),
+    OwnFamily(
+        name="gpuscape_nvswitch_error_last_timestamp_seconds",
+        kind=Kind.GAUGE,
+        help="When the newest SXid error of this kind came, Unix time.",
+        labels=_LABELS,
+        series=_sxids(lambda sxid: sxid.last_seen_seconds),
+        source=_LOG,
+    ),
+)

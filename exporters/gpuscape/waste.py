@@ -1,0 +1,106 @@
+"""How long GPUs were held, and how long in vain: a value that is stepped from sample to sample.
+
+A GPU or GPU instance is idle once its busy ratio has been below :data:`IDLE_BELOW_RATIO` in
+every sample for :data:`WINDOW_SECONDS`, with nobody new among its holders in that time. Idle
+seconds are counted from there on: the window itself never is, so that pauses of a job, its
+start and its end are no waste. Where nobody tells how busy a device is, nothing is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from exporters.gpu_holders import Entity
+
+IDLE_BELOW_RATIO = 0.01
+WINDOW_SECONDS = 900.0
+
+Held = frozenset[tuple[str, str, str]]
+"""Namespace, pod and container of each holder."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """What one sample says of one GPU without GPU instances, or of one GPU instance."""
+
+    entity: Entity
+    at_seconds: float | None
+    """When it was read, monotonic; None where it was not."""
+    held_by: Held | None
+    """None where nobody tells."""
+    busy_ratio: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """What the samples so far say of it. Seconds only grow."""
+
+    use: Use
+    """The newest."""
+    allocated_seconds: float = 0.0
+    idle_seconds: float | None = None
+    """Beyond the window; None until its busy ratio was known once."""
+    idle_for_seconds: float | None = None
+    """How long it has been held and below the threshold; None where that is not known."""
+
+    @property
+    def idle(self) -> bool | None:
+        """Held and idle for at least the window; None where nobody holds it, or nobody can tell."""
+        if not self.use.held_by or self.idle_for_seconds is None:
+            return None
+        return self.idle_for_seconds >= WINDOW_SECONDS
+
+    @property
+    def unmeasured(self) -> bool:
+        """Somebody holds it, and nothing tells how busy it is."""
+        return bool(self.use.held_by) and self.use.busy_ratio is None
+
+
+Waste = Mapping[Entity, Times]
+
+NOTHING_SEEN: Waste = {}
+
+
+def step(before: Waste, uses: Iterable[Use]) -> Waste:
+    """The times with these uses added; what is not among them is forgotten.
+
+    A use seen before, at the same time and with the same holders, changes nothing.
+    """
+    return {use.entity: _stepped(before.get(use.entity), use) for use in uses}
+
+
+def _stepped(before: Times | None, use: Use) -> Times:
+    if before is None:
+        before = Times(use=replace(use, held_by=None))
+    passed = _passed(before.use, use)
+    idle_for = _idle_for(before, use, passed)
+    idle = before.idle_seconds
+    if use.busy_ratio is not None:
+        beyond = (idle_for or 0.0) - max(WINDOW_SECONDS, before.idle_for_seconds or 0.0)
+        idle = (idle or 0.0) + max(0.0, beyond)
+    held_throughout = before.use.held_by and use.held_by
+    return Times(
+        use=use,
+        allocated_seconds=before.allocated_seconds + (passed if held_throughout else 0.0),
+        idle_seconds=idle,
+        idle_for_seconds=idle_for,
+    )
+
+
+def _passed(before: Use, use: Use) -> float:
+    """Seconds between two uses; none where either was not read."""
+    if before.at_seconds is None or use.at_seconds is None:
+        return 0.0
+    return max(0.0, use.at_seconds - before.at_seconds)
+
+
+def _idle_for(before: Times, use: Use, passed: float) -> float | None:
+    """None where it is not known; 0 where it is busy, free, or somebody new holds it."""
+    if use.busy_ratio is None or use.held_by is None or use.at_seconds is None:
+        return None
+    if not use.held_by or use.busy_ratio >= IDLE_BELOW_RATIO:
+        return 0.0
+    if before.use.held_by is None or use.held_by - before.use.held_by:
+        return 0.0
+    return (before.idle_for_seconds or 0.0) + passed

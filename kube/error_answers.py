@@ -1,0 +1,120 @@
+"""From what the API server answered to the error that says what to do next, in one line."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from kube.api import Resource
+from kube.api_errors import (
+    ApiError,
+    Busy,
+    Conflict,
+    Expired,
+    Forbidden,
+    Invalid,
+    NotFound,
+    Refused,
+    Unauthorized,
+    Unreachable,
+)
+
+LONGEST_CAUSE = 500
+
+# A policy's refusal looks like the object's own validation but for these words.
+# Source: kube-apiserver 1.32 and 1.37, plugin validatingadmissionpolicy; admission refusals
+# carry the policy's own reason: 422 by default, 403 where it says Forbidden.
+# A webhook's has these words before its own, and whatever code it chose.
+_POLICY = re.compile(
+    r"ValidatingAdmissionPolicy '([^']+)'.* denied request"
+    r'|admission webhook "([^"]+)" denied the request'
+)
+_BY_CODE: dict[int, type[ApiError]] = {403: Forbidden, 404: NotFound, 409: Conflict, 410: Expired}
+
+
+def request_name(verb: str, resource: Resource, namespace: str | None, name: str | None) -> str:
+    """How messages call a request: ``patch Node node-a``, ``watch leases in gpuscape``."""
+    if name is None:
+        place = f" in {namespace}" if namespace else ""
+        return f"{verb} {resource.plural}{place}"
+    place = f"{namespace}/" if namespace else ""
+    return f"{verb} {resource.kind} {place}{name}"
+
+
+def decoded(asked: str, body: bytes) -> dict[str, Any]:
+    """The object in the body; raises Unreachable where whatever answered did not speak JSON."""
+    try:
+        found = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        what = one_line(body[:80].decode("utf-8", "replace")) or "nothing"
+        raise Unreachable(f"{asked}: the answer is not from an API server: {what}")
+    return found
+
+
+def error(
+    asked: str,
+    status: int,
+    body: bytes,
+    *,
+    headers: Mapping[str, str] | None = None,
+    account: str = "",
+) -> ApiError:
+    """The error of an answer whose status is not 2xx; ``account`` is told where it matters."""
+    try:
+        said = json.loads(body)
+    except ValueError:
+        said = None
+    if not isinstance(said, dict):
+        said = {"message": body[:LONGEST_CAUSE].decode("utf-8", "replace")}
+    return error_of(asked, status, said, headers=headers or {}, account=account)
+
+
+def error_of(
+    asked: str,
+    code: int,
+    said: Mapping[str, Any],
+    *,
+    headers: Mapping[str, str],
+    account: str = "",
+) -> ApiError:
+    """The same from a Status object, as a watch carries it too."""
+    whole = " ".join(str(said.get("message") or said.get("reason") or "no reason given").split())
+    message = one_line(whole)
+    text = f"{asked}: {code}: {message}"
+    if policy := _POLICY.search(message):
+        return Refused(text, policy=policy[1] or policy[2], message=whole)
+    if code == 401:
+        return Unauthorized(f"{asked}: 401: the credentials{_of(account)} are not accepted")
+    if code == 403 and account and account not in message:
+        text += f" (as {account})"
+    if code == 429 or code >= 500:
+        return Busy(text, retry_after_seconds=_retry_after(headers, said))
+    return _BY_CODE.get(code, Invalid)(text)
+
+
+def one_line(text: str) -> str:
+    """Text without line breaks, cut where it goes on and on."""
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST_CAUSE else f"{line[:LONGEST_CAUSE]}…"
+
+
+def _of(account: str) -> str:
+    return f" of {account}" if account else ""
+
+
+def _retry_after(headers: Mapping[str, str], said: Mapping[str, Any]) -> float | None:
+    """Seconds; the form with a date is not used by API servers and counts as not given."""
+    details = said.get("details")
+    asked = headers.get("Retry-After") or (
+        details.get("retryAfterSeconds") if isinstance(details, dict) else None
+    )
+    try:
+        return max(0.0, float(asked)) if asked is not None else None
+    except (TypeError, ValueError):
+        return None

@@ -1,0 +1,198 @@
+"""Follow one object, or all of a kind, for ever, whatever happens to the link."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from kube.api import Api, Change, Object, Resource, Watch
+from kube.api_errors import ApiError, Expired
+from kube.backoff import Backoff
+
+log = logging.getLogger(__name__)
+
+RESYNC_SECONDS = (1.0, 5.0)
+"""Before everything is asked for anew: a restarted server forgets all watches' versions at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """An object exists and looks like this; told again when nothing of it changed, too."""
+
+    object: Object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gone:
+    """An object exists no more. One that was made anew under its name is told after this."""
+
+    namespace: str | None
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Synced:
+    """All that exists has been told; what was never Seen, or Gone since, is not there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkUp:
+    """The watch stands: told first, and after each LinkDown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkDown:
+    """Nothing is heard until LinkUp, and what was told may be old."""
+
+    error: ApiError
+
+
+News = Seen | Gone | Synced | LinkUp | LinkDown
+
+
+class Follower:
+    """Runs watch after watch; ``tell`` hears all news in order, in the thread of :meth:`run`.
+
+    A watch starts where the last one ended. Where that is too far back, or at first, it
+    starts without a resourceVersion: the server tells what exists, and a bookmark ends
+    that. So no right to list is needed, and absence is known without a request more.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        resource: Resource,
+        tell: Callable[[News], None],
+        *,
+        namespace: str | None = None,
+        name: str | None = None,
+        fields: Mapping[str, str] | None = None,
+        metadata_only: bool = False,
+        keep: Callable[[Object], bool] = lambda _object: True,
+        backoff: Backoff | None = None,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        """``name`` None follows all, or those with these ``fields``; ``metadata_only`` leaves out
+        all but their metadata.
+
+        Objects that ``keep`` is false of are passed over, and told as gone where they were told
+        before, so that a few among very many cost little. Neither it nor ``tell`` may raise;
+        what ``tell`` raises is logged.
+        """
+        self._api = api
+        self._resource = resource
+        self._tell = tell
+        self._namespace = namespace
+        self._name = name
+        self._fields = fields
+        self._metadata_only = metadata_only
+        self._keep = keep
+        self._backoff = backoff or Backoff(uniform=uniform)
+        self._uniform = uniform
+        self._closed = threading.Event()
+        self._lock = threading.Lock()
+        self._watch: Watch | None = None
+        self._version: str | None = None
+        self._uids: dict[tuple[str | None, str], str] = {}
+        self._unseen: set[tuple[str | None, str]] | None = None  # a set while syncing
+        self._up = False
+
+    def run(self) -> None:
+        """Follow until :meth:`close`."""
+        while not self._closed.is_set():
+            self._closed.wait(self._listen())
+
+    def close(self) -> None:
+        """Stop from any thread: nothing is told any more. A connection attempt runs out first."""
+        self._closed.set()
+        with self._lock:
+            if self._watch is not None:
+                self._watch.close()
+
+    def _listen(self) -> float:
+        """One watch from its start to its end; seconds to wait before the next."""
+        try:
+            self._hear_out()
+        except Expired:
+            self._version = None
+            return max(self._backoff.failed(), self._uniform(*RESYNC_SECONDS))
+        except ApiError as error:
+            self._up = False
+            self._say(LinkDown(error=error))
+            return self._backoff.failed(error)
+        # its time was up; one that ends without a word is not asked for in a hot loop
+        return self._backoff.failed()
+
+    def _hear_out(self) -> None:
+        watch = self._api.watch(
+            self._resource,
+            namespace=self._namespace,
+            name=self._name,
+            fields=self._fields,
+            metadata_only=self._metadata_only,
+            resource_version=self._version,
+        )
+        with self._lock:
+            self._watch = watch
+        try:
+            if self._closed.is_set():
+                return
+            if not self._up:
+                self._up = True
+                self._say(LinkUp())
+            self._unseen = None if self._version else set(self._uids)
+            for change in watch:
+                self._backoff.succeeded()
+                self._hear(change)
+        finally:
+            with self._lock:
+                self._watch = None
+            watch.close()
+
+    def _hear(self, change: Change) -> None:
+        meta = change.object["metadata"]
+        if change.type == "BOOKMARK":
+            self._end_sync()
+        elif change.type == "DELETED" or not self._keep(change.object):
+            self._lose((meta.get("namespace"), meta["name"]))
+        else:
+            self._see(change.object)
+        if self._unseen is None:  # a version from amid the first objects would skip the others
+            self._version = meta["resourceVersion"]
+
+    def _see(self, seen: Object) -> None:
+        meta = seen["metadata"]
+        key = (meta.get("namespace"), meta["name"])
+        if self._uids.get(key, meta["uid"]) != meta["uid"]:
+            self._lose(key)
+        self._uids[key] = meta["uid"]
+        if self._unseen is not None:
+            self._unseen.discard(key)
+        self._say(Seen(object=seen))
+
+    def _lose(self, key: tuple[str | None, str]) -> None:
+        uid = self._uids.pop(key, None)
+        if self._unseen is not None:
+            self._unseen.discard(key)
+        if uid is not None:
+            self._say(Gone(namespace=key[0], name=key[1], uid=uid))
+
+    def _end_sync(self) -> None:
+        if self._unseen is None:
+            return
+        for key in sorted(self._unseen, key=str):
+            self._lose(key)
+        self._unseen = None
+        self._say(Synced())
+
+    def _say(self, news: News) -> None:
+        if self._closed.is_set():
+            return
+        try:
+            self._tell(news)
+        except Exception:
+            log.exception("news not taken", extra={"news": type(news).__name__})

@@ -1,0 +1,63 @@
+"""Why each label is as it is: every label that could be there, with its value or the reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from api import keys
+from labelers.compose import Labels, Row
+from labelers.decision import Absent, Decision, Keep, Value
+
+
+class Outcome(StrEnum):
+    """What becomes of a label."""
+
+    SET = "set"
+    KEPT = "kept"  # not known now: what is on the node stays
+    ABSENT = "absent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """One label, or one family of labels that is not there."""
+
+    key: str
+    outcome: Outcome
+    text: str
+    """The value where it is set, else the reason why it is not."""
+    source: str
+    """The NVML call, file or setting it rests on."""
+    labeler: str
+    summary: str
+    """What the label says."""
+
+
+def explain(labels: Labels) -> tuple[Explanation, ...]:
+    """Every decision with its value or reason, and where it comes from; sorted by key."""
+    return tuple(_explanation(row) for row in labels.rows)
+
+
+def _explanation(row: Row) -> Explanation:
+    key = keys.label(row.key)
+    outcome, text = _outcome(row.decision)
+    return Explanation(
+        key=row.key,
+        outcome=outcome,
+        text=text,
+        source=key.source if key else "",
+        labeler=row.labeler,
+        summary=key.summary if key else "",
+    )
+
+
+def _outcome(decision: Decision) -> tuple[Outcome, str]:
+    match decision:
+        case Value(text=text):
+            return Outcome.SET, text
+        case Keep(reason=reason, otherwise=None):
+            return Outcome.KEPT, reason
+        case Keep(reason=reason, otherwise=otherwise):
+            return Outcome.KEPT, f"{reason}; {otherwise} where there is none"
+        case Absent(reason=reason):
+            return Outcome.ABSENT, reason

@@ -1,0 +1,1 @@
+"""The labels, one module for each group of them."""

@@ -1,0 +1,41 @@
+"""The labels that every resource has, whole GPUs and MIG devices alike; keyed by suffix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from api import keys
+from discovery.model import Bytes, GpuSnapshot
+from labelers.decision import Decision, value, why_none
+from labelers.groups.sharing import SharedResource, Sharing, SharingStrategy
+
+_MIB = 1 << 20
+
+
+def base_block(
+    name: str, count: Decision, shared: SharedResource, sharing: Sharing
+) -> dict[str, Decision]:
+    """Product, count, replicas and sharing strategy.
+
+    Source: facts on the generic block; ``-SHARED`` marks a product that is cut into
+    shares and keeps its resource name.
+    """
+    suffix = "-SHARED" if shared.is_shared and not shared.renamed else ""
+    strategy = sharing.strategy if shared.is_shared else SharingStrategy.NONE
+    return {
+        keys.PRODUCT: value(name + suffix),
+        keys.COUNT: count,
+        keys.REPLICAS: value(shared.replicas),
+        keys.SHARING: value(strategy),
+    }
+
+
+def memory_mib(memory_bytes: Bytes) -> Decision:
+    """Whole MiB, rounded down."""
+    return value(memory_bytes // _MIB)
+
+
+def gpu_memory(gpus: Sequence[GpuSnapshot]) -> Decision:
+    """MiB of the last of ``gpus`` that tells its memory, as upstream; 0 is no answer."""
+    told = next((gpu.memory_bytes for gpu in reversed(gpus) if gpu.memory_bytes), None)
+    return why_none(gpus, "memory_bytes") if told is None else memory_mib(told)

@@ -1,0 +1,107 @@
+"""Labels of what the GPUs are: mode, architecture, memory type, and how many of each model."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from api import keys
+from discovery.model import Architecture, GpuSnapshot, NodeSnapshot, Reason
+from labelers.decision import Absent, Decision, Decisions, Keep, value, why_none
+from labelers.groups.common_resource_labels import gpu_memory
+from labelers.groups.labelled_gpus import answering, known, without_answers
+from labelers.groups.models import by_model, gpu_count, leading_model, model_names
+from labelers.label_settings import LabelSettings
+from labelers.label_values import MAX_LENGTH
+
+WIDE_BUS_BITS = 1024
+"""From this width on memory is stacked: one HBM stack has 1,024 bits, and the widest GDDR
+card 512. Source: JEDEC JESD235 (HBM), nvmlDeviceGetMemoryBusWidth of published cards."""
+
+_MODES = {0x030200: "compute", 0x030000: "graphics"}
+"""PCI class of a 3D controller and of a VGA controller. Source: PCI Code and ID Assignment."""
+
+
+def hardware_labels(snapshot: NodeSnapshot, _: LabelSettings) -> Decisions:
+    """Of the GPUs that answered."""
+    none = without_answers(snapshot)
+    if none is not None:
+        return {key.name: none for key in keys.HARDWARE}
+    gpus = answering(snapshot)
+    return {
+        keys.MODE: value(_mode(gpus)),
+        keys.OWN_ARCHITECTURE: _architecture(gpus, known(snapshot)),
+        keys.MEMORY_TYPE: _memory_type(gpus),
+        **_inventory(snapshot),
+    }
+
+
+def _mode(gpus: Sequence[GpuSnapshot]) -> str:
+    """``unknown`` as soon as GPUs differ or the class of one cannot be read, as upstream."""
+    classes = {gpu.pci_class for gpu in gpus}
+    return _MODES.get(classes.pop() or 0, "unknown") if len(classes) == 1 else "unknown"
+
+
+def _architecture(gpus: Sequence[GpuSnapshot], counted: Sequence[GpuSnapshot]) -> Decision:
+    """Of the model that ``gpu.product`` names."""
+    named = by_model(gpus)
+    if not named:
+        return why_none(gpus, "model")
+    of_model = named[leading_model(gpus, counted)]
+    told = next((gpu.architecture for gpu in of_model if gpu.architecture is not None), None)
+    if told is None:
+        return why_none(of_model, "architecture")
+    if told is Architecture.OTHER:
+        return Absent(reason="an architecture newer than this version of gpuscape")
+    return value(told)
+
+
+def _memory_type(gpus: Sequence[GpuSnapshot]) -> Decision:
+    """Of the GPUs that tell; ``mixed`` where they differ."""
+    types = {kind for gpu in gpus if (kind := memory_type(gpu)) is not None}
+    if not types:
+        return why_none(gpus, "memory_bus_bits")
+    return value(types.pop() if len(types) == 1 else "mixed")
+
+
+def memory_type(gpu: GpuSnapshot) -> str | None:
+    """``hbm``, ``gddr``, or ``unified`` for a GPU that uses the host's memory; None if not told.
+
+    A GPU without memory of its own refuses nvmlDeviceGetMemoryInfo as unsupported
+    (GB10). One with both, as Grace Hopper has, is named by its own.
+    """
+    gap = gpu.gap("memory_bytes")
+    if gap is not None and gap.reason is Reason.UNSUPPORTED:
+        return "unified"
+    if not gpu.memory_bus_bits:
+        return None
+    return "hbm" if gpu.memory_bus_bits >= WIDE_BUS_BITS else "gddr"
+
+
+def _inventory(snapshot: NodeSnapshot) -> dict[str, Decision]:
+    """Count and memory of each model; a model not seen is gone only when all models are known."""
+    labels: dict[str, Decision] = {}
+    for model, of_model in by_model(known(snapshot)).items():
+        labels[model_key(keys.MODEL_COUNT_FAMILY, model)] = gpu_count(model, snapshot)
+        labels[model_key(keys.MODEL_MEMORY_FAMILY, model)] = gpu_memory(of_model)
+    other: Decision = (
+        Keep(reason="a GPU did not answer; its model may be another")
+        if None in model_names(known(snapshot)).values()
+        else Absent(reason="no GPU of another model")
+    )
+    return labels | dict.fromkeys((keys.MODEL_COUNT_FAMILY, keys.MODEL_MEMORY_FAMILY), other)
+
+
+def model_key(family: str, model: str) -> str:
+    """The key of one model in a family such as ``gpuscape.io/count.<model>``.
+
+    ``model`` is sanitised. The part after the prefix has 63 characters at most and
+    ends in a letter or digit; a name that must be changed for that is cut and ends
+    in six digits of its SHA-256, so that two such names stay apart.
+    """
+    stem = family.removesuffix("<model>")
+    room = MAX_LENGTH - len(stem.partition("/")[2])
+    if len(model) <= room and model[-1:].isalnum():
+        return stem + model
+    digest = hashlib.sha256(model.encode()).hexdigest()[:6]
+    return f"{stem}{model[: room - 7]}-{digest}"

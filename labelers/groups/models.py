@@ -1,0 +1,63 @@
+"""GPUs by model, and which model speaks for a node that has several."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from discovery.model import GpuSnapshot, NodeSnapshot
+from labelers.decision import Decision, value
+from labelers.groups.labelled_gpus import known, unsure
+from labelers.label_values import sanitise
+
+
+def by_model(gpus: Sequence[GpuSnapshot]) -> Mapping[str, tuple[GpuSnapshot, ...]]:
+    """Sanitised model name to its GPUs in bus order; a GPU that told no name is left out."""
+    names = {gpu.bus_id: sanitise(gpu.model) for gpu in gpus if gpu.model is not None}
+    return {
+        name: tuple(gpu for gpu in gpus if names.get(gpu.bus_id) == name)
+        for name in dict.fromkeys(names.values())
+    }
+
+
+def leading_model(gpus: Sequence[GpuSnapshot], known: Sequence[GpuSnapshot]) -> str:
+    """The model that ``nvidia.com/gpu.*`` describes: the most frequent, then the lower name.
+
+    Of the models of ``gpus``, which are counted in ``known``. Those of which a GPU is whole come
+    before those that are all cut by MIG: a whole GPU's labels win upstream too. Needs at least
+    one GPU with a name.
+    """
+    counts = Counter(model_names(known).values())
+    whole = by_model([gpu for gpu in gpus if not gpu.mig_enabled])
+    return min(whole or by_model(gpus), key=lambda name: (-counts[name], name))
+
+
+def model_names(gpus: Sequence[GpuSnapshot]) -> Mapping[str, str | None]:
+    """Bus id to sanitised model: its own, else that of a GPU with the same PCI ids.
+
+    The driver takes the name from device and subsystem id, which sysfs has of a GPU that never
+    answered, too. None where neither gives it.
+    """
+    by_ids = {_pci_ids(gpu): gpu.model for gpu in gpus if gpu.model is not None}
+    by_ids.pop(None, None)
+    names = {gpu.bus_id: gpu.model or by_ids.get(_pci_ids(gpu)) for gpu in gpus}
+    return {bus_id: name and sanitise(name) for bus_id, name in names.items()}
+
+
+def _pci_ids(gpu: GpuSnapshot) -> tuple[int, int] | None:
+    if gpu.pci_device_id is None or gpu.pci_subsystem_id is None:
+        return None
+    return gpu.pci_device_id, gpu.pci_subsystem_id
+
+
+def gpu_count(model: str, snapshot: NodeSnapshot) -> Decision:
+    """How many GPUs of a model the node has, whether they answer or not.
+
+    A GPU whose model nobody knows may be one more: what is on the node is kept.
+    """
+    names = model_names(known(snapshot))
+    count = sum(name == model for name in names.values())
+    unnamed = [bus_id for bus_id, name in names.items() if name is None]
+    if unnamed:
+        return unsure(snapshot, f"the model of {', '.join(unnamed)} is not known", count)
+    return value(count)

@@ -1,0 +1,67 @@
+"""Labels of the machine around the GPUs: timestamp, machine type, vGPU."""
+
+from __future__ import annotations
+
+from api import keys
+from discovery.model import NodeSnapshot, Virtualization
+from labelers.decision import Absent, Decision, Decisions, Keep, gap_text, value
+from labelers.groups.labelled_gpus import all_answer, answering, without_gpus
+from labelers.label_settings import LabelSettings
+from labelers.label_values import sanitise
+
+
+def node_labels(snapshot: NodeSnapshot, settings: LabelSettings) -> Decisions:
+    """Timestamp and ``vgpu.*`` stand on every node, the machine type where there are GPUs."""
+    return {
+        keys.TIMESTAMP: _timestamp(settings),
+        keys.MACHINE: without_gpus(snapshot) or _machine(snapshot.host.machine_type),
+        **_vgpu(snapshot),
+    }
+
+
+def _timestamp(settings: LabelSettings) -> Decision:
+    if settings.timestamp_seconds is None:
+        return Absent(reason="switched off")
+    return value(settings.timestamp_seconds)
+
+
+def _machine(text: str | None) -> Decision:
+    """``unknown`` where the file cannot be read; empty where it is empty."""
+    return value("unknown" if text is None else sanitise(text))
+
+
+_HOST_DRIVER = (keys.VGPU_HOST_VERSION, keys.VGPU_HOST_BRANCH)
+
+
+def _vgpu(snapshot: NodeSnapshot) -> dict[str, Decision]:
+    """Not sanitised, as upstream. Source: facts on vGPU; PCI configuration space."""
+    vgpu = snapshot.host.vgpu
+    if vgpu is None:
+        return _vgpu_by_nvml(snapshot)
+    if not vgpu.present:
+        return _no_vgpu()
+    told = zip(_HOST_DRIVER, (vgpu.host_driver_version, vgpu.host_driver_branch), strict=True)
+    untold = Absent(reason="the vGPU's configuration space has no host driver record")
+    return {
+        keys.VGPU_PRESENT: value("true"),
+        **{key: untold if text is None else value(text) for key, text in told},
+    }
+
+
+def _vgpu_by_nvml(snapshot: NodeSnapshot) -> dict[str, Decision]:
+    """Where configuration space cannot be read: NVML tells vGPUs, but not their host's driver.
+
+    There is none only when every GPU said how it is given to this system.
+    """
+    unread = Keep(reason=gap_text(snapshot.host.gaps, "vgpu"))
+    modes = {gpu.virtualization for gpu in answering(snapshot)}
+    if Virtualization.VGPU in modes:
+        return {keys.VGPU_PRESENT: value("true"), **dict.fromkeys(_HOST_DRIVER, unread)}
+    if modes and None not in modes and all_answer(snapshot):
+        return _no_vgpu()
+    return dict.fromkeys((keys.VGPU_PRESENT, *_HOST_DRIVER), unread)
+
+
+def _no_vgpu() -> dict[str, Decision]:
+    none = Absent(reason="no GPU here is a vGPU")
+    return {keys.VGPU_PRESENT: value("false"), **dict.fromkeys(_HOST_DRIVER, none)}

@@ -1,0 +1,206 @@
+"""Labels of the resources that a node offers, by MIG strategy: ``gpu.*`` and ``mig-<profile>.*``.
+
+Source: facts on gpu-feature-discovery's resource labels and MIG strategies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from api import keys
+from discovery.model import GpuSnapshot, NodeSnapshot
+from labelers.decision import (
+    Absent,
+    Decision,
+    Decisions,
+    Keep,
+    Value,
+    gap_text,
+    value,
+    why_none,
+)
+from labelers.groups.common_resource_labels import base_block, gpu_memory
+from labelers.groups.labelled_gpus import all_answer, answering, known, unsure, without_answers
+from labelers.groups.mig_labels import (
+    by_profile,
+    device_block,
+    devices_told,
+    mode_told,
+    single_fault,
+)
+from labelers.groups.models import by_model, gpu_count, leading_model
+from labelers.groups.sharing import SharedResource, Sharing
+from labelers.label_settings import LabelSettings, MigStrategy
+from labelers.label_values import sanitise
+
+Block = dict[str, Decision]
+"""Label suffix, such as ``product``, to decision."""
+
+ARCHITECTURES: tuple[tuple[tuple[int, int], str], ...] = (
+    ((1, 0), "tesla"),
+    ((2, 0), "fermi"),
+    ((3, 0), "kepler"),
+    ((4, 0), "undefined"),
+    ((5, 0), "maxwell"),
+    ((6, 0), "pascal"),
+    ((7, 0), "volta"),
+    ((7, 5), "turing"),
+    ((8, 0), "ampere"),
+    ((8, 9), "ada-lovelace"),
+    ((9, 0), "hopper"),
+    ((10, 0), "blackwell"),
+    ((11, 0), "undefined"),
+    ((12, 0), "blackwell"),
+    ((13, 0), "rubin"),
+    ((14, 0), "undefined"),
+)
+"""Upstream's family from each compute capability on, ascending.
+
+It calls what it does not know ``undefined``; ``gpuscape.io/gpu.architecture`` has
+the driver's own word.
+"""
+
+
+def resource_labels(snapshot: NodeSnapshot, settings: LabelSettings) -> Decisions:
+    """What GPUs and MIG devices are called, how many there are, and how they are shared.
+
+    Describes the GPUs that told their model, their MIG mode and, unless the
+    strategy is ``none``, their MIG devices. ``gpu.count`` counts all GPUs of the node, and what
+    is counted of MIG devices is kept while not all of them are known.
+    """
+    none = without_answers(snapshot)
+    gpus = answering(snapshot)
+    told = _told(gpus, settings.mig_strategy)
+    if none is None and not told:
+        none = _why_untold(gpus)
+    if none is not None:
+        return {key.name: none for key in keys.RESOURCES}
+    block = _whole_block(snapshot, told, settings.sharing) | _no_attributes(settings.mig_strategy)
+    other = _other_profiles(snapshot, told)
+    if settings.mig_strategy is MigStrategy.SINGLE:
+        block |= _sure(_single_block(told, settings.sharing), snapshot, other)
+    return {
+        keys.MIG_STRATEGY: _strategy(settings.mig_strategy),
+        **_prefixed(keys.GPU, block),
+        **_profile_labels(snapshot, told, settings, other),
+    }
+
+
+def family(capability: tuple[int, int]) -> str:
+    """Upstream's name of the architecture with this compute capability."""
+    return next(
+        (name for since, name in reversed(ARCHITECTURES) if capability >= since), "undefined"
+    )
+
+
+def _told(gpus: Sequence[GpuSnapshot], strategy: MigStrategy) -> list[GpuSnapshot]:
+    enough = mode_told if strategy is MigStrategy.NONE else devices_told
+    return [gpu for gpu in gpus if gpu.model is not None and enough(gpu)]
+
+
+def _why_untold(gpus: Sequence[GpuSnapshot]) -> Keep:
+    gaps = [gap for gpu in gpus for gap in gpu.gaps]
+    missed = {gap.what for gap in gaps}
+    asked = ("model", "mig", "mig_devices", "max_mig_devices")
+    return Keep(reason=gap_text(gaps, next((what for what in asked if what in missed), "model")))
+
+
+def _strategy(strategy: MigStrategy) -> Decision:
+    if strategy is MigStrategy.NONE:
+        return Absent(reason="the MIG strategy is none")
+    return value(strategy)
+
+
+def _prefixed(resource: str, block: Block) -> dict[str, Decision]:
+    return {f"{resource}.{suffix}": decision for suffix, decision in block.items()}
+
+
+def _sure(block: Block, snapshot: NodeSnapshot, other: Decision) -> Block:
+    """A block of MIG devices; where a GPU may have more of them, their count is kept."""
+    count = block.get(keys.COUNT)
+    if not (isinstance(other, Keep) and isinstance(count, Value)):
+        return block
+    return {**block, keys.COUNT: unsure(snapshot, other.reason, count.text)}
+
+
+def _whole_block(snapshot: NodeSnapshot, told: Sequence[GpuSnapshot], sharing: Sharing) -> Block:
+    """Of the leading model, GPUs with MIG on counted as whole ones.
+
+    Sharing applies where at least one is whole; cut GPUs are not shared out: replicas 0.
+    """
+    model = leading_model(told, known(snapshot))
+    of_model = by_model(told)[model]
+    whole = [gpu for gpu in of_model if not gpu.mig_enabled]
+    shared = sharing.of(keys.GPU) if whole else SharedResource(name=keys.GPU, replicas=0)
+    return {
+        **base_block(model, gpu_count(model, snapshot), shared, sharing),
+        keys.MEMORY: gpu_memory(whole or of_model),
+        **_architecture(whole or of_model),
+    }
+
+
+def _architecture(gpus: Sequence[GpuSnapshot]) -> Block:
+    """Of the last of ``gpus`` that tells, as upstream."""
+    told = next((gpu.compute_capability for gpu in reversed(gpus) if gpu.compute_capability), None)
+    if told is None:
+        return dict.fromkeys(keys.ARCHITECTURE, why_none(gpus, "compute_capability"))
+    if told[0] == 0:
+        none: Decision = Absent(reason="the driver gives compute capability 0")
+        return dict.fromkeys(keys.ARCHITECTURE, none)
+    major, minor = told
+    return dict(
+        zip(keys.ARCHITECTURE, (value(family(told)), value(major), value(minor)), strict=True)
+    )
+
+
+def _no_attributes(strategy: MigStrategy) -> Block:
+    """Attributes of MIG devices, which ``gpu.*`` has only where they are offered as GPUs."""
+    why = "no GPU has MIG on" if strategy is MigStrategy.SINGLE else f"MIG strategy {strategy}"
+    return dict.fromkeys(keys.ATTRIBUTES, Absent(reason=why))
+
+
+def _single_block(gpus: Sequence[GpuSnapshot], sharing: Sharing) -> Block:
+    """What overrides the whole GPUs' block: nothing, the MIG devices', or INVALID."""
+    cut = [gpu for gpu in gpus if gpu.mig_enabled]
+    if not cut:
+        return {}
+    fault = single_fault(gpus)
+    if fault is None:
+        (profile,) = by_profile(gpus)
+        return device_block(gpus, profile, keys.GPU, sharing)
+    return {
+        keys.PRODUCT: value(f"{sanitise(cut[0].model or '')}-MIG-INVALID"),
+        keys.COUNT: value(0),
+        keys.REPLICAS: value(0),
+        keys.SHARING: value(""),
+        keys.MEMORY: value(0),
+        **dict.fromkeys(keys.ATTRIBUTES, Absent(reason=fault)),
+    }
+
+
+def _other_profiles(snapshot: NodeSnapshot, told: Sequence[GpuSnapshot]) -> Decision:
+    """Of the profiles that no GPU has: they are gone only when all GPUs told theirs."""
+    untold = [gpu for gpu in answering(snapshot) if gpu not in told]
+    if untold:
+        return _why_untold(untold)
+    if not all_answer(snapshot):
+        return Keep(reason="a GPU did not answer for its MIG devices")
+    return Absent(reason="no MIG device of another profile")
+
+
+def _profile_labels(
+    snapshot: NodeSnapshot,
+    gpus: Sequence[GpuSnapshot],
+    settings: LabelSettings,
+    other: Decision,
+) -> dict[str, Decision]:
+    """Blocks of the profiles under ``mixed``; ``other`` decides for the profiles without a GPU."""
+    families = (f"{keys.MIG_FAMILY}.{suffix}" for suffix in (*keys.BASE, *keys.ATTRIBUTES))
+    if settings.mig_strategy is not MigStrategy.MIXED:
+        return dict.fromkeys(families, Absent(reason=f"MIG strategy {settings.mig_strategy}"))
+    labels = dict.fromkeys(families, other)
+    for profile in by_profile(gpus):
+        resource = f"nvidia.com/mig-{profile}"
+        block = device_block(gpus, profile, resource, settings.sharing)
+        labels |= _prefixed(resource, _sure(block, snapshot, other))
+    return labels

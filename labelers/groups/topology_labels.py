@@ -1,0 +1,57 @@
+"""Labels of the links between GPUs: NVLink class, largest island, fabric clique."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from api import keys
+from discovery.model import FabricKind, GpuSnapshot, NodeSnapshot
+from discovery.topology import largest_island
+from labelers.decision import Absent, Decision, Decisions, Keep, value, why_none
+from labelers.groups.labelled_gpus import answering, unsure, without_answers
+from labelers.label_settings import LabelSettings
+
+IN_PROGRESS = 2
+"""NVML_GPU_FABRIC_STATE_IN_PROGRESS."""
+
+
+def link_labels(snapshot: NodeSnapshot, _: LabelSettings) -> Decisions:
+    """Of the GPUs that answered."""
+    none = without_answers(snapshot)
+    if none is not None:
+        return {key.name: none for key in keys.LINKS}
+    return {keys.CLIQUE: _clique(answering(snapshot)), **_nvlink(snapshot)}
+
+
+def _clique(gpus: Sequence[GpuSnapshot]) -> Decision:
+    """Cluster and clique that all registered GPUs agree on.
+
+    GPUs outside a fabric are passed over. A registration under way is not yet an
+    answer, so it removes nothing.
+    """
+    fabrics = [gpu.fabric for gpu in gpus if gpu.fabric is not None]
+    cliques = {f"{f.cluster_uuid}.{f.clique_id}" for f in fabrics if f.attached}
+    if len(cliques) == 1:
+        return value(cliques.pop())
+    if cliques:
+        return Absent(reason=f"GPUs are in several cliques: {', '.join(sorted(cliques))}")
+    if any(fabric.state == IN_PROGRESS for fabric in fabrics):
+        return Keep(reason="registration with the fabric is in progress")
+    untold = [gpu for gpu in gpus if gpu.fabric is None]
+    return why_none(untold, "fabric") if untold else Absent(reason="no GPU is in a fabric")
+
+
+def _nvlink(snapshot: NodeSnapshot) -> dict[str, Decision]:
+    """Links do not move: what is on the node stays while those of a GPU are not known."""
+    topology = snapshot.topology
+    found = {
+        keys.NVLINK_CLASS: topology.kind.value,
+        keys.NVLINK_ISLAND: str(largest_island(topology)),
+    }
+    blind = any(links is None for row in topology.nvlinks for links in row)
+    if not blind:
+        return {key: value(text) for key, text in found.items()}
+    unknown = "the NVLinks of a GPU are not known"
+    if topology.kind is FabricKind.NONE:  # which would say that there are none
+        return {key: Keep(reason=unknown) for key in found}
+    return {key: unsure(snapshot, unknown, text) for key, text in found.items()}

@@ -1,0 +1,26 @@
+"""What a person chooses about labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from labelers.groups.sharing import NOTHING_SHARED, Sharing
+
+
+class MigStrategy(StrEnum):
+    """How MIG devices become resources, and so labels, as the device plugin has it."""
+
+    NONE = "none"  # they do not
+    SINGLE = "single"  # every GPU cut alike: they are nvidia.com/gpu
+    MIXED = "mixed"  # a resource for each profile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelSettings:
+    """Settings of all labelers."""
+
+    mig_strategy: MigStrategy = MigStrategy.NONE
+    sharing: Sharing = NOTHING_SHARED
+    timestamp_seconds: int | None = None
+    """Start of this process, Unix seconds; None: no timestamp label."""

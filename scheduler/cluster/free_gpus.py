@@ -1,0 +1,103 @@
+"""Which GPUs of one node are free by now: its last state, and what happened since."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from scheduler.gpu_request import Ask, Wish
+from scheduler.scores.best_effort import Odds
+from scheduler.scores.score_table import Outcome
+
+
+class Table(Protocol):
+    """What is asked of a class's score table."""
+
+    def likely(self, free: int, wish: Wish) -> int:
+        """The set that a pod will most probably be given; a guess where that is not known yet."""
+
+    def known(self, free: int, wish: Wish) -> Outcome | None:
+        """All that it may be given; None where that is not known yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """What an agent last said of its node, as masks."""
+
+    gen: str
+    seq: int
+    ok: int
+    used: int
+    pods: Mapping[str, int]
+    """Key of each pod (:func:`labelers.state.pod_key`) to its GPUs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """A pod that is bound to the node and has not ended."""
+
+    key: str
+    """:func:`labelers.state.pod_key` of it."""
+    ask: Ask
+    order: tuple[str, int]
+    """Sorts pods as they were bound."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """The prediction for a pod that the state does not name yet."""
+
+    free: int
+    """What it will choose from."""
+    sets: Odds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reckoned:
+    """The node now."""
+
+    free: int
+    sure: bool
+    """The masks agree with the number of GPUs that the bound pods ask for."""
+    expected: Mapping[str, Expected]
+    """Of pods bound since, by UID."""
+
+
+def reckon(
+    state: State, bound: Iterable[Bound], ended: Collection[str], table: Table | None
+) -> Reckoned:
+    """The free GPUs of the state, those of ended pods back and those of new pods taken out.
+
+    ``ended``: keys of pods that have ended, whether the state still names them or not: the
+    kubelet takes such a pod's GPUs back when it next gives some out. A new pod takes the set
+    that it will most probably be given, in the order of binding. Without a table it takes none,
+    and the answer is not sure.
+    Source: facts on the kubelet's device manager; over-reserve cache of the
+    NodeResourceTopology plugin, for the idea.
+    """
+    free = state.ok & (~state.used | _given_back(state, ended))
+    sure = True
+    expected: dict[str, Expected] = {}
+    for pod in sorted(bound, key=lambda pod: pod.order):
+        wish = pod.ask.wish
+        taken = state.pods.get(pod.key)
+        if taken is None:
+            taken = table.likely(free, wish) if table else 0
+            outcome = table.known(free, wish) if table else None
+            if outcome is not None:
+                expected[pod.ask.uid] = Expected(free=free, sets=outcome.sets)
+            free &= ~taken
+        sure = sure and taken.bit_count() == wish.gpus
+    return Reckoned(free=free, sure=sure, expected=expected)
+
+
+def _given_back(state: State, ended: Collection[str]) -> int:
+    """GPUs that ended pods have and no other."""
+    theirs = others = 0
+    for key, mask in state.pods.items():
+        if key in ended:
+            theirs |= mask
+        else:
+            others |= mask
+    return theirs & ~others

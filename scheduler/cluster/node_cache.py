@@ -1,0 +1,225 @@
+"""All nodes as the watches tell of them, to be looked up while requests wait.
+
+What follows from a change is worked out by whoever tells of it, so that a request does not.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kube.api import Object
+from scheduler.cluster.free_gpus import Expected, State
+from scheduler.cluster.node_record import Node, Tables, bound
+from scheduler.cluster.node_views import NoView, View
+from scheduler.cluster.predictions import Landing
+from scheduler.gpu_request import Ask
+
+
+class Source(StrEnum):
+    """What the cache is fed with."""
+
+    NODES = "nodes"
+    LEASES = "leases"
+    PODS = "pods"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundPod:
+    """A pod with GPUs on a node, for people."""
+
+    namespace: str
+    name: str
+    gpus: int | None
+    """Mask, as the state names it; None where it does not yet."""
+    expected: Expected | None
+    """Until the state names it, and where something is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detail:
+    """All that is known of a node, for people."""
+
+    view: View | NoView
+    gen: str | None
+    """Its topology class."""
+    state: State | None
+    heard_seconds: float | None
+    """Since the last change of its Lease."""
+    pods: tuple[BoundPod, ...]
+    """In the order of binding."""
+
+
+class Cache:
+    """See :class:`scheduler.cluster.node_views.Fleet`. Any thread may call anything."""
+
+    def __init__(
+        self,
+        tables: Tables,
+        *,
+        landed: Callable[[Landing], None] = lambda _landing: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``landed`` hears of each pod that a state names after it was bound, but not of those
+        that were there from the start; it must not raise.
+
+        ``clock`` is monotonic, in seconds, the same as the ``now`` of :meth:`lease`.
+        """
+        self._tables = tables
+        self._landed = landed
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._nodes: dict[str, Node] = {}
+        self._where: dict[str, str] = {}  # UID of a pod to its node
+        self._jobs: dict[str, dict[str, int]] = {}  # job to nodes, and how many of its pods each
+        self._arrivals = 0
+        self._told: frozenset[Source] = frozenset()
+
+    # what is asked
+
+    @property
+    def synced(self) -> bool:
+        """All that exists has been told once."""
+        return len(self._told) == len(Source)
+
+    def view(self, node: str) -> View | NoView:
+        """Of one node."""
+        return self.views([node])[0]
+
+    def views(self, nodes: Iterable[str]) -> list[View | NoView]:
+        """See :class:`scheduler.cluster.node_views.Fleet`."""
+        now = self._clock()
+        return [
+            (node.view if now <= node.fresh_until else node.silent_view)
+            if node
+            else NoView.UNKNOWN_NODE
+            for node in map(self._nodes.get, nodes)
+        ]
+
+    def nodes_of(self, job: str) -> Iterable[str]:
+        """See :class:`scheduler.cluster.node_views.Fleet`."""
+        with self._lock:
+            return tuple(self._jobs.get(job, ()))
+
+    def names(self) -> tuple[str, ...]:
+        """All Nodes, in no order."""
+        with self._lock:
+            return tuple(name for name, node in self._nodes.items() if node.here)
+
+    def detail(self, node: str) -> Detail | None:
+        """All that is known of a node; None for one that was never heard of."""
+        view = self.view(node)
+        with self._lock:
+            found = self._nodes.get(node)
+            if found is None:
+                return None
+            lease, state = found.lease, found.state
+            return Detail(
+                view=view,
+                gen=found.gen or None,
+                state=state if isinstance(state, State) else None,
+                heard_seconds=None if lease is None else self._clock() - lease.changed_at,
+                pods=_pods(found),
+            )
+
+    # what is told
+
+    def told(self, source: Source) -> None:
+        """All that a source has was told."""
+        with self._lock:
+            self._told |= {source}
+
+    def node(self, name: str, *, topology: str | None, clique: str | None = None) -> None:
+        """A Node is there, with this annotation and this NVLink clique."""
+        with self._lock:
+            self._node(name).appear(topology, clique)
+
+    def node_gone(self, name: str) -> None:
+        """A Node is there no more."""
+        with self._lock:
+            self._node(name).disappear()
+            self._forget(name)
+
+    def lease(self, node: str, lease: Object, now: float) -> None:
+        """A node's agent has this Lease, seen at the monotonic second ``now``."""
+        with self._lock:
+            landings = self._node(node).renew(lease, now)
+        for landing in landings:
+            self._landed(landing)
+
+    def lease_gone(self, node: str) -> None:
+        """A node's agent has no Lease."""
+        with self._lock:
+            self._node(node).fall_silent()
+            self._forget(node)
+
+    def pod(self, ask: Ask, node: str, *, bound_at: str = "", ended: bool = False) -> None:
+        """A pod with GPUs is bound to a node; ``bound_at`` sorts as time does."""
+        landing = None
+        with self._lock:
+            found = self._node(node)
+            if ask.uid in (found.finished if ended else found.bound):
+                return
+            before = found.bound.get(ask.uid)
+            self._where[ask.uid] = node
+            self._arrivals += 1
+            pod = bound(ask, (bound_at, self._arrivals))
+            if ended:
+                found.finish(ask.uid, pod.key)
+                self._count(before.ask.job if before else None, node, -1)
+            else:
+                landing = found.bind(pod, lately=Source.PODS in self._told)
+                self._count(ask.job, node, 1)
+        if landing is not None:
+            self._landed(landing)
+
+    def pod_gone(self, uid: str) -> None:
+        """A pod is there no more; one that was never told of is passed over."""
+        with self._lock:
+            node = self._where.pop(uid, None)
+            if node is None:
+                return
+            found = self._node(node)
+            if pod := found.bound.get(uid):
+                self._count(pod.ask.job, node, -1)
+            found.release(uid)
+            self._forget(node)
+
+    # how it is kept
+
+    def _node(self, name: str) -> Node:
+        found = self._nodes.get(name)
+        if found is None:
+            found = self._nodes[name] = Node(name, self._tables)
+        return found
+
+    def _forget(self, name: str) -> None:
+        """Keep nothing of a node of which nothing is left."""
+        if self._nodes[name].is_empty:
+            del self._nodes[name]
+
+    def _count(self, job: str | None, node: str, more: int) -> None:
+        if job is None:
+            return
+        nodes = self._jobs.setdefault(job, {})
+        nodes[node] = nodes.get(node, 0) + more
+        if not nodes[node]:
+            del nodes[node]
+        if not nodes:
+            del self._jobs[job]
+
+
+def _pods(node: Node) -> tuple[BoundPod, ...]:
+    named = node.state.pods if isinstance(node.state, State) else {}
+    return tuple(
+        BoundPod(
+            namespace=pod.ask.namespace,
+            name=pod.ask.name,
+            gpus=named.get(pod.key),
+            expected=node.expected.get(pod.ask.uid),
+        )
+        for pod in sorted(node.bound.values(), key=lambda pod: pod.order)
+    )

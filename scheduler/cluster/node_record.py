@@ -1,0 +1,251 @@
+"""One node as the watches tell of it, and what follows for scoring."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Protocol
+
+from api import keys
+from base.errors import BadInput
+from kube.api import Object
+from kube.lease import Observed, observe
+from labelers import schema
+from labelers import state as states
+from labelers.schema import TopologyAnnotation
+from scheduler.cluster.free_gpus import Bound, Expected, State, Table, reckon
+from scheduler.cluster.node_views import NoView, View
+from scheduler.cluster.predictions import Landing
+from scheduler.gpu_request import Ask
+
+log = logging.getLogger(__name__)
+
+LONGEST_LEASE_SECONDS = 600.0
+"""No Lease keeps a silent agent alive for longer, whatever somebody wrote into it."""
+_NEVER = float("-inf")
+
+
+class Tables(Protocol):
+    """The score tables, as far as they are used here."""
+
+    def add(self, annotation: TopologyAnnotation) -> str:
+        """Take a class; its generation."""
+
+    def find(self, gen: str) -> Table | None: ...
+
+
+class Node:
+    """Compact values, never objects of the API; ``view`` and the rest follow every change at once.
+
+    Changes come from one thread at a time; any other may read ``view``, ``silent_view`` and
+    ``fresh_until`` meanwhile, which are replaced and never changed.
+    """
+
+    __slots__ = (
+        "_gen",
+        "_gone",
+        "_n",
+        "_name",
+        "_tables",
+        "bound",
+        "clique",
+        "expected",
+        "finished",
+        "fresh_until",
+        "gen",
+        "here",
+        "lease",
+        "silent_view",
+        "state",
+        "view",
+    )
+
+    def __init__(self, name: str, tables: Tables) -> None:
+        self._name = name
+        self._tables = tables
+        self._gen: str | NoView = NoView.NO_TOPOLOGY  # as the Node carries it: what states mean
+        self._n = 0
+        self._gone: frozenset[str] = frozenset()  # keys of pods that only the state still has
+        self.here = False
+        """The Node object exists."""
+        self.gen = ""
+        """Its topology class; empty where there is none."""
+        self.clique: str | None = None
+        self.lease: Observed | None = None
+        self.fresh_until = _NEVER
+        """Monotonic second from which on the agent counts as silent."""
+        self.state: State | NoView = NoView.NO_STATE
+        self.bound: dict[str, Bound] = {}
+        """UID to pod."""
+        self.finished: dict[str, str] = {}
+        """UID to key of pods that ended and are still there."""
+        self.expected: Mapping[str, Expected] = {}
+        """UID to prediction, of pods that the state does not name yet."""
+        self.view: View | NoView = NoView.UNKNOWN_NODE
+        """Where the agent was heard of lately."""
+        self.silent_view: NoView = NoView.UNKNOWN_NODE
+        """Where it was not."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing at all is known of it."""
+        return not (self.here or self.lease or self.bound or self.finished)
+
+    def appear(self, topology: str | None, clique: str | None) -> None:
+        """The Node is there, with this annotation and this NVLink clique."""
+        self.here, self.clique = True, clique or None
+        before, self.gen = self._gen, ""
+        try:
+            found = _topology(topology)
+        except BadInput as error:
+            self._gen = NoView.BAD_TOPOLOGY
+            if before is not NoView.BAD_TOPOLOGY:  # once, not at every heartbeat of the Node
+                log.warning("node scores 0", extra={"node": self._name, "why": str(error)})
+        else:
+            if isinstance(found, NoView):
+                self._gen = found
+            else:
+                self._gen, self._n, self.gen = found.gen, found.n, self._tables.add(found)
+        self._work_out()
+
+    def disappear(self) -> None:
+        """The Node is there no more."""
+        self.here, self.gen, self._gen, self.clique = False, "", NoView.NO_TOPOLOGY, None
+        self._work_out()
+
+    def renew(self, lease: Object, now: float) -> list[Landing]:
+        """The agent has this Lease, seen at the monotonic second ``now``; tells of pods that it
+        names for the first time.
+
+        A Lease that is seen for the first time counts as renewed just now: no wall clock is
+        asked, for those of two machines differ.
+        """
+        before = self.state
+        self.lease = observe(self.lease, lease, now)
+        lasts = min(self.lease.duration_seconds, LONGEST_LEASE_SECONDS)
+        self.fresh_until = self.lease.changed_at + lasts if self.lease.holder else _NEVER
+        try:
+            self.state = _state(lease)
+        except BadInput as error:
+            self.state = NoView.BAD_STATE
+            if before is not NoView.BAD_STATE:  # once, not at every renewal
+                log.warning("node scores 0", extra={"node": self._name, "why": str(error)})
+        landings = self._landings(before, self.state)
+        if isinstance(self.state, State):
+            self._gone &= self.state.pods.keys()
+        self._work_out()
+        return landings
+
+    def fall_silent(self) -> None:
+        """The agent has no Lease."""
+        self.lease, self.fresh_until, self.state = None, _NEVER, NoView.NO_STATE
+        self._work_out()
+
+    def bind(self, pod: Bound, *, lately: bool) -> Landing | None:
+        """A pod is bound here; ``lately``: not one that was there when the watches began."""
+        uid = pod.ask.uid
+        self.bound[uid] = pod
+        landing = self._landing(pod) if lately and pod.key not in self._gone else None
+        # One of the same name that went before is taken for this one while the state names
+        # it: the number is right, and the state will tell if the set is another.
+        self._gone -= {pod.key}
+        self._work_out()
+        return landing
+
+    def finish(self, uid: str, key: str) -> None:
+        """A pod here has ended and is still there."""
+        self.bound.pop(uid, None)
+        self.finished[uid] = key
+        self._work_out()
+
+    def release(self, uid: str) -> None:
+        """A pod here is there no more."""
+        bound = self.bound.pop(uid, None)
+        key = bound.key if bound else self.finished.pop(uid, None)
+        if key and isinstance(self.state, State) and key in self.state.pods:
+            self._gone |= {key}
+        self._work_out()
+
+    def _work_out(self) -> None:
+        self.expected = {}
+        if not self.here:
+            self.view = NoView.UNKNOWN_NODE
+        elif isinstance(self._gen, NoView):
+            self.view = self._gen
+        elif isinstance(self.state, NoView):
+            self.view = self.state
+        elif self.state.gen != self._gen:
+            self.view = NoView.OTHER_GENERATION
+        elif (self.state.ok | self.state.used) >> self._n:
+            self.view = NoView.BAD_STATE
+        else:
+            self.view = self._reckoned(self.state)
+        self.silent_view = self.view if isinstance(self.view, NoView) else NoView.STALE
+
+    def _reckoned(self, state: State) -> View:
+        ended = self._gone.union(self.finished.values())
+        now = reckon(state, self.bound.values(), ended, self._tables.find(self.gen))
+        self.expected = now.expected
+        return _view(self.gen, now.free, state.ok, now.sure, self.clique)
+
+    def _landings(self, before: State | NoView, now: State | NoView) -> list[Landing]:
+        """Pods that this state names and the one before did not."""
+        if isinstance(before, NoView) or isinstance(now, NoView):
+            return []
+        new = now.pods.keys() - before.pods.keys()
+        pods = (pod for pod in self.bound.values() if pod.key in new)
+        return [landing for pod in pods if (landing := self._landing(pod))]
+
+    def _landing(self, pod: Bound) -> Landing | None:
+        """What the state says of the pod; None where it names it not, or in another order."""
+        state = self.state
+        if isinstance(state, NoView) or pod.key not in state.pods or state.gen != self._gen:
+            return None
+        expected = self.expected.get(pod.ask.uid)
+        return Landing(
+            ask=pod.ask,
+            node=self._name,
+            gen=self.gen,
+            predicted=expected.sets if expected else {},
+            actual=state.pods[pod.key],
+            free_before=expected.free if expected else 0,
+        )
+
+
+def bound(ask: Ask, order: tuple[str, int]) -> Bound:
+    """A pod as nodes keep it."""
+    return Bound(key=states.pod_key(ask.namespace, ask.name), ask=ask, order=order)
+
+
+@lru_cache(maxsize=4096)
+def _view(gen: str, free: int, ok: int, sure: bool, clique: str | None) -> View:
+    """One object for nodes that look alike, which a call tells apart sooner than equal ones."""
+    return View(gen=gen, free=free, ok=ok, sure=sure, clique=clique)
+
+
+def _topology(text: str | None) -> TopologyAnnotation | NoView:
+    """What the annotation says. Raises BadInput."""
+    if text is None:
+        return NoView.NO_TOPOLOGY
+    found = schema.decode(text)
+    if found is None:
+        return NoView.OTHER_VERSION
+    return found if found.n else NoView.NO_TOPOLOGY
+
+
+def _state(lease: Object) -> State | NoView:
+    """What the Lease says of the node. Raises BadInput."""
+    text = (lease["metadata"].get("annotations") or {}).get(keys.STATE)
+    if text is None:
+        return NoView.NO_STATE
+    found = states.decode(text)
+    if found is None:
+        return NoView.OTHER_VERSION
+    return State(
+        gen=found.gen,
+        seq=found.seq,
+        ok=int(found.ok, 16),
+        used=int(found.used, 16),
+        pods={key: int(mask, 16) for key, mask in found.pods.items()},
+    )

@@ -1,0 +1,193 @@
+"""Pods as the scheduler and the API server write them, and what such a pod asks of GPUs."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from api import keys
+from scheduler.gpu_request import Ask, Link, Step, Wish
+
+GPU: Final = "nvidia.com/gpu"
+"""Whole GPUs, as NVIDIA's device plugin offers them. Shared GPUs may carry another name, MIG
+devices have names of their own: neither is a whole GPU."""
+
+JOB_LABELS: Final = (
+    "jobset.sigs.k8s.io/jobset-name",
+    "scheduling.x-k8s.io/pod-group",
+    "pod-group.scheduling.sigs.k8s.io",
+    "kueue.x-k8s.io/pod-group-name",
+)
+"""Labels whose pods belong together though their controllers may differ; the widest first.
+Source: JobSet, the coscheduling plugin (its present and its former key), Kueue's plain pods."""
+JOB_NAMES: Final = ("batch.kubernetes.io/job-name", "job-name")
+"""Labels of pods of one Job; the second is the name before Kubernetes 1.27."""
+
+_ENDED = ("Succeeded", "Failed")
+_REMEMBERED_WISHES = 1024
+
+Quantity = str | int | float
+
+
+class Resources(msgspec.Struct, frozen=True):
+    """What a container asks of each resource; the API server gives both where one was written."""
+
+    requests: dict[str, Quantity] | None = None
+    limits: dict[str, Quantity] | None = None
+
+
+class Container(msgspec.Struct, frozen=True, rename="camel"):
+    """One container of a pod."""
+
+    resources: Resources | None = None
+    restart_policy: str | None = None
+    """``Always`` makes an init container a sidecar."""
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """One of a pod's owners."""
+
+    uid: str = ""
+    controller: bool | None = None
+
+
+class Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    """Who a pod is."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[Owner] | None = None
+
+
+class Spec(msgspec.Struct, frozen=True, rename="camel"):
+    """What a pod shall be; ``containers`` is null in calls that some schedulers make up."""
+
+    node_name: str | None = None
+    containers: list[Container] | None = None
+    init_containers: list[Container] | None = None
+
+
+class Condition(msgspec.Struct, frozen=True, rename="camel"):
+    """One condition of a pod."""
+
+    type: str = ""
+    status: str = ""
+    last_transition_time: str | None = None
+
+
+class Status(msgspec.Struct, frozen=True):
+    """What became of a pod."""
+
+    phase: str | None = None
+    conditions: list[Condition] | None = None
+
+
+class Pod(msgspec.Struct, frozen=True):
+    """The few fields of a v1.Pod that count here; all others are passed over when decoding."""
+
+    metadata: Metadata = Metadata()
+    spec: Spec = Spec()
+    status: Status = Status()
+
+    @property
+    def ended(self) -> bool:
+        """It will never run again, and has no GPU any more."""
+        return self.status.phase in _ENDED
+
+    @property
+    def bound_at(self) -> str:
+        """When it was bound, as the API server's clock and RFC 3339 say; empty where unknown."""
+        for condition in self.status.conditions or ():
+            if condition.type == "PodScheduled" and condition.status == "True":
+                return condition.last_transition_time or ""
+        return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """How requests are read in this cluster."""
+
+    gpu: str = GPU
+    """Resource name of whole GPUs."""
+    nics: frozenset[str] = frozenset()
+    """Resource names of RDMA NICs: who asks for one wishes to be close to it."""
+
+
+def ask(pod: Pod, rules: Rules) -> Ask | None:
+    """What the pod asks of whole GPUs; None where it asks for none.
+
+    So MIG devices, shared GPUs under another name and claims are left alone, and so is a
+    number of GPUs that no device plugin can serve.
+    """
+    spec = pod.spec
+    first = [(each, each.restart_policy != "Always") for each in spec.init_containers or ()]
+    containers = [*first, *((each, False) for each in spec.containers or ())]
+    steps = tuple(
+        Step(gpus=count, ends=ends)
+        for container, ends in containers
+        if (count := _count(container, rules.gpu))
+    )
+    if not steps:
+        return None
+    said = pod.metadata.annotations or {}
+    nic = said.get(keys.NIC) == "true" or any(_count(each, *rules.nics) for each, _ in containers)
+    return Ask(
+        namespace=sys.intern(pod.metadata.namespace),
+        name=pod.metadata.name,
+        uid=pod.metadata.uid,
+        wish=_wish(steps, _link(said.get(keys.LINK, "")), nic),
+        job=_job(pod.metadata),
+    )
+
+
+def _count(container: Container, *resources: str) -> int:
+    """Whole devices of these kinds that a container asks for.
+
+    Requests and limits of devices are equal where both are written; the API server sees to it.
+    """
+    asked = container.resources or Resources()
+    amounts = {**(asked.limits or {}), **(asked.requests or {})}
+    return sum(_whole(amounts.get(each, 0)) for each in resources)
+
+
+def _whole(quantity: Quantity) -> int:
+    """A number of devices; 0 for what is none. Device counts are written without a suffix."""
+    text = str(quantity)
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+
+
+def _link(text: str) -> Link:
+    """The wish in the annotation; any for a word that is not known."""
+    return Link(text) if text in Link.__members__.values() else Link.ANY
+
+
+@lru_cache(maxsize=_REMEMBERED_WISHES)
+def _wish(steps: tuple[Step, ...], link: Link, nic: bool) -> Wish:
+    """One object for equal wishes: a fleet has thousands of pods and few kinds of them."""
+    return Wish(steps=steps, link=link, nic=nic)
+
+
+def _job(metadata: Metadata) -> str | None:
+    """What pods of one job have in common; None for a pod on its own.
+
+    A group that spans controllers goes before the controller: each Job of a JobSet is
+    a controller of its own, and pods of one controller carry the same group.
+    """
+    labels = metadata.labels or {}
+    owner = next((each.uid for each in metadata.owner_references or () if each.controller), None)
+    for label in JOB_LABELS:
+        if labels.get(label):
+            return sys.intern(f"{metadata.namespace}/{label}/{labels[label]}")
+    if owner:
+        return sys.intern(owner)
+    for label in JOB_NAMES:
+        if labels.get(label):
+            return sys.intern(f"{metadata.namespace}/job-name/{labels[label]}")
+    return None

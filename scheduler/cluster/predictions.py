@@ -1,0 +1,103 @@
+"""What a pod was given, against what was predicted: how honest the prediction is.
+
+Pure. The kubelet chooses the devices, so a prediction is only ever judged afterwards, by the
+state that the node's agent writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from scheduler.gpu_request import Ask, Link, Wish
+from scheduler.scores.best_effort import Odds
+from scheduler.scores.masks import subsets
+
+FASTEST_PCIE_GBPS = 24.0
+"""Every NVLink carries more. Source: scheduler.scores.shape."""
+_MOST_GPUS_TO_SPLIT = 8
+
+
+class Speeds(Protocol):
+    """What is asked of a class's score table."""
+
+    def gbps(self, group: int) -> float:
+        """Speed of the best ring through a set of GPUs."""
+
+    def ideal(self, wish: Wish) -> float:
+        """The best speed that the class has for the slowest container of a pod."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landing:
+    """A pod that was bound lately showed up in its node's state."""
+
+    ask: Ask
+    node: str
+    gen: str
+    """The node's topology class."""
+    predicted: Odds
+    """The last prediction before it showed up; empty where there was none: it may show up before
+    the binding was heard of."""
+    actual: int
+    """Mask of all GPUs of the pod."""
+    free_before: int
+    """Mask of the GPUs that the prediction took for free."""
+
+    @property
+    def chance(self) -> float | None:
+        """How likely the prediction took what came, 0 to 1; None where there was none.
+
+        0 is a miss: what came was not among what could come.
+        """
+        return float(self.predicted.get(self.actual, 0)) if self.predicted else None
+
+
+def speed(landing: Landing, speeds: Speeds) -> float | None:
+    """GB/s of the slowest container's GPUs; None where it cannot be told or there is none.
+
+    The state does not say which container has which of the pod's GPUs: the best split counts.
+    Containers with one GPU have no speed, and take none away.
+    """
+    sizes = running(landing.ask.wish)
+    if sum(sizes) != landing.actual.bit_count() or max(sizes, default=0) < 2:
+        return None
+    if len(sizes) > 1 and sum(sizes) > _MOST_GPUS_TO_SPLIT:
+        return None
+    return max(
+        min(speeds.gbps(group) for group in groups if group.bit_count() > 1)
+        for groups in _splits(landing.actual, sizes)
+    )
+
+
+def is_ideal(landing: Landing, speeds: Speeds) -> bool | None:
+    """No set of the node's class is faster; None where there is no speed to compare."""
+    gbps = speed(landing, speeds)
+    return None if gbps is None else gbps >= speeds.ideal(landing.ask.wish)
+
+
+def is_unlinked(landing: Landing, speeds: Speeds) -> bool:
+    """The pod asked for GPUs joined by NVLink and surely has others.
+
+    One GPU alone is joined to nothing and misses nothing.
+    """
+    if landing.ask.wish.link is not Link.NVLINK:
+        return False
+    gbps = speed(landing, speeds)
+    return gbps is not None and gbps <= FASTEST_PCIE_GBPS
+
+
+def running(wish: Wish) -> tuple[int, ...]:
+    """GPUs of each container that runs beside the others."""
+    return tuple(step.gpus for step in wish.steps if not step.ends)
+
+
+def _splits(mask: int, sizes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """All ways to deal the set out in groups of these sizes."""
+    if not sizes:
+        yield ()
+        return
+    for group in subsets(mask, sizes[0]):
+        rests = _splits(mask & ~group, sizes[1:])
+        yield from ((group, *others) for others in rests)

@@ -1,0 +1,186 @@
+"""Nodes, the agents' Leases and pods with GPUs, watched for the cache."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from api import keys, names
+from kube.api import LEASES, NODES, PODS, Api, Object
+from kube.api_errors import ApiError, Forbidden
+from kube.follower import Follower, Gone, LinkDown, LinkUp, News, Seen, Synced
+from scheduler.cluster.node_cache import Cache, Source
+from scheduler.cluster.pod_objects import Pod, Rules, ask
+
+log = logging.getLogger(__name__)
+
+_BOUND = {"spec.nodeName!": ""}
+_END_SECONDS = 5.0
+_REST_SECONDS = 0.01
+"""While news of pods gather. Where hundreds are bound a second, waking up for each one keeps the
+requests between them waiting for longer than what there is to do."""
+_LEASE_PREFIX = names.lease("")
+
+
+class Watches:
+    """Three watches, each in a thread of its own. Of all that comes only values are kept.
+
+    Nodes come as metadata alone. Pods come bound ones only, and those without GPUs are passed
+    over before anything is kept of them.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        cache: Cache,
+        *,
+        namespace: str = names.NAMESPACE,
+        rules: Rules | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        """``namespace``: where the agents' Leases are. ``clock`` is the cache's; ``uniform``
+        spreads the watches of replicas.
+        """
+        self._cache = cache
+        self._rules = rules or Rules()
+        self._clock = clock
+        self._sleep = sleep
+        self._rested_at = clock()
+        self._down: dict[Source, str] = {}
+        self._followers = {
+            Source.NODES: Follower(
+                api, NODES, self.hear_nodes, metadata_only=True, uniform=uniform
+            ),
+            Source.LEASES: Follower(
+                api,
+                LEASES,
+                self.hear_leases,
+                namespace=namespace,
+                keep=_is_agents,
+                uniform=uniform,
+            ),
+            Source.PODS: Follower(
+                api, PODS, self.hear_pods, fields=_BOUND, keep=self._has_gpus, uniform=uniform
+            ),
+        }
+        self._threads: list[threading.Thread] = []
+
+    @property
+    def down(self) -> Mapping[Source, str]:
+        """What is not heard of now, and why; empty where all is well."""
+        return dict(self._down)
+
+    def start(self) -> None:
+        """From now on the cache is told what happens."""
+        for source, follower in self._followers.items():
+            thread = threading.Thread(target=follower.run, name=f"watch-{source}", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def close(self) -> None:
+        """Tell nothing more; waits a little for the threads, which end with the program anyway."""
+        for follower in self._followers.values():
+            follower.close()
+        for thread in self._threads:
+            thread.join(_END_SECONDS)
+
+    def hear_nodes(self, news: News) -> None:
+        """What a watch of the Nodes tells."""
+        match news:
+            case Seen(object={"metadata": meta}):
+                self._cache.node(
+                    meta["name"],
+                    topology=(meta.get("annotations") or {}).get(keys.TOPOLOGY),
+                    clique=(meta.get("labels") or {}).get(keys.CLIQUE),
+                )
+            case Gone(name=name):
+                self._cache.node_gone(name)
+            case other:
+                self._hear(Source.NODES, other)
+
+    def hear_leases(self, news: News) -> None:
+        """What a watch of the Leases tells."""
+        match news:
+            case Seen(object={"metadata": {"name": name}} as lease):
+                self._cache.lease(_node_of(name), lease, self._clock())
+            case Gone(name=name):
+                self._cache.lease_gone(_node_of(name))
+            case other:
+                self._hear(Source.LEASES, other)
+
+    def hear_pods(self, news: News) -> None:
+        """What a watch of the pods tells."""
+        match news:
+            case Seen(object=seen):
+                self._take(seen)
+                self._rest()
+            case Gone(uid=uid):
+                self._cache.pod_gone(uid)
+            case other:
+                self._hear(Source.PODS, other)
+
+    def _take(self, seen: Object) -> None:
+        try:
+            pod = msgspec.convert(seen, Pod)
+        except msgspec.ValidationError as error:
+            name = seen["metadata"]["name"]
+            log.warning("pod is not counted", extra={"pod": name, "why": str(error)})
+            return
+        wanted = ask(pod, self._rules)
+        if wanted is not None and pod.spec.node_name:
+            at, ended = pod.bound_at, pod.ended
+            self._cache.pod(wanted, pod.spec.node_name, bound_at=at, ended=ended)
+
+    def _rest(self) -> None:
+        """A moment for each such moment of work, but for the first reading of all there is."""
+        if self._cache.synced and self._clock() - self._rested_at > _REST_SECONDS:
+            self._sleep(_REST_SECONDS)
+            self._rested_at = self._clock()
+
+    def _has_gpus(self, pod: Object) -> bool:
+        """Whether the pod may ask for whole GPUs: a cheap look, before the pod is read."""
+        spec = pod.get("spec") or {}
+        containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
+        return any(_names(each, self._rules.gpu) for each in containers)
+
+    def _hear(self, source: Source, news: News) -> None:
+        match news:
+            case Synced():
+                self._cache.told(source)
+                log.info("all is told", extra={"source": source})
+            case LinkUp():
+                if self._down.pop(source, None) is not None:
+                    log.info("heard again", extra={"source": source})
+            case LinkDown(error=error):
+                why = _why(source, error)
+                if why != self._down.get(source):  # once, not at every attempt
+                    log.warning("nothing is heard", extra={"source": source, "why": why})
+                self._down[source] = why
+
+
+def _node_of(lease: str) -> str:
+    return lease.removeprefix(_LEASE_PREFIX)
+
+
+def _is_agents(lease: Object) -> bool:
+    return str(lease["metadata"]["name"]).startswith(_LEASE_PREFIX)
+
+
+def _names(container: Mapping[str, Any], resource: str) -> bool:
+    """Whether the container asks for the resource; requests default to limits."""
+    asked = container.get("resources") or {}
+    return any(resource in (asked.get(kind) or ()) for kind in ("requests", "limits"))
+
+
+def _why(source: Source, error: ApiError) -> str:
+    if isinstance(error, Forbidden):
+        return f"{error}; the account may not watch {source}: apply deploy/scheduler"
+    return str(error)

@@ -1,0 +1,72 @@
+"""What the extender answers, request by request; no sockets here. For any thread."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from base.errors import BadInput
+from scheduler.cluster.node_cache import Cache
+from scheduler.cluster.pod_objects import Rules, ask
+from scheduler.extender import extender_messages
+from scheduler.extender.extender_metrics import Metrics, Neutral
+from scheduler.extender.node_detail import described
+from scheduler.node_ranking import Judge
+from scheduler.score_explanation import explain, nothing_asked
+from scheduler.scores.class_tables import Tables
+
+_NO_NODES: Final = "the body is no ExtenderArgs: `NodeNames` and `Nodes` are missing"
+
+
+class Extender:
+    """Ranks nodes for pods, and says why. Nothing in it waits."""
+
+    def __init__(self, cache: Cache, tables: Tables, rules: Rules, measured: Metrics) -> None:
+        self._cache = cache
+        self._tables = tables
+        self._rules = rules
+        self._metrics = measured
+        self._judge = Judge(cache, tables)
+
+    @property
+    def is_ready(self) -> bool:
+        """Its answers rest on all that the cluster tells."""
+        return self._cache.synced
+
+    def prioritize(self, body: bytes, *, only_known: bool = False) -> bytes:
+        """A HostPriorityList for ExtenderArgs, empty until it is ready. Raises BadInput.
+
+        ``only_known``: raises Unknown where something has to be worked out for it first.
+        """
+        call = extender_messages.read(body)
+        if call.nodes is None:
+            raise BadInput(_NO_NODES)
+        wanted = ask(call.pod, self._rules)
+        if wanted is None:
+            return extender_messages.NEUTRAL
+        if not self.is_ready:
+            self._metrics.neutral(Neutral.UNSYNCED)
+            return extender_messages.NEUTRAL
+        ranking = self._judge.rank(wanted, call.nodes, only_known=only_known)
+        self._metrics.judged(len(call.nodes), ranking.unseen)
+        return extender_messages.answer(call.nodes, ranking.ranks)
+
+    def explain(self, body: bytes) -> bytes:
+        """An Explanation for ExtenderArgs; without nodes in them of all there are. Raises BadInput.
+
+        A pod that asks for no whole GPU has no containers and no nodes in it.
+        """
+        call = extender_messages.read(body)
+        wanted = ask(call.pod, self._rules)
+        if wanted is None:
+            about = call.pod.metadata
+            return msgspec.json.encode(nothing_asked(about.namespace, about.name))
+        nodes = sorted(self._cache.names()) if call.nodes is None else call.nodes
+        verdicts = self._judge.judge(wanted, nodes)
+        return msgspec.json.encode(explain(wanted, verdicts, self._tables))
+
+    def node(self, name: str) -> bytes | None:
+        """All that is known of a node; None for one that was never heard of."""
+        detail = self._cache.detail(name)
+        return None if detail is None else msgspec.json.encode(described(name, detail))

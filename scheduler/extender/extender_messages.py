@@ -1,0 +1,123 @@
+"""What kube-scheduler sends to an HTTP extender, and what it takes for an answer. Pure.
+
+Source: k8s.io/kube-scheduler, extender/v1/types.go, whose fields have no tags, so Go's names are
+the keys; pkg/scheduler/extender.go. Measured with 1.36: an answer with a float in it is dropped
+whole, a host that stands in it twice has its scores added, and one that is missing has 0.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from base.errors import BadInput
+from scheduler.cluster.pod_objects import Pod
+from scheduler.rank_levels import BEST
+
+MOST_BYTES: Final = 8 << 20
+"""Of one request: 20,000 names of any length, or :data:`MOST_NODES` Nodes, beside the pod."""
+MOST_NODES: Final = 200
+"""Whole Nodes in one request; above that, reading them costs more than they are worth."""
+SHORT: Final = 500
+"""Candidates, above which an answer tells the best ones only: reading it costs the scheduler more
+than all that we do."""
+_TOLD: Final = 9
+"""The least score told then. With a weight of 10 all others are out of the question."""
+
+NEUTRAL: Final = b"[]"
+"""No scores: the scheduler's other opinions decide."""
+
+
+class TooLarge(BadInput):
+    """More than we read."""
+
+
+class NodeMeta(msgspec.Struct, frozen=True):
+    """Of a Node, what we read."""
+
+    name: str
+
+
+class Node(msgspec.Struct, frozen=True):
+    """A whole Node, of which only the name counts: the rest is known from watches."""
+
+    metadata: NodeMeta
+
+
+class NodeList(msgspec.Struct, frozen=True):
+    """Whole Nodes."""
+
+    items: list[Node] | None = None
+
+
+class ExtenderArgs(msgspec.Struct, frozen=True, rename="pascal"):
+    """Which of these nodes for this pod? Go writes null for what is not there."""
+
+    pod: Pod
+    node_names: list[str] | None = None
+    """With ``nodeCacheCapable: true``."""
+    nodes: NodeList | None = None
+    """Without it."""
+
+
+class HostPriority(msgspec.Struct, frozen=True, rename="pascal"):
+    """One host's score."""
+
+    host: str
+    score: Annotated[int, Meta(ge=0, le=BEST)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A request: which of these nodes for this pod?"""
+
+    pod: Pod
+    nodes: Sequence[str] | None
+    """Each once, as they came; None where the request names none at all."""
+
+
+def read(body: bytes) -> Call:
+    """The request in ``body``. Raises BadInput that names the key, TooLarge for too many Nodes."""
+    try:
+        found = msgspec.json.decode(body, type=ExtenderArgs)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise BadInput(f"the body is no ExtenderArgs: {error}") from error
+    return Call(pod=found.pod, nodes=_names(found))
+
+
+def _names(found: ExtenderArgs) -> Sequence[str] | None:
+    """Those listed; else of the whole Nodes, which the scheduler never sends beside a list."""
+    nodes = None if found.nodes is None else found.nodes.items or ()
+    if nodes is not None and len(nodes) > MOST_NODES:
+        raise TooLarge(
+            f"{len(nodes)} whole Nodes, more than {MOST_NODES}:"
+            " set nodeCacheCapable: true for this extender, so that only names are sent"
+        )
+    if found.node_names is not None:
+        return _each_once(found.node_names)
+    return None if nodes is None else _each_once([node.metadata.name for node in nodes])
+
+
+def _each_once(names: list[str]) -> list[str]:
+    """They always are; to see that takes half of the time that it takes to keep the order."""
+    return names if len(set(names)) == len(names) else list(dict.fromkeys(names))
+
+
+def answer(nodes: Sequence[str], ranks: Sequence[int]) -> bytes:
+    """A HostPriorityList of these ranks, which are 0 to 10 in it whatever was computed: more would
+    be taken, and outweigh every other opinion.
+
+    Where all are equal nothing is said. Above :data:`SHORT` nodes only the best are told.
+    """
+    if not ranks or min(ranks) == max(ranks):
+        return NEUTRAL
+    scores = {rank: min(max(int(rank), 0), BEST) for rank in set(ranks)}
+    scored: Iterable[tuple[str, int]] = zip(nodes, map(scores.__getitem__, ranks), strict=True)
+    if len(ranks) > SHORT:
+        scored = (each for each in scored if each[1] >= _TOLD)
+    return msgspec.json.encode(list(itertools.starmap(HostPriority, scored)))

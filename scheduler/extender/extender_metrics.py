@@ -1,0 +1,277 @@
+"""What the scheduler's helper says of itself: how fast, how blind and how right it is."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import prometheus_client
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from scheduler.cluster.node_views import NoView
+from scheduler.extender.tls import Party
+from web.refusals import Reason
+
+# or each has a second series that nobody asked for
+prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # theirs to annotate
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_PREFIX: Final = "gpuscape_scheduler"
+_LATENCIES: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.5, 1.0)
+"""Seconds; budgets are at 0.01 for 500 nodes, 0.03 for 5,000, and 0.05 is where we give up."""
+_REFUSALS: Final = tuple(each for each in Reason if each not in (Reason.CREDENTIALS, Reason.RATE))
+"""Why the extender refuses clients: it asks for no passwords and has no rate."""
+_NODES: Final = (1, 10, 50, 100, 200, 500, 1000, 2000, 5000)
+
+
+class Verb(StrEnum):
+    """What may be asked of us; all other paths count as one."""
+
+    PRIORITIZE = "prioritize"
+    EXPLAIN = "explain"
+    DEBUG = "debug"
+    METRICS = "metrics"
+    PROBE = "probe"
+    OTHER = "other"
+
+
+class Neutral(StrEnum):
+    """Why a request for scores was answered without any, though the pod asks for GPUs."""
+
+    BUDGET = "budget"
+    """The answer took longer than it may."""
+    UNSYNCED = "unsynced"
+    """Not all of the cluster has been read: nodes that were read first would be preferred."""
+    FAULT = "fault"
+    """Something unexpected; the log says what."""
+
+
+class NodeView(StrEnum):
+    """How a node is seen, beside the reasons why it is not."""
+
+    SURE = "sure"
+    UNSURE = "unsure"
+    """Masks and counts of its free GPUs disagree."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassUse:
+    """What the free GPUs of one topology class are worth."""
+
+    gen: str
+    nodes: int
+    free: int
+    """GPUs."""
+    worth: float
+    """Of the free GPUs as they lie, in GPUs."""
+    most: float
+    """Of as many free GPUs on each node, had they been left where they are worth most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetUse:
+    """The fleet at one moment."""
+
+    synced: bool
+    views: Iterable[NodeView | NoView]
+    """One for each node."""
+    classes: Sequence[ClassUse]
+
+
+class Metrics:
+    """All families. Thread-safe."""
+
+    def __init__(self, version: str) -> None:
+        self._registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        self._fleet = _Fleet(version)
+        registry.register(self._fleet)
+        self._seconds = Histogram(
+            f"{_PREFIX}_request_duration_seconds",
+            "Time from a request's last byte to its answer.",
+            ["verb"],
+            buckets=_LATENCIES,
+            registry=registry,
+        )
+        self._requests = Counter(
+            f"{_PREFIX}_requests",
+            "Requests answered, by HTTP status.",
+            ["verb", "code"],
+            registry=registry,
+        )
+        self._candidates = Histogram(
+            f"{_PREFIX}_candidates",
+            "Nodes that the scheduler asked about in one request.",
+            buckets=_NODES,
+            registry=registry,
+        )
+        self._unscored = Counter(
+            f"{_PREFIX}_unscored_candidates",
+            "Candidates that scored 0 because nothing could be said of them.",
+            ["reason"],
+            registry=registry,
+        )
+        self._neutral = Counter(
+            f"{_PREFIX}_neutral_answers",
+            "Requests for scores that were answered without any.",
+            ["cause"],
+            registry=registry,
+        )
+        self._predictions = Counter(
+            f"{_PREFIX}_predictions",
+            "Pods whose GPUs were predicted; hit: they were given one of the sets predicted.",
+            ["result"],
+            registry=registry,
+        )
+        self._chance = Counter(
+            f"{_PREFIX}_predicted_odds",
+            "Sum of the odds that predictions gave to the sets that pods were then given.",
+            registry=registry,
+        )
+        self._placements = Counter(
+            f"{_PREFIX}_placements",
+            "Pods with several GPUs, by whether these are as fast as any of the node's class.",
+            ["ideal"],
+            registry=registry,
+        )
+        self._unlinked = Counter(
+            f"{_PREFIX}_unlinked_pods",
+            "Pods that asked for GPUs joined by NVLink and got others.",
+            registry=registry,
+        )
+        self._refusals = Counter(
+            f"{_PREFIX}_http_refusals",
+            "Connections and requests that were refused, by reason.",
+            ["reason"],
+            registry=registry,
+        )
+        self._name_all()
+
+    def ask_fleet(self, use: Callable[[], FleetUse]) -> None:
+        """Ask this at each scrape."""
+        self._fleet.use = use
+
+    def ask_certificates(self, ends: Callable[[], Mapping[Party, float]]) -> None:
+        """Ask this at each scrape: when certificates end, in Unix seconds."""
+        self._fleet.ends = ends
+
+    def answered(self, verb: Verb, code: int, seconds: float) -> None:
+        """A request has its answer."""
+        self._requests.labels(verb, str(code)).inc()
+        self._seconds.labels(verb).observe(seconds)
+
+    def judged(self, candidates: int, unseen: Mapping[NoView, int]) -> None:
+        """So many nodes for a pod that asks for GPUs; of some nothing can be said, by reason."""
+        self._candidates.observe(candidates)
+        for reason, count in unseen.items():
+            self._unscored.labels(reason).inc(count)
+
+    def neutral(self, cause: Neutral) -> None:
+        """Scores were asked for and not given."""
+        self._neutral.labels(cause).inc()
+
+    def landed(self, *, odds: float | None, ideal: bool | None, unlinked: bool) -> None:
+        """A pod was given GPUs that a prediction had given these odds; None: there was none.
+
+        ``ideal`` is None where there is no speed to compare.
+        """
+        if odds is not None:
+            self._predictions.labels("hit" if odds else "miss").inc()
+            self._chance.inc(odds)
+        if ideal is not None:
+            self._placements.labels(str(ideal).lower()).inc()
+        if unlinked:
+            self._unlinked.inc()
+
+    def refused(self, reason: Reason) -> None:
+        """A connection or request was refused."""
+        self._refusals.labels(reason).inc()
+
+    def render(self) -> bytes:
+        """The exposition."""
+        return prometheus_client.generate_latest(self._registry)
+
+    def _name_all(self) -> None:
+        """Have series that may be asked for exist before anything happened: absent is no zero."""
+        for reason in NoView:
+            self._unscored.labels(reason)
+        for cause in Neutral:
+            self._neutral.labels(cause)
+        for result in ("hit", "miss"):
+            self._predictions.labels(result)
+        for ideal in ("true", "false"):
+            self._placements.labels(ideal)
+        for refusal in _REFUSALS:
+            self._refusals.labels(refusal)
+        self._seconds.labels(Verb.PRIORITIZE)
+
+
+class _Fleet(Collector):
+    """Families that are made at each scrape."""
+
+    def __init__(self, version: str) -> None:
+        self._version = version
+        self.use: Callable[[], FleetUse] | None = None
+        self.ends: Callable[[], Mapping[Party, float]] = dict
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: so a registration does not collect."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """What the fleet is now."""
+        build = GaugeMetricFamily(f"{_PREFIX}_build_info", "This program.", labels=["version"])
+        build.add_metric([self._version], 1)
+        yield build
+        end = GaugeMetricFamily(
+            f"{_PREFIX}_certificate_expiry_timestamp_seconds",
+            "When a certificate in use ends: the server's own, the first to end of the authorities"
+            " of clients, and that of the client which last connected.",
+            labels=["certificate"],
+        )
+        for party, at in self.ends().items():
+            end.add_metric([party], at)
+        yield end
+        if self.use is None:
+            return
+        use = self.use()
+        yield GaugeMetricFamily(
+            f"{_PREFIX}_synced", "1 once all nodes, pods and Leases were heard of.", use.synced
+        )
+        nodes = GaugeMetricFamily(
+            f"{_PREFIX}_nodes",
+            "Nodes by how they are seen: sure, unsure, or why nothing can be said of them.",
+            labels=["view"],
+        )
+        views = Tally(use.views)
+        for view in (*NodeView, *NoView):
+            nodes.add_metric([view], views[view])
+        yield nodes
+        yield from _classes(use.classes)
+
+
+def _classes(classes: Sequence[ClassUse]) -> Iterator[Metric]:
+    label = ["topology_class"]
+    nodes = GaugeMetricFamily(
+        f"{_PREFIX}_class_nodes", "Nodes of a topology class that can be scored.", labels=label
+    )
+    free = GaugeMetricFamily(
+        f"{_PREFIX}_class_free_gpus", "Free GPUs on nodes of a topology class.", labels=label
+    )
+    kept = GaugeMetricFamily(
+        f"{_PREFIX}_class_worth_ratio",
+        "What the free GPUs of a class are worth to pods that want linked ones, of what as many"
+        " could be worth; 1 is no fragmentation.",
+        labels=label,
+    )
+    for each in classes:
+        nodes.add_metric([each.gen], each.nodes)
+        free.add_metric([each.gen], each.free)
+        if each.most:
+            kept.add_metric([each.gen], each.worth / each.most)
+    yield from (nodes, free, kept)

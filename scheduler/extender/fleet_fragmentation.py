@@ -1,0 +1,42 @@
+"""What the free GPUs of a fleet are worth to pods that want linked ones, by topology class."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from scheduler.cluster.node_views import Fleet, NoView, View
+from scheduler.extender.extender_metrics import ClassUse, FleetUse, NodeView
+from scheduler.scores.class_tables import Tables
+
+
+def fleet_use(fleet: Fleet, nodes: Iterable[str], tables: Tables, *, synced: bool) -> FleetUse:
+    """How all nodes are seen now, and what their free GPUs are worth."""
+    views = fleet.views(nodes)
+    by_class: dict[str, list[View]] = defaultdict(list)
+    for view in views:
+        if isinstance(view, View):
+            by_class[view.gen].append(view)
+    return FleetUse(
+        synced=synced,
+        views=[
+            view if isinstance(view, NoView) else NodeView.SURE if view.sure else NodeView.UNSURE
+            for view in views
+        ],
+        classes=[_class_use(gen, each, tables) for gen, each in sorted(by_class.items())],
+    )
+
+
+def _class_use(gen: str, views: list[View], tables: Tables) -> ClassUse:
+    """Of nodes with more GPUs than are quickly judged the worth is not told."""
+    table = tables.find(gen)
+    quick = table is not None and table.is_quick
+    return ClassUse(
+        gen=gen,
+        nodes=len(views),
+        free=sum(view.free.bit_count() for view in views),
+        worth=sum(table.linked_worth(view.free) for view in views) if table and quick else 0.0,
+        most=sum(table.most_worth(view.free.bit_count()) for view in views)
+        if table and quick
+        else 0.0,
+    )

@@ -1,0 +1,128 @@
+"""The extender's HTTPS server: who is admitted, and for how long; a thread attends to each client.
+
+A scheduler has a connection or two, which stay. So a thread each costs little, and a request is
+answered by the thread that reads it; docs/decisions/scheduling.md has what that is worth.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import threading
+import time
+from typing import Final
+
+from scheduler.extender.connection import Connection
+from scheduler.extender.extender import Extender
+from scheduler.extender.extender_metrics import Metrics
+from scheduler.extender.routes import Site, Terms
+from web.address import Address, listening
+
+log = logging.getLogger(__name__)
+
+MOST_CONNECTIONS: Final = 64
+"""A scheduler keeps one or two. One more takes the place of another, see :meth:`Server._vacate`."""
+_LOOK_SECONDS: Final = 2.0
+"""Between two looks at the certificates."""
+_GRACE_SECONDS: Final = 1.0
+"""For answers under way when the server stops."""
+
+
+class Server:
+    """Serves one extender in threads of its own."""
+
+    def __init__(
+        self, address: Address, terms: Terms, extender: Extender, measured: Metrics
+    ) -> None:
+        """Listen. Raises Permanent where that cannot be."""
+        self._listener = listening(address)
+        self._listener.settimeout(_LOOK_SECONDS)
+        self._tls = terms.tls
+        self._site = Site(terms, extender, measured)
+        self._clients: dict[Connection, threading.Thread] = {}
+        self._lock = threading.Lock()
+        self._is_stopping = False
+        self._thread = threading.Thread(target=self._run, name=f"https-{self.port}", daemon=True)
+
+    @property
+    def port(self) -> int:
+        """The one that was free, where the address said 0."""
+        return int(self._listener.getsockname()[1])
+
+    def start(self) -> None:
+        """Serve."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; answers under way have a second."""
+        self._is_stopping = True
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # on Linux this wakes who accepts
+        self._thread.join()
+        self._listener.close()
+        with self._lock:
+            clients = dict(self._clients)
+        for at_once in (False, True):
+            until = time.monotonic() + _GRACE_SECONDS
+            for client in clients:
+                client.end(at_once=at_once)
+            for thread in clients.values():
+                thread.join(max(0.0, until - time.monotonic()))
+        self._site.close()
+
+    def _run(self) -> None:
+        looked_at = time.monotonic()
+        while not self._is_stopping:
+            try:
+                self._admit(self._listener.accept()[0])
+            except TimeoutError:
+                pass
+            except (OSError, RuntimeError) as error:
+                if not self._is_stopping:
+                    log.warning("a client was not admitted: %s", error)
+                    time.sleep(_GRACE_SECONDS)  # no descriptor or thread: some may end by then
+            if self._tls is not None and time.monotonic() - looked_at > _LOOK_SECONDS:
+                looked_at = time.monotonic()
+                self._tls.look()
+
+    def _admit(self, client: socket.socket) -> None:
+        """Attend to a new connection, where there is room."""
+        context = None if self._tls is None else self._tls.current
+        connection = Connection(client, self._site, context)
+        thread = threading.Thread(
+            target=self._attend, args=(connection,), name=f"client-{self.port}", daemon=True
+        )
+        with self._lock:
+            if len(self._clients) >= MOST_CONNECTIONS and not self._vacate():
+                client.close()
+                return
+            self._clients[connection] = thread
+        try:
+            thread.start()
+        except RuntimeError:
+            with self._lock:
+                del self._clients[connection]
+            client.close()
+            raise
+
+    def _vacate(self) -> bool:
+        """Close the connection that is missed least; False where all are being answered.
+
+        First who never asked for what is served here, the oldest of them; then who last did so
+        longest ago. So no number of connections that ask for nothing closes a scheduler's.
+        """
+        idle = [each for each in self._clients if not each.is_busy]
+        if not idle:
+            return False
+        least = min(idle, key=lambda each: (each.has_asked, each.since))
+        del self._clients[least]
+        least.end()
+        return True
+
+    def _attend(self, connection: Connection) -> None:
+        try:
+            connection.attend()
+        finally:
+            with self._lock:
+                self._clients.pop(connection, None)

@@ -1,0 +1,85 @@
+"""A node as the cache believes it to be, as a value for people and programs."""
+
+from __future__ import annotations
+
+import msgspec
+
+from scheduler.cluster.free_gpus import Expected
+from scheduler.cluster.node_cache import BoundPod, Detail
+from scheduler.cluster.node_views import NoView
+from scheduler.score_explanation import REASONS, Chance
+from scheduler.scores.masks import members
+
+
+class PodOnNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod that is bound to the node and asks for GPUs."""
+
+    pod: str
+    """Namespace and name."""
+    gpus: tuple[int, ...] | None
+    """As the agent's state says; None where it does not name the pod yet."""
+    expected: tuple[Chance, ...]
+    """What it will be given, likeliest first, until the state names it."""
+
+
+class NodeDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """One node. GPUs are places in its topology annotation; what is not known is None."""
+
+    node: str
+    reason: str | None
+    """Why it scores 0, a value of the metrics' label ``reason``; None where it is scored."""
+    why: str
+    """In words."""
+    gen: str | None
+    """Topology class."""
+    clique: str | None
+    """NVLink clique across nodes."""
+    sure: bool
+    """Whether the agent's state agrees with what bound pods ask for."""
+    free: tuple[int, ...] | None
+    """Believed free: those that pods bound since will have are taken out."""
+    ok: tuple[int, ...] | None
+    """Given out whole."""
+    used: tuple[int, ...] | None
+    """As the agent's state says."""
+    seq: int | None
+    """Number of that state."""
+    heard_seconds: float | None
+    """Since the last change of the agent's Lease."""
+    pods: tuple[PodOnNode, ...]
+    """In the order of binding."""
+
+
+def described(node: str, detail: Detail) -> NodeDetail:
+    """What is known of a node, in words and lists."""
+    view, state = detail.view, detail.state
+    seen = None if isinstance(view, NoView) else view
+    return NodeDetail(
+        node=node,
+        reason=view.value if isinstance(view, NoView) else None,
+        why=REASONS[view] if isinstance(view, NoView) else "it is scored",
+        gen=detail.gen,
+        clique=None if seen is None else seen.clique,
+        sure=seen is not None and seen.sure,
+        free=None if seen is None else members(seen.free),
+        ok=None if state is None else members(state.ok),
+        used=None if state is None else members(state.used),
+        seq=None if state is None else state.seq,
+        heard_seconds=detail.heard_seconds,
+        pods=tuple(map(_pod, detail.pods)),
+    )
+
+
+def _pod(pod: BoundPod) -> PodOnNode:
+    return PodOnNode(
+        pod=f"{pod.namespace}/{pod.name}",
+        gpus=None if pod.gpus is None else members(pod.gpus),
+        expected=_chances(pod.expected),
+    )
+
+
+def _chances(expected: Expected | None) -> tuple[Chance, ...]:
+    if expected is None:
+        return ()
+    likeliest = sorted(expected.sets.items(), key=lambda item: (-item[1], item[0]))
+    return tuple(Chance(gpus=members(mask), odds=float(odds)) for mask, odds in likeliest)

@@ -1,0 +1,43 @@
+"""What comes of landings: the metrics of honesty, and the Event on a pod that got other GPUs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from scheduler.cluster.predictions import Landing, is_ideal, is_unlinked
+from scheduler.extender.extender_metrics import Metrics
+from scheduler.scores.class_tables import Tables
+
+log = logging.getLogger(__name__)
+
+
+class Landings:
+    """Hears of pods that were given GPUs."""
+
+    def __init__(
+        self, tables: Tables, metrics: Metrics, unlinked: Callable[[Landing], None] | None
+    ) -> None:
+        """``unlinked`` is told of pods that asked for linked GPUs and have others."""
+        self._tables = tables
+        self._metrics = metrics
+        self._unlinked = unlinked
+
+    def take(self, landing: Landing) -> None:
+        """Count it. Nothing is compared where the class is not known any more."""
+        table = self._tables.find(landing.gen)
+        ideal = None if table is None else is_ideal(landing, table)
+        unlinked = table is not None and is_unlinked(landing, table)
+        self._metrics.landed(odds=landing.chance, ideal=ideal, unlinked=unlinked)
+        log.info(
+            "pod has its GPUs",
+            extra={
+                "pod": f"{landing.ask.namespace}/{landing.ask.name}",
+                "node": landing.node,
+                "gpus": f"{landing.actual:x}",
+                "odds": landing.chance,
+                "ideal": ideal,
+            },
+        )
+        if unlinked and self._unlinked is not None:
+            self._unlinked(landing)

@@ -1,0 +1,236 @@
+"""What the extender's server serves to whom; connections are elsewhere. For any thread."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import logging
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import unquote
+
+from base.errors import BadInput
+from scheduler.extender import extender_messages, extender_metrics, openapi
+from scheduler.extender.extender import Extender
+from scheduler.extender.extender_metrics import Metrics, Neutral, Verb
+from scheduler.extender.tls import Tls, has_name
+from scheduler.node_ranking import Unknown
+from web import messages
+from web.messages import Body, Refusal, Request, Response
+from web.refusals import Reason, Refusals
+
+log = logging.getLogger(__name__)
+
+_QUICK_BYTES: Final = 128 << 10
+"""Of a body that is read and looked up in a few milliseconds, as 5,000 names are."""
+_LARGE_AT_ONCE: Final = 4
+"""Bodies above that are held in memory."""
+_STUCK_SECONDS: Final = 30.0
+"""One request for scores that takes so long will not end any more."""
+
+_PUBLIC: Final = frozenset({"/livez", "/readyz", "/metrics", "/openapi.json"})
+"""Served without a certificate, to kubelets, Prometheus and people."""
+_NODES: Final = "/debug/nodes/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """On what terms clients are served."""
+
+    tls: Tls | None = None
+    """None: plain HTTP."""
+    needs_certificate: bool = False
+    client_names: tuple[str, ...] = ()
+    """Of which a client's certificate needs one; none: any."""
+    budget_seconds: float = 0.05
+    """For scores, from a request's last byte."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """One path."""
+
+    verb: Verb
+    answer: Callable[[bytes], Response]
+    """From a request's body."""
+    posts: bool = False
+    """It takes a body, with POST; else GET and HEAD, without."""
+
+    def check(self, request: Request) -> None:
+        """Raises Refusal for another method, and for a body that is not taken."""
+        methods = ("POST",) if self.posts else ("GET", "HEAD")
+        if request.method not in methods:
+            served = ", ".join(methods)
+            reason = f"Only {served} is served here."
+            raise Refusal(HTTPStatus.METHOD_NOT_ALLOWED, reason, allow=served)
+        most = extender_messages.MOST_BYTES if self.posts else 0
+        if request.length > most:
+            reason = f"The body is larger than {most} bytes."
+            raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
+        if request.encoding not in ("", "identity"):
+            raise Refusal(
+                HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Bodies are taken as they are: no encoding."
+            )
+
+
+class Forbidden(Refusal):
+    """A client that may not ask for this path: without a certificate, or with another name."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(
+            HTTPStatus.FORBIDDEN, "A client certificate with one of the names set is needed."
+        )
+        self.reason = reason
+
+
+class Site:
+    """The paths, and who may ask for them."""
+
+    def __init__(self, terms: Terms, extender: Extender, measured: Metrics) -> None:
+        self._terms = terms
+        self._extender = extender
+        self._metrics = measured
+        self.refusals = Refusals(measured.refused)
+        """Of connections and requests."""
+        if terms.tls is not None:
+            measured.ask_certificates(terms.tls.ends)
+        self._scores = concurrent.futures.ThreadPoolExecutor(1, "scores")
+        self._room = threading.Semaphore(_LARGE_AT_ONCE)
+        self._busy_since: float | None = None
+        prioritize = Route(verb=Verb.PRIORITIZE, answer=self._prioritize, posts=True)
+        explain = Route(verb=Verb.EXPLAIN, answer=self._explain, posts=True)
+        self._routes: Mapping[str, Route] = {
+            "/v1/prioritize": prioritize,
+            "/prioritize": prioritize,
+            "/v1/explain": explain,
+            "/explain": explain,
+            "/livez": Route(verb=Verb.PROBE, answer=self._livez),
+            "/readyz": Route(verb=Verb.PROBE, answer=self._readyz),
+            "/metrics": Route(verb=Verb.METRICS, answer=self._render),
+            "/openapi.json": Route(verb=Verb.OTHER, answer=lambda _: _json(openapi.document())),
+        }
+
+    def close(self) -> None:
+        """Wait for nothing."""
+        self._scores.shutdown(wait=False, cancel_futures=True)
+
+    def route(self, request: Request, certificate: Mapping[str, Any] | None) -> Route:
+        """Who answers this. Raises Refusal for those who may not ask, and for no path of ours.
+
+        ``certificate`` is the client's, as :meth:`ssl.SSLSocket.getpeercert` tells it.
+        """
+        if not self._admits(request, certificate):
+            raise Forbidden(Reason.NAME if certificate else Reason.NO_CERTIFICATE)
+        found = self._routes.get(request.path)
+        if found is None and request.path.startswith(_NODES):
+            name = unquote(request.path.removeprefix(_NODES))
+            found = Route(verb=Verb.DEBUG, answer=partial(self._node, name))
+        if found is None:
+            raise Refusal(
+                HTTPStatus.NOT_FOUND, "No such path; /openapi.json lists those there are."
+            )
+        return found
+
+    def room_for(self, length: int) -> contextlib.AbstractContextManager[object]:
+        """A place in memory for a body of so many bytes."""
+        return self._room if length > _QUICK_BYTES else contextlib.nullcontext()
+
+    def answer(self, route: Route, body: bytes) -> Response:
+        """What the route says, or why it does not; others are served on."""
+        try:
+            return route.answer(body)
+        except extender_messages.TooLarge as error:
+            return messages.text(str(error), HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        except BadInput as error:
+            return messages.text(str(error), HTTPStatus.BAD_REQUEST)
+        except Exception:  # whoever asked gets an answer, and others go on
+            log.exception("no answer", extra={"verb": route.verb})
+            return messages.text(
+                "No answer could be made; the log says why.", HTTPStatus.INTERNAL_SERVER_ERROR
+            )
+
+    def answered(self, verb: Verb, response: Response, seconds: float) -> None:
+        """Count an answer, and the time since all of its request was there."""
+        self._metrics.answered(verb, response.status, seconds)
+
+    def is_outdated(self, context: ssl.SSLContext | None) -> bool:
+        """Whether a connection was made under other certificates: the client is to come anew."""
+        return self._terms.tls is not None and context is not self._terms.tls.current
+
+    def _admits(self, request: Request, certificate: Mapping[str, Any] | None) -> bool:
+        if not self._terms.needs_certificate or request.path in _PUBLIC:
+            return True
+        admitted = has_name(certificate, self._terms.client_names)
+        if admitted and certificate and self._terms.tls is not None:
+            self._terms.tls.admitted(certificate)
+        return admitted
+
+    # what is asked
+
+    def _prioritize(self, body: bytes) -> Response:
+        """Scores, or none where they are not there in time: a pod never waits for us."""
+        try:
+            if len(body) <= _QUICK_BYTES:
+                with contextlib.suppress(Unknown):
+                    return _json(self._extender.prioritize(body, only_known=True))
+            return _json(self._worked_out(body))
+        except BadInput:
+            raise
+        except Exception:  # whatever it is, the pod is scheduled without us
+            log.exception("no scores")
+            self._metrics.neutral(Neutral.FAULT)
+        return _json(extender_messages.NEUTRAL)
+
+    def _worked_out(self, body: bytes) -> bytes:
+        """One request after the other: together they would all be late."""
+        job = self._scores.submit(self._timed, body)
+        try:
+            return job.result(self._terms.budget_seconds)
+        except concurrent.futures.TimeoutError:
+            job.cancel()
+            self._metrics.neutral(Neutral.BUDGET)
+            return extender_messages.NEUTRAL
+
+    def _timed(self, body: bytes) -> bytes:
+        self._busy_since = time.monotonic()
+        try:
+            return self._extender.prioritize(body)
+        finally:
+            self._busy_since = None
+
+    def _explain(self, body: bytes) -> Response:
+        return _json(self._extender.explain(body))
+
+    def _node(self, name: str, _: bytes) -> Response:
+        found = self._extender.node(name)
+        if found is None:
+            return messages.text("This node was never heard of.", HTTPStatus.NOT_FOUND)
+        return _json(found)
+
+    def _render(self, _: bytes) -> Response:
+        return Response(
+            body=Body(self._metrics.render()), content_type=extender_metrics.CONTENT_TYPE
+        )
+
+    def _livez(self, _: bytes) -> Response:
+        busy_since = self._busy_since
+        if busy_since is not None and time.monotonic() - busy_since > _STUCK_SECONDS:
+            sentence = "A request for scores does not end."
+            return messages.text(sentence, HTTPStatus.SERVICE_UNAVAILABLE)
+        return messages.text("ok")
+
+    def _readyz(self, _: bytes) -> Response:
+        if not self._extender.is_ready:
+            return messages.text("The cluster is being read.", HTTPStatus.SERVICE_UNAVAILABLE)
+        return messages.text("ok")
+
+
+def _json(body: bytes) -> Response:
+    """Not compressed: a scheduler would wait for it twice."""
+    return Response(body=Body(body), content_type="application/json", compress=False)

@@ -1,0 +1,173 @@
+"""Why each node got its score, as a value for people and programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+
+from scheduler.cluster.node_views import NoView
+from scheduler.gpu_request import Ask, Link, Wish
+from scheduler.node_ranking import Verdict
+from scheduler.scores.best_effort import Odds
+from scheduler.scores.class_tables import Tables
+from scheduler.scores.masks import members
+from scheduler.scores.score import aims
+
+_SETS_SHOWN: Final = 8
+
+REASONS: Final[Mapping[NoView, str]] = MappingProxyType(
+    {
+        NoView.UNKNOWN_NODE: "no node of this name in the cluster, or not seen yet",
+        NoView.NO_TOPOLOGY: "no annotation gpuscape.io/topology: does the agent run there?",
+        NoView.BAD_TOPOLOGY: "annotation gpuscape.io/topology is damaged",
+        NoView.OTHER_VERSION: "this program does not read annotations of the agent's version",
+        NoView.NO_STATE: "the agent's Lease has no annotation gpuscape.io/state",
+        NoView.BAD_STATE: "the agent's annotation gpuscape.io/state is damaged",
+        NoView.OTHER_GENERATION: "the agent's state is of another topology than the node carries",
+        NoView.STALE: "the agent was not heard of for the length of its Lease",
+    }
+)
+"""Every reason in words."""
+
+SHORT_OF: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "taken": "more likely to refuse the pod than",
+        "linked": "less likely to meet the pod's link wish than",
+        "speed": "slower between its GPUs than",
+        "clique": "outside the NVLink clique of the pod's job, unlike",
+        "nic": "farther from a NIC than",
+        "kept": "emptier, or breaking up more of what other pods need, than",
+    }
+)
+"""Every aim of a score, in the order of its weight: what it means to fall short of it."""
+
+
+class Chance(msgspec.Struct, frozen=True, kw_only=True):
+    """One set of GPUs that may be handed out."""
+
+    gpus: tuple[int, ...]
+    """Places in the topology annotation; empty where the device plugin fails."""
+    odds: float
+
+
+class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """One node. What is not known is None."""
+
+    node: str
+    rank: int
+    """What the scheduler is told, 0 to 10."""
+    why: str
+    """In words."""
+    reason: str | None = None
+    """Why nothing can be said of the node; a value of the metrics' label ``reason``."""
+    score: int | None = None
+    gen: str | None = None
+    """Topology class."""
+    free: tuple[int, ...] = ()
+    """GPUs believed free, those that bound pods will have taken out."""
+    sure: bool = False
+    """Whether the agent's state agrees with what bound pods ask for."""
+    sets: tuple[Chance, ...] = ()
+    """Likeliest first, at most 8."""
+    gbps: float | None = None
+    """Expected speed of the ring through the GPUs that will be handed out."""
+    ideal_gbps: float | None = None
+    """The best that nodes of this class have when all is free."""
+    kept: float | None = None
+    """Expected worth of what is left for others, in GPUs."""
+    clique: str | None = None
+    """NVLink clique across nodes."""
+    in_job_clique: bool = False
+    """Most of the job's nodes are in this clique."""
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """All nodes that were asked about, best first."""
+
+    pod: str
+    """Namespace and name."""
+    containers: tuple[int, ...]
+    """GPUs of each container, in the kubelet's order."""
+    link: str
+    nic: bool
+    job: str | None
+    nodes: tuple[NodeAnswer, ...]
+
+
+def explain(ask: Ask, verdicts: Sequence[Verdict], tables: Tables) -> Explanation:
+    """What ``verdicts``, of one call, say in words; nodes by rank, then score, then name."""
+    ordered = sorted(verdicts, key=lambda each: (-each.rank, -each.score, each.node))
+    best = max(ordered, key=lambda each: each.score, default=None)
+    return Explanation(
+        pod=f"{ask.namespace}/{ask.name}",
+        containers=tuple(step.gpus for step in ask.wish.steps),
+        link=ask.wish.link,
+        nic=ask.wish.nic,
+        job=ask.job,
+        nodes=tuple(_answer(each, best, tables, ask.wish) for each in ordered if best),
+    )
+
+
+def nothing_asked(namespace: str, name: str) -> Explanation:
+    """Of a pod that asks for no whole GPU: no containers, no nodes."""
+    return Explanation(
+        pod=f"{namespace}/{name}", containers=(), link=Link.ANY, nic=False, job=None, nodes=()
+    )
+
+
+def _answer(verdict: Verdict, best: Verdict, tables: Tables, wish: Wish) -> NodeAnswer:
+    view, outcome = verdict.view, verdict.outcome
+    if isinstance(view, NoView):
+        return NodeAnswer(node=verdict.node, rank=verdict.rank, why=REASONS[view], reason=view)
+    table = tables.find(view.gen)
+    answer = NodeAnswer(
+        node=verdict.node,
+        rank=verdict.rank,
+        why=_why(verdict, best, wish) if table else "nodes with so many GPUs have no scores",
+        gen=view.gen,
+        free=members(view.free),
+        sure=view.sure,
+        clique=view.clique,
+        in_job_clique=verdict.clique,
+    )
+    if outcome is None:
+        return answer
+    return msgspec.structs.replace(
+        answer,
+        score=verdict.score,
+        sets=_chances(outcome.sets),
+        gbps=outcome.gbps,
+        ideal_gbps=table.ideal(wish) if table else None,
+        kept=outcome.kept,
+    )
+
+
+def _why(verdict: Verdict, best: Verdict, wish: Wish) -> str:
+    """Where it falls short of the best node; the first aim in which it does has decided."""
+    view, outcome = verdict.view, verdict.outcome
+    if isinstance(view, NoView):
+        return REASONS[view]
+    if outcome is None:
+        return "its table is being worked out: it counts from the next request on"
+    if not outcome.sets and view.free.bit_count() < wish.gpus:
+        return f"{view.free.bit_count()} GPUs are free, the pod asks for {wish.gpus}"
+    if not outcome.sets:
+        return "more containers ask for GPUs than can be foreseen"
+    if not outcome.score:
+        return "the kubelet would refuse the pod, or the device plugin fail"
+    unsure = "" if view.sure else "; unsure: state and pods do not agree, so one rank less"
+    if verdict.score == best.score:
+        return f"the best{unsure}"
+    here, there = aims(verdict.score), aims(best.score)
+    short = next(name for name in SHORT_OF if getattr(here, name) != getattr(there, name))
+    return f"{SHORT_OF[short]} {best.node}{unsure}"
+
+
+def _chances(sets: Odds) -> tuple[Chance, ...]:
+    likeliest = sorted(sets.items(), key=lambda item: (-item[1], item[0]))
+    return tuple(
+        Chance(gpus=members(mask), odds=float(odds)) for mask, odds in likeliest[:_SETS_SHOWN]
+    )

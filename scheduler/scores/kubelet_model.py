@@ -1,0 +1,205 @@
+"""What a pod's containers are given on a node: the kubelet's part, around the device plugin's.
+
+The kubelet serves containers in their order. One that comes after init containers takes theirs
+first. The TopologyManager, if its policy is not ``none``, finds the fewest NUMA nodes that
+can serve a container, or all of the pod together, and refuses the pod if its policy is not
+content with them; GPUs there come first, and where they are more than needed the device plugin
+chooses among them alone. Only GPUs ask for NUMA nodes here: what CPUs, memory and NICs ask for
+is not known.
+Source: Kubernetes 1.37, pkg/kubelet/cm: devicemanager/{manager,topology_hints}.go,
+topologymanager/{policy,policy_single_numa_node,scope_container,scope_pod}.go.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+from functools import cache
+from typing import NamedTuple
+
+from scheduler.gpu_request import Step, Wish
+from scheduler.scores.best_effort import LOST, BestEffort, Odds
+from scheduler.scores.grade import BEST, Grade, Grades, worse
+from scheduler.scores.masks import subsets, union
+from scheduler.scores.shape import Shape
+
+_MOST_NUMA_NODES = 8
+
+
+class TopologyManager(StrEnum):
+    """The kubelet's policies, by the names in its configuration."""
+
+    NONE = "none"
+    BEST_EFFORT = "best-effort"
+    RESTRICTED = "restricted"
+    SINGLE_NUMA_NODE = "single-numa-node"
+
+
+class Scope(StrEnum):
+    """Whose NUMA nodes the TopologyManager finds, by the names in the kubelet's configuration."""
+
+    CONTAINER = "container"
+    POD = "pod"
+
+
+class Allocation(StrEnum):
+    """What the device plugin prefers among free GPUs."""
+
+    BEST_EFFORT = "best-effort"
+    """NVIDIA's plugin for whole GPUs."""
+    RANDOM = "random"
+    """Nothing, or what says nothing of whole GPUs: any set is as likely."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policies:
+    """Who chooses GPUs on a node, and how."""
+
+    tm: TopologyManager = TopologyManager.NONE
+    scope: Scope = Scope.CONTAINER
+    al: Allocation = Allocation.BEST_EFFORT
+
+
+class Given(NamedTuple):
+    """What a pod may end up with."""
+
+    taken: int
+    """All GPUs of its containers; LOST where it is refused."""
+    grade: Grade
+    """The worst of its containers, by each quality."""
+
+
+class _Half(NamedTuple):
+    """A pod of which some containers are served."""
+
+    left: int
+    """Free GPUs."""
+    reusable: int
+    """Taken by containers that end before the next ones start."""
+    grade: Grade
+
+
+class _Numas(NamedTuple):
+    """Some NUMA nodes."""
+
+    nodes: int
+    """How many."""
+    gpus: int
+    """Mask of the GPUs there."""
+
+
+class Kubelet:
+    """The kubelet of nodes of one shape; keeps what it found."""
+
+    def __init__(self, shape: Shape, policies: Policies, grades: Grades) -> None:
+        self._policies = policies
+        self._grades = grades
+        self._plugin = BestEffort(shape)
+        self._numas = _numas(shape)
+        self._near = cache(self._nears)
+        self._give = cache(self._gives)
+
+    def serve(self, free: int, wish: Wish) -> Mapping[Given, Fraction]:
+        """What comes of it and how likely; the odds add up to 1. Empty where GPUs are too few."""
+        if wish.gpus > free.bit_count():
+            return {}
+        by_pod = self._policies.scope is Scope.POD
+        whole = self._near(free, 0, wish.gpus) if by_pod else None
+        halves = {_Half(free, 0, BEST): Fraction(1)}
+        lost = Fraction()
+        for step, counts in zip(wish.steps, wish.judged, strict=True):
+            after: dict[_Half, Fraction] = defaultdict(Fraction)
+            for half, odds in halves.items():
+                near = whole if by_pod else self._near(half.left, half.reusable, step.gpus)
+                for group, share in self._give(half.left, half.reusable, step.gpus, near).items():
+                    if group == LOST:
+                        lost += odds * share
+                    else:
+                        after[self._then(half, step, group, counts)] += odds * share
+            halves = after
+        found: dict[Given, Fraction] = defaultdict(Fraction)
+        for half, odds in halves.items():
+            found[Given(free & ~half.left, half.grade)] += odds
+        if lost:
+            found[Given(LOST, BEST)] = lost
+        return dict(found)
+
+    def _then(self, half: _Half, step: Step, group: int, counts: bool) -> _Half:
+        """After the next container got these GPUs."""
+        return _Half(
+            left=half.left & ~group,
+            reusable=half.reusable | group if step.ends else half.reusable & ~group,
+            grade=worse(half.grade, self._grades.of(group)) if counts else half.grade,
+        )
+
+    def _gives(self, free: int, reusable: int, size: int, near: int | None) -> Odds:
+        """One container's GPUs, of which enough are free; ``near`` as :meth:`_nears` has it."""
+        if near is None:
+            return {LOST: Fraction(1)}
+        needed = size - reusable.bit_count()
+        if needed <= 0:
+            return _any(reusable, size)
+        aligned = free & near
+        if needed < aligned.bit_count():
+            return self._preferred(aligned | reusable, reusable, size)
+        required = reusable | aligned
+        if required.bit_count() == size:
+            return {required: Fraction(1)}
+        return self._preferred(free | reusable, required, size)
+
+    def _preferred(self, available: int, required: int, size: int) -> Odds:
+        """What the device plugin says, if it says anything."""
+        if self._policies.al is Allocation.BEST_EFFORT:
+            return self._plugin.odds(available, size, required)
+        return _any(available, size, required)
+
+    def _nears(self, free: int, reusable: int, size: int) -> int | None:
+        """GPUs on the NUMA nodes of the best hint; 0 without hints, None for a refusal."""
+        tm = self._policies.tm
+        if tm is TopologyManager.NONE or not self._numas:
+            return 0
+        fewest = next((each.nodes for each in self._numas if each.gpus.bit_count() >= size), None)
+        hint = next((each for each in self._numas if _serves(each, free, reusable, size)), None)
+        if tm is TopologyManager.BEST_EFFORT:
+            return (hint or self._numas[-1]).gpus
+        if hint is None or hint.nodes != fewest:
+            return None
+        if tm is TopologyManager.SINGLE_NUMA_NODE and hint.nodes > 1:
+            return None
+        return hint.gpus
+
+
+def _serves(numas: _Numas, free: int, reusable: int, size: int) -> bool:
+    """Whether so many can be had there, together with all that is taken over."""
+    return not reusable & ~numas.gpus and ((reusable | free) & numas.gpus).bit_count() >= size
+
+
+def _numas(shape: Shape) -> tuple[_Numas, ...]:
+    """All choices among the NUMA nodes of the shape's GPUs, in the order of their hints.
+
+    None where there are more than the kubelet takes: it does not start then with any policy.
+    """
+    gpus = {
+        node: union(tuple(place for place, its in enumerate(shape.numa) if its == node))
+        for node in set(shape.numa)
+        if node >= 0
+    }
+    if len(gpus) > _MOST_NUMA_NODES:
+        return ()
+    choices = (
+        chosen for count in range(len(gpus)) for chosen in itertools.combinations(gpus, count + 1)
+    )
+    ordered = sorted(choices, key=lambda nodes: (len(nodes), sum(1 << node for node in nodes)))
+    return tuple(
+        _Numas(nodes=len(nodes), gpus=sum(gpus[node] for node in nodes)) for nodes in ordered
+    )
+
+
+def _any(available: int, size: int, required: int = 0) -> Odds:
+    """All sets alike: the kubelet's own sets have no order."""
+    rest = [*subsets(available & ~required, size - required.bit_count())]
+    return dict.fromkeys((required | each for each in rest), Fraction(1, len(rest)))

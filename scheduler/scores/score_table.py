@@ -1,0 +1,209 @@
+"""The score table of one topology class: for free GPUs and a wish, what comes of it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, partial
+
+from scheduler.gpu_request import Wish, wish
+from scheduler.scores.best_effort import LOST, Odds
+from scheduler.scores.grade import Grades
+from scheduler.scores.kubelet_model import Kubelet, Policies
+from scheduler.scores.masks import members, union
+from scheduler.scores.score import MOST_KEPT, Aims, score
+from scheduler.scores.shape import Shape
+from scheduler.scores.speed import Speeds
+from scheduler.scores.worth import Worth
+
+QUICK_GPUS = 8
+"""Up to so many GPUs an outcome takes a millisecond or so."""
+MOST_GPUS = 16
+"""No node has more, and the device plugin's own policy does not end for many more."""
+_QUICK_STEPS = 2
+_MOST_STEPS, _MOST_STEPS_OF_MANY = 16, 3
+"""Containers with GPUs in one pod; beyond these nothing is said. The sets that they may get
+multiply, with many GPUs to hours of work."""
+_KEPT_OUTCOMES = 20_000
+_MOST_DUE = 1000
+
+Later = Callable[[Callable[[], object]], object]
+"""Runs a job off the request path, as an executor's ``submit`` does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a request meets on a node with these free GPUs."""
+
+    sets: Odds
+    """All GPUs that the pod's containers get together; empty where they are too few."""
+    score: int
+    """Higher is better; it compares across classes. 0 where the request cannot be met."""
+    gbps: float = 0.0
+    """Expected speed of the ring through the GPUs of the slowest container that has several."""
+    kept: float = 0.0
+    """Expected worth of what is left for others at once, in GPUs."""
+    linked: float = 0.0
+    """Odds that the pod's link wish is met."""
+    nic: float = 0.0
+    """Expected closeness of a NIC, 0 (across CPUs, or none) to 5."""
+
+    @property
+    def lost(self) -> float:
+        """Odds that the node refuses the pod, or that the device plugin crashes over it."""
+        return float(self.sets.get(LOST, 0))
+
+    @property
+    def likely(self) -> int:
+        """The set of the highest odds, of equals that with the lowest GPUs; LOST, 0, for none."""
+        return max(self.sets, key=lambda each: (self.sets[each], -each), default=LOST)
+
+
+class Table:
+    """Outcomes of one class, each computed once. Thread-safe."""
+
+    def __init__(
+        self, shape: Shape, policies: Policies | None = None, later: Later | None = None
+    ) -> None:
+        """``later`` is for outcomes that take too long within a request; None: at once."""
+        self._shape = shape
+        self._speeds = Speeds(shape)
+        self._grades = Grades(shape, self._speeds)
+        self._kubelet = Kubelet(shape, policies or Policies(), self._grades)
+        self._later = later
+        self._outcomes: dict[tuple[int, Wish], Outcome] = {}
+        self._shared: dict[Fraction, Fraction] = {}
+        """Odds, which are the same in many outcomes: each is kept in memory once."""
+        self._due: set[tuple[int, Wish]] = set()
+        self._lock = threading.Lock()
+
+    @property
+    def n(self) -> int:
+        """GPUs of the class."""
+        return self._shape.n
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether it is worked out in milliseconds."""
+        return self.n <= QUICK_GPUS
+
+    def fits_a_request(self, wish: Wish) -> bool:
+        """Whether an outcome of this wish may be worked out within a request."""
+        return self.is_quick and len(wish.steps) <= _QUICK_STEPS
+
+    def fill(self, wishes: Iterable[Wish] | None = None) -> None:
+        """Work out all free sets for these, else for one container with nothing but GPUs."""
+        for each in wishes or [wish(gpus + 1) for gpus in range(self.n)]:
+            for free in range(1 << self.n):
+                self.outcome(free, each)
+
+    def outcomes(self) -> Mapping[tuple[int, Wish], Outcome]:
+        """All that were worked out so far, by free GPUs and wish."""
+        with self._lock:
+            return dict(self._outcomes)
+
+    def outcome(self, free: int, wish: Wish) -> Outcome:
+        """What comes of the wish on these free GPUs, however long that takes to work out."""
+        found = self._outcomes.get((free, wish))
+        if found is None:
+            found = self._outcome(free, wish)
+            with self._lock:
+                self._due.discard((free, wish))
+                if len(self._outcomes) >= _KEPT_OUTCOMES:
+                    self._outcomes.pop(next(iter(self._outcomes)))
+                self._outcomes[free, wish] = found
+        return found
+
+    def known(self, free: int, wish: Wish) -> Outcome | None:
+        """The same without waiting; None where it is being worked out."""
+        found = self._outcomes.get((free, wish))
+        if found is None:
+            if self._later is None:
+                return self.outcome(free, wish)
+            with self._lock:
+                is_new = (free, wish) not in self._due and len(self._due) < _MOST_DUE
+                if is_new:
+                    self._due.add((free, wish))
+            if is_new:
+                self._later(partial(self.outcome, free, wish))
+        return found
+
+    def likely(self, free: int, wish: Wish) -> int:
+        """The likely set of the outcome. Where that is not known yet the lowest free GPUs: their
+        number is right, and the set a guess."""
+        outcome = self.outcome(free, wish) if self.is_quick else self.known(free, wish)
+        if outcome is None:
+            return union(members(free)[: wish.gpus])
+        return outcome.likely
+
+    def ideal(self, wish: Wish) -> float:
+        """The best ``gbps`` that the class has for this wish, each container for itself."""
+        judged = itertools.compress(wish.steps, wish.judged)
+        return float(
+            min((self._speeds.ideal(each.gpus) for each in judged if each.gpus > 1), default=0)
+        )
+
+    def gbps(self, group: int) -> float:
+        """Speed of the ring through these GPUs; 0 for one alone."""
+        return float(self._speeds.ring(group))
+
+    def linked_worth(self, free: int) -> float:
+        """What free GPUs are worth to others at once, in GPUs."""
+        return self._worth.linked(free) / 10
+
+    def most_worth(self, count: int) -> float:
+        """The same of so many free GPUs where they lie best."""
+        return self._worth.most(count) / 10
+
+    def cost(self, free: int, taken: int) -> float:
+        """What others are expected to lose where this set is taken of the free GPUs, in GPUs."""
+        return float((self._worth.of(free) - self._worth.of(free & ~taken)) / 10)
+
+    @cached_property
+    def _worth(self) -> Worth:
+        return Worth(self._shape, self._speeds)  # which takes long for many GPUs
+
+    def _outcome(self, free: int, wish: Wish) -> Outcome:
+        free &= (1 << self.n) - 1  # whoever tells may know of other GPUs
+        if len(wish.steps) > (_MOST_STEPS if self.is_quick else _MOST_STEPS_OF_MANY):
+            return Outcome(sets={}, score=0)
+        given = self._kubelet.serve(free, wish)
+        sets: dict[int, Fraction] = defaultdict(Fraction)
+        for each, odds in given.items():
+            sets[each.taken] += odds
+        sets = {each: self._shared.setdefault(odds, odds) for each, odds in sets.items()}
+        served = {each: odds for each, odds in given.items() if each.taken != LOST}
+        taken = sum(served.values(), Fraction())
+        if not taken:
+            return Outcome(sets=sets, score=0)
+        grades = [(each.grade, odds) for each, odds in served.items()]
+        linked = _sum((grade.grants(wish.link), odds) for grade, odds in grades)
+        gbps = _sum((grade.gbps, odds) for grade, odds in grades)
+        nic = _sum((grade.nic, odds) for grade, odds in grades)
+        rests = [(free & ~each, odds) for each, odds in sets.items()]
+        cost = self._worth.of(free) - _sum((self._worth.of(rest), odds) for rest, odds in rests)
+        aims = Aims(
+            taken=max(1, int(taken * 100)),
+            linked=int(linked * 100),
+            speed=int(gbps * 100),
+            nic=int(nic * 10) if wish.nic else 0,
+            kept=MOST_KEPT - math.ceil(cost * 10),
+        )
+        return Outcome(
+            sets=sets,
+            score=score(aims),
+            gbps=float(gbps),
+            kept=float(_sum((self._worth.linked(rest), odds) for rest, odds in rests) / 10),
+            linked=float(linked),
+            nic=float(nic),
+        )
+
+
+def _sum(parts: Iterable[tuple[int | Fraction, Fraction]]) -> Fraction:
+    """The expectation: of each value its odds."""
+    return sum((value * odds for value, odds in parts), Fraction())

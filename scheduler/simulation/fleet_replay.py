@@ -1,0 +1,268 @@
+"""A fleet that pods come to and leave, in the order of time, with a scheduler that chooses.
+
+Pods have one container. What a node's agent tells lags; the number of free GPUs does not, for
+the scheduler counts them itself. A pod that fits nowhere waits, and smaller ones behind it go
+first. Pure: device plugin, scheduler and chance are arguments.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from statistics import fmean
+
+from scheduler.cluster.free_gpus import Bound, State, reckon
+from scheduler.cluster.node_views import View
+from scheduler.gpu_request import Ask, Wish
+from scheduler.scores.best_effort import LOST
+from scheduler.scores.score_table import Table
+from scheduler.simulation.workload import Arrival
+
+Give = Callable[["Kind", int, Wish, Random], int]
+"""The device plugin: of these free GPUs the set that a pod is given; LOST where that fails."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Kind:
+    """Nodes that are alike."""
+
+    name: str
+    gen: str
+    table: Table
+
+    @property
+    def everything(self) -> int:
+        """Mask of all GPUs."""
+        return (1 << self.table.n) - 1
+
+
+class Node:
+    """One node: what is so, and what a reader of its agent's Lease makes of it."""
+
+    def __init__(self, name: str, kind: Kind) -> None:
+        self.name = name
+        self.kind = kind
+        self.free = kind.everything
+        self.left = kind.table.n
+        """Free GPUs by count."""
+        self._bound: dict[str, Bound] = {}
+        self._sets: dict[str, int] = {}
+        self._told: Mapping[str, int] = {}
+        self._view: View | None = None
+
+    def view(self) -> View:
+        """As a reader sees it who hears of pods at once, and of their sets late."""
+        if self._view is None:
+            self._view = self._reckoned()
+        return self._view
+
+    def bind(self, pod: Ask, order: int, given: int) -> None:
+        self._bound[pod.uid] = Bound(key=pod.uid, ask=pod, order=("", order))
+        self._sets[pod.uid] = given
+        self._changed(self.free & ~given)
+
+    def end(self, pod: Ask) -> None:
+        del self._bound[pod.uid]
+        self._changed(self.free | self._sets.pop(pod.uid))
+
+    def sets(self) -> Mapping[str, int]:
+        """What the agent sees now: pod to its set."""
+        return dict(self._sets)
+
+    def tell(self, sets: Mapping[str, int]) -> None:
+        self._told = sets
+        self._view = None
+
+    def _changed(self, free: int) -> None:
+        self.free = free
+        self.left = free.bit_count()
+        self._view = None
+
+    def _reckoned(self) -> View:
+        kind, told = self.kind, self._told
+        used = 0
+        for mask in told.values():
+            used |= mask
+        state = State(gen=kind.gen, seq=0, ok=kind.everything, used=used, pods=told)
+        ended = told.keys() - self._bound.keys()
+        now = reckon(state, self._bound.values(), ended, kind.table)
+        return View(gen=kind.gen, free=now.free, ok=kind.everything, sure=now.sure)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Where a pod goes."""
+
+    node: Node
+    given: int | None = None
+    """What it will be given there, where the scheduler knew; else the device plugin is asked."""
+
+
+Choose = Callable[[Sequence[Node], Wish, Random], Choice]
+"""A scheduler: of the nodes that have enough GPUs, one. They are never none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """A pod that got its GPUs, or was lost in the attempt. Speeds of one GPU alone are 0."""
+
+    wish: Wish
+    wait_seconds: float
+    gbps: float
+    """Of its set; 0 where it was lost."""
+    ideal_gbps: float
+    """The best of the fleet when all is free."""
+    lost: bool
+    """The device plugin failed."""
+
+    @property
+    def is_ideal(self) -> bool:
+        """No set is faster."""
+        return self.gbps >= self.ideal_gbps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What became of some pods. Shares and ratios are None where no pod counts for them."""
+
+    pods: int
+    lost: int
+    """The device plugin failed over them."""
+    ideal_ratio: float | None
+    """Of pods with several GPUs, those on a set than which none is faster."""
+    speed_ratio: float | None
+    """Mean of the speed of their sets to the best speed."""
+    mean_wait_seconds: float
+    longest_wait_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """All that a run depends on, but for who comes and who chooses."""
+
+    kinds: tuple[Kind, ...]
+    """One for each node."""
+    give: Give
+    lag_seconds: float = 0.0
+    """Until a reader sees what a node's agent saw."""
+
+
+def replay(
+    world: World, arrivals: Iterable[Arrival], choose: Choose, chance: Random
+) -> tuple[Placed, ...]:
+    """All pods that were placed, in the order of their arrival.
+
+    A pod that no node could ever hold is left out.
+    """
+    run = _Run(world, choose, chance)
+    for arrival in arrivals:
+        run.arrive(arrival)
+    run.finish()
+    return tuple(placed for _, placed in sorted(run.placed.items()))
+
+
+def summary(placed: Sequence[Placed]) -> Summary:
+    """Of these pods."""
+    several = [each for each in placed if each.ideal_gbps]
+    waits = [each.wait_seconds for each in placed]
+    return Summary(
+        pods=len(placed),
+        lost=sum(each.lost for each in placed),
+        ideal_ratio=fmean(each.is_ideal for each in several) if several else None,
+        speed_ratio=fmean(each.gbps / each.ideal_gbps for each in several) if several else None,
+        mean_wait_seconds=fmean(waits) if waits else 0.0,
+        longest_wait_seconds=max(waits, default=0.0),
+    )
+
+
+class _Run:
+    """One replay as it goes."""
+
+    def __init__(self, world: World, choose: Choose, chance: Random) -> None:
+        self._world = world
+        self._choose = choose
+        self._chance = chance
+        self._nodes = [Node(f"{kind.name}-{at}", kind) for at, kind in enumerate(world.kinds)]
+        self._ideal: dict[Wish, float] = {}
+        self._waiting: list[tuple[int, Arrival]] = []
+        self._ahead: list[tuple[float, int, Callable[[float], None]]] = []
+        self._events = itertools.count()
+        self._pods = itertools.count()
+        self.placed: dict[int, Placed] = {}
+
+    def arrive(self, arrival: Arrival) -> None:
+        """After all that happens before it."""
+        while self._ahead and self._ahead[0][0] <= arrival.at_seconds:
+            self._next()
+        pod = next(self._pods)
+        if not self._place(arrival.at_seconds, pod, arrival, self._nodes):
+            self._waiting.append((pod, arrival))
+
+    def finish(self) -> None:
+        """All that is still to come."""
+        while self._ahead:
+            self._next()
+
+    def _next(self) -> None:
+        at, _, happen = heapq.heappop(self._ahead)
+        happen(at)
+
+    def _later(self, at: float, happen: Callable[[float], None]) -> None:
+        heapq.heappush(self._ahead, (at, next(self._events), happen))  # at one time, in order
+
+    def _place(self, now: float, pod: int, arrival: Arrival, nodes: Iterable[Node]) -> bool:
+        wish, size = arrival.wish, arrival.wish.gpus
+        fitting = [node for node in nodes if node.left >= size]
+        if not fitting:
+            return False
+        choice = self._choose(fitting, wish, self._chance)
+        node = choice.node
+        given = choice.given
+        if given is None:
+            given = self._world.give(node.kind, node.free, wish, self._chance)
+        self.placed[pod] = Placed(
+            wish=wish,
+            wait_seconds=now - arrival.at_seconds,
+            gbps=node.kind.table.gbps(given) if given != LOST else 0.0,
+            ideal_gbps=self._ideal_of(wish),
+            lost=given == LOST,
+        )
+        if given != LOST:
+            self._bind(now, node, pod, arrival, given)
+        return True
+
+    def _bind(self, now: float, node: Node, pod: int, arrival: Arrival, given: int) -> None:
+        ask = Ask(namespace="", name="", uid=str(pod), wish=arrival.wish)
+        node.bind(ask, pod, given)
+        self._tell(now, node)
+
+        def end(at: float) -> None:
+            node.end(ask)
+            self._tell(at, node)
+            self._retry(at, node)
+
+        self._later(now + arrival.lasts_seconds, end)
+
+    def _retry(self, now: float, node: Node) -> None:
+        """Only the node where GPUs came free can hold what fitted nowhere before."""
+        self._waiting = [
+            (pod, arrival)
+            for pod, arrival in self._waiting
+            if not self._place(now, pod, arrival, (node,))
+        ]
+
+    def _tell(self, now: float, node: Node) -> None:
+        sets = node.sets()
+        if self._world.lag_seconds:
+            self._later(now + self._world.lag_seconds, lambda _: node.tell(sets))
+        else:
+            node.tell(sets)
+
+    def _ideal_of(self, wish: Wish) -> float:
+        if wish not in self._ideal:
+            tables = {node.kind.table for node in self._nodes}
+            self._ideal[wish] = max(table.ideal(wish) for table in tables)
+        return self._ideal[wish]

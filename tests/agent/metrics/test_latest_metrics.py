@@ -1,0 +1,87 @@
+"""What is served as news of different kinds come."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.metrics.latest_metrics import Latest
+from exporters.dcgm.series_labels import Identity
+from exporters.gpu_holders import Holder
+from exporters.gpuscape.agent_metrics import OwnMetrics
+from exporters.gpuscape.node_view import Holdings
+from tests import build
+
+GPUS = (build.gpu(0), build.gpu(1))
+HELD = Holdings(
+    holders={(GPUS[0].bus_id, None): (Holder(namespace="jobs", pod="train", container="main"),)}
+)
+
+
+class Served:
+    """A Latest with two GPUs that were sampled at second 100."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        own = OwnMetrics("0", lambda: self.now)
+        self.latest = Latest(Identity(hostname="node-a"), own, clock=lambda: self.now)
+        self.latest.show_snapshot(build.node(GPUS), self.now)
+        self.latest.show_samples(tuple(build.sample(gpu, at_seconds=100.0) for gpu in GPUS))
+
+    def series(self, family: str) -> list[str]:
+        response = self.latest.metrics()
+        text = (response.body.plain + response.tail).decode()
+        return [line for line in text.splitlines() if line.startswith((family + "{", family + " "))]
+
+
+@pytest.fixture
+def served() -> Served:
+    return Served()
+
+
+def test_who_holds_a_gpu_stands_on_its_series_and_in_families_of_its_own(served: Served) -> None:
+    served.latest.show_holdings(HELD)
+    held, free = served.series("DCGM_FI_DEV_GPU_TEMP")
+    assert 'namespace="jobs",pod="train"' in held
+    assert "pod=" not in free
+    assert [line[-1] for line in served.series("gpuscape_gpu_allocated")] == ["1", "0"]
+
+
+def test_where_nobody_tells_who_holds_what_nothing_is_said_of_it(served: Served) -> None:
+    served.latest.show_holdings(HELD)
+    served.latest.show_holdings(None)
+    assert not [line for line in served.series("DCGM_FI_DEV_GPU_TEMP") if "pod=" in line]
+    assert served.series("gpuscape_gpu_allocated") == []
+
+
+def test_the_same_holders_again_change_nothing(served: Served) -> None:
+    served.latest.show_holdings(HELD)
+    before = served.latest.metrics().body
+    served.latest.show_holdings(HELD)
+    assert served.latest.metrics().body is before
+
+
+def test_what_the_agent_says_of_itself_is_rendered_by_the_first_scrape_after_it_changed(
+    served: Served,
+) -> None:
+    served.latest.refresh(lambda own: own.reader_restarted())
+    served.latest.refresh(lambda own: own.reader_restarted())
+    assert served.series("gpuscape_reader_restarts_total") == ["gpuscape_reader_restarts_total 2.0"]
+    before = served.latest.metrics().body
+    assert served.latest.metrics().body is before
+
+
+def test_the_age_of_the_readings_grows_and_goes_with_them(served: Served) -> None:
+    served.now = 107.0
+    assert served.series("gpuscape_samples_age_seconds") == ["gpuscape_samples_age_seconds 7.0"]
+    served.latest.show_samples(())
+    assert served.series("gpuscape_samples_age_seconds") == []
+
+
+def test_health_of_every_gpu_is_told(served: Served) -> None:
+    lost = build.node((GPUS[0], build.silent(1)))
+    served.latest.show_snapshot(lost, 101.0)
+    unhealthy = [line for line in served.series("gpuscape_gpu_health") if line.endswith(" 1")]
+    assert [('health="healthy"' in line, 'health="unhealthy"' in line) for line in unhealthy] == [
+        (True, False),
+        (False, True),
+    ]

@@ -1,0 +1,363 @@
+"""Who holds which GPU, as metrics show it: asked once, kept for a while, in a steady order."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from unittest.mock import ANY
+
+import pytest
+
+from agent.podresources.model import ClaimedDevice, ContainerDevices, PodDevices, ResourceDevices
+from agent.pods.allocated_devices import Allocation, allocation
+from agent.pods.device_names import DeviceNames
+from agent.pods.held_gpus import holders
+from agent.pods.known_pods import KnownPod
+from agent.pods.kubelet_pods import ASK_SECONDS, KEEP_SECONDS, Pods
+from base.errors import Transient
+from discovery.model import NodeSnapshot
+from exporters.gpu_holders import Claim, Holder, Holders
+from exporters.gpuscape.agent_metrics import OwnMetrics
+from exporters.gpuscape.node_view import Holdings, Resource
+from tests import build, exposition
+
+GPUS = tuple(build.gpu(at) for at in range(3))
+A, B, C = (gpu.uuid or "" for gpu in GPUS)
+BUS_A, BUS_B, BUS_C = (gpu.bus_id for gpu in GPUS)
+NODE = build.node(GPUS)
+HOSTILE = 'a"b\\c\nd\udcff{}' + "x" * 10_000
+
+
+def given(resource: str, *ids: str) -> ResourceDevices:
+    return ResourceDevices(resource=resource, ids=ids)
+
+
+def pod(
+    name: str, *resources: ResourceDevices, claims: tuple[ClaimedDevice, ...] = (), **of: str
+) -> PodDevices:
+    """A pod of the namespace ``team`` with one container, ``main``."""
+    container = ContainerDevices(
+        name=of.get("container", "main"), resources=resources, claims=claims
+    )
+    return PodDevices(namespace=of.get("namespace", "team"), name=name, containers=(container,))
+
+
+def held(*pods: PodDevices, node: NodeSnapshot = NODE, **more: Callable[..., object]) -> Holders:
+    """The holders of what the kubelet tells."""
+    told = allocation(pods, (), DeviceNames(node))
+    return holders(told, node, **more)  # type: ignore[arg-type]  # about, where it is given
+
+
+def holder(name: str, **facts: object) -> Holder:
+    plain = Holder(namespace="team", pod=name, container="main")
+    return replace(plain, **facts)  # type: ignore[arg-type]  # the fields' own types
+
+
+# what is shown of an answer
+
+
+def test_a_container_holds_each_of_its_gpus_and_idle_gpus_have_no_entry() -> None:
+    found = held(pod("job", given("nvidia.com/gpu", A, C)), pod("idle"))
+
+    assert found == {(BUS_A, None): (holder("job"),), (BUS_C, None): (holder("job"),)}
+
+
+def test_mig_devices_are_held_as_gpu_instances() -> None:
+    """Whatever the resource is called; two compute instances of one instance are held as one."""
+    parts = (build.mig_device(gi=1), build.mig_device(gi=2, ci=0), build.mig_device(gi=2, ci=1))
+    node = build.node([replace(GPUS[0], mig_devices=parts)])
+    first, *second = (part.uuid for part in parts)
+
+    found = held(
+        pod("single", given("nvidia.com/gpu", first)),
+        pod("mixed", given("nvidia.com/mig-2g.10gb", *second)),
+        node=node,
+    )
+
+    assert found == {(BUS_A, 1): (holder("single"),), (BUS_A, 2): (holder("mixed"),)}
+
+
+def test_holders_of_shares_are_told_in_one_order_whatever_the_kubelet_s_is() -> None:
+    """By namespace, pod, container and share, shares by number."""
+    pods = [
+        pod("b", given("nvidia.com/gpu.shared", f"{A}::10", f"{A}::9")),
+        pod("b", given("nvidia.com/gpu.shared", f"{A}::3"), container="aside"),
+        pod("a", given("nvidia.com/gpu.shared", f"{A}::4")),
+        pod("z", given("nvidia.com/gpu.shared", f"{A}::5"), namespace="above"),
+    ]
+
+    found = held(*pods)
+
+    assert found == held(*reversed(pods))
+    assert [
+        (each.namespace, each.pod, each.container, each.share) for each in found[BUS_A, None]
+    ] == [
+        ("above", "z", "main", "5"),
+        ("team", "a", "main", "4"),
+        ("team", "b", "aside", "3"),
+        ("team", "b", "main", "9"),
+        ("team", "b", "main", "10"),
+    ]
+
+
+def test_a_claim_comes_with_all_that_is_known_of_its_device() -> None:
+    """The profile and the UUID are those of the MIG device, not of the GPU."""
+    part = build.mig_device("1g.5gb+me", gi=7, placement=(4, 1))
+    others = (build.mig_device(gi=7, ci=5),)
+    cut_gpus = (replace(GPUS[1], mig_devices=(part,)), replace(GPUS[2], mig_devices=others))
+    node = build.node([GPUS[0], *cut_gpus])
+    whole = ClaimedDevice(claim="c", driver="gpu.nvidia.com", pool="p", device="gpu-0", share="s")
+    cut = replace(whole, claim="d", device="gpu-1-mig-1g5gb-me-20-4", share="")
+
+    found = held(pod("job", claims=(whole, cut)), node=node)
+
+    plain = Claim(namespace="team", name="c", driver="gpu.nvidia.com", pool="p", device="gpu-0")
+    there = replace(plain, name="d", device=cut.device, mig_profile="1g.5gb+me", mig_uuid=part.uuid)
+    assert found == {
+        (BUS_A, None): (holder("job", share="s", claim=plain),),
+        (BUS_B, 7): (holder("job", claim=there),),
+    }
+
+
+def test_a_claim_on_an_instance_of_several_mig_devices_names_none_of_them() -> None:
+    parts = tuple(build.mig_device(gi=7, ci=ci, placement=(4, 2)) for ci in (0, 1))
+    node = build.node([replace(GPUS[0], mig_devices=parts)])
+    claim = ClaimedDevice(claim="c", driver="gpu.nvidia.com", pool="p", device="gpu-0-mig-14-4-2")
+
+    (one,) = held(pod("job", claims=(claim,)), node=node)[BUS_A, 7]
+
+    assert one.claim is not None
+    assert (one.claim.mig_profile, one.claim.mig_uuid) == (None, None)
+
+
+def test_a_claim_of_an_old_kubelet_has_the_driver_and_the_name_that_lead_to_the_gpu() -> None:
+    claim = ClaimedDevice(claim="c", cdi=("k8s.gpu.nvidia.com/device=gpu-0",))
+
+    (one,) = held(pod("job", claims=(claim,)))[BUS_A, None]
+
+    assert one.claim == Claim(
+        namespace="team",
+        name="c",
+        driver="gpu.nvidia.com",
+        pool="",
+        device="k8s.gpu.nvidia.com/device=gpu-0",
+    )
+
+
+def test_two_pods_may_share_one_claim() -> None:
+    claim = ClaimedDevice(claim="c", driver="gpu.nvidia.com", pool="p", device="gpu-0")
+
+    found = held(pod("b", claims=(claim,)), pod("a", claims=(claim,)))
+
+    assert [each.pod for each in found[BUS_A, None]] == ["a", "b"]
+
+
+def known(name: str, *, ended: bool = False) -> KnownPod:
+    labels = (("app", "train"),)
+    return KnownPod(namespace="team", name=name, uid=f"uid-{name}", ended=ended, labels=labels)
+
+
+def test_uid_and_labels_are_added_where_the_pod_is_known() -> None:
+    """Another namespace's pod of the same name is another pod."""
+    pods = [
+        pod("job", given("nvidia.com/gpu", A)),
+        pod("job", given("nvidia.com/gpu", B), namespace="other"),
+    ]
+
+    found = held(*pods, about=lambda namespace, name: known(name) if namespace == "team" else None)
+
+    assert found[BUS_A, None] == (holder("job", uid="uid-job", labels=(("app", "train"),)),)
+    assert found[BUS_B, None] == (Holder(namespace="other", pod="job", container="main"),)
+
+
+def test_an_ended_pod_holds_nothing_any_more_whatever_the_kubelet_lists() -> None:
+    pods = [pod("old", given("nvidia.com/gpu", A)), pod("new", given("nvidia.com/gpu", A))]
+
+    found = held(*pods, about=lambda _, name: known(name, ended=name == "old"))
+
+    assert [each.pod for each in found[BUS_A, None]] == ["new"]
+
+
+def test_an_ended_pod_without_devices_changes_nothing() -> None:
+    """As kubelets list them that have taken the devices back."""
+    assert held(pod("old", given("nvidia.com/gpu")), pod("older")) == {}
+
+
+def test_text_is_passed_on_as_it_is() -> None:
+    """Escaping and cutting are the renderer's."""
+    (one,) = held(pod(HOSTILE, given("nvidia.com/gpu", A), container=HOSTILE))[BUS_A, None]
+
+    assert (one.pod, one.container) == (HOSTILE, HOSTILE)
+
+
+# asking
+
+
+class Scene:
+    """Pods over a kubelet whose answers a test sets."""
+
+    def __init__(self, **more: object) -> None:
+        self.told: tuple[PodDevices, ...] = (pod("job", given("nvidia.com/gpu", A)),)
+        self.away = ""
+        self.asked: list[str] = []
+        self.shown: list[Holders | None] = []
+        self.holdings: Holdings | None = None
+        self.given: list[Allocation] = []
+        self.snapshot: NodeSnapshot | None = NODE
+        self.own = OwnMetrics("0", lambda: 0.0)
+        self.pods = Pods(
+            self,
+            node="node-a",
+            snapshot=lambda: self.snapshot,
+            tell=lambda change: change(self.own),
+            show=self._show,
+            wall=lambda: 1_700_000_000.0,
+            **more,  # type: ignore[arg-type]  # resources, where they are given
+        )
+        self.pods.allocated = lambda _snapshot, given: self.given.append(given)
+
+    def list(self) -> tuple[PodDevices, ...]:
+        self.asked.append("list")
+        if self.away:
+            raise Transient(self.away)
+        return self.told
+
+    def allocatable(self) -> tuple[ResourceDevices, ...]:
+        self.asked.append("allocatable")
+        return (given("nvidia.com/gpu", A, B, C),)
+
+    def metric(self, name: str) -> float:
+        return exposition.series(self.own.render())[name, (("source", "pod-resources"),)]
+
+    def _show(self, holdings: Holdings | None) -> None:
+        self.holdings = holdings
+        self.shown.append(None if holdings is None else holdings.holders)
+
+
+def test_one_question_serves_the_lease_and_the_metrics() -> None:
+    scene = Scene()
+
+    assert scene.pods.ask(0.0) == ASK_SECONDS
+
+    assert scene.asked == ["list", "allocatable"]
+    assert scene.shown == [{(BUS_A, None): (holder("job"),)}]
+    assert [each.whole for each in scene.given] == [{BUS_A, BUS_B, BUS_C}]
+    assert scene.holdings is not None
+    assert scene.holdings.whole == {BUS_A, BUS_B, BUS_C}
+    assert scene.metric("gpuscape_source_up") == 1
+
+
+def test_resources_are_told_with_what_there_is_of_them_and_what_is_taken() -> None:
+    scene = Scene()
+    scene.told = (pod("job", given("nvidia.com/gpu", A), given("nvidia.com/mig-1g.5gb", "MIG-x")),)
+
+    scene.pods.ask(0.0)
+
+    assert scene.holdings is not None
+    assert scene.holdings.resources == (
+        Resource(name="nvidia.com/gpu", allocatable=3, allocated=1),
+        Resource(name="nvidia.com/mig-1g.5gb", allocatable=0, allocated=1),
+    )
+
+
+def test_before_the_first_snapshot_nobody_is_asked() -> None:
+    scene = Scene()
+    scene.snapshot = None
+
+    assert scene.pods.ask(0.0) == ASK_SECONDS
+
+    assert (scene.asked, scene.shown) == ([], [])
+
+
+def test_holders_stay_through_a_restart_of_the_kubelet_and_then_go() -> None:
+    """The state on the Lease hears nothing of what was not told anew."""
+    scene = Scene()
+    scene.pods.ask(100.0)
+    scene.away = "no such socket"
+
+    scene.pods.ask(100.0 + KEEP_SECONDS)
+    scene.pods.ask(100.1 + KEEP_SECONDS)
+    scene.pods.ask(105.0 + KEEP_SECONDS)
+
+    there: Holders = {(BUS_A, None): (holder("job"),)}
+    assert scene.shown == [there, there, None, None]
+    assert len(scene.given) == 1
+    assert scene.metric("gpuscape_source_up") == 0
+
+
+def test_a_kubelet_that_comes_back_is_believed_at_once() -> None:
+    scene = Scene()
+    scene.away = "no such socket"
+    scene.pods.ask(0.0)
+    scene.away = ""
+
+    scene.pods.ask(5.0)
+
+    assert scene.shown == [None, {(BUS_A, None): (holder("job"),)}]
+
+
+def test_kept_holders_follow_the_devices() -> None:
+    """A GPU instance that was made anew has the same id, and no pod has it."""
+    part = build.mig_device(gi=1)
+    scene = Scene()
+    scene.snapshot = build.node([replace(GPUS[0], mig_devices=(part,))])
+    scene.told = (pod("job", given("nvidia.com/mig-1g.5gb", part.uuid)),)
+    scene.pods.ask(0.0)
+    anew = replace(part, uuid="MIG-another")
+    scene.snapshot = build.node([replace(GPUS[0], mig_devices=(anew,))])
+    scene.away = "no such socket"
+
+    scene.pods.ask(5.0)
+
+    assert scene.shown == [{(BUS_A, 1): (holder("job"),)}, {}]
+
+
+def test_further_resource_names_count() -> None:
+    scene = Scene(resources=("acme.com/tesla",))
+    scene.told = (pod("job", given("acme.com/tesla", B)), pod("nic", given("acme.com/nic", A)))
+
+    scene.pods.ask(0.0)
+
+    assert scene.shown == [{(BUS_B, None): (holder("job"),)}]
+
+
+def test_names_of_claims_are_looked_up_where_somebody_knows_them() -> None:
+    claim = ClaimedDevice(claim="c", driver="gpu.nvidia.com", pool="node-a", device="odd")
+    scene = Scene()
+    scene.told = (pod("job", claims=(claim,)),)
+    scene.pods.resolve = lambda _driver, _pool, device: C if device == "odd" else None
+
+    scene.pods.ask(0.0)
+
+    assert scene.shown == [{(BUS_C, None): (holder("job", claim=ANY),)}]
+
+
+def test_unknown_devices_are_counted_and_logged_once_and_no_more_than_a_few(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene()
+    scene.told = (pod("job", given("nvidia.com/gpu", A, *(f"GPU-{n}" for n in range(8)))),)
+    caplog.set_level(logging.WARNING)
+
+    scene.pods.ask(0.0)
+    scene.pods.ask(5.0)
+
+    assert scene.metric("gpuscape_unknown_devices") == 8
+    assert scene.shown[0] == {(BUS_A, None): (holder("job"),)}
+    (line,) = caplog.records
+    assert line.__dict__["why"] == (
+        "devices that this node does not have: nvidia.com/gpu GPU-0, nvidia.com/gpu GPU-1, "
+        "nvidia.com/gpu GPU-2, nvidia.com/gpu GPU-3, nvidia.com/gpu GPU-4 and 3 more"
+    )
+
+
+def test_a_kubelet_that_is_away_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene()
+    scene.away = "no such socket"
+    caplog.set_level(logging.WARNING)
+
+    scene.pods.ask(0.0)
+    scene.pods.ask(5.0)
+
+    assert [line.__dict__["why"] for line in caplog.records] == ["no such socket"]

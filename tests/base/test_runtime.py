@@ -1,0 +1,198 @@
+"""Ticks run at their times, one at a time, whatever the wall clock does."""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, tzinfo
+
+import apscheduler.schedulers.base
+import pytest
+
+from base.runtime import Runtime, Tick
+
+DAY = 86_400.0
+SOON = 30.0
+"""For something that happens at once, even where the machine is busy."""
+
+
+class WallClock:
+    """A wall clock that can be set, for the runtime and for apscheduler alike."""
+
+    def __init__(self) -> None:
+        self.set_by = 0.0
+
+    def __call__(self) -> float:
+        return time.time() + self.set_by
+
+
+@pytest.fixture
+def wall(monkeypatch: pytest.MonkeyPatch) -> WallClock:
+    clock = WallClock()
+
+    class Shifted(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]  # as called
+            return datetime.now(tz) + timedelta(seconds=clock.set_by)
+
+    monkeypatch.setattr(apscheduler.schedulers.base, "datetime", Shifted)
+    return clock
+
+
+@pytest.fixture
+def start(wall: WallClock) -> Iterator[Callable[..., Runtime]]:
+    started: list[Runtime] = []
+
+    def make(**ticks: Tick) -> Runtime:
+        runtime = Runtime(ticks, wall=wall)
+        runtime.start()
+        started.append(runtime)
+        return runtime
+
+    yield make
+    for runtime in started:
+        runtime.stop()
+
+
+def test_each_tick_runs_at_once_and_again_after_the_seconds_it_asks_for(
+    start: Callable[..., Runtime],
+) -> None:
+    runs: queue.Queue[float] = queue.Queue()
+
+    def tick(now: float) -> float:
+        runs.put(now)
+        return 0.05
+
+    start(look=tick)
+    times = [runs.get(timeout=SOON) for _ in range(3)]
+    assert all(later - earlier >= 0.05 for earlier, later in itertools.pairwise(times))
+
+
+def test_a_hastened_tick_runs_now_though_it_asked_for_an_hour(
+    start: Callable[..., Runtime],
+) -> None:
+    runs: queue.Queue[float] = queue.Queue()
+
+    def tick(now: float) -> float:
+        runs.put(now)
+        return 3600.0
+
+    runtime = start(look=tick)
+    runs.get(timeout=SOON)
+    runtime.hasten("look")
+    assert runs.get(timeout=SOON) > 0
+
+
+def test_a_tick_hastened_while_it_runs_runs_once_more_and_never_beside_itself(
+    start: Callable[..., Runtime],
+) -> None:
+    began: queue.Queue[int] = queue.Queue()
+    go_on: queue.Queue[None] = queue.Queue()
+    inside = 0
+
+    def tick(_now: float) -> float:
+        nonlocal inside
+        inside += 1
+        began.put(inside)
+        go_on.get(timeout=SOON)
+        inside -= 1
+        return 3600.0
+
+    runtime = start(look=tick)
+    first = began.get(timeout=SOON)
+    runtime.hasten("look")
+    runtime.hasten("look")
+    go_on.put(None)
+    second = began.get(timeout=SOON)
+    go_on.put(None)
+    assert (first, second) == (1, 1)
+    with pytest.raises(queue.Empty):
+        began.get(timeout=0.3)
+
+
+def test_a_tick_hastened_while_its_next_run_is_planned_runs_now() -> None:
+    runs: queue.Queue[float] = queue.Queue()
+
+    def tick(now: float) -> float:
+        runs.put(now)
+        return 3600.0
+
+    times = itertools.count()
+
+    def uniform(_low: float, _high: float) -> float:
+        if next(times) == 0:
+            runtime.hasten("look")
+        return 1.0
+
+    runtime = Runtime({"look": tick}, uniform=uniform)
+    runtime.start()
+    try:
+        assert runs.get(timeout=SOON) < runs.get(timeout=SOON)
+    finally:
+        runtime.stop()
+
+
+def test_a_run_that_is_due_before_the_last_one_has_quite_ended_is_not_dropped(
+    start: Callable[..., Runtime],
+) -> None:
+    runs: queue.Queue[float] = queue.Queue()
+    interval = sys.getswitchinterval()
+
+    def tick(now: float) -> float:
+        runs.put(now)
+        return 0.0
+
+    sys.setswitchinterval(1e-6)  # so that the plan is acted on at once, in another thread
+    try:
+        start(look=tick)
+        for _ in range(500):
+            runs.get(timeout=SOON)
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def test_a_defect_in_one_tick_does_not_end_the_others(
+    start: Callable[..., Runtime], caplog: pytest.LogCaptureFixture
+) -> None:
+    runs: queue.Queue[float] = queue.Queue()
+
+    def broken(_now: float) -> float:
+        raise RuntimeError("defect")
+
+    def sound(now: float) -> float:
+        runs.put(now)
+        return 0.01
+
+    start(broken=broken, sound=sound)
+    for _ in range(5):
+        runs.get(timeout=SOON)
+    assert "tick failed" in caplog.text
+
+
+@pytest.mark.parametrize("step", [DAY, -DAY])
+def test_setting_the_clock_by_a_day_neither_stops_nor_hurries_the_ticks(
+    start: Callable[..., Runtime], wall: WallClock, step: float
+) -> None:
+    runs: queue.Queue[float] = queue.Queue()
+
+    def tick(now: float) -> float:
+        runs.put(now)
+        return 0.2
+
+    start(look=tick)
+    runs.get(timeout=SOON)
+    wall.set_by += step
+    times = [runs.get(timeout=SOON) for _ in range(5)]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
+    assert min(gaps[1:]) >= 0.2, gaps  # a run that was waiting when the clock was set may be early
+
+
+def test_waits_are_varied_by_the_given_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = Runtime({"look": lambda _now: 100.0}, jitter_ratio=0.1, uniform=lambda low, _: low)
+    planned: list[float] = []
+    monkeypatch.setattr(runtime, "_plan", lambda _name, seconds: planned.append(seconds))
+    runtime._run("look")
+    assert planned == [90.0]

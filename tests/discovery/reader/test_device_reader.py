@@ -1,0 +1,452 @@
+"""The device reader on a simulated machine: what hangs, dies or goes away costs itself alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from base.errors import Transient
+from discovery.driver_errors import DriverAbsent, DriverMismatch, ReaderGone, ReaderStuck, Released
+from discovery.known_gpus import Roster
+from discovery.model import GpuState
+from discovery.reader.child import Child
+from discovery.reader.device_reader import DeviceReader, Reading
+from discovery.reader.protocol import Start, XidSeen
+from discovery.sample import Group
+from discovery.simulator.simulation import Crash, Hang, Return, Simulation
+from tests import machines
+from tests.discovery.sampling import hopper
+
+DEADLINE_SECONDS = 1.0
+SOON = 30.0
+"""For something that happens at once, even where the machine is busy."""
+
+Open = Callable[..., "Bench"]
+
+
+class Bench:
+    """A reader on a simulated machine, with a clock that the test sets."""
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        *,
+        deadline_seconds: float = DEADLINE_SECONDS,
+        roster: Roster | None = None,
+    ) -> None:
+        self.simulation = simulation
+        self.now = 1000.0
+        self.reader = DeviceReader(
+            Start(host_root=str(simulation.host_root), simulation=str(simulation.state_file)),
+            deadline_seconds=deadline_seconds,
+            roster=roster,
+            clock=lambda: self.now,
+        )
+        self.bus_ids = tuple(gpu.bus_id for gpu in self.reader.discover().gpus)
+
+    def states(self) -> list[str]:
+        return [gpu.state.value for gpu in self.reader.discover().gpus]
+
+    def children(self) -> list[psutil.Process]:
+        """Device readers of this process that are still there, stopped ones too."""
+        found = []
+        for child in psutil.Process().children():
+            with_arguments = " ".join(child.cmdline()) if child.status() != "zombie" else ""
+            if "discovery.reader.reader_child" in with_arguments:
+                found.append(child)
+        return found
+
+    def close(self) -> None:
+        self.simulation.clear()
+        for child in self.children():
+            os.kill(child.pid, signal.SIGCONT)
+        self.reader.close()
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Wait for something that is bound to come."""
+    end = time.monotonic() + SOON
+    while not true():
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(Simulation.create("a30-pair", tmp_path))
+    yield bench
+    bench.close()
+
+
+PRESENT, HUNG, LOST = GpuState.PRESENT, GpuState.HUNG, GpuState.LOST
+UNREADABLE = GpuState.UNREADABLE
+
+
+def test_all_gpus_are_read_with_driver_links_and_readings(bench: Bench) -> None:
+    reading: Reading = bench.reader.discover()
+    assert reading.driver.version is not None
+    assert [gpu.state for gpu in reading.gpus] == [PRESENT, PRESENT]
+    assert [len(gpu.links) for gpu in reading.gpus] == [4, 4]
+    assert [sample.bus_id for sample in bench.reader.sample()] == list(bench.bus_ids)
+
+
+def test_groups_are_read_where_they_are_asked_for(bench: Bench) -> None:
+    plain, more = bench.reader.sample(), bench.reader.sample((Group.ECC, Group.LIMITS))
+    assert [sample.ecc_errors for sample in plain] == [None, None]
+    assert all(sample.ecc_errors and sample.power_limits for sample in more)
+    assert [sample.bar1 for sample in more] == [None, None]
+
+
+def test_what_a_gpu_does_not_support_is_asked_again_after_a_discovery(bench: Bench) -> None:
+    bench.simulation.log_calls()
+    for _ in range(2):
+        bench.reader.sample((Group.PROFILING,))
+    bench.reader.discover()
+    bench.reader.sample((Group.PROFILING,))
+    calls = Counter(entry for entry, _ in bench.simulation.calls().elements())
+    assert calls["nvmlGpmQueryDeviceSupport"] == 2 * len(bench.bus_ids)
+
+
+def test_profiling_counts_on_from_request_to_request_and_gives_all_back(tmp_path: Path) -> None:
+    """Across a discovery too; a buffer left with the driver would be a leak of its."""
+    simulation = machines.simulation(tmp_path, models={"small": hopper()})
+    bench = Bench(simulation)
+    simulation.log_calls()
+    until(lambda: all(sample.profiling for sample in bench.reader.sample((Group.PROFILING,))))
+    bench.reader.discover()
+    until(lambda: all(sample.profiling for sample in bench.reader.sample((Group.PROFILING,))))
+    assert bench.reader.release()
+    calls = Counter(entry for entry, _ in simulation.calls().elements())
+    bench.close()
+    assert (calls["nvmlGpmSampleAlloc"], calls["nvmlGpmSampleFree"]) == (4, 4)
+
+
+def test_readings_can_be_had_from_a_reader_that_never_discovered(bench: Bench) -> None:
+    bench.children()[0].kill()
+    until(lambda: not bench.children())
+    assert [sample.bus_id for sample in bench.reader.sample()] == list(bench.bus_ids)
+
+
+def test_the_child_has_an_empty_environment_and_one_descriptor(bench: Bench) -> None:
+    (child,) = bench.children()
+    open_files = {
+        number: Path(f"/proc/{child.pid}/fd/{number}").readlink()
+        for number in map(int, os.listdir(f"/proc/{child.pid}/fd"))  # noqa: PTH208  # numbers
+    }
+    sockets = [number for number, target in open_files.items() if "socket:" in str(target)]
+    assert sockets == [0]
+    assert {str(open_files[1]), str(open_files[2])} == {"/dev/null"}
+    assert not any(
+        name.startswith(("KUBE", "GPUSCAPE", "PATH", "HOME")) for name in child.environ()
+    )
+
+
+def test_a_gpu_that_hangs_is_quarantined_and_the_others_are_read_in_the_same_answer(
+    bench: Bench,
+) -> None:
+    bench.simulation.fault(Hang(), "nvmlDeviceGetName", bus_id=bench.bus_ids[0])
+    gpus = bench.reader.discover().gpus
+    assert [gpu.state for gpu in gpus] == [HUNG, PRESENT]
+    assert gpus[0].uuid is not None  # known from before
+    assert bench.reader.health().quarantined == (bench.bus_ids[0],)
+
+
+def test_a_gpu_that_hangs_while_sampled_costs_its_own_readings(bench: Bench) -> None:
+    news: list[tuple[str, ...]] = []
+    bench.reader.on_news = lambda: news.append(bench.reader.health().quarantined)
+    bench.simulation.fault(Hang(), "nvmlDeviceGetPowerUsage", bus_id=bench.bus_ids[0])
+    assert [sample.bus_id for sample in bench.reader.sample()] == [bench.bus_ids[1]]
+    assert bench.states() == [HUNG, PRESENT]
+    assert news == [(bench.bus_ids[0],)]
+
+
+def test_a_pair_of_gpus_that_hangs_costs_the_one_that_did_not_answer_just_before(
+    bench: Bench,
+) -> None:
+    bench.simulation.fault(Hang(), "nvmlDeviceGetP2PStatus", bus_id=bench.bus_ids[0])
+    assert [sample.bus_id for sample in bench.reader.sample((Group.P2P,))] == [bench.bus_ids[0]]
+    assert bench.reader.health().quarantined == (bench.bus_ids[1],)
+
+
+def test_the_reader_tells_of_each_pair_of_gpus(bench: Bench) -> None:
+    here, there = bench.bus_ids
+    found = {it.bus_id: it.nvlink_p2p for it in bench.reader.sample((Group.P2P,))}
+    assert found == {here: ((there, 0),), there: ((here, 0),)}
+
+
+def test_a_quarantined_gpu_is_not_touched_until_its_probe_is_due_and_then_freed(
+    bench: Bench,
+) -> None:
+    bench.simulation.fault(Hang(), "nvmlDeviceGetName", bus_id=bench.bus_ids[0])
+    bench.states()
+    bench.simulation.clear()
+    assert bench.reader.probe() == ()
+    assert bench.states() == [HUNG, PRESENT]
+    bench.now += 5.0
+    assert bench.reader.probe() == (bench.bus_ids[0],)
+    assert bench.states() == [PRESENT, PRESENT]
+
+
+@pytest.mark.parametrize(
+    ("entry", "groups"),
+    [("nvmlDeviceGetPowerUsage", ()), ("nvmlDeviceGetBAR1MemoryInfo", (Group.BAR1,))],
+)
+def test_a_gpu_that_hangs_in_its_readings_alone_stays_in_quarantine(
+    bench: Bench, entry: str, groups: tuple[Group, ...]
+) -> None:
+    bench.simulation.fault(Hang(), entry, bus_id=bench.bus_ids[0])
+    bench.reader.sample(groups)
+    bench.now += 5.0
+    assert bench.reader.probe() == ()
+    assert bench.reader.health().quarantined == (bench.bus_ids[0],)
+
+
+def test_a_probe_that_hangs_disturbs_nothing_and_is_put_off(bench: Bench) -> None:
+    bench.simulation.fault(Hang(), "nvmlDeviceGetName", bus_id=bench.bus_ids[0])
+    bench.states()
+    working = bench.children()
+    bench.now += 5.0
+    assert bench.reader.probe() == ()
+    assert bench.states() == [HUNG, PRESENT]
+    assert bench.children() == working
+    bench.now += 9.0
+    bench.simulation.clear()
+    assert bench.reader.probe() == ()
+    bench.now += 1.0
+    assert bench.reader.probe() == (bench.bus_ids[0],)
+
+
+def test_there_are_never_more_than_two_children_and_what_can_be_read_is(bench: Bench) -> None:
+    for bus_id in bench.bus_ids:
+        bench.simulation.fault(Hang(uninterruptible=True), "nvmlDeviceGetName", bus_id=bus_id)
+    assert bench.states() == [HUNG, HUNG]
+    with pytest.raises(ReaderStuck, match="no third"):
+        bench.reader.discover()
+    assert len(bench.children()) == 2
+    assert bench.reader.health().stuck == 2
+
+
+def test_while_a_child_is_stuck_nothing_is_probed_and_afterwards_it_is(bench: Bench) -> None:
+    bench.simulation.fault(Hang(uninterruptible=True), "nvmlDeviceGetName", bus_id=bench.bus_ids[0])
+    assert bench.states() == [HUNG, PRESENT]
+    bench.now += 60.0
+    bench.reader.probe()
+    assert len(bench.children()) == 2
+    bench.simulation.clear()
+    until(lambda: bench.reader.health().stuck == 0)
+    assert bench.reader.probe() == (bench.bus_ids[0],)
+
+
+def test_a_driver_that_hangs_at_init_blames_no_gpu_and_gets_no_second_child(
+    bench: Bench,
+) -> None:
+    bench.reader.release()
+    bench.reader.resume()
+    bench.simulation.fault(Hang(uninterruptible=True), "nvmlInit*")
+    for _ in range(2):
+        with pytest.raises(ReaderStuck):
+            bench.reader.discover()
+    assert len(bench.children()) == 1
+    assert bench.reader.health().quarantined == ()
+    bench.simulation.clear()
+    until(lambda: bench.reader.health().stuck == 0)
+    assert bench.states() == [PRESENT, PRESENT]
+
+
+def test_children_that_hang_while_they_leave_count_as_stuck_and_do_not_pile_up(
+    bench: Bench,
+) -> None:
+    bench.simulation.fault(Hang(uninterruptible=True), "nvmlShutdown")
+    bench.simulation.fault(Return(code=15), bus_id=bench.bus_ids[0])  # asks for new sessions
+    bench.simulation.log_calls()
+    for _ in range(2):
+        assert bench.states() == [LOST, PRESENT]
+    until(lambda: bench.simulation.calls()["nvmlShutdown", None] == 1)
+    for _ in range(3):
+        bench.now += 5.0
+        assert bench.states() == [LOST, PRESENT]
+    assert (len(bench.children()), bench.reader.health().stuck) == (2, 1)
+
+
+def test_a_stopped_reader_is_left_behind_and_another_one_answers(bench: Bench) -> None:
+    (stopped,) = bench.children()
+    os.kill(stopped.pid, signal.SIGSTOP)
+    assert bench.states() == [PRESENT, PRESENT]
+    health = bench.reader.health()
+    assert (health.stuck, health.quarantined) == (1, ())
+    os.kill(stopped.pid, signal.SIGCONT)
+    until(lambda: bench.reader.health().stuck == 0)
+
+
+def test_a_killed_reader_is_replaced_within_the_next_request(bench: Bench) -> None:
+    (child,) = bench.children()
+    os.kill(child.pid, signal.SIGKILL)
+    assert bench.states() == [PRESENT, PRESENT]
+
+
+def test_a_gpu_on_which_the_reader_dies_again_and_again_is_left_alone(bench: Bench) -> None:
+    bench.simulation.fault(Crash(by="kill"), "nvmlDeviceGetName", bus_id=bench.bus_ids[1])
+    assert bench.states() == [PRESENT, UNREADABLE]
+    assert bench.reader.health().deaths == 2
+    bench.simulation.clear()
+    bench.now += 5.0
+    assert bench.reader.probe() == (bench.bus_ids[1],)
+
+
+def test_a_reader_that_dies_whatever_it_does_is_given_up(bench: Bench) -> None:
+    bench.reader.release()
+    bench.reader.resume()
+    bench.simulation.fault(Crash(by="exit"), "nvmlInit*")
+    with pytest.raises(ReaderGone):
+        bench.reader.discover()
+
+
+def test_a_lost_gpu_keeps_its_name_and_comes_back_when_it_answers(bench: Bench) -> None:
+    bench.simulation.fault(Return(code=15), bus_id=bench.bus_ids[0])
+    gpus = bench.reader.discover().gpus
+    assert [gpu.state for gpu in gpus] == [LOST, PRESENT]
+    assert gpus[0].uuid is not None
+    bench.simulation.clear()
+    assert bench.states() == [PRESENT, PRESENT]
+
+
+def test_healthy_gpus_keep_their_index_when_another_leaves_the_bus(tmp_path: Path) -> None:
+    """NVML's own indices close ranks."""
+    bench = Bench(Simulation.create("t4", tmp_path))
+    before = {gpu.uuid: gpu.index for gpu in bench.reader.discover().gpus}
+    machines.unplug(bench.simulation, bench.bus_ids[1])
+    for _ in range(2):  # of the old session, and of a new one
+        gpus = bench.reader.discover().gpus
+        assert [gpu.state for gpu in gpus] == [PRESENT, LOST, PRESENT, PRESENT]
+        assert {gpu.uuid: gpu.index for gpu in gpus} == before
+    bench.close()
+
+
+def test_a_reader_that_follows_another_goes_on_with_its_places(tmp_path: Path) -> None:
+    simulation = Simulation.create("t4", tmp_path)
+    roster = Roster()
+    first = Bench(simulation, roster=roster)
+    first.close()
+    machines.unplug(simulation, first.bus_ids[0])
+    second = Bench(simulation, roster=roster)
+    gpus = second.reader.discover().gpus
+    assert [(gpu.index, gpu.state) for gpu in gpus] == [
+        (0, LOST),
+        *((place, PRESENT) for place in (1, 2, 3)),
+    ]
+    second.close()
+
+
+def test_a_node_settles_a_minute_after_its_gpus_were_first_expected(bench: Bench) -> None:
+    assert bench.reader.discover().settling
+    bench.now += 60.0
+    assert not bench.reader.discover().settling
+
+
+def test_a_gpu_that_does_not_answer_is_looked_for_in_a_new_session_each_time(bench: Bench) -> None:
+    bench.simulation.fault(Return(code=15), bus_id=bench.bus_ids[0])
+    before = bench.reader.health().starts
+    bench.states()
+    bench.states()
+    bench.reader.sample()
+    assert bench.reader.health().starts == before + 1
+
+
+def test_a_gpu_that_was_read_before_it_hung_counts_as_hung(bench: Bench) -> None:
+    bench.simulation.fault(Hang(), "nvmlDeviceGetName", bus_id=bench.bus_ids[1])
+    bench.simulation.fault(Hang(), "nvmlDeviceGetName", bus_id=bench.bus_ids[0], after=1)
+    assert bench.states() == [HUNG, HUNG]
+
+
+def test_a_reader_that_cannot_be_started_is_told_as_gone() -> None:
+    def spawn(*_: object) -> Child:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    with pytest.raises(ReaderGone, match="temporarily unavailable"):
+        DeviceReader(Start(), spawn=spawn).sample()
+
+
+@pytest.mark.parametrize(
+    ("condition", "error"),
+    [("absent", DriverAbsent), ("not-loaded", DriverAbsent), ("mismatch", DriverMismatch)],
+)
+def test_no_failure_of_the_driver_is_latched(
+    bench: Bench, condition: str, error: type[Transient]
+) -> None:
+    bench.reader.release()
+    bench.reader.resume()
+    bench.simulation.set_driver(condition)  # type: ignore[arg-type]  # parametrised
+    for _ in range(2):
+        with pytest.raises(error):
+            bench.reader.discover()
+    bench.simulation.set_driver("ok")
+    assert bench.states() == [PRESENT, PRESENT]
+
+
+def test_an_xid_is_pushed_with_its_gpu_and_instance(bench: Bench) -> None:
+    news: list[None] = []
+    bench.reader.on_news = lambda: news.append(None)
+    bench.simulation.xid(bench.bus_ids[1], 94, gpu_instance_id=3, compute_instance_id=0)
+    seen: list[object] = []
+
+    def one_came() -> bool:
+        seen.extend(bench.reader.events())
+        return bool(seen)
+
+    until(lambda: bool(news))
+    until(one_came)
+    expected = XidSeen(bus_id=bench.bus_ids[1], code=94, gpu_instance_id=3, compute_instance_id=0)
+    assert seen == [expected]
+
+
+def test_release_ends_every_child_and_closes_every_session_until_resumed(bench: Bench) -> None:
+    assert bench.simulation.clients() == 1
+    assert bench.reader.release()
+    assert (bench.children(), bench.simulation.clients()) == ([], 0)
+    with pytest.raises(Released):
+        bench.reader.discover()
+    with pytest.raises(Released):
+        bench.reader.sample()
+    bench.reader.resume()
+    assert bench.states() == [PRESENT, PRESENT]
+
+
+def test_release_ends_a_child_that_hangs_in_the_driver_too(bench: Bench) -> None:
+    bench.simulation.fault(Hang(uninterruptible=True), "nvmlDeviceGetName", bus_id=bench.bus_ids[0])
+    bench.states()
+    assert bench.reader.release()
+    assert (bench.children(), bench.simulation.clients()) == ([], 0)
+
+
+def test_release_ends_a_probe_that_hangs_too(tmp_path: Path) -> None:
+    bench = Bench(Simulation.create("a30-pair", tmp_path), deadline_seconds=SOON)
+    bench.simulation.fault(Crash(), "nvmlDeviceGetName", bus_id=bench.bus_ids[0])
+    bench.states()
+    bench.simulation.clear()
+    bench.simulation.fault(Hang(uninterruptible=True), "nvmlDeviceGetName", bus_id=bench.bus_ids[0])
+    bench.now += 5.0
+    probing = threading.Thread(target=bench.reader.probe)
+    probing.start()
+    until(lambda: bench.simulation.clients() == 2)
+    assert bench.reader.release()
+    assert (bench.children(), bench.simulation.clients()) == ([], 0)
+    probing.join()
+    bench.close()
+
+
+def test_an_event_set_is_not_freed_under_a_wait_that_hangs(bench: Bench) -> None:
+    bench.simulation.log_calls()
+    bench.simulation.fault(Hang(), "nvmlEventSetWait*")
+    waits = bench.simulation.calls
+    until(lambda: any(call.startswith("nvmlEventSetWait") for call, _ in waits()))
+    bench.reader.release()
+    called = {call for call, _ in bench.simulation.calls()}
+    assert not called & {"nvmlEventSetFree", "nvmlShutdown"}

@@ -1,0 +1,50 @@
+"""A GPU is left alone after a hang or repeated deaths, and tried again ever more rarely."""
+
+from __future__ import annotations
+
+from discovery.model import Reason
+from discovery.reader.quarantine import Quarantine
+
+
+def test_an_isolated_gpu_is_skipped_and_first_due_after_five_seconds() -> None:
+    quarantine = Quarantine()
+    quarantine.isolate("a", Reason.HUNG, "why", now=100.0)
+    assert quarantine.bus_ids == ("a",)
+    assert (quarantine.due(104.9), quarantine.due(105.0)) == ((), ("a",))
+
+
+def test_failed_probes_are_repeated_after_ten_then_twenty_then_thirty_seconds() -> None:
+    quarantine = Quarantine()
+    quarantine.isolate("a", Reason.HUNG, "why", now=0.0)
+    waits, now = [], 5.0
+    for _ in range(4):
+        quarantine.postpone("a", now)
+        due = next(second for second in range(int(now), 1000) if quarantine.due(second))
+        waits.append(due - now)
+        now = due
+    assert waits == [10, 20, 30, 30]
+
+
+def test_one_death_isolates_nobody_and_the_second_in_a_row_does() -> None:
+    quarantine = Quarantine()
+    quarantine.crashed("a", "why", now=0.0)
+    assert quarantine.bus_ids == ()
+    quarantine.crashed("a", "why", now=1.0)
+    held = quarantine.held("a")
+    assert held is not None
+    assert held.reason is Reason.FAILED
+
+
+def test_an_answer_between_two_deaths_starts_the_count_again() -> None:
+    quarantine = Quarantine()
+    quarantine.crashed("a", "why", now=0.0)
+    quarantine.answered("a")
+    quarantine.crashed("a", "why", now=1.0)
+    assert quarantine.bus_ids == ()
+
+
+def test_a_gpu_that_answers_is_free_again() -> None:
+    quarantine = Quarantine()
+    quarantine.isolate("a", Reason.HUNG, "why", now=0.0)
+    quarantine.answered("a")
+    assert (quarantine.bus_ids, quarantine.due(1000.0)) == ((), ())

@@ -1,0 +1,214 @@
+"""The sets of our own families: what is in the core, how much that is, and what it takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from agent.config import Settings
+from agent.metrics import metric_settings
+from agent.metrics.latest_metrics import Latest
+from discovery.model import Fabric, Mode, RemappedRows
+from discovery.sample import Group
+from discovery.simulator.description.machine_catalog import machine_names
+from exporters.dcgm.counters_format import DEFAULT_COUNTERS
+from exporters.gpu_holders import Entity, Holder
+from exporters.gpuscape.agent_metrics import OwnMetrics, ProgramUse
+from exporters.gpuscape.core_families import CORE, Served, families, groups
+from exporters.gpuscape.families import FAMILIES
+from exporters.gpuscape.node_view import Holdings, Resource
+from tests import build
+from tests import exposition as parsed
+from tests.exporters.gpuscape_series import everything
+from tests.observed import Observed, observed
+from web.refusals import Reason
+
+SOURCES = ("nvml", "pod-resources", "kubernetes")
+MORE_THAN_DCGM = 80
+
+
+def settings(served: Served) -> Settings:
+    return Settings(own_families=served.value)
+
+
+def served_on(machine: str, served: Served) -> Mapping[str, parsed.Family]:
+    """All that an agent in a cluster serves there, every GPU held by pods."""
+    seen = observed(machine)
+    # one of the readings that are not made, and without which DCGM's own are fewer
+    samples = tuple(replace(sample, pcie=None) for sample in seen.samples)
+    return parsed.parse(text(replace(seen, samples=samples), served))
+
+
+def text(seen: Observed, served: Served) -> bytes:
+    own = OwnMetrics("0.1.0", lambda: 0.0, served)
+    latest = metric_settings.latest(settings(served), "node-a", own, DEFAULT_COUNTERS)
+    latest.show_snapshot(seen.snapshot, 0.0)
+    latest.show_holdings(_all_held(seen))
+    latest.show_samples(seen.samples)
+    latest.refresh(_in_a_cluster)
+    return _body(latest)
+
+
+def _body(latest: Latest) -> bytes:
+    response = latest.metrics()
+    return response.body.plain + response.tail
+
+
+def _all_held(seen: Observed) -> Holdings:
+    holder = Holder(namespace="team", pod="train-0", container="main")
+    parts: list[Entity] = []
+    for gpu in seen.snapshot.gpus:
+        instances = {(gpu.bus_id, device.gpu_instance_id) for device in gpu.mig_devices}
+        parts += instances or {(gpu.bus_id, None)}
+    return Holdings(
+        holders=dict.fromkeys(parts, (holder,)),
+        resources=(Resource(name="nvidia.com/gpu", allocatable=8, allocated=8),),
+        whole=frozenset(gpu.bus_id for gpu in seen.snapshot.gpus),
+    )
+
+
+def _in_a_cluster(own: OwnMetrics) -> None:
+    own.serving.expect(Reason)
+    for source in SOURCES:
+        own.source_answered(source, 1.0)
+    for cycle in ("discover", "sample"):
+        own.cycle_done(cycle, 0.1)
+    for policy in ("node", "lease", "node-feature", "event"):
+        own.confined(policy, True)
+    own.holds_lease("gpuscape-node-a", True)
+    own.unknown_devices("pod-resources", 0)
+    for kind in ("Node", "Lease", "NodeFeature"):
+        own.wrote(kind)
+        own.left_alone(kind, 0)
+    own.programs_use(
+        dict.fromkeys(("agent", "reader"), ProgramUse(cpu_seconds=1.0, resident_bytes=1))
+    )
+
+
+def count(found: Mapping[str, parsed.Family], prefix: str) -> int:
+    return sum(len(family.series) for name, family in found.items() if name.startswith(prefix))
+
+
+@pytest.mark.parametrize("machine", machine_names())
+def test_the_core_adds_as_many_series_as_dcgm_has_and_eighty_at_most(machine: str) -> None:
+    found = served_on(machine, Served.CORE)
+
+    assert count(found, "gpuscape_") <= count(found, "DCGM_") + MORE_THAN_DCGM
+
+
+@pytest.mark.parametrize("machine", machine_names())
+def test_without_families_of_ours_there_are_dcgms_alone(machine: str) -> None:
+    ours, alone = served_on(machine, Served.CORE), served_on(machine, Served.NONE)
+
+    assert alone == {name: it for name, it in ours.items() if name.startswith("DCGM_")}
+
+
+def test_the_core_names_families_that_there_are() -> None:
+    assert CORE.keys() <= {family.name for family in FAMILIES}
+    assert {family.name for family in families(Served.CORE)} == CORE.keys()
+    assert families(Served.ALL) == FAMILIES
+    assert families(Served.NONE) == ()
+
+
+def test_series_of_the_core_are_those_of_all_and_no_others() -> None:
+    snapshot, samples, about = everything()
+    bodies = {}
+    for served in (Served.ALL, Served.CORE):
+        own = OwnMetrics("0", lambda: 0.0, served)
+        latest = metric_settings.latest(settings(served), "node-a", own, DEFAULT_COUNTERS)
+        latest.show_snapshot(snapshot, 0.0)
+        latest.show_holdings(about["holdings"])
+        latest.show_samples(samples)
+        bodies[served] = _body(latest)
+    everything_else, core = (set(parsed.series(bodies[it])) for it in (Served.ALL, Served.CORE))
+
+    assert core
+    assert {name for name, _ in core - everything_else} == set()
+    assert {name for name, _ in core} < {name for name, _ in everything_else}
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        ("gpuscape_gpu_clock_event", {"hw_thermal", "sw_thermal", "hw_power_brake"}),
+        ("gpuscape_mig_instance_pipe_active_ratio", {"tensor"}),
+    ],
+)
+def test_of_some_families_the_core_has_some_parts(name: str, kept: set[str]) -> None:
+    (label,) = {it.labels[-1] for it in FAMILIES if it.name == name}
+    body = text(observed("hgx-h100-mig-mixed"), Served.CORE)
+
+    found = [dict(labels) for each, labels in parsed.series(body) if each == name]
+    assert {labels[label] for labels in found} == kept
+
+
+def rare(served: Mapping[str, parsed.Family]) -> set[str]:
+    """Families of the core that are served in some states alone."""
+    return {name for name, part in CORE.items() if part.words.startswith("while")} & served.keys()
+
+
+def test_states_that_are_rarely_another_are_served_while_they_are() -> None:
+    ill = build.gpu(
+        ecc=Mode(current=True, pending=False),
+        persistence=False,
+        remapped_rows=RemappedRows(correctable=0, uncorrectable=1, pending=True, failed=False),
+        fabric=Fabric(state=2, status=0, cluster_uuid="", clique_id=0, health_mask=0b01),
+    )
+    seen = Observed(snapshot=build.node([ill]), samples=(build.sample(ill),))
+
+    assert rare(served_on("hgx-h100", Served.CORE)) == set()
+    assert rare(parsed.parse(text(seen, Served.CORE))) == {
+        "gpuscape_gpu_ecc_change_pending",
+        "gpuscape_gpu_persistence_enabled",
+        "gpuscape_gpu_row_remap_pending",
+        "gpuscape_gpu_remapped_rows_total",
+        "gpuscape_gpu_fabric_registered",
+        "gpuscape_gpu_fabric_fault",
+    }
+
+
+@pytest.mark.parametrize(
+    ("served", "read"),
+    [
+        (Served.NONE, {Group.PROFILING}),
+        (
+            Served.CORE,
+            {
+                Group.PROFILING,
+                Group.CLOCK_EVENTS,
+                Group.ECC,
+                Group.WORKING_LIMIT,
+                Group.NVLINK_ERRORS,
+                Group.LINK_ERRORS,
+            },
+        ),
+    ],
+)
+def test_what_is_switched_off_is_not_read(served: Served, read: set[Group]) -> None:
+    """What DCGM's default families need alone is GPM."""
+    assert set(metric_settings.groups(settings(served), DEFAULT_COUNTERS)) == read
+
+
+def test_the_readings_of_the_core_are_enough_for_it() -> None:
+    needed = {group for family in families(Served.CORE) for group in family.groups}
+
+    assert groups(families(Served.CORE)) == needed
+    assert needed < groups(FAMILIES)
+
+
+def test_the_page_says_what_is_in_the_core() -> None:
+    page = parsed_page()
+
+    assert {name for name, words in page.items() if words} >= CORE.keys()
+    assert {name for name in CORE if page[name] != CORE[name].words} == set()
+
+
+def parsed_page() -> dict[str, str]:
+    """Family to what the page on metrics says of it and the core."""
+    from tests.deploy.dockerfile import REPOSITORY
+
+    lines = (REPOSITORY / "docs" / "metrics.md").read_text("utf-8")
+    return dict(re.findall(r"^\| `(gpuscape_\w+)` \| ([^|]*?) \|", lines, re.MULTILINE))

@@ -1,0 +1,344 @@
+"""An object, or all of a kind, followed whatever happens to the link."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from base.errors import GpuscapeError
+from kube.api import LEASES, NODES, Object
+from kube.api_errors import Busy, Expired, Unreachable
+from kube.backoff import Backoff
+from kube.follower import Follower, News
+from tests.fakes.api import Call, FakeApi, FakeWatch
+from tests.kube.clocks import highest, none
+from tests.kube.listener import DEADLINE_SECONDS, Listener, word
+
+
+@pytest.fixture
+def api() -> FakeApi:
+    """A server with the node ``n``, labelled 1."""
+    api = FakeApi()
+    api.server.create(NODES, node("n"))
+    return api
+
+
+@pytest.fixture
+def listener(api: FakeApi) -> Iterator[Listener]:
+    """Whoever follows ``n``, synced."""
+    listener = Listener(api, NODES, name="n")
+    assert listener.words(3) == ["LinkUp", "seen n 1", "Synced"]
+    yield listener
+    listener.follower.close()
+
+
+def node(name: str, a: str = "1") -> Object:
+    """A node with one label."""
+    return {"metadata": {"name": name, "labels": {"a": a}}}
+
+
+def label(api: FakeApi, name: str, a: str) -> None:
+    """Somebody changes the label."""
+    api.server.patch(NODES, name, {"metadata": {"labels": {"a": a}}})
+
+
+def test_changes_are_told_in_order(api: FakeApi, listener: Listener) -> None:
+    label(api, "n", "2")
+    label(api, "n", "3")
+    api.server.delete(NODES, "n")
+    assert listener.words(3) == ["seen n 2", "seen n 3", "gone n"]
+
+
+def test_others_are_not_told(api: FakeApi, listener: Listener) -> None:
+    api.server.create(NODES, node("other"))
+    label(api, "n", "2")
+    assert listener.words(1) == ["seen n 2"]
+
+
+def test_that_an_object_is_not_there_is_known_at_once() -> None:
+    listener = Listener(FakeApi(), NODES, name="n")
+    assert listener.words(2) == ["LinkUp", "Synced"]
+    listener.follower.close()
+
+
+def test_a_watch_whose_time_is_up_is_continued_where_it_ended(
+    api: FakeApi, listener: Listener
+) -> None:
+    api.before("watch", lambda _: label(api, "n", "2"), times=1)
+    api.end_watches()
+    assert listener.words(1) == ["seen n 2"]
+    assert api.calls[-1].resource_version is not None
+
+
+def test_a_bookmark_moves_the_start_of_the_next_watch(api: FakeApi, listener: Listener) -> None:
+    api.server.create(NODES, node("other"))
+    api.bookmark()
+    api.server.forget_history()
+    api.end_watches()
+    label(api, "n", "2")
+    assert listener.words(1) == ["seen n 2"]
+
+
+def test_what_happened_out_of_sight_is_found_when_the_version_is_too_old(
+    api: FakeApi, listener: Listener
+) -> None:
+    def meanwhile(_: Call) -> None:
+        label(api, "n", "2")
+        api.server.forget_history()
+
+    api.before("watch", meanwhile, times=1)
+    api.end_watches()
+    assert listener.words(2) == ["seen n 2", "Synced"]
+
+
+def test_a_deletion_out_of_sight_is_found_too(api: FakeApi, listener: Listener) -> None:
+    def meanwhile(_: Call) -> None:
+        api.server.delete(NODES, "n")
+        api.server.create(NODES, node("other"))
+        api.server.forget_history()
+
+    api.before("watch", meanwhile, times=1)
+    api.end_watches()
+    assert listener.words(2) == ["gone n", "Synced"]
+
+
+@pytest.mark.parametrize("in_sight", [True, False])
+def test_an_object_made_anew_under_its_name_is_another(
+    api: FakeApi, listener: Listener, in_sight: bool
+) -> None:
+    def anew(_: Call | None = None) -> None:
+        api.server.delete(NODES, "n")
+        api.server.create(NODES, node("n", a="2"))
+        api.server.forget_history()
+
+    if in_sight:
+        anew()
+    else:
+        api.before("watch", anew, times=1)
+        api.end_watches()
+    assert listener.words(2) == ["gone n", "seen n 2"]
+
+
+def test_a_broken_link_is_told_and_so_is_its_return(api: FakeApi, listener: Listener) -> None:
+    api.fail("watch", Unreachable("away"), times=2)
+    api.break_watches(Unreachable("reset"))
+    label(api, "n", "2")
+    assert listener.words(5) == ["down reset", "down away", "down away", "LinkUp", "seen n 2"]
+
+
+class BreaksAmid(FakeApi):
+    """The first watch breaks after its first object."""
+
+    def watch(self, *arguments: Any, **options: Any) -> FakeWatch:
+        """See :class:`kube.api.Api`."""
+        watch = super().watch(*arguments, **options)
+        if len(self.calls) == 1:
+            watch.end(Unreachable("reset"), keep=1)
+        return watch
+
+
+def test_a_first_watch_that_breaks_amid_what_exists_begins_again() -> None:
+    """A version from amid the first objects would skip the others for ever."""
+    api = BreaksAmid()
+    for name in ("x", "y"):
+        api.server.create(NODES, node(name))
+    listener = Listener(api, NODES)
+    assert listener.words(7) == [
+        "LinkUp",
+        "seen x 1",
+        "down reset",
+        "LinkUp",
+        "seen x 1",
+        "seen y 1",
+        "Synced",
+    ]
+    listener.follower.close()
+
+
+def test_all_of_a_namespace_are_followed() -> None:
+    api = FakeApi()
+    for namespace in ("default", "kube-system"):
+        api.server.create(LEASES, node("x"), namespace)
+    api.server.create(LEASES, node("y"), "default")
+    listener = Listener(api, LEASES, namespace="default")
+    assert listener.words(4) == ["LinkUp", "seen x 1", "seen y 1", "Synced"]
+    listener.follower.close()
+
+
+class Spy(Backoff):
+    """Nobody waits, and ``waits`` are what it would have been; closes after so many."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(uniform=highest)
+        self.waits: list[float] = []
+        self.count = count
+        self.follower: Follower | None = None
+
+    def failed(self, error: GpuscapeError | None = None) -> float:
+        """See :class:`Backoff`."""
+        self.waits.append(super().failed(error))
+        if len(self.waits) == self.count and self.follower:
+            self.follower.close()
+        return 0.0
+
+
+def spied(api: FakeApi, count: int) -> list[float]:
+    """The first waits of whoever follows ``n``."""
+    spy = Spy(count)
+    spy.follower = Follower(api, NODES, lambda _: None, name="n", backoff=spy, uniform=none)
+    spy.follower.run()
+    return spy.waits
+
+
+def test_waits_are_what_the_server_asked_for_and_jitter(api: FakeApi) -> None:
+    api.fail("watch", Busy("429", retry_after_seconds=9))
+    api.fail("watch", Unreachable("away"))
+    assert spied(api, 2) == [9 + 1, 2]
+
+
+def test_what_is_heard_makes_waits_short_again(api: FakeApi) -> None:
+    api.fail("watch", Unreachable("away"), times=3)
+    api.after("watch", lambda _: api.end_watches())
+    assert spied(api, 4) == [1, 2, 4, 1]
+
+
+def test_watches_that_end_without_a_word_are_asked_for_less_and_less(api: FakeApi) -> None:
+    class Silent(FakeApi):
+        def watch(self, *arguments: Any, **options: Any) -> FakeWatch:
+            watch = super().watch(*arguments, **options)
+            watch.end(None, keep=0)
+            return watch
+
+    assert spied(Silent(server=api.server), 4) == [1, 2, 4, 8]
+
+
+def test_after_a_version_that_is_too_old_a_fleet_spreads_over_seconds(api: FakeApi) -> None:
+    drawn: list[tuple[float, float]] = []
+
+    def uniform(low: float, high: float) -> float:
+        drawn.append((low, high))
+        return 0.0
+
+    follower = Follower(
+        api, NODES, lambda _: None, name="n", backoff=Backoff(uniform=none), uniform=uniform
+    )
+    api.fail("watch", Expired("too old resource version"))
+    api.after("watch", lambda _: follower.close())
+    follower.run()
+    assert drawn == [(1.0, 5.0)]
+
+
+def test_what_is_not_to_be_kept_is_passed_over_and_gone_where_it_was_told() -> None:
+    api = FakeApi()
+    for name, a in (("x", "1"), ("y", "0")):
+        api.server.create(NODES, node(name, a))
+    heard: queue.Queue[str] = queue.Queue()
+    follower = Follower(
+        api,
+        NODES,
+        lambda news: heard.put(word(news)),
+        keep=lambda thing: thing["metadata"]["labels"]["a"] != "0",
+        backoff=Backoff(uniform=none),
+        uniform=none,
+    )
+    threading.Thread(target=follower.run, daemon=True).start()
+    words = [heard.get(timeout=DEADLINE_SECONDS) for _ in range(3)]
+    label(api, "x", "0")
+    label(api, "x", "00")
+    label(api, "y", "2")
+    words += [heard.get(timeout=DEADLINE_SECONDS) for _ in range(3)]
+    follower.close()
+
+    assert words == ["LinkUp", "seen x 1", "Synced", "gone x", "seen x 00", "seen y 2"]
+
+
+def test_what_is_not_to_be_kept_when_all_is_told_anew_is_gone() -> None:
+    api = FakeApi()
+    api.server.create(NODES, node("x"))
+    heard: queue.Queue[str] = queue.Queue()
+    follower = Follower(
+        api,
+        NODES,
+        lambda news: heard.put(word(news)),
+        keep=lambda thing: thing["metadata"]["labels"]["a"] == "1",
+        backoff=Backoff(uniform=none),
+        uniform=none,
+    )
+    threading.Thread(target=follower.run, daemon=True).start()
+    for _ in range(3):
+        heard.get(timeout=DEADLINE_SECONDS)
+
+    def meanwhile(_: Call) -> None:
+        label(api, "x", "0")
+        api.server.forget_history()
+
+    api.before("watch", meanwhile, times=1)
+    api.end_watches()
+    words = [heard.get(timeout=DEADLINE_SECONDS) for _ in range(2)]
+    follower.close()
+
+    assert words == ["gone x", "Synced"]
+
+
+def test_how_a_follower_narrows_its_watch_reaches_the_server(api: FakeApi) -> None:
+    fields = {"spec.unschedulable": "true"}
+    follower = Follower(api, NODES, lambda _: None, fields=fields, metadata_only=True)
+    api.after("watch", lambda _: follower.close())
+
+    follower.run()
+
+    assert (api.calls[-1].fields, api.calls[-1].metadata_only) == (fields, True)
+
+
+def test_closing_ends_a_watch_in_which_nothing_happens(listener: Listener) -> None:
+    listener.follower.close()
+    listener.thread.join(1)
+    assert not listener.thread.is_alive()
+
+
+def test_closing_ends_a_long_wait() -> None:
+    api = FakeApi()
+    api.fail("watch", Busy("429", retry_after_seconds=3600))
+    listener = Listener(api, NODES, name="n")
+    assert listener.words(1) == ["down 429"]
+    listener.follower.close()
+    listener.thread.join(1)
+    assert not listener.thread.is_alive()
+
+
+def test_nothing_is_told_once_it_is_closed(api: FakeApi) -> None:
+    told: list[str] = []
+
+    def tell(news: News) -> None:
+        told.append(word(news))
+        if told[-1] == "Synced":
+            api.server.delete(NODES, "n")
+            api.server.create(NODES, node("n", a="2"))
+            api.break_watches(Expired("too old resource version"), keep=0)
+        if told[-1] == "gone n":
+            follower.close()
+
+    follower = Follower(api, NODES, tell, name="n", backoff=Backoff(uniform=none), uniform=none)
+    follower.run()
+    assert told == ["LinkUp", "seen n 1", "Synced", "gone n"]
+
+
+def test_a_listener_that_fails_is_told_the_next_all_the_same(
+    api: FakeApi, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard: queue.Queue[str] = queue.Queue()
+
+    def tell(news: News) -> None:
+        if word(news) == "seen n 1":
+            raise RuntimeError("no")
+        heard.put(word(news))
+
+    follower = Follower(api, NODES, tell, name="n")
+    threading.Thread(target=follower.run, daemon=True).start()
+    assert [heard.get(timeout=DEADLINE_SECONDS) for _ in range(2)] == ["LinkUp", "Synced"]
+    follower.close()
+    assert "news not taken" in caplog.text

@@ -1,0 +1,30 @@
+"""Why each label is as it is."""
+
+from __future__ import annotations
+
+from api import keys
+from discovery.model import Reason
+from labelers.compose import wanted
+from labelers.explanation import Outcome, explain
+from labelers.label_settings import LabelSettings
+from tests import build
+
+
+def test_each_label_tells_its_value_or_reason_and_where_it_comes_from() -> None:
+    gpu = build.lacking(build.gpu(), "fabric", Reason.FAILED, "nvmlDeviceGetGpuFabricInfo")
+
+    rows = {row.key: row for row in explain(wanted(build.node([gpu]), LabelSettings()))}
+
+    product, clique = rows["nvidia.com/gpu.product"], rows["nvidia.com/gpu.clique"]
+    strategy = rows["nvidia.com/mig.strategy"]
+    assert (product.outcome, product.text) == (Outcome.SET, "MOCKMODEL")
+    assert (product.source, product.labeler) == ("nvmlDeviceGetName", "resources")
+    assert (clique.outcome, clique.text) == (Outcome.KEPT, "nvmlDeviceGetGpuFabricInfo: failed")
+    assert (strategy.outcome, strategy.text) == (Outcome.ABSENT, "the MIG strategy is none")
+
+
+def test_every_label_that_could_be_there_is_explained() -> None:
+    rows = explain(wanted(build.node(), LabelSettings()))
+
+    assert {row.key for row in rows} == {key.name for key in keys.LABELS}
+    assert [row for row in rows if not row.text or not row.source] == []

@@ -1,0 +1,152 @@
+"""Which GPUs are free: the last state, and what happened since."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler.cluster.free_gpus import Bound, Expected, Reckoned, State, Table, reckon
+from scheduler.gpu_request import Ask, wish
+from tests.scheduler.fleets import ALL, LowestFirst, Unknown
+
+TABLE = LowestFirst()
+
+
+def state(
+    pods: Mapping[str, int] | None = None, *, ok: int = ALL, used: int | None = None
+) -> State:
+    """What the agent says; in use is what pods have, unless said otherwise."""
+    taken = 0
+    for mask in (pods or {}).values():
+        taken |= mask
+    in_use = taken if used is None else used
+    return State(gen="0" * 10, seq=1, ok=ok, used=in_use, pods=pods or {})
+
+
+def bound(key: str, *gpus: int, at: str = "") -> Bound:
+    """A pod, which is its key."""
+    ask = Ask(namespace="default", name=key, uid=key, wish=wish(*gpus))
+    return Bound(key=key, ask=ask, order=(at, 0))
+
+
+def reckoned(
+    state: State, *pods: Bound, ended: tuple[str, ...] = (), table: Table | None = TABLE
+) -> Reckoned:
+    """The node now."""
+    return reckon(state, pods, ended, table)
+
+
+def test_without_pods_all_is_free_that_works() -> None:
+    assert reckoned(state(ok=0b1110)) == Reckoned(free=0b1110, sure=True, expected={})
+
+
+def test_what_the_state_names_is_counted_once() -> None:
+    found = reckoned(state({"a": 0b11}), bound("a", 2))
+
+    assert found == Reckoned(free=0b11111100, sure=True, expected={})
+
+
+def test_what_others_use_is_not_free() -> None:
+    assert reckoned(state(used=0b1)).free == 0b11111110
+
+
+def test_a_new_pod_takes_the_set_that_it_will_probably_get() -> None:
+    found = reckoned(state({"a": 0b11}), bound("a", 2), bound("new", 2))
+
+    assert (found.free, found.sure) == (0b11110000, True)
+    assert found.expected["new"].sets == {0b1100: 1}
+    assert found.expected["new"].free == 0b11111100
+
+
+def test_new_pods_choose_in_the_order_of_their_binding() -> None:
+    found = reckoned(state(), bound("second", 1, at="2"), bound("first", 4, at="1"))
+
+    assert {uid: set(each.sets) for uid, each in found.expected.items()} == {
+        "first": {0b1111},
+        "second": {0b10000},
+    }
+
+
+def test_ended_pods_give_back_what_the_state_still_counts() -> None:
+    found = reckoned(state({"old": 0b11, "a": 0b1100}), bound("a", 2), ended=("old", "x"))
+
+    assert (found.free, found.sure) == (0b11110011, True)
+
+
+def test_what_an_ended_pod_shared_stays_taken() -> None:
+    found = reckoned(state({"old": 0b11, "a": 0b10}), bound("a", 1), ended=("old",))
+
+    assert found.free == 0b11111101
+
+
+def test_a_gpu_that_works_no_more_is_not_given_back() -> None:
+    assert reckoned(state({"old": 0b11}, ok=0b10), ended=("old",)).free == 0b10
+
+
+@pytest.mark.parametrize(("named", "sure"), [(0b1, False), (0b11, True), (0b111, False)])
+def test_other_numbers_than_asked_for_are_not_sure(named: int, sure: bool) -> None:
+    assert reckoned(state({"a": named}), bound("a", 2)).sure is sure
+
+
+def test_one_pod_that_does_not_agree_is_enough() -> None:
+    found = reckoned(state({"a": 0b1, "b": 0b110}), bound("a", 2, at="1"), bound("b", 2, at="2"))
+
+    assert not found.sure
+
+
+def test_a_new_pod_without_enough_free_gpus_is_not_sure() -> None:
+    assert not reckoned(state(ok=0b1), bound("new", 2)).sure
+
+
+def test_without_a_table_a_new_pod_takes_nothing_and_nothing_is_sure() -> None:
+    found = reckoned(state(), bound("new", 2), table=None)
+
+    assert found == Reckoned(free=ALL, sure=False, expected={})
+
+
+def test_where_the_sets_are_not_known_yet_the_number_is() -> None:
+    found = reckoned(state(), bound("new", 2), table=Unknown())
+
+    assert found == Reckoned(free=0b11111100, sure=True, expected={})
+
+
+def test_a_prediction_chooses_from_what_earlier_ones_left() -> None:
+    found = reckoned(state(), bound("a", 2, at="1"), bound("b", 4, at="2"), bound("c", 4, at="3"))
+
+    assert found.expected["c"] == Expected(free=0b11000000, sets={0b11000000: Fraction(1)})
+    assert not found.sure
+
+
+_MASKS = st.integers(0, ALL)
+_KEYS = st.sampled_from("abcdef")
+
+
+@given(
+    said=st.dictionaries(_KEYS, _MASKS),
+    ok=_MASKS,
+    used=_MASKS,
+    pods=st.dictionaries(_KEYS, st.integers(1, 8)),
+    ended=st.sets(_KEYS),
+)
+def test_whatever_is_told_only_working_gpus_are_free_and_none_that_a_pod_has(
+    said: dict[str, int], ok: int, used: int, pods: dict[str, int], ended: set[str]
+) -> None:
+    in_use = used
+    for mask in said.values():
+        in_use |= mask
+
+    found = reckon(
+        state(said, ok=ok, used=in_use),
+        [bound(key, gpus) for key, gpus in pods.items()],
+        ended,
+        TABLE,
+    )
+
+    assert not found.free & ~ok
+    for key, mask in said.items():
+        if key not in ended:
+            assert not found.free & mask

@@ -1,0 +1,128 @@
+"""What a pod was given, against what was predicted."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from labelers import schema
+from scheduler.cluster.predictions import FASTEST_PCIE_GBPS, Landing, is_ideal, is_unlinked, speed
+from scheduler.gpu_request import Ask, Link, Step, Wish, wish
+from scheduler.scores.best_effort import Odds
+from scheduler.scores.class_tables import Tables
+from scheduler.scores.score_table import Table
+from tests.scheduler.fleets import topology
+from tests.scheduler.shapes import drawn, machine
+
+PAIRED = 0b0011
+SPLIT = 0b0101
+ALL = 0b1111
+PAIRS = Table(drawn(4, {(0, 1): 100, (2, 3): 50}))
+"""Two bridged pairs, the second half as fast; all other links are PCIe."""
+
+
+def landing(actual: int, wish: Wish, predicted: Odds | None = None) -> Landing:
+    """A pod that was given ``actual``."""
+    return Landing(
+        ask=Ask(namespace="default", name="p", uid="u", wish=wish),
+        node="a",
+        gen="0" * 10,
+        predicted={} if predicted is None else predicted,
+        actual=actual,
+        free_before=ALL,
+    )
+
+
+def linked(*gpus: int) -> Wish:
+    """A wish for NVLink."""
+    return wish(*gpus, link=Link.NVLINK)
+
+
+def test_the_chance_is_that_of_what_came() -> None:
+    odds = {PAIRED: Fraction(3, 4), SPLIT: Fraction(1, 4)}
+
+    assert landing(SPLIT, wish(2), odds).chance == 0.25
+
+
+def test_what_could_not_come_had_no_chance() -> None:
+    assert landing(SPLIT, wish(2), {PAIRED: Fraction(1)}).chance == 0
+
+
+def test_without_a_prediction_there_was_neither_hit_nor_miss() -> None:
+    assert landing(SPLIT, wish(2)).chance is None
+
+
+@pytest.mark.parametrize(
+    ("actual", "wished", "gbps"),
+    [
+        (PAIRED, wish(2), 100),
+        (SPLIT, wish(2), 10),
+        (ALL, wish(4), 10),
+        (ALL, wish(2, 2), 50),
+        (0b0111, wish(2, 1), 100),
+        (0b0111, Wish(steps=(Step(gpus=2, ends=True), Step(gpus=3))), 10),
+        (0b0001, wish(1), None),
+        (PAIRED, wish(1, 1), None),
+    ],
+    ids=str,
+)
+def test_the_speed_is_that_of_the_slowest_container_at_the_best_split(
+    actual: int, wished: Wish, gbps: float | None
+) -> None:
+    assert speed(landing(actual, wished), PAIRS) == gbps
+
+
+@pytest.mark.parametrize("actual", [0, 0b0001, 0b0111])
+def test_another_number_of_gpus_than_asked_for_has_no_speed(actual: int) -> None:
+    assert speed(landing(actual, wish(2)), PAIRS) is None
+
+
+def test_many_gpus_of_several_containers_are_not_split_for_ever() -> None:
+    sixteen = Table(machine("hgx-16"))
+
+    assert speed(landing(0xFFFF, wish(8, 8)), sixteen) is None
+    assert speed(landing(0xFF, wish(8)), sixteen) is not None
+
+
+@pytest.mark.parametrize(
+    ("actual", "ideal"), [(PAIRED, True), (0b1100, False), (SPLIT, False), (0b0001, None)]
+)
+def test_a_set_is_ideal_where_none_of_the_class_is_faster(actual: int, ideal: bool | None) -> None:
+    assert is_ideal(landing(actual, wish(actual.bit_count())), PAIRS) is ideal
+
+
+@pytest.mark.parametrize(
+    ("actual", "wished", "unlinked"),
+    [
+        (PAIRED, linked(2), False),
+        (SPLIT, linked(2), True),
+        (ALL, linked(4), True),
+        (ALL, linked(2, 2), False),
+        (0b0001, linked(1), False),
+        (0b0111, linked(2), False),
+        (SPLIT, wish(2), False),
+        (SPLIT, wish(2, link=Link.NUMA), False),
+    ],
+    ids=str,
+)
+def test_a_pod_is_unlinked_where_it_asked_for_nvlink_and_surely_has_none(
+    actual: int, wished: Wish, unlinked: bool
+) -> None:
+    assert is_unlinked(landing(actual, wished), PAIRS) is unlinked
+
+
+@pytest.mark.parametrize(
+    "name", ["dgx1-v100", "hgx-h100", "gb200", "a100-pcie-pairs", "a30-pair", "l40s", "mixed"]
+)
+def test_what_is_faster_than_any_pcie_is_nvlink(name: str) -> None:
+    found = schema.decode(topology(name))
+    assert found is not None
+    table = Tables()
+    shape = table.find(table.add(found))
+    assert shape is not None
+
+    for i in range(found.n):
+        for j in range(i):
+            faster = shape.gbps(1 << i | 1 << j) > FASTEST_PCIE_GBPS
+            assert faster == (found.links(i, j) > 0)

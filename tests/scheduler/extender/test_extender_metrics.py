@@ -1,0 +1,192 @@
+"""What the helper says of itself, as Prometheus reads it."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from labelers import schema
+from scheduler.cluster.node_views import NoView
+from scheduler.cluster.pod_objects import Rules
+from scheduler.cluster.predictions import Landing
+from scheduler.extender.extender import Extender
+from scheduler.extender.extender_metrics import ClassUse, FleetUse, Metrics, Neutral, NodeView, Verb
+from scheduler.extender.fleet_fragmentation import fleet_use
+from scheduler.extender.prediction_results import Landings
+from scheduler.extender.tls import Party
+from scheduler.gpu_request import Ask, Link, wish
+from scheduler.scores.best_effort import Odds
+from scheduler.scores.class_tables import Tables
+from tests import exposition
+from tests.monitoring import promtool
+from tests.promlint import problems
+from tests.scheduler import fleets
+from tests.scheduler.calls import body
+from tests.scheduler.extenders import cache
+from web.refusals import Reason
+
+PREFIX = "gpuscape_scheduler_"
+PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
+
+
+def series(metrics: Metrics, name: str) -> dict[str, float]:
+    """The values of a family's samples of this name, by the values of their labels."""
+    found = {}
+    for line in metrics.render().decode().splitlines():
+        head, _, value = line.rpartition(" ")
+        if head.partition("{")[0] == f"{PREFIX}{name}":
+            labels = head.partition("{")[2].rstrip("}").split(",")
+            found[",".join(label.partition("=")[2].strip('"') for label in labels)] = float(value)
+    return found
+
+
+def everything() -> Metrics:
+    """After one of each thing that can happen."""
+    metrics = Metrics("1.0")
+    use = ClassUse(gen="0123456789", nodes=2, free=5, worth=1.5, most=3.0)
+    metrics.ask_fleet(
+        lambda: FleetUse(synced=True, views=[NodeView.SURE, NoView.STALE], classes=[use])
+    )
+    metrics.answered(Verb.PRIORITIZE, 200, 0.003)
+    metrics.answered(Verb.OTHER, 404, 0.001)
+    metrics.judged(0, {})
+    metrics.neutral(Neutral.BUDGET)
+    metrics.refused(Reason.NAME)
+    metrics.landed(odds=0.5, ideal=True, unlinked=True)
+    metrics.ask_certificates(lambda: dict.fromkeys(Party, 1.8e9))
+    return metrics
+
+
+def test_names_and_texts_are_as_prometheus_wants_them() -> None:
+    families = exposition.parse(everything().render())
+    assert {name: problems(family) for name, family in families.items() if problems(family)} == {}
+    ours = {name for name in families if not name.startswith("process_")}
+    assert all(name.startswith(PREFIX) for name in ours)
+
+
+@pytest.mark.cluster
+def test_promtool_finds_nothing() -> None:
+    assert promtool.check_metrics(everything().render()) == []
+
+
+def test_candidates_without_a_view_are_counted_by_reason() -> None:
+    fleet, tables = cache(a={}, b={"text": "damaged"})
+    metrics = Metrics("1.0")
+    Extender(fleet, tables, Rules(), metrics).prioritize(body(["a", "b", "c", "d"]))
+    unscored = series(metrics, "unscored_candidates_total")
+    assert {reason: count for reason, count in unscored.items() if count} == {
+        "bad_state": 1,
+        "unknown_node": 2,
+    }
+    assert series(metrics, "candidates_sum") == {"": 4}
+
+
+def test_pods_without_gpus_count_no_candidates() -> None:
+    fleet, tables = cache(a={})
+    metrics = Metrics("1.0")
+    Extender(fleet, tables, Rules(), metrics).prioritize(body(["a"], Pod={}))
+    assert series(metrics, "candidates_count") == {"": 0}
+
+
+def test_nodes_are_counted_by_how_they_are_seen() -> None:
+    fleet, tables = cache(a={}, b={"text": "damaged"}, c={"of": "0" * 10})
+    fleet.pod(fleets.pod("p", 1), "a")
+    fleet.pod(fleets.pod("q", 8), "a")  # more than there are
+    metrics = Metrics("1.0")
+    metrics.ask_fleet(lambda: fleet_use(fleet, fleet.names(), tables, synced=fleet.synced))
+    seen = {view: count for view, count in series(metrics, "nodes").items() if count}
+    assert seen == {"unsure": 1, "bad_state": 1, "other_generation": 1}
+
+
+def test_free_pairs_are_worth_all_and_free_halves_of_pairs_little() -> None:
+    """Bridges join GPUs 0 and 1, 2 and 3, and so on."""
+    whole, tables = cache(a={"used": 0b11110000})
+    broken, others = cache(a={"used": 0b10101010})
+    (kept,) = fleet_use(whole, ["a"], tables, synced=True).classes
+    (lost,) = fleet_use(broken, ["a"], others, synced=True).classes
+    assert (kept.free, kept.worth) == (4, kept.most)
+    assert (lost.free, lost.most) == (4, kept.most)
+    assert lost.worth < lost.most
+
+
+def landed(predicted: Odds, actual: int, *, link: Link = Link.ANY) -> tuple[Metrics, list[Landing]]:
+    """What is counted and told of a pod with two GPUs of a node with bridges."""
+    tables = Tables()
+    metrics, told = Metrics("1.0"), list[Landing]()
+    annotation = schema.decode(fleets.topology())
+    assert annotation is not None
+    ask = Ask(namespace="default", name="p", uid="u", wish=wish(2, link=link))
+    landing = Landing(
+        ask=ask,
+        node="a",
+        gen=tables.add(annotation),
+        predicted=predicted,
+        actual=actual,
+        free_before=0xFF,
+    )
+    Landings(tables, metrics, told.append).take(landing)
+    return metrics, told
+
+
+SURE: Odds = {0b11: Fraction(1)}
+
+
+def test_a_prediction_that_came_true_is_a_hit() -> None:
+    metrics, _ = landed({0b11: Fraction(1, 4), 0b1100: Fraction(3, 4)}, 0b11)
+    assert series(metrics, "predictions_total") == {"hit": 1, "miss": 0}
+    assert series(metrics, "predicted_odds_total") == {"": 0.25}
+    assert series(metrics, "placements_total") == {"true": 1, "false": 0}
+
+
+def test_one_that_did_not_is_a_miss() -> None:
+    metrics, _ = landed(SURE, 0b110)
+    assert series(metrics, "predictions_total") == {"hit": 0, "miss": 1}
+    assert series(metrics, "placements_total") == {"true": 0, "false": 1}
+
+
+def test_a_pod_of_which_nothing_was_predicted_is_neither() -> None:
+    metrics, _ = landed({}, 0b11)
+    assert series(metrics, "predictions_total") == {"hit": 0, "miss": 0}
+    assert series(metrics, "placements_total") == {"true": 1, "false": 0}
+
+
+@pytest.mark.parametrize(
+    ("link", "actual", "is_told"),
+    [(Link.NVLINK, 0b110, True), (Link.NVLINK, 0b11, False), (Link.ANY, 0b110, False)],
+)
+def test_a_pod_that_wished_linked_gpus_and_has_others_is_told_and_counted(
+    link: Link, actual: int, is_told: bool
+) -> None:
+    metrics, told = landed(SURE, actual, link=link)
+    assert len(told) == is_told
+    assert series(metrics, "unlinked_pods_total") == {"": is_told}
+
+
+def test_series_are_there_before_anything_happens() -> None:
+    """What is absent is no zero to an alert."""
+    metrics = Metrics("1.0")
+    families = (
+        "unscored_candidates",
+        "neutral_answers",
+        "predictions",
+        "placements",
+        "http_refusals",
+    )
+    for name in families:
+        assert set(series(metrics, f"{name}_total").values()) == {0.0}
+    assert series(metrics, "request_duration_seconds_count") == {"prioritize": 0.0}
+
+
+def test_the_page_names_all_families_and_their_types() -> None:
+    families = exposition.parse(everything().render())
+    served = {(name, family.kind) for name, family in families.items() if name.startswith(PREFIX)}
+    rows = re.findall(rf"^\| `({PREFIX}\w+)` \| (\w+) \|", PAGE.read_text("utf-8"), re.MULTILINE)
+    assert set(rows) == served
+
+
+def test_the_page_names_all_reasons() -> None:
+    page = PAGE.read_text("utf-8")
+    assert [reason for reason in NoView if f"`{reason}`" not in page] == []

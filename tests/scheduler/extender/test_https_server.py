@@ -1,0 +1,451 @@
+"""The extender's server: what it serves to whom, and how little a bad client can do to it."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import re
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from base.errors import Permanent
+from scheduler.extender import extender_messages, https_server, routes
+from scheduler.extender.extender import Extender
+from scheduler.extender.extender_metrics import Metrics
+from scheduler.extender.https_server import Server
+from scheduler.extender.routes import Terms
+from scheduler.node_ranking import Unknown
+from tests.agent.agent_process import SOON, until
+from tests.scheduler.calls import body, encoded, pod
+from tests.scheduler.extenders import HOST, Served, asked, served
+from web.address import Address
+
+PROBES = 'gpuscape_scheduler_requests_total{code="200",verb="probe"}'
+
+
+@pytest.fixture(scope="module")
+def extender() -> Iterator[Served]:
+    with served() as running:
+        yield running
+
+
+class Odd(Extender):
+    """One that knows nothing yet, and whose scores come as a test likes."""
+
+    def __init__(self, scores: Callable[[bytes], bytes]) -> None:
+        self._scores = scores
+
+    def prioritize(self, body: bytes, *, only_known: bool = False) -> bytes:
+        """What the test says."""
+        if only_known:
+            raise Unknown
+        return self._scores(body)
+
+    @property
+    def is_ready(self) -> bool:
+        """Never."""
+        return False
+
+
+def answer_on(connection: socket.socket) -> http.client.HTTPResponse:
+    """What comes on it, its head read."""
+    response = http.client.HTTPResponse(connection)
+    response.begin()
+    return response
+
+
+def connected(extender: Served) -> contextlib.closing[socket.socket]:
+    """A connection on which nothing was sent."""
+    return contextlib.closing(socket.create_connection((HOST, extender.port), SOON))
+
+
+def threads_of(extender: Served) -> list[threading.Thread]:
+    """Those of its server."""
+    return [each for each in threading.enumerate() if each.name.endswith(f"-{extender.port}")]
+
+
+@pytest.mark.parametrize("path", ["/prioritize", "/v1/prioritize"])
+def test_scores_are_served_with_a_length(extender: Served, path: str) -> None:
+    reply = extender.ask(path, body())
+    assert reply.status == http.client.OK
+    assert json.loads(reply.body) == [{"Host": "a", "Score": 10}, {"Host": "b", "Score": 0}]
+    assert reply.headers["Content-Type"] == "application/json"
+    assert reply.headers["Content-Length"] == str(len(reply.body))
+    assert "Transfer-Encoding" not in reply.headers
+
+
+def test_a_scheduler_s_connection_stays(extender: Served) -> None:
+    with contextlib.closing(extender.connect()) as connection:
+        for _ in range(3):
+            assert asked(connection, "/v1/prioritize", body()).status == http.client.OK
+            kept = connection.sock
+        assert connection.sock is kept is not None
+
+
+def test_a_body_that_comes_in_pieces_is_read(extender: Served) -> None:
+    whole = body()
+    with contextlib.closing(extender.connect()) as connection:
+        connection.putrequest("POST", "/v1/prioritize")
+        connection.putheader("Content-Length", str(len(whole)))
+        connection.endheaders()
+        for place in range(0, len(whole), 50):
+            connection.send(whole[place : place + 50])
+        assert connection.getresponse().status == http.client.OK
+
+
+def test_requests_that_come_at_once_are_answered_in_turn(extender: Served) -> None:
+    with connected(extender) as connection:
+        connection.sendall(
+            b"GET /livez HTTP/1.1\r\n\r\n"
+            b"POST /nowhere HTTP/1.1\r\nContent-Length: 4\r\n\r\nGET "
+            b"HEAD /readyz HTTP/1.1\r\nConnection: close\r\n\r\n"
+        )
+        answers = connection.makefile("rb").read()
+    assert re.findall(rb"HTTP/1.1 (\d+)", answers) == [b"200", b"404", b"200"]
+    assert answers.endswith(b"\r\n\r\n")
+
+
+def test_who_waits_to_be_told_to_send_a_body_is_told(extender: Served) -> None:
+    whole = body()
+    with connected(extender) as connection:
+        head = "POST /v1/prioritize HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: "
+        connection.sendall(f"{head}{len(whole)}\r\n\r\n".encode())
+        assert connection.recv(64) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.sendall(whole)
+        assert connection.recv(64).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [(b"{", "ExtenderArgs"), (encoded({"Pod": pod()}), "NodeNames"), (b"", "ExtenderArgs")],
+)
+def test_a_malformed_request_is_told_what_is_wrong(
+    extender: Served, content: bytes, named: str
+) -> None:
+    reply = extender.ask("/v1/prioritize", content)
+    assert reply.status == http.client.BAD_REQUEST
+    assert named in reply.body.decode()
+
+
+def test_a_body_in_chunks_is_refused(extender: Served) -> None:
+    with contextlib.closing(extender.connect()) as connection:
+        connection.request("POST", "/v1/prioritize", iter([body()]))
+        assert connection.getresponse().status == http.client.LENGTH_REQUIRED
+
+
+def test_it_ends_while_the_rest_of_a_refused_body_is_awaited() -> None:
+    """It reads on for a while, so that the client sees the answer."""
+    with (
+        served() as extender,
+        connected(extender) as connection,
+    ):
+        connection.sendall(b"POST /nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n")
+        assert answer_on(connection).status == http.client.NOT_FOUND
+    assert not threads_of(extender)
+
+
+def test_a_body_of_95_mb_is_refused_unread(extender: Served) -> None:
+    """As the scheduler sends 5,000 whole Nodes."""
+    whole = encoded({"Pod": pod(), "Nodes": {"items": [{"pad": "x" * 1_000_000}]}})
+    with connected(extender) as connection:
+        head = "POST /v1/prioritize HTTP/1.1\r\nHost: x\r\nContent-Length: 95000000\r\n\r\n"
+        connection.sendall(head.encode())
+        with contextlib.suppress(ConnectionError):
+            for _ in range(95):
+                connection.sendall(whole[:1_000_000])
+        response = answer_on(connection)
+        assert response.status == http.client.REQUEST_ENTITY_TOO_LARGE
+        assert str(extender_messages.MOST_BYTES) in response.read().decode()
+
+
+def test_a_body_in_another_encoding_is_refused(extender: Served) -> None:
+    """A few bytes could become very many."""
+    reply = extender.ask("/v1/prioritize", body(), headers={"Content-Encoding": "gzip"})
+    assert reply.status == http.client.UNSUPPORTED_MEDIA_TYPE
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scheduler.extender.connection.BODY_SECONDS", 0.05)
+    with (
+        served() as extender,
+        connected(extender) as connection,
+    ):
+        connection.sendall(b"POST /v1/prioritize HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
+        assert answer_on(connection).status == http.client.REQUEST_TIMEOUT
+
+
+def test_an_answer_that_takes_too_long_is_neutral_and_counted() -> None:
+    late = threading.Event()
+
+    def slow(_: bytes) -> bytes:
+        late.wait(SOON)
+        return b'[{"Host":"a","Score":10}]'
+
+    with served(Terms(budget_seconds=0.02), Odd(slow)) as extender:
+        reply = extender.ask("/v1/prioritize", body())
+        late.set()
+        assert (reply.status, reply.body) == (http.client.OK, extender_messages.NEUTRAL)
+        assert extender.count('gpuscape_scheduler_neutral_answers_total{cause="budget"}') == 1
+
+
+def test_while_scores_take_long_probes_are_answered() -> None:
+    begun, late = threading.Event(), threading.Event()
+
+    def slow(_: bytes) -> bytes:
+        begun.set()
+        late.wait(SOON)
+        return extender_messages.NEUTRAL
+
+    with served(Terms(budget_seconds=SOON), Odd(slow)) as extender, ThreadPoolExecutor() as pool:
+        asking = pool.submit(extender.ask, "/v1/prioritize", body())
+        assert begun.wait(SOON)
+        assert extender.ask("/livez").status == http.client.OK
+        assert extender.ask("/metrics").status == http.client.OK
+        late.set()
+        assert asking.result().status == http.client.OK
+
+
+def test_scores_that_never_end_show_in_the_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "_STUCK_SECONDS", 0.0)
+    late = threading.Event()
+
+    def stuck(_: bytes) -> bytes:
+        late.wait(SOON)
+        return extender_messages.NEUTRAL
+
+    with served(Terms(budget_seconds=0.001), Odd(stuck)) as extender:
+        assert extender.ask("/livez").status == http.client.OK
+        extender.ask("/v1/prioritize", body())
+        assert extender.ask("/livez").status == http.client.SERVICE_UNAVAILABLE
+        late.set()
+        until(lambda: extender.ask("/livez").status == http.client.OK)
+
+
+@pytest.mark.parametrize(("padding", "at_once"), [(0, True), (130 << 10, False)])
+def test_what_is_known_is_answered_by_the_thread_that_reads_unless_the_body_is_large(
+    padding: int, at_once: bool
+) -> None:
+    class Knowing(Odd):
+        def prioritize(self, body: bytes, *, only_known: bool = False) -> bytes:
+            del body
+            name = threading.current_thread().name.encode()
+            return b'["%s",%d]' % (name.partition(b"-")[0], only_known)
+
+    with served(extender=Knowing(lambda _: b"")) as extender:
+        reply = extender.ask("/v1/prioritize", body(["x" * padding]))
+    assert reply.body == (b'["client",1]' if at_once else b'["scores_0",0]')
+
+
+def test_a_fault_of_ours_is_neutral_logged_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(_: bytes) -> bytes:
+        raise ZeroDivisionError
+
+    with served(extender=Odd(broken)) as extender:
+        reply = extender.ask("/v1/prioritize", body())
+        assert (reply.status, reply.body) == (http.client.OK, extender_messages.NEUTRAL)
+        assert extender.count('gpuscape_scheduler_neutral_answers_total{cause="fault"}') == 1
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_fault_of_ours_elsewhere_is_said_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with served(extender=Odd(lambda _: b"")) as extender:
+        reply = extender.ask("/debug/nodes/a")
+    assert reply.status == http.client.INTERNAL_SERVER_ERROR
+    assert "AttributeError" in caplog.text  # it has no fleet
+
+
+def test_it_is_ready_once_all_was_read(extender: Served) -> None:
+    assert extender.ask("/readyz").status == http.client.OK
+    with served(extender=Odd(lambda _: b"")) as reading:
+        assert reading.ask("/readyz").status == http.client.SERVICE_UNAVAILABLE
+        assert reading.ask("/livez").status == http.client.OK
+
+
+def test_nodes_and_reasons_are_shown(extender: Served) -> None:
+    node = json.loads(extender.ask("/debug/nodes/b").body)
+    assert (node["node"], node["free"], node["used"]) == ("b", [], list(range(8)))
+    assert extender.ask("/debug/nodes/c").status == http.client.NOT_FOUND
+    why = json.loads(extender.ask("/v1/explain", encoded({"Pod": pod()})).body)
+    assert [node["node"] for node in why["nodes"]] == ["a", "b"]
+
+
+def test_paths_and_verbs_that_are_not_there_are_no_faults(extender: Served) -> None:
+    assert extender.ask("/v1/filter", body()).status == http.client.NOT_FOUND
+    wrong = extender.ask("/v1/prioritize")
+    assert wrong.status == http.client.METHOD_NOT_ALLOWED
+    assert wrong.headers["Allow"] == "POST"
+
+
+@pytest.mark.parametrize(
+    "sent", [b"\x16\x03\x01\x02\x00", b"GET\r\n\r\n", b"POST / HTTP/1.1\r\nA" * 9000, b"\r\n\r\n"]
+)
+def test_what_is_not_http_is_refused_counted_and_logged_in_one_line(
+    extender: Served, sent: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    refusals = 'gpuscape_scheduler_http_refusals_total{reason="request"}'
+    before = extender.count(refusals)
+    with (
+        connected(extender) as connection,
+        contextlib.suppress(ConnectionError),
+    ):
+        connection.sendall(sent)
+        connection.shutdown(socket.SHUT_WR)
+        answer = connection.makefile("rb").read()
+        assert answer == b"" or re.match(rb"HTTP/1.1 4(00|31) ", answer)
+    assert {record.message for record in caplog.records} <= {"client refused"}
+    assert extender.count(refusals) - before == len(caplog.records)
+    assert bool(answer) is bool(caplog.records)
+
+
+def test_a_client_that_goes_in_between_leaves_nothing_behind(
+    extender: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    for sent in (
+        b"POST /v1/prioritize HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n{",
+        b"GET /",
+    ):
+        with contextlib.closing(socket.create_connection((HOST, extender.port))) as connection:
+            connection.sendall(sent)
+    assert extender.ask("/v1/prioritize", body()).status == http.client.OK
+    assert caplog.text == ""
+
+
+def test_connections_that_never_ask_go_first_however_many_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All come before the scheduler asks again, as on a machine where accepting lags behind."""
+    monkeypatch.setattr(https_server, "MOST_CONNECTIONS", 4)
+    with served() as extender, contextlib.ExitStack() as opened:
+        scheduler = opened.enter_context(contextlib.closing(extender.connect()))
+        assert asked(scheduler, "/v1/prioritize", body()).status == http.client.OK
+        kept = scheduler.sock
+        silent = [opened.enter_context(connected(extender)) for _ in range(20)]
+        assert all(each.recv(1) == b"" for each in silent[:17])  # closed: room for three is left
+        assert asked(scheduler, "/v1/prioritize", body()).status == http.client.OK
+        assert scheduler.sock is kept
+
+
+def test_of_those_who_asked_the_one_silent_for_longest_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(https_server, "MOST_CONNECTIONS", 2)
+    with served() as extender, contextlib.ExitStack() as opened:
+        first, second, third = (
+            opened.enter_context(contextlib.closing(extender.connect())) for _ in range(3)
+        )
+        for client in (first, second, first):
+            assert asked(client, "/livez").status == http.client.OK
+        kept, closed = first.sock, second.sock
+        until(lambda: extender.count(PROBES) == 3)  # none is being answered any more
+        assert asked(third, "/livez").status == http.client.OK
+        assert closed.recv(1) == b""
+        assert asked(first, "/livez").status == http.client.OK
+        assert first.sock is kept
+
+
+def test_who_is_refused_has_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(https_server, "MOST_CONNECTIONS", 2)
+    with served() as extender, contextlib.ExitStack() as opened:
+        scheduler, stranger, third = (
+            opened.enter_context(contextlib.closing(extender.connect())) for _ in range(3)
+        )
+        assert asked(scheduler, "/livez").status == http.client.OK
+        assert asked(stranger, "/nowhere").status == http.client.NOT_FOUND
+        kept, closed = scheduler.sock, stranger.sock
+        assert asked(third, "/livez").status == http.client.OK
+        assert closed.recv(1) == b""
+        assert asked(scheduler, "/livez").status == http.client.OK
+        assert scheduler.sock is kept
+
+
+def test_who_is_being_answered_makes_room_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even where there is no other: the newcomer is closed."""
+    monkeypatch.setattr(https_server, "MOST_CONNECTIONS", 2)
+    begun, late = threading.Semaphore(0), threading.Event()
+
+    class Slow(Odd):
+        def node(self, name: str) -> bytes:
+            begun.release()
+            late.wait(SOON)
+            return name.encode()
+
+    with served(extender=Slow(lambda _: b"")) as extender, ThreadPoolExecutor() as pool:
+        asking = [pool.submit(extender.ask, f"/debug/nodes/{each}") for each in "ab"]
+        assert begun.acquire(timeout=SOON)
+        assert begun.acquire(timeout=SOON)
+        with connected(extender) as newcomer:
+            assert newcomer.recv(1) == b""
+        late.set()
+        assert {each.result().body for each in asking} == {b"a", b"b"}
+
+
+def test_who_does_not_take_an_answer_holds_no_place_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("scheduler.extender.connection._ANSWER_SECONDS", 0.05)
+    begun = threading.Event()
+
+    class Large(Odd):
+        def node(self, name: str) -> bytes:
+            begun.set()
+            return name.encode() * (64 << 20)  # no buffer on the way takes it
+
+    with served(extender=Large(lambda _: b"")) as extender, connected(extender) as deaf:
+        deaf.sendall(b"GET /debug/nodes/a HTTP/1.1\r\n\r\n")
+        assert begun.wait(SOON)
+        until(lambda: len(threads_of(extender)) == 1)  # the one that accepts
+
+
+def test_a_client_for_whom_there_is_no_thread_keeps_no_other_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(https_server, "_GRACE_SECONDS", 0.01)
+    with served() as extender:
+        start = threading.Thread.start
+
+        def refuse(thread: threading.Thread) -> None:
+            monkeypatch.setattr(threading.Thread, "start", start)
+            raise RuntimeError(f"can't start new thread {thread.name}")
+
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises((http.client.HTTPException, ConnectionError)):
+            extender.ask("/livez")
+        assert extender.ask("/livez").status == http.client.OK
+    assert "can't start new thread" in caplog.text
+
+
+def test_it_ends_while_clients_are_idle_or_in_between() -> None:
+    with contextlib.ExitStack() as opened:
+        with served() as extender:
+            scheduler = opened.enter_context(contextlib.closing(extender.connect()))
+            asked(scheduler, "/v1/prioritize", body())
+            half = socket.create_connection((HOST, extender.port), SOON)
+            opened.enter_context(contextlib.closing(half))
+            half.sendall(b"POST /v1/prioritize HTTP/1.1\r\nContent-Length: 9\r\n\r\n{")
+        assert not threads_of(extender)
+
+
+def test_an_answer_under_way_is_given_before_the_end() -> None:
+    begun, late = threading.Event(), threading.Event()
+
+    def slow(_: bytes) -> bytes:
+        begun.set()
+        late.wait(SOON)
+        return extender_messages.NEUTRAL
+
+    with ThreadPoolExecutor() as pool:
+        with served(extender=Odd(slow)) as extender:
+            asking = pool.submit(extender.ask, "/v1/prioritize", body())
+            assert begun.wait(SOON)
+            threading.Timer(0.05, late.set).start()
+        assert asking.result().body == extender_messages.NEUTRAL
+
+
+def test_a_port_that_is_taken_is_told_with_the_fix(extender: Served) -> None:
+    with pytest.raises(Permanent, match=f"cannot listen on {HOST}:{extender.port}: another"):
+        Server(Address(host=HOST, port=extender.port), Terms(), Odd(lambda _: b""), Metrics("1"))

@@ -1,0 +1,79 @@
+"""The tables of a fleet's classes."""
+
+from __future__ import annotations
+
+import msgspec
+
+from labelers.schema import annotation, generation
+from scheduler.gpu_request import wish
+from scheduler.scores.best_effort import LOST
+from scheduler.scores.class_tables import Tables
+from scheduler.scores.kubelet_model import Policies, TopologyManager
+from tests.observed import observed
+from tests.scheduler.later import Later
+
+PAIRS = annotation(observed("a100-pcie-pairs").snapshot)
+ACROSS = 0b10001
+"""Two GPUs of PAIRS on two NUMA nodes."""
+
+
+def renamed(number: int) -> str:
+    """The class of some topology that has not been seen."""
+    return f"{number:010x}"
+
+
+def test_a_class_is_named_by_what_the_topology_is_and_not_by_what_was_sent() -> None:
+    tables = Tables()
+    lying = msgspec.structs.replace(PAIRS, gen=renamed(1))
+    assert tables.add(lying) == generation(PAIRS) == tables.add(PAIRS)
+    assert tables.find(renamed(1)) is None
+    assert tables.find(PAIRS.gen) is not None
+
+
+def test_of_too_many_classes_those_go_that_were_not_used_for_longest() -> None:
+    tables = Tables(most=2)
+    gens = [tables.add(msgspec.structs.replace(PAIRS, lbw=(rate,))) for rate in (50, 51)]
+    tables.find(gens[0])
+    gens.append(tables.add(msgspec.structs.replace(PAIRS, lbw=(52,))))
+    assert [tables.find(gen) is not None for gen in gens] == [True, False, True]
+
+
+def test_a_node_with_more_gpus_than_any_has_no_table() -> None:
+    n = 17
+    pairs = n * (n - 1) // 2
+    huge = msgspec.structs.replace(
+        PAIRS, n=n, nv="0" * pairs, pc="5" * pairs, numa=(0,) * n, ids=("",) * n, bus=("",) * n
+    )
+    tables = Tables()
+    assert tables.find(tables.add(huge)) is None
+
+
+def test_a_node_follows_its_own_policies_and_else_the_default() -> None:
+    strict = Policies(tm=TopologyManager.SINGLE_NUMA_NODE)
+    tables = Tables(default=strict)
+    lax = msgspec.structs.replace(PAIRS, tm="none")
+    unknown = msgspec.structs.replace(PAIRS, tm="brand-new")
+    likely = [
+        table.likely(ACROSS, wish(2))
+        for each in (PAIRS, unknown, lax)
+        if (table := tables.find(tables.add(each)))
+    ]
+    assert likely == [LOST, LOST, ACROSS]
+
+
+def test_a_plugin_of_another_allocation_policy_may_hand_out_any_set() -> None:
+    tables = Tables()
+    table = tables.find(tables.add(msgspec.structs.replace(PAIRS, al="distributed")))
+    assert table
+    assert len(table.outcome(0b1111, wish(2)).sets) == 6
+
+
+def test_a_new_class_is_filled_later() -> None:
+    later = Later()
+    tables = Tables(later)
+    table = tables.find(tables.add(PAIRS))
+    assert table
+    assert later.run() == 1
+    assert table.known(0b1111, wish(2)) is not None
+    tables.add(PAIRS)
+    assert later.run() == 0

@@ -1,0 +1,34 @@
+"""What a pod holds, and which of its containers count."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler.gpu_request import Step, Wish, wish
+
+INIT, APP = True, False
+
+
+def containers(*steps: tuple[int, bool]) -> Wish:
+    return Wish(steps=tuple(Step(gpus=gpus, ends=ends) for gpus, ends in steps))
+
+
+@pytest.mark.parametrize(
+    ("asked", "gpus"),
+    [
+        (wish(2), 2),
+        (wish(2, 1), 3),
+        (containers((4, INIT), (2, APP)), 4),
+        (containers((1, INIT), (2, APP)), 2),
+        (containers((4, INIT), (3, INIT)), 4),
+        (containers((1, APP), (4, INIT), (2, APP)), 5),
+    ],
+)
+def test_a_pod_holds_the_most_that_its_containers_have_at_one_time(asked: Wish, gpus: int) -> None:
+    """As the scheduler counts: KEP-753, sidecars before an init container are beside it."""
+    assert asked.gpus == gpus
+
+
+def test_containers_that_stay_count_and_others_only_where_none_stays() -> None:
+    assert containers((4, INIT), (2, APP)).judged == (False, True)
+    assert containers((4, INIT), (2, INIT)).judged == (True, True)

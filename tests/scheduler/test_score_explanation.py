@@ -1,0 +1,201 @@
+"""Every node is told why it has its rank, in words that name what decided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from fractions import Fraction
+
+import msgspec
+import pytest
+
+from scheduler.cluster.node_views import NoView, View
+from scheduler.gpu_request import Ask, Link
+from scheduler.node_ranking import Judge, Verdict
+from scheduler.score_explanation import REASONS, SHORT_OF, Chance, Explanation, NodeAnswer, explain
+from scheduler.scores.class_tables import Tables
+from scheduler.scores.kubelet_model import Policies, TopologyManager
+from scheduler.scores.score import Aims, score
+from scheduler.scores.score_table import Outcome
+from tests.scheduler import fleets, simulated
+from tests.scheduler.later import Later
+
+POD = fleets.pod("train", 2)
+
+
+@dataclass(kw_only=True)
+class Fleet:
+    """Views by node."""
+
+    seen: Mapping[str, View | NoView]
+    jobs: Mapping[str, Iterable[str]] = field(default_factory=dict)
+
+    def views(self, nodes: Iterable[str]) -> list[View | NoView]:
+        return [self.seen[node] for node in nodes]
+
+    def nodes_of(self, job: str) -> Iterable[str]:
+        return self.jobs.get(job, ())
+
+
+@pytest.fixture
+def tables() -> Tables:
+    """Of eight GPUs in pairs."""
+    made = Tables()
+    made.add(simulated.annotation())
+    return made
+
+
+def view(free: int, **more: str | bool) -> View:
+    seen = View(gen=fleets.gen(), free=free, ok=fleets.ALL)
+    return msgspec.structs.replace(seen, **more)
+
+
+def explained(
+    tables: Tables,
+    ask: Ask,
+    jobs: Mapping[str, Iterable[str]] | None = None,
+    /,
+    **views: View | NoView,
+) -> Explanation:
+    fleet = Fleet(seen=views, jobs=jobs or {})
+    return explain(ask, Judge(fleet, tables).judge(ask, list(views)), tables)
+
+
+def scored(node: str, aims: Aims) -> Verdict:
+    """A verdict on a node that meets these aims."""
+    number = score(aims)
+    outcome = Outcome(sets={0b11: Fraction(1)}, score=number)
+    seen = view(0b11)
+    return Verdict(node=node, view=seen, outcome=outcome, clique=False, score=number, rank=1)
+
+
+def answers(found: Explanation) -> dict[str, NodeAnswer]:
+    return {each.node: each for each in found.nodes}
+
+
+def test_the_pod_is_told_as_it_was_read(tables: Tables) -> None:
+    pod = fleets.pod("train", 2, 1, link=Link.NVLINK, nic=True, job="j")
+    found = explained(tables, pod)
+    assert (found.pod, found.containers) == ("default/train", (2, 1))
+    assert (found.link, found.nic, found.job) == ("nvlink", True, "j")
+
+
+def test_the_best_node_says_so_and_comes_first(tables: Tables) -> None:
+    found = explained(tables, POD, slow=view(0b0101), best=view(0b0011))
+    first, _ = found.nodes
+    assert (first.node, first.rank, first.why) == ("best", 10, "the best")
+
+
+def test_a_node_says_in_what_it_falls_short_of_the_best(tables: Tables) -> None:
+    found = explained(tables, POD, best=view(0b0011), other=view(0b0101))
+    assert answers(found)["other"].why == "slower between its GPUs than best"
+
+
+@pytest.mark.parametrize("aim", [each.name for each in fields(Aims)])
+def test_the_first_aim_in_which_a_node_falls_short_is_the_reason(tables: Tables, aim: str) -> None:
+    """It is better in all that weighs less."""
+    names = [each.name for each in fields(Aims)]
+    less = names[names.index(aim) + 1 :]
+    best = Aims(**dict.fromkeys(names, 1) | dict.fromkeys(less, 0))
+    other = Aims(**dict.fromkeys(names, 1) | {aim: 0})
+    (answer,) = [
+        each
+        for each in explain(POD, [scored("best", best), scored("other", other)], tables).nodes
+        if each.node == "other"
+    ]
+    assert answer.why == f"{SHORT_OF[aim]} best"
+
+
+def test_a_node_outside_the_jobs_clique_says_so(tables: Tables) -> None:
+    found = explained(
+        tables,
+        replace(POD, job="j"),
+        {"j": ["here"]},
+        here=view(0b0011, clique="rack-1"),
+        there=view(0b0011, clique="rack-2"),
+    )
+    assert answers(found)["there"].why == "outside the NVLink clique of the pod's job, unlike here"
+    assert [answers(found)[node].in_job_clique for node in ("here", "there")] == [True, False]
+
+
+def test_a_node_with_too_few_gpus_says_how_many_it_has(tables: Tables) -> None:
+    found = answers(explained(tables, POD, few=view(0b0001)))["few"]
+    assert (found.rank, found.why) == (0, "1 GPUs are free, the pod asks for 2")
+
+
+def test_a_pod_of_more_containers_than_can_be_foreseen_is_told_so(tables: Tables) -> None:
+    many = [0] * 100 + [1]
+    found = answers(explained(tables, fleets.pod("p", *many), free=view(0xFF)))["free"]
+    assert (found.rank, found.why) == (0, "more containers ask for GPUs than can be foreseen")
+
+
+def test_a_node_whose_masks_do_not_agree_with_its_pods_says_so(tables: Tables) -> None:
+    found = answers(explained(tables, POD, unsure=view(0b0011, sure=False)))["unsure"]
+    assert found.rank == 9
+    assert found.why == "the best; unsure: state and pods do not agree, so one rank less"
+
+
+@pytest.mark.parametrize("reason", NoView)
+def test_a_node_without_a_view_says_why(tables: Tables, reason: NoView) -> None:
+    (found,) = explained(tables, POD, gone=reason).nodes
+    assert (found.rank, found.reason, found.why) == (0, reason.value, REASONS[reason])
+    assert (found.score, found.gbps, found.free) == (None, None, ())
+
+
+def test_a_node_whose_outcome_is_not_there_yet_is_told_as_being_worked_out() -> None:
+    tables = Tables(Later())
+    tables.add(simulated.annotation("hgx-16"))
+    large = View(gen=simulated.annotation("hgx-16").gen, free=0xFFFF, ok=0xFFFF)
+    (found,) = explained(tables, POD, large=large).nodes
+    assert (found.rank, found.score) == (0, None)
+    assert found.why.startswith("its table is being worked out")
+
+
+def test_a_node_whose_class_has_no_table_says_so() -> None:
+    (found,) = explained(Tables(), POD, huge=view(0b0011)).nodes
+    assert (found.rank, found.why) == (0, "nodes with so many GPUs have no scores")
+
+
+def test_sets_are_told_with_their_odds_the_likeliest_first(tables: Tables) -> None:
+    found = answers(explained(tables, POD, node=view(0b00001111)))["node"]
+    assert found.sets == (Chance(gpus=(0, 1), odds=0.5), Chance(gpus=(2, 3), odds=0.5))
+
+
+def test_likelier_sets_come_first(tables: Tables) -> None:
+    """Whoever comes first takes any of five GPUs, and the other a pair that is left."""
+    found = answers(explained(tables, fleets.pod("p", 1, 2), node=view(0b11111)))["node"]
+    odds = [each.odds for each in found.sets]
+    assert odds == sorted(odds, reverse=True)
+    assert odds[0] > odds[-1]
+
+
+def test_of_many_sets_eight_are_told(tables: Tables) -> None:
+    found = answers(explained(tables, fleets.pod("p", 1, 1), node=view(0xFF)))["node"]
+    assert len(found.sets) == 8
+
+
+def test_a_node_whose_kubelet_would_refuse_the_pod_says_so() -> None:
+    """One GPU is free on each NUMA node."""
+    aligned = Tables(default=Policies(tm=TopologyManager.SINGLE_NUMA_NODE))
+    aligned.add(simulated.annotation())
+    found = answers(explained(aligned, POD, node=view(0b00010001)))["node"]
+    assert (found.rank, found.why) == (
+        0,
+        "the kubelet would refuse the pod, or the device plugin fail",
+    )
+
+
+def test_speed_stands_beside_the_best_of_the_class(tables: Tables) -> None:
+    table = tables.find(fleets.gen())
+    assert table
+    found = answers(explained(tables, POD, broken=view(0b0101)))["broken"]
+    assert (found.gbps, found.ideal_gbps) == (table.gbps(0b0101), table.gbps(0b0011))
+    assert table.gbps(0b0101) < table.gbps(0b0011)
+
+
+def test_every_aim_of_a_score_has_words_in_the_order_of_its_weight() -> None:
+    assert list(SHORT_OF) == [each.name for each in fields(Aims)]
+
+
+def test_every_reason_has_words() -> None:
+    assert REASONS.keys() == set(NoView)

@@ -1,0 +1,268 @@
+"""Requests are read strictly, answers are written once, and compressed ones are equal."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+from http import HTTPStatus
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from web import messages
+from web.messages import Body, Refusal, Request, Response
+
+
+def head(*lines: str, first: str = "GET /metrics HTTP/1.1") -> bytes:
+    return "\r\n".join([first, *lines, "", ""]).encode("latin-1")
+
+
+def refused(data: bytes) -> HTTPStatus:
+    with pytest.raises(Refusal) as refusal:
+        messages.read_request(data)
+    return refusal.value.response.status
+
+
+def parts(response: Response, request: Request | None) -> tuple[str, bytes]:
+    first, _, content = b"".join(response.message(request, 0.0)).partition(b"\r\n\r\n")
+    return first.decode(), content
+
+
+GET = Request(method="GET", path="/")
+
+
+def test_a_prometheus_scrape_is_understood() -> None:
+    request = messages.read_request(
+        head(
+            "Host: node:9400",
+            "User-Agent: Prometheus/3.5.0",
+            "Accept: application/openmetrics-text;version=1.0.0;q=0.5,*/*;q=0.1",
+            "Accept-Encoding: gzip",
+            "X-Prometheus-Scrape-Timeout-Seconds: 10",
+        )
+    )
+
+    assert request == Request(method="GET", path="/metrics", gzip=True, keep_alive=True)
+
+
+def test_a_query_does_not_change_the_path() -> None:
+    assert messages.read_request(head(first="GET /livez?verbose HTTP/1.1")).path == "/livez"
+
+
+@pytest.mark.parametrize(
+    ("target", "path"),
+    [
+        ("http://node:9400/metrics", "/metrics"),
+        ("HTTPS://[::1]:9400/metrics?x=/y", "/metrics"),
+        ("http://node/a/b", "/a/b"),
+        ("http://node", "/"),
+        ("http://node?x=/y", "/"),
+    ],
+)
+def test_the_absolute_form_is_served_as_the_path_in_it(target: str, path: str) -> None:
+    """RFC 9112, 3.2.2: a server must accept it, and clients of proxies send it."""
+    assert messages.read_request(head(first=f"GET {target} HTTP/1.1")).path == path
+
+
+@pytest.mark.parametrize(
+    ("accepted", "gzip_taken"),
+    [
+        ("gzip", True),
+        ("GZIP", True),
+        ("deflate, gzip;q=0.5, br", True),
+        ("gzip;q=0", False),
+        ("gzip; q=0.000", False),
+        ("x-gzip", False),
+        ("identity", False),
+        ("", False),
+    ],
+)
+def test_gzip_is_used_for_those_who_take_it(accepted: str, gzip_taken: bool) -> None:
+    assert messages.read_request(head(f"Accept-Encoding: {accepted}")).gzip is gzip_taken
+
+
+@pytest.mark.parametrize(
+    ("data", "kept"),
+    [
+        (head(), True),
+        (head("Connection: Keep-Alive"), True),
+        (head("connection: foo, Close"), False),
+        (head("Connection: foo", "Connection: close"), False),
+        (head(first="GET / HTTP/1.0"), False),
+    ],
+)
+def test_a_connection_is_kept_as_http_1_1_says(data: bytes, kept: bool) -> None:
+    assert messages.read_request(data).keep_alive is kept
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (head(first="POST /metrics HTTP/1.1"), 405),
+        (head(first="BREW /pot HTTP/1.1"), 405),
+        (head("Content-Length: 5"), 413),
+        (head("Content-Length: 5", "Content-Length: 0"), 413),
+        (head("Transfer-Encoding: chunked"), 413),
+        (head(first="GET /metrics HTTP/2.0"), 400),
+        (head(first="GET /metrics"), 400),
+        (head(first="GET  /metrics HTTP/1.1"), 400),
+        (head(first="GET metrics HTTP/1.1"), 400),
+        (head(first="GET http:///metrics HTTP/1.1"), 400),
+        (head(first="GET ftp://node/metrics HTTP/1.1"), 400),
+        (head(first="GET * HTTP/1.1"), 400),
+        (head(first="get /metrics HTTP/1.1"), 400),
+        (head("no colon"), 400),
+        (head("Name : value"), 400),
+        (head(" folded: value"), 400),
+        (head("Name: a\nb"), 400),
+        (head("Name: a\x00b"), 400),
+        (b"\r\n\r\n", 400),
+        (b"\x16\x03\x01\x02\r\n\r\n", 400),  # a TLS client
+    ],
+)
+def test_what_is_no_plain_request_is_refused(data: bytes, status: int) -> None:
+    assert refused(data) == status
+
+
+def test_a_body_is_read_where_bodies_are_taken() -> None:
+    data = head(
+        "Content-Length: 12",
+        "Content-Encoding: gzip",
+        "Expect: 100-Continue",
+        first="POST /x HTTP/1.1",
+    )
+
+    request = messages.read_request(data, bodies=True)
+
+    assert request == Request(
+        method="POST", path="/x", length=12, encoding="gzip", waits=True, keep_alive=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        ("Transfer-Encoding: chunked", 411),
+        ("Content-Length: -1", 400),
+        ("Content-Length: +1", 400),
+        ("Content-Length: 1_0", 400),
+        ("Content-Length: \xb2", 400),
+        ("Content-Length: 1\r\nContent-Length: 2", 400),
+        ("Content-Length: 1\r\nTransfer-Encoding: chunked", 411),
+        (f"Content-Length: {10**15}", 400),
+    ],
+)
+def test_a_body_whose_length_is_not_told_is_refused(line: str, status: int) -> None:
+    with pytest.raises(Refusal) as refusal:
+        messages.read_request(head(line, first="POST / HTTP/1.1"), bodies=True)
+    assert refusal.value.response.status == status
+
+
+def test_an_empty_body_is_no_body() -> None:
+    assert messages.read_request(head("Content-Length: 0")).method == "GET"
+
+
+@given(st.binary())
+@example(b"GET / HTTP/1.1\r\n\xff: \xff\r\n\r\n")
+def test_any_bytes_are_a_request_or_a_refusal(data: bytes) -> None:
+    with contextlib.suppress(Refusal):
+        assert messages.read_request(data).path.startswith("/")
+
+
+@given(plain=st.binary(max_size=5000), tails=st.lists(st.binary(max_size=200), max_size=3))
+def test_a_compressed_body_with_its_tail_is_one_member_and_equals_the_plain_one(
+    plain: bytes, tails: list[bytes]
+) -> None:
+    body = Body(plain)
+
+    for tail in [*tails, b""]:
+        assert gzip.decompress(body.gzipped(tail)) == plain + tail
+        assert body.gzipped(tail).count(b"\x1f\x8b\x08") == 1 + (plain + tail).count(
+            b"\x1f\x8b\x08"
+        )
+
+
+def test_the_length_is_that_of_body_and_tail() -> None:
+    first, content = parts(Response(body=Body(b"body "), tail=b"tail"), GET)
+
+    assert content == b"body tail"
+    assert "Content-Length: 9" in first.split("\r\n")
+
+
+def test_a_small_answer_is_not_compressed() -> None:
+    first, content = parts(messages.text("ok"), Request(method="GET", path="/", gzip=True))
+
+    assert content == b"ok\n"
+    assert "Content-Encoding" not in first
+
+
+@pytest.mark.parametrize("gzip_taken", [True, False])
+def test_head_tells_what_get_would_send_and_sends_nothing(gzip_taken: bool) -> None:
+    response = Response(body=Body(b"a" * 5000))
+
+    got, _ = parts(response, Request(method="GET", path="/", gzip=gzip_taken))
+    asked, content = parts(response, Request(method="HEAD", path="/", gzip=gzip_taken))
+
+    assert (asked, content) == (got, b"")
+
+
+def test_a_refused_method_is_told_which_ones_are_served() -> None:
+    response = messages.text("no", HTTPStatus.METHOD_NOT_ALLOWED)
+
+    first, _ = parts(response, None)
+
+    assert {"Allow: GET, HEAD", "Connection: close"} <= set(first.split("\r\n"))
+
+
+def test_a_refusal_may_tell_other_methods() -> None:
+    refusal = Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "no", allow="POST")
+
+    first, _ = parts(refusal.response, None)
+
+    assert "Allow: POST" in first.split("\r\n")
+
+
+def test_what_need_not_be_compressed_is_sent_as_it_is() -> None:
+    response = Response(body=Body(b"a" * 5000), compress=False)
+
+    first, content = parts(response, Request(method="GET", path="/", gzip=True))
+
+    assert content == b"a" * 5000
+    assert "Content-Encoding" not in first
+
+
+def test_the_link_page_links_to_each_path_and_escapes_it() -> None:
+    _, content = parts(messages.link_page("a & b", ["/metrics", '/"x']), GET)
+
+    page = content.decode()
+    assert '<a href="/metrics">/metrics</a>' in page
+    assert "a &amp; b" in page
+    assert '/"x' not in page
+
+
+def test_further_headers_are_sent_and_the_length_stays_right() -> None:
+    response = messages.text("ok")
+
+    first = b"".join(response.message(GET, 0.0, (("X-Frame-Options", "deny"),))).decode()
+
+    assert "\r\nX-Frame-Options: deny\r\n" in first
+    assert "\r\nContent-Length: 3\r\n" in first
+
+
+def test_who_is_not_known_is_told_how_to_say_it() -> None:
+    first, _ = parts(messages.text("who", HTTPStatus.UNAUTHORIZED), GET)
+
+    assert 'WWW-Authenticate: Basic realm="gpuscape", charset="UTF-8"' in first.split("\r\n")
+
+
+def test_credentials_are_kept_as_they_were_written() -> None:
+    assert messages.read_request(head("authorization: Basic YQ==")).authorization == "Basic YQ=="
+
+
+@pytest.mark.parametrize(("good", "status"), [(True, 200), (False, 503)])
+def test_health_is_a_word_and_a_status(good: bool, status: int) -> None:
+    response = messages.health(good)
+
+    assert response.status == status
+    assert (response.body.plain == b"OK") is good

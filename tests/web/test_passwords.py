@@ -1,0 +1,209 @@
+"""Passwords are checked slowly, once, and alike for users that there are and that there are not."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import threading
+
+import bcrypt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from web.passwords import Passwords
+
+
+def header(user: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+class Hashes:
+    """Stands in for bcrypt: a hash is the password itself; counts what is checked."""
+
+    def __init__(self) -> None:
+        self.checked: list[tuple[bytes, bytes]] = []
+
+    def matches(self, password: bytes, hashed: bytes) -> bool:
+        self.checked.append((password, hashed))
+        return password == hashed
+
+
+def asked(passwords: Passwords, *headers: str) -> list[bool]:
+    async def ask() -> list[bool]:
+        return [await passwords.admit(each) for each in headers]
+
+    return asyncio.run(ask())
+
+
+USERS = {"alice": b"a-word", "bob": b"b-word"}
+
+
+def test_the_right_password_of_each_user_is_admitted() -> None:
+    passwords = Passwords(USERS, matches=Hashes().matches)
+
+    assert asked(passwords, header("alice", "a-word"), header("bob", "b-word")) == [True, True]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        header("alice", "b-word"),
+        header("alice", ""),
+        header("carol", "a-word"),
+        header("carol", "b-word"),
+        header("", ""),
+        "",
+        "Basic",
+        "Basic ä",
+        "Basic YWxpY2U=",
+        "Bearer YWxpY2U6YS13b3Jk",
+    ],
+)
+def test_everybody_else_is_not(given: str) -> None:
+    assert asked(Passwords(USERS, matches=Hashes().matches), given) == [False]
+
+
+def test_a_right_password_is_checked_once_and_a_wrong_one_each_time() -> None:
+    hashes = Hashes()
+    passwords = Passwords(USERS, matches=hashes.matches)
+    right, wrong = header("alice", "a-word"), header("alice", "x")
+
+    answers = asked(passwords, right, right, wrong, wrong, right)
+
+    assert answers == [True, True, False, False, True]
+    assert [password for password, _ in hashes.checked] == [b"a-word", b"x", b"x"]
+
+
+def test_an_unknown_user_costs_one_check_as_a_known_one_does() -> None:
+    hashes = Hashes()
+    passwords = Passwords(USERS, matches=hashes.matches)
+
+    asked(passwords, header("alice", "x"), header("carol", "x"), header("carol", "x"))
+
+    assert len(hashes.checked) == 3
+    stand_ins = [hashed for _, hashed in hashes.checked[1:]]
+    assert stand_ins[0] == stand_ins[1]
+    assert stand_ins[0] in USERS.values()
+
+
+def test_unknown_users_cost_what_the_known_ones_cost_and_not_one_of_them() -> None:
+    """Each name has a stand-in of its own, so a dear hash is no sign of a user."""
+    hashes = Hashes()
+    passwords = Passwords(USERS, matches=hashes.matches)
+
+    asked(passwords, *(header(f"user{at}", "x") for at in range(100)))
+
+    assert {hashed for _, hashed in hashes.checked} == set(USERS.values())
+
+
+def test_an_unknown_user_with_a_right_password_of_another_costs_a_check_each_time() -> None:
+    """Answered from what was checked before, it would be told by time from a known user."""
+    hashes = Hashes()
+    passwords = Passwords({"alice": b"a-word"}, matches=hashes.matches)
+    alice, carol = header("alice", "a-word"), header("carol", "a-word")
+
+    answers = asked(passwords, alice, alice, carol, carol, alice)
+
+    assert answers == [True, True, False, False, True]
+    assert len(hashes.checked) == 3  # one of alice's, each of carol's
+
+
+def test_requests_go_on_while_a_password_is_checked() -> None:
+    checking, let_go = threading.Event(), threading.Event()
+
+    def slow(_password: bytes, _hashed: bytes) -> bool:
+        checking.set()
+        return let_go.wait(60)
+
+    passwords = Passwords(USERS, matches=slow)
+
+    async def ask() -> tuple[bool, bool]:
+        first = asyncio.create_task(passwords.admit(header("alice", "a-word")))
+        while not checking.is_set():
+            await asyncio.sleep(0)
+        second = await passwords.admit("")
+        let_go.set()
+        return second, await first
+
+    assert asyncio.run(ask()) == (False, True)
+
+
+def test_a_check_is_not_made_for_a_client_that_has_gone() -> None:
+    checking, let_go = threading.Event(), threading.Event()
+    checked: list[bytes] = []
+
+    def slow(password: bytes, _hashed: bytes) -> bool:
+        checked.append(password)
+        checking.set()
+        return let_go.wait(60)
+
+    passwords = Passwords(USERS, matches=slow)
+
+    async def ask() -> bool:
+        first = asyncio.create_task(passwords.admit(header("alice", "first")))
+        gone = asyncio.create_task(passwords.admit(header("alice", "gone")))
+        last = asyncio.create_task(passwords.admit(header("alice", "last")))
+        while not checking.is_set():
+            await asyncio.sleep(0)
+        gone.cancel()
+        await asyncio.wait([gone])
+        let_go.set()
+        return await first and await last
+
+    assert asyncio.run(ask())
+    assert checked == [b"first", b"last"]
+
+
+def test_its_thread_ends_with_it() -> None:
+    before = set(threading.enumerate())
+    passwords = Passwords(USERS, matches=Hashes().matches)
+    (thread,) = set(threading.enumerate()) - before
+
+    del passwords
+    thread.join(60)
+
+    assert not thread.is_alive()
+    assert thread.daemon  # the program's end does not wait for a check
+
+
+def test_a_check_that_fails_is_an_error_and_the_next_one_is_made() -> None:
+    def fails_once(password: bytes, _hashed: bytes) -> bool:
+        if password == b"broken":
+            raise LookupError
+        return True
+
+    passwords = Passwords(USERS, matches=fails_once)
+
+    with pytest.raises(LookupError):
+        asked(passwords, header("alice", "broken"))
+    assert asked(passwords, header("alice", "fine")) == [True]
+
+
+@pytest.mark.parametrize("version", ["2a", "2b", "2x", "2y"])
+def test_hashes_of_every_version_that_tools_write_are_understood(version: str) -> None:
+    hashed = bcrypt.hashpw(b"word", bcrypt.gensalt(4)).replace(b"$2b$", f"${version}$".encode())
+
+    answers = asked(Passwords({"a": hashed}), header("a", "word"), header("a", "words"))
+
+    assert answers == [True, False]
+
+
+def test_a_password_longer_than_bcrypt_takes_is_cut_as_by_those_who_hash() -> None:
+    hashed = bcrypt.hashpw(b"x" * 72, bcrypt.gensalt(4))
+
+    answers = asked(Passwords({"a": hashed}), header("a", "x" * 100), header("a", "x" * 71))
+
+    assert answers == [True, False]
+
+
+def test_a_hash_that_bcrypt_does_not_take_lets_nobody_in() -> None:
+    assert asked(Passwords({"a": b"$2y$10$x"}), header("a", "word")) == [False]
+
+
+PASSWORDS = Passwords({"a": bcrypt.hashpw(b"word", bcrypt.gensalt(4))})
+
+
+@given(st.text() | st.binary(max_size=100).map(lambda it: "Basic " + base64.b64encode(it).decode()))
+def test_any_header_is_answered_and_lets_nobody_in(given: str) -> None:
+    assert asked(PASSWORDS, given) == [False]

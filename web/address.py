@@ -1,0 +1,58 @@
+"""Where our servers listen, and the socket that does."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from dataclasses import dataclass
+
+from base.errors import Permanent
+
+_ADVICE = {
+    errno.EADDRINUSE: "another program listens there, end it or choose another port",
+    errno.EACCES: "ports below 1024 need a right, choose a higher one",
+    errno.EADDRNOTAVAIL: "no interface has this address, choose one that this machine has",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where a server listens."""
+
+    host: str
+    """Empty: all interfaces."""
+    port: int
+    """0: any free port."""
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+def listening(address: Address) -> socket.socket:
+    """A socket that listens. Raises Permanent with the fix.
+
+    What it accepts sends at once, as Linux inherits that: else the last part of an answer waits
+    40 ms for the client's delayed acknowledgement of the parts before. asyncio sees to it only
+    where a socket tells its protocol, and these do not.
+    """
+    made = _bound(address)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return made
+
+
+def _bound(address: Address) -> socket.socket:
+    try:
+        if address.host:
+            family, *_, where = socket.getaddrinfo(
+                address.host, address.port, type=socket.SOCK_STREAM
+            )[0]
+            return socket.create_server(where, family=family)
+        both = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if both else socket.AF_INET
+        return socket.create_server(("", address.port), family=family, dualstack_ipv6=both)
+    except OSError as error:
+        advice = _ADVICE.get(
+            error.errno or 0, f"{error.strerror}, choose an address of this machine"
+        )
+        raise Permanent(f"cannot listen on {address}: {advice}") from error

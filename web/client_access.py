@@ -1,0 +1,63 @@
+"""How a server lets clients in: a value that it asks for at each connection and request."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from base.bucket import Bucket
+
+if TYPE_CHECKING:
+    from web.passwords import Passwords  # loaded only where passwords are asked for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Who is let in, and how; a connection lives no longer than the context it was made with."""
+
+    context: ssl.SSLContext | None = None
+    """None: without TLS."""
+    client_names: tuple[str, ...] | None = None
+    """Names of which a client's certificate needs one; None: any."""
+    passwords: Passwords | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+    """Sent with every answer."""
+    bucket: Bucket | None = None
+    """Holds a token for each request."""
+
+    def admits(self, connection: ssl.SSLObject | None) -> bool:
+        """Whether a client that has shaken hands may go on.
+
+        One that may come without a certificate, and does, has no name to be refused for.
+        """
+        if self.client_names is None or connection is None:
+            return True
+        certificate = connection.getpeercert() or {}
+        if not certificate and connection.context.verify_mode is ssl.CERT_OPTIONAL:
+            return True
+        return has_allowed_name(certificate, self.client_names)
+
+
+OPEN = Access()
+"""Plain HTTP for everybody."""
+
+
+def has_allowed_name(certificate: Mapping[str, Any], allowed: tuple[str, ...]) -> bool:
+    """Whether one of the certificate's alternative names is one of these, letter for letter.
+
+    ``certificate`` is as SSLSocket.getpeercert() gives it, empty where there is none.
+    """
+    names = {_plain(kind, name) for kind, name in certificate.get("subjectAltName", ())}
+    return not names.isdisjoint(allowed)
+
+
+def _plain(kind: str, name: str) -> str:
+    """OpenSSL writes IPv6 addresses in full and in capitals; people write them short."""
+    if kind == "IP Address":
+        with contextlib.suppress(ValueError):
+            return str(ipaddress.ip_address(name.strip()))
+    return name

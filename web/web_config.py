@@ -1,0 +1,344 @@
+"""The web config file of Prometheus' exporters: TLS, passwords, headers, request rate. Pure.
+
+What it points at is not opened here. Source of keys, defaults and meanings: prometheus
+exporter-toolkit, ``docs/web-configuration.md`` and ``web/tls_config.go``. Where a key cannot be
+obeyed it is refused when that would leave the server less safe than the file says, else noted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path, PurePosixPath
+
+from base.errors import BadInput
+from base.yaml_places import Entry, read_mapping
+
+MOST_BYTES = 1 << 20
+"""A ConfigMap holds no more."""
+
+
+_SECTIONS = ("tls_server_config", "http_server_config", "basic_auth_users", "rate_limit")
+
+
+class ClientCertificate(Enum):
+    """What is asked of a client."""
+
+    NONE = "none"
+    IF_GIVEN = "verified if given"
+    REQUIRED = "required and verified"
+
+
+class TlsVersion(Enum):
+    """Those that are served."""
+
+    TLS12 = "TLS12"
+    TLS13 = "TLS13"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pem:
+    """Certificates or a key: in a file, or in the web config file itself."""
+
+    place: str
+    """File, line and key that name it, for messages."""
+    path: Path | None = None
+    text: str | None = field(default=None, repr=False)
+    """May be a private key, so it is never shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    """How connections are secured."""
+
+    certificate: Pem
+    key: Pem
+    client_authorities: Pem | None = None
+    client_certificate: ClientCertificate = ClientCertificate.NONE
+    client_names: tuple[str, ...] | None = None
+    """Subject alternative names, of which a client's certificate needs one; None: any."""
+    lowest: TlsVersion = TlsVersion.TLS12
+    highest: TlsVersion = TlsVersion.TLS13
+    ciphers: tuple[str, ...] = ()
+    """OpenSSL's names, for TLS 1.2; empty: its own choice."""
+    server_chooses: bool = True
+    """Of the ciphers that both sides have, the one the server likes best is used."""
+    curve: str | None = None
+    """OpenSSL's name of the one elliptic curve; None: its own choice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """How many requests are served."""
+
+    interval_seconds: float
+    burst: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebConfig:
+    """What the file says."""
+
+    tls: Tls | None = None
+    users: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    """User names to bcrypt hashes; without any, everybody is let in."""
+    headers: tuple[tuple[str, str], ...] = ()
+    """Sent with every answer."""
+    rate: Rate | None = None
+    notes: tuple[str, ...] = ()
+    """What is in the file and not done, or done and not wise; sentences."""
+
+
+def read_web_config(text: str, file: str) -> WebConfig:
+    """The values of a web config file, which messages call ``file``.
+
+    Paths in it are relative to its folder. Raises BadInput that names file, line and key, for
+    unknown and repeated keys, wrong types and values, and what is not YAML; never a secret.
+    """
+    notes: list[str] = []
+    sections = read_mapping(text, file, _SECTIONS)
+    users = _users(sections.get("basic_auth_users"))
+    tls = _tls(sections.get("tls_server_config"), PurePosixPath(file).parent, notes)
+    if users and tls is None:
+        notes.append("passwords are asked for without TLS: anybody on the way can read them")
+    return WebConfig(
+        tls=tls,
+        users=users,
+        headers=_headers(sections.get("http_server_config"), notes),
+        rate=_rate(sections.get("rate_limit")),
+        notes=tuple(notes),
+    )
+
+
+# TLS
+
+_TLS_KEYS = (
+    *("cert", "key", "client_ca", "cert_file", "key_file", "client_ca_file", "client_auth_type"),
+    *("client_allowed_sans", "min_version", "max_version", "cipher_suites", "curve_preferences"),
+    "prefer_server_cipher_suites",
+)
+
+_CLIENT_CERTIFICATES = {
+    "NoClientCert": ClientCertificate.NONE,
+    "RequestClientCert": ClientCertificate.NONE,
+    "VerifyClientCertIfGiven": ClientCertificate.IF_GIVEN,
+    "RequireAndVerifyClientCert": ClientCertificate.REQUIRED,
+}
+_UNVERIFIED = ("RequireAnyClientCert", "RequireClientCert")
+
+_OLD_VERSIONS = ("TLS10", "TLS11")
+
+_CIPHERS = {
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA": "ECDHE-ECDSA-AES128-SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA": "ECDHE-ECDSA-AES256-SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA": "ECDHE-RSA-AES128-SHA",
+    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA": "ECDHE-RSA-AES256-SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384": "ECDHE-ECDSA-AES256-GCM-SHA384",
+    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": "ECDHE-RSA-AES128-GCM-SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384": "ECDHE-RSA-AES256-GCM-SHA384",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-ECDSA-CHACHA20-POLY1305",
+}
+"""Go's names to OpenSSL's. Source: Go's crypto/tls, ``CipherSuites``; openssl-ciphers(1)."""
+_CIPHERS_OF_TLS13 = (
+    "TLS_AES_128_GCM_SHA256",
+    "TLS_AES_256_GCM_SHA384",
+    "TLS_CHACHA20_POLY1305_SHA256",
+)
+"""Neither Go nor Python lets one choose among them."""
+
+_CURVES_ALONE = {
+    "CurveP256": "prime256v1",
+    "CurveP384": "secp384r1",
+    "CurveP521": "secp521r1",
+}
+"""Go's names to OpenSSL's."""
+_CURVES = (*_CURVES_ALONE, "X25519")
+
+
+def _tls(section: Entry | None, folder: PurePosixPath, notes: list[str]) -> Tls | None:
+    found = {} if section is None else section.mapping(_TLS_KEYS)
+    if section is None or not found:
+        return None
+    certificate = _pem(found, "cert", folder)
+    key = _pem(found, "key", folder)
+    if certificate is None or key is None:
+        missing = "key" if certificate else "cert"
+        raise section.wrong(f"{missing}_file is missing: TLS takes a certificate and its key")
+    lowest, highest = _versions(found, notes)
+    ciphers = _ciphers(found.get("cipher_suites"))
+    if ciphers == () and "cipher_suites" in found:
+        lowest = TlsVersion.TLS13  # only its ciphers are named
+        if highest is TlsVersion.TLS12:
+            raise found["cipher_suites"].wrong("none of these is for TLS 1.2: name one that is")
+    authorities = _pem(found, "client_ca", folder)
+    asked = _client_certificate(found, authorities, notes)
+    names = found.get("client_allowed_sans")
+    if names is not None and asked is ClientCertificate.NONE:
+        raise names.wrong("no client certificate is verified: set client_auth_type as well")
+    preference = found.get("prefer_server_cipher_suites")
+    return Tls(
+        certificate=certificate,
+        key=key,
+        client_authorities=authorities,
+        client_certificate=asked,
+        client_names=None if names is None else names.texts(),
+        lowest=lowest,
+        highest=highest,
+        ciphers=ciphers,
+        server_chooses=True if preference is None else preference.flag(),
+        curve=_curve(found.get("curve_preferences"), notes),
+    )
+
+
+def _pem(found: Mapping[str, Entry], key: str, folder: PurePosixPath) -> Pem | None:
+    """The value of ``key``, or the file that ``key``_file names."""
+    inline, file = found.get(key), found.get(f"{key}_file")
+    text = "" if inline is None else inline.text()
+    path = "" if file is None else file.text()
+    if inline is not None and text:
+        if path:
+            raise inline.wrong(f"{key}_file is given too: keep one of them")
+        return Pem(place=inline.place, text=text)
+    if file is not None and path:
+        return Pem(place=file.place, path=Path(folder / path))
+    return None
+
+
+def _client_certificate(
+    found: Mapping[str, Entry], authorities: Pem | None, notes: list[str]
+) -> ClientCertificate:
+    """What is asked of a client. Go takes the system's authorities where none are named: not here,
+    since anybody can have a certificate of theirs.
+    """
+    entry = found.get("client_auth_type")
+    kind = "" if entry is None else entry.text()
+    if entry is None or not kind:
+        if authorities is not None:
+            raise BadInput(
+                f"{authorities.place}: client_auth_type is missing:"
+                " RequireAndVerifyClientCert makes this count"
+            )
+        return ClientCertificate.NONE
+    if kind in _UNVERIFIED:
+        raise entry.wrong(f"{kind} lets every certificate in: RequireAndVerifyClientCert checks it")
+    asked = _CLIENT_CERTIFICATES[entry.one_of((*_CLIENT_CERTIFICATES, *_UNVERIFIED))]
+    if kind == "NoClientCert" and authorities is not None:
+        raise entry.wrong("client_ca is given and does not count with this: keep one of them")
+    if asked is ClientCertificate.REQUIRED and authorities is None:
+        raise entry.wrong("client_ca_file is missing: it says whose certificates count")
+    if kind == "RequestClientCert" or (authorities is None and kind != "NoClientCert"):
+        notes.append(f"{kind} is served as NoClientCert: no certificate would be verified")
+        return ClientCertificate.NONE
+    return asked
+
+
+def _versions(found: Mapping[str, Entry], notes: list[str]) -> tuple[TlsVersion, TlsVersion]:
+    lowest, highest = TlsVersion.TLS12, TlsVersion.TLS13
+    known = (*_OLD_VERSIONS, *(version.value for version in TlsVersion))
+    if (entry := found.get("min_version")) is not None:
+        text = entry.one_of(known)
+        if text in _OLD_VERSIONS:
+            notes.append(f"min_version {text} is served as TLS12: older versions are broken")
+        else:
+            lowest = TlsVersion(text)
+    if (entry := found.get("max_version")) is not None:
+        text = entry.one_of(known)
+        if text in _OLD_VERSIONS:
+            raise entry.wrong(f"{text} is broken and not served: write TLS12 or TLS13")
+        highest = TlsVersion(text)
+        if (lowest, highest) == (TlsVersion.TLS13, TlsVersion.TLS12):
+            raise entry.wrong("it is below min_version: nobody could connect")
+    return lowest, highest
+
+
+def _ciphers(entry: Entry | None) -> tuple[str, ...]:
+    if entry is None:
+        return ()
+    known = (*_CIPHERS, *_CIPHERS_OF_TLS13)
+    named = [each.one_of(known) for each in entry.items()]
+    return tuple(_CIPHERS[name] for name in named if name in _CIPHERS)
+
+
+def _curve(entry: Entry | None, notes: list[str]) -> str | None:
+    """The first that can be the only one: Python takes no list, and none beside is to be used."""
+    curves = [] if entry is None else [each.one_of(_CURVES) for each in entry.items()]
+    if entry is None or not curves:
+        return None
+    if (served := next((each for each in curves if each in _CURVES_ALONE), None)) is None:
+        raise entry.wrong(f"name one of {', '.join(_CURVES_ALONE)}: X25519 cannot be served alone")
+    if len(curves) > 1:
+        notes.append(f"of curve_preferences only {served} is served")
+    return _CURVES_ALONE[served]
+
+
+# HTTP
+
+_HEADERS: Mapping[str, tuple[str, ...]] = {
+    "Content-Security-Policy": (),
+    "X-Frame-Options": ("deny", "sameorigin"),
+    "X-Content-Type-Options": ("nosniff",),
+    "X-XSS-Protection": (),
+    "Strict-Transport-Security": (),
+}
+"""Headers that may be set, and their values where there are few."""
+_PLAIN_HEADER = re.compile(r"[ -~]*")
+
+
+def _headers(section: Entry | None, notes: list[str]) -> tuple[tuple[str, str], ...]:
+    found = {} if section is None else section.mapping(("http2", "headers"))
+    if (http2 := found.get("http2")) is not None and http2.flag():
+        notes.append("HTTP/2 is not served: clients that ask for it get HTTP/1.1")
+    headers = {} if "headers" not in found else found["headers"].mapping(_HEADERS)
+    return tuple((name, value) for name, it in headers.items() if (value := _header(name, it)))
+
+
+def _header(name: str, entry: Entry) -> str:
+    value = entry.text()
+    if value and _HEADERS[name]:
+        return entry.one_of(_HEADERS[name])
+    if not _PLAIN_HEADER.fullmatch(value):
+        raise entry.wrong("a header is one line of ASCII")
+    return value
+
+
+_HASH = re.compile(r"\$2[abxy]\$(\d\d)\$[./A-Za-z0-9]{53}")
+_COSTS = range(4, 19)
+"""From bcrypt's own least to what takes half a minute; more would only lock people out."""
+
+
+def _users(section: Entry | None) -> Mapping[str, bytes]:
+    users = {} if section is None else section.mapping()
+    return {name: _hash(name, entry) for name, entry in users.items()}
+
+
+def _hash(name: str, entry: Entry) -> bytes:
+    if not name or ":" in name:
+        raise entry.wrong("a user's name is not empty and has no colon")
+    found = _HASH.fullmatch(entry.text())
+    if found is None:
+        raise entry.wrong("expected a bcrypt hash such as htpasswd -nB makes: $2y$10$…")
+    if int(found[1]) not in _COSTS:
+        raise entry.wrong(f"the hash's cost {found[1]} is not from 4 to 18: 10 is right")
+    return found[0].encode()
+
+
+_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
+
+
+def _rate(section: Entry | None) -> Rate | None:
+    found = {} if section is None else section.mapping(("interval", "burst"))
+    if (entry := found.get("interval")) is None:
+        return None
+    text = entry.text()
+    if text != "0" and not re.fullmatch(rf"(?:{_PART.pattern})+", text):
+        raise entry.wrong("expected a duration such as 1s or 100ms")
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+    burst = found["burst"].count() if "burst" in found else 0
+    if seconds and not burst:
+        raise entry.wrong("burst is missing: without it no request would be served")
+    return Rate(interval_seconds=seconds, burst=burst) if seconds else None
