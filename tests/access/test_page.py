@@ -20,7 +20,7 @@ PAGE = Path(__file__).parents[2] / "docs/security.md"
 def commands() -> str:
     """The block of the page that a reader is asked to run."""
     block = re.search(
-        r"<!-- run: look yourself -->\n\n```sh\n(.*?)```", PAGE.read_text(), re.DOTALL
+        r"<!-- run: check it yourself -->\n\n```sh\n(.*?)```", PAGE.read_text(), re.DOTALL
     )
     assert block
     return block[1]
