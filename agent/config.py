@@ -14,21 +14,21 @@ from pathlib import Path
 from typing import Annotated, Literal, get_type_hints
 
 from agent import kinds
-from agent.kinds import Kind
+from agent.kinds import SettingKind
 from api import names
 from base.errors import BadInput
 from base.words import closest
 from exporters.dcgm.selection import FLEXIBLE, Selection
 from exporters.dcgm.windows import DEFAULT_SECONDS as WINDOW_SECONDS
-from exporters.gpuscape.core_families import Served
+from exporters.gpuscape.core_families import ServedFamilies
 from web.address import Address
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class SettingSpec:
     """What is said of a setting beside its type and default."""
 
-    kind: Kind
+    kind: SettingKind
     help: str
     otherwise: str = ""
     """What holds where it is not given and there is no default."""
@@ -36,7 +36,7 @@ class Said:
     """Variables that others set, read after our own."""
 
 
-_HOSTNAME_LABEL = Kind(
+_HOSTNAME_LABEL = SettingKind(
     metavar="hostname|Hostname|none",
     expects="hostname, Hostname or none",
     parse={"hostname": "hostname", "Hostname": "Hostname", "none": None}.__getitem__,
@@ -54,17 +54,17 @@ PROBE_ADDRESS = Address(host="", port=9401)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class AgentSettings:
     """Everything the agent may be told."""
 
-    standalone: Annotated[bool, Said(kinds.FLAG, "Run without a cluster.")] = False
+    standalone: Annotated[bool, SettingSpec(kinds.FLAG, "Run without a cluster.")] = False
     node_name: Annotated[
         str | None,
-        Said(kinds.text("NAME"), "This node's name.", "the host's name", ("NODE_NAME",)),
+        SettingSpec(kinds.text("NAME"), "This node's name.", "the host's name", ("NODE_NAME",)),
     ] = None
     sink: Annotated[
         str,
-        Said(
+        SettingSpec(
             kinds.choice("node", "nodefeature", "none"),
             "Where labels go: on the Node, into a NodeFeature for nfd-master, or nowhere in the"
             " cluster. The topology annotation goes on the Node, but for none.",
@@ -72,15 +72,19 @@ class Settings:
     ] = "node"
     kubeconfig: Annotated[
         Path | None,
-        Said(kinds.PATH, "How to reach the cluster.", "the pod's own token", ("KUBECONFIG",)),
+        SettingSpec(
+            kinds.PATH, "How to reach the cluster.", "the pod's own token", ("KUBECONFIG",)
+        ),
     ] = None
     service_account: Annotated[
         Path,
-        Said(kinds.PATH, "Folder with the pod's token and the cluster's certificate authority."),
+        SettingSpec(
+            kinds.PATH, "Folder with the pod's token and the cluster's certificate authority."
+        ),
     ] = Path("/var/run/secrets/kubernetes.io/serviceaccount")
     namespace: Annotated[
         str,
-        Said(
+        SettingSpec(
             kinds.text("NAME"),
             "Namespace of the agent's Lease and NodeFeature.",
             "",
@@ -89,11 +93,11 @@ class Settings:
     ] = names.NAMESPACE
     pod_name: Annotated[
         str | None,
-        Said(kinds.text("NAME"), "The agent's own pod.", "none", ("POD_NAME",)),
+        SettingSpec(kinds.text("NAME"), "The agent's own pod.", "none", ("POD_NAME",)),
     ] = None
     pod_uid: Annotated[
         str | None,
-        Said(
+        SettingSpec(
             kinds.text("UID"),
             "By what the agent's Lease tells it from other agents on the node.",
             "a random one",
@@ -102,7 +106,7 @@ class Settings:
     ] = None
     start_spread_seconds: Annotated[
         float,
-        Said(
+        SettingSpec(
             kinds.duration("0s"),
             "A starting agent writes for the first time at a random moment within this, so that"
             " thousands of them do not overload the API server; 0 is right for small clusters.",
@@ -110,18 +114,18 @@ class Settings:
     ] = 90.0
     allow_unconfined: Annotated[
         bool,
-        Said(
+        SettingSpec(
             kinds.FLAG,
             "Write even where no admission policy is seen to hold this agent to its own node.",
         ),
     ] = False
     pod_resources_socket: Annotated[
         Path,
-        Said(kinds.PATH, "The kubelet's socket that tells which pod holds which GPU."),
+        SettingSpec(kinds.PATH, "The kubelet's socket that tells which pod holds which GPU."),
     ] = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
     resource_slices: Annotated[
         bool,
-        Said(
+        SettingSpec(
             kinds.FLAG,
             "Ask ResourceSlices for the GPUs of DRA claims whose names do not tell them; it takes"
             " a right of its own.",
@@ -129,7 +133,7 @@ class Settings:
     ] = False
     driver_ready_file: Annotated[
         Path,
-        Said(
+        SettingSpec(
             kinds.PATH,
             "The GPU operator's file below the host root; once it was there and goes, all NVML"
             " handles are released.",
@@ -137,28 +141,34 @@ class Settings:
     ] = Path("run/nvidia/validations/driver-ready")
 
     discover_interval_seconds: Annotated[
-        float, Said(kinds.duration("1s"), "How often GPUs and links are read and labels decided.")
+        float,
+        SettingSpec(kinds.duration("1s"), "How often GPUs and links are read and labels decided."),
     ] = 60.0
     sample_interval_seconds: Annotated[
         float,
-        Said(kinds.duration("100ms"), "How often temperatures, clocks and counters are read."),
+        SettingSpec(
+            kinds.duration("100ms"), "How often temperatures, clocks and counters are read."
+        ),
     ] = 10.0
     jitter_ratio: Annotated[
-        float, Said(kinds.ratio(0.5), "Random part of each interval, so that nodes spread out.")
+        float,
+        SettingSpec(kinds.ratio(0.5), "Random part of each interval, so that nodes spread out."),
     ] = 0.1
     deadline_seconds: Annotated[
-        float, Said(kinds.duration("100ms"), "Time to answer, after which a GPU counts as hung.")
+        float,
+        SettingSpec(kinds.duration("100ms"), "Time to answer, after which a GPU counts as hung."),
     ] = 5.0
 
     listen: Annotated[
-        Address, Said(kinds.ADDRESS, "Where /metrics is served; port 0 is any free one.")
+        Address, SettingSpec(kinds.ADDRESS, "Where /metrics is served; port 0 is any free one.")
     ] = METRICS_ADDRESS
     probe_listen: Annotated[
-        Address, Said(kinds.ADDRESS, "Where /livez and /readyz are served; port 0 is any free one.")
+        Address,
+        SettingSpec(kinds.ADDRESS, "Where /livez and /readyz are served; port 0 is any free one."),
     ] = PROBE_ADDRESS
     web_config_file: Annotated[
         Path | None,
-        Said(
+        SettingSpec(
             kinds.PATH,
             "TLS, client certificates and passwords for /metrics, in the format of Prometheus'"
             " exporter-toolkit; changes of it and of its certificates count at once.",
@@ -168,7 +178,7 @@ class Settings:
 
     counters: Annotated[
         Path | None,
-        Said(
+        SettingSpec(
             kinds.PATH,
             "Which DCGM families are served: a CSV file in dcgm-exporter's format; changes of it"
             " count at once.",
@@ -177,22 +187,22 @@ class Settings:
     ] = None
     counters_from: Annotated[
         str | None,
-        Said(
+        SettingSpec(
             _CONFIG_MAP,
             "The same from the key metrics of a ConfigMap; counters is for when it is not there.",
         ),
     ] = None
     own_families: Annotated[
         str,
-        Said(
-            kinds.choice(*Served),
+        SettingSpec(
+            kinds.choice(*ServedFamilies),
             "Which gpuscape_ families are served, and read: all; core, what the shipped rules and"
             " dashboards read; or none.",
         ),
-    ] = Served.CORE.value
+    ] = ServedFamilies.CORE.value
     devices: Annotated[
         Selection,
-        Said(
+        SettingSpec(
             kinds.DEVICES,
             "What has DCGM series: f, a GPU's instances where it has some, else the GPU; g, GPUs;"
             " i, GPU instances; g+i, both.",
@@ -200,30 +210,38 @@ class Settings:
     ] = FLEXIBLE
     prefix: Annotated[
         str | None,
-        Said(_PREFIX, "Put before the names of DCGM families, to run beside dcgm-exporter."),
+        SettingSpec(_PREFIX, "Put before the names of DCGM families, to run beside dcgm-exporter."),
     ] = None
     hostname_label: Annotated[
         Literal["hostname", "Hostname"] | None,
-        Said(
+        SettingSpec(
             _HOSTNAME_LABEL, "Label with the node's name; Hostname as before dcgm-exporter 4.8.3."
         ),
     ] = "hostname"
     old_namespace: Annotated[
-        bool, Said(kinds.FLAG, "Use the label names of dcgm-exporter 1: uuid, pod_name and so on.")
+        bool,
+        SettingSpec(
+            kinds.FLAG, "Use the label names of dcgm-exporter 1: uuid, pod_name and so on."
+        ),
     ] = False
     replace_blanks: Annotated[
-        bool, Said(kinds.FLAG, "Put dashes in place of blanks in the label modelName.")
+        bool, SettingSpec(kinds.FLAG, "Put dashes in place of blanks in the label modelName.")
     ] = False
     xid_window_seconds: Annotated[
-        float, Said(kinds.duration("1s"), "For how long DCGM_EXP_XID_ERRORS_COUNT counts an error.")
+        float,
+        SettingSpec(
+            kinds.duration("1s"), "For how long DCGM_EXP_XID_ERRORS_COUNT counts an error."
+        ),
     ] = WINDOW_SECONDS
     clock_events_window_seconds: Annotated[
         float,
-        Said(kinds.duration("1s"), "For how long DCGM_EXP_CLOCK_EVENTS_COUNT counts an event."),
+        SettingSpec(
+            kinds.duration("1s"), "For how long DCGM_EXP_CLOCK_EVENTS_COUNT counts an event."
+        ),
     ] = WINDOW_SECONDS
     kernel_log: Annotated[
         bool,
-        Said(
+        SettingSpec(
             kinds.FLAG,
             "Read XIDs that NVML does not tell, and errors of NVSwitches, from the kernel log below"
             " the host root; a container has to be privileged for that.",
@@ -232,25 +250,27 @@ class Settings:
 
     pods: Annotated[
         bool | None,
-        Said(
+        SettingSpec(
             kinds.FLAG,
             "Say on each series which pod holds the GPU, as the kubelet's socket tells.",
             "true, but for standalone",
         ),
     ] = None
     pod_uid_label: Annotated[
-        bool, Said(kinds.FLAG, "Add the pod's UID; it takes the right to read pods.")
+        bool, SettingSpec(kinds.FLAG, "Add the pod's UID; it takes the right to read pods.")
     ] = False
     pod_labels: Annotated[
-        bool, Said(kinds.FLAG, "Add the pod's labels; it takes the right to read pods.")
+        bool, SettingSpec(kinds.FLAG, "Add the pod's labels; it takes the right to read pods.")
     ] = False
     pod_label_allowlist: Annotated[
         tuple[re.Pattern[str], ...],
-        Said(kinds.PATTERNS, "Only labels in whose key one of these is found.", "all labels"),
+        SettingSpec(
+            kinds.PATTERNS, "Only labels in whose key one of these is found.", "all labels"
+        ),
     ] = ()
     virtual_gpus: Annotated[
         bool,
-        Said(
+        SettingSpec(
             kinds.FLAG,
             "One series for each pod that shares a GPU, told apart by the label vgpu, with what its"
             " processes use; else one of the pods is named.",
@@ -258,7 +278,7 @@ class Settings:
     ] = False
     resource_names: Annotated[
         tuple[str, ...],
-        Said(
+        SettingSpec(
             kinds.NAMES,
             "Resources that are GPUs too, such as nvidia.com/a100; those of the device plugin are"
             " known.",
@@ -267,19 +287,21 @@ class Settings:
     ] = ()
     processes: Annotated[
         bool,
-        Said(
+        SettingSpec(
             kinds.FLAG,
             "Tell the memory of each process, with its pod; a container needs the host's PIDs.",
         ),
     ] = False
     hpc_jobs: Annotated[
         Path | None,
-        Said(kinds.PATH, "Folder in which a batch system's scripts write each GPU's job ids."),
+        SettingSpec(
+            kinds.PATH, "Folder in which a batch system's scripts write each GPU's job ids."
+        ),
     ] = None
 
     mig_strategy: Annotated[
         str | None,
-        Said(
+        SettingSpec(
             kinds.choice("none", "single", "mixed"),
             "How MIG devices appear in labels.",
             "what sharing-config says, else none",
@@ -287,11 +309,13 @@ class Settings:
     ] = None
     sharing_config: Annotated[
         Path | None,
-        Said(kinds.PATH, "The device plugin's configuration file, for what it says of labels."),
+        SettingSpec(
+            kinds.PATH, "The device plugin's configuration file, for what it says of labels."
+        ),
     ] = None
     timestamp: Annotated[
         bool | None,
-        Said(
+        SettingSpec(
             kinds.FLAG,
             "Write the label nvidia.com/gfd.timestamp.",
             "what sharing-config says, else true",
@@ -299,7 +323,7 @@ class Settings:
     ] = None
     machine_type_file: Annotated[
         Path | None,
-        Said(
+        SettingSpec(
             kinds.PATH,
             "File below the host root that holds the machine type.",
             "what sharing-config says, else the DMI product name",
@@ -307,29 +331,33 @@ class Settings:
     ] = None
     feature_file: Annotated[
         Path | None,
-        Said(kinds.PATH, "Write labels to this feature file of Node Feature Discovery."),
+        SettingSpec(kinds.PATH, "Write labels to this feature file of Node Feature Discovery."),
     ] = None
     print_labels: Annotated[
-        bool, Said(kinds.FLAG, "Print labels to standard output whenever they change.")
+        bool, SettingSpec(kinds.FLAG, "Print labels to standard output whenever they change.")
     ] = False
 
     log_level: Annotated[
-        str, Said(kinds.choice("debug", "info", "warning", "error"), "The least that is logged.")
+        str,
+        SettingSpec(kinds.choice("debug", "info", "warning", "error"), "The least that is logged."),
     ] = "info"
     log_format: Annotated[
-        str, Said(kinds.choice("text", "json"), "Log lines for people or for programs.")
+        str, SettingSpec(kinds.choice("text", "json"), "Log lines for people or for programs.")
     ] = "text"
 
     simulate: Annotated[
         str | None,
-        Said(kinds.text("MACHINE|FILE"), "Look at a simulated machine or a recording."),
+        SettingSpec(kinds.text("MACHINE|FILE"), "Look at a simulated machine or a recording."),
     ] = None
     host_root: Annotated[
-        Path, Said(kinds.PATH, "Where the host's file system is mounted: sys and dev lie below it.")
+        Path,
+        SettingSpec(
+            kinds.PATH, "Where the host's file system is mounted: sys and dev lie below it."
+        ),
     ] = Path("/")
     library: Annotated[
         Path | None,
-        Said(kinds.PATH, "The driver's libnvidia-ml.so.1.", "where the loader finds it"),
+        SettingSpec(kinds.PATH, "The driver's libnvidia-ml.so.1.", "where the loader finds it"),
     ] = None
 
     def __post_init__(self) -> None:
@@ -383,9 +411,9 @@ class Option:
     """One setting as people write it."""
 
     field: str
-    """Field of :class:`Settings`."""
+    """Field of :class:`AgentSettings`."""
     default: object
-    said: Said
+    said: SettingSpec
     subject: str
     """What it is about, a heading in help texts."""
 
@@ -421,9 +449,9 @@ def variable(name: str) -> str:
 
 
 def _options() -> tuple[Option, ...]:
-    said = get_type_hints(Settings, include_extras=True)
+    said = get_type_hints(AgentSettings, include_extras=True)
     found, subject = list[Option](), ""
-    for field in dataclasses.fields(Settings):
+    for field in dataclasses.fields(AgentSettings):
         subject = _SUBJECTS.get(field.name, subject)
         what = said[field.name].__metadata__[0]
         found.append(Option(field=field.name, default=field.default, said=what, subject=subject))
@@ -435,7 +463,7 @@ OPTIONS = _options()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class WrittenValue:
     """One value as somebody wrote it."""
 
     text: str
@@ -444,17 +472,17 @@ class Given:
     """Where it stands, for messages: ``--deadline``, a variable, ``agent.yaml:3: deadline``."""
 
 
-Layer = Mapping[str, Given]
+Layer = Mapping[str, WrittenValue]
 """Option names as :attr:`Option.name` has them, to what was given for them."""
 
 
-def settle(layers: Sequence[Layer]) -> Settings:
+def settle(layers: Sequence[Layer]) -> AgentSettings:
     """The settings from layers of text, the first layer that gives a value wins.
 
     Values that a higher layer hides are checked too, so that a mistake does not wait
     for the day the flag above it goes. Raises BadInput naming the source.
     """
-    return Settings(**values(layers, OPTIONS))  # type: ignore[arg-type]  # each Kind gives its own field's type
+    return AgentSettings(**values(layers, OPTIONS))  # type: ignore[arg-type]  # each Kind gives its own field's type
 
 
 def values(layers: Sequence[Layer], options: Iterable[Option]) -> dict[str, object]:
@@ -468,7 +496,7 @@ def values(layers: Sequence[Layer], options: Iterable[Option]) -> dict[str, obje
     return found
 
 
-def _value(option: Option, given: Given) -> object:
+def _value(option: Option, given: WrittenValue) -> object:
     try:
         return option.said.kind.read(given.text.strip())
     except ValueError as error:

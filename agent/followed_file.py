@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from base.errors import BadInput
-from exporters.gpuscape.agent_metrics import OwnMetrics
+from exporters.gpuscape.agent_metrics import AgentMetrics
 
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 2.0
 
-Tell = Callable[[Callable[[OwnMetrics], None]], None]
+Tell = Callable[[Callable[[AgentMetrics], None]], None]
 """Takes what to say in metrics."""
 
 

@@ -9,16 +9,16 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent.config import Settings
+from agent.config import AgentSettings
 from agent.label_settings import machine_type_file
 from base.errors import BadInput
-from discovery.node_host import Place
+from discovery.node_host import NodeHost
 from discovery.reader.protocol import Start
 from labelers.plugin_config import PluginConfig
 
 
 @contextlib.contextmanager
-def start_of(settings: Settings) -> Iterator[Start]:
+def start_of(settings: AgentSettings) -> Iterator[Start]:
     """What to tell the device reader; a simulation that is asked for lives until the block ends.
 
     Raises BadInput for an unknown machine, a damaged file, and where there is no room for it.
@@ -52,9 +52,9 @@ def library_in(search_path: str) -> Path | None:
     return next((file for file in candidates if file.exists()), None)
 
 
-def place_of(settings: Settings, plugin: PluginConfig, start: Start) -> Place:
+def place_of(settings: AgentSettings, plugin: PluginConfig, start: Start) -> NodeHost:
     """Where the host's facts are read, and under which name."""
-    return Place(
+    return NodeHost(
         root=Path(start.host_root),
         name=settings.node_name or socket.gethostname(),
         machine_type_file=machine_type_file(settings, plugin),

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from exporters.dcgm.selection import Choice, Level, Selection, parse_selection
+from exporters.dcgm.selection import Level, LevelSelection, Selection, parse_selection
 from web.address import Address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class SettingKind:
     """How one kind of value is written."""
 
     metavar: str
@@ -67,7 +67,7 @@ def _text(text: str) -> str:
     return text
 
 
-def duration(at_least: str) -> Kind:
+def duration(at_least: str) -> SettingKind:
     """A duration in seconds, from ``at_least`` to a day."""
 
     def parse(text: str) -> float:
@@ -77,10 +77,10 @@ def duration(at_least: str) -> Kind:
         return seconds
 
     expects = f"a duration from {at_least} to 24h, such as 90, 60s or 1m30s"
-    return Kind(metavar="DURATION", expects=expects, parse=parse, show=_show_seconds)
+    return SettingKind(metavar="DURATION", expects=expects, parse=parse, show=_show_seconds)
 
 
-def ratio(at_most: float) -> Kind:
+def ratio(at_most: float) -> SettingKind:
     """A number from 0 to ``at_most``."""
 
     def parse(text: str) -> float:
@@ -89,10 +89,10 @@ def ratio(at_most: float) -> Kind:
             raise ValueError(text)
         return value
 
-    return Kind(metavar="RATIO", expects=f"a number from 0 to {at_most:g}", parse=parse)
+    return SettingKind(metavar="RATIO", expects=f"a number from 0 to {at_most:g}", parse=parse)
 
 
-def count(at_most: int) -> Kind:
+def count(at_most: int) -> SettingKind:
     """A whole number from 0 to ``at_most``."""
 
     def parse(text: str) -> int:
@@ -100,10 +100,10 @@ def count(at_most: int) -> Kind:
             raise ValueError(text)
         return int(text)
 
-    return Kind(metavar="COUNT", expects=f"a whole number from 0 to {at_most}", parse=parse)
+    return SettingKind(metavar="COUNT", expects=f"a whole number from 0 to {at_most}", parse=parse)
 
 
-def choice(*words: str) -> Kind:
+def choice(*words: str) -> SettingKind:
     """One of these words."""
 
     def parse(text: str) -> str:
@@ -113,20 +113,22 @@ def choice(*words: str) -> Kind:
 
     *most, last = words
     expects = f"{', '.join(most)} or {last}"
-    return Kind(metavar="|".join(words), expects=expects, parse=parse)
+    return SettingKind(metavar="|".join(words), expects=expects, parse=parse)
 
 
-FLAG = Kind(metavar="", expects="true or false", parse=_flag, show=lambda value: str(value).lower())
-ADDRESS = Kind(metavar="ADDRESS", expects=":port or host:port", parse=_address)
-PATH = Kind(metavar="PATH", expects="a path", parse=Path)
+FLAG = SettingKind(
+    metavar="", expects="true or false", parse=_flag, show=lambda value: str(value).lower()
+)
+ADDRESS = SettingKind(metavar="ADDRESS", expects=":port or host:port", parse=_address)
+PATH = SettingKind(metavar="PATH", expects="a path", parse=Path)
 
 
-def text(metavar: str) -> Kind:
+def text(metavar: str) -> SettingKind:
     """Any text."""
-    return Kind(metavar=metavar, expects="text", parse=_text)
+    return SettingKind(metavar=metavar, expects="text", parse=_text)
 
 
-def matching(metavar: str, expects: str, pattern: str) -> Kind:
+def matching(metavar: str, expects: str, pattern: str) -> SettingKind:
     """Text that looks as ``pattern`` says, from its first character to its last."""
 
     def parse(text: str) -> str:
@@ -134,7 +136,7 @@ def matching(metavar: str, expects: str, pattern: str) -> Kind:
             raise ValueError(text)
         return text
 
-    return Kind(metavar=metavar, expects=expects, parse=parse)
+    return SettingKind(metavar=metavar, expects=expects, parse=parse)
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -168,19 +170,21 @@ def _show_selection(value: object) -> str:
     return "+".join(map(_show_choice, cast("Selection", value).choices))
 
 
-def _show_choice(choice: Choice) -> str:
+def _show_choice(choice: LevelSelection) -> str:
     ids = "" if choice.ids is None else ",".join(map(str, sorted(choice.ids)))
     return f"{choice.level}:{ids}" if ids else str(choice.level)
 
 
-NAMES = Kind(metavar="NAME,…", expects="names with commas between", parse=_names, show=_show_names)
-PATTERNS = Kind(
+NAMES = SettingKind(
+    metavar="NAME,…", expects="names with commas between", parse=_names, show=_show_names
+)
+PATTERNS = SettingKind(
     metavar="REGEX,…",
     expects="regular expressions with commas between",
     parse=_patterns,
     show=_show_patterns,
 )
-DEVICES = Kind(
+DEVICES = SettingKind(
     metavar="f|g[:IDS]|i[:IDS]|g+i",
     expects=(
         f"{Level.FLEXIBLE}, {Level.GPUS}, {Level.INSTANCES}, g+i, or letters with ids: g:0,2-4+i"

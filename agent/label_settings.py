@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from agent.config import Settings
+from agent.config import AgentSettings
 from base.errors import BadInput
 from discovery.host.host_facts import MACHINE_TYPE_FILE
 from labelers.label_settings import LabelSettings, MigStrategy
@@ -13,7 +13,7 @@ from labelers.plugin_config import PluginConfig, parse
 
 
 def plugin_config(
-    settings: Settings, read_file: Callable[[Path], str] = Path.read_text
+    settings: AgentSettings, read_file: Callable[[Path], str] = Path.read_text
 ) -> PluginConfig:
     """What the device plugin's file says of labels; nothing where no file is named.
 
@@ -31,7 +31,7 @@ def plugin_config(
 
 
 def label_settings(
-    settings: Settings, plugin: PluginConfig, started_seconds: float
+    settings: AgentSettings, plugin: PluginConfig, started_seconds: float
 ) -> LabelSettings:
     """Settings of all labelers; our own win over the plugin's, as flags do over its file.
 
@@ -47,6 +47,6 @@ def label_settings(
     )
 
 
-def machine_type_file(settings: Settings, plugin: PluginConfig) -> str:
+def machine_type_file(settings: AgentSettings, plugin: PluginConfig) -> str:
     """Path of the machine type below the host's root."""
     return str(settings.machine_type_file or plugin.machine_type_file or MACHINE_TYPE_FILE)

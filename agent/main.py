@@ -23,26 +23,26 @@ from importlib.metadata import version
 from types import FrameType
 
 from agent import sources
-from agent.config import Settings
+from agent.config import AgentSettings
 from agent.inputs import place_of, start_of
 from agent.label_settings import label_settings, plugin_config
 from agent.metrics import metric_settings
-from agent.metrics.latest_metrics import Latest
+from agent.metrics.latest_metrics import LatestMetrics
 from agent.node_agent import Intervals, NodeAgent
 from agent.publish import Publisher, Sink, to_feature_file, to_stream
-from agent.release_requests import Holds
+from agent.release_requests import ReleaseRequests
 from base import heap
 from base import log as logs
 from base.errors import GpuscapeError
 from base.runtime import Runtime, Tick
-from discovery.known_gpus import Roster
+from discovery.known_gpus import KnownGpus
 from discovery.reader.device_reader import DeviceReader
-from exporters.gpuscape.agent_metrics import OwnMetrics
+from exporters.gpuscape.agent_metrics import AgentMetrics
 from exporters.gpuscape.server_metrics import ServingMetrics
 from web import messages
-from web.client_access import OPEN, Access
-from web.refusals import Reason, Refusals
-from web.server import Server
+from web.client_access import OPEN, ClientAccess
+from web.refusals import ClientRefusals, RefusalReason
+from web.server import HttpServer
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ _SIGNALS = {
 }
 
 
-def run(load: Callable[[], Settings]) -> int:
+def run(load: Callable[[], AgentSettings]) -> int:
     """Run until a signal ends it; the exit status.
 
     ``load`` gives the settings, at the start and on each reload. Raises BadInput
@@ -72,8 +72,10 @@ def run(load: Callable[[], Settings]) -> int:
     old ones stay.
     """
     heap.keep_small()
-    settings, proven, holds = load(), None, Holds()
-    rosters: defaultdict[Hashable, Roster] = defaultdict(Roster)  # by the machine that is read
+    settings, proven, holds = load(), None, ReleaseRequests()
+    rosters: defaultdict[Hashable, KnownGpus] = defaultdict(
+        KnownGpus
+    )  # by the machine that is read
     asked: queue.SimpleQueue[str] = queue.SimpleQueue()
     with _signals(asked):
         while True:
@@ -97,8 +99,8 @@ def run(load: Callable[[], Settings]) -> int:
 
 
 def _until_ended(
-    running: _Running, asked: queue.SimpleQueue[str], load: Callable[[], Settings]
-) -> tuple[str, Settings | None]:
+    running: _Running, asked: queue.SimpleQueue[str], load: Callable[[], AgentSettings]
+) -> tuple[str, AgentSettings | None]:
     """Why this run is over, and the settings of the next one, if there is one."""
     while True:
         try:
@@ -139,7 +141,7 @@ def _signals(asked: queue.SimpleQueue[str]) -> Iterator[None]:
 class _Running:
     """All parts for one set of settings, from start to end."""
 
-    def __init__(self, settings: Settings, holds: Holds, roster: Roster) -> None:
+    def __init__(self, settings: AgentSettings, holds: ReleaseRequests, roster: KnownGpus) -> None:
         """``holds`` and ``roster`` outlive these settings: what is released stays so, and GPUs
         keep their places."""
         self._ending = contextlib.ExitStack()
@@ -186,7 +188,7 @@ class _Running:
         place = place_of(settings, plugin, start)
         client = sources.client(settings, ending)
         served, counters_file = sources.counters(settings, client)
-        own = OwnMetrics(version("gpuscape"), time.monotonic, metric_settings.served(settings))
+        own = AgentMetrics(version("gpuscape"), time.monotonic, metric_settings.served(settings))
         latest = metric_settings.latest(settings, place.name, own, served)
         reader = DeviceReader(
             start, deadline_seconds=settings.deadline_seconds, roster=self._roster
@@ -241,26 +243,26 @@ class _Running:
 
     def _serve(
         self,
-        latest: Latest,
-        access: Callable[[], Access],
+        latest: LatestMetrics,
+        access: Callable[[], ClientAccess],
         measured: ServingMetrics,
         ending: contextlib.ExitStack,
     ) -> None:
-        measured.expect(Reason)
-        refusals = Refusals(measured.refused)
+        measured.expect(RefusalReason)
+        refusals = ClientRefusals(measured.refused)
 
         def served(path: str, seconds: float) -> None:
             if path == _METRICS:
                 measured.scraped(seconds)
 
-        metrics = Server(
+        metrics = HttpServer(
             self._settings.listen,
             {_METRICS: latest.metrics, "/health": lambda: messages.health(self.agent.alive)},
             access=access,
             refusals=refusals,
             served=served,
         )
-        probes = Server(
+        probes = HttpServer(
             self._settings.probe_listen,
             {
                 "/livez": lambda: _probe(self.agent.alive),
@@ -278,7 +280,7 @@ def _probe(good: bool) -> messages.Response:
     return messages.text("ok") if good else messages.text("not yet", HTTPStatus.SERVICE_UNAVAILABLE)
 
 
-def _sinks(settings: Settings) -> dict[str, Sink]:
+def _sinks(settings: AgentSettings) -> dict[str, Sink]:
     sinks: dict[str, Sink] = {}
     if settings.feature_file is not None:
         sinks["feature-file"] = to_feature_file(settings.feature_file)

@@ -20,19 +20,19 @@ from agent.gpu_errors.kernel_records import SxidSeen
 from agent.gpu_errors.sxid_book import SxidBook
 from agent.gpu_errors.xid_book import XidBook
 from agent.gpu_errors.xid_merge import XidMerge
-from agent.metrics.latest_metrics import Latest
+from agent.metrics.latest_metrics import LatestMetrics
 from agent.metrics.program_use import program_uses
 from agent.publish import Published, Publisher
 from base.errors import Transient
 from base.runtime import Tick
 from discovery.driver_errors import DriverAbsent, DriverMismatch, ReaderStuck, Released
 from discovery.model import Driver, Gap, GpuSnapshot, GpuState, NodeSnapshot, Reason
-from discovery.node_host import Place
-from discovery.reader.device_reader import ReaderHealth, Reading
+from discovery.node_host import NodeHost
+from discovery.reader.device_reader import DiscoveryResult, ReaderHealth
 from discovery.reader.protocol import Event, XidSeen
-from discovery.sample import GpuSample, Group
+from discovery.sample import GpuSample, ReadingGroup
 from exporters.gpu_holders import NO_JOBS, NO_POD_USES, JobIds, PodUses
-from exporters.gpuscape.agent_metrics import OwnMetrics
+from exporters.gpuscape.agent_metrics import AgentMetrics
 from exporters.gpuscape.process_use import ProcessUse
 
 log = logging.getLogger(__name__)
@@ -46,11 +46,11 @@ ALIVE_SECONDS = 30.0
 INJECTED_LIBRARY_SECONDS = 60.0
 
 
-class Source(Protocol):
+class GpuReader(Protocol):
     """The device reader, as far as the agent uses it."""
 
-    def discover(self) -> Reading: ...
-    def sample(self, groups: Iterable[Group] = ()) -> tuple[GpuSample, ...]: ...
+    def discover(self) -> DiscoveryResult: ...
+    def sample(self, groups: Iterable[ReadingGroup] = ()) -> tuple[GpuSample, ...]: ...
     def events(self) -> tuple[Event, ...]: ...
     def probe(self) -> tuple[str, ...]: ...
     def health(self) -> ReaderHealth: ...
@@ -67,10 +67,10 @@ class Intervals:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beside:
+class ExtraReadings:
     """What is read beside what always is; every part does without by itself."""
 
-    groups: tuple[Group, ...] = ()
+    groups: tuple[ReadingGroup, ...] = ()
     """Readings of the GPUs."""
     processes: Callable[[Iterable[GpuSample]], tuple[ProcessUse, ...]] = lambda _samples: ()
     of_pods: Callable[[Iterable[GpuSample]], PodUses] = lambda _samples: NO_POD_USES
@@ -79,7 +79,7 @@ class Beside:
     """Errors that the kernel logged since the last look; it never waits."""
 
 
-NOTHING_BESIDE = Beside()
+NOTHING_BESIDE = ExtraReadings()
 
 
 class NodeAgent:
@@ -87,13 +87,13 @@ class NodeAgent:
 
     def __init__(
         self,
-        source: Source,
-        place: Place,
-        latest: Latest,
+        source: GpuReader,
+        place: NodeHost,
+        latest: LatestMetrics,
         publisher: Publisher,
         *,
         intervals: Intervals,
-        beside: Beside = NOTHING_BESIDE,
+        beside: ExtraReadings = NOTHING_BESIDE,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -231,7 +231,7 @@ class NodeAgent:
         self._latest.refresh(lambda own: own.is_released(False))
         self.hasten("discover")
 
-    def read_groups(self, groups: tuple[Group, ...]) -> None:
+    def read_groups(self, groups: tuple[ReadingGroup, ...]) -> None:
         """Make these readings beside those that always are, from now on."""
         self._beside = replace(self._beside, groups=groups)
         self.hasten("sample")
@@ -329,11 +329,11 @@ class NodeAgent:
         log.warning("XID events are not complete", extra={"reason": event.text})
         return False
 
-    def _tell_sampled(self, own: OwnMetrics, seconds: float) -> None:
+    def _tell_sampled(self, own: AgentMetrics, seconds: float) -> None:
         own.cycle_done("sample", seconds)
         own.programs_use(program_uses(self._source.health().pid))
 
-    def _tell_reader(self, own: OwnMetrics) -> None:
+    def _tell_reader(self, own: AgentMetrics) -> None:
         health = self._source.health()
         for _ in range(max(self._starts_told, 1), health.starts):
             own.reader_restarted()
@@ -354,7 +354,7 @@ class NodeAgent:
     def _tell_cycle(self, snapshot: NodeSnapshot, published: Published, seconds: float) -> None:
         """The cycle's metrics and its one line."""
 
-        def tell(own: OwnMetrics) -> None:
+        def tell(own: AgentMetrics) -> None:
             own.cycle_done("discover", seconds)
             own.labels_changed(published.changed)
             for failure in published.failures:

@@ -12,7 +12,7 @@ from base.errors import GpuscapeError
 from discovery.model import NodeSnapshot
 from labelers import feature_file
 from labelers.annotations import node_annotations
-from labelers.compose import Failure, wanted
+from labelers.compose import LabelerFailure, wanted
 from labelers.decision import Decisions
 from labelers.diff import applied, changes
 from labelers.label_settings import LabelSettings
@@ -21,14 +21,14 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class NodeDecision:
     """What was decided for the Node from one snapshot."""
 
     labels: Decisions
     annotations: Decisions
 
 
-Sink = Callable[[Wanted], object]
+Sink = Callable[[NodeDecision], object]
 """Brings one place to what is wanted; raises GpuscapeError where it cannot."""
 
 
@@ -38,7 +38,7 @@ class Published:
 
     changed: int
     """Labels added, changed or removed since the last one."""
-    failures: tuple[Failure, ...]
+    failures: tuple[LabelerFailure, ...]
     """Labelers that failed."""
     reached: Mapping[str, bool]
     """Sink to whether it took the labels."""
@@ -56,7 +56,7 @@ class Publisher:
     def publish(self, snapshot: NodeSnapshot) -> Published:
         """Decide and hand over; one sink's failure leaves the others alone and is tried again."""
         labels = wanted(snapshot, self._settings)
-        decided = Wanted(labels=labels.decisions, annotations=node_annotations(snapshot))
+        decided = NodeDecision(labels=labels.decisions, annotations=node_annotations(snapshot))
         changed = changes(self._labels, labels.decisions)
         self._labels = applied(self._labels, labels.decisions)
         for failure in labels.failures:
@@ -67,7 +67,7 @@ class Publisher:
             reached={name: self._reach(name, decided) for name in self._sinks},
         )
 
-    def _reach(self, name: str, decided: Wanted) -> bool:
+    def _reach(self, name: str, decided: NodeDecision) -> bool:
         try:
             self._sinks[name](decided)
         except GpuscapeError as error:
@@ -88,7 +88,7 @@ def to_stream(stream: TextIO) -> Sink:
     """A sink that prints all labels, one ``key=value`` a line, whenever they change."""
     printed: dict[str, str] = {}
 
-    def write(decided: Wanted) -> None:
+    def write(decided: NodeDecision) -> None:
         after = applied(printed, decided.labels)
         if after != printed:
             printed.clear()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 
-class Holds:
+class ReleaseRequests:
     """The GPUs are left alone while anybody wants that. Any thread may call every method."""
 
     def __init__(self) -> None:

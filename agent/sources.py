@@ -11,28 +11,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.config import Settings
+from agent.config import AgentSettings
 from agent.gpu_errors.kernel_log import PATH as KERNEL_LOG
 from agent.gpu_errors.kernel_log import KernelLog
 from agent.metrics import metric_settings
 from agent.metrics.followed_counters import CountersFile
-from agent.metrics.latest_metrics import Latest
-from agent.node_agent import Beside, NodeAgent
+from agent.metrics.latest_metrics import LatestMetrics
+from agent.node_agent import ExtraReadings, NodeAgent
 from agent.processes.batch_jobs import JobFolder
-from agent.processes.gpu_processes import Processes, nobody_named
+from agent.processes.gpu_processes import GpuProcesses, nobody_named
 from base.errors import BadInput
-from exporters.dcgm.counters_format import Counters
+from exporters.dcgm.counters_format import CountersConfig
 
 log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from agent.pods.known_pods import KnownPods
-    from agent.pods.kubelet_pods import Pods
+    from agent.pods.kubelet_pods import KubeletPods
     from agent.web_config_file import WebConfigFile
-    from kube.client import Client
+    from kube.client import ApiClient
 
 
-def client(settings: Settings, ending: contextlib.ExitStack) -> Client | None:
+def client(settings: AgentSettings, ending: contextlib.ExitStack) -> ApiClient | None:
     """The API server, where something is asked of it or written to it.
 
     Raises BadInput where it is needed and no cluster is to be found.
@@ -51,7 +51,9 @@ def client(settings: Settings, ending: contextlib.ExitStack) -> Client | None:
         return None
 
 
-def counters(settings: Settings, client: Client | None) -> tuple[Counters, Path | None]:
+def counters(
+    settings: AgentSettings, client: ApiClient | None
+) -> tuple[CountersConfig, Path | None]:
     """What is to be served, as the ConfigMap says, else the file, else the default; and that file.
 
     No file where another says it.
@@ -65,11 +67,15 @@ def counters(settings: Settings, client: Client | None) -> tuple[Counters, Path 
 
 
 def counters_file(
-    settings: Settings, file: Path, served: Counters, latest: Latest, agent: NodeAgent
+    settings: AgentSettings,
+    file: Path,
+    served: CountersConfig,
+    latest: LatestMetrics,
+    agent: NodeAgent,
 ) -> CountersFile:
     """The file that says what is served, of which changes count."""
 
-    def take(found: Counters) -> None:
+    def take(found: CountersConfig) -> None:
         agent.read_groups(metric_settings.groups(settings, found))
         latest.show_counters(metric_settings.renderer(settings, found), len(found.skipped))
 
@@ -77,10 +83,10 @@ def counters_file(
 
 
 def known_pods(
-    settings: Settings,
-    client: Client | None,
+    settings: AgentSettings,
+    client: ApiClient | None,
     node: str,
-    latest: Latest,
+    latest: LatestMetrics,
     ending: contextlib.ExitStack,
 ) -> KnownPods | None:
     """What the API server says of the node's pods, where that is asked for."""
@@ -95,12 +101,14 @@ def known_pods(
     return known
 
 
-def pods(settings: Settings, node: str, latest: Latest, known: KnownPods | None) -> Pods:
+def pods(
+    settings: AgentSettings, node: str, latest: LatestMetrics, known: KnownPods | None
+) -> KubeletPods:
     """Who holds what, as the kubelet says."""
     from agent.podresources.client import PodResources  # gRPC takes memory
-    from agent.pods.kubelet_pods import Pods
+    from agent.pods.kubelet_pods import KubeletPods
 
-    asked = Pods(
+    asked = KubeletPods(
         PodResources(settings.pod_resources_socket),
         node=node,
         snapshot=lambda: latest.snapshot,
@@ -114,15 +122,15 @@ def pods(settings: Settings, node: str, latest: Latest, known: KnownPods | None)
 
 
 def beside(
-    settings: Settings,
-    served: Counters,
+    settings: AgentSettings,
+    served: CountersConfig,
     root: Path,
     known: KnownPods | None,
     ending: contextlib.ExitStack,
-) -> Beside:
+) -> ExtraReadings:
     """What is read beside what always is."""
-    read = Beside(groups=metric_settings.groups(settings, served))
-    processes = Processes(root, by_uid=nobody_named if known is None else known.by_uid)
+    read = ExtraReadings(groups=metric_settings.groups(settings, served))
+    processes = GpuProcesses(root, by_uid=nobody_named if known is None else known.by_uid)
     if settings.processes:
         read = replace(read, processes=processes.uses)
     if settings.tells_pods_apart:
@@ -136,7 +144,7 @@ def beside(
     return read
 
 
-def web_config(settings: Settings, latest: Latest) -> WebConfigFile | None:
+def web_config(settings: AgentSettings, latest: LatestMetrics) -> WebConfigFile | None:
     """Who may scrape, where a file says so. Raises BadInput that names file, line and key."""
     if settings.web_config_file is None:
         return None

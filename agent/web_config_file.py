@@ -13,7 +13,7 @@ from pathlib import Path
 from agent.followed_file import FollowedFile, Tell
 from base.bucket import Bucket
 from base.errors import BadInput
-from web.client_access import OPEN, Access
+from web.client_access import OPEN, ClientAccess
 from web.tls import Material, context_of, read_material
 from web.web_config import MOST_BYTES, WebConfig, read_web_config
 
@@ -71,7 +71,7 @@ class WebConfigFile:
             "web config read", extra={"tls": config.tls is not None, "users": len(config.users)}
         )
 
-    def _access(self, config: WebConfig, material: Material) -> Access:
+    def _access(self, config: WebConfig, material: Material) -> ClientAccess:
         """What follows from file and material; what of it has not changed is kept."""
         before = self.current
         passwords = before.passwords
@@ -84,7 +84,7 @@ class WebConfigFile:
         context = before.context
         if config.tls != self._config.tls or material != self._material:
             context = None if config.tls is None else context_of(config.tls, material)
-        return Access(
+        return ClientAccess(
             context=context,
             client_names=None if config.tls is None else config.tls.client_names,
             passwords=passwords,

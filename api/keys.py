@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Place(StrEnum):
+class KeyLocation(StrEnum):
     """The kind of object field that a key stands in."""
 
     NODE_LABEL = "node-label"
@@ -43,7 +43,7 @@ class Key:
     """Regular expression of the whole value; None where the value is JSON or free."""
     pattern: str | None = None
     """Regular expression of the family's keys; None for an exact key."""
-    where: Place = Place.NODE_LABEL
+    where: KeyLocation = KeyLocation.NODE_LABEL
     writer: Writer = Writer.AGENT
     source: str = ""
     """The NVML call, file or setting it rests on."""
@@ -278,13 +278,13 @@ HEALTHS: tuple[Key, ...] = (
 OTHERS: tuple[Key, ...] = (
     Key(
         name=TOPOLOGY,
-        where=Place.NODE_ANNOTATION,
+        where=KeyLocation.NODE_ANNOTATION,
         summary="JSON: NVLink and PCIe matrices of the GPUs, schema version 1",
         source="nvmlDeviceGetNvLinkState, /sys/bus/pci/devices",
     ),
     Key(
         name=STATE,
-        where=Place.LEASE_ANNOTATION,
+        where=KeyLocation.LEASE_ANNOTATION,
         summary="JSON: which GPUs are usable and used, on the Lease gpuscape-<node>",
         source="the kubelet's pod-resources socket",
     ),
@@ -296,24 +296,24 @@ OTHERS: tuple[Key, ...] = (
     ),
     Key(
         name=MIG_LAYOUT,
-        where=Place.NODE_ANNOTATION,
+        where=KeyLocation.NODE_ANNOTATION,
         writer=Writer.ADMIN,
         summary="MIG layout wished for; wins over nvidia.com/mig.config",
     ),
     Key(
         name=MIG_REQUEST,
-        where=Place.NODE_ANNOTATION,
+        where=KeyLocation.NODE_ANNOTATION,
         summary="JSON: plan digest, affected GPUs and the pods believed to hold them",
     ),
     Key(
         name=MIG_GRANT,
-        where=Place.NODE_ANNOTATION,
+        where=KeyLocation.NODE_ANNOTATION,
         writer=Writer.COORDINATOR,
         summary="JSON: request digest, and phase hold or go",
     ),
     Key(
         name=MIG_STATUS,
-        where=Place.NODE_ANNOTATION,
+        where=KeyLocation.NODE_ANNOTATION,
         summary="JSON: phase, reason and blockers of a MIG change",
     ),
     Key(
@@ -323,34 +323,34 @@ OTHERS: tuple[Key, ...] = (
     ),
     Key(
         name=RELEASE,
-        where=Place.NODE_ANNOTATION,
+        where=KeyLocation.NODE_ANNOTATION,
         writer=Writer.ADMIN,
         summary="while it stands, the agent holds no NVML handle",
     ),
     Key(
         name=DRAIN,
-        where=Place.NODE_ANNOTATION,
+        where=KeyLocation.NODE_ANNOTATION,
         writer=Writer.ADMIN,
         value=r"wait|evict|node",
         summary="how pods leave before a MIG change",
     ),
     Key(
         name=LINK,
-        where=Place.POD_ANNOTATION,
+        where=KeyLocation.POD_ANNOTATION,
         writer=Writer.USER,
         value=r"any|numa|nvlink",
         summary="how close the pod's GPUs should be",
     ),
     Key(
         name=NIC,
-        where=Place.POD_ANNOTATION,
+        where=KeyLocation.POD_ANNOTATION,
         writer=Writer.USER,
         value=r"true",
         summary="the pod's GPUs should be near an RDMA NIC",
     ),
     Key(
         name=DO_NOT_DISRUPT,
-        where=Place.POD_ANNOTATION,
+        where=KeyLocation.POD_ANNOTATION,
         writer=Writer.USER,
         summary="no MIG change may disturb this pod",
     ),

@@ -18,7 +18,7 @@ MOST_SHOWN = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class YamlValue:
     """One value and where it stands. Each method raises BadInput for a value of another type."""
 
     file: str
@@ -37,19 +37,19 @@ class Entry:
         """The error that says so of this entry."""
         return BadInput(f"{self.place}: {reason}")
 
-    def mapping(self, known: Collection[str] | None = None) -> Mapping[str, Entry]:
+    def mapping(self, known: Collection[str] | None = None) -> Mapping[str, YamlValue]:
         """Its entries by key; keys that are not ``known`` are refused. Empty for null."""
         if self._is("null"):
             return {}
         if not isinstance(self.node, yaml.MappingNode):
             raise self.wrong("expected lines of key: value")
-        entries: dict[str, Entry] = {}
+        entries: dict[str, YamlValue] = {}
         for key_node, node in self.node.value:
             line = key_node.start_mark.line + 1
             key = str(key_node.value) if isinstance(key_node, yaml.ScalarNode) else ""
             word = key if key.isprintable() and len(key) <= MOST_SHOWN else _shown(key)
             inner = f"{self.key}.{word}" if self.key else word
-            entry = Entry(file=self.file, line=line, key=inner, node=node)
+            entry = YamlValue(file=self.file, line=line, key=inner, node=node)
             if known is not None and key not in known:
                 raise BadInput(f"{self.file}:{line}: {_unknown(inner, key, known)}")
             if key in entries:
@@ -57,14 +57,14 @@ class Entry:
             entries[key] = entry
         return entries
 
-    def items(self) -> tuple[Entry, ...]:
+    def items(self) -> tuple[YamlValue, ...]:
         """The entries of a list. Empty for null."""
         if self._is("null"):
             return ()
         if not isinstance(self.node, yaml.SequenceNode):
             raise self.wrong("expected a list")
         return tuple(
-            Entry(file=self.file, line=node.start_mark.line + 1, key=self.key, node=node)
+            YamlValue(file=self.file, line=node.start_mark.line + 1, key=self.key, node=node)
             for node in self.node.value
         )
 
@@ -103,7 +103,7 @@ class Entry:
         return bool(self.node.tag == _TAG + kind)
 
 
-def read_mapping(text: str, file: str, known: Collection[str]) -> Mapping[str, Entry]:
+def read_mapping(text: str, file: str, known: Collection[str]) -> Mapping[str, YamlValue]:
     """The entries of a file that is one mapping, or empty. Raises BadInput with file and line."""
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -116,7 +116,7 @@ def read_mapping(text: str, file: str, known: Collection[str]) -> Mapping[str, E
         raise BadInput(f"{file}: not valid YAML: it is nested too deeply") from None
     if root is None:
         return {}
-    top = Entry(file=file, line=root.start_mark.line + 1, key="", node=root)
+    top = YamlValue(file=file, line=root.start_mark.line + 1, key="", node=root)
     return top.mapping(known)
 
 

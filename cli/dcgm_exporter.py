@@ -11,21 +11,21 @@ from pathlib import Path
 
 import click
 
-from agent.config import OPTIONS, Given, Layer, Settings, settle
+from agent.config import OPTIONS, AgentSettings, Layer, WrittenValue, settle
 from base import log as logs
 from cli import dcgm_flags
-from cli.dcgm_flags import FLAGS, Flag, Form, Told
+from cli.dcgm_flags import FLAGS, DcgmSettings, Flag, Form
 from cli.settings import CONFIG_VARIABLE, environment_layer, named_file_layer
 
 log = logging.getLogger(__name__)
 
 _UNASKED: Layer = {
     # the series of dcgm-exporter and no others
-    "own-families": Given(text="none", source="dcgm-exporter"),
+    "own-families": WrittenValue(text="none", source="dcgm-exporter"),
     # nothing is written into a cluster: its containers have no rights for that
-    "standalone": Given(text="true", source="dcgm-exporter"),
+    "standalone": WrittenValue(text="true", source="dcgm-exporter"),
     # no port but the metrics' is asked for; on the host's network another could be taken
-    "probe-listen": Given(text="127.0.0.1:0", source="dcgm-exporter"),
+    "probe-listen": WrittenValue(text="127.0.0.1:0", source="dcgm-exporter"),
 }
 
 
@@ -94,14 +94,14 @@ def command(arguments: Sequence[str]) -> None:
 def load(
     arguments: Sequence[str],
     environ: Mapping[str, str],
-) -> tuple[Settings, Told]:
+) -> tuple[AgentSettings, DcgmSettings]:
     """The settings as they stand now, and what dcgm-exporter's part in them was.
 
     Its flags win over GPUSCAPE_ variables, these over its variables, and these over the
     settings file. Raises BadInput that names the flag, variable, or file, line and key.
     """
     told = dcgm_flags.read(arguments, environ)
-    file = Given(text=environ.get(CONFIG_VARIABLE, ""), source=CONFIG_VARIABLE)
+    file = WrittenValue(text=environ.get(CONFIG_VARIABLE, ""), source=CONFIG_VARIABLE)
     layers = [
         told.flags,
         environment_layer(environ),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 
-from agent.config import Given, Layer, nearest
+from agent.config import Layer, WrittenValue, nearest
 from base.errors import BadInput
 from cli.settings import is_service_link
 from exporters.dcgm.legacy import COMPATIBILITY_FILE
@@ -286,7 +286,7 @@ _BY_WORD = {word: flag for flag in FLAGS for word in (flag.name, flag.short) if 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class DcgmSettings:
     """What dcgm-exporter was told, as settings."""
 
     flags: Layer
@@ -301,7 +301,7 @@ def read(
     arguments: Sequence[str],
     environ: Mapping[str, str],
     is_there: Callable[[Path], bool] = Path.exists,
-) -> Told:
+) -> DcgmSettings:
     """Settings from dcgm-exporter's command line, without its name, and its environment.
 
     Raises BadInput that names the flag or variable: for unknown flags, words that are none,
@@ -310,7 +310,7 @@ def read(
     from_flags, from_variables = _flags(arguments), _variables(environ)
     everything = [*from_flags, *from_variables]
     notes = [note for flag, given in everything if (note := _note(flag, given))]
-    return Told(
+    return DcgmSettings(
         flags=_layer(from_flags, is_there),
         environment=_layer(from_variables, is_there),
         notes=(*notes, *_unknown(environ)),
@@ -322,7 +322,7 @@ def _untold(is_there: Callable[[Path], bool]) -> Layer:
     """The counters file that people mount over that of dcgm-exporter's image."""
     if not is_there(_DEFAULT_FILE):
         return {}
-    return {"counters": Given(text=str(_DEFAULT_FILE), source="dcgm-exporter")}
+    return {"counters": WrittenValue(text=str(_DEFAULT_FILE), source="dcgm-exporter")}
 
 
 def asks_for(words: Iterable[str], arguments: Iterable[str]) -> bool:
@@ -330,12 +330,12 @@ def asks_for(words: Iterable[str], arguments: Iterable[str]) -> bool:
     return any(each.startswith("-") and each.lstrip("-") in words for each in arguments)
 
 
-_Said = list[tuple[Flag, Given]]
+_Said = list[tuple[Flag, WrittenValue]]
 
 
 def _flags(arguments: Sequence[str]) -> _Said:
     """Each flag once, with its last value, or with all that were added to its list."""
-    said: dict[str, tuple[Flag, Given]] = {}
+    said: dict[str, tuple[Flag, WrittenValue]] = {}
     rest = list(arguments)
     while rest:
         flag, given = _next(rest)
@@ -345,7 +345,7 @@ def _flags(arguments: Sequence[str]) -> _Said:
     return list(said.values())
 
 
-def _next(rest: list[str]) -> tuple[Flag, Given]:
+def _next(rest: list[str]) -> tuple[Flag, WrittenValue]:
     """Take a flag and its value from the front."""
     word = rest.pop(0)
     match = re.fullmatch(r"--?([^-=][^=]*)(?:=(.*))?", word, re.DOTALL)
@@ -379,7 +379,7 @@ _BOOLEANS = {
 """Source: Go's strconv.ParseBool."""
 
 
-def _given(flag: Flag, text: str, source: str) -> Given:
+def _given(flag: Flag, text: str, source: str) -> WrittenValue:
     """The value as our setting takes it. Raises BadInput where its form is another."""
     value = text.strip()
     if flag.form is Form.SWITCH:
@@ -388,10 +388,10 @@ def _given(flag: Flag, text: str, source: str) -> Given:
         value = f"{value}ms" if re.fullmatch(r"[0-9]+", value) else ""
     if text.strip() and not value:
         raise BadInput(f"{source} is {text!r}: expected {flag.form.value}")
-    return Given(text=flag.values.get(value, value), source=source)
+    return WrittenValue(text=flag.values.get(value, value), source=source)
 
 
-def _note(flag: Flag, given: Given) -> str:
+def _note(flag: Flag, given: WrittenValue) -> str:
     """What to say of a flag that sets nothing here. Raises BadInput for a refused one."""
     if flag.setting or not given.text or given.text in flag.silent:
         return ""
@@ -402,7 +402,7 @@ def _note(flag: Flag, given: Given) -> str:
 
 def _layer(said: _Said, is_there: Callable[[Path], bool]) -> Layer:
     """What gives a setting; for a file that only dcgm-exporter's image has, what stands for it."""
-    layer: dict[str, Given] = {}
+    layer: dict[str, WrittenValue] = {}
     for flag, given in said:
         file = Path(given.text)
         if flag.setting == "counters" and file in _BUILT_IN and not is_there(file):

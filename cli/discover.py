@@ -10,7 +10,7 @@ import click
 from cli import options, terminal
 from cli.observe import take_snapshot
 from cli.options import Load
-from cli.terminal import Cell, Styled, Table
+from cli.terminal import Cell, Styled, TextTable
 from discovery.model import GpuSnapshot, GpuState, Mode, NodeSnapshot, Reason
 
 GIB = 1 << 30
@@ -51,7 +51,7 @@ def command(load: Load, output: str) -> None:
         terminal.note(f"\nMissing readings: {len(missing)}; -o wide lists them.")
 
 
-def _tables(snapshot: NodeSnapshot, wide: bool) -> Iterator[Table]:
+def _tables(snapshot: NodeSnapshot, wide: bool) -> Iterator[TextTable]:
     """The tables to print, those without a row left out."""
     makers = [gpu_table]
     if wide:
@@ -73,9 +73,9 @@ def summary(snapshot: NodeSnapshot) -> str:
     return ", ".join(parts)
 
 
-def gpu_table(snapshot: NodeSnapshot) -> Table:
+def gpu_table(snapshot: NodeSnapshot) -> TextTable:
     """What people look for first, one row per GPU in PCI bus order."""
-    return Table(
+    return TextTable(
         header=("GPU", "MODEL", "BUS ID", "MEMORY", "NUMA", "NVLINKS", "MIG", "ECC", "STATE"),
         rows=tuple(
             (
@@ -95,9 +95,9 @@ def gpu_table(snapshot: NodeSnapshot) -> Table:
     )
 
 
-def identity_table(snapshot: NodeSnapshot) -> Table:
+def identity_table(snapshot: NodeSnapshot) -> TextTable:
     """Identities and versions, one row per GPU."""
-    return Table(
+    return TextTable(
         header=("GPU", "UUID", "SERIAL", "MINOR", "ARCHITECTURE", "CC", "VBIOS", "CLIQUE", "CPUS"),
         rows=tuple(
             (
@@ -116,9 +116,9 @@ def identity_table(snapshot: NodeSnapshot) -> Table:
     )
 
 
-def mig_table(snapshot: NodeSnapshot) -> Table:
+def mig_table(snapshot: NodeSnapshot) -> TextTable:
     """Every MIG device."""
-    return Table(
+    return TextTable(
         header=("GPU", "MIG DEVICE", "GI", "CI", "PLACEMENT", "MEMORY", "UUID"),
         rows=tuple(
             (
@@ -137,9 +137,9 @@ def mig_table(snapshot: NodeSnapshot) -> Table:
     )
 
 
-def nic_table(snapshot: NodeSnapshot) -> Table:
+def nic_table(snapshot: NodeSnapshot) -> TextTable:
     """Every RDMA NIC."""
-    return Table(
+    return TextTable(
         header=("NIC", "BUS ID", "NUMA", "CPUS"),
         rows=tuple(
             (
@@ -153,13 +153,13 @@ def nic_table(snapshot: NodeSnapshot) -> Table:
     )
 
 
-def gap_table(snapshot: NodeSnapshot) -> Table:
+def gap_table(snapshot: NodeSnapshot) -> TextTable:
     """Every reading that is missing although the device should have it."""
     owners = [(snapshot.host.name, snapshot.host.gaps), ("driver", snapshot.driver.gaps)]
     for gpu in snapshot.gpus:
         name = gpu.bus_id if gpu.index is None else gpu.index
         owners.append((f"GPU {name}", gpu.gaps))
-    return Table(
+    return TextTable(
         header=("MISSING ON", "READING", "WHY", "ASKED", "ANSWER"),
         rows=tuple(
             (owner, gap.what, gap.reason.value, gap.source, gap.detail)

@@ -29,7 +29,7 @@ CLOSED_PIPE = 141
 WITHOUT_HARDWARE = "look at a simulated machine with --simulate dgx-a100"
 
 
-class Failure(click.ClickException):
+class CommandFailure(click.ClickException):
     """An error with its exit code, shown as one sentence."""
 
     def __init__(self, message: str, exit_code: int) -> None:
@@ -56,14 +56,14 @@ def one_sentence(debug: bool) -> Iterator[None]:
         raise _failure(error) from error
 
 
-def _failure(error: Exception) -> Failure:
+def _failure(error: Exception) -> CommandFailure:
     if isinstance(error, GpuscapeError):
         hint = f", or {WITHOUT_HARDWARE}" if isinstance(error, DriverAbsent) else ""
-        return Failure(f"{error}{hint}", _code(error))
+        return CommandFailure(f"{error}{hint}", _code(error))
     if isinstance(error, OSError) and error.errno in ONLY_WRITING:
         _drop_output()
-        return Failure(cannot_write(error.filename or "standard output", error), BAD_INPUT)
-    return Failure(
+        return CommandFailure(cannot_write(error.filename or "standard output", error), BAD_INPUT)
+    return CommandFailure(
         f"unexpected {type(error).__name__}: {error} (gpuscape --debug shows where)", UNEXPECTED
     )
 

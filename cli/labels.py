@@ -8,15 +8,15 @@ import click
 
 from agent.label_settings import label_settings, plugin_config
 from cli import options, terminal
-from cli.failures import UNEXPECTED, Failure
+from cli.failures import UNEXPECTED, CommandFailure
 from cli.observe import take_snapshot
 from cli.options import Load
-from cli.terminal import Styled, Table
+from cli.terminal import Styled, TextTable
 from labelers import feature_file
-from labelers.compose import Labels, wanted
-from labelers.explanation import Explanation, Outcome, explain
+from labelers.compose import LabelDecisions, wanted
+from labelers.explanation import LabelExplanation, LabelOutcome, explain
 
-_STYLES = {Outcome.SET: "green", Outcome.KEPT: "yellow", Outcome.ABSENT: "dim"}
+_STYLES = {LabelOutcome.SET: "green", LabelOutcome.KEPT: "yellow", LabelOutcome.ABSENT: "dim"}
 
 
 @click.command(
@@ -57,14 +57,14 @@ def command(load: Load, explained: bool, output: str) -> None:
 def _show(values: dict[str, str], output: str) -> None:
     match output:
         case "table":
-            terminal.show(Table(header=("LABEL", "VALUE"), rows=tuple(values.items())))
+            terminal.show(TextTable(header=("LABEL", "VALUE"), rows=tuple(values.items())))
         case "feature-file":
             click.echo(feature_file.render(values), nl=False)
         case _:
             terminal.data(values, output)
 
 
-def _show_explained(explanations: tuple[Explanation, ...], output: str) -> None:
+def _show_explained(explanations: tuple[LabelExplanation, ...], output: str) -> None:
     if output != "table":
         terminal.data(explanations, output)
         return
@@ -72,10 +72,10 @@ def _show_explained(explanations: tuple[Explanation, ...], output: str) -> None:
         (each.key, Styled(each.outcome, _STYLES[each.outcome]), each.text, each.source)
         for each in explanations
     )
-    terminal.show(Table(header=("LABEL", "OUTCOME", "VALUE OR REASON", "SOURCE"), rows=rows))
+    terminal.show(TextTable(header=("LABEL", "OUTCOME", "VALUE OR REASON", "SOURCE"), rows=rows))
 
 
-def _report(labels: Labels) -> None:
+def _report(labels: LabelDecisions) -> None:
     """After the labels, on standard error: what is not among them and should be.
 
     Raises Failure where a labeler failed, which is a bug.
@@ -85,4 +85,4 @@ def _report(labels: Labels) -> None:
             click.echo(f"Left out {each.key}: {each.text}", err=True)
     if labels.failures:
         told = "; ".join(f"{failure.labeler}: {failure.error}" for failure in labels.failures)
-        raise Failure(f"some labels are left as they are: {told}", UNEXPECTED)
+        raise CommandFailure(f"some labels are left as they are: {told}", UNEXPECTED)

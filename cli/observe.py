@@ -7,16 +7,16 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from agent.config import Settings
+from agent.config import AgentSettings
 from agent.inputs import place_of, start_of
 from base.errors import BadInput
 from discovery.model import NodeSnapshot
-from discovery.reader.device_reader import DeviceReader, Reading
+from discovery.reader.device_reader import DeviceReader, DiscoveryResult
 from discovery.reader.protocol import Start
 from labelers.plugin_config import PluginConfig
 
 
-def take_snapshot(settings: Settings, plugin: PluginConfig | None = None) -> NodeSnapshot:
+def take_snapshot(settings: AgentSettings, plugin: PluginConfig | None = None) -> NodeSnapshot:
     """Run the device reader once and end it.
 
     Raises DriverAbsent or DriverMismatch, with cause and fix, where no driver answers,
@@ -33,7 +33,7 @@ def take_snapshot(settings: Settings, plugin: PluginConfig | None = None) -> Nod
 
 
 @contextmanager
-def machine(settings: Settings) -> Iterator[Start]:
+def machine(settings: AgentSettings) -> Iterator[Start]:
     """What to tell a device reader; raises BadInput where the settings point at nothing."""
     if settings.library is not None and not settings.library.is_file():
         raise BadInput(f"there is no file {settings.library}: name the driver's library itself")
@@ -41,7 +41,7 @@ def machine(settings: Settings) -> Iterator[Start]:
         yield start
 
 
-def read_once(start: Start, settings: Settings) -> Reading:
+def read_once(start: Start, settings: AgentSettings) -> DiscoveryResult:
     """What the device reader says of driver and GPUs. Raises as :func:`take_snapshot`."""
     with closing(DeviceReader(start, deadline_seconds=settings.deadline_seconds)) as reader:
         return reader.discover()

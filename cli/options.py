@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from agent.config import OPTIONS, Option, Settings
+from agent.config import OPTIONS, AgentSettings, Option
 from cli.settings import CONFIG_VARIABLE, load_settings
 
 READING = ("simulate", "host-root", "library", "deadline")
 """Settings of every command that looks at the machine."""
 
-Load = Callable[[], Settings]
+Load = Callable[[], AgentSettings]
 """Gives the settings as they stand now; each call reads environment and file again."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -21,13 +21,13 @@ from discovery.reader.protocol import (
     AgentMessage,
     Discover,
     ReaderMessage,
-    Refused,
+    RequestRefused,
     Sample,
     Start,
     frame,
 )
 from discovery.reader.reader_child import Channel, serve
-from discovery.sample import Group
+from discovery.sample import ReadingGroup
 
 _OUTPUT = Path("-")
 BETWEEN_SECONDS = 0.2
@@ -127,7 +127,7 @@ class _Script(Channel):
 
     def send(self, message: ReaderMessage) -> None:
         """Drop the answer itself: it is on the tape below pynvml."""
-        if isinstance(message, Refused):
+        if isinstance(message, RequestRefused):
             self.refused = self.refused or message.text
 
     def receive(self) -> bytes:
@@ -143,7 +143,7 @@ def _read_all(left: tuple[str, ...], start: Start) -> None:
     Twice, since some readings are about the time between two samples. Raises ReaderGone where
     the driver refuses: what is on the tape by then is no recording of the machine.
     """
-    here, everything = Start(host_root=start.host_root, skip=left), tuple(Group)
+    here, everything = Start(host_root=start.host_root, skip=left), tuple(ReadingGroup)
     first = Sample(request=2, groups=everything)
     second = Sample(request=3, groups=everything)
     script = _Script(here, Discover(request=1), first, second)

@@ -6,7 +6,16 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from agent.config import OPTIONS, Given, Layer, Option, Settings, nearest, settle, variable
+from agent.config import (
+    OPTIONS,
+    AgentSettings,
+    Layer,
+    Option,
+    WrittenValue,
+    nearest,
+    settle,
+    variable,
+)
 from base.errors import BadInput
 
 CONFIG_VARIABLE = variable("config")
@@ -20,7 +29,7 @@ def load_settings(
     flags: Mapping[str, str],
     environ: Mapping[str, str],
     read_file: Callable[[Path], str] = Path.read_text,
-) -> Settings:
+) -> AgentSettings:
     """The agent's settings as they stand now; call it again with the same flags to reload.
 
     ``flags`` holds what the command line gave, by option name, ``config`` too.
@@ -42,11 +51,11 @@ def layers(
     Variables of the options ``beside`` are another program's: they may be there.
     """
     environment = environment_layer(environ, options, beside=beside)
-    named = Given(text=flags.get("config", ""), source="--config")
+    named = WrittenValue(text=flags.get("config", ""), source="--config")
     if not named.text:
-        named = Given(text=environ.get(CONFIG_VARIABLE, ""), source=CONFIG_VARIABLE)
+        named = WrittenValue(text=environ.get(CONFIG_VARIABLE, ""), source=CONFIG_VARIABLE)
     flag_layer = {
-        name: Given(text=text, source=f"--{name}")
+        name: WrittenValue(text=text, source=f"--{name}")
         for name, text in flags.items()
         if name != "config"
     }
@@ -70,7 +79,7 @@ def environment_layer(
     for option in options:
         for name in option.variables:
             if environ.get(name, "").strip():
-                layer[option.name] = Given(text=environ[name], source=name)
+                layer[option.name] = WrittenValue(text=environ[name], source=name)
                 break
     return layer
 
@@ -84,7 +93,7 @@ def is_service_link(name: str, prefix: str) -> bool:
 
 
 def named_file_layer(
-    named: Given,
+    named: WrittenValue,
     read_file: Callable[[Path], str] = Path.read_text,
     options: Sequence[Option] = OPTIONS,
 ) -> Layer:
@@ -106,7 +115,7 @@ def file_layer(text: str, file: str, options: Sequence[Option] = OPTIONS) -> Lay
     keys, lists and mappings as values, YAML that does not parse.
     """
     keys = tuple(option.name for option in options)
-    layer: dict[str, Given] = {}
+    layer: dict[str, WrittenValue] = {}
     for line, key, value in _entries(text, file):
         place = f"{file}:{line}"
         if key not in keys:
@@ -115,7 +124,7 @@ def file_layer(text: str, file: str, options: Sequence[Option] = OPTIONS) -> Lay
             raise BadInput(f"{place}: {key} is given twice: keep one")
         if value is None:
             raise BadInput(f"{place}: {key} takes one value, not a list or mapping")
-        layer[key] = Given(text=value, source=f"{place}: {key}")
+        layer[key] = WrittenValue(text=value, source=f"{place}: {key}")
     return layer
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from cli import options, terminal
-from cli.terminal import Styled, Table
+from cli.terminal import Styled, TextTable
 from discovery.simulator.description.machine_catalog import load_machine, machine_names
 
 
@@ -30,4 +30,4 @@ def command(listing: bool, output: str) -> None:  # noqa: ARG001  # the only thi
         terminal.data(summaries, output)
         return
     rows = tuple((Styled(name, "bold"), summary) for name, summary in summaries.items())
-    terminal.show(Table(header=("MACHINE", "WHAT IT IS"), rows=rows))
+    terminal.show(TextTable(header=("MACHINE", "WHAT IT IS"), rows=rows))

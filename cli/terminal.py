@@ -32,7 +32,7 @@ Cell = str | Styled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class TextTable:
     """A header and rows of as many cells."""
 
     header: tuple[str, ...]
@@ -41,7 +41,7 @@ class Table:
     """Columns that line up on the right."""
 
 
-def show(table: Table) -> None:
+def show(table: TextTable) -> None:
     """Print a table; with styles when standard output is a terminal and NO_COLOR is not set."""
     from rich.console import Console
 
@@ -96,7 +96,7 @@ def _in_lines(node: YamlNode, *, is_item: bool = False) -> None:
         _in_lines(each, is_item=is_list)
 
 
-def _rich_table(table: Table) -> RichTable:
+def _rich_table(table: TextTable) -> RichTable:
     from rich.table import Table as RichTable
 
     drawn = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")

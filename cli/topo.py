@@ -9,7 +9,7 @@ import click
 from cli import options, terminal
 from cli.observe import take_snapshot
 from cli.options import Load
-from cli.terminal import Cell, Styled, Table
+from cli.terminal import Cell, Styled, TextTable
 from discovery.model import GpuSnapshot, NodeSnapshot
 from discovery.topology import UNKNOWN_CLASS, link_class
 
@@ -64,12 +64,12 @@ def command(load: Load, output: str) -> None:
     terminal.show(legend(snapshot))
 
 
-def matrix(snapshot: NodeSnapshot) -> Table:
+def matrix(snapshot: NodeSnapshot) -> TextTable:
     """Link classes between all devices, then each device's CPUs and NUMA nodes."""
     names = _names(snapshot)
     near = [(gpu.cpu_affinity, gpu.numa_node, gpu.own_numa_node) for gpu in snapshot.gpus]
     near += [(nic.cpu_affinity, nic.numa_node, None) for nic in snapshot.host.nics]
-    return Table(
+    return TextTable(
         header=("", *names, "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"),
         rows=tuple(
             (
@@ -82,12 +82,12 @@ def matrix(snapshot: NodeSnapshot) -> Table:
     )
 
 
-def legend(snapshot: NodeSnapshot) -> Table:
+def legend(snapshot: NodeSnapshot) -> TextTable:
     """The classes of this matrix and the names of its NICs."""
     shown = {_family(word) for row in _classes(snapshot) for word in row}
     classes = [(_link(word), words) for word, words in LEGEND if _family(word) in shown]
     nics = [(f"NIC{i}", nic.name) for i, nic in enumerate(snapshot.host.nics)]
-    return Table(header=("Legend", ""), rows=(*classes, *nics))
+    return TextTable(header=("Legend", ""), rows=(*classes, *nics))
 
 
 def document(snapshot: NodeSnapshot) -> dict[str, Any]:

@@ -13,7 +13,7 @@ SETTLE_SECONDS = 60.0
 """How long a GPU may take for its first answer before a node is described without it."""
 
 
-class Roster:
+class KnownGpus:
     """Every GPU that was ever expected stays known by its bus id, in one place of its own.
 
     Places are numbered in PCI bus order at first, as NVML's indices are; a GPU that comes later

@@ -12,7 +12,7 @@ from discovery.host.pci import pci_facts
 from discovery.model import Driver, GpuSnapshot, Host, NodeSnapshot, PciFacts
 
 
-class Place:
+class NodeHost:
     """Where the host's facts are read, and what was read there before."""
 
     def __init__(

@@ -13,7 +13,7 @@ from enum import StrEnum
 from discovery.model import Bytes, Gap, RemappedRows
 
 
-class Group(StrEnum):
+class ReadingGroup(StrEnum):
     """Readings that are made only where they are asked for, since each costs driver calls."""
 
     PROFILING = "profiling"  # GPM, Hopper and later: what dcgm-exporter serves by default
@@ -36,15 +36,22 @@ class Group(StrEnum):
     PROCESSES = "processes"
 
 
-PROFILED: Mapping[Group, tuple[int, ...]] = {
-    Group.PROFILING: (1, 5, 10, 20, 21),
-    Group.PIPES: (2, 3, 4, 6, 7, 8, 9, 11, 12, 13, 60, 61),
-    Group.ENGINES: (*range(30, 38), *range(40, 48), 50, 51, *range(62, 98), *range(100, 104)),
+PROFILED: Mapping[ReadingGroup, tuple[int, ...]] = {
+    ReadingGroup.PROFILING: (1, 5, 10, 20, 21),
+    ReadingGroup.PIPES: (2, 3, 4, 6, 7, 8, 9, 11, 12, 13, 60, 61),
+    ReadingGroup.ENGINES: (
+        *range(30, 38),
+        *range(40, 48),
+        50,
+        51,
+        *range(62, 98),
+        *range(100, 104),
+    ),
 }
 """GPM's metrics by the group that reads them. Source: nvmlGpmMetricId_t, nvml.h."""
 
 
-def profiled_by(*metrics: int) -> tuple[Group, ...]:
+def profiled_by(*metrics: int) -> tuple[ReadingGroup, ...]:
     """The groups that read these metrics of GPM."""
     return tuple(group for group, ids in PROFILED.items() if not set(ids).isdisjoint(metrics))
 

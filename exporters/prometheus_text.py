@@ -11,7 +11,7 @@ MOST_LABEL_CHARACTERS = 256
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
-class Kind(StrEnum):
+class MetricType(StrEnum):
     """What stands behind ``# TYPE``."""
 
     GAUGE = "gauge"

@@ -11,7 +11,7 @@ Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resource:
+class ApiResource:
     """One kind of object."""
 
     group: str
@@ -27,15 +27,15 @@ class Resource:
         return f"{self.group}/{self.version}" if self.group else self.version
 
 
-NODES = Resource(group="", version="v1", kind="Node", plural="nodes", namespaced=False)
-CONFIG_MAPS = Resource(group="", version="v1", kind="ConfigMap", plural="configmaps")
-PODS = Resource(group="", version="v1", kind="Pod", plural="pods")
-LEASES = Resource(group="coordination.k8s.io", version="v1", kind="Lease", plural="leases")
-EVENTS = Resource(group="events.k8s.io", version="v1", kind="Event", plural="events")
-NODE_FEATURES = Resource(
+NODES = ApiResource(group="", version="v1", kind="Node", plural="nodes", namespaced=False)
+CONFIG_MAPS = ApiResource(group="", version="v1", kind="ConfigMap", plural="configmaps")
+PODS = ApiResource(group="", version="v1", kind="Pod", plural="pods")
+LEASES = ApiResource(group="coordination.k8s.io", version="v1", kind="Lease", plural="leases")
+EVENTS = ApiResource(group="events.k8s.io", version="v1", kind="Event", plural="events")
+NODE_FEATURES = ApiResource(
     group="nfd.k8s-sigs.io", version="v1alpha1", kind="NodeFeature", plural="nodefeatures"
 )
-RESOURCE_SLICES = Resource(
+RESOURCE_SLICES = ApiResource(
     group="resource.k8s.io",
     version="v1",
     kind="ResourceSlice",
@@ -69,11 +69,11 @@ class Api(Protocol):
     names another.
     """
 
-    def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> Object: ...
+    def get(self, resource: ApiResource, name: str, *, namespace: str | None = None) -> Object: ...
 
     def create(
         self,
-        resource: Resource,
+        resource: ApiResource,
         body: Object,
         *,
         namespace: str | None = None,
@@ -83,7 +83,7 @@ class Api(Protocol):
 
     def patch(
         self,
-        resource: Resource,
+        resource: ApiResource,
         name: str,
         patch: Mapping[str, Any],
         *,
@@ -95,7 +95,7 @@ class Api(Protocol):
 
     def watch(
         self,
-        resource: Resource,
+        resource: ApiResource,
         *,
         namespace: str | None = None,
         name: str | None = None,

@@ -42,7 +42,7 @@ class Forbidden(ApiError, Permanent):
     """403: the account's roles do not allow it."""
 
 
-class Refused(ApiError, Permanent):
+class AdmissionRefused(ApiError, Permanent):
     """An admission policy or webhook refused what is in it; sending it again cannot help."""
 
     def __init__(self, text: str, *, policy: str, message: str = "") -> None:

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from kube.api import Change, Object, Resource, Watch
+from kube.api import ApiResource, Change, Object, Watch
 from kube.api_errors import ApiError, Invalid, NotFound
-from kube.credentials import Access, find
+from kube.credentials import ApiServer, find
 from kube.error_answers import decoded, request_name
-from kube.request_limits import Limits
-from kube.transport import JSON, Request, Transport, body
+from kube.request_limits import RequestLimits
+from kube.transport import JSON, ApiRequest, Transport, body
 from kube.watch import SILENCE_SECONDS, ListedWatch, OpenWatch, Page, StartedWatch, mark
 
 WATCH_SECONDS = (300, 600)
@@ -48,15 +48,15 @@ class Patience:
     """Of a watch."""
 
 
-class Client:
+class ApiClient:
     """One program's API server. Thread-safe."""
 
     def __init__(
         self,
         program: Program,
-        access: Access,
+        access: ApiServer,
         *,
-        limits: Limits | None = None,
+        limits: RequestLimits | None = None,
         patience: Patience | None = None,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
@@ -66,19 +66,19 @@ class Client:
         self._marks_start = True  # until the server says that it cannot
         self._transport = Transport(
             access,
-            limits or Limits(per_second=program.requests_per_second, burst=program.burst),
+            limits or RequestLimits(per_second=program.requests_per_second, burst=program.burst),
             user_agent=f"{program.name}/{program.version}",
             connect_seconds=self._patience.connect_seconds,
         )
 
-    def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> Object:
+    def get(self, resource: ApiResource, name: str, *, namespace: str | None = None) -> Object:
         """See :class:`kube.api.Api`."""
         asked = request_name("get", resource, namespace, name)
         return self._ask(asked, "GET", _path(resource, namespace, name))
 
     def create(
         self,
-        resource: Resource,
+        resource: ApiResource,
         body: Object,
         *,
         namespace: str | None = None,
@@ -92,7 +92,7 @@ class Client:
 
     def patch(
         self,
-        resource: Resource,
+        resource: ApiResource,
         name: str,
         patch: Mapping[str, Any],
         *,
@@ -107,7 +107,7 @@ class Client:
 
     def watch(
         self,
-        resource: Resource,
+        resource: ApiResource,
         *,
         namespace: str | None = None,
         name: str | None = None,
@@ -159,7 +159,7 @@ class Client:
         self._transport.close()
 
     def _open(self, asked: str, path: str, query: Mapping[str, str], accept: str) -> OpenWatch:
-        request = Request(
+        request = ApiRequest(
             asked=asked,
             method="GET",
             path=f"{path}?{urlencode(query)}",
@@ -168,7 +168,9 @@ class Client:
         )
         return OpenWatch(asked, self._transport.send(request))
 
-    def _exists(self, watch: Watch, resource: Resource, namespace: str | None, name: str) -> bool:
+    def _exists(
+        self, watch: Watch, resource: ApiResource, namespace: str | None, name: str
+    ) -> bool:
         """Whether ``watch``, which is open already, tells of the object by itself."""
         try:
             self.get(resource, name, namespace=namespace)
@@ -181,7 +183,7 @@ class Client:
 
     def _pages(
         self,
-        resource: Resource,
+        resource: ApiResource,
         namespace: str | None,
         selected: Mapping[str, str],
         metadata_only: bool,
@@ -210,7 +212,7 @@ class Client:
         *,
         accept: str = JSON,
     ) -> Object:
-        request = Request(
+        request = ApiRequest(
             asked=asked,
             method=method,
             path=path,
@@ -228,9 +230,9 @@ class Client:
 
 def connect(
     program: Program, *, kubeconfig: str | None = None, context: str | None = None
-) -> Client:
+) -> ApiClient:
     """A client for the cluster that :func:`kube.credentials.find` finds; asks it nothing yet."""
-    return Client(program, find(kubeconfig, context))
+    return ApiClient(program, find(kubeconfig, context))
 
 
 def _selected(name: str | None, fields: Mapping[str, str]) -> dict[str, str]:
@@ -241,7 +243,7 @@ def _selected(name: str | None, fields: Mapping[str, str]) -> dict[str, str]:
 
 
 def _path(
-    resource: Resource,
+    resource: ApiResource,
     namespace: str | None,
     name: str | None = None,
     *,

@@ -30,7 +30,7 @@ KUBECONFIG = "KUBECONFIG"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class ClientIdentity:
     """What a request proves who we are with."""
 
     authorization: str | None = field(repr=False)
@@ -49,7 +49,7 @@ class Identity:
             return ""
 
 
-class Access(Protocol):
+class ApiServer(Protocol):
     """A way to one API server."""
 
     configuration: Configuration
@@ -57,7 +57,7 @@ class Access(Protocol):
     source: str
     """Where it comes from, for messages."""
 
-    def identity(self) -> Identity:
+    def identity(self) -> ClientIdentity:
         """As of now; raises Unauthorized."""
 
     def renew(self) -> None:
@@ -70,7 +70,7 @@ def find(
     *,
     environ: Mapping[str, str] = os.environ,
     service_account: Path = SERVICE_ACCOUNT,
-) -> Access:
+) -> ApiServer:
     """The kubeconfig given, else the pod's service account, else kubectl's kubeconfig.
 
     Raises BadInput where there is none or it does not work.
@@ -100,13 +100,13 @@ class ServiceAccount:
         bare = f"[{host}]" if ":" in host else host
         self.configuration.host = f"https://{bare}:{environ.get(PORT) or '443'}"
 
-    def identity(self) -> Identity:
-        """See :class:`Access`."""
+    def identity(self) -> ClientIdentity:
+        """See :class:`ApiServer`."""
         try:
             token = self._token_file.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise Unauthorized(f"{self._token_file}: no token: {type(error).__name__}") from None
-        return Identity(authorization=_header(f"Bearer {token}", str(self._token_file)))
+        return ClientIdentity(authorization=_header(f"Bearer {token}", str(self._token_file)))
 
     def renew(self) -> None:
         """Nothing is kept."""
@@ -121,14 +121,14 @@ class Kubeconfig:
         self._context = context
         self.configuration = self._load()
 
-    def identity(self) -> Identity:
-        """See :class:`Access`."""
+    def identity(self) -> ClientIdentity:
+        """See :class:`ApiServer`."""
         here = self.configuration
         try:
             value = here.get_api_key_with_prefix("BearerToken", "authorization")
         except Exception as error:  # a plugin that renews the token may fail in any way
             raise Unauthorized(f"{self.source}: no credentials: {_public(error)}") from None
-        return Identity(
+        return ClientIdentity(
             authorization=_header(value, self.source) if value else None,
             certificate=(here.cert_file, here.key_file),
         )

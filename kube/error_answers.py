@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 
-from kube.api import Resource
+from kube.api import ApiResource
 from kube.api_errors import (
+    AdmissionRefused,
     ApiError,
     Busy,
     Conflict,
@@ -18,7 +19,6 @@ from kube.api_errors import (
     Forbidden,
     Invalid,
     NotFound,
-    Refused,
     Unauthorized,
     Unreachable,
 )
@@ -36,7 +36,7 @@ _POLICY = re.compile(
 _BY_CODE: dict[int, type[ApiError]] = {403: Forbidden, 404: NotFound, 409: Conflict, 410: Expired}
 
 
-def request_name(verb: str, resource: Resource, namespace: str | None, name: str | None) -> str:
+def request_name(verb: str, resource: ApiResource, namespace: str | None, name: str | None) -> str:
     """How messages call a request: ``patch Node node-a``, ``watch leases in gpuscape``."""
     if name is None:
         place = f" in {namespace}" if namespace else ""
@@ -88,7 +88,7 @@ def error_of(
     message = one_line(whole)
     text = f"{asked}: {code}: {message}"
     if policy := _POLICY.search(message):
-        return Refused(text, policy=policy[1] or policy[2], message=whole)
+        return AdmissionRefused(text, policy=policy[1] or policy[2], message=whole)
     if code == 401:
         return Unauthorized(f"{asked}: 401: the credentials{_of(account)} are not accepted")
     if code == 403 and account and account not in message:

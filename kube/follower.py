@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from kube.api import Api, Change, Object, Resource, Watch
+from kube.api import Api, ApiResource, Change, Object, Watch
 from kube.api_errors import ApiError, Expired
 from kube.backoff import Backoff
 
@@ -19,14 +19,14 @@ RESYNC_SECONDS = (1.0, 5.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class ObjectSeen:
     """An object exists and looks like this; told again when nothing of it changed, too."""
 
     object: Object
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gone:
+class ObjectGone:
     """An object exists no more. One that was made anew under its name is told after this."""
 
     namespace: str | None
@@ -35,23 +35,23 @@ class Gone:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Synced:
+class CacheSynced:
     """All that exists has been told; what was never Seen, or Gone since, is not there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LinkUp:
+class WatchConnected:
     """The watch stands: told first, and after each LinkDown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LinkDown:
+class WatchLost:
     """Nothing is heard until LinkUp, and what was told may be old."""
 
     error: ApiError
 
 
-News = Seen | Gone | Synced | LinkUp | LinkDown
+News = ObjectSeen | ObjectGone | CacheSynced | WatchConnected | WatchLost
 
 
 class Follower:
@@ -65,7 +65,7 @@ class Follower:
     def __init__(
         self,
         api: Api,
-        resource: Resource,
+        resource: ApiResource,
         tell: Callable[[News], None],
         *,
         namespace: str | None = None,
@@ -122,7 +122,7 @@ class Follower:
             return max(self._backoff.failed(), self._uniform(*RESYNC_SECONDS))
         except ApiError as error:
             self._up = False
-            self._say(LinkDown(error=error))
+            self._say(WatchLost(error=error))
             return self._backoff.failed(error)
         # its time was up; one that ends without a word is not asked for in a hot loop
         return self._backoff.failed()
@@ -143,7 +143,7 @@ class Follower:
                 return
             if not self._up:
                 self._up = True
-                self._say(LinkUp())
+                self._say(WatchConnected())
             self._unseen = None if self._version else set(self._uids)
             for change in watch:
                 self._backoff.succeeded()
@@ -172,14 +172,14 @@ class Follower:
         self._uids[key] = meta["uid"]
         if self._unseen is not None:
             self._unseen.discard(key)
-        self._say(Seen(object=seen))
+        self._say(ObjectSeen(object=seen))
 
     def _lose(self, key: tuple[str | None, str]) -> None:
         uid = self._uids.pop(key, None)
         if self._unseen is not None:
             self._unseen.discard(key)
         if uid is not None:
-            self._say(Gone(namespace=key[0], name=key[1], uid=uid))
+            self._say(ObjectGone(namespace=key[0], name=key[1], uid=uid))
 
     def _end_sync(self) -> None:
         if self._unseen is None:
@@ -187,7 +187,7 @@ class Follower:
         for key in sorted(self._unseen, key=str):
             self._lose(key)
         self._unseen = None
-        self._say(Synced())
+        self._say(CacheSynced())
 
     def _say(self, news: News) -> None:
         if self._closed.is_set():

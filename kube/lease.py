@@ -17,7 +17,7 @@ from kube.api import LEASES, NODES, Object
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
+class ObservedLease:
     """What a reader knows of one Lease."""
 
     holder: str
@@ -33,7 +33,7 @@ class Observed:
         return not self.holder or now - self.changed_at > self.duration_seconds
 
 
-def observe(before: Observed | None, lease: Object, now: float) -> Observed:
+def observe(before: ObservedLease | None, lease: Object, now: float) -> ObservedLease:
     """What is known after ``lease`` was read at the monotonic second ``now``."""
     spec = lease.get("spec") or {}
     sign = (
@@ -43,7 +43,7 @@ def observe(before: Observed | None, lease: Object, now: float) -> Observed:
         spec.get("leaseTransitions"),
     )
     unchanged = before is not None and before.sign == sign
-    return Observed(
+    return ObservedLease(
         holder=spec.get("holderIdentity") or "",
         duration_seconds=spec.get("leaseDurationSeconds") or 0,
         sign=sign,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 LONGEST_HOLD_SECONDS = 300.0
 
 
-class Limits:
+class RequestLimits:
     """A token bucket, which a server that is overloaded can close for a while. Thread-safe."""
 
     def __init__(

@@ -17,9 +17,9 @@ from urllib3 import HTTPResponse
 from urllib3.exceptions import HTTPError
 
 from kube.api_errors import ApiError, Busy, Unauthorized, Unreachable
-from kube.credentials import Access, Identity
+from kube.credentials import ApiServer, ClientIdentity
 from kube.error_answers import error, one_line
-from kube.request_limits import Limits
+from kube.request_limits import RequestLimits
 
 KEEPALIVE = {"idle": 30, "interval": 10, "count": 3}
 """Seconds and probes: a peer that is gone is noticed after one minute."""
@@ -30,7 +30,7 @@ _OK = range(200, 300)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class ApiRequest:
     """What is asked of the server."""
 
     asked: str
@@ -50,7 +50,7 @@ class Transport:
     """The way to one API server. Thread-safe."""
 
     def __init__(
-        self, access: Access, limits: Limits, *, user_agent: str, connect_seconds: float
+        self, access: ApiServer, limits: RequestLimits, *, user_agent: str, connect_seconds: float
     ) -> None:
         self._access = access
         self._limits = limits
@@ -58,7 +58,7 @@ class Transport:
         self._connect_seconds = connect_seconds
         self._rest = _connections(access)
 
-    def send(self, request: Request) -> HTTPResponse:
+    def send(self, request: ApiRequest) -> HTTPResponse:
         """The open answer, its status 2xx. Raises the errors of :mod:`kube.api_errors`.
 
         A 401 is asked again once where the credentials are others by now.
@@ -76,7 +76,7 @@ class Transport:
         """Give back idle connections."""
         self._rest.close()
 
-    def _once(self, request: Request, identity: Identity) -> HTTPResponse:
+    def _once(self, request: ApiRequest, identity: ClientIdentity) -> HTTPResponse:
         self._limits.wait()
         if (left := self._limits.closed_seconds()) > 0:
             raise Busy(
@@ -103,7 +103,9 @@ class Transport:
             return response
         raise self._failure(request, response, identity)
 
-    def _failure(self, request: Request, response: HTTPResponse, identity: Identity) -> ApiError:
+    def _failure(
+        self, request: ApiRequest, response: HTTPResponse, identity: ClientIdentity
+    ) -> ApiError:
         said = body(request, response)
         failure = error(
             request.asked,
@@ -118,7 +120,7 @@ class Transport:
             self._limits.close(failure.retry_after_seconds)
         return failure
 
-    def _renewed(self) -> Identity:
+    def _renewed(self) -> ClientIdentity:
         before = self._access.configuration
         self._access.renew()
         if self._access.configuration is not before:
@@ -126,7 +128,7 @@ class Transport:
         return self._access.identity()
 
 
-def body(request: Request, response: HTTPResponse) -> bytes:
+def body(request: ApiRequest, response: HTTPResponse) -> bytes:
     """The whole answer; raises Unreachable where it breaks off."""
     try:
         return response.data
@@ -134,12 +136,12 @@ def body(request: Request, response: HTTPResponse) -> bytes:
         raise _unreachable(request, failure) from failure
 
 
-def _connections(access: Access) -> RESTClientObject:
+def _connections(access: ApiServer) -> RESTClientObject:
     configuration = access.configuration
     configuration.retries = False  # neither retries nor redirects: a token goes to one host only
     configuration.socket_options = tcp_keepalive_socket_options(**KEEPALIVE)
     return RESTClientObject(configuration)
 
 
-def _unreachable(request: Request, failure: Exception) -> Unreachable:
+def _unreachable(request: ApiRequest, failure: Exception) -> Unreachable:
     return Unreachable(f"{request.asked}: {one_line(str(failure))}")

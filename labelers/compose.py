@@ -47,7 +47,7 @@ LABELERS: tuple[Labeler, ...] = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class KeyDecision:
     """What one labeler decided for one key."""
 
     key: str
@@ -56,7 +56,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class LabelerFailure:
     """A labeler that raised, or did not keep to its keys."""
 
     labeler: str
@@ -64,12 +64,12 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Labels:
+class LabelDecisions:
     """Every label decision for one snapshot."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[KeyDecision, ...]
     """Sorted by key; each key once."""
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[LabelerFailure, ...] = ()
     illegal: tuple[str, ...] = ()
     """Keys that were dropped because key or value is no legal label."""
 
@@ -86,16 +86,18 @@ class Labels:
 
 def wanted(
     snapshot: NodeSnapshot, settings: LabelSettings, labelers: Sequence[Labeler] = LABELERS
-) -> Labels:
+) -> LabelDecisions:
     """Decide every label of a node. Raises nothing that a labeler raises."""
-    rows: list[Row] = []
-    failures: list[Failure] = []
+    rows: list[KeyDecision] = []
+    failures: list[LabelerFailure] = []
     illegal: list[str] = []
     for labeler in labelers:
         try:
             decisions = _owned(labeler, labeler.decide(snapshot, settings))
         except Exception as error:  # whatever it is, it must not hide the other labelers
-            failures.append(Failure(labeler=labeler.name, error=f"{type(error).__name__}: {error}"))
+            failures.append(
+                LabelerFailure(labeler=labeler.name, error=f"{type(error).__name__}: {error}")
+            )
             kept = Keep(reason=f"the labeler {labeler.name} failed: {error}")
             decisions = {key.name: kept for key in labeler.keys}
         for key, decision in decisions.items():
@@ -103,8 +105,8 @@ def wanted(
             if fault is not None:
                 illegal.append(key)
             decided = decision if fault is None else Absent(reason=fault)
-            rows.append(Row(key=key, decision=decided, labeler=labeler.name))
-    return Labels(
+            rows.append(KeyDecision(key=key, decision=decided, labeler=labeler.name))
+    return LabelDecisions(
         rows=tuple(sorted(rows, key=lambda row: row.key)),
         failures=tuple(failures),
         illegal=tuple(sorted(illegal)),

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from api import keys
-from labelers.compose import Labels, Row
+from labelers.compose import KeyDecision, LabelDecisions
 from labelers.decision import Absent, Decision, Keep, Value
 
 
-class Outcome(StrEnum):
+class LabelOutcome(StrEnum):
     """What becomes of a label."""
 
     SET = "set"
@@ -19,11 +19,11 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+class LabelExplanation:
     """One label, or one family of labels that is not there."""
 
     key: str
-    outcome: Outcome
+    outcome: LabelOutcome
     text: str
     """The value where it is set, else the reason why it is not."""
     source: str
@@ -33,15 +33,15 @@ class Explanation:
     """What the label says."""
 
 
-def explain(labels: Labels) -> tuple[Explanation, ...]:
+def explain(labels: LabelDecisions) -> tuple[LabelExplanation, ...]:
     """Every decision with its value or reason, and where it comes from; sorted by key."""
     return tuple(_explanation(row) for row in labels.rows)
 
 
-def _explanation(row: Row) -> Explanation:
+def _explanation(row: KeyDecision) -> LabelExplanation:
     key = keys.label(row.key)
     outcome, text = _outcome(row.decision)
-    return Explanation(
+    return LabelExplanation(
         key=row.key,
         outcome=outcome,
         text=text,
@@ -51,13 +51,13 @@ def _explanation(row: Row) -> Explanation:
     )
 
 
-def _outcome(decision: Decision) -> tuple[Outcome, str]:
+def _outcome(decision: Decision) -> tuple[LabelOutcome, str]:
     match decision:
         case Value(text=text):
-            return Outcome.SET, text
+            return LabelOutcome.SET, text
         case Keep(reason=reason, otherwise=None):
-            return Outcome.KEPT, reason
+            return LabelOutcome.KEPT, reason
         case Keep(reason=reason, otherwise=otherwise):
-            return Outcome.KEPT, f"{reason}; {otherwise} where there is none"
+            return LabelOutcome.KEPT, f"{reason}; {otherwise} where there is none"
         case Absent(reason=reason):
-            return Outcome.ABSENT, reason
+            return LabelOutcome.ABSENT, reason

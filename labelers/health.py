@@ -33,7 +33,7 @@ class Health(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class HealthVerdict:
     """Health and its cause."""
 
     health: Health
@@ -44,7 +44,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class HealthRule:
     """One row of the table: when it holds, the GPU is no better than ``health``."""
 
     reason: str
@@ -132,113 +132,113 @@ _FABRIC = "nvmlDeviceGetGpuFabricInfoV: state, status, healthMask (nvml.h)"
 _ROWS = "nvmlDeviceGetRemappedRows; NVIDIA GPU Memory Error Management"
 _ACTION = "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION (nvml.h)"
 
-RULES: tuple[Rule, ...] = (
-    Rule(
+RULES: tuple[HealthRule, ...] = (
+    HealthRule(
         reason="gpu-lost",
         health=Health.UNHEALTHY,
         holds=lambda gpu, _: gpu.state is GpuState.LOST,
         meaning="The GPU fell off the bus or needs a reset.",
         source=_NVML_STATE,
     ),
-    Rule(
+    HealthRule(
         reason="gpu-hung",
         health=Health.UNHEALTHY,
         holds=lambda gpu, _: gpu.state is GpuState.HUNG,
         meaning="A driver call to the GPU did not return.",
         source=_NVML_STATE,
     ),
-    Rule(
+    HealthRule(
         reason="gpu-forbidden",
         health=Health.UNKNOWN,
         holds=lambda gpu, _: gpu.state is GpuState.UNREADABLE and _is_forbidden(gpu),
         meaning="The agent lacks the right or the device node to ask the GPU.",
         source=_NVML_STATE,
     ),
-    Rule(
+    HealthRule(
         reason="gpu-unreadable",
         health=Health.UNHEALTHY,
         holds=lambda gpu, _: gpu.state is GpuState.UNREADABLE and not _is_forbidden(gpu),
         meaning="The GPU is on the bus, but the driver gives no handle or identity.",
         source=_NVML_STATE,
     ),
-    Rule(
+    HealthRule(
         reason="recovery-reset",
         health=Health.UNHEALTHY,
         holds=_recovery(1, 6),
         meaning="The driver asks for a reset of the GPU or its bus.",
         source=_ACTION,
     ),
-    Rule(
+    HealthRule(
         reason="recovery-reboot",
         health=Health.UNHEALTHY,
         holds=_recovery(2, 7),
         meaning="The driver asks for a reboot of the node.",
         source=_ACTION,
     ),
-    Rule(
+    HealthRule(
         reason="recovery-imex",
         health=Health.UNHEALTHY,
         holds=_recovery(5),
         meaning="The driver asks for a recovery of the IMEX domain.",
         source=_ACTION,
     ),
-    Rule(
+    HealthRule(
         reason="row-remap-failed",
         health=Health.UNHEALTHY,
         holds=lambda gpu, _: gpu.remapped_rows is not None and gpu.remapped_rows.failed,
         meaning="Broken memory could not be replaced by spare rows: the GPU is to be replaced.",
         source=_ROWS,
     ),
-    Rule(
+    HealthRule(
         reason="fabric-failed",
         health=Health.UNHEALTHY,
         holds=_fabric_failed,
         meaning="Registration with the NVLink fabric ended in an error.",
         source=_FABRIC,
     ),
-    Rule(
+    HealthRule(
         reason="recovery-drain",
         health=Health.DEGRADED,
         holds=_recovery(3, 4),
         meaning="The driver asks to move work away from the GPU or its peers.",
         source=_ACTION,
     ),
-    Rule(
+    HealthRule(
         reason="row-remap-pending",
         health=Health.DEGRADED,
         holds=lambda gpu, _: gpu.remapped_rows is not None and gpu.remapped_rows.pending,
         meaning="Memory rows wait for a reset to be replaced by spares.",
         source=_ROWS,
     ),
-    Rule(
+    HealthRule(
         reason="page-retirement-pending",
         health=Health.DEGRADED,
         holds=lambda gpu, _: gpu.retired_pages_pending is True,
         meaning="Memory pages wait for a reset to be taken out of use.",
         source="nvmlDeviceGetRetiredPagesPendingStatus; NVIDIA Dynamic Page Retirement",
     ),
-    Rule(
+    HealthRule(
         reason="fabric-unfinished",
         health=Health.DEGRADED,
         holds=_fabric_unfinished,
         meaning="Registration with the NVLink fabric has not started or not ended.",
         source=_FABRIC,
     ),
-    Rule(
+    HealthRule(
         reason="fabric-unhealthy",
         health=Health.DEGRADED,
         holds=_fabric_unhealthy,
         meaning="The fabric reports lost bandwidth, bad routes, timeouts or a wrong setup.",
         source=_FABRIC,
     ),
-    Rule(
+    HealthRule(
         reason="nvlink-inactive",
         health=Health.DEGRADED,
         holds=_has_dead_links,
         meaning="It has fewer active NVLinks than another GPU of its model in this node.",
         source="nvmlDeviceGetNvLinkState",
     ),
-    Rule(
+    HealthRule(
         reason="nvlink-asymmetric",
         health=Health.DEGRADED,
         holds=_has_half_links,
@@ -299,26 +299,28 @@ def health_labels(snapshot: NodeSnapshot, _: LabelSettings) -> Decisions:
     }
 
 
-def node_verdict(snapshot: NodeSnapshot) -> Verdict:
+def node_verdict(snapshot: NodeSnapshot) -> HealthVerdict:
     """The worst of the GPUs' verdicts, then the first in the table, then in bus order."""
     if is_driverless(snapshot):
-        return Verdict(health=Health.UNKNOWN, reason="no-driver")
+        return HealthVerdict(health=Health.UNKNOWN, reason="no-driver")
     verdicts = [gpu_verdict(gpu, snapshot) for gpu in known(snapshot)]
-    return min(verdicts, key=_severity, default=Verdict(health=Health.HEALTHY))
+    return min(verdicts, key=_severity, default=HealthVerdict(health=Health.HEALTHY))
 
 
-def gpu_verdict(gpu: GpuSnapshot, snapshot: NodeSnapshot) -> Verdict:
+def gpu_verdict(gpu: GpuSnapshot, snapshot: NodeSnapshot) -> HealthVerdict:
     """One GPU's worst finding; ``snapshot`` has the peers it is compared with."""
     found = [
-        Verdict(health=rule.health, reason=rule.reason, bus_id=gpu.bus_id)
+        HealthVerdict(health=rule.health, reason=rule.reason, bus_id=gpu.bus_id)
         for rule in RULES
         if rule.holds(gpu, snapshot)
     ]
     for xid in gpu.xids:
         health = xid_health(xid.code, recovered=gpu.recovery_action == 0)
         if health is not Health.HEALTHY:
-            found.append(Verdict(health=health, reason=f"xid-{xid.code}", bus_id=gpu.bus_id))
-    return min(found, key=_severity, default=Verdict(health=Health.HEALTHY, bus_id=gpu.bus_id))
+            found.append(HealthVerdict(health=health, reason=f"xid-{xid.code}", bus_id=gpu.bus_id))
+    return min(
+        found, key=_severity, default=HealthVerdict(health=Health.HEALTHY, bus_id=gpu.bus_id)
+    )
 
 
 def xid_health(code: int, *, recovered: bool) -> Health:
@@ -330,5 +332,5 @@ def xid_health(code: int, *, recovered: bool) -> Health:
     return min(health, Health.DEGRADED) if recovered else health
 
 
-def _severity(verdict: Verdict) -> tuple[int, int]:
+def _severity(verdict: HealthVerdict) -> tuple[int, int]:
     return (-verdict.health, _RANK.get(verdict.reason, len(_RANK)))

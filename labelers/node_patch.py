@@ -16,14 +16,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from api import keys, limits, names
-from api.keys import Place, Writer
+from api.keys import KeyLocation, Writer
 from labelers.decision import Decisions, Value
 from labelers.diff import changes, decided
 
 Changes = dict[str, str | None]
 """Key to its new text, None to remove it."""
 
-_PARTS = {Place.NODE_LABEL: "labels", Place.NODE_ANNOTATION: "annotations"}
+_PARTS = {KeyLocation.NODE_LABEL: "labels", KeyLocation.NODE_ANNOTATION: "annotations"}
 _OF_NFD = (
     f"nfd-master owns it (annotation {names.FEATURE_LABELS}) and has it from a NodeFeature or"
     " feature file, such as gpu-feature-discovery's"
@@ -35,7 +35,7 @@ _TOO_MANY = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class NodePatch:
     """One step from what a Node shows to what was decided for it."""
 
     labels: Mapping[str, str | None] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class Plan:
         metadata = {part: texts for part, texts in parts.items() if texts}
         return {"metadata": metadata} if metadata else {}
 
-    def without(self, keys: Collection[str]) -> Plan:
+    def without(self, keys: Collection[str]) -> NodePatch:
         """The same with these keys left as they are on the Node."""
         labels = {key: text for key, text in self.labels.items() if key not in keys}
         annotations = {key: text for key, text in self.annotations.items() if key not in keys}
@@ -71,7 +71,7 @@ def plan(
     annotations: Decisions,
     *,
     leave: Mapping[str, str] | None = None,
-) -> Plan:
+) -> NodePatch:
     """Plan the patch of ``node``, with our own keys in it and no others, and only changed ones.
 
     ``leave``: keys not to touch for now, and why. A key owned by server-side apply is
@@ -80,12 +80,12 @@ def plan(
     """
     meta = node["metadata"]
     nfd = dict.fromkeys(_of_nfd(meta), _OF_NFD)
-    own_labels, left_labels = _split(meta, Place.NODE_LABEL, labels, {**(leave or {}), **nfd})
-    own, left = _split(meta, Place.NODE_ANNOTATION, annotations, leave or {})
+    own_labels, left_labels = _split(meta, KeyLocation.NODE_LABEL, labels, {**(leave or {}), **nfd})
+    own, left = _split(meta, KeyLocation.NODE_ANNOTATION, annotations, leave or {})
     no_room = dict.fromkeys(_surplus(meta.get("labels") or {}, own_labels), _TOO_MANY)
     fitting, too_large = _fitting(meta.get("annotations") or {}, own)
     held = {key: why for key, why in nfd.items() if isinstance(decided(key, labels), Value)}
-    return Plan(
+    return NodePatch(
         labels={key: text for key, text in own_labels.items() if key not in no_room},
         annotations=fitting,
         left_alone={**held, **left_labels, **left},
@@ -93,7 +93,7 @@ def plan(
     )
 
 
-def writers(meta: Mapping[str, Any], where: Place, key: str) -> tuple[str, ...]:
+def writers(meta: Mapping[str, Any], where: KeyLocation, key: str) -> tuple[str, ...]:
     """Managers that own the key's value by the object's managedFields, in their order."""
     return tuple(
         entry.get("manager", "?")
@@ -103,7 +103,7 @@ def writers(meta: Mapping[str, Any], where: Place, key: str) -> tuple[str, ...]:
 
 
 def _split(
-    meta: Mapping[str, Any], where: Place, wanted: Decisions, leave: Mapping[str, str]
+    meta: Mapping[str, Any], where: KeyLocation, wanted: Decisions, leave: Mapping[str, str]
 ) -> tuple[Changes, dict[str, str]]:
     """Our changes of one part, and those to leave out with the reason."""
     claims = {**_appliers(meta, where), **leave}
@@ -113,14 +113,14 @@ def _split(
     return free, {key: claims[key] for key in ours if key in claims}
 
 
-def _is_ours(key: str, where: Place) -> bool:
+def _is_ours(key: str, where: KeyLocation) -> bool:
     return any(
         known.where is where and known.writer is Writer.AGENT and known.matches(key)
         for known in keys.KEYS
     )
 
 
-def _appliers(meta: Mapping[str, Any], where: Place) -> dict[str, str]:
+def _appliers(meta: Mapping[str, Any], where: KeyLocation) -> dict[str, str]:
     """Keys that server-side apply owns, with who applied them."""
     return {
         key: f"{entry.get('manager', '?')} owns it by server-side apply"
@@ -130,7 +130,7 @@ def _appliers(meta: Mapping[str, Any], where: Place) -> dict[str, str]:
     }
 
 
-def _owned(entry: Mapping[str, Any], where: Place) -> set[str]:
+def _owned(entry: Mapping[str, Any], where: KeyLocation) -> set[str]:
     """Keys of one part that an entry of managedFields names."""
     fields = (entry.get("fieldsV1") or {}).get("f:metadata") or {}
     named = fields.get(f"f:{_PARTS[where]}") or {}
@@ -145,7 +145,7 @@ def _of_nfd(meta: Mapping[str, Any]) -> Iterator[str]:
     """
     for name, text in (meta.get("annotations") or {}).items():
         if name == names.FEATURE_LABELS or name.endswith(f".{names.FEATURE_LABELS}"):
-            yield from (key for key in text.split(",") if _is_ours(key, Place.NODE_LABEL))
+            yield from (key for key in text.split(",") if _is_ours(key, KeyLocation.NODE_LABEL))
 
 
 def _surplus(there: Mapping[str, str], changed: Changes) -> list[str]:
@@ -168,7 +168,7 @@ def _fitting(there: Mapping[str, str], changed: Changes) -> tuple[Changes, dict[
     after = {
         key: text
         for key, text in sorted({**there, **changed}.items())
-        if text is not None and _is_ours(key, Place.NODE_ANNOTATION)
+        if text is not None and _is_ours(key, KeyLocation.NODE_ANNOTATION)
     }
     changing = keys.MIG_REQUEST in after or keys.MIG_STATUS in after
     most = limits.MOST_ANNOTATION_CHARACTERS if changing else limits.MOST_IDLE_ANNOTATION_BYTES

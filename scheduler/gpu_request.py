@@ -16,7 +16,7 @@ class Link(StrEnum):
     NVLINK = "nvlink"
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
+class ContainerRequest(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """One container that asks for whole GPUs; the kubelet serves containers in their order."""
 
     gpus: int
@@ -26,10 +26,10 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     that is not a sidecar."""
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
+class GpuRequest(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """All of a pod that its score on a node depends on; a key for tables."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[ContainerRequest, ...]
     """Not empty."""
     link: Link = Link.ANY
     nic: bool = False
@@ -52,17 +52,17 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class PodRequest:
     """One pod and its wish."""
 
     namespace: str
     name: str
     uid: str
-    wish: Wish
+    wish: GpuRequest
     job: str | None = None
     """Equal for pods of one job, which like to share an NVLink clique across nodes."""
 
 
-def wish(*gpus: int, link: Link = Link.ANY, nic: bool = False) -> Wish:
+def wish(*gpus: int, link: Link = Link.ANY, nic: bool = False) -> GpuRequest:
     """A wish of containers with so many GPUs each."""
-    return Wish(steps=tuple(Step(gpus=each) for each in gpus), link=link, nic=nic)
+    return GpuRequest(steps=tuple(ContainerRequest(gpus=each) for each in gpus), link=link, nic=nic)

@@ -6,31 +6,31 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from scheduler.cluster.node_views import Fleet, NoView, View
-from scheduler.gpu_request import Ask, Wish
+from scheduler.cluster.node_views import Fleet, NoView, ScoringView
+from scheduler.gpu_request import GpuRequest, PodRequest
 from scheduler.rank_levels import ranks
-from scheduler.scores.class_tables import Tables
+from scheduler.scores.class_tables import ScoreTables
 from scheduler.scores.score import in_clique
-from scheduler.scores.score_table import Outcome
+from scheduler.scores.score_table import PlacementOutcome
 
 _AT_ONCE = 16
 """So many new outcomes of small classes fit into a request; each takes up to a millisecond."""
 
 
-class Unknown(Exception):  # no error: whoever asked for what is known asks again
+class OutcomeUnknown(Exception):  # no error: whoever asked for what is known asks again
     """Some outcome has to be worked out first."""
 
 
-_Outcomes = Mapping[tuple[str, int], Outcome | None]
+_Outcomes = Mapping[tuple[str, int], PlacementOutcome | None]
 """By class and free GPUs; None while it is being worked out."""
 
 
-class Verdict(NamedTuple):
+class RankedNode(NamedTuple):
     """One node, judged beside the others of the same call. Tuples: a call makes thousands."""
 
     node: str
-    view: View | NoView
-    outcome: Outcome | None
+    view: ScoringView | NoView
+    outcome: PlacementOutcome | None
     """None where nothing can be said of the node, and while its table is being worked out."""
     clique: bool
     """Whether it is in the NVLink clique that has most of the job's nodes."""
@@ -43,7 +43,7 @@ class Verdict(NamedTuple):
 class _Judged(NamedTuple):
     """What is said of all nodes that are seen alike; the rest of a Verdict."""
 
-    outcome: Outcome | None
+    outcome: PlacementOutcome | None
     clique: bool
     score: int
     rank: int
@@ -57,20 +57,22 @@ class Ranking(NamedTuple):
     """How many nodes nothing can be said of, by reason."""
 
 
-class Judge:
+class NodeRanker:
     """Judges nodes for pods. Thread-safe; never waits."""
 
-    def __init__(self, fleet: Fleet, tables: Tables) -> None:
+    def __init__(self, fleet: Fleet, tables: ScoreTables) -> None:
         self._fleet = fleet
         self._tables = tables
 
-    def judge(self, ask: Ask, nodes: Sequence[str]) -> list[Verdict]:
+    def judge(self, ask: PodRequest, nodes: Sequence[str]) -> list[RankedNode]:
         """Verdicts in the order of ``nodes``; the same for the same fleet."""
         views = self._fleet.views(nodes)
         judged = self._judged(ask, dict.fromkeys(views))
-        return [Verdict(node, view, *judged[view]) for node, view in zip(nodes, views, strict=True)]
+        return [
+            RankedNode(node, view, *judged[view]) for node, view in zip(nodes, views, strict=True)
+        ]
 
-    def rank(self, ask: Ask, nodes: Sequence[str], *, only_known: bool = False) -> Ranking:
+    def rank(self, ask: PodRequest, nodes: Sequence[str], *, only_known: bool = False) -> Ranking:
         """The same verdicts' ranks alone, many times as fast: most nodes of a fleet look alike.
 
         ``only_known``: raises Unknown where an outcome would be worked out for them.
@@ -85,24 +87,24 @@ class Judge:
         )
 
     def _judged(
-        self, ask: Ask, views: Collection[View | NoView], *, only_known: bool = False
-    ) -> Mapping[View | NoView, _Judged]:
+        self, ask: PodRequest, views: Collection[ScoringView | NoView], *, only_known: bool = False
+    ) -> Mapping[ScoringView | NoView, _Judged]:
         """Each of these views, no two of which are equal."""
         known = self._outcomes(ask.wish, views, only_known=only_known)
         cliques = self._cliques(ask)
         outcomes = [
-            known[view.gen, view.free] if isinstance(view, View) else None for view in views
+            known[view.gen, view.free] if isinstance(view, ScoringView) else None for view in views
         ]
-        inside = [isinstance(view, View) and view.clique in cliques for view in views]
+        inside = [isinstance(view, ScoringView) and view.clique in cliques for view in views]
         scores = [_score(*each) for each in zip(outcomes, inside, strict=True)]
         levels = map(_level, views, ranks(scores))
         return dict(zip(views, map(_Judged, outcomes, inside, scores, levels), strict=True))
 
     def _outcomes(
-        self, wish: Wish, views: Iterable[View | NoView], *, only_known: bool
+        self, wish: GpuRequest, views: Iterable[ScoringView | NoView], *, only_known: bool
     ) -> _Outcomes:
         """Of all classes and free sets there are; a few that are new are worked out at once."""
-        found: dict[tuple[str, int], Outcome | None] = {}
+        found: dict[tuple[str, int], PlacementOutcome | None] = {}
         at_once = _AT_ONCE
         for view in views:
             if isinstance(view, NoView) or (view.gen, view.free) in found:
@@ -111,29 +113,31 @@ class Judge:
             outcome = table.known(view.free, wish) if table else None
             if table and outcome is None and at_once and table.fits_a_request(wish):
                 if only_known:
-                    raise Unknown
+                    raise OutcomeUnknown
                 at_once -= 1
                 outcome = table.outcome(view.free, wish)
             found[view.gen, view.free] = outcome
         return found
 
-    def _cliques(self, ask: Ask) -> Collection[str]:
+    def _cliques(self, ask: PodRequest) -> Collection[str]:
         """Those with the most nodes of the pod's job."""
         if ask.job is None:
             return ()
         views = self._fleet.views(set(self._fleet.nodes_of(ask.job)))
-        nodes = Counter(view.clique for view in views if isinstance(view, View) and view.clique)
+        nodes = Counter(
+            view.clique for view in views if isinstance(view, ScoringView) and view.clique
+        )
         most = max(nodes.values(), default=0)
         return {clique for clique, count in nodes.items() if count == most}
 
 
-def _score(outcome: Outcome | None, inside: bool) -> int:
+def _score(outcome: PlacementOutcome | None, inside: bool) -> int:
     if outcome is None or not outcome.score:
         return 0
     return in_clique(outcome.score) if inside else outcome.score
 
 
-def _level(view: View | NoView, level: int) -> int:
+def _level(view: ScoringView | NoView, level: int) -> int:
     """One less, but never no data, for a node whose GPUs and pods do not agree."""
-    is_unsure = isinstance(view, View) and not view.sure
+    is_unsure = isinstance(view, ScoringView) and not view.sure
     return level - 1 if is_unsure and level > 1 else level

@@ -9,10 +9,10 @@ from typing import Final
 import msgspec
 
 from scheduler.cluster.node_views import NoView
-from scheduler.gpu_request import Ask, Link, Wish
-from scheduler.node_ranking import Verdict
+from scheduler.gpu_request import GpuRequest, Link, PodRequest
+from scheduler.node_ranking import RankedNode
 from scheduler.scores.best_effort import Odds
-from scheduler.scores.class_tables import Tables
+from scheduler.scores.class_tables import ScoreTables
 from scheduler.scores.masks import members
 from scheduler.scores.score import aims
 
@@ -97,7 +97,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[NodeAnswer, ...]
 
 
-def explain(ask: Ask, verdicts: Sequence[Verdict], tables: Tables) -> Explanation:
+def explain(ask: PodRequest, verdicts: Sequence[RankedNode], tables: ScoreTables) -> Explanation:
     """What ``verdicts``, of one call, say in words; nodes by rank, then score, then name."""
     ordered = sorted(verdicts, key=lambda each: (-each.rank, -each.score, each.node))
     best = max(ordered, key=lambda each: each.score, default=None)
@@ -118,7 +118,9 @@ def nothing_asked(namespace: str, name: str) -> Explanation:
     )
 
 
-def _answer(verdict: Verdict, best: Verdict, tables: Tables, wish: Wish) -> NodeAnswer:
+def _answer(
+    verdict: RankedNode, best: RankedNode, tables: ScoreTables, wish: GpuRequest
+) -> NodeAnswer:
     view, outcome = verdict.view, verdict.outcome
     if isinstance(view, NoView):
         return NodeAnswer(node=verdict.node, rank=verdict.rank, why=REASONS[view], reason=view)
@@ -145,7 +147,7 @@ def _answer(verdict: Verdict, best: Verdict, tables: Tables, wish: Wish) -> Node
     )
 
 
-def _why(verdict: Verdict, best: Verdict, wish: Wish) -> str:
+def _why(verdict: RankedNode, best: RankedNode, wish: GpuRequest) -> str:
     """Where it falls short of the best node; the first aim in which it does has decided."""
     view, outcome = verdict.view, verdict.outcome
     if isinstance(view, NoView):

@@ -15,7 +15,7 @@ from discovery.simulator.description.machine_schema import (
     Gpu,
     GpuInstanceProfile,
     HostSpec,
-    Machine,
+    MachineDescription,
     Model,
 )
 from discovery.simulator.simulation import Simulation
@@ -84,9 +84,9 @@ def gpu(at: int = 0, **facts: Any) -> Gpu:
     return replace(plain, **facts)
 
 
-def machine(*gpus: Gpu, **facts: Any) -> Machine:
+def machine(*gpus: Gpu, **facts: Any) -> MachineDescription:
     """A machine with these GPUs, two NUMA nodes of four CPUs, all links at NVSwitches."""
-    plain = Machine(
+    plain = MachineDescription(
         summary="small",
         sources=(),
         host=HostSpec(machine_type="Small", memory_gib=64, numa=("0-3", "4-7")),

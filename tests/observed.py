@@ -10,9 +10,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
-from discovery.known_gpus import Roster
+from discovery.known_gpus import KnownGpus
 from discovery.model import Driver, GpuSnapshot, NodeSnapshot
-from discovery.node_host import Place
+from discovery.node_host import NodeHost
 from discovery.reader import reader_child
 from discovery.reader.protocol import (
     AgentMessage,
@@ -20,7 +20,7 @@ from discovery.reader.protocol import (
     DriverFrame,
     GpuFrame,
     ReaderMessage,
-    Refused,
+    RequestRefused,
     Sample,
     SampleFrame,
     Start,
@@ -28,7 +28,7 @@ from discovery.reader.protocol import (
 )
 from discovery.reader.quarantine import Quarantine
 from discovery.reader.reader_child import Channel
-from discovery.sample import GpuSample, Group
+from discovery.sample import GpuSample, ReadingGroup
 from discovery.simulator import simulation
 
 CREATED_SECONDS, READ_SECONDS = 1000.0, 2000.0
@@ -79,7 +79,7 @@ def observed(machine: str) -> Observed:
         def later() -> None:
             clock.seconds = SAMPLED_SECONDS
 
-        everything = tuple(Group)
+        everything = tuple(ReadingGroup)
         start = Start(host_root=str(simulated.host_root))
         talk = _Conversation(
             start,
@@ -92,7 +92,7 @@ def observed(machine: str) -> Observed:
 
 
 def look_at(
-    simulated: simulation.Simulation, name: str, groups: tuple[Group, ...] = ()
+    simulated: simulation.Simulation, name: str, groups: tuple[ReadingGroup, ...] = ()
 ) -> Observed:
     """A machine as it is now, with the readings that are always made, and those of ``groups``.
 
@@ -108,8 +108,8 @@ class Watcher:
 
     def __init__(self, simulated: simulation.Simulation, name: str = "node-a") -> None:
         self._simulated = simulated
-        self._roster = Roster()
-        self._place = Place(root=simulated.host_root, name=name)
+        self._roster = KnownGpus()
+        self._place = NodeHost(root=simulated.host_root, name=name)
 
     def look(self) -> NodeSnapshot:
         """The machine as it is now."""
@@ -132,7 +132,7 @@ def _said(simulated: simulation.Simulation, name: str, talk: _Conversation) -> O
 
 
 def _sorted(
-    answers: list[ReaderMessage], roster: Roster
+    answers: list[ReaderMessage], roster: KnownGpus
 ) -> tuple[Driver, tuple[GpuSnapshot, ...], tuple[GpuSample, ...]]:
     driver = Driver()
     listed: tuple[str, ...] = ()
@@ -141,7 +141,7 @@ def _sorted(
             case DriverFrame():
                 driver, listed = roster.driver(answer.driver), answer.listed
                 roster.expect(listed, answer.elsewhere, READ_SECONDS)
-            case Refused():
+            case RequestRefused():
                 driver = Driver()
     read = {answer.gpu.bus_id: answer.gpu for answer in answers if isinstance(answer, GpuFrame)}
     gpus = roster.call(listed, read, Quarantine())

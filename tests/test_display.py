@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from api import keys
-from discovery.sample import Group
+from discovery.sample import ReadingGroup
 from discovery.simulator.description.machine_catalog import load_models
 from discovery.simulator.description.machine_schema import DirectLinks, Gpu
 from discovery.simulator.simulation import Simulation
-from exporters.gpuscape.families import OwnFamilies
+from exporters.gpuscape.families import GpuscapeFamilies
 from labelers import schema
 from labelers.compose import wanted
 from labelers.label_settings import LabelSettings
@@ -61,7 +61,7 @@ def station(directory: Path, name: str) -> Simulation:
 
 @pytest.fixture(params=["DGX Display", "NVIDIA DGX Display"])
 def seen(request: pytest.FixtureRequest, tmp_path: Path) -> Observed:
-    return look_at(station(tmp_path, request.param), "station", (Group.P2P,))
+    return look_at(station(tmp_path, request.param), "station", (ReadingGroup.P2P,))
 
 
 def test_labels_are_those_of_the_gpus(seen: Observed) -> None:
@@ -83,7 +83,7 @@ def test_matrix_and_masks_have_no_place_for_it(seen: Observed) -> None:
 
 
 def test_metrics_and_the_list_of_gpus_are_without_it(seen: Observed) -> None:
-    body = OwnFamilies().render(seen.snapshot, seen.samples)
+    body = GpuscapeFamilies().render(seen.snapshot, seen.samples)
     assert set(by_gpu(body, "gpuscape_gpu_nvlinks_active")) == set(BUSES) - {BUSES[DISPLAY]}
     assert BUSES[DISPLAY].encode() not in body
     assert [gpu.bus_id for gpu in seen.snapshot.gpus if gpu.model and "Display" in gpu.model] == []

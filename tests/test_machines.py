@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from discovery.simulator.description.machine_catalog import machine_names
-from exporters.dcgm.render import Identity, Renderer
+from exporters.dcgm.render import Renderer, SeriesIdentity
 from labelers import schema
 from labelers.compose import wanted
 from labelers.label_settings import LabelSettings, MigStrategy
@@ -95,7 +95,9 @@ def test_the_snapshot_is_as_reviewed(machine: str, goldens: Goldens) -> None:
 @pytest.mark.parametrize("machine", MACHINES)
 def test_the_exposition_is_as_reviewed(machine: str, goldens: Goldens) -> None:
     seen = observed(machine)
-    text = Renderer().render(seen.snapshot, seen.samples, seen.samples, Identity(hostname=machine))
+    text = Renderer().render(
+        seen.snapshot, seen.samples, seen.samples, SeriesIdentity(hostname=machine)
+    )
     goldens.check_text(f"{machine}/metrics.txt", text.decode())
 
 

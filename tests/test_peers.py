@@ -11,7 +11,7 @@ from msgspec import structs
 
 from api import keys
 from discovery.model import NodeSnapshot
-from discovery.sample import Group
+from discovery.sample import ReadingGroup
 from discovery.simulator.description.machine_catalog import load_machine, machine_names
 from discovery.simulator.simulation import Simulation
 from discovery.simulator.state.edits import with_gpu_changed
@@ -69,7 +69,7 @@ def changed(directory: Path, machine: str, *changes: dict[str, Any]) -> Observed
     gpus = load_machine(machine).gpus
     for gpu, change in zip(gpus[: len(changes)], changes, strict=True):
         simulated.edit(with_gpu_changed(gpu.bus_id, **change))
-    return look_at(simulated, machine, (Group.P2P,))
+    return look_at(simulated, machine, (ReadingGroup.P2P,))
 
 
 def unregistered(machine: str, **how: int) -> dict[str, Any]:

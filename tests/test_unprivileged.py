@@ -10,7 +10,7 @@ from discovery.host.pci import DEVICES
 from discovery.model import NodeSnapshot, Reason
 from discovery.simulator.simulation import Simulation
 from labelers.compose import wanted
-from labelers.explanation import Explanation, Outcome, explain
+from labelers.explanation import LabelExplanation, LabelOutcome, explain
 from labelers.label_settings import LabelSettings, MigStrategy
 from tests.observed import look_at
 
@@ -26,7 +26,7 @@ def without_mig_monitor(machine: str, folder: Path, *, listed: bool) -> NodeSnap
     return look_at(simulation, machine).snapshot
 
 
-def explained(snapshot: NodeSnapshot, strategy: MigStrategy) -> dict[str, Explanation]:
+def explained(snapshot: NodeSnapshot, strategy: MigStrategy) -> dict[str, LabelExplanation]:
     labels = wanted(snapshot, LabelSettings(mig_strategy=strategy))
     return {row.key: row for row in explain(labels)}
 
@@ -64,7 +64,7 @@ def test_labels_of_mig_devices_are_kept_and_name_the_missing_capability(
 ) -> None:
     row = explained(without_mig_monitor(machine, tmp_path, listed=listed), strategy)[key]
 
-    assert row.outcome is Outcome.KEPT
+    assert row.outcome is LabelOutcome.KEPT
     assert "mig/monitor is missing" in row.text
 
 
@@ -78,10 +78,10 @@ def test_labels_that_need_no_mig_device_are_as_with_the_capability(tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("machine", "present", "host_driver"),
-    [("vgpu-guest", "true", Outcome.KEPT), ("dgx-a100", "false", Outcome.ABSENT)],
+    [("vgpu-guest", "true", LabelOutcome.KEPT), ("dgx-a100", "false", LabelOutcome.ABSENT)],
 )
 def test_nvml_tells_vgpus_where_pci_configuration_space_is_cut_short(
-    machine: str, present: str, host_driver: Outcome, tmp_path: Path
+    machine: str, present: str, host_driver: LabelOutcome, tmp_path: Path
 ) -> None:
     simulation = Simulation.create(machine, tmp_path)
     simulation.revoke("pci-config")
@@ -91,7 +91,7 @@ def test_nvml_tells_vgpus_where_pci_configuration_space_is_cut_short(
     rows = explained(look_at(simulation, machine).snapshot, MigStrategy.NONE)
 
     assert (rows["nvidia.com/vgpu.present"].outcome, rows["nvidia.com/vgpu.present"].text) == (
-        Outcome.SET,
+        LabelOutcome.SET,
         present,
     )
     assert rows["nvidia.com/vgpu.host-driver-version"].outcome is host_driver

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from agent.config import Settings
+from agent.config import AgentSettings
 from api import keys, names
 from cli import terminal
 from cli.observe import take_snapshot
@@ -17,11 +17,11 @@ from cli.scheduler.explain_command import table
 from labelers import schema, state
 from labelers.schema import TopologyAnnotation
 from labelers.state import StateAnnotation
-from scheduler.cluster.node_cache import Cache, Source
+from scheduler.cluster.node_cache import CacheSource, NodeCache
 from scheduler.cluster.pod_objects import Pod, Rules, ask
-from scheduler.node_ranking import Judge
+from scheduler.node_ranking import NodeRanker
 from scheduler.score_explanation import explain
-from scheduler.scores.class_tables import Tables
+from scheduler.scores.class_tables import ScoreTables
 
 _MACHINE: Final = "dgx1-v100"
 _FREE: Final = {"dgx1-a": {0, 5}, "dgx1-b": {2, 3}, "dgx1-c": {0, 1, 2, 3}}
@@ -35,19 +35,19 @@ _POD: Final = {
 
 def explained() -> str:
     """The table for a pod of two GPUs, worked out as the command does it."""
-    tables = Tables()
-    cache = Cache(tables, clock=lambda: 0.0)
-    snapshot = take_snapshot(replace(Settings(), simulate=_MACHINE))
+    tables = ScoreTables()
+    cache = NodeCache(tables, clock=lambda: 0.0)
+    snapshot = take_snapshot(replace(AgentSettings(), simulate=_MACHINE))
     topology = schema.annotation(snapshot)
     for name, free in _FREE.items():
         cache.node(name, topology=schema.encode(snapshot))
         cache.lease(name, _lease(name, topology, free), 0.0)
-    for source in Source:
+    for source in CacheSource:
         cache.told(source)
     wanted = ask(msgspec.convert(_POD, Pod), Rules())
     if wanted is None:
         raise SystemExit("the pod asks for no GPU")
-    found = explain(wanted, Judge(cache, tables).judge(wanted, list(_FREE)), tables)
+    found = explain(wanted, NodeRanker(cache, tables).judge(wanted, list(_FREE)), tables)
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         terminal.show(table(found.nodes, wide=False))
     return printed.getvalue()

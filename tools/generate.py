@@ -29,8 +29,8 @@ from cli.main import main as gpuscape
 from discovery.model import Driver, GpuSnapshot, Host, NodeSnapshot, Xid
 from exporters.dcgm.catalog import CATALOG, COUNTED, LABEL_ROWS
 from exporters.dcgm.dcgm_family import AnyFamily, LabelRow, UnderMig
-from exporters.gpuscape.agent_metrics import OwnMetrics, ProgramUse
-from exporters.gpuscape.core_families import CORE, Served
+from exporters.gpuscape.agent_metrics import AgentMetrics, ProgramUse
+from exporters.gpuscape.core_families import CORE, ServedFamilies
 from exporters.gpuscape.families import FAMILIES
 from labelers import schema, state
 from labelers.deviations import DEVIATIONS
@@ -253,7 +253,7 @@ def _names(first: AnyFamily | LabelRow, last: AnyFamily | LabelRow) -> str:
 
 def own_metric_table() -> str:
     """What the agent serves about itself, read from its own exposition."""
-    own, core = _own_metrics(Served.ALL), _own_metrics(Served.CORE)
+    own, core = _own_metrics(ServedFamilies.ALL), _own_metrics(ServedFamilies.CORE)
     in_core = set(re.findall(r"^# TYPE (\w+) ", core, re.MULTILINE))
     types = dict(re.findall(r"^# TYPE (\w+) (\w+)$", own, re.MULTILINE))
     helps = re.findall(r"^# HELP (\w+) (.*)$", own, re.MULTILINE)
@@ -264,8 +264,8 @@ def own_metric_table() -> str:
     return table(("name", "core", "type", "meaning"), rows)
 
 
-def _own_metrics(served: Served) -> str:
-    own = OwnMetrics("0", lambda: 0.0, served)
+def _own_metrics(served: ServedFamilies) -> str:
+    own = AgentMetrics("0", lambda: 0.0, served)
     gpu = GpuSnapshot(bus_id="0000:00:00.0", xids=(Xid(code=1, count=1),))
     own.snapshot_taken(NodeSnapshot(host=Host(name=""), driver=Driver(), gpus=(gpu,)), at=0.0)
     own.samples_taken(0.0)

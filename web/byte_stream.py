@@ -16,7 +16,7 @@ AT_ONCE_BYTES = 16 << 10
 """What TLS puts into one record at most."""
 
 
-class Wire:
+class ByteStream:
     """A plain connection. All methods raise OSError where it broke."""
 
     def __init__(self, reader: StreamReader, writer: StreamWriter) -> None:
@@ -48,7 +48,7 @@ class Wire:
         self._writer.transport.abort()
 
 
-class SecuredWire(Wire):
+class TlsByteStream(ByteStream):
     """A connection that speaks TLS from its first byte on."""
 
     def __init__(self, reader: StreamReader, writer: StreamWriter, context: ssl.SSLContext) -> None:

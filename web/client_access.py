@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class ClientAccess:
     """Who is let in, and how; a connection lives no longer than the context it was made with."""
 
     context: ssl.SSLContext | None = None
@@ -42,7 +42,7 @@ class Access:
         return has_allowed_name(certificate, self.client_names)
 
 
-OPEN = Access()
+OPEN = ClientAccess()
 """Plain HTTP for everybody."""
 
 

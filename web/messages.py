@@ -25,7 +25,7 @@ _WORTH_COMPRESSING_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ServerLimits:
     """What one server spends on its clients at most."""
 
     connections: int = 96
@@ -41,7 +41,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class HttpRequest:
     """One request, as far as we care."""
 
     method: str
@@ -103,7 +103,7 @@ class Response:
 
     def message(
         self,
-        request: Request | None,
+        request: HttpRequest | None,
         unix_seconds: float,
         more: Iterable[tuple[str, str]] = (),
     ) -> list[bytes]:
@@ -177,7 +177,7 @@ _LENGTH = re.compile(r"[0-9]{1,15}")
 _HEADER = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\x00\r\n]*)")
 
 
-def read_request(head: bytes, *, bodies: bool = False) -> Request:
+def read_request(head: bytes, *, bodies: bool = False) -> HttpRequest:
     """The request whose head, up to and with the empty line, this is. Raises Refusal.
 
     With ``bodies`` any method is read, and a body is allowed whose length is told.
@@ -190,7 +190,7 @@ def read_request(head: bytes, *, bodies: bool = False) -> Request:
     method, target, minor = line.groups()
     if not bodies and method not in ("GET", "HEAD"):
         raise Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "Only GET and HEAD are served.")
-    return Request(
+    return HttpRequest(
         method=method,
         path=_path(target),
         gzip=_takes_gzip(headers.get("accept-encoding", "")),

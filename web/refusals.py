@@ -24,7 +24,7 @@ _LOG_BURST: Final = 5
 """Lines for each reason, before there is one a minute."""
 
 
-class Reason(StrEnum):
+class RefusalReason(StrEnum):
     """Why a connection or a request was refused; values of the label ``reason``."""
 
     PLAINTEXT = "plaintext"
@@ -46,18 +46,18 @@ class Reason(StrEnum):
 
 
 _REASONS: Final = {
-    "HTTP_REQUEST": Reason.PLAINTEXT,
-    "HTTPS_PROXY_REQUEST": Reason.PLAINTEXT,
-    "PEER_DID_NOT_RETURN_A_CERTIFICATE": Reason.NO_CERTIFICATE,
+    "HTTP_REQUEST": RefusalReason.PLAINTEXT,
+    "HTTPS_PROXY_REQUEST": RefusalReason.PLAINTEXT,
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": RefusalReason.NO_CERTIFICATE,
 }
 """By OpenSSL's name of the error."""
 
 
-class Refusals:
+class ClientRefusals:
     """What happens to each refusal of one program's servers. Thread-safe."""
 
     def __init__(
-        self, count: Callable[[Reason], None], *, clock: Callable[[], float] = time.monotonic
+        self, count: Callable[[RefusalReason], None], *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """``count`` adds one to a metric, and may be called from any thread."""
         self._count = count
@@ -65,11 +65,11 @@ class Refusals:
         self._lock = threading.Lock()
         self._buckets = {
             reason: Bucket(interval_seconds=_LOG_INTERVAL_SECONDS, burst=_LOG_BURST)
-            for reason in Reason
+            for reason in RefusalReason
         }
-        self._not_logged = dict.fromkeys(Reason, 0)
+        self._not_logged = dict.fromkeys(RefusalReason, 0)
 
-    def refused(self, reason: Reason, client: str, detail: str = "") -> None:
+    def refused(self, reason: RefusalReason, client: str, detail: str = "") -> None:
         """A client at this address was refused; ``detail`` is for people."""
         self._count(reason)
         with self._lock:
@@ -90,10 +90,10 @@ class Refusals:
             return
         name = error.reason or ""
         if isinstance(error, ssl.SSLCertVerificationError):
-            self.refused(Reason.CERTIFICATE, client, error.verify_message)
+            self.refused(RefusalReason.CERTIFICATE, client, error.verify_message)
         else:
             words = name.lower().replace("_", " ")
-            self.refused(_REASONS.get(name, Reason.HANDSHAKE), client, words)
+            self.refused(_REASONS.get(name, RefusalReason.HANDSHAKE), client, words)
 
 
 def host_of(address: Any) -> str:

@@ -23,10 +23,10 @@ from typing import cast
 
 from web import messages
 from web.address import Address, listening
-from web.byte_stream import AT_ONCE_BYTES, SecuredWire, Wire
-from web.client_access import OPEN, Access
-from web.messages import Limits, Refusal, Request, Response
-from web.refusals import Reason, Refusals, names_of
+from web.byte_stream import AT_ONCE_BYTES, ByteStream, TlsByteStream
+from web.client_access import OPEN, ClientAccess
+from web.messages import HttpRequest, Refusal, Response, ServerLimits
+from web.refusals import ClientRefusals, RefusalReason, names_of
 
 log = logging.getLogger(__name__)
 
@@ -59,18 +59,18 @@ _TOO_OFTEN = messages.text(
 _WHO = messages.text("Name and password are needed.", HTTPStatus.UNAUTHORIZED)
 
 
-class Server:
+class HttpServer:
     """Serves ``routes``, and at ``/`` a page that links to them, in a thread of its own."""
 
     def __init__(
         self,
         address: Address,
         routes: Mapping[str, Route],
-        limits: Limits = Limits(),  # noqa: B008  # frozen
+        limits: ServerLimits = ServerLimits(),  # noqa: B008  # frozen
         title: str = "gpuscape",
-        access: Callable[[], Access] = lambda: OPEN,
+        access: Callable[[], ClientAccess] = lambda: OPEN,
         *,
-        refusals: Refusals | None = None,
+        refusals: ClientRefusals | None = None,
         served: Served = lambda _path, _seconds: None,
     ) -> None:
         """``access`` is asked at each connection and request; like a route it must not wait.
@@ -83,7 +83,7 @@ class Server:
             limits=limits,
             access=access,
             answer=self._answer,
-            refusals=refusals or Refusals(lambda _reason: None),
+            refusals=refusals or ClientRefusals(lambda _reason: None),
             served=served,
         )
         self._address = address
@@ -168,7 +168,11 @@ class Server:
             slowest = min(self._clients, key=lambda client: client.waiting_since)
             self._clients.pop(slowest).cancel()
         context = self._service.access().context
-        wire = Wire(reader, writer) if context is None else SecuredWire(reader, writer, context)
+        wire = (
+            ByteStream(reader, writer)
+            if context is None
+            else TlsByteStream(reader, writer, context)
+        )
         client = _Client(wire, self._service, context)
         self._clients[client] = cast("asyncio.Task[None]", asyncio.current_task())
         try:
@@ -176,7 +180,7 @@ class Server:
         finally:
             self._clients.pop(client, None)
 
-    def _answer(self, request: Request) -> Response:
+    def _answer(self, request: HttpRequest) -> Response:
         route = self._routes.get(request.path)
         if route is None:
             return _NO_SUCH_PATH
@@ -191,17 +195,17 @@ class Server:
 class _Service:
     """What the connections of one server have in common."""
 
-    limits: Limits
-    access: Callable[[], Access]
-    answer: Callable[[Request], Response]
-    refusals: Refusals
+    limits: ServerLimits
+    access: Callable[[], ClientAccess]
+    answer: Callable[[HttpRequest], Response]
+    refusals: ClientRefusals
     served: Served
 
 
 class _Client:
     """One connection."""
 
-    def __init__(self, wire: Wire, service: _Service, context: ssl.SSLContext | None) -> None:
+    def __init__(self, wire: ByteStream, service: _Service, context: ssl.SSLContext | None) -> None:
         """``context`` is that of the wire."""
         self._wire = wire
         self._service = service
@@ -241,10 +245,10 @@ class _Client:
             return False
         if connection is None or self._access().admits(connection):
             return True
-        self._refuse(Reason.NAME, names_of(connection.getpeercert()))
+        self._refuse(RefusalReason.NAME, names_of(connection.getpeercert()))
         return False
 
-    def _refuse(self, reason: Reason, detail: str = "") -> None:
+    def _refuse(self, reason: RefusalReason, detail: str = "") -> None:
         self._service.refusals.refused(reason, self._wire.client, detail)
 
     async def _exchange(self, patience_seconds: float) -> bool:
@@ -260,7 +264,7 @@ class _Client:
             try:
                 request = await self._request()
             except Refusal as refusal:
-                self._refuse(Reason.REQUEST, str(refusal))
+                self._refuse(RefusalReason.REQUEST, str(refusal))
                 await self._send(refusal.response, None)
                 await self._wire.end()
                 return False
@@ -273,7 +277,7 @@ class _Client:
                 await self._wire.end()
             return request.keep_alive
 
-    async def _request(self) -> Request:
+    async def _request(self) -> HttpRequest:
         """The request whose first bytes are here. Raises Refusal."""
         try:
             async with asyncio.timeout(self._limits.header_seconds):
@@ -296,19 +300,19 @@ class _Client:
         head, self._received = self._received[:end], self._received[end:]
         return head
 
-    async def _judged(self, request: Request) -> Response:
+    async def _judged(self, request: HttpRequest) -> Response:
         """The answer, for those who may have it."""
         access = self._access()
         if access.bucket is not None and not access.bucket.take(time.monotonic()):
-            self._refuse(Reason.RATE)
+            self._refuse(RefusalReason.RATE)
             return _TOO_OFTEN
         if access.passwords is not None and not await access.passwords.admit(request.authorization):
             detail = "wrong name or password" if request.authorization else "no password"
-            self._refuse(Reason.CREDENTIALS, detail)
+            self._refuse(RefusalReason.CREDENTIALS, detail)
             return _WHO
         return self._service.answer(request)
 
-    async def _send(self, response: Response, request: Request | None) -> None:
+    async def _send(self, response: Response, request: HttpRequest | None) -> None:
         """Send it piece by piece, so that a client that does not read holds one piece."""
         message = response.message(request, time.time(), self._access().headers)
         for chunk in chunks(message):

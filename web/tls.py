@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from base.errors import BadInput
-from web.web_config import ClientCertificate, Pem, Tls, TlsVersion
+from web.web_config import ClientCertificate, Pem, TlsConfig, TlsVersion
 
 MOST_BYTES = 1 << 20
 """Of one file: a bundle of all public authorities is a quarter of it."""
@@ -28,13 +28,13 @@ Material = Mapping[str, bytes]
 """What stands where: :attr:`Pem.place` to the bytes. Equal material makes equal contexts."""
 
 
-def read_material(tls: Tls) -> Material:
+def read_material(tls: TlsConfig) -> Material:
     """The certificates and keys as they are now. Raises BadInput that names file, line and key."""
     pems = (tls.certificate, tls.key, tls.client_authorities)
     return {pem.place: _bytes(pem) for pem in pems if pem is not None}
 
 
-def context_of(tls: Tls, material: Material) -> ssl.SSLContext:
+def context_of(tls: TlsConfig, material: Material) -> ssl.SSLContext:
     """What secures connections from now on. Raises BadInput that names file, line and key."""
     context = server_context()
     context.minimum_version = _VERSIONS[tls.lowest]
@@ -89,7 +89,7 @@ def _bytes(pem: Pem) -> bytes:
         raise BadInput(f"{pem.place}: {error}") from error
 
 
-def _load_certificate(context: ssl.SSLContext, tls: Tls, material: Material) -> None:
+def _load_certificate(context: ssl.SSLContext, tls: TlsConfig, material: Material) -> None:
     certificate, key = material[tls.certificate.place], material[tls.key.place]
     if b"ENCRYPTED" in key:
         raise BadInput(f"{tls.key.place}: the key is encrypted: nobody is there to type a password")

@@ -14,7 +14,7 @@ from enum import Enum
 from pathlib import Path, PurePosixPath
 
 from base.errors import BadInput
-from base.yaml_places import Entry, read_mapping
+from base.yaml_places import YamlValue, read_mapping
 
 MOST_BYTES = 1 << 20
 """A ConfigMap holds no more."""
@@ -50,7 +50,7 @@ class Pem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tls:
+class TlsConfig:
     """How connections are secured."""
 
     certificate: Pem
@@ -81,7 +81,7 @@ class Rate:
 class WebConfig:
     """What the file says."""
 
-    tls: Tls | None = None
+    tls: TlsConfig | None = None
     users: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     """User names to bcrypt hashes; without any, everybody is let in."""
     headers: tuple[tuple[str, str], ...] = ()
@@ -159,7 +159,7 @@ _CURVES_ALONE = {
 _CURVES = (*_CURVES_ALONE, "X25519")
 
 
-def _tls(section: Entry | None, folder: PurePosixPath, notes: list[str]) -> Tls | None:
+def _tls(section: YamlValue | None, folder: PurePosixPath, notes: list[str]) -> TlsConfig | None:
     found = {} if section is None else section.mapping(_TLS_KEYS)
     if section is None or not found:
         return None
@@ -180,7 +180,7 @@ def _tls(section: Entry | None, folder: PurePosixPath, notes: list[str]) -> Tls 
     if names is not None and asked is ClientCertificate.NONE:
         raise names.wrong("no client certificate is verified: set client_auth_type as well")
     preference = found.get("prefer_server_cipher_suites")
-    return Tls(
+    return TlsConfig(
         certificate=certificate,
         key=key,
         client_authorities=authorities,
@@ -194,7 +194,7 @@ def _tls(section: Entry | None, folder: PurePosixPath, notes: list[str]) -> Tls 
     )
 
 
-def _pem(found: Mapping[str, Entry], key: str, folder: PurePosixPath) -> Pem | None:
+def _pem(found: Mapping[str, YamlValue], key: str, folder: PurePosixPath) -> Pem | None:
     """The value of ``key``, or the file that ``key``_file names."""
     inline, file = found.get(key), found.get(f"{key}_file")
     text = "" if inline is None else inline.text()
@@ -209,7 +209,7 @@ def _pem(found: Mapping[str, Entry], key: str, folder: PurePosixPath) -> Pem | N
 
 
 def _client_certificate(
-    found: Mapping[str, Entry], authorities: Pem | None, notes: list[str]
+    found: Mapping[str, YamlValue], authorities: Pem | None, notes: list[str]
 ) -> ClientCertificate:
     """What is asked of a client. Go takes the system's authorities where none are named: not here,
     since anybody can have a certificate of theirs.
@@ -236,7 +236,7 @@ def _client_certificate(
     return asked
 
 
-def _versions(found: Mapping[str, Entry], notes: list[str]) -> tuple[TlsVersion, TlsVersion]:
+def _versions(found: Mapping[str, YamlValue], notes: list[str]) -> tuple[TlsVersion, TlsVersion]:
     lowest, highest = TlsVersion.TLS12, TlsVersion.TLS13
     known = (*_OLD_VERSIONS, *(version.value for version in TlsVersion))
     if (entry := found.get("min_version")) is not None:
@@ -255,7 +255,7 @@ def _versions(found: Mapping[str, Entry], notes: list[str]) -> tuple[TlsVersion,
     return lowest, highest
 
 
-def _ciphers(entry: Entry | None) -> tuple[str, ...]:
+def _ciphers(entry: YamlValue | None) -> tuple[str, ...]:
     if entry is None:
         return ()
     known = (*_CIPHERS, *_CIPHERS_OF_TLS13)
@@ -263,7 +263,7 @@ def _ciphers(entry: Entry | None) -> tuple[str, ...]:
     return tuple(_CIPHERS[name] for name in named if name in _CIPHERS)
 
 
-def _curve(entry: Entry | None, notes: list[str]) -> str | None:
+def _curve(entry: YamlValue | None, notes: list[str]) -> str | None:
     """The first that can be the only one: Python takes no list, and none beside is to be used."""
     curves = [] if entry is None else [each.one_of(_CURVES) for each in entry.items()]
     if entry is None or not curves:
@@ -288,7 +288,7 @@ _HEADERS: Mapping[str, tuple[str, ...]] = {
 _PLAIN_HEADER = re.compile(r"[ -~]*")
 
 
-def _headers(section: Entry | None, notes: list[str]) -> tuple[tuple[str, str], ...]:
+def _headers(section: YamlValue | None, notes: list[str]) -> tuple[tuple[str, str], ...]:
     found = {} if section is None else section.mapping(("http2", "headers"))
     if (http2 := found.get("http2")) is not None and http2.flag():
         notes.append("HTTP/2 is not served: clients that ask for it get HTTP/1.1")
@@ -296,7 +296,7 @@ def _headers(section: Entry | None, notes: list[str]) -> tuple[tuple[str, str], 
     return tuple((name, value) for name, it in headers.items() if (value := _header(name, it)))
 
 
-def _header(name: str, entry: Entry) -> str:
+def _header(name: str, entry: YamlValue) -> str:
     value = entry.text()
     if value and _HEADERS[name]:
         return entry.one_of(_HEADERS[name])
@@ -310,12 +310,12 @@ _COSTS = range(4, 19)
 """From bcrypt's own least to what takes half a minute; more would only lock people out."""
 
 
-def _users(section: Entry | None) -> Mapping[str, bytes]:
+def _users(section: YamlValue | None) -> Mapping[str, bytes]:
     users = {} if section is None else section.mapping()
     return {name: _hash(name, entry) for name, entry in users.items()}
 
 
-def _hash(name: str, entry: Entry) -> bytes:
+def _hash(name: str, entry: YamlValue) -> bytes:
     if not name or ":" in name:
         raise entry.wrong("a user's name is not empty and has no colon")
     found = _HASH.fullmatch(entry.text())
@@ -330,7 +330,7 @@ _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, 
 _PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
 
 
-def _rate(section: Entry | None) -> Rate | None:
+def _rate(section: YamlValue | None) -> Rate | None:
     found = {} if section is None else section.mapping(("interval", "burst"))
     if (entry := found.get("interval")) is None:
         return None

@@ -22,8 +22,8 @@ from enum import StrEnum
 
 from agent.cluster import node_feature
 from api import names
-from kube.api import EVENTS, LEASES, NODE_FEATURES, NODES, Api, Object, Resource
-from kube.api_errors import ApiError, NotFound, Refused
+from kube.api import EVENTS, LEASES, NODE_FEATURES, NODES, Api, ApiResource, Object
+from kube.api_errors import AdmissionRefused, ApiError, NotFound
 from kube.lease import micro_time
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ PROBE = "gpuscape.io/confinement-check"
 FOREIGN_MANAGER = "gpuscape-confinement-check"
 
 
-class Verdict(StrEnum):
+class PolicyVerdict(StrEnum):
     """What the dry runs showed of a policy."""
 
     REFUSED = "refused"
@@ -58,7 +58,7 @@ class Trial:
     """One policy, and what became of the dry runs that it must refuse."""
 
     policy: str
-    verdict: Verdict
+    verdict: PolicyVerdict
     reason: str
     """For people; empty when refused."""
 
@@ -72,18 +72,18 @@ class Confinement:
     @property
     def confirmed(self) -> bool:
         """Every policy was seen to refuse."""
-        return all(trial.verdict is Verdict.REFUSED for trial in self.trials)
+        return all(trial.verdict is PolicyVerdict.REFUSED for trial in self.trials)
 
     @property
     def holding(self) -> frozenset[str]:
         """The policies that were seen to refuse."""
-        return frozenset(it.policy for it in self.trials if it.verdict is Verdict.REFUSED)
+        return frozenset(it.policy for it in self.trials if it.verdict is PolicyVerdict.REFUSED)
 
     @property
     def reason(self) -> str:
         """One line: what is wrong with which policy; empty when confirmed."""
-        unknown = [trial for trial in self.trials if trial.verdict is Verdict.UNKNOWN]
-        told = [trial.reason for trial in self.trials if trial.verdict is Verdict.OPEN]
+        unknown = [trial for trial in self.trials if trial.verdict is PolicyVerdict.UNKNOWN]
+        told = [trial.reason for trial in self.trials if trial.verdict is PolicyVerdict.OPEN]
         if unknown:  # most often all for one reason: the first stands for them
             policies = " and ".join(trial.policy for trial in unknown)
             told.append(f"not known whether {policies} hold: {unknown[0].reason}")
@@ -127,7 +127,7 @@ def _probes(api: Api, node: str, namespace: str) -> dict[str, _Asks]:
         patch = {"metadata": {part: {PROBE: "1"}}}
         return api.patch(NODES, node, patch, dry_run=True)
 
-    def made(resource: Resource, body: Object, *, manager: str | None = None) -> Object:
+    def made(resource: ApiResource, body: Object, *, manager: str | None = None) -> Object:
         place = names.EVENT_NAMESPACE if resource is EVENTS else namespace
         body = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
         return api.create(resource, body, namespace=place, dry_run=True, manager=manager)
@@ -165,21 +165,21 @@ def _trial(policy: str, asks: _Asks) -> Trial:
     for what, ask in asks.items():
         try:
             ask()
-        except Refused as error:
+        except AdmissionRefused as error:
             if error.policy == policy:
-                return Trial(policy=policy, verdict=Verdict.REFUSED, reason="")
+                return Trial(policy=policy, verdict=PolicyVerdict.REFUSED, reason="")
             others[error.policy] = what
         except ApiError as error:
-            return Trial(policy=policy, verdict=Verdict.UNKNOWN, reason=str(error))
+            return Trial(policy=policy, verdict=PolicyVerdict.UNKNOWN, reason=str(error))
         else:
             reason = (
                 f"policy {policy} lets {what} through: it or its binding is missing, "
                 "or it names another account; apply deploy/base/access.yaml for this namespace"
             )
-            return Trial(policy=policy, verdict=Verdict.OPEN, reason=reason)
+            return Trial(policy=policy, verdict=PolicyVerdict.OPEN, reason=reason)
     refused = " and ".join(f"{other} refused {what}" for other, what in others.items())
     reason = f"{refused} in its place: exempt the account {names.AGENT} from that"
-    return Trial(policy=policy, verdict=Verdict.UNKNOWN, reason=reason)
+    return Trial(policy=policy, verdict=PolicyVerdict.UNKNOWN, reason=reason)
 
 
 class ConfinementCheck:
@@ -251,5 +251,5 @@ class ConfinementCheck:
             log.error("nothing is written until confined", extra={"why": now.reason})
 
 
-def _verdicts(confinement: Confinement) -> tuple[Verdict, ...]:
+def _verdicts(confinement: Confinement) -> tuple[PolicyVerdict, ...]:
     return tuple(trial.verdict for trial in confinement.trials)

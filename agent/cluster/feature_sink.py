@@ -12,9 +12,9 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 
 from agent.cluster import node_feature
-from agent.cluster.refused_keys import Refusals
-from agent.cluster.sink_reports import Reports
-from agent.cluster.write_pace import FORBIDDEN_SECONDS, IDLE_SECONDS, SPREAD, Pace, is_urgent
+from agent.cluster.refused_keys import RefusedKeys
+from agent.cluster.sink_reports import SinkReports
+from agent.cluster.write_pace import FORBIDDEN_SECONDS, IDLE_SECONDS, SPREAD, WritePace, is_urgent
 from api import names
 from base.errors import Permanent
 from kube.api import NODE_FEATURES, Api, Object
@@ -37,7 +37,7 @@ class FeatureSink:
         namespace: str,
         may_write: Callable[[], bool],
         manager: str = names.AGENT,
-        reports: Reports | None = None,
+        reports: SinkReports | None = None,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         """``name`` of the Node, ``namespace`` of the NodeFeature, ``manager`` of our fields.
@@ -50,10 +50,10 @@ class FeatureSink:
         self._namespace = namespace
         self._may_write = may_write
         self._manager = manager
-        self._reports = reports or Reports(NODE_FEATURES.kind)
+        self._reports = reports or SinkReports(NODE_FEATURES.kind)
         self._uniform = uniform
-        self._pace = Pace(uniform=uniform)
-        self._refusals = Refusals()
+        self._pace = WritePace(uniform=uniform)
+        self._refusals = RefusedKeys()
         self._present: Object | None = None
         self._check_at = float("-inf")
         self._lock = threading.Lock()

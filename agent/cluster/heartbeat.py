@@ -24,7 +24,7 @@ from kube import lease as leases
 from kube.api import LEASES, Api, Object
 from kube.api_errors import ApiError, Conflict, NotFound
 from kube.backoff import Backoff
-from kube.lease import Observed
+from kube.lease import ObservedLease
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ State = Callable[[str | None], str]
 """Text of the state now, which follows on the one that stands on the Lease."""
 
 
-class Step(Enum):
+class LeaseStep(Enum):
     """What an agent does about a Lease that it has looked at."""
 
     CREATE = auto()
@@ -55,16 +55,16 @@ class Step(Enum):
     WAIT = auto()
 
 
-def next_step(seen: Observed | None, *, exists: bool, identity: str, now: float) -> Step:
+def next_step(seen: ObservedLease | None, *, exists: bool, identity: str, now: float) -> LeaseStep:
     """``seen``: what is known of the Lease, also of one that does not exist any more.
 
     Where somebody else's was deleted its holder cannot know yet, so it keeps its time.
     """
     if seen is not None and seen.holder != identity and not seen.is_stale(now):
-        return Step.WAIT
+        return LeaseStep.WAIT
     if seen is None or not exists:
-        return Step.CREATE
-    return Step.RENEW if seen.holder == identity else Step.TAKE_OVER
+        return LeaseStep.CREATE
+    return LeaseStep.RENEW if seen.holder == identity else LeaseStep.TAKE_OVER
 
 
 class Heartbeat:
@@ -101,7 +101,7 @@ class Heartbeat:
         self._backoff = Backoff(uniform=uniform)
         self._asking = threading.Lock()
         self._lease: Object | None = None  # ours as last answered; None: look before you write
-        self._seen: Observed | None = None
+        self._seen: ObservedLease | None = None
         self._sure_until = self._renew_at = self._state_at = _NEVER
         self._wanted: State | None = None
         self._leaving = False
@@ -165,11 +165,11 @@ class Heartbeat:
                 return self._wait(now)
         lease = self._look()
         match next_step(self._seen, exists=lease is not None, identity=self._identity, now=now):
-            case Step.CREATE:
+            case LeaseStep.CREATE:
                 self._create(node, now)
-            case Step.TAKE_OVER if lease is not None:
+            case LeaseStep.TAKE_OVER if lease is not None:
                 self._take_over(lease, now)
-            case Step.RENEW if lease is not None:
+            case LeaseStep.RENEW if lease is not None:
                 return self._renew(lease, now)
             case _:
                 self._tell(

@@ -12,16 +12,16 @@ from importlib.metadata import version
 from pathlib import Path
 
 from agent.cluster.membership import Cluster, Member
-from agent.config import Settings
-from agent.metrics.latest_metrics import Latest
+from agent.config import AgentSettings
+from agent.metrics.latest_metrics import LatestMetrics
 from agent.pods.known_pods import KnownPods
-from agent.pods.kubelet_pods import Pods
-from agent.pods.resource_slices import FIELD, Slices
+from agent.pods.kubelet_pods import KubeletPods
+from agent.pods.resource_slices import FIELD, ResourceSlices
 from api import names
 from base.errors import BadInput
 from kube.api import CONFIG_MAPS, NODES, PODS, RESOURCE_SLICES, Api
 from kube.api_errors import ApiError
-from kube.client import Client, Program
+from kube.client import ApiClient, Program
 from kube.credentials import find
 from kube.follower import Follower
 
@@ -35,7 +35,7 @@ _END_SECONDS = 1.0
 
 
 @contextlib.contextmanager
-def connected(settings: Settings) -> Iterator[Client]:
+def connected(settings: AgentSettings) -> Iterator[ApiClient]:
     """The API server that the settings point at, which need not answer yet.
 
     Raises BadInput where no cluster is to be found.
@@ -51,11 +51,11 @@ def connected(settings: Settings) -> Iterator[Client]:
         requests_per_second=REQUESTS_PER_SECOND,
         burst=BURST,
     )
-    with contextlib.closing(Client(program, access)) as client:
+    with contextlib.closing(ApiClient(program, access)) as client:
         yield client
 
 
-def _without_a_cluster(settings: Settings) -> str:
+def _without_a_cluster(settings: AgentSettings) -> str:
     if not settings.standalone:
         return "run without a cluster: --standalone"
     return "leave out what asks a cluster: pod-uid-label, pod-labels, counters-from"
@@ -77,7 +77,7 @@ def config_map_text(client: Api, named: str) -> bytes | None:
 
 
 @contextlib.contextmanager
-def followed_pods(client: Client, node: str, known: KnownPods) -> Iterator[None]:
+def followed_pods(client: ApiClient, node: str, known: KnownPods) -> Iterator[None]:
     """Have ``known`` hear of the node's pods until the block ends."""
     with _followed(Follower(client, PODS, known.hear, fields={FIELD: node})):
         yield
@@ -85,12 +85,12 @@ def followed_pods(client: Client, node: str, known: KnownPods) -> Iterator[None]
 
 @contextlib.contextmanager
 def joined(
-    settings: Settings,
-    client: Client,
+    settings: AgentSettings,
+    client: ApiClient,
     node: str,
     *,
-    pods: Pods,
-    latest: Latest,
+    pods: KubeletPods,
+    latest: LatestMetrics,
     hold: Callable[[tuple[str, ...]], None],
 ) -> Iterator[Cluster]:
     """The cluster, its Node watched until the block ends; then the Lease is emptied.
@@ -98,7 +98,7 @@ def joined(
     ``pods`` are run by the cluster's ticks. ``hold`` hears for which causes the GPUs are to be
     left alone. A server that does not answer is waited for.
     """
-    slices = Slices()
+    slices = ResourceSlices()
     pods.resolve = slices.uuid
     cluster = Cluster(
         client,

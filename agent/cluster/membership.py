@@ -15,21 +15,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.cluster.confinement import Confinement, ConfinementCheck, Verdict
+from agent.cluster.confinement import Confinement, ConfinementCheck, PolicyVerdict
 from agent.cluster.feature_sink import FeatureSink
 from agent.cluster.heartbeat import Heartbeat
 from agent.cluster.node_sink import NodeSink
 from agent.cluster.pod_state import PodState
-from agent.cluster.release_signals import Releases
-from agent.cluster.sink_reports import Reports
-from agent.pods.kubelet_pods import Pods
-from agent.publish import Wanted
+from agent.cluster.release_signals import ReleaseSignals
+from agent.cluster.sink_reports import SinkReports
+from agent.pods.kubelet_pods import KubeletPods
+from agent.publish import NodeDecision
 from api import keys, names
 from base.runtime import Tick
-from exporters.gpuscape.agent_metrics import OwnMetrics
-from kube.api import NODE_FEATURES, NODES, Api, Object, Resource
+from exporters.gpuscape.agent_metrics import AgentMetrics
+from kube.api import NODE_FEATURES, NODES, Api, ApiResource, Object
 from kube.events import Recorder
-from kube.follower import Gone, LinkDown, LinkUp, News, Seen, Synced
+from kube.follower import CacheSynced, News, ObjectGone, ObjectSeen, WatchConnected, WatchLost
 
 log = logging.getLogger(__name__)
 
@@ -67,9 +67,9 @@ class Cluster:
         sink: str,
         allow_unconfined: bool,
         start_spread_seconds: float,
-        pods: Pods,
+        pods: KubeletPods,
         driver_ready_file: Path,
-        tell: Callable[[Callable[[OwnMetrics], None]], None],
+        tell: Callable[[Callable[[AgentMetrics], None]], None],
         hold: Callable[[tuple[str, ...]], None],
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
@@ -94,7 +94,7 @@ class Cluster:
         self._sink = sink
         self._was_unconfined = False
         self._unheard = ""
-        self._releases = Releases(str(driver_ready_file))
+        self._releases = ReleaseSignals(str(driver_ready_file))
         self._events = Recorder(
             api,
             controller=names.AGENT,
@@ -161,7 +161,7 @@ class Cluster:
             **feature,
         }
 
-    def want(self, wanted: Wanted) -> None:
+    def want(self, wanted: NodeDecision) -> None:
         """Have the cluster show this from now on."""
         if self._sink == "node":
             self._node_sink.want(wanted.labels, wanted.annotations)
@@ -173,17 +173,17 @@ class Cluster:
     def hear(self, news: News) -> None:
         """Take what the watch of the own Node tells."""
         match news:
-            case Seen(object=node):
+            case ObjectSeen(object=node):
                 self._see(node)
-            case Gone():
+            case ObjectGone():
                 self._see(None)
-            case Synced() if self._node is None:
+            case CacheSynced() if self._node is None:
                 self._see(None)
-            case LinkUp():
+            case WatchConnected():
                 at = self._wall()
                 self._tell(lambda own: own.source_answered(SOURCE, at))
                 self._unheard = ""
-            case LinkDown(error=error):
+            case WatchLost(error=error):
                 self._tell(lambda own: own.source_failed(SOURCE))
                 if self._unheard != str(error):  # once, not at every attempt
                     log.warning("the API server is not heard", extra={"why": str(error)})
@@ -258,8 +258,8 @@ class Cluster:
             if tick != "feature" or self._feature_sink is not None:
                 self.hasten(tick)
 
-    def _reports(self, of: Resource) -> Reports:
-        return Reports(
+    def _reports(self, of: ApiResource) -> SinkReports:
+        return SinkReports(
             of.kind,
             event=self._event,
             wrote=lambda: self._tell(lambda own: own.wrote(of.kind)),
@@ -268,9 +268,9 @@ class Cluster:
         )
 
     def _tell_confinement(self, now: Confinement) -> None:
-        def tell(own: OwnMetrics) -> None:
+        def tell(own: AgentMetrics) -> None:
             for trial in now.trials:
-                own.confined(trial.policy, trial.verdict is Verdict.REFUSED)
+                own.confined(trial.policy, trial.verdict is PolicyVerdict.REFUSED)
 
         self._tell(tell)
         if not now.confirmed:

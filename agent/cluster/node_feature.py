@@ -27,7 +27,7 @@ _RAW_FEATURES = ("flags", "attributes", "instances")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Labels:
+class NodeFeatureLabels:
     """What ``spec.labels`` should be."""
 
     texts: Mapping[str, str]
@@ -35,7 +35,7 @@ class Labels:
     """Labels that cannot be in it, and why."""
 
 
-def labels(present: Object | None, wanted: Decisions) -> Labels:
+def labels(present: Object | None, wanted: Decisions) -> NodeFeatureLabels:
     """The labels to publish; one to be kept stays as the object ``present`` has it.
 
     Texts that start with ``@`` are references to nfd-master, and never a label's own.
@@ -50,7 +50,7 @@ def labels(present: Object | None, wanted: Decisions) -> Labels:
     fitting = [key for key in ours if key not in dropped]
     surplus = fitting[limits.MOST_LABELS :]
     dropped |= dict.fromkeys(surplus, f"a NodeFeature may have {limits.MOST_LABELS} labels")
-    return Labels(
+    return NodeFeatureLabels(
         texts={key: text for key, text in ours.items() if key not in dropped}, dropped=dropped
     )
 

@@ -11,16 +11,16 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from agent.cluster.refused_keys import Refusals
-from agent.cluster.rival_writers import Rivals
-from agent.cluster.sink_reports import Reports
-from agent.cluster.write_pace import FORBIDDEN_SECONDS, IDLE_SECONDS, Pace, is_urgent
-from api.keys import Place
+from agent.cluster.refused_keys import RefusedKeys
+from agent.cluster.rival_writers import RivalWriters
+from agent.cluster.sink_reports import SinkReports
+from agent.cluster.write_pace import FORBIDDEN_SECONDS, IDLE_SECONDS, WritePace, is_urgent
+from api.keys import KeyLocation
 from base.errors import Permanent
 from kube.api import NODES, Api, Object
 from kube.api_errors import ApiError, NotFound
 from labelers.decision import Decisions
-from labelers.node_patch import Plan, plan, writers
+from labelers.node_patch import NodePatch, plan, writers
 
 _KEPT = ("name", "uid", "resourceVersion", "labels", "annotations", "managedFields")
 
@@ -34,17 +34,17 @@ class NodeSink:
         name: str,
         *,
         may_write: Callable[[], bool],
-        reports: Reports | None = None,
+        reports: SinkReports | None = None,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         """``may_write``: whether the agent is confined and holds its Lease, asked each time."""
         self._api = api
         self._name = name
         self._may_write = may_write
-        self._reports = reports or Reports(NODES.kind)
-        self._pace = Pace(uniform=uniform)
-        self._rivals = Rivals()
-        self._refusals = Refusals()
+        self._reports = reports or SinkReports(NODES.kind)
+        self._pace = WritePace(uniform=uniform)
+        self._rivals = RivalWriters()
+        self._refusals = RefusedKeys()
         self._lock = threading.Lock()
         self._wanted: tuple[Decisions, Decisions] | None = None
         self._meta: Mapping[str, Any] | None = None
@@ -99,13 +99,13 @@ class NodeSink:
             self._reports.failed(why, lasting=True)
         return wanted, meta
 
-    def _report_refused(self, planned: Plan) -> None:
+    def _report_refused(self, planned: NodePatch) -> None:
         """Report what of the plan is refused, once a search is over."""
         if not self._refusals.searching:
             reasons = self._refusals.reasons
             self._reports.refused({key: reasons[key] for key in planned.changed if key in reasons})
 
-    def _write(self, planned: Plan, meta: Mapping[str, Any], now: float) -> float:
+    def _write(self, planned: NodePatch, meta: Mapping[str, Any], now: float) -> float:
         """Send the patch. A reply that is lost does no harm: the watch shows what came of it."""
         self._pace.sent(now)
         try:
@@ -154,9 +154,12 @@ def _is_older(this: Mapping[str, Any], than: Mapping[str, Any]) -> bool:
     return int(versions[0]) < int(versions[1])
 
 
-def _undone(planned: Plan, meta: Mapping[str, Any]) -> dict[str, str]:
+def _undone(planned: NodePatch, meta: Mapping[str, Any]) -> dict[str, str]:
     """Who wrote what a patch replaced, as far as the Node tells."""
-    parts = ((Place.NODE_LABEL, planned.labels), (Place.NODE_ANNOTATION, planned.annotations))
+    parts = (
+        (KeyLocation.NODE_LABEL, planned.labels),
+        (KeyLocation.NODE_ANNOTATION, planned.annotations),
+    )
     return {
         key: ", ".join(writers(meta, where, key)) for where, changed in parts for key in changed
     }

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from agent.cluster.heartbeat import State
-from agent.pods.allocated_devices import Allocation
+from agent.pods.allocated_devices import NodeAllocation
 from api import keys
 from base.errors import BadInput
 from discovery.model import NodeSnapshot
@@ -39,7 +39,7 @@ class PodState:
         self._changed = changed
         self._gen: str | None = None
 
-    def show(self, snapshot: NodeSnapshot, given: Allocation) -> None:
+    def show(self, snapshot: NodeSnapshot, given: NodeAllocation) -> None:
         """Show what the kubelet told, of the devices of this snapshot."""
         gen = self._generation(snapshot)
         if gen is None:

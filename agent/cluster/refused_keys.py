@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from kube.api_errors import ApiError, Forbidden, Refused
+from kube.api_errors import AdmissionRefused, ApiError, Forbidden
 
 RESTS_SECONDS = (600.0, 1200.0, 2400.0, 3600.0)
 """How long a refused key is left out: at first, when it is refused once more, and so on."""
@@ -30,7 +30,7 @@ class _Refused:
     why: str
 
 
-class Refusals:
+class RefusedKeys:
     """Remembers what was refused; belongs to one sink, and to the thread that ticks it."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Refusals:
         """A write of these keys was refused for good: leave out some of them, or all."""
         self._refused += 1
         searching = self._refused <= MOST_REFUSED and not isinstance(error, Forbidden)
-        message = error.message if isinstance(error, Refused) else str(error)
+        message = error.message if isinstance(error, AdmissionRefused) else str(error)
         named = {key for key in keys if searching and _names(message, key)}
         if named:
             self._rest(named, error, now)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from api import keys, names
-from api.keys import Place
+from api.keys import KeyLocation
 from labelers.node_patch import writers
 
 PAUSED = "paused-for-"
@@ -25,7 +25,7 @@ CHANGING = ("pending", "rebooting")
 _LONGEST_TEXT = 80
 
 
-class Releases:
+class ReleaseSignals:
     """The causes that stand. What cannot be known now stays as it was."""
 
     def __init__(self, file: str, *, manager: str = names.AGENT) -> None:
@@ -60,7 +60,9 @@ def _of_node(meta: Mapping[str, Any], manager: str) -> Iterator[str]:
         if PAUSED in labels.get(key, ""):
             yield f"label {key}={labels[key]}"
     state = labels.get(keys.MIG_CONFIG_STATE)
-    if state in CHANGING and manager not in writers(meta, Place.NODE_LABEL, keys.MIG_CONFIG_STATE):
+    if state in CHANGING and manager not in writers(
+        meta, KeyLocation.NODE_LABEL, keys.MIG_CONFIG_STATE
+    ):
         yield f"label {keys.MIG_CONFIG_STATE}={state}"
 
 

@@ -28,7 +28,7 @@ class _Written:
         return self.at + RESTS_SECONDS[min(self.repairs - REPAIRS, len(RESTS_SECONDS) - 1)]
 
 
-class Rivals:
+class RivalWriters:
     """Remembers what was written; a key that needs the same text again has a rival."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ log = logging.getLogger(__name__)
 MOST_NAMED = 10
 
 
-class Reports:
+class SinkReports:
     """Log lines, Events and counts of one sink."""
 
     def __init__(

@@ -38,7 +38,7 @@ def is_urgent(changed: Iterable[str]) -> bool:
     return not URGENT.isdisjoint(changed)
 
 
-class Pace:
+class WritePace:
     """First write at once, then calmly; every request counts, whatever came of it.
 
     So an outage, a server that is overloaded and somebody who undoes our writes all cost

@@ -9,19 +9,19 @@ from pathlib import Path
 
 from agent.followed_file import FollowedFile, Tell
 from base.errors import BadInput
-from exporters.dcgm.counters_format import MOST_BYTES, Counters, read_counters
+from exporters.dcgm.counters_format import MOST_BYTES, CountersConfig, read_counters
 
 log = logging.getLogger(__name__)
 
 SOURCE = "counters"
 
 
-def read_file(path: Path) -> Counters:
+def read_file(path: Path) -> CountersConfig:
     """What a counters file asks for. Raises BadInput where it cannot be read."""
     return read_counters(_content(path), str(path))
 
 
-def tell_skipped(counters: Counters) -> None:
+def tell_skipped(counters: CountersConfig) -> None:
     """Log the lines that are not served, one by one."""
     for skipped in counters.skipped:
         log.warning("not served: %s", skipped)
@@ -33,9 +33,9 @@ class CountersFile:
     def __init__(
         self,
         path: Path,
-        served: Counters,
+        served: CountersConfig,
         *,
-        take: Callable[[Counters], None],
+        take: Callable[[CountersConfig], None],
         tell: Tell = lambda _change: None,
         wall: Callable[[], float] = time.time,
     ) -> None:

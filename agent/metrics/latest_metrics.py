@@ -9,30 +9,30 @@ from collections.abc import Callable, Iterable, Mapping
 from discovery.model import NodeSnapshot
 from discovery.sample import GpuSample
 from exporters.dcgm.render import CONTENT_TYPE, Renderer
-from exporters.dcgm.series_labels import Identity
+from exporters.dcgm.series_labels import SeriesIdentity
 from exporters.dcgm.windows import Windows
 from exporters.gpu_holders import NO_JOBS, NO_POD_USES, NOBODY, JobIds, PodUses
-from exporters.gpuscape.agent_metrics import OwnMetrics
-from exporters.gpuscape.families import FAMILIES, OwnFamilies
-from exporters.gpuscape.gpuscape_family import OwnFamily
-from exporters.gpuscape.node_view import Holdings, Verdict
+from exporters.gpuscape.agent_metrics import AgentMetrics
+from exporters.gpuscape.families import FAMILIES, GpuscapeFamilies
+from exporters.gpuscape.gpuscape_family import GpuscapeFamily
+from exporters.gpuscape.node_view import GpuHoldings, Verdict
 from exporters.gpuscape.process_use import ProcessUse
 from exporters.gpuscape.switch_errors import Sxid
 from labelers.health import gpu_verdict
 from web.messages import Body, Response
 
 
-class Latest:
+class LatestMetrics:
     """Newest values and their text; a scrape takes what is there and waits for nobody."""
 
     def __init__(
         self,
-        identity: Identity,
-        own: OwnMetrics,
+        identity: SeriesIdentity,
+        own: AgentMetrics,
         *,
         renderer: Renderer | None = None,
         windows: Windows | None = None,
-        families: Iterable[OwnFamily] = FAMILIES,
+        families: Iterable[GpuscapeFamily] = FAMILIES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``renderer`` and ``families`` are of what is served, ``windows`` of what counts."""
@@ -41,11 +41,11 @@ class Latest:
         self._renderer = renderer or Renderer()
         self._windows = windows or Windows()
         self._clock = clock
-        self._families = OwnFamilies(families)
+        self._families = GpuscapeFamilies(families)
         self._writing = threading.Lock()
         self._samples: tuple[GpuSample, ...] = ()
         self._previous: tuple[GpuSample, ...] = ()
-        self._holdings: Holdings | None = None
+        self._holdings: GpuHoldings | None = None
         self._processes: tuple[ProcessUse, ...] = ()
         self._of_pods: PodUses = NO_POD_USES
         self._jobs: JobIds = NO_JOBS
@@ -90,7 +90,7 @@ class Latest:
             self._own.counters_skipped(skipped)
             self._render()
 
-    def show_holdings(self, holdings: Holdings | None) -> None:
+    def show_holdings(self, holdings: GpuHoldings | None) -> None:
         """Say who holds what from now on; None where that is not known."""
         with self._writing:
             if holdings != self._holdings:
@@ -103,7 +103,7 @@ class Latest:
             self._sxids = tuple(sxids)
             self._render()
 
-    def refresh(self, change: Callable[[OwnMetrics], None]) -> None:
+    def refresh(self, change: Callable[[AgentMetrics], None]) -> None:
         """Change what the agent says of itself, and serve it."""
         with self._writing:
             change(self._own)

@@ -4,34 +4,34 @@ from __future__ import annotations
 
 import time
 
-from agent.config import Settings
+from agent.config import AgentSettings
 from agent.metrics.followed_counters import read_file, tell_skipped
-from agent.metrics.latest_metrics import Latest
-from discovery.sample import Group
-from exporters.dcgm.counters_format import DEFAULT_COUNTERS, Counters, read_counters
+from agent.metrics.latest_metrics import LatestMetrics
+from discovery.sample import ReadingGroup
+from exporters.dcgm.counters_format import DEFAULT_COUNTERS, CountersConfig, read_counters
 from exporters.dcgm.render import Renderer
-from exporters.dcgm.series_labels import Identity
+from exporters.dcgm.series_labels import SeriesIdentity
 from exporters.dcgm.windows import Windows
 from exporters.gpuscape import core_families
-from exporters.gpuscape.agent_metrics import OwnMetrics
-from exporters.gpuscape.core_families import Served
-from exporters.gpuscape.gpuscape_family import OwnFamily
+from exporters.gpuscape.agent_metrics import AgentMetrics
+from exporters.gpuscape.core_families import ServedFamilies
+from exporters.gpuscape.gpuscape_family import GpuscapeFamily
 
-ASKED_FOR = frozenset({Group.PROCESSES, Group.BAR1, Group.FAN})
+ASKED_FOR = frozenset({ReadingGroup.PROCESSES, ReadingGroup.BAR1, ReadingGroup.FAN})
 """Readings that are made only where the settings or the counters need them."""
 
 
-def served(settings: Settings) -> Served:
+def served(settings: AgentSettings) -> ServedFamilies:
     """Which of our own families are."""
-    return Served(settings.own_families)
+    return ServedFamilies(settings.own_families)
 
 
-def own_families(settings: Settings) -> tuple[OwnFamily, ...]:
+def own_families(settings: AgentSettings) -> tuple[GpuscapeFamily, ...]:
     """Those about the node."""
     return core_families.families(served(settings))
 
 
-def counters(settings: Settings, config_map: bytes | None = None) -> Counters:
+def counters(settings: AgentSettings, config_map: bytes | None = None) -> CountersConfig:
     """What is to be served; lines that cannot be are logged, one by one.
 
     ``config_map`` is the text of the ConfigMap that the settings name, where it could be had.
@@ -47,19 +47,21 @@ def counters(settings: Settings, config_map: bytes | None = None) -> Counters:
     return found
 
 
-def groups(settings: Settings, counters: Counters) -> tuple[Group, ...]:
+def groups(settings: AgentSettings, counters: CountersConfig) -> tuple[ReadingGroup, ...]:
     """The readings that what is served needs, next to those always made."""
     asked = set(counters.groups) | (core_families.groups(own_families(settings)) - ASKED_FOR)
     if settings.processes or settings.tells_pods_apart:
-        asked.add(Group.PROCESSES)
+        asked.add(ReadingGroup.PROCESSES)
     return tuple(sorted(asked))
 
 
-def latest(settings: Settings, hostname: str, own: OwnMetrics, counters: Counters) -> Latest:
+def latest(
+    settings: AgentSettings, hostname: str, own: AgentMetrics, counters: CountersConfig
+) -> LatestMetrics:
     """The exposition of these settings."""
     own.counters_skipped(len(counters.skipped))
-    return Latest(
-        Identity(
+    return LatestMetrics(
+        SeriesIdentity(
             hostname=hostname,
             hostname_label=settings.hostname_label,
             old_namespace=settings.old_namespace,
@@ -75,7 +77,7 @@ def latest(settings: Settings, hostname: str, own: OwnMetrics, counters: Counter
     )
 
 
-def renderer(settings: Settings, counters: Counters) -> Renderer:
+def renderer(settings: AgentSettings, counters: CountersConfig) -> Renderer:
     """What writes these counters as the settings say."""
     return Renderer(
         counters.families, counters.labels, devices=settings.devices, prefix=settings.prefix or ""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from agent.podresources.model import ClaimedDevice, ContainerDevices, PodDevices, ResourceDevices
-from agent.pods.device_names import DRA_DRIVER, DeviceNames, Part
+from agent.pods.device_names import DRA_DRIVER, DeviceNames, GpuPart
 
 GPU: Final = "nvidia.com/gpu"
 MIG_PREFIX: Final = "nvidia.com/mig-"
@@ -20,10 +20,10 @@ SHARED_SUFFIX: Final = ".shared"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+class AllocatedDevice:
     """One device, or share of one, as it was given to a container."""
 
-    part: Part
+    part: GpuPart
     resource: str
     """As pods request it: ``nvidia.com/gpu``; of a ResourceClaim its driver's name."""
     id: str
@@ -41,7 +41,7 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unknown:
+class UnknownDevice:
     """A name that stands for no device of this node."""
 
     resource: str
@@ -49,24 +49,24 @@ class Unknown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
+class GpuContainer:
     """One container that has GPUs."""
 
     namespace: str
     pod: str
     container: str
-    devices: tuple[Device, ...]
+    devices: tuple[AllocatedDevice, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Allocation:
+class NodeAllocation:
     """Who holds what of a node's GPUs, and what there is to hold."""
 
-    holders: tuple[Holder, ...] = ()
+    holders: tuple[GpuContainer, ...] = ()
     """In the kubelet's order."""
     whole: frozenset[str] = frozenset()
     """Bus ids of the GPUs that device plugins offer undivided and unshared, used or not."""
-    unknown: frozenset[Unknown] = frozenset()
+    unknown: frozenset[UnknownDevice] = frozenset()
     allocatable: Mapping[str, int] = field(default_factory=dict)
     """Resource of a device plugin to how many devices of it are offered, used or not."""
     allocated: Mapping[str, int] = field(default_factory=dict)
@@ -88,7 +88,7 @@ def allocation(
     names: DeviceNames,
     *,
     resources: Collection[str] = (),
-) -> Allocation:
+) -> NodeAllocation:
     """Read the kubelet's two answers; ``resources`` count as GPUs beside NVIDIA's own names."""
     counted = _Counted(names, frozenset({GPU, *resources}))
     held = [
@@ -98,16 +98,20 @@ def allocation(
     ]
     offered = tuple(counted.of_plugins(allocatable))
     taken = tuple(device for _, _, given in held for device in given)
-    return Allocation(
+    return NodeAllocation(
         holders=tuple(
-            Holder(namespace=pod.namespace, pod=pod.name, container=container.name, devices=devices)
+            GpuContainer(
+                namespace=pod.namespace, pod=pod.name, container=container.name, devices=devices
+            )
             for pod, container, given in held
-            if (devices := tuple(each for each in given if isinstance(each, Device)))
+            if (devices := tuple(each for each in given if isinstance(each, AllocatedDevice)))
         ),
         whole=frozenset(
-            each.part.bus_id for each in offered if isinstance(each, Device) and each.is_whole_gpu
+            each.part.bus_id
+            for each in offered
+            if isinstance(each, AllocatedDevice) and each.is_whole_gpu
         ),
-        unknown=frozenset(each for each in (*offered, *taken) if isinstance(each, Unknown)),
+        unknown=frozenset(each for each in (*offered, *taken) if isinstance(each, UnknownDevice)),
         allocatable=counted.by_resource(offered),
         allocated=counted.by_resource(taken),
     )
@@ -120,20 +124,22 @@ class _Counted:
     names: DeviceNames
     resources: frozenset[str]
 
-    def given(self, container: ContainerDevices) -> Iterator[Device | Unknown]:
+    def given(self, container: ContainerDevices) -> Iterator[AllocatedDevice | UnknownDevice]:
         """All GPUs of a container."""
         yield from self.of_plugins(container.resources)
         for claimed in container.claims:
             yield from self._of_claim(claimed)
 
-    def of_plugins(self, parts: Iterable[ResourceDevices]) -> Iterator[Device | Unknown]:
+    def of_plugins(
+        self, parts: Iterable[ResourceDevices]
+    ) -> Iterator[AllocatedDevice | UnknownDevice]:
         """GPUs among the devices of device plugins."""
         for part in parts:
             if self._counts(part.resource):
                 for device_id in part.ids:
                     yield self._of_plugin(part.resource, device_id)
 
-    def by_resource(self, devices: Iterable[Device | Unknown]) -> Mapping[str, int]:
+    def by_resource(self, devices: Iterable[AllocatedDevice | UnknownDevice]) -> Mapping[str, int]:
         """How many of each device plugin's resource; one that two containers have counts once."""
         ids = {(each.resource, each.id) for each in devices if self._counts(each.resource)}
         return Counter(resource for resource, _ in ids)
@@ -142,20 +148,20 @@ class _Counted:
         names = {resource, resource.removesuffix(SHARED_SUFFIX)}
         return not names.isdisjoint(self.resources) or resource.startswith(MIG_PREFIX)
 
-    def _of_plugin(self, resource: str, device_id: str) -> Device | Unknown:
+    def _of_plugin(self, resource: str, device_id: str) -> AllocatedDevice | UnknownDevice:
         part, share = self.names.of_plugin(device_id)
         if part is None:
-            return Unknown(resource=resource, id=device_id)
-        return Device(part=part, resource=resource, id=device_id, share=share)
+            return UnknownDevice(resource=resource, id=device_id)
+        return AllocatedDevice(part=part, resource=resource, id=device_id, share=share)
 
-    def _of_claim(self, claimed: ClaimedDevice) -> Iterator[Device | Unknown]:
+    def _of_claim(self, claimed: ClaimedDevice) -> Iterator[AllocatedDevice | UnknownDevice]:
         resource = claimed.driver or DRA_DRIVER
         name = f"{claimed.pool}/{claimed.device}" if claimed.device else ",".join(claimed.cdi)
         for part in self.names.of_claim(claimed):
             if part is None:
-                yield Unknown(resource=resource, id=name)
+                yield UnknownDevice(resource=resource, id=name)
             else:
-                yield Device(
+                yield AllocatedDevice(
                     part=part,
                     resource=resource,
                     id=name,

@@ -44,7 +44,7 @@ def no_slices(_driver: str, _pool: str, _device: str) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class GpuPart:
     """A whole GPU, or one GPU instance of it."""
 
     bus_id: str
@@ -62,7 +62,7 @@ class DeviceNames:
         self._resolve = resolve
         self._parts = {key: part for gpu in snapshot.gpus for key, part in _named(gpu)}
 
-    def of_plugin(self, device_id: str) -> tuple[Part | None, str | None]:
+    def of_plugin(self, device_id: str) -> tuple[GpuPart | None, str | None]:
         """The device that a device plugin's id stands for, and which share of it."""
         plain, _, share = device_id.partition("::")
         if old := _OLD_MIG.fullmatch(plain):
@@ -75,7 +75,7 @@ class DeviceNames:
             part = self._parts.get(("uuid", plain, None))
         return part, share or None
 
-    def of_claim(self, claimed: ClaimedDevice) -> tuple[Part | None, ...]:
+    def of_claim(self, claimed: ClaimedDevice) -> tuple[GpuPart | None, ...]:
         """What one entry of a claim stands for: None for a name that is not known.
 
         By its ResourceSlice, else by its name, else by its CDI names, which may be of
@@ -93,7 +93,7 @@ class DeviceNames:
             return (self._claimed(claimed.device),)
         return (self._parts.get(("uuid", uuid, None)),)
 
-    def _claimed(self, name: str) -> Part | None:
+    def _claimed(self, name: str) -> GpuPart | None:
         if gpu := _CLAIMED_GPU.fullmatch(name):
             return self._parts.get(("minor", int(gpu[1]), None))
         if mig := _OLD_CLAIMED_MIG.fullmatch(name) or _CLAIMED_MIG.fullmatch(name):
@@ -106,11 +106,11 @@ _Key = tuple[str, str | int, int | None]
 ``start``: minor of a GPU and where the instance starts, which no two share."""
 
 
-def _named(gpu: GpuSnapshot) -> Iterator[tuple[_Key, Part]]:
+def _named(gpu: GpuSnapshot) -> Iterator[tuple[_Key, GpuPart]]:
     """Every name of the GPU and of its instances; names that it does not tell are left out."""
-    parts: dict[int | None, Part] = {None: Part(bus_id=gpu.bus_id)}
+    parts: dict[int | None, GpuPart] = {None: GpuPart(bus_id=gpu.bus_id)}
     for mig in gpu.mig_devices:
-        part = Part(bus_id=gpu.bus_id, gpu_instance_id=mig.gpu_instance_id)
+        part = GpuPart(bus_id=gpu.bus_id, gpu_instance_id=mig.gpu_instance_id)
         parts[mig.gpu_instance_id] = part
         yield ("uuid", mig.uuid, None), part
         if gpu.minor is not None and mig.placement is not None:

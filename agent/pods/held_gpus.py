@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agent.pods.allocated_devices import Allocation, Device
-from agent.pods.device_names import DRA_DRIVER, Part
+from agent.pods.allocated_devices import AllocatedDevice, NodeAllocation
+from agent.pods.device_names import DRA_DRIVER, GpuPart
 from agent.pods.known_pods import KnownPod
 from discovery.model import NodeSnapshot
 from exporters.gpu_holders import Claim, Entity, Holder, Holders
-from exporters.gpuscape.node_view import Holdings, Resource
+from exporters.gpuscape.node_view import GpuHoldings, ResourceAllocation
 
 About = Callable[[str, str], KnownPod | None]
 """What the API server says of the pod of a namespace and name."""
@@ -19,12 +19,14 @@ def nothing_known(_namespace: str, _name: str) -> None:
     """Of an agent that may not read pods."""
 
 
-def holdings(given: Allocation, snapshot: NodeSnapshot, about: About = nothing_known) -> Holdings:
+def holdings(
+    given: NodeAllocation, snapshot: NodeSnapshot, about: About = nothing_known
+) -> GpuHoldings:
     """What the kubelet told, as metrics show it; ``about`` as in :func:`holders`."""
-    return Holdings(
+    return GpuHoldings(
         holders=holders(given, snapshot, about),
         resources=tuple(
-            Resource(
+            ResourceAllocation(
                 name=name,
                 allocatable=given.allocatable.get(name, 0),
                 allocated=given.allocated.get(name, 0),
@@ -35,7 +37,7 @@ def holdings(given: Allocation, snapshot: NodeSnapshot, about: About = nothing_k
     )
 
 
-def holders(given: Allocation, snapshot: NodeSnapshot, about: About = nothing_known) -> Holders:
+def holders(given: NodeAllocation, snapshot: NodeSnapshot, about: About = nothing_known) -> Holders:
     """Who holds each GPU and GPU instance; ``about`` adds what it knows and leaves out the ended.
 
     Without that an ended pod that a kubelet still lists with a device stays beside the one that
@@ -61,7 +63,7 @@ def holders(given: Allocation, snapshot: NodeSnapshot, about: About = nothing_kn
     return {entity: tuple(sorted(found, key=_order)) for entity, found in held.items()}
 
 
-def _claim(device: Device, namespace: str, snapshot: NodeSnapshot) -> Claim | None:
+def _claim(device: AllocatedDevice, namespace: str, snapshot: NodeSnapshot) -> Claim | None:
     """The claim it came by. An old kubelet tells neither driver nor pool, which stay empty."""
     if device.claim is None:
         return None
@@ -77,7 +79,7 @@ def _claim(device: Device, namespace: str, snapshot: NodeSnapshot) -> Claim | No
     )
 
 
-def _mig(part: Part, snapshot: NodeSnapshot) -> tuple[str | None, str | None]:
+def _mig(part: GpuPart, snapshot: NodeSnapshot) -> tuple[str | None, str | None]:
     """Profile and UUID of the MIG device that fills a GPU instance; None where several share it."""
     devices = [
         device

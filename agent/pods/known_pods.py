@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from exporters.gpuscape.agent_metrics import OwnMetrics
+from exporters.gpuscape.agent_metrics import AgentMetrics
 from kube.api import Object
 from kube.api_errors import ApiError, Forbidden
-from kube.follower import Gone, LinkDown, LinkUp, News, Seen
+from kube.follower import News, ObjectGone, ObjectSeen, WatchConnected, WatchLost
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class KnownPods:
         self,
         *,
         labels: Sequence[re.Pattern[str]] | None,
-        tell: Callable[[Callable[[OwnMetrics], None]], None],
+        tell: Callable[[Callable[[AgentMetrics], None]], None],
         wall: Callable[[], float] = time.time,
     ) -> None:
         """``labels``: what is found in a label's key for it to be kept; empty keeps all, None none.
@@ -64,18 +64,18 @@ class KnownPods:
     def hear(self, news: News) -> None:
         """Take what a watch of the pods tells."""
         match news:
-            case Seen(object=seen):
+            case ObjectSeen(object=seen):
                 pod = self._known(seen)
                 with self._lock:
                     self._pods[pod.namespace, pod.name] = pod
-            case Gone(namespace=namespace, name=name):
+            case ObjectGone(namespace=namespace, name=name):
                 with self._lock:
                     self._pods.pop((namespace or "", name), None)
-            case LinkUp():
+            case WatchConnected():
                 at = self._wall()
                 self._tell(lambda own: own.source_answered(SOURCE, at))
                 self._unheard = ""
-            case LinkDown(error=error):
+            case WatchLost(error=error):
                 self._tell(lambda own: own.source_failed(SOURCE))
                 self._say(error)
 

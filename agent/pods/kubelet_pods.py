@@ -10,13 +10,13 @@ from functools import partial
 from typing import Final, Protocol
 
 from agent.podresources.model import PodDevices, ResourceDevices
-from agent.pods.allocated_devices import Allocation, Unknown, allocation
+from agent.pods.allocated_devices import NodeAllocation, UnknownDevice, allocation
 from agent.pods.device_names import DeviceNames, Resolve, no_slices
 from agent.pods.held_gpus import About, holdings, nothing_known
 from base.errors import Transient
 from discovery.model import NodeSnapshot
-from exporters.gpuscape.agent_metrics import OwnMetrics
-from exporters.gpuscape.node_view import Holdings
+from exporters.gpuscape.agent_metrics import AgentMetrics
+from exporters.gpuscape.node_view import GpuHoldings
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ SOURCE: Final = "pod-resources"
 _NAMED_AT_MOST = 5
 
 
-class Kubelet(Protocol):
+class PodResourcesSource(Protocol):
     """The pod-resources socket, as far as the agent uses it. Raises Transient."""
 
     def list(self) -> tuple[PodDevices, ...]: ...
@@ -48,17 +48,17 @@ class _Told:
     at: float
 
 
-class Pods:
+class KubeletPods:
     """Asks the kubelet who holds what, and has it shown. One thread runs the tick."""
 
     def __init__(
         self,
-        kubelet: Kubelet,
+        kubelet: PodResourcesSource,
         *,
         node: str,
         snapshot: Callable[[], NodeSnapshot | None],
-        tell: Callable[[Callable[[OwnMetrics], None]], None],
-        show: Callable[[Holdings | None], None] = lambda _holdings: None,
+        tell: Callable[[Callable[[AgentMetrics], None]], None],
+        show: Callable[[GpuHoldings | None], None] = lambda _holdings: None,
         resources: Collection[str] = (),
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -80,7 +80,9 @@ class Pods:
         self.resolve: Resolve = no_slices
         """Names devices of DRA claims; set, as the next two are, by whoever joins a cluster."""
         self.about: About = nothing_known
-        self.allocated: Callable[[NodeSnapshot, Allocation], None] = lambda _snapshot, _given: None
+        self.allocated: Callable[[NodeSnapshot, NodeAllocation], None] = lambda _snapshot, _given: (
+            None
+        )
         """Hears every answer of the kubelet, but not what is kept when it gives none."""
 
     def ask(self, now: float) -> float:
@@ -113,7 +115,7 @@ class Pods:
         else:
             self._show(holdings(self._given(snapshot, self._told), snapshot, self.about))
 
-    def _given(self, snapshot: NodeSnapshot, told: _Told) -> Allocation:
+    def _given(self, snapshot: NodeSnapshot, told: _Told) -> NodeAllocation:
         names = DeviceNames(snapshot, pool=self._node, resolve=self.resolve)
         return allocation(told.pods, told.offered, names, resources=self._resources)
 
@@ -123,12 +125,12 @@ class Pods:
         self._said = what
 
 
-def _answered(own: OwnMetrics, *, at: float, unknown: int) -> None:
+def _answered(own: AgentMetrics, *, at: float, unknown: int) -> None:
     own.source_answered(SOURCE, at)
     own.unknown_devices(SOURCE, unknown)
 
 
-def _unknown(unknown: Iterable[Unknown]) -> str:
+def _unknown(unknown: Iterable[UnknownDevice]) -> str:
     """What to say of devices that this node does not have; empty where there are none."""
     names = sorted(f"{each.resource} {each.id}" for each in unknown)
     more = f" and {len(names) - _NAMED_AT_MOST} more" if len(names) > _NAMED_AT_MOST else ""

@@ -9,14 +9,14 @@ from __future__ import annotations
 import threading
 
 from kube.api import Object
-from kube.follower import Gone, News, Seen
+from kube.follower import News, ObjectGone, ObjectSeen
 
 UUID = "uuid"
 FIELD = "spec.nodeName"
 """By which the slices of one node are selected, and its pods."""
 
 
-class Slices:
+class ResourceSlices:
     """The devices in a node's slices, by driver, pool and name. Any thread may call anything."""
 
     def __init__(self) -> None:
@@ -27,9 +27,9 @@ class Slices:
         """Take what a watch of the slices tells."""
         with self._lock:
             match news:
-                case Seen(object=found):
+                case ObjectSeen(object=found):
                     self._by_slice[found["metadata"]["name"]] = _devices(found["spec"])
-                case Gone(name=name):
+                case ObjectGone(name=name):
                     self._by_slice.pop(name, None)
 
     def uuid(self, driver: str, pool: str, device: str) -> str | None:

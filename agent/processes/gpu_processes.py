@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from agent.pods.known_pods import KnownPod
-from agent.processes.pids import Who, missing, pod_of, who
+from agent.processes.pids import ProcessOwner, missing, pod_of, who
 from discovery.model import Bytes, Gap, Reason
 from discovery.sample import GpuSample, Process, ProcessKind
 from exporters.gpu_holders import PodUse, PodUses
@@ -37,7 +37,7 @@ def nobody_named(_uid: str) -> None:
     """Of an agent that may not read pods."""
 
 
-class Processes:
+class GpuProcesses:
     """Joins the processes of samples to their pods. One thread asks."""
 
     def __init__(self, root: Path, *, by_uid: ByUid = nobody_named) -> None:
@@ -73,7 +73,11 @@ class Processes:
 
 
 def process_uses(
-    sample: GpuSample, ask: Callable[[int], Who], by_uid: ByUid = nobody_named, *, most: int = MOST
+    sample: GpuSample,
+    ask: Callable[[int], ProcessOwner],
+    by_uid: ByUid = nobody_named,
+    *,
+    most: int = MOST,
 ) -> tuple[ProcessUse, ...]:
     """What processes have of one GPU: those with the most memory first, then the sum of others.
 
@@ -176,7 +180,7 @@ def _rank(load: _Load) -> tuple[int, int]:
     return (1 if load.memory_bytes is None else -load.memory_bytes, load.pid)
 
 
-def _told(bus_id: str, load: _Load, found: Who, by_uid: ByUid) -> ProcessUse:
+def _told(bus_id: str, load: _Load, found: ProcessOwner, by_uid: ByUid) -> ProcessUse:
     return ProcessUse(
         bus_id=bus_id,
         gpu_instance_id=load.gpu_instance_id,

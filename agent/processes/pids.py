@@ -24,7 +24,7 @@ _FIRST_NAMESPACE: Final = "pid:[4026531836]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Who:
+class ProcessOwner:
     """One process, as far as it can be told."""
 
     name: str | None = None
@@ -32,9 +32,9 @@ class Who:
     pod_uid: str | None = None
 
 
-def who(proc: Path, pid: int) -> Who:
+def who(proc: Path, pid: int) -> ProcessOwner:
     """The process with this pid; nothing of one that ended. Only where :func:`missing` is None."""
-    return Who(name=_name(pid), pod_uid=pod_of(proc, pid))
+    return ProcessOwner(name=_name(pid), pod_uid=pod_of(proc, pid))
 
 
 def pod_of(proc: Path, pid: int) -> str | None:

@@ -14,14 +14,14 @@ import click
 from agent import kinds
 from base.errors import BadInput
 from cli import options, terminal
-from cli.exporter_comparison.endpoints import MIB, Source, access, source_of
-from cli.exporter_comparison.scrapes import Plan, Side, run
-from cli.failures import UNREADABLE, Failure
-from cli.terminal import Cell, Styled, Table
+from cli.exporter_comparison.endpoints import MIB, ExpositionSource, access, source_of
+from cli.exporter_comparison.scrapes import ScrapedSide, ScrapePlan, run
+from cli.failures import UNREADABLE, CommandFailure
+from cli.terminal import Cell, Styled, TextTable
 from exporters.compare.comparison import Comparison, TooManySeries
 from exporters.compare.series_match import Matching
-from exporters.compare.tolerance import EVERYTHING, Tolerance, Wish
-from exporters.compare.verdict import Compared, Outcome, Pace, Verdict
+from exporters.compare.tolerance import EVERYTHING, Tolerance, ToleranceOverride
+from exporters.compare.verdict import Compared, ComparisonResult, MetricVerdict, SideActivity
 
 DIFFERENT = 1
 
@@ -148,17 +148,17 @@ def command(left: str, right: str, **given: Any) -> None:
     if left == right == "-":
         raise BadInput("both sides are standard input: give a file or an address for one")
     sides = (
-        Side("left", _source("left", left, given)),
-        Side("right", _source("right", right, given)),
+        ScrapedSide("left", _source("left", left, given)),
+        ScrapedSide("right", _source("right", right, given)),
     )
     comparison = _comparison(given)
     try:
         run(*sides, comparison, _plan(given, live=all(side.source.is_live for side in sides)))
     except TooManySeries as error:
-        raise Failure(f"this cannot be compared: {error}", UNREADABLE) from error
+        raise CommandFailure(f"this cannot be compared: {error}", UNREADABLE) from error
     outcome = comparison.outcome()
     if not outcome.rounds:
-        raise Failure(_why_not(sides), UNREADABLE)
+        raise CommandFailure(_why_not(sides), UNREADABLE)
     if not outcome.metrics:
         raise BadInput("there is nothing to compare: no metric that --only and --skip leave")
     _show(outcome, sides, given["output"])
@@ -168,7 +168,7 @@ def command(left: str, right: str, **given: Any) -> None:
 # What the options mean
 
 
-def _source(side: str, text: str, given: dict[str, Any]) -> Source:
+def _source(side: str, text: str, given: dict[str, Any]) -> ExpositionSource:
     how = access(
         side,
         user=given[f"{side}_user"],
@@ -183,7 +183,7 @@ def _source(side: str, text: str, given: dict[str, Any]) -> Source:
     return source_of(text, how, mebibytes * MIB)
 
 
-def _plan(given: dict[str, Any], *, live: bool) -> Plan:
+def _plan(given: dict[str, Any], *, live: bool) -> ScrapePlan:
     if given["count"] is not None and given["duration"] is not None:
         raise BadInput("--count and --duration exclude each other: give one")
     interval = _read("--interval", _DURATION, given["interval"])
@@ -195,10 +195,10 @@ def _plan(given: dict[str, Any], *, live: bool) -> Plan:
     if not 1 <= rounds <= MOST_ROUNDS:
         raise BadInput(f"that makes {rounds} scrapes: give 1 to {MOST_ROUNDS}")
     timeout = _read("--timeout", _DURATION, given["timeout"])
-    return Plan(rounds=rounds, interval_seconds=interval, timeout_seconds=timeout)
+    return ScrapePlan(rounds=rounds, interval_seconds=interval, timeout_seconds=timeout)
 
 
-def _read(option: str, kind: kinds.Kind, text: str) -> float:
+def _read(option: str, kind: kinds.SettingKind, text: str) -> float:
     try:
         value: Any = kind.read(text)
     except ValueError as error:
@@ -224,19 +224,19 @@ def _fits(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _wish(text: str) -> Wish:
+def _wish(text: str) -> ToleranceOverride:
     match = _TOLERANCE.fullmatch(text)
     if match is None:
         raise BadInput(f"--tolerance is {text!r}: expected 5%, 3, or a metric's name=5%")
     number = float(match["number"])
     tolerance = Tolerance(ratio=number / 100) if match["percent"] else Tolerance(absolute=number)
-    return Wish(tolerance=tolerance, names=match["names"] or EVERYTHING)
+    return ToleranceOverride(tolerance=tolerance, names=match["names"] or EVERYTHING)
 
 
 # What comes out
 
 
-def _why_not(sides: Sequence[Side]) -> str:
+def _why_not(sides: Sequence[ScrapedSide]) -> str:
     told = [
         f"{side.name.upper()} {side.source.name}: {side.failure}"
         for side in sides
@@ -245,7 +245,7 @@ def _why_not(sides: Sequence[Side]) -> str:
     return "; ".join(told) or "no round in which both sides could be read"
 
 
-def _show(outcome: Outcome, sides: Sequence[Side], output: str) -> None:
+def _show(outcome: ComparisonResult, sides: Sequence[ScrapedSide], output: str) -> None:
     if output in ("json", "yaml"):
         terminal.data(_document(outcome, sides), output)
         return
@@ -263,14 +263,14 @@ def _show(outcome: Outcome, sides: Sequence[Side], output: str) -> None:
         terminal.note(line)
 
 
-def _about(side: Side, pace: Pace) -> str:
+def _about(side: ScrapedSide, pace: SideActivity) -> str:
     parts = [f"{side.scrapes - side.failures} of {side.scrapes} scrapes", f"{pace.series} series"]
     if pace.renewed_seconds is not None:
         parts.append(f"renewed about every {pace.renewed_seconds:.3g} s")
     return f"{side.name.upper():5} {side.source.name}: {', '.join(parts)}"
 
 
-def _warnings(outcome: Outcome, sides: Sequence[Side]) -> Iterator[str]:
+def _warnings(outcome: ComparisonResult, sides: Sequence[ScrapedSide]) -> Iterator[str]:
     paces = (outcome.left, outcome.right)
     for side, pace, other in zip(sides, paces, reversed(paces), strict=True):
         name = side.name.upper()
@@ -282,9 +282,9 @@ def _warnings(outcome: Outcome, sides: Sequence[Side]) -> Iterator[str]:
             yield f"{name} is stale: {pace.frozen} of {other.moving} moving series stand still"
 
 
-def _conclusion(outcome: Outcome) -> Iterator[str]:
+def _conclusion(outcome: ComparisonResult) -> Iterator[str]:
     """How many metrics are the same, and what that is worth."""
-    same = sum(metric.verdict is Verdict.SAME for metric in outcome.metrics)
+    same = sum(metric.verdict is MetricVerdict.SAME for metric in outcome.metrics)
     yield f"{same} of {len(outcome.metrics)} metrics are the same."
     if outcome.rounds == 1:
         yield "There was one scrape of each, so nothing could move: compare addresses for a while."
@@ -301,11 +301,11 @@ def _conclusion(outcome: Outcome) -> Iterator[str]:
         )
 
 
-def _table(outcome: Outcome, *, wide: bool) -> Table:
+def _table(outcome: ComparisonResult, *, wide: bool) -> TextTable:
     header: tuple[str, ...] = ("METRIC", "VERDICT", "SERIES", "LEFT", "RIGHT", "DIFFERENCE")
     if wide:
         header += ("COMPARED", "TOLERANCE", "MOVED")
-    return Table(
+    return TextTable(
         header=header,
         rows=tuple(_row(metric, wide=wide) for metric in outcome.metrics),
         right=frozenset({3, 4}),
@@ -332,16 +332,17 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.6g}"
 
 
-def _examples(outcome: Outcome) -> Table:
+def _examples(outcome: ComparisonResult) -> TextTable:
     """Every finding with some of its series."""
     rows = (
         (metric.name, finding.verdict.value, str(finding.series), finding.detail, _plain(example))
         for metric in outcome.metrics
         for finding in metric.findings
-        if finding.verdict is not Verdict.HELP  # every metric's, where two projects wrote them
+        if finding.verdict
+        is not MetricVerdict.HELP  # every metric's, where two projects wrote them
         for example in finding.examples or ("",)
     )
-    return Table(
+    return TextTable(
         header=("METRIC", "FINDING", "SERIES", "DIFFERENCE", "FOR EXAMPLE"), rows=tuple(rows)
     )
 
@@ -351,7 +352,7 @@ def _plain(text: str) -> str:
     return "".join(it if it.isprintable() else "\ufffd" for it in text)
 
 
-def _document(outcome: Outcome, sides: Sequence[Side]) -> dict[str, Any]:
+def _document(outcome: ComparisonResult, sides: Sequence[ScrapedSide]) -> dict[str, Any]:
     """The same as plain data."""
     about = {
         side.name: {

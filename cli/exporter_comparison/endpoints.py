@@ -36,7 +36,7 @@ class Unreadable(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class EndpointAccess:
     """How one endpoint is reached."""
 
     authorization: str | None = None
@@ -54,7 +54,7 @@ def access(
     token_file: Path | None,
     ca_file: Path | None,
     insecure: bool,
-) -> Access:
+) -> EndpointAccess:
     """What the options of one side ask for. Raises BadInput where they contradict each other."""
     if token_file is not None and user is not None:
         raise BadInput(f"--{side}-token-file and --{side}-user exclude each other: give one")
@@ -70,7 +70,7 @@ def access(
     elif user is not None and password_file is not None:
         pair = f"{user}:{_secret(f'--{side}-password-file', password_file)}"
         authorization = f"Basic {base64.b64encode(pair.encode()).decode()}"
-    return Access(authorization=authorization, ca_file=ca_file, insecure=insecure)
+    return EndpointAccess(authorization=authorization, ca_file=ca_file, insecure=insecure)
 
 
 def _secret(option: str, path: Path) -> str:
@@ -86,7 +86,7 @@ Read = Callable[[float], bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class ExpositionSource:
     """Something to read expositions from."""
 
     name: str
@@ -96,18 +96,18 @@ class Source:
     read: Read
 
 
-def source_of(text: str, how: Access, most_bytes: int = MOST_BYTES) -> Source:
+def source_of(text: str, how: EndpointAccess, most_bytes: int = MOST_BYTES) -> ExpositionSource:
     """The source that ``text`` names: ``-``, a file, a URL or ``host:port``. Raises BadInput."""
     if text == "-":
         body = _Once(lambda: _all_of(sys.stdin.buffer, most_bytes))
-        return Source(name="standard input", is_live=False, read=lambda _: body())
+        return ExpositionSource(name="standard input", is_live=False, read=lambda _: body())
     if "://" not in text and Path(text).exists():
         path = Path(text)
-        return Source(name=text, is_live=False, read=lambda _: _file(path, most_bytes))
+        return ExpositionSource(name=text, is_live=False, read=lambda _: _file(path, most_bytes))
     if "://" not in text and _ADDRESS.fullmatch(text) is None:
         raise BadInput(f"{text!r}: there is no such file, and it is no address such as node:9400")
     endpoint = Endpoint(text if "://" in text else f"http://{text}", how, most_bytes)
-    return Source(name=endpoint.url, is_live=True, read=endpoint.read)
+    return ExpositionSource(name=endpoint.url, is_live=True, read=endpoint.read)
 
 
 class _Once:
@@ -141,7 +141,7 @@ def _all_of(file: BinaryIO, most_bytes: int) -> bytes:
 class Endpoint:
     """One address that serves an exposition."""
 
-    def __init__(self, url: str, how: Access, most_bytes: int) -> None:
+    def __init__(self, url: str, how: EndpointAccess, most_bytes: int) -> None:
         """Raises BadInput for an address that cannot be one."""
         self.url = url
         try:

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 import click
 
-from cli.exporter_comparison.endpoints import Source, Unreadable
+from cli.exporter_comparison.endpoints import ExpositionSource, Unreadable
 from exporters.compare.comparison import Comparison
-from exporters.compare.exposition_parser import Families, Fault, Malformed, Parser
+from exporters.compare.exposition_parser import ExpositionFault, Families, Malformed, Parser
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class ScrapePlan:
     """When to scrape."""
 
     rounds: int
@@ -25,10 +25,10 @@ class Plan:
     """For one whole answer of an address; files and standard input take as long as they take."""
 
 
-class Side:
+class ScrapedSide:
     """One side of the run, and how reading it went."""
 
-    def __init__(self, name: str, source: Source) -> None:
+    def __init__(self, name: str, source: ExpositionSource) -> None:
         self.name = name
         """``left`` or ``right``."""
         self.source = source
@@ -36,7 +36,7 @@ class Side:
         self.failures = 0
         self.failure = ""
         """Why the newest scrape that failed did."""
-        self.faults: list[Fault] = []
+        self.faults: list[ExpositionFault] = []
         """In the newest exposition that had some."""
         self._parser = Parser()
         self._thread: threading.Thread | None = None
@@ -74,7 +74,7 @@ class Side:
             self.failure = str(error)
 
     def _parsed(self, body: bytes) -> Families | None:
-        faults: list[Fault] = []
+        faults: list[ExpositionFault] = []
         try:
             families = self._parser.parse(body, faults)
         except Malformed as error:
@@ -87,7 +87,7 @@ class Side:
         return families
 
 
-def run(left: Side, right: Side, comparison: Comparison, plan: Plan) -> None:
+def run(left: ScrapedSide, right: ScrapedSide, comparison: Comparison, plan: ScrapePlan) -> None:
     """Scrape both as planned; a round in which one fails is counted and left out.
 
     Ctrl-C ends it early once something was compared. Raises TooManySeries.
@@ -100,7 +100,9 @@ def run(left: Side, right: Side, comparison: Comparison, plan: Plan) -> None:
     _progress(plan.rounds, plan.rounds, (left, right))
 
 
-def _rounds(left: Side, right: Side, comparison: Comparison, plan: Plan) -> None:
+def _rounds(
+    left: ScrapedSide, right: ScrapedSide, comparison: Comparison, plan: ScrapePlan
+) -> None:
     began = time.monotonic()
     for number in range(plan.rounds):
         _progress(number, plan.rounds, (left, right))
@@ -111,7 +113,7 @@ def _rounds(left: Side, right: Side, comparison: Comparison, plan: Plan) -> None
             comparison.add(answers[0], answers[1], at_seconds)
 
 
-def _scraped(sides: Sequence[Side], within_seconds: float) -> Sequence[Families | None]:
+def _scraped(sides: Sequence[ScrapedSide], within_seconds: float) -> Sequence[Families | None]:
     """What each side served in one round; None of one that could not be read."""
     until = time.monotonic() + within_seconds + 1  # the reading's own deadline comes first
     for side in sides:
@@ -121,7 +123,7 @@ def _scraped(sides: Sequence[Side], within_seconds: float) -> Sequence[Families 
     return [side.families(within_seconds) for side in sides]
 
 
-def _progress(number: int, rounds: int, sides: Sequence[Side]) -> None:
+def _progress(number: int, rounds: int, sides: Sequence[ScrapedSide]) -> None:
     """How far the run is: on a terminal only, in one line that goes when it is over."""
     if rounds == 1 or not sys.stderr.isatty():
         return

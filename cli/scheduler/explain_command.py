@@ -15,16 +15,16 @@ import click
 from api import names
 from base.errors import BadInput
 from cli import options, terminal
-from cli.scheduler.explanation_source import Extender, asked, manifest, worked_out
+from cli.scheduler.explanation_source import ExtenderClient, asked, manifest, worked_out
 from cli.scheduler_settings import OPTIONS, load
-from cli.terminal import Cell, Styled, Table
+from cli.terminal import Cell, Styled, TextTable
 from kube.api import PODS, Api, Object
 from kube.api_errors import NotFound
-from scheduler.extender.settings import Settings
+from scheduler.extender.settings import SchedulerSettings
 from scheduler.score_explanation import Chance, Explanation, NodeAnswer
 
 if TYPE_CHECKING:
-    from kube.client import Client
+    from kube.client import ApiClient
 
 _ME: Final = "gpuscape-explain"
 _REQUESTS_PER_SECOND: Final = 50  # a list by pages is what a person waits for
@@ -88,7 +88,7 @@ Exit codes: 2 bad input, 4 the extender or the cluster did not answer."""
 @options.output("table", "wide", "json", "yaml")
 @options.options(_READING, load)
 def command(
-    load: Callable[[], Settings],
+    load: Callable[[], SchedulerSettings],
     pod: str | None,
     namespace: str,
     file: Path | None,
@@ -111,7 +111,9 @@ def command(
     wanted = None if file is None else manifest(file)
     running = None
     if server is not None:
-        running = Extender(server=server, ca_file=ca_file, cert_file=cert_file, key_file=key_file)
+        running = ExtenderClient(
+            server=server, ca_file=ca_file, cert_file=cert_file, key_file=key_file
+        )
     if wanted is not None and running is not None:
         _show(asked(running, wanted, nodes, timeout), output)
         return
@@ -127,17 +129,17 @@ def command(
     _show(found, output)
 
 
-def table(nodes: Sequence[NodeAnswer], *, wide: bool) -> Table:
+def table(nodes: Sequence[NodeAnswer], *, wide: bool) -> TextTable:
     """One row a node."""
     more = ("FREE", "LEFT FOR OTHERS", "CLASS") if wide else ()
-    return Table(
+    return TextTable(
         header=("NODE", "RANK", "GPUS", "GB/S", *more, "WHY"),
         rows=tuple(_row(node, wide=wide) for node in nodes),
         right=frozenset({1, 3}),
     )
 
 
-def _client(settings: Settings) -> Client:
+def _client(settings: SchedulerSettings) -> ApiClient:
     from kube.client import Program, connect  # with the official package, which loads slowly
 
     program = Program(

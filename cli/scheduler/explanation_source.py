@@ -12,21 +12,21 @@ import msgspec
 
 from agent.config import nearest
 from base.errors import BadInput
-from cli.failures import UNREADABLE, Failure
+from cli.failures import UNREADABLE, CommandFailure
 from kube.api import Api, Object
-from scheduler.cluster.node_cache import Cache
+from scheduler.cluster.node_cache import NodeCache
 from scheduler.cluster.pod_objects import Pod, Rules, ask
 from scheduler.cluster.watches import Watches
-from scheduler.extender.settings import Settings
-from scheduler.node_ranking import Judge
+from scheduler.extender.settings import SchedulerSettings
+from scheduler.node_ranking import NodeRanker
 from scheduler.score_explanation import Explanation, explain, nothing_asked
-from scheduler.scores.class_tables import Tables
+from scheduler.scores.class_tables import ScoreTables
 
 _LOOK_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Extender:
+class ExtenderClient:
     """One that runs, and how it is reached."""
 
     server: str
@@ -59,7 +59,7 @@ def manifest(file: Path) -> Object:
 
 
 def asked(
-    extender: Extender, pod: Object, nodes: Sequence[str], timeout_seconds: float
+    extender: ExtenderClient, pod: Object, nodes: Sequence[str], timeout_seconds: float
 ) -> Explanation:
     """What a running extender says, of all nodes where none are named.
 
@@ -82,18 +82,25 @@ def asked(
                 redirect=False,
             )
     except (urllib3.exceptions.HTTPError, OSError) as error:
-        raise Failure(f"{extender.url} does not answer: {error}", UNREADABLE) from error
+        raise CommandFailure(f"{extender.url} does not answer: {error}", UNREADABLE) from error
     if answer.status != 200:
         said = answer.data[:200].decode(errors="replace").strip()
-        raise Failure(f"{extender.url} answers {answer.status}: {said}", UNREADABLE)
+        raise CommandFailure(f"{extender.url} answers {answer.status}: {said}", UNREADABLE)
     try:
         return msgspec.json.decode(answer.data, type=Explanation)
     except (msgspec.MsgspecError, UnicodeError) as error:
-        raise Failure(f"{extender.url} is no extender of ours: {error}", UNREADABLE) from error
+        raise CommandFailure(
+            f"{extender.url} is no extender of ours: {error}", UNREADABLE
+        ) from error
 
 
 def worked_out(
-    api: Api, pod: Object, nodes: Sequence[str], settings: Settings, *, timeout_seconds: float
+    api: Api,
+    pod: Object,
+    nodes: Sequence[str],
+    settings: SchedulerSettings,
+    *,
+    timeout_seconds: float,
 ) -> Explanation:
     """What an extender with these settings would say that sees the cluster as it is now, and this
     pod not on a node.
@@ -106,8 +113,8 @@ def worked_out(
     wanted = ask(read, rules)
     if wanted is None:
         return nothing_asked(read.metadata.namespace, read.metadata.name)
-    tables = Tables(default=settings.policies)
-    cache = Cache(tables)
+    tables = ScoreTables(default=settings.policies)
+    cache = NodeCache(tables)
     watches = Watches(api, cache, namespace=settings.namespace, rules=rules)
     watches.start()
     try:
@@ -119,16 +126,16 @@ def worked_out(
     for name in nodes:
         if name not in there:
             raise BadInput(f"there is no node {name} in the cluster{nearest(name, there)}")
-    verdicts = Judge(cache, tables).judge(wanted, nodes or there)
+    verdicts = NodeRanker(cache, tables).judge(wanted, nodes or there)
     return explain(wanted, verdicts, tables)
 
 
-def _wait(cache: Cache, watches: Watches, timeout_seconds: float) -> None:
+def _wait(cache: NodeCache, watches: Watches, timeout_seconds: float) -> None:
     until = time.monotonic() + timeout_seconds
     while not cache.synced:
         if time.monotonic() > until:
             why = "; ".join(watches.down.values()) or "it is still telling"
-            raise Failure(
+            raise CommandFailure(
                 f"the cluster was not read within {timeout_seconds:g} s: {why}", UNREADABLE
             )
         time.sleep(_LOOK_SECONDS)

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from cli import options
 from cli.scheduler_settings import OPTIONS, load
-from scheduler.extender.settings import Settings
+from scheduler.extender.settings import SchedulerSettings
 
 COMMANDS: Final[Mapping[str, str]] = {
     "explain": "cli.scheduler.explain_command",
@@ -69,7 +69,7 @@ SIGTERM and SIGINT end it within 5 s. Exit codes: 0 ended by a signal, 2 bad inp
 )
 @options.options(OPTIONS, load)
 @click.pass_context
-def command(ctx: click.Context, load: Callable[[], Settings]) -> None:
+def command(ctx: click.Context, load: Callable[[], SchedulerSettings]) -> None:
     """Score nodes for a stock kube-scheduler, as its HTTP extender.
 
     Nodes are preferred whose free GPUs are linked as the pod needs them, and small pods are

@@ -10,15 +10,23 @@ from typing import Final
 
 import click
 
-from agent.config import Settings
+from agent.config import AgentSettings
 from base.errors import BadInput
 from cli import options, terminal
 from cli.observe import take_snapshot
-from cli.terminal import Styled, Table
+from cli.terminal import Styled, TextTable
 from labelers.schema import TopologyAnnotation, annotation
-from scheduler.scores.class_tables import Tables
+from scheduler.scores.class_tables import ScoreTables
 from scheduler.simulation import choosers, fleet_file, workload
-from scheduler.simulation.fleet_replay import Choose, Kind, Placed, Summary, World, replay, summary
+from scheduler.simulation.fleet_replay import (
+    Choose,
+    NodeKind,
+    Placed,
+    ReplaySetup,
+    Summary,
+    replay,
+    summary,
+)
 from scheduler.simulation.workload import PUBLISHED, USUAL, Arrival, Mix
 
 MIXES: Final[Mapping[str, Mapping[int, float]]] = {"usual": USUAL, "published": PUBLISHED}
@@ -26,7 +34,7 @@ OURS: Final = "gpuscape"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class SchedulerResult:
     """What one scheduler made of the workload."""
 
     scheduler: str
@@ -100,7 +108,7 @@ def command(
 
     No cluster is needed and none is touched.
     """
-    tables = Tables()
+    tables = ScoreTables()
     kinds = tuple(_kinds(fleet_file.read(_text(fleet), str(fleet)), tables))
     gpus = sum(kind.table.n for kind in kinds)
     arrivals = _arrivals(workload_name, load, pods, gpus, seed)
@@ -116,7 +124,7 @@ def command(
     terminal.show(table(found))
 
 
-def table(found: Sequence[Found]) -> Table:
+def table(found: Sequence[SchedulerResult]) -> TextTable:
     """One row a scheduler, then its pods by size."""
     rows: list[tuple[Styled | str, ...]] = []
     for each in found:
@@ -127,7 +135,7 @@ def table(found: Sequence[Found]) -> Table:
             for gpus, its in each.by_gpus.items()
         ]
     header = ("SCHEDULER", "PODS", "BEST SETS", "SPEED", "MEAN WAIT", "LONGEST", "LOST", "NEVER")
-    return Table(header=header, rows=tuple(rows), right=frozenset(range(1, len(header))))
+    return TextTable(header=header, rows=tuple(rows), right=frozenset(range(1, len(header))))
 
 
 def _text(file: Path) -> str:
@@ -138,9 +146,9 @@ def _text(file: Path) -> str:
         raise BadInput(f"cannot read {file}: {reason}") from error
 
 
-def _kinds(groups: Sequence[fleet_file.Group], tables: Tables) -> Iterator[Kind]:
+def _kinds(groups: Sequence[fleet_file.NodeGroup], tables: ScoreTables) -> Iterator[NodeKind]:
     """One for each node."""
-    known: dict[str, Kind] = {}
+    known: dict[str, NodeKind] = {}
     for group in groups:
         topology = group.topology or _of_machine(group.machine or "")
         gen = tables.add(topology)
@@ -148,12 +156,12 @@ def _kinds(groups: Sequence[fleet_file.Group], tables: Tables) -> Iterator[Kind]
             table = tables.find(gen)
             if table is None:
                 raise BadInput(f"{group.machine or gen}: no scores for {topology.n} GPUs")
-            known[gen] = Kind(name=group.machine or gen, gen=gen, table=table)
+            known[gen] = NodeKind(name=group.machine or gen, gen=gen, table=table)
         yield from [known[gen]] * group.count
 
 
 def _of_machine(machine: str) -> TopologyAnnotation:
-    topology = annotation(take_snapshot(Settings(simulate=machine)))
+    topology = annotation(take_snapshot(AgentSettings(simulate=machine)))
     if not topology.n:
         raise BadInput(f"machine {machine} has no GPU: leave it out of the fleet")
     return topology
@@ -168,7 +176,7 @@ def _arrivals(name: str, load: float, pods: int, gpus: int, seed: int) -> tuple[
     return workload.read(_text(Path(name)), name)
 
 
-def _schedulers(tables: Tables) -> Mapping[str, Choose]:
+def _schedulers(tables: ScoreTables) -> Mapping[str, Choose]:
     return {
         "spread": choosers.spread,
         "pack": choosers.pack,
@@ -178,15 +186,17 @@ def _schedulers(tables: Tables) -> Mapping[str, Choose]:
 
 
 def _placed(
-    choose: Choose, arrivals: Sequence[Arrival], kinds: tuple[Kind, ...], lag: float, seed: int
+    choose: Choose, arrivals: Sequence[Arrival], kinds: tuple[NodeKind, ...], lag: float, seed: int
 ) -> Sequence[Placed]:
-    world = World(kinds=kinds, give=choosers.predicted, lag_seconds=lag)
+    world = ReplaySetup(kinds=kinds, give=choosers.predicted, lag_seconds=lag)
     return replay(world, arrivals, choose, Random(seed))  # noqa: S311  # has to repeat
 
 
-def _found(scheduler: str, arrivals: Sequence[Arrival], placed: Sequence[Placed]) -> Found:
+def _found(
+    scheduler: str, arrivals: Sequence[Arrival], placed: Sequence[Placed]
+) -> SchedulerResult:
     sizes = sorted({each.wish.gpus for each in placed})
-    return Found(
+    return SchedulerResult(
         scheduler=scheduler,
         never_placed=len(arrivals) - len(placed),
         all=summary(placed),

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 
 from discovery.host.pci import DEVICES, is_function, nvidia_functions, pci_facts, physical_function
-from discovery.host.sysfs import Files, cpu_count, cpu_list
+from discovery.host.sysfs import SysfsFiles, cpu_count, cpu_list
 from discovery.host.vgpu import CONFIG_BYTES, vgpu
 from discovery.model import Host, Nic, NumaNode, Reason, Vgpu, bus_order
 
@@ -27,7 +27,7 @@ def read_host(root: Path, name: str, machine_type_file: str = MACHINE_TYPE_FILE)
 
     ``name`` is the node's name; ``machine_type_file`` is a path below ``root``.
     """
-    files = Files(root)
+    files = SysfsFiles(root)
     host = Host(
         name=name,
         machine_type=files.read("machine_type", machine_type_file.lstrip("/"), str),
@@ -50,7 +50,7 @@ def _memory_bytes(meminfo: Path) -> int:
         psutil.PROCFS_PATH = before
 
 
-def _numa_nodes(files: Files) -> tuple[NumaNode, ...]:
+def _numa_nodes(files: SysfsFiles) -> tuple[NumaNode, ...]:
     """By number. A node without CPUs is one too: a coherent GPU's memory, or CXL."""
     at = "sys/devices/system/node"
     nodes = []
@@ -66,7 +66,7 @@ def _numa_numbers(folder: Path) -> list[int]:
     return sorted(int(name[1]) for name in names if name)
 
 
-def _nics(files: Files) -> tuple[Nic, ...]:
+def _nics(files: SysfsFiles) -> tuple[Nic, ...]:
     """RDMA devices that are PCI functions, in PCI bus order.
 
     A virtual function is left out while its physical function is here: both are
@@ -79,7 +79,7 @@ def _nics(files: Files) -> tuple[Nic, ...]:
     return tuple(_nic(files, devices[at][0], at) for at in sorted(chosen, key=bus_order))
 
 
-def _nic(files: Files, name: str, bus_id: str) -> Nic:
+def _nic(files: SysfsFiles, name: str, bus_id: str) -> Nic:
     facts = pci_facts(files.root, bus_id)
     for gap in facts.gaps:
         if gap.what in ("numa_node", "cpu_affinity"):
@@ -109,7 +109,7 @@ def _rdma_devices(folder: Path) -> dict[str, tuple[str, str | None]]:
     }
 
 
-def _vgpu(files: Files) -> Vgpu | None:
+def _vgpu(files: SysfsFiles) -> Vgpu | None:
     """What all NVIDIA functions say together; the last vGPU counts, as upstream has it.
 
     None as soon as one cannot be read in full: it might be the vGPU.

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from discovery.host.sysfs import Files, NotGiven, cpu_list, hexadecimal, numa_node
+from discovery.host.sysfs import SysfsFiles, ValueUnknown, cpu_list, hexadecimal, numa_node
 from discovery.model import PciFacts, bus_order
 
 DEVICES = "sys/bus/pci/devices"
@@ -49,7 +49,7 @@ def pci_gpus(root: Path) -> PciGpus:
 
 def pci_facts(root: Path, bus_id: str) -> PciFacts:
     """Class, affinity and place of one PCI function; what sysfs does not give leaves a gap."""
-    files = Files(root)
+    files = SysfsFiles(root)
     at = f"{DEVICES}/{bus_id}"
     root_bus, bridges = files.ask("ancestors", at, _place) or (None, ())
     facts = PciFacts(
@@ -115,5 +115,5 @@ def _place(device: Path) -> tuple[str, tuple[str, ...]]:
     parts = device.resolve(strict=True).parts
     roots = [at for at, part in enumerate(parts) if _ROOT.fullmatch(part)]
     if not roots:
-        raise NotGiven("sysfs does not show its place in the PCI tree")
+        raise ValueUnknown("sysfs does not show its place in the PCI tree")
     return parts[roots[-1]], parts[roots[-1] + 1 : -1]

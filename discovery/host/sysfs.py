@@ -14,11 +14,11 @@ _T = TypeVar("_T")
 _CPU_LIST = re.compile(r"([0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)?")
 
 
-class NotGiven(Exception):
+class ValueUnknown(Exception):
     """The kernel says that it does not know."""
 
 
-class Files:
+class SysfsFiles:
     """Reads below one root and keeps a gap for each reading that could not be had."""
 
     def __init__(self, root: Path) -> None:
@@ -36,7 +36,7 @@ class Files:
         """
         try:
             return read(self.root / path)
-        except (OSError, ValueError, NotGiven) as error:
+        except (OSError, ValueError, ValueUnknown) as error:
             detail = getattr(error, "strerror", None) or str(error)
             self.miss(what, _reason(error), path, detail)
             return None
@@ -52,7 +52,7 @@ def _reason(error: Exception) -> Reason:
             return Reason.ABSENT
         case PermissionError():
             return Reason.FORBIDDEN
-        case NotGiven():
+        case ValueUnknown():
             return Reason.UNSUPPORTED
         case ValueError():
             return Reason.GARBAGE
@@ -68,7 +68,7 @@ def hexadecimal(text: str) -> int:
 def numa_node(text: str) -> int:
     """The NUMA node. Raises NotGiven for the kernel's -1, ValueError for no number."""
     if (node := int(text)) < 0:
-        raise NotGiven(f"the kernel names no NUMA node ({node})")
+        raise ValueUnknown(f"the kernel names no NUMA node ({node})")
     return node
 
 

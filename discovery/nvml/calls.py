@@ -48,7 +48,7 @@ class Garbage(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class CallReading:
     """One field that one NVML call gives."""
 
     what: str
@@ -101,7 +101,7 @@ class Calls:
             self.miss(what, Reason.FAILED, call, f"{type(error).__name__}: {error}")
         return None
 
-    def read(self, readings: Sequence[Reading], handle: Handle) -> dict[str, Any]:
+    def read(self, readings: Sequence[CallReading], handle: Handle) -> dict[str, Any]:
         """All readings of a table that give something, by field."""
         asked = {
             r.what: self.ask(r.what, r.call, handle, *r.args, convert=r.convert) for r in readings

@@ -14,10 +14,10 @@ import pynvml
 
 from discovery.model import Reason
 from discovery.nvml.calls import (
+    CallReading,
     Calls,
     Field,
     Handle,
-    Reading,
     between,
     divided,
     flag,
@@ -27,12 +27,12 @@ from discovery.nvml.calls import (
 from discovery.sample import (
     Clocks,
     EccErrors,
-    Group,
     HeldDown,
     MemoryUse,
     NvLinkErrors,
     Pcie,
     PowerLimits,
+    ReadingGroup,
     RetiredPages,
     TemperatureLimits,
 )
@@ -66,10 +66,10 @@ _PARTS: Mapping[str, Callable[..., Any]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class WantedReadings:
     """What is asked beside that which always is."""
 
-    readings: tuple[Reading, ...] = ()
+    readings: tuple[CallReading, ...] = ()
     fields: tuple[Field, ...] = ()
     more: tuple[Callable[[Calls, Handle], dict[str, Any]], ...] = ()
     """Readings that take another form than one call and its answer."""
@@ -84,16 +84,16 @@ def _fields(
     )
 
 
-def _power_limit(name: str, call: str) -> Reading:
-    return Reading(what=f"power_limits.{name}", call=call, convert=_MILLIWATTS)
+def _power_limit(name: str, call: str) -> CallReading:
+    return CallReading(what=f"power_limits.{name}", call=call, convert=_MILLIWATTS)
 
 
-def _clock(name: str, call: str, clock: int) -> Reading:
-    return Reading(what=f"clocks.{name}", call=call, args=(clock,), convert=MEGAHERTZ)
+def _clock(name: str, call: str, clock: int) -> CallReading:
+    return CallReading(what=f"clocks.{name}", call=call, args=(clock,), convert=MEGAHERTZ)
 
 
-def _temperature_limit(name: str, threshold: int) -> Reading:
-    return Reading(
+def _temperature_limit(name: str, threshold: int) -> CallReading:
+    return CallReading(
         what=f"temperature_limits.{name}",
         call="nvmlDeviceGetTemperatureThreshold",
         args=(threshold,),
@@ -134,9 +134,9 @@ def _power_range(calls: Calls, handle: Handle) -> dict[str, Any]:
     return found
 
 
-_BY_GROUP: Mapping[Group, Wanted] = {
-    Group.CLOCK_EVENTS: Wanted(more=(_event_reasons,)),
-    Group.HELD_DOWN: Wanted(
+_BY_GROUP: Mapping[ReadingGroup, WantedReadings] = {
+    ReadingGroup.CLOCK_EVENTS: WantedReadings(more=(_event_reasons,)),
+    ReadingGroup.HELD_DOWN: WantedReadings(
         fields=_fields(
             "held_down",
             _NANOSECONDS,
@@ -152,7 +152,7 @@ _BY_GROUP: Mapping[Group, Wanted] = {
             },
         ),
     ),
-    Group.ECC: Wanted(
+    ReadingGroup.ECC: WantedReadings(
         fields=(
             *_fields(
                 "ecc_errors",
@@ -175,7 +175,7 @@ _BY_GROUP: Mapping[Group, Wanted] = {
             *_fields("retired_pages", flag, {"pending": pynvml.NVML_FI_DEV_RETIRED_PENDING}),
         ),
     ),
-    Group.LIMITS: Wanted(
+    ReadingGroup.LIMITS: WantedReadings(
         readings=(
             _power_limit("current", "nvmlDeviceGetPowerManagementLimit"),
             _power_limit("enforced", "nvmlDeviceGetEnforcedPowerLimit"),
@@ -184,7 +184,7 @@ _BY_GROUP: Mapping[Group, Wanted] = {
             _temperature_limit("shutdown", pynvml.NVML_TEMPERATURE_THRESHOLD_SHUTDOWN),
             _WORKING_LIMIT,
             _temperature_limit("memory_most", pynvml.NVML_TEMPERATURE_THRESHOLD_MEM_MAX),
-            Reading(
+            CallReading(
                 what="temperature_limits.margin",
                 call="nvmlDeviceGetMarginTemperature",
                 convert=_MARGIN,
@@ -192,7 +192,7 @@ _BY_GROUP: Mapping[Group, Wanted] = {
         ),
         more=(_power_range,),
     ),
-    Group.CLOCKS: Wanted(
+    ReadingGroup.CLOCKS: WantedReadings(
         readings=(
             _clock("video", "nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_VIDEO),
             _clock("application_sm", "nvmlDeviceGetApplicationsClock", pynvml.NVML_CLOCK_GRAPHICS),
@@ -202,7 +202,7 @@ _BY_GROUP: Mapping[Group, Wanted] = {
             _clock("highest_video", "nvmlDeviceGetMaxClockInfo", pynvml.NVML_CLOCK_VIDEO),
         )
     ),
-    Group.INSTANT_POWER: Wanted(
+    ReadingGroup.INSTANT_POWER: WantedReadings(
         fields=(
             Field(
                 what="instant_power_watts",
@@ -211,15 +211,17 @@ _BY_GROUP: Mapping[Group, Wanted] = {
             ),
         )
     ),
-    Group.WORKING_LIMIT: Wanted(readings=(_WORKING_LIMIT,)),
-    Group.PCIE: Wanted(
+    ReadingGroup.WORKING_LIMIT: WantedReadings(readings=(_WORKING_LIMIT,)),
+    ReadingGroup.PCIE: WantedReadings(
         readings=(
-            Reading(
+            CallReading(
                 what="pcie.generation",
                 call="nvmlDeviceGetCurrPcieLinkGeneration",
                 convert=whole(15),
             ),
-            Reading(what="pcie.width", call="nvmlDeviceGetCurrPcieLinkWidth", convert=whole(64)),
+            CallReading(
+                what="pcie.width", call="nvmlDeviceGetCurrPcieLinkWidth", convert=whole(64)
+            ),
         ),
         fields=_fields(
             "pcie",
@@ -230,24 +232,24 @@ _BY_GROUP: Mapping[Group, Wanted] = {
             },
         ),
     ),
-    Group.BAR1: Wanted(
-        readings=(Reading(what="bar1", call="nvmlDeviceGetBAR1MemoryInfo", convert=_bar1),)
+    ReadingGroup.BAR1: WantedReadings(
+        readings=(CallReading(what="bar1", call="nvmlDeviceGetBAR1MemoryInfo", convert=_bar1),)
     ),
-    Group.FAN: Wanted(
+    ReadingGroup.FAN: WantedReadings(
         readings=(
-            Reading(
+            CallReading(
                 what="fan_ratio",
                 call="nvmlDeviceGetFanSpeed",
                 convert=divided(_PERCENT, _FASTEST_FAN_PERCENT),
             ),
-            Reading(
+            CallReading(
                 what="performance_state",
                 call="nvmlDeviceGetPerformanceState",
                 convert=whole(_SLOWEST_STATE),
             ),
         )
     ),
-    Group.NVLINK_ERRORS: Wanted(
+    ReadingGroup.NVLINK_ERRORS: WantedReadings(
         fields=_fields(
             "nvlink_errors",
             COUNT,
@@ -263,11 +265,11 @@ _BY_GROUP: Mapping[Group, Wanted] = {
 """The other groups have modules of their own."""
 
 
-def wanted(groups: Collection[Group]) -> Wanted:
+def wanted(groups: Collection[ReadingGroup]) -> WantedReadings:
     """What these groups ask for, all together."""
     asked = [each for group, each in _BY_GROUP.items() if group in groups]
     readings = (reading for each in asked for reading in each.readings)
-    return Wanted(
+    return WantedReadings(
         readings=tuple(dict.fromkeys(readings)),  # what two groups ask for is read once
         fields=tuple(field for each in asked for field in each.fields),
         more=tuple(read for each in asked for read in each.more),

@@ -23,7 +23,7 @@ from discovery.model import (
     RemappedRows,
     Virtualization,
 )
-from discovery.nvml.calls import Calls, Field, Garbage, Handle, Reading, flag, text, whole
+from discovery.nvml.calls import CallReading, Calls, Field, Garbage, Handle, flag, text, whole
 from discovery.nvml.links import read_links
 from discovery.nvml.mig import read_mig_devices
 
@@ -104,41 +104,43 @@ _DRIVER_VERSION = text(pynvml.NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE)
 _NVML_VERSION = text(pynvml.NVML_SYSTEM_NVML_VERSION_BUFFER_SIZE)
 
 _IDENTITY = (
-    Reading(what="uuid", call="nvmlDeviceGetUUID", convert=_uuid),
-    Reading(what="model", call="nvmlDeviceGetName", convert=_NAME),
-    Reading(what="minor", call="nvmlDeviceGetMinorNumber", convert=whole(0xFFFFF)),
-    Reading(
+    CallReading(what="uuid", call="nvmlDeviceGetUUID", convert=_uuid),
+    CallReading(what="model", call="nvmlDeviceGetName", convert=_NAME),
+    CallReading(what="minor", call="nvmlDeviceGetMinorNumber", convert=whole(0xFFFFF)),
+    CallReading(
         what="serial",
         call="nvmlDeviceGetSerial",
         convert=text(pynvml.NVML_DEVICE_SERIAL_BUFFER_SIZE),
     ),
-    Reading(
+    CallReading(
         what="vbios_version",
         call="nvmlDeviceGetVbiosVersion",
         convert=text(pynvml.NVML_DEVICE_VBIOS_VERSION_BUFFER_SIZE),
     ),
-    Reading(what="architecture", call="nvmlDeviceGetArchitecture", convert=_architecture),
-    Reading(
+    CallReading(what="architecture", call="nvmlDeviceGetArchitecture", convert=_architecture),
+    CallReading(
         what="compute_capability",
         call="nvmlDeviceGetCudaComputeCapability",
         convert=_capability,
     ),
-    Reading(what="memory_bytes", call="nvmlDeviceGetMemoryInfo", convert=_memory),
-    Reading(what="memory_bus_bits", call="nvmlDeviceGetMemoryBusWidth", convert=whole(1 << 16)),
+    CallReading(what="memory_bytes", call="nvmlDeviceGetMemoryInfo", convert=_memory),
+    CallReading(what="memory_bus_bits", call="nvmlDeviceGetMemoryBusWidth", convert=whole(1 << 16)),
 )
 
 _MODES = (
-    Reading(what="ecc", call="nvmlDeviceGetEccMode", convert=_mode),
-    Reading(what="persistence", call="nvmlDeviceGetPersistenceMode", convert=flag),
-    Reading(what="virtualization", call="nvmlDeviceGetVirtualizationMode", convert=_virtualization),
-    Reading(what="remapped_rows", call="nvmlDeviceGetRemappedRows", convert=remapped_rows),
-    Reading(
+    CallReading(what="ecc", call="nvmlDeviceGetEccMode", convert=_mode),
+    CallReading(what="persistence", call="nvmlDeviceGetPersistenceMode", convert=flag),
+    CallReading(
+        what="virtualization", call="nvmlDeviceGetVirtualizationMode", convert=_virtualization
+    ),
+    CallReading(what="remapped_rows", call="nvmlDeviceGetRemappedRows", convert=remapped_rows),
+    CallReading(
         what="retired_pages_pending",
         call="nvmlDeviceGetRetiredPagesPendingStatus",
         convert=flag,
     ),
-    Reading(what="own_numa_node", call="nvmlDeviceGetNumaNodeId", convert=whole(1 << 16)),
-    Reading(what="mig", call="nvmlDeviceGetMigMode", convert=_mode),
+    CallReading(what="own_numa_node", call="nvmlDeviceGetNumaNodeId", convert=whole(1 << 16)),
+    CallReading(what="mig", call="nvmlDeviceGetMigMode", convert=_mode),
 )
 
 _FIELDS = (

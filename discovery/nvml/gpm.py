@@ -14,7 +14,7 @@ import pynvml
 
 from discovery.model import Gap, Reason
 from discovery.nvml.calls import Calls, between
-from discovery.sample import PROFILED, Group
+from discovery.sample import PROFILED, ReadingGroup
 
 Metrics = tuple[int, ...]
 """Metric ids."""
@@ -29,7 +29,9 @@ _GPU_ALONE = _RATES
 """What GPU instances do not have."""
 
 
-def questions(groups: Collection[Group], *, of_instance: bool = False) -> tuple[Metrics, ...]:
+def questions(
+    groups: Collection[ReadingGroup], *, of_instance: bool = False
+) -> tuple[Metrics, ...]:
     """Metrics that are asked together, a question for each group.
 
     What not every driver knows is by itself: were a whole question refused for one of its
@@ -53,7 +55,7 @@ Found = tuple[tuple[int, float], ...]
 """Metric id to value: a ratio, or bytes each second."""
 
 
-class Track:
+class GpmTrack:
     """One GPU, or one GPU instance: its two samples, which take turns, and what it refuses."""
 
     def __init__(self, what: str) -> None:

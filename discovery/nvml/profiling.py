@@ -10,8 +10,8 @@ import pynvml
 from discovery.model import Gap, Reason
 from discovery.nvml import gpm
 from discovery.nvml.calls import Calls, Handle, flag
-from discovery.nvml.gpm import Found, Track
-from discovery.sample import Group
+from discovery.nvml.gpm import Found, GpmTrack
+from discovery.sample import ReadingGroup
 
 _WHAT = "profiling"
 _SUPPORT = "nvmlGpmQueryDeviceSupport"
@@ -22,7 +22,7 @@ class Profiler:
 
     def __init__(self) -> None:
         self._refused: dict[str, Gap | None] = {}
-        self._tracks: dict[tuple[str, int | None], Track] = {}
+        self._tracks: dict[tuple[str, int | None], GpmTrack] = {}
         self._question = pynvml.c_nvmlGpmMetricsGet_t()
         self._question.version = pynvml.NVML_GPM_METRICS_GET_VERSION
 
@@ -32,7 +32,7 @@ class Profiler:
         bus_id: str,
         handle: Handle,
         instances: Sequence[int],
-        groups: Collection[Group],
+        groups: Collection[ReadingGroup],
         now: Callable[[], float],
     ) -> dict[str, Any]:
         """``profiling`` and ``mig_profiling`` of one GPU; empty the first time.
@@ -85,10 +85,10 @@ class Profiler:
             self._refused[bus_id] = gap
         return gap
 
-    def _track(self, bus_id: str, instance: int | None) -> Track:
+    def _track(self, bus_id: str, instance: int | None) -> GpmTrack:
         at = (bus_id, instance)
         if at not in self._tracks:
-            self._tracks[at] = Track("profiling" if instance is None else "mig_profiling")
+            self._tracks[at] = GpmTrack("profiling" if instance is None else "mig_profiling")
         return self._tracks[at]
 
     def _forget(self, gone: Callable[[str, int | None], bool]) -> None:

@@ -11,10 +11,10 @@ import pynvml
 from discovery.driver_errors import GpuLost
 from discovery.model import Reason
 from discovery.nvml.calls import (
+    CallReading,
     Calls,
     Field,
     Handle,
-    Reading,
     divided,
     scaled,
     whole,
@@ -26,7 +26,7 @@ from discovery.nvml.link_counters import read_link_counters
 from discovery.nvml.mig import mig_handles
 from discovery.nvml.p2p import Peers
 from discovery.nvml.processes import read_processes
-from discovery.sample import PROFILED, GpuSample, Group, MemoryUse
+from discovery.sample import PROFILED, GpuSample, MemoryUse, ReadingGroup
 
 _ALL_LINKS = 0xFFFFFFFF
 _PERCENT = 100
@@ -66,35 +66,39 @@ def _first(value: Any) -> float:
 
 
 _READINGS = (
-    Reading(
+    CallReading(
         what="sm_clock_hertz",
         call="nvmlDeviceGetClockInfo",
         args=(pynvml.NVML_CLOCK_SM,),
         convert=MEGAHERTZ,
     ),
-    Reading(
+    CallReading(
         what="memory_clock_hertz",
         call="nvmlDeviceGetClockInfo",
         args=(pynvml.NVML_CLOCK_MEM,),
         convert=MEGAHERTZ,
     ),
-    Reading(
+    CallReading(
         what="gpu_celsius",
         call="nvmlDeviceGetTemperature",
         args=(pynvml.NVML_TEMPERATURE_GPU,),
         convert=whole(200),
     ),
-    Reading(what="power_watts", call="nvmlDeviceGetPowerUsage", convert=divided(1000, 10_000_000)),
-    Reading(
+    CallReading(
+        what="power_watts", call="nvmlDeviceGetPowerUsage", convert=divided(1000, 10_000_000)
+    ),
+    CallReading(
         what="energy_joules",
         call="nvmlDeviceGetTotalEnergyConsumption",
         convert=divided(1000, 1 << 60),
     ),
-    Reading(what="pcie_replays", call="nvmlDeviceGetPcieReplayCounter", convert=whole(1 << 31)),
-    Reading(what="encoder_busy_ratio", call="nvmlDeviceGetEncoderUtilization", convert=_first),
-    Reading(what="decoder_busy_ratio", call="nvmlDeviceGetDecoderUtilization", convert=_first),
-    Reading(what="remapped_rows", call="nvmlDeviceGetRemappedRows", convert=remapped_rows),
-    Reading(what="vgpu_licensed", call="nvmlDeviceGetGridLicensableFeatures_v4", convert=_licensed),
+    CallReading(what="pcie_replays", call="nvmlDeviceGetPcieReplayCounter", convert=whole(1 << 31)),
+    CallReading(what="encoder_busy_ratio", call="nvmlDeviceGetEncoderUtilization", convert=_first),
+    CallReading(what="decoder_busy_ratio", call="nvmlDeviceGetDecoderUtilization", convert=_first),
+    CallReading(what="remapped_rows", call="nvmlDeviceGetRemappedRows", convert=remapped_rows),
+    CallReading(
+        what="vgpu_licensed", call="nvmlDeviceGetGridLicensableFeatures_v4", convert=_licensed
+    ),
 )
 
 _FIELDS = (
@@ -128,7 +132,7 @@ def read_sample(
     bus_id: str,
     handle: Handle,
     now: Callable[[], float],
-    groups: Collection[Group] = (),
+    groups: Collection[ReadingGroup] = (),
     history: History | None = None,
     *,
     peers: Peers = (),
@@ -155,18 +159,18 @@ def read_sample(
             found |= calls.read(asked.readings, handle)
             for read in asked.more:
                 found |= read(calls, handle)
-            if Group.LINKS in groups or Group.LINK_ERRORS in groups:
+            if ReadingGroup.LINKS in groups or ReadingGroup.LINK_ERRORS in groups:
                 found["links"] = read_link_counters(
-                    calls, handle, kept.ports(bus_id, handle), traffic=Group.LINKS in groups
+                    calls, handle, kept.ports(bus_id, handle), traffic=ReadingGroup.LINKS in groups
                 )
-            if Group.PROCESSES in groups:
+            if ReadingGroup.PROCESSES in groups:
                 found["processes"] = read_processes(
                     calls, bus_id, handle, kept.utilization, mig=mig
                 )
             if not PROFILED.keys().isdisjoint(groups):
                 instances = tuple(dict.fromkeys(instance for instance, _ in devices))
                 found |= kept.profiler.read(calls, bus_id, handle, instances, groups, now)
-            if Group.P2P in groups:
+            if ReadingGroup.P2P in groups:
                 p2p = kept.p2p(bus_id, handle, peers)
                 found["nvlink_p2p"] = p2p.statuses
                 calls.gaps += p2p.gaps

@@ -16,7 +16,7 @@ from discovery.reader.protocol import (
     Discover,
     Done,
     Event,
-    Refused,
+    RequestRefused,
     Sample,
     Start,
     Stop,
@@ -104,7 +104,7 @@ class Child:
                 doing = arrived
                 continue
             yield arrived
-            if isinstance(arrived, Done | Refused):
+            if isinstance(arrived, Done | RequestRefused):
                 return
 
     def stop(self) -> None:

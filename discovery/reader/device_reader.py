@@ -21,7 +21,7 @@ import msgspec
 
 from base.errors import Transient
 from discovery.driver_errors import DriverAbsent, DriverMismatch, ReaderGone, ReaderStuck, Released
-from discovery.known_gpus import Roster
+from discovery.known_gpus import KnownGpus
 from discovery.model import Driver, GpuSnapshot, GpuState, Reason
 from discovery.reader.child import Child, Died, Hung
 from discovery.reader.protocol import (
@@ -30,13 +30,13 @@ from discovery.reader.protocol import (
     DriverFrame,
     Event,
     GpuFrame,
-    Refused,
+    RequestRefused,
     Sample,
     SampleFrame,
     Start,
 )
 from discovery.reader.quarantine import Quarantine
-from discovery.sample import GpuSample, Group
+from discovery.sample import GpuSample, ReadingGroup
 
 TERM_GRACE_SECONDS = 0.5
 """How long a terminated child is waited for before it counts as stuck."""
@@ -49,7 +49,7 @@ Spawn = Callable[[Start, Callable[[Event], None]], Child]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class DiscoveryResult:
     """What one discovery gave: the driver, and every GPU that is known, answering or not."""
 
     driver: Driver
@@ -82,7 +82,7 @@ class DeviceReader:
         start: Start,
         *,
         deadline_seconds: float = 5.0,
-        roster: Roster | None = None,
+        roster: KnownGpus | None = None,
         spawn: Spawn = Child,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -99,15 +99,15 @@ class DeviceReader:
         self._leaving: list[tuple[Child, float]] = []  # asked to end, and by when
         self._stuck: list[tuple[Child, bool]] = []  # and whether it hung in the driver as a whole
         self._quarantine = Quarantine()
-        self._roster = Roster() if roster is None else roster
+        self._roster = KnownGpus() if roster is None else roster
         self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
-        self._groups: tuple[Group, ...] = ()  # asked for last, so a probe asks for them too
+        self._groups: tuple[ReadingGroup, ...] = ()  # asked for last, so a probe asks for them too
         self.on_news: Callable[[], None] = lambda: None
         """Runs when an event came or something hung; set by whoever asks for these."""
         self._requests = self._starts = self._hangs = self._deaths = 0
         self._released = False
 
-    def discover(self) -> Reading:
+    def discover(self) -> DiscoveryResult:
         """Read everything.
 
         A GPU that hangs or is lost is in the result with its state. Raises
@@ -135,9 +135,9 @@ class DeviceReader:
             gpus = self._roster.call(head.listed, read, self._quarantine)
             settling = self._roster.settling(now)
             driver = self._roster.driver(head.driver)
-        return Reading(driver=driver, gpus=gpus, settling=settling)
+        return DiscoveryResult(driver=driver, gpus=gpus, settling=settling)
 
-    def sample(self, groups: Iterable[Group] = ()) -> tuple[GpuSample, ...]:
+    def sample(self, groups: Iterable[ReadingGroup] = ()) -> tuple[GpuSample, ...]:
         """Readings of the GPUs that answer: those always made, and those of ``groups``.
 
         Raises as :meth:`discover` does.
@@ -235,7 +235,7 @@ class DeviceReader:
 
     def _accepted(self, child: Child, message: Discover | Sample) -> Iterator[Answer]:
         for answer in child.ask(message, self._deadline):
-            if isinstance(answer, Refused):
+            if isinstance(answer, RequestRefused):
                 self._retire()  # a new child loads the library anew, so no failure is latched
                 self._roster.driver_gone()
                 raise _REFUSALS.get(answer.kind, Transient)(answer.text)

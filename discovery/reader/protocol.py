@@ -1,7 +1,7 @@
 """Frames between the agent and its device reader: length-prefixed, bounded, schema-checked JSON.
 
 The agent sends one request at a time; the reader answers with frames that carry
-the request's number and ends with :class:`Done` or :class:`Refused`. Before it
+the request's number and ends with :class:`Done` or :class:`RequestRefused`. Before it
 makes the first driver call on a GPU it sends :class:`Touching`, so that the agent
 knows which GPU hangs when nothing more comes. Events arrive at any time.
 """
@@ -15,7 +15,7 @@ import msgspec
 
 from discovery.driver_errors import ProtocolViolation
 from discovery.model import Driver, GpuSnapshot
-from discovery.sample import GpuSample, Group
+from discovery.sample import GpuSample, ReadingGroup
 
 MAX_FRAME_BYTES = 4 << 20
 """A GPU with 36 links and 14 MIG devices is 12 KiB; anything near this is a broken peer."""
@@ -55,7 +55,7 @@ class Sample(_Message, frozen=True, kw_only=True):
     """Read what changes by the second: a SampleFrame for each GPU."""
 
     request: int
-    groups: tuple[Group, ...] = ()
+    groups: tuple[ReadingGroup, ...] = ()
     """What is read beside that which always is."""
 
 
@@ -107,7 +107,7 @@ class Done(_Message, frozen=True, kw_only=True):
     request: int
 
 
-class Refused(_Message, frozen=True, kw_only=True):
+class RequestRefused(_Message, frozen=True, kw_only=True):
     """The request could not be answered at all; the text says why."""
 
     request: int
@@ -130,7 +130,7 @@ class EventsLost(_Message, frozen=True, kw_only=True):
     text: str
 
 
-Answer = Touching | DriverFrame | GpuFrame | SampleFrame | Done | Refused
+Answer = Touching | DriverFrame | GpuFrame | SampleFrame | Done | RequestRefused
 """What belongs to a request."""
 
 Event = XidSeen | EventsLost

@@ -41,7 +41,7 @@ from discovery.reader.protocol import (
     EventsLost,
     GpuFrame,
     ReaderMessage,
-    Refused,
+    RequestRefused,
     Sample,
     SampleFrame,
     Start,
@@ -74,7 +74,7 @@ class Channel:
         return self._connection.recv(1 << 16)
 
 
-class Events:
+class EventThread:
     """A thread that pushes XID events to the agent; its failures are told, once each."""
 
     def __init__(self, channel: Channel) -> None:
@@ -126,7 +126,7 @@ class Events:
             self._channel.send(EventsLost(text=text))
 
 
-class Reader:
+class SessionReader:
     """One NVML session and the GPUs opened in it."""
 
     def __init__(self, channel: Channel, start: Start) -> None:
@@ -134,7 +134,7 @@ class Reader:
         self._start = start
         self._open = False
         self._handles: dict[str, Handle] | None = None
-        self._events = Events(channel)
+        self._events = EventThread(channel)
         self._history = History()
 
     def answer(self, message: Discover | Sample) -> None:
@@ -256,20 +256,20 @@ class Reader:
         kind: Literal["absent", "mismatch", "failed"],
         why: Exception,
     ) -> None:
-        self._channel.send(Refused(request=message.request, kind=kind, text=str(why)))
+        self._channel.send(RequestRefused(request=message.request, kind=kind, text=str(why)))
 
 
 def serve(channel: Channel) -> None:
     """Answer the agent until it says stop or goes away."""
     framer = from_agent()
-    reader: Reader | None = None
+    reader: SessionReader | None = None
     try:
         while data := channel.receive():
             for message in framer.feed(data):
                 match message:
                     case Start():
                         _choose_library(message)
-                        reader = Reader(channel, message)
+                        reader = SessionReader(channel, message)
                     case Discover() | Sample() if reader is not None:
                         reader.answer(message)
                     case _:

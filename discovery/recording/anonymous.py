@@ -9,7 +9,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from discovery.simulator.entry_points.entry_point_table import TABLE
-from discovery.simulator.recording_file import Call, Recording
+from discovery.simulator.recording_file import RecordedCall, Recording
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
@@ -49,7 +49,7 @@ class _MadeUp:
         return self._known.setdefault(identity, 1 + len(self._known))
 
 
-def _anonymous(call: Call, made_up: _MadeUp) -> Call:
+def _anonymous(call: RecordedCall, made_up: _MadeUp) -> RecordedCall:
     inputs, outputs = dict(call.inputs), dict(call.outputs)
     for kind in TABLE[call.entry].kinds:
         for values in (inputs, outputs):

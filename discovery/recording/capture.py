@@ -12,9 +12,9 @@ from discovery.recording.host_files import read_host_files
 from discovery.simulator.driver.library import Load, loading, put_under_pynvml
 from discovery.simulator.entry_points.argument_kinds import SUCCESS, Arguments, Nvml
 from discovery.simulator.entry_points.c_values import Value
-from discovery.simulator.entry_points.entry_point import Entry
+from discovery.simulator.entry_points.entry_point import EntryPoint
 from discovery.simulator.entry_points.entry_point_table import TABLE
-from discovery.simulator.recording_file import Call, Recording, Token, call, key
+from discovery.simulator.recording_file import RecordedCall, Recording, Token, call, key
 
 
 def capture(read: Callable[[], None], host_root: Path) -> Recording:
@@ -39,7 +39,7 @@ class _Tape:
 
     def __init__(self) -> None:
         self.library = True
-        self.calls: dict[bytes, Call] = {}
+        self.calls: dict[bytes, RecordedCall] = {}
         self._tokens: dict[int, Token] = {0: Token(0)}
         self._lock = threading.Lock()
 
@@ -54,7 +54,9 @@ class _Tape:
 
         return load_proxy
 
-    def note(self, entry: Entry, inputs: tuple[Value, ...], args: Arguments, code: int) -> None:
+    def note(
+        self, entry: EntryPoint, inputs: tuple[Value, ...], args: Arguments, code: int
+    ) -> None:
         """Keep an answer in place of an older one, unless that said more."""
         outputs = entry.read(args, self) if code == SUCCESS else ()
         newest = call(entry, inputs, code, outputs)
@@ -89,7 +91,7 @@ class _Proxy:
         return _noted(real, entry, self._tape)
 
 
-def _noted(real: Callable[..., int], entry: Entry, tape: _Tape) -> Callable[..., int]:
+def _noted(real: Callable[..., int], entry: EntryPoint, tape: _Tape) -> Callable[..., int]:
     def function(*args: object) -> int:
         try:
             inputs = entry.decode(args, tape)  # before the call, which may overwrite them

@@ -9,33 +9,33 @@ import pynvml
 from discovery.simulator.answers import ANSWERS
 from discovery.simulator.driver.gpm_samples import Taken
 from discovery.simulator.driver.handles import (
-    Book,
     ComputeInstanceHandle,
-    Device,
+    DeviceHandle,
     GpuInstanceHandle,
+    HandleTable,
 )
 from discovery.simulator.driver.simulated_driver import Values
 from discovery.simulator.entry_points.argument_kinds import Nvml
 from discovery.simulator.entry_points.c_values import Value
-from discovery.simulator.entry_points.entry_point import Entry
-from discovery.simulator.machine_view import World
-from discovery.simulator.state.machine_state import State
+from discovery.simulator.entry_points.entry_point import EntryPoint
+from discovery.simulator.machine_view import MachineView
+from discovery.simulator.state.machine_state import MachineState
 
 
-class SimulatedMachine:
+class ComputedMachine:
     """The machine of whatever state it is asked with; ``clock`` gives monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self.book = Book()
+        self.book = HandleTable()
         self._clock = clock
-        self._newest: World | None = None
+        self._newest: MachineView | None = None
 
-    def has(self, entry: Entry) -> bool:
+    def has(self, entry: EntryPoint) -> bool:
         """The newest driver has them all."""
         del entry
         return True
 
-    def answer(self, state: State, entry: Entry, inputs: Values) -> Values:
+    def answer(self, state: MachineState, entry: EntryPoint, inputs: Values) -> Values:
         """What comes out, in order. Raises Nvml: NOT_SUPPORTED where nothing answers."""
         function = ANSWERS.get(entry.name)
         if function is None:
@@ -45,37 +45,37 @@ class SimulatedMachine:
             return (given,)
         return given or ()
 
-    def check(self, state: State, entry: Entry, inputs: Values) -> None:
+    def check(self, state: MachineState, entry: EntryPoint, inputs: Values) -> None:
         """Init fails without a driver; a call on a GPU that is gone fails."""
         without_driver = state.machine is None or state.machine.driver is None
         if without_driver and entry.name.startswith("nvmlInit"):
             raise Nvml(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
         for device in inputs:
-            if isinstance(device, Device):
+            if isinstance(device, DeviceHandle):
                 self._world(state).gpu(device)
 
-    def counters(self, state: State, entry: Entry, inputs: Values) -> object:
+    def counters(self, state: MachineState, entry: EntryPoint, inputs: Values) -> object:
         """Those of a GPU or of one of its GPU instances. Raises Nvml."""
         return ANSWERS[entry.name](self._world(state), *inputs[:-1])
 
-    def metrics(self, state: State, older: Taken, newer: Taken, ids: Sequence[int]) -> Value:
+    def metrics(self, state: MachineState, older: Taken, newer: Taken, ids: Sequence[int]) -> Value:
         """What they grew by, for each second between them."""
         return ANSWERS["nvmlGpmMetricsGet"](self._world(state), older.counters, newer.counters, ids)
 
     def bus_id(self, value: object) -> str | None:
         """The GPU a handle is about."""
-        if isinstance(value, Device | GpuInstanceHandle | ComputeInstanceHandle):
+        if isinstance(value, DeviceHandle | GpuInstanceHandle | ComputeInstanceHandle):
             return value.bus_id
         return None
 
     def device(self, bus_id: str) -> Hashable:
         """The handle of a GPU."""
-        return Device(bus_id)
+        return DeviceHandle(bus_id)
 
-    def _world(self, state: State) -> World:
+    def _world(self, state: MachineState) -> MachineView:
         world = self._newest
         if world is None or world.state is not state:
             if state.machine is None:
                 raise ValueError("this state is a recording's")
-            self._newest = world = World(state, state.machine, self._clock)
+            self._newest = world = MachineView(state, state.machine, self._clock)
         return world

@@ -14,18 +14,18 @@ from discovery.simulator.description.machine_schema import (
     DirectLinks,
     Gpu,
     GpuInstanceProfile,
-    Machine,
+    MachineDescription,
     Model,
 )
-from discovery.simulator.driver.handles import Device
+from discovery.simulator.driver.handles import DeviceHandle
 from discovery.simulator.entry_points.argument_kinds import Nvml
 from discovery.simulator.state import mig_geometry
 from discovery.simulator.state.machine_state import (
     ComputeInstance,
     GpuInstance,
-    GpuState,
-    Process,
-    State,
+    MachineState,
+    SimulatedGpuState,
+    SimulatedProcess,
 )
 
 
@@ -37,10 +37,10 @@ class SimulatedGpu:
     """In the machine's list."""
     spec: Gpu
     model: Model
-    state: GpuState
+    state: SimulatedGpuState
     uuid: str
     serial: str
-    world: World
+    world: MachineView
     """The machine it is part of."""
 
     @property
@@ -49,15 +49,17 @@ class SimulatedGpu:
         return self.place if self.spec.minor is None else self.spec.minor
 
     @property
-    def processes(self) -> tuple[Process, ...]:
+    def processes(self) -> tuple[SimulatedProcess, ...]:
         """The processes on it and on its MIG devices."""
         return tuple(p for p in self.world.state.processes if p.bus_id == self.spec.bus_id)
 
 
-class World:
+class MachineView:
     """A machine in one state, which never changes; only its clock goes on."""
 
-    def __init__(self, state: State, machine: Machine, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, state: MachineState, machine: MachineDescription, clock: Callable[[], float]
+    ) -> None:
         self.state = state
         self.machine = machine
         self._clock = clock
@@ -78,14 +80,16 @@ class World:
         """The GPUs that the driver is configured to leave alone."""
         return tuple(gpu for gpu in self._all.values() if gpu.spec.excluded)
 
-    def gpu(self, device: Device) -> SimulatedGpu:
+    def gpu(self, device: DeviceHandle) -> SimulatedGpu:
         """The GPU of a handle. Raises Nvml: GPU_IS_LOST where it is not counted any more."""
         gpu = self._all[device.bus_id]
         if not gpu.state.listed:
             raise Nvml(pynvml.NVML_ERROR_GPU_IS_LOST)
         return gpu
 
-    def mig_device(self, device: Device) -> tuple[GpuInstanceProfile, GpuInstance, ComputeInstance]:
+    def mig_device(
+        self, device: DeviceHandle
+    ) -> tuple[GpuInstanceProfile, GpuInstance, ComputeInstance]:
         """What a MIG device's handle stands for.
 
         Raises Nvml: INVALID_ARGUMENT for a GPU's handle and for instances that are gone.

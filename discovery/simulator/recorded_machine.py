@@ -8,21 +8,21 @@ import pynvml
 
 from discovery.model import normal_bus_id
 from discovery.simulator.driver.gpm_samples import Taken
-from discovery.simulator.driver.handles import Book
+from discovery.simulator.driver.handles import HandleTable
 from discovery.simulator.driver.simulated_driver import OWN_ENTRIES, Values
 from discovery.simulator.entry_points.argument_kinds import In, Nvml, Out
 from discovery.simulator.entry_points.c_values import HANDLES, Value
-from discovery.simulator.entry_points.entry_point import Entry
+from discovery.simulator.entry_points.entry_point import EntryPoint
 from discovery.simulator.entry_points.entry_point_table import TABLE
-from discovery.simulator.recording_file import Call, Token, key
-from discovery.simulator.state.machine_state import State
+from discovery.simulator.recording_file import RecordedCall, Token, key
+from discovery.simulator.state.machine_state import MachineState
 
 _FIELDS = "nvmlDeviceGetFieldValues"
 _NOT_SUPPORTED = {"nvmlReturn": pynvml.NVML_ERROR_NOT_SUPPORTED, "value": 0}
 _TAKING = ("nvmlGpmSampleGet", "nvmlGpmMigSampleGet")
 
 
-class _TokenBook(Book):
+class _TokenBook(HandleTable):
     """Recorded outputs name handles by their bare numbers."""
 
     def pointer(self, handle: Hashable) -> int:
@@ -32,7 +32,7 @@ class _TokenBook(Book):
         return super().pointer(Token(handle) if isinstance(handle, int) else handle)
 
 
-class Replay:
+class RecordedMachine:
     """Answers each call as it was answered when it was recorded, errors included.
 
     What was never recorded is answered as a driver would that has less to tell:
@@ -48,7 +48,7 @@ class Replay:
     not recorded, unless the recorded machine refused them.
     """
 
-    def __init__(self, calls: Sequence[Call]) -> None:
+    def __init__(self, calls: Sequence[RecordedCall]) -> None:
         self.book = _TokenBook()
         self._calls = {_key(call): call for call in calls}
         self._entries = {call.entry for call in calls}
@@ -56,11 +56,11 @@ class Replay:
         self._fields = _Fields(calls)
         self._bus_ids = _bus_ids(calls)
 
-    def has(self, entry: Entry) -> bool:
+    def has(self, entry: EntryPoint) -> bool:
         """It was called, or is the driver's own."""
         return entry.name in self._entries or entry.name in OWN_ENTRIES
 
-    def answer(self, state: State, entry: Entry, inputs: Values) -> Values:
+    def answer(self, state: MachineState, entry: EntryPoint, inputs: Values) -> Values:
         """As recorded. Raises Nvml as recorded, or as the class says."""
         del state  # it changes nothing about what was recorded
         call = self._calls.get(key(entry, inputs))
@@ -73,17 +73,17 @@ class Replay:
             raise Nvml(call.code)
         return tuple(call.outputs[name] for name in entry.outputs)
 
-    def check(self, state: State, entry: Entry, inputs: Values) -> None:
+    def check(self, state: MachineState, entry: EntryPoint, inputs: Values) -> None:
         """Refuse what the recorded machine refused."""
         if key(entry, inputs) in self._calls:
             self.answer(state, entry, inputs)
 
-    def counters(self, state: State, entry: Entry, inputs: Values) -> object:
+    def counters(self, state: MachineState, entry: EntryPoint, inputs: Values) -> object:
         """Where a GPM sample is from: what was computed from recorded ones is found by that."""
         self.answer(state, entry, inputs)
         return key(entry, inputs)
 
-    def metrics(self, state: State, older: Taken, newer: Taken, ids: Sequence[int]) -> Value:
+    def metrics(self, state: MachineState, older: Taken, newer: Taken, ids: Sequence[int]) -> Value:
         """As recorded for two samples from the same place, whenever they were taken."""
         del state, older
         return self._samples.metrics(newer.counters, ids)
@@ -103,7 +103,7 @@ class Replay:
 class _Fields:
     """Field values by device, field and scope, whatever was asked together with them."""
 
-    def __init__(self, calls: Sequence[Call]) -> None:
+    def __init__(self, calls: Sequence[RecordedCall]) -> None:
         self._values: dict[Token, dict[tuple[int, int], Value]] = {}
         for call in calls:
             if call.entry == _FIELDS:
@@ -122,9 +122,9 @@ class _Fields:
 class _SampleOrigins:
     """What was computed from recorded GPM samples, by the call that took them."""
 
-    def __init__(self, calls: Sequence[Call]) -> None:
+    def __init__(self, calls: Sequence[RecordedCall]) -> None:
         taken = {call.inputs["sample"]: _key(call) for call in calls if call.entry in _TAKING}
-        self._calls: dict[object, list[Call]] = {}
+        self._calls: dict[object, list[RecordedCall]] = {}
         for call in calls:
             if call.entry == "nvmlGpmMetricsGet":
                 asked = call.inputs["metricsGet"]
@@ -142,12 +142,12 @@ class _SampleOrigins:
         return [told.get(metric, _NOT_SUPPORTED) for metric in ids]
 
 
-def _key(call: Call) -> bytes:
+def _key(call: RecordedCall) -> bytes:
     entry = TABLE[call.entry]
     return key(entry, [call.inputs[name] for name in entry.inputs])
 
 
-def _bus_ids(calls: Sequence[Call]) -> dict[Token, str]:
+def _bus_ids(calls: Sequence[RecordedCall]) -> dict[Token, str]:
     """Which GPU each handle is about: said by the GPU, or passed on from handle to handle."""
     known: dict[Token, str] = {}
     for call in calls:
@@ -163,7 +163,7 @@ def _bus_ids(calls: Sequence[Call]) -> dict[Token, str]:
     return known
 
 
-def _passed_on(call: Call) -> Iterator[tuple[Token, Token]]:
+def _passed_on(call: RecordedCall) -> Iterator[tuple[Token, Token]]:
     """Handles that a call takes, each with one that it gives for it."""
     entry = TABLE[call.entry]
     takes = [kind.name for kind in entry.kinds if isinstance(kind, In) and kind.ctype in HANDLES]

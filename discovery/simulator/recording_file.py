@@ -20,9 +20,9 @@ from base.errors import BadInput
 from base.files import ONLY_WRITING, cannot_write
 from discovery.model import normal_bus_id
 from discovery.simulator.description.document import decode, read_bytes
-from discovery.simulator.entry_points.argument_kinds import In, Kind
+from discovery.simulator.entry_points.argument_kinds import ArgumentKind, In
 from discovery.simulator.entry_points.c_values import Value
-from discovery.simulator.entry_points.entry_point import Entry
+from discovery.simulator.entry_points.entry_point import EntryPoint
 from discovery.simulator.entry_points.entry_point_table import TABLE
 from discovery.simulator.host.file_tree import HostTree, write
 
@@ -41,7 +41,7 @@ class Token:
     number: int
 
 
-class Call(
+class RecordedCall(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True
 ):
     """One call and its answer, by the names in the table."""
@@ -79,7 +79,7 @@ class Recording(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     """False: there was no NVML library to load."""
     anonymous: bool = False
     """What tells this machine from all others is made up."""
-    calls: tuple[Call, ...] = ()
+    calls: tuple[RecordedCall, ...] = ()
     """One for each entry point and input, in the order they were first asked."""
     host: HostFiles = HostFiles()
 
@@ -134,9 +134,11 @@ def restore_host(recording: Recording, root: Path) -> None:
 # the calls in it
 
 
-def call(entry: Entry, inputs: Sequence[Value], code: int, outputs: Sequence[Value]) -> Call:
+def call(
+    entry: EntryPoint, inputs: Sequence[Value], code: int, outputs: Sequence[Value]
+) -> RecordedCall:
     """A call as it is recorded."""
-    return Call(
+    return RecordedCall(
         entry=entry.name,
         inputs=_named(entry.inputs, inputs),
         code=code,
@@ -144,7 +146,7 @@ def call(entry: Entry, inputs: Sequence[Value], code: int, outputs: Sequence[Val
     )
 
 
-def key(entry: Entry, inputs: Sequence[Value]) -> bytes:
+def key(entry: EntryPoint, inputs: Sequence[Value]) -> bytes:
     """The same for calls that ask the same.
 
     Event sets and GPM sample buffers are not told apart, since a replay makes its own, and
@@ -155,7 +157,7 @@ def key(entry: Entry, inputs: Sequence[Value]) -> bytes:
     return msgspec.json.encode([entry.name, *asked])
 
 
-def unfit(one: Call) -> str | None:
+def unfit(one: RecordedCall) -> str | None:
     """Why a call cannot be one of this table's; None where it can."""
     entry = TABLE.get(one.entry)
     if entry is None:
@@ -203,7 +205,7 @@ def _plain(value: Value) -> Value:
     return value
 
 
-def _canonical(kind: Kind, value: Value) -> Value:
+def _canonical(kind: ArgumentKind, value: Value) -> Value:
     if isinstance(kind, In) and kind.ctype in _MADE_ANEW:
         return None
     if kind.name == "busId":

@@ -14,7 +14,7 @@ from typing import Literal
 
 from discovery.simulator.description.machine_schema import Model
 from discovery.simulator.machine_view import SimulatedGpu
-from discovery.simulator.state.machine_state import Process
+from discovery.simulator.state.machine_state import SimulatedProcess
 
 _IDLE_CELSIUS = 30
 _BUSY_CELSIUS = 38
@@ -144,7 +144,7 @@ class Sensors:
         return math.sin(2 * math.pi * (self.uptime / period + phase))
 
 
-def process_joules(model: Model, process: Process, now: float) -> float:
+def process_joules(model: Model, process: SimulatedProcess, now: float) -> float:
     """Energy one process has cost so far, beyond what a GPU of this model draws idle."""
     watts = (model.power_limit_watts - model.idle_watts) * process.percent / 100
     return watts * max(0.0, now - process.started)

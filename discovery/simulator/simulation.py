@@ -12,15 +12,15 @@ from msgspec.structs import replace
 
 from base.errors import BadInput
 from discovery.simulator import recording_file
-from discovery.simulator.computed_machine import SimulatedMachine
+from discovery.simulator.computed_machine import ComputedMachine
 from discovery.simulator.description import machine_catalog
 from discovery.simulator.description.document import nearest, read_bytes, schema_in
-from discovery.simulator.description.machine_schema import Machine, Model
+from discovery.simulator.description.machine_schema import MachineDescription, Model
 from discovery.simulator.driver import clients
 from discovery.simulator.driver.library import Library, put_under_pynvml
-from discovery.simulator.driver.simulated_driver import Answers, Driver
+from discovery.simulator.driver.simulated_driver import Answers, SimulatedDriver
 from discovery.simulator.host import simulated_host
-from discovery.simulator.recorded_machine import Replay
+from discovery.simulator.recorded_machine import RecordedMachine
 from discovery.simulator.recording_file import Recording
 from discovery.simulator.state import edits
 from discovery.simulator.state.machine_state import (
@@ -31,11 +31,11 @@ from discovery.simulator.state.machine_state import (
     DriverCondition,
     Edit,
     Hang,
-    Process,
+    MachineState,
     Return,
     Right,
+    SimulatedProcess,
     Spoil,
-    State,
     XidEvent,
     initial,
 )
@@ -59,12 +59,12 @@ class Simulation:
 
     def __init__(self, file: StateFile) -> None:
         self._file = file
-        self._driver: Driver | None = None
+        self._driver: SimulatedDriver | None = None
 
     @classmethod
     def create(
         cls,
-        machine: Machine | str,
+        machine: MachineDescription | str,
         directory: Path,
         *,
         models: Mapping[str, Model] | None = None,
@@ -86,7 +86,9 @@ class Simulation:
         recording_file.restore_host(recording, directory / _HOST_ROOT)
         recording_file.save(recording, directory / _RECORDING_FILE, replace=True)
         driver: DriverCondition = "ok" if recording.library else "absent"
-        return cls._write(State(name=name, recording=_RECORDING_FILE, driver=driver), directory)
+        return cls._write(
+            MachineState(name=name, recording=_RECORDING_FILE, driver=driver), directory
+        )
 
     @classmethod
     def open(cls, state_file: Path) -> Self:
@@ -96,7 +98,7 @@ class Simulation:
         return cls(file)
 
     @classmethod
-    def _write(cls, state: State, directory: Path) -> Self:
+    def _write(cls, state: MachineState, directory: Path) -> Self:
         directory.mkdir(parents=True, exist_ok=True)
         file = StateFile(directory / _STATE_FILE)
         file.write(state)
@@ -113,7 +115,7 @@ class Simulation:
         return self._file.path.with_name(_HOST_ROOT)
 
     @property
-    def state(self) -> State:
+    def state(self) -> MachineState:
         """The newest state."""
         return self._file.read()
 
@@ -123,7 +125,7 @@ class Simulation:
         """Let pynvml load this machine in this process, instead of any other simulated one."""
         if Simulation._installed is not None:
             Simulation._installed.uninstall()
-        self._driver = Driver(self._file, self._machine())
+        self._driver = SimulatedDriver(self._file, self._machine())
         self._undo = put_under_pynvml(self._load)
         Simulation._installed = self
 
@@ -149,12 +151,12 @@ class Simulation:
     def _machine(self) -> Answers:
         recording = self.state.recording
         if recording is None:
-            return SimulatedMachine(time.monotonic)
-        return Replay(recording_file.load(self.state_file.with_name(recording)).calls)
+            return ComputedMachine(time.monotonic)
+        return RecordedMachine(recording_file.load(self.state_file.with_name(recording)).calls)
 
     # what happens to it
 
-    def edit(self, change: Edit) -> State:
+    def edit(self, change: Edit) -> MachineState:
         """Change the state by a pure function of it; gives what it became."""
         return self._file.edit(change)
 
@@ -220,7 +222,7 @@ class Simulation:
 
     def add_process(self, bus_id: str, pid: int, **facts: Any) -> None:
         """Start a process on a GPU; ``facts`` are fields of state.Process."""
-        process = Process(pid=pid, bus_id=bus_id, started=time.monotonic(), **facts)
+        process = SimulatedProcess(pid=pid, bus_id=bus_id, started=time.monotonic(), **facts)
         self.edit(edits.with_process(process))
 
     def remove_process(self, pid: int) -> None:

@@ -13,16 +13,16 @@ from typing import NamedTuple
 
 from exporters.compare.exposition_parser import MOST_SERIES, Families, Key, Labels, written
 from exporters.compare.series_match import Matching, paired
-from exporters.compare.tolerance import Measure, Tolerance, Wish, how_to_compare
-from exporters.compare.tracks import Track
+from exporters.compare.tolerance import Measure, Tolerance, ToleranceOverride, how_to_compare
+from exporters.compare.tracks import SeriesTrack
 from exporters.compare.verdict import (
     STALE_ROUNDS,
     Compared,
+    ComparisonResult,
     Finding,
-    Outcome,
-    Pace,
-    Side,
-    Verdict,
+    MetricSide,
+    MetricVerdict,
+    SideActivity,
     compared_value,
     judge,
 )
@@ -34,9 +34,9 @@ MOST_TRACKS = 2 * MOST_SERIES
 """Series that are followed on one side: more than one scrape may have, since some come and go."""
 
 
-_WORST_FIRST = {verdict: place for place, verdict in enumerate(Verdict)}
-_HARMLESS = frozenset({Verdict.HELP})
-_EXTRA = frozenset({Verdict.ONLY_RIGHT, Verdict.MISSING_LEFT})
+_WORST_FIRST = {verdict: place for place, verdict in enumerate(MetricVerdict)}
+_HARMLESS = frozenset({MetricVerdict.HELP})
+_EXTRA = frozenset({MetricVerdict.ONLY_RIGHT, MetricVerdict.MISSING_LEFT})
 
 
 class TooManySeries(ValueError):
@@ -51,7 +51,7 @@ class _Metric:
     def __init__(self) -> None:
         self.kinds: list[str | None] = [None, None]
         self.helps: list[str | None] = [None, None]
-        self.tracks: tuple[dict[Labels, Track], dict[Labels, Track]] = ({}, {})
+        self.tracks: tuple[dict[Labels, SeriesTrack], dict[Labels, SeriesTrack]] = ({}, {})
         self.collisions: set[Labels] = set()
 
 
@@ -63,7 +63,7 @@ class Comparison:
         matching: Matching,
         *,
         wanted: Callable[[str], bool] = lambda _name: True,
-        wishes: Sequence[Wish] = (),
+        wishes: Sequence[ToleranceOverride] = (),
         allow_extra: bool = False,
     ) -> None:
         """With ``allow_extra`` what only the right side has is no difference.
@@ -105,7 +105,7 @@ class Comparison:
                 used[key] = labels
                 track = tracks.get(labels)
                 if track is None:
-                    tracks[labels] = Track(value, at_seconds, self.rounds)
+                    tracks[labels] = SeriesTrack(value, at_seconds, self.rounds)
                     self._followed[side] += 1
                 elif track.round == self.rounds:
                     metric.collisions.add(labels)
@@ -115,7 +115,7 @@ class Comparison:
         if self._followed[side] > MOST_TRACKS:
             raise TooManySeries(f"more than {MOST_TRACKS} different series in this run")
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> ComparisonResult:
         """The verdicts so far."""
         judged = [
             _Judged(name, metric, self.rounds, *how_to_compare(name, metric.kinds, self._wishes))
@@ -123,8 +123,8 @@ class Comparison:
         ]
         metrics = tuple(each.compared(self._harmless) for each in judged)
         seconds = self._last_at - self._first_at
-        return Outcome(
-            same=all(metric.verdict is Verdict.SAME for metric in metrics),
+        return ComparisonResult(
+            same=all(metric.verdict is MetricVerdict.SAME for metric in metrics),
             rounds=self.rounds,
             seconds=seconds,
             left=_pace(0, judged, seconds),
@@ -137,8 +137,8 @@ class _Pair(NamedTuple):
     """One series on both sides."""
 
     labels: Labels
-    left: Track
-    right: Track
+    left: SeriesTrack
+    right: SeriesTrack
     right_labels: Labels | None = None
     """Where they differ from ``labels``, the left side's."""
 
@@ -171,21 +171,21 @@ class _Judged:
             judge(pair.left, pair.right, measure, tolerance, rounds) for pair in self.pairs
         ]
 
-    def tracks(self, side: int) -> Mapping[Labels, Track]:
+    def tracks(self, side: int) -> Mapping[Labels, SeriesTrack]:
         """All series of one side."""
         return self._metric.tracks[side]
 
     def frozen(self, side: int) -> int:
         """Series that stood still on this side alone."""
-        stale = (Verdict.STALE_LEFT, Verdict.STALE_RIGHT)[side]
+        stale = (MetricVerdict.STALE_LEFT, MetricVerdict.STALE_RIGHT)[side]
         return self._verdicts.count(stale)
 
-    def compared(self, harmless: frozenset[Verdict]) -> Compared:
+    def compared(self, harmless: frozenset[MetricVerdict]) -> Compared:
         findings = sorted(self._findings(), key=lambda it: _WORST_FIRST[it.verdict])
         counting = [it.verdict for it in findings if it.verdict not in harmless]
         return Compared(
             name=self._name,
-            verdict=counting[0] if counting else Verdict.SAME,
+            verdict=counting[0] if counting else MetricVerdict.SAME,
             measure=self._measure,
             tolerance=str(self._tolerance) if self._measure is not Measure.EXACT else "none",
             pairs=len(self.pairs),
@@ -195,42 +195,42 @@ class _Judged:
             findings=tuple(findings),
         )
 
-    def _side(self, side: int) -> Side:
+    def _side(self, side: int) -> MetricSide:
         values = [self._value((pair.left, pair.right)[side]) for pair in self.pairs]
-        return Side(
+        return MetricSide(
             type=self._metric.kinds[side],
             help=self._metric.helps[side],
             series=len(self._metric.tracks[side]),
             value=sum(values) / len(values) if values else None,
         )
 
-    def _value(self, track: Track) -> float:
+    def _value(self, track: SeriesTrack) -> float:
         return track.last if self._still else compared_value(track, self._measure)
 
     def _findings(self) -> Iterator[Finding]:
         left, right = self._metric.tracks
         if not left or not right:
-            verdict = Verdict.ONLY_LEFT if left else Verdict.ONLY_RIGHT
+            verdict = MetricVerdict.ONLY_LEFT if left else MetricVerdict.ONLY_RIGHT
             all_of_it = [*left, *right]
             yield _finding(verdict, all_of_it, f"{len(all_of_it)} series")
             return
         yield from self._announcements()
-        yield from self._missing(0, Verdict.MISSING_RIGHT)
-        yield from self._missing(1, Verdict.MISSING_LEFT)
+        yield from self._missing(0, MetricVerdict.MISSING_RIGHT)
+        yield from self._missing(1, MetricVerdict.MISSING_LEFT)
         yield from self._labels()
         yield from self._values()
         if collisions := sorted(self._metric.collisions):
             detail = "several series of one side are one by the labels they are matched by"
-            yield _finding(Verdict.COLLIDING, collisions, detail)
+            yield _finding(MetricVerdict.COLLIDING, collisions, detail)
 
     def _announcements(self) -> Iterator[Finding]:
         types = [kind or "untyped" for kind in self._metric.kinds]
         if types[0] != types[1]:
-            yield _finding(Verdict.TYPE, (), f"{types[0]} against {types[1]}")
+            yield _finding(MetricVerdict.TYPE, (), f"{types[0]} against {types[1]}")
         if self._metric.helps[0] != self._metric.helps[1]:
-            yield _finding(Verdict.HELP, (), "the help texts differ")
+            yield _finding(MetricVerdict.HELP, (), "the help texts differ")
 
-    def _missing(self, side: int, verdict: Verdict) -> Iterator[Finding]:
+    def _missing(self, side: int, verdict: MetricVerdict) -> Iterator[Finding]:
         """Series that only this side has, or has in far more rounds."""
         tracks = self._metric.tracks[side]
         lonely = [it for it in self._lonely[side] if self._is_missing(tracks[it].rounds, 0)]
@@ -259,10 +259,10 @@ class _Judged:
                 groups[tuple(sorted({name for name, _ in apart}))].append(pair)
         for names, concerned in sorted(groups.items(), key=lambda it: -len(it[1]))[:EXAMPLES]:
             detail = ", ".join(_label_difference(name, concerned[0]) for name in names)
-            yield _finding(Verdict.LABELS, [pair.labels for pair in concerned], detail)
+            yield _finding(MetricVerdict.LABELS, [pair.labels for pair in concerned], detail)
 
     def _values(self) -> Iterator[Finding]:
-        for verdict in (Verdict.STALE_RIGHT, Verdict.STALE_LEFT, Verdict.VALUES):
+        for verdict in (MetricVerdict.STALE_RIGHT, MetricVerdict.STALE_LEFT, MetricVerdict.VALUES):
             concerned = [
                 pair
                 for pair, judged in zip(self.pairs, self._verdicts, strict=True)
@@ -295,16 +295,16 @@ def _label_difference(name: str, pair: _Pair) -> str:
     return f"{name} {left[:60]!r} against {right[:60]!r}"
 
 
-def _finding(verdict: Verdict, series: Sequence[Labels], detail: str) -> Finding:
+def _finding(verdict: MetricVerdict, series: Sequence[Labels], detail: str) -> Finding:
     examples = tuple(written(labels) for labels in series[:EXAMPLES])
     return Finding(verdict=verdict, series=len(series), detail=detail, examples=examples)
 
 
-def _pace(side: int, judged: Sequence[_Judged], seconds: float) -> Pace:
+def _pace(side: int, judged: Sequence[_Judged], seconds: float) -> SideActivity:
     tracks = [track for each in judged for track in each.tracks(side).values()]
     most_changes = max((track.changes for track in tracks), default=0)
     pairs = [(pair.left, pair.right)[side] for each in judged for pair in each.pairs]
-    return Pace(
+    return SideActivity(
         series=len(tracks),
         moving=sum(track.changes > 0 for track in pairs),
         frozen=sum(each.frozen(side) for each in judged),

@@ -42,7 +42,7 @@ _ESCAPE = re.compile(r"\\(.)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class ExpositionFault:
     """One line that breaks the format."""
 
     line: int
@@ -58,7 +58,7 @@ class Malformed(ValueError):
 
 
 @dataclass(slots=True, kw_only=True)
-class Family:
+class ParsedFamily:
     """What one metric's lines say, in their order."""
 
     name: str
@@ -70,7 +70,7 @@ class Family:
     """Milliseconds since 1970, of the series that have one."""
 
 
-Families = Mapping[str, Family]
+Families = Mapping[str, ParsedFamily]
 
 
 class Parser:
@@ -84,7 +84,7 @@ class Parser:
         self._most_series = most_series
         self._heads: dict[str, Key] = {}
 
-    def parse(self, body: bytes, faults: list[Fault] | None = None) -> Families:
+    def parse(self, body: bytes, faults: list[ExpositionFault] | None = None) -> Families:
         """Families by name, in their order.
 
         Without ``faults`` the first line that breaks the format raises Malformed. With it such
@@ -97,16 +97,18 @@ class Parser:
             try:
                 reading.read(line)
             except ValueError as error:
-                _report(faults, Fault(line=number, what=str(error)))
+                _report(faults, ExpositionFault(line=number, what=str(error)))
             if reading.count > self._most_series:
                 raise Malformed(f"line {number}: more than {self._most_series} series")
         if body and not body.endswith(b"\n"):
-            _report(faults, Fault(line=body.count(b"\n") + 1, what="the last line has no end"))
+            _report(
+                faults, ExpositionFault(line=body.count(b"\n") + 1, what="the last line has no end")
+            )
         self._heads = reading.used
         return reading.families
 
 
-def parse(body: bytes, faults: list[Fault] | None = None) -> Families:
+def parse(body: bytes, faults: list[ExpositionFault] | None = None) -> Families:
     """One exposition, as :meth:`Parser.parse` reads it."""
     return Parser().parse(body, faults)
 
@@ -118,19 +120,19 @@ def written(labels: Labels, most_characters: int = 256) -> str:
     )
 
 
-def _report(faults: list[Fault] | None, fault: Fault) -> None:
+def _report(faults: list[ExpositionFault] | None, fault: ExpositionFault) -> None:
     if faults is None:
         raise Malformed(str(fault)) from None
     if len(faults) < MOST_FAULTS:
         faults.append(fault)
 
 
-def _text(body: bytes, faults: list[Fault] | None) -> str:
+def _text(body: bytes, faults: list[ExpositionFault] | None) -> str:
     try:
         return body.decode("utf-8")
     except UnicodeDecodeError as error:
         line = body.count(b"\n", 0, error.start) + 1
-        _report(faults, Fault(line=line, what="it is not UTF-8 text"))
+        _report(faults, ExpositionFault(line=line, what="it is not UTF-8 text"))
         return body.decode("utf-8", "replace")
 
 
@@ -148,12 +150,12 @@ class _Reading:
     """The lines of one exposition, so far."""
 
     def __init__(self, heads: Mapping[str, Key], most_series: int) -> None:
-        self.families: dict[str, Family] = {}
+        self.families: dict[str, ParsedFamily] = {}
         self.used: dict[str, Key] = {}
         self.count = 0
         self._heads = heads
         self._most_series = most_series
-        self._current: Family | None = None
+        self._current: ParsedFamily | None = None
 
     def read(self, line: str) -> None:
         """Take one line in. Raises ValueError that says what is wrong with it."""
@@ -196,17 +198,17 @@ class _Reading:
         if apart:
             raise ValueError(f"lines of {_short(family.name)} are apart from each other")
 
-    def _family_of(self, name: str) -> Family:
+    def _family_of(self, name: str) -> ParsedFamily:
         """The family that a series stands under. Raises ValueError where it cannot."""
         for family in self._candidates(name):
             if _holds(family, name):
                 return family
         if name in self.families:
             raise ValueError(f"{_short(name)} is a histogram: it has no such series")
-        family = self.families[name] = Family(name=name)
+        family = self.families[name] = ParsedFamily(name=name)
         return family
 
-    def _candidates(self, name: str) -> Iterator[Family]:
+    def _candidates(self, name: str) -> Iterator[ParsedFamily]:
         for suffix in ("", "_bucket", "_sum", "_count"):
             if name.endswith(suffix) and (stem := name.removesuffix(suffix)) in self.families:
                 yield self.families[stem]
@@ -222,13 +224,13 @@ class _Reading:
         if family is None:
             if len(self.families) >= self._most_series:
                 raise ValueError("too many metrics")
-            family = self.families[name] = Family(name=name)
+            family = self.families[name] = ParsedFamily(name=name)
         (_set_help if what == "HELP" else _set_kind)(family, text)
         if not family.series:
             self._current = family
 
 
-def _holds(family: Family, name: str) -> bool:
+def _holds(family: ParsedFamily, name: str) -> bool:
     """A series of this name stands under this family."""
     if family.name == name:
         return family.kind != "histogram"
@@ -236,7 +238,7 @@ def _holds(family: Family, name: str) -> bool:
     return any(family.name + suffix == name for suffix in suffixes)
 
 
-def _set_help(family: Family, text: str) -> None:
+def _set_help(family: ParsedFamily, text: str) -> None:
     if family.help is not None:
         raise ValueError(f"a second HELP for {_short(family.name)}")
     if _HELP.fullmatch(text) is None:
@@ -244,7 +246,7 @@ def _set_help(family: Family, text: str) -> None:
     family.help = _unescape(text)
 
 
-def _set_kind(family: Family, text: str) -> None:
+def _set_kind(family: ParsedFamily, text: str) -> None:
     kind = text.strip(" \t")
     if family.kind is not None:
         raise ValueError(f"a second TYPE for {_short(family.name)}")

@@ -42,7 +42,7 @@ class Tolerance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class ToleranceRule:
     """What holds for the metrics that a pattern names, whatever type they say they are."""
 
     pattern: re.Pattern[str]
@@ -50,9 +50,13 @@ class Rule:
     tolerance: Tolerance = Tolerance()
 
 
-def _rule(pattern: str, measure: Measure, ratio: float = 0.0, absolute: float = 0.0) -> Rule:
+def _rule(
+    pattern: str, measure: Measure, ratio: float = 0.0, absolute: float = 0.0
+) -> ToleranceRule:
     tolerance = Tolerance(ratio=ratio, absolute=absolute)
-    return Rule(pattern=re.compile(pattern, re.IGNORECASE), measure=measure, tolerance=tolerance)
+    return ToleranceRule(
+        pattern=re.compile(pattern, re.IGNORECASE), measure=measure, tolerance=tolerance
+    )
 
 
 RULES = (
@@ -83,7 +87,7 @@ EVERYTHING = "*"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class ToleranceOverride:
     """A tolerance that somebody asked for."""
 
     tolerance: Tolerance
@@ -92,7 +96,7 @@ class Wish:
 
 
 def how_to_compare(
-    name: str, kinds: Sequence[str | None], wishes: Sequence[Wish] = ()
+    name: str, kinds: Sequence[str | None], wishes: Sequence[ToleranceOverride] = ()
 ) -> tuple[Measure, Tolerance]:
     """The measure and tolerance for a metric whose sides announce ``kinds``.
 

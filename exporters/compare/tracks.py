@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 
-class Track:
+class SeriesTrack:
     """The values of one series on one side, as a few numbers."""
 
     __slots__ = (

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from exporters.compare.tolerance import Measure, Tolerance
-from exporters.compare.tracks import Track
+from exporters.compare.tracks import SeriesTrack
 
 STALE_ROUNDS = 4
 STALE_CHANGES = 3
 """So often one side has to move before the other, which does not, counts as stale."""
 
 
-class Verdict(StrEnum):
+class MetricVerdict(StrEnum):
     """What is to be said of a metric; the worst first."""
 
     ONLY_LEFT = "only-left"
@@ -35,7 +35,7 @@ class Verdict(StrEnum):
 class Finding:
     """One way in which the sides differ."""
 
-    verdict: Verdict
+    verdict: MetricVerdict
     series: int
     """How many it concerns."""
     detail: str
@@ -44,7 +44,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class MetricSide:
     """One metric on one side."""
 
     type: str | None
@@ -63,7 +63,7 @@ class Compared:
     """One metric."""
 
     name: str
-    verdict: Verdict
+    verdict: MetricVerdict
     """The worst of the findings that count, else ``same``."""
     measure: Measure
     tolerance: str
@@ -71,14 +71,14 @@ class Compared:
     """Series that both sides have."""
     moved: int
     """Those of them whose value changed within the run, on either side."""
-    left: Side
-    right: Side
+    left: MetricSide
+    right: MetricSide
     findings: tuple[Finding, ...] = ()
     """The worst first, those that do not count too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class SideActivity:
     """How alive one side is."""
 
     series: int
@@ -92,14 +92,14 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class ComparisonResult:
     """What came out of a run."""
 
     same: bool
     rounds: int
     seconds: float
-    left: Pace
-    right: Pace
+    left: SideActivity
+    right: SideActivity
     metrics: tuple[Compared, ...]
     """By name."""
 
@@ -112,24 +112,24 @@ class Outcome:
         return tuple(
             metric
             for metric in self.metrics
-            if metric.verdict is Verdict.SAME
+            if metric.verdict is MetricVerdict.SAME
             and metric.measure is not Measure.EXACT
             and not metric.moved
         )
 
 
 def judge(
-    left: Track, right: Track, measure: Measure, tolerance: Tolerance, rounds: int
-) -> Verdict:
+    left: SeriesTrack, right: SeriesTrack, measure: Measure, tolerance: Tolerance, rounds: int
+) -> MetricVerdict:
     """``same``, ``values`` or one of ``stale-…`` for one series on both sides."""
     if measure is Measure.EXACT or not (math.isfinite(left.mean) and math.isfinite(right.mean)):
         return _same_if(equal(left.last, right.last))
     if rounds >= STALE_ROUNDS:
         least = tolerance if measure is Measure.MEAN else Tolerance()
         if _stands_still(right, left, least):
-            return Verdict.STALE_RIGHT
+            return MetricVerdict.STALE_RIGHT
         if _stands_still(left, right, least):
-            return Verdict.STALE_LEFT
+            return MetricVerdict.STALE_LEFT
     if measure is Measure.MEAN:
         apart = abs(left.mean - right.mean)
         by_chance = 2 * math.sqrt(left.noise + right.noise)
@@ -143,7 +143,7 @@ def judge(
     return _same_if(abs(left.last - right.last) <= tolerance.of(left.last, right.last))
 
 
-def compared_value(track: Track, measure: Measure) -> float:
+def compared_value(track: SeriesTrack, measure: Measure) -> float:
     """What of a series is compared."""
     match measure:
         case Measure.EXACT:
@@ -159,11 +159,11 @@ def equal(left: float, right: float) -> bool:
     return left == right or (math.isnan(left) and math.isnan(right))
 
 
-def _same_if(same: bool) -> Verdict:
-    return Verdict.SAME if same else Verdict.VALUES
+def _same_if(same: bool) -> MetricVerdict:
+    return MetricVerdict.SAME if same else MetricVerdict.VALUES
 
 
-def _stands_still(one: Track, other: Track, tolerance: Tolerance) -> bool:
+def _stands_still(one: SeriesTrack, other: SeriesTrack, tolerance: Tolerance) -> bool:
     """Whether the one never changed while the other moved, by more than the tolerance."""
     moved = other.high - other.low > tolerance.of(other.low, other.high)
     return not one.changes and other.changes >= STALE_CHANGES and moved

@@ -18,11 +18,11 @@ from exporters.dcgm import (
     catalog_profiling,
 )
 from exporters.dcgm.catalog_labels import LABEL_ROWS
-from exporters.dcgm.dcgm_family import AnyFamily, Counted, Family, LabelRow, Paired
+from exporters.dcgm.dcgm_family import AnyFamily, Counted, DcgmFamily, LabelRow, Paired
 
 __all__ = ["CATALOG", "COUNTED", "DEFAULT_FAMILIES", "DEFAULT_LABELS", "LABEL_ROWS", "UNSERVED"]
 
-CATALOG: tuple[Family, ...] = tuple(
+CATALOG: tuple[DcgmFamily, ...] = tuple(
     sorted(
         (
             *catalog_clocks.FAMILIES,

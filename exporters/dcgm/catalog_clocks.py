@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from discovery.sample import Clocks, GpuSample, Group
-from exporters.dcgm.dcgm_family import MEGAHERTZ_MOST, Family
+from discovery.sample import Clocks, GpuSample, ReadingGroup
+from exporters.dcgm.dcgm_family import MEGAHERTZ_MOST, DcgmFamily
 from exporters.dcgm.family_values import MEGAHERTZ, of_sample
 
 _Hertz = Callable[[GpuSample], int | None]
@@ -42,12 +42,12 @@ _ASKED_FOR: tuple[tuple[int, str, int, str, str, _Hertz], ...] = (
 )  # fmt: skip
 """The same of those that only some ask for."""
 
-FAMILIES: tuple[Family, ...] = tuple(
+FAMILIES: tuple[DcgmFamily, ...] = tuple(
     family
-    for clocks, group in ((_ALWAYS, None), (_ASKED_FOR, Group.CLOCKS))
+    for clocks, group in ((_ALWAYS, None), (_ASKED_FOR, ReadingGroup.CLOCKS))
     for field, name, base_field, base_name, words, read in clocks
     for family in (
-        Family(
+        DcgmFamily(
             field=field,
             name=f"DCGM_FI_DEV_{name}",
             help=f"{words} in MHz.",
@@ -56,7 +56,7 @@ FAMILIES: tuple[Family, ...] = tuple(
             group=group,
             default=group is None,
         ),
-        Family(
+        DcgmFamily(
             field=base_field,
             name=f"DCGM_FI_DEV_{base_name}_HERTZ",
             help=f"{words} in hertz.",

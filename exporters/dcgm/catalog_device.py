@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from discovery.model import Fabric, GpuSnapshot
-from discovery.sample import Group, MemoryUse
+from discovery.sample import MemoryUse, ReadingGroup
 from exporters.dcgm.dcgm_family import (
     CELSIUS_MOST,
     COUNT_MOST,
@@ -14,7 +14,7 @@ from exporters.dcgm.dcgm_family import (
     PERCENT_MOST,
     TOTAL_MOST,
     WATTS_MOST,
-    Family,
+    DcgmFamily,
     UnderMig,
 )
 from exporters.dcgm.family_values import (
@@ -30,32 +30,32 @@ from exporters.dcgm.family_values import (
     total_bytes,
     used_ratio,
 )
-from exporters.prometheus_text import Kind
+from exporters.prometheus_text import MetricType
 
-_temperature = partial(Family, most=CELSIUS_MOST)
+_temperature = partial(DcgmFamily, most=CELSIUS_MOST)
 _temperature_limit = partial(
-    _temperature, group=Group.LIMITS, gpus="where the driver tells the limit"
+    _temperature, group=ReadingGroup.LIMITS, gpus="where the driver tells the limit"
 )
 _power_limit = partial(
-    Family,
+    DcgmFamily,
     most=WATTS_MOST,
     decimals=True,
-    group=Group.LIMITS,
+    group=ReadingGroup.LIMITS,
     gpus="where the driver tells the limit",
 )
-_utilisation = partial(Family, most=PERCENT_MOST, under_mig=UnderMig.ABSENT, default=True)
-_frame_buffer = partial(Family, most=MIB_MOST, under_mig=UnderMig.OWN)
+_utilisation = partial(DcgmFamily, most=PERCENT_MOST, under_mig=UnderMig.ABSENT, default=True)
+_frame_buffer = partial(DcgmFamily, most=MIB_MOST, under_mig=UnderMig.OWN)
 # NVML tells an instance's own, which nobody reads here; the GPU's would be wrong on it
-_bar1 = partial(Family, most=MIB_MOST, under_mig=UnderMig.ABSENT, group=Group.BAR1)
+_bar1 = partial(DcgmFamily, most=MIB_MOST, under_mig=UnderMig.ABSENT, group=ReadingGroup.BAR1)
 _BAR1_BYTES: tuple[tuple[int, str, str, Callable[[MemoryUse], int]], ...] = (
     (1600, "CAPACITY", "Window through which the CPU reaches the GPU's memory", total_bytes),
     (1601, "USED", "Part in use of the CPU's window to the GPU's memory", lambda it: it.used_bytes),
     (1602, "FREE", "Free part of the CPU's window to the GPU's memory", lambda it: it.free_bytes),
 )
 """DCGM's field, name, in words, which part."""
-_fabric = partial(Family, most=COUNT_MOST, gpus="Hopper and later, in an NVLink fabric")
+_fabric = partial(DcgmFamily, most=COUNT_MOST, gpus="Hopper and later, in an NVLink fabric")
 
-FAMILIES: tuple[Family, ...] = (
+FAMILIES: tuple[DcgmFamily, ...] = (
     _temperature(
         field=140,
         name="DCGM_FI_DEV_MEMORY_TEMP",
@@ -95,7 +95,7 @@ FAMILIES: tuple[Family, ...] = (
         value=of_part(lambda sample: sample.temperature_limits, lambda most: most.margin),
         least=-CELSIUS_MOST,
     ),
-    Family(
+    DcgmFamily(
         field=155,
         name="DCGM_FI_DEV_POWER_USAGE",
         renamed="DCGM_FI_DEV_BOARD_POWER_WATTS",
@@ -105,27 +105,27 @@ FAMILIES: tuple[Family, ...] = (
         decimals=True,
         default=True,
     ),
-    Family(
+    DcgmFamily(
         field=156,
         name="DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
-        kind=Kind.COUNTER,
+        kind=MetricType.COUNTER,
         help="Energy used since the driver was loaded in millijoules.",
         value=of_sample(lambda sample: sample.energy_joules, MILLIJOULE),
         most=TOTAL_MOST,
         default=True,
         gpus="Volta and later",
     ),
-    Family(
+    DcgmFamily(
         field=1611,
         name="DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL",
-        kind=Kind.COUNTER,
+        kind=MetricType.COUNTER,
         help="Energy used since the driver was loaded in joules.",
         value=of_sample(lambda sample: sample.energy_joules),
         most=TOTAL_MOST,
         decimals=True,
         gpus="Volta and later",
     ),
-    Family(
+    DcgmFamily(
         field=157,
         name="DCGM_FI_DEV_POWER_USAGE_INSTANT",
         renamed="DCGM_FI_DEV_BOARD_POWER_RAW_WATTS",
@@ -133,7 +133,7 @@ FAMILIES: tuple[Family, ...] = (
         value=of_sample(lambda sample: sample.instant_power_watts),
         most=WATTS_MOST,
         decimals=True,
-        group=Group.INSTANT_POWER,
+        group=ReadingGroup.INSTANT_POWER,
         gpus="where the driver tells it",
     ),
     _temperature_limit(
@@ -204,32 +204,32 @@ FAMILIES: tuple[Family, ...] = (
         help="Bits that tell how well the NVLink fabric is.",
         value=of_gpu(lambda gpu: None if (it := _joined(gpu)) is None else it.health_mask),
     ),
-    Family(
+    DcgmFamily(
         field=190,
         name="DCGM_FI_DEV_PSTATE",
         renamed="DCGM_FI_DEV_GPU_PSTATE",
         help="Performance state: 0 is the fastest, 15 the slowest.",
         value=of_sample(lambda sample: sample.performance_state),
         most=15,
-        group=Group.FAN,
+        group=ReadingGroup.FAN,
     ),
-    Family(
+    DcgmFamily(
         field=191,
         name="DCGM_FI_DEV_FAN_SPEED",
         help="Speed of the fan in percent of its highest.",
         value=of_sample(lambda sample: sample.fan_ratio, PERCENT),
         most=2 * PERCENT_MOST,  # some fans may run faster than they should
-        group=Group.FAN,
+        group=ReadingGroup.FAN,
         gpus="with a fan of their own",
     ),
-    Family(
+    DcgmFamily(
         field=1612,
         name="DCGM_FI_DEV_FAN_SPEED_RATIO",
         help="Speed of the fan as a share of its highest.",
         value=of_sample(lambda sample: sample.fan_ratio),
         most=2,
         decimals=True,
-        group=Group.FAN,
+        group=ReadingGroup.FAN,
         gpus="with a fan of their own",
     ),
     _utilisation(
@@ -315,7 +315,7 @@ FAMILIES: tuple[Family, ...] = (
         default=True,
         gpus="driver 510 and later",
     ),
-    Family(
+    DcgmFamily(
         field=254,
         name="DCGM_FI_DEV_FB_USED_PERCENT",
         renamed="DCGM_FI_DEV_FB_USED_RATIO",
@@ -325,7 +325,7 @@ FAMILIES: tuple[Family, ...] = (
         decimals=True,
         under_mig=UnderMig.OWN,
     ),
-    Family(
+    DcgmFamily(
         field=526,
         name="DCGM_FI_DEV_VGPU_LICENSE_STATUS",
         help="1 where a vGPU licence is held, else 0.",
@@ -333,7 +333,7 @@ FAMILIES: tuple[Family, ...] = (
         most=1,
         default=True,
     ),
-    Family(
+    DcgmFamily(
         field=1523,
         name="DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION",
         renamed="DCGM_FI_DEV_GPU_RECOVERY_ACTION",

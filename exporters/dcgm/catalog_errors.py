@@ -4,31 +4,46 @@ from __future__ import annotations
 
 from functools import partial
 
-from discovery.sample import Group
-from exporters.dcgm.dcgm_family import COUNT_MOST, MASK_MOST, TOTAL_MOST, Counted, Family, UnderMig
+from discovery.sample import ReadingGroup
+from exporters.dcgm.dcgm_family import (
+    COUNT_MOST,
+    MASK_MOST,
+    TOTAL_MOST,
+    Counted,
+    DcgmFamily,
+    UnderMig,
+)
 from exporters.dcgm.family_values import NANOSECOND, of_part, of_sample
 from exporters.dcgm.windows import Event
 from exporters.dcgm.xid_messages import xid_attributes
-from exporters.prometheus_text import Kind
+from exporters.prometheus_text import MetricType
 
-_held_down = partial(Family, kind=Kind.COUNTER, most=TOTAL_MOST, group=Group.HELD_DOWN)
-_ecc = partial(Family, kind=Kind.COUNTER, most=TOTAL_MOST, group=Group.ECC, gpus="with ECC on")
-_retired = partial(
-    Family, kind=Kind.COUNTER, most=COUNT_MOST, group=Group.ECC, gpus="before Ampere, with ECC"
+_held_down = partial(
+    DcgmFamily, kind=MetricType.COUNTER, most=TOTAL_MOST, group=ReadingGroup.HELD_DOWN
 )
-_rows = partial(Family, most=COUNT_MOST, gpus="Ampere and later, with ECC")
+_ecc = partial(
+    DcgmFamily, kind=MetricType.COUNTER, most=TOTAL_MOST, group=ReadingGroup.ECC, gpus="with ECC on"
+)
+_retired = partial(
+    DcgmFamily,
+    kind=MetricType.COUNTER,
+    most=COUNT_MOST,
+    group=ReadingGroup.ECC,
+    gpus="before Ampere, with ECC",
+)
+_rows = partial(DcgmFamily, most=COUNT_MOST, gpus="Ampere and later, with ECC")
 
-FAMILIES: tuple[Family, ...] = (
-    Family(
+FAMILIES: tuple[DcgmFamily, ...] = (
+    DcgmFamily(
         field=112,
         name="DCGM_FI_DEV_CLOCK_THROTTLE_REASONS",
         renamed="DCGM_FI_DEV_CLOCKS_EVENT_REASONS",
         help="Bits that tell what holds clocks down now.",
         value=of_sample(lambda sample: sample.clock_event_reasons),
         most=MASK_MOST,
-        group=Group.CLOCK_EVENTS,
+        group=ReadingGroup.CLOCK_EVENTS,
     ),
-    Family(
+    DcgmFamily(
         field=230,
         name="DCGM_FI_DEV_XID_ERRORS",
         renamed="DCGM_FI_DEV_XID_ERROR",
@@ -138,7 +153,7 @@ FAMILIES: tuple[Family, ...] = (
         field=393,
         name="DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",
         renamed="DCGM_FI_DEV_ROW_REMAP_UNCORRECTABLE_TOTAL",
-        kind=Kind.COUNTER,
+        kind=MetricType.COUNTER,
         help="Memory rows replaced after uncorrectable errors.",
         value=of_part(lambda sample: sample.remapped_rows, lambda rows: rows.uncorrectable),
         default=True,
@@ -147,7 +162,7 @@ FAMILIES: tuple[Family, ...] = (
         field=394,
         name="DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS",
         renamed="DCGM_FI_DEV_ROW_REMAP_CORRECTABLE_TOTAL",
-        kind=Kind.COUNTER,
+        kind=MetricType.COUNTER,
         help="Memory rows replaced after correctable errors.",
         value=of_part(lambda sample: sample.remapped_rows, lambda rows: rows.correctable),
         default=True,
@@ -181,6 +196,6 @@ COUNTED: tuple[Counted, ...] = (
         name="DCGM_EXP_CLOCK_EVENTS_COUNT",
         help="Samples within the window in which clocks were held down, by reason.",
         event=Event.CLOCK_EVENT,
-        group=Group.CLOCK_EVENTS,
+        group=ReadingGroup.CLOCK_EVENTS,
     ),
 )

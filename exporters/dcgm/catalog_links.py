@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from discovery.sample import Group, LinkError
-from exporters.dcgm.dcgm_family import COUNT_MOST, TOTAL_MOST, Family, Paired
+from discovery.sample import LinkError, ReadingGroup
+from exporters.dcgm.dcgm_family import COUNT_MOST, TOTAL_MOST, DcgmFamily, Paired
 from exporters.dcgm.family_values import (
     Sides,
     both,
@@ -18,32 +18,32 @@ from exporters.dcgm.family_values import (
     received_only,
     sent_only,
 )
-from exporters.prometheus_text import Kind
+from exporters.prometheus_text import MetricType
 
 LINKS = 18
 """DCGM has a field for each of so many links; what a GPU has beyond is in the totals only."""
 
 _rate_total = partial(
     # A rate, yet upstream says counter: queries people already have rely on neither.
-    Family,
-    kind=Kind.COUNTER,
+    DcgmFamily,
+    kind=MetricType.COUNTER,
     most=COUNT_MOST,
     gpus="with NVLink",
 )
 _errors = partial(
-    Family,
-    kind=Kind.COUNTER,
+    DcgmFamily,
+    kind=MetricType.COUNTER,
     most=TOTAL_MOST,
-    group=Group.NVLINK_ERRORS,
+    group=ReadingGroup.NVLINK_ERRORS,
     gpus="with NVLink, before Blackwell",
 )
-_pcie = partial(Family, most=64, group=Group.PCIE)
+_pcie = partial(DcgmFamily, most=64, group=ReadingGroup.PCIE)
 
 _BOTH_FIELDS = (*range(440, 446), *range(475, 481), 446, 447, 448, 494, 495, 496)
 """Field ids by link: DCGM put them wherever there was room."""
 
 
-def _link_rates() -> tuple[Family, ...]:
+def _link_rates() -> tuple[DcgmFamily, ...]:
     """One family for each link and direction."""
     sides: tuple[tuple[str, tuple[int, ...], Sides, str], ...] = (
         ("", _BOTH_FIELDS, both, "both directions"),
@@ -57,7 +57,7 @@ def _link_rates() -> tuple[Family, ...]:
             renamed=f"DCGM_FI_DEV_NVLINK_{side}THROUGHPUT_L{link}",
             help=f"Data over NVLink {link}, {words}, in the last interval: a rate in MB/s.",
             value=link_rate(link, counts),
-            group=Group.LINKS,
+            group=ReadingGroup.LINKS,
         )
         for side, fields, counts, words in sides
         for link in range(LINKS)
@@ -90,12 +90,12 @@ _COUNTED: tuple[tuple[int, str, str, LinkError, str], ...] = (
 )  # fmt: skip
 """Field id, name, the name since DCGM 4.6, what is counted, in words."""
 
-FAMILIES: tuple[Family, ...] = (
-    Family(
+FAMILIES: tuple[DcgmFamily, ...] = (
+    DcgmFamily(
         field=202,
         name="DCGM_FI_DEV_PCIE_REPLAY_COUNTER",
         renamed="DCGM_FI_DEV_PCIE_REPLAY_TOTAL",
-        kind=Kind.COUNTER,
+        kind=MetricType.COUNTER,
         help="PCIe packets that had to be sent again.",
         value=of_sample(lambda sample: sample.pcie_replays),
         most=COUNT_MOST,
@@ -165,15 +165,15 @@ FAMILIES: tuple[Family, ...] = (
     ),
     *_link_rates(),
     *(
-        Family(
+        DcgmFamily(
             field=field,
             name=f"DCGM_FI_DEV_NVLINK_{name}",
             renamed=f"DCGM_FI_DEV_NVLINK_{renamed}",
-            kind=Kind.COUNTER,
+            kind=MetricType.COUNTER,
             help=f"{words}, over all NVLinks.",
             value=link_errors(error),
             most=TOTAL_MOST,
-            group=Group.LINKS,
+            group=ReadingGroup.LINKS,
             gpus="with NVLink, Blackwell and later",
         )
         for field, name, renamed, error, words in _COUNTED
@@ -199,7 +199,7 @@ PAIRED: tuple[Paired, ...] = (
         help="Whether the GPU can reach the memory of another over NVLink: 0 it can, else why not.",
         value=lambda reading: reading.nvlink_p2p,
         word=lambda status: _P2P.get(status, _UNKNOWN),
-        group=Group.P2P,
+        group=ReadingGroup.P2P,
         gpus="in a node with several",
     ),
 )

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from functools import partial
 
-from discovery.sample import Group, profiled_by
-from exporters.dcgm.dcgm_family import BYTES_PER_SECOND_MOST, RATIO_MOST, Family, UnderMig
+from discovery.sample import ReadingGroup, profiled_by
+from exporters.dcgm.dcgm_family import BYTES_PER_SECOND_MOST, RATIO_MOST, DcgmFamily, UnderMig
 from exporters.dcgm.family_values import of_profiling, pcie_rate
 
 _HOPPER = "Hopper and later"
 
-_ratio = partial(Family, most=RATIO_MOST, decimals=True, gpus=_HOPPER)
-_bytes = partial(Family, most=BYTES_PER_SECOND_MOST, under_mig=UnderMig.ABSENT, gpus=_HOPPER)
+_ratio = partial(DcgmFamily, most=RATIO_MOST, decimals=True, gpus=_HOPPER)
+_bytes = partial(DcgmFamily, most=BYTES_PER_SECOND_MOST, under_mig=UnderMig.ABSENT, gpus=_HOPPER)
 
 
-def _group(metric: int) -> Group:
+def _group(metric: int) -> ReadingGroup:
     """The one that reads the metric."""
     (group,) = profiled_by(metric)
     return group
@@ -67,7 +67,7 @@ _TRAFFIC: tuple[tuple[int, int, str, str], ...] = (
 )  # fmt: skip
 """DCGM's field, GPM's metric, name, in words. DCGM puts TX first, GPM RX."""
 
-FAMILIES: tuple[Family, ...] = (
+FAMILIES: tuple[DcgmFamily, ...] = (
     *(
         _ratio(
             field=field,
@@ -98,7 +98,7 @@ FAMILIES: tuple[Family, ...] = (
         field=1009,
         name="DCGM_FI_PROF_PCIE_TX_BYTES",
         help="Bytes each second that the GPU sent over PCIe, headers included.",
-        group=Group.PROFILING,
+        group=ReadingGroup.PROFILING,
         value=pcie_rate(20, lambda sample: sample.pcie.sent_bytes if sample.pcie else None),
         default=True,
         gpus=f"{_HOPPER}; before, where PCIe counters are read and supported",
@@ -107,7 +107,7 @@ FAMILIES: tuple[Family, ...] = (
         field=1010,
         name="DCGM_FI_PROF_PCIE_RX_BYTES",
         help="Bytes each second that the GPU received over PCIe, headers included.",
-        group=Group.PROFILING,
+        group=ReadingGroup.PROFILING,
         value=pcie_rate(21, lambda sample: sample.pcie.received_bytes if sample.pcie else None),
         default=True,
         gpus=f"{_HOPPER}; before, where PCIe counters are read and supported",

@@ -12,7 +12,7 @@ import csv
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from discovery.sample import Group
+from discovery.sample import ReadingGroup
 from exporters.dcgm import legacy
 from exporters.dcgm.catalog import (
     CATALOG,
@@ -23,7 +23,7 @@ from exporters.dcgm.catalog import (
     UNSERVED,
 )
 from exporters.dcgm.dcgm_family import AnyFamily, LabelRow
-from exporters.prometheus_text import Kind
+from exporters.prometheus_text import MetricType
 
 MOST_BYTES = 16 << 20
 """A ConfigMap holds 1 MiB; the rest of a larger file is not read."""
@@ -32,7 +32,7 @@ MOST_LINE_BYTES = 4096
 MOST_SHOWN = 60
 
 LABEL = "label"
-_NUMBERS = " or ".join(Kind)
+_NUMBERS = " or ".join(MetricType)
 _FIELDS = ("name", "type", "help text")
 
 
@@ -50,7 +50,7 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counters:
+class CountersConfig:
     """What is to be served."""
 
     families: tuple[AnyFamily, ...] = DEFAULT_FAMILIES
@@ -59,12 +59,12 @@ class Counters:
     skipped: tuple[Skipped, ...] = ()
 
     @property
-    def groups(self) -> frozenset[Group]:
+    def groups(self) -> frozenset[ReadingGroup]:
         """The readings that the families need beside those that are always made."""
         return frozenset(family.group for family in self.families if family.group is not None)
 
 
-DEFAULT_COUNTERS = Counters()
+DEFAULT_COUNTERS = CountersConfig()
 
 _ALL: tuple[AnyFamily, ...] = (*CATALOG, *COUNTED)
 _FAMILIES: Mapping[str, AnyFamily] = {
@@ -84,7 +84,7 @@ class _Refused(ValueError):
     """A line that cannot be served; its text is the reason."""
 
 
-def read_counters(text: str | bytes, file: str) -> Counters:
+def read_counters(text: str | bytes, file: str) -> CountersConfig:
     """The families and labels that a counters file asks for, and what it asks in vain.
 
     ``file`` is what messages call it. Never raises: at worst nothing is served. A line is a
@@ -112,7 +112,7 @@ def read_counters(text: str | bytes, file: str) -> Counters:
         skip(MOST_LINES + 1, f"no more than {MOST_LINES} lines are read: take lines out")
     elif len(text) > MOST_BYTES:
         skip(len(lines), f"no more than {MOST_BYTES} bytes are read: make the file smaller")
-    return Counters(
+    return CountersConfig(
         families=tuple(row for row in served.values() if not isinstance(row, LabelRow)),
         labels=tuple(row for row in served.values() if isinstance(row, LabelRow)),
         skipped=tuple(skipped),
@@ -156,9 +156,9 @@ def _row(name: str, kind: str, help_text: str, *, taken: Collection[str]) -> Any
         if kind != LABEL:
             raise _Refused(f"{name} is text, not {_shown(kind)}: its type can only be {LABEL}")
         return replace(label, name=name, help=help_text)
-    if family is None or kind not in set(Kind):
+    if family is None or kind not in set(MetricType):
         raise _Refused(f"{name} is a number, not {_shown(kind)}: its type can be {_NUMBERS}")
-    return replace(family, name=name, kind=Kind(kind), help=help_text)
+    return replace(family, name=name, kind=MetricType(kind), help=help_text)
 
 
 def _why_unknown(name: str) -> str:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from discovery.model import Driver, GpuSnapshot
-from discovery.sample import GpuSample, Group, LinkCounters, MemoryUse
+from discovery.sample import GpuSample, LinkCounters, MemoryUse, ReadingGroup
 from exporters.dcgm.windows import Event
 from exporters.gpu_holders import PodUse
-from exporters.prometheus_text import Kind
+from exporters.prometheus_text import MetricType
 
 # Ceilings. NVML says "unknown" with all bits set, DCGM with numbers from 2^63 - 16 up; both lie
 # above these, and no device is near them.
@@ -35,7 +35,7 @@ class UnderMig(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class DcgmReading:
     """What the values of one GPU, or of one of its GPU instances, are computed from."""
 
     sample: GpuSample
@@ -58,12 +58,12 @@ class Reading:
     """Index of each other GPU that is shown, to NVML's status of the pair."""
 
 
-Value = Callable[[Reading], float | None]
+Value = Callable[[DcgmReading], float | None]
 Attributes = Callable[[str], Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class DcgmFamily:
     """One metric family: how it is announced and how its values come from a reading."""
 
     field: int
@@ -71,7 +71,7 @@ class Family:
     name: str
     renamed: str | None = None
     """What DCGM calls it since 4.6."""
-    kind: Kind = Kind.GAUGE
+    kind: MetricType = MetricType.GAUGE
     help: str
     value: Value
     """In the family's unit; None: no series."""
@@ -81,7 +81,7 @@ class Family:
     under_mig: UnderMig = UnderMig.REPEATED
     decimals: bool = False
     """Written with six decimals, as DCGM writes what it holds as double; else a whole number."""
-    group: Group | None = None
+    group: ReadingGroup | None = None
     """The readings it needs; None: those that are always made."""
     default: bool = False
     """dcgm-exporter serves it without being asked."""
@@ -95,7 +95,7 @@ class Family:
     The family then has a series of the device itself too, which names no pod.
     """
 
-    def texts(self, readings: Iterable[Reading]) -> list[bytes | None]:
+    def texts(self, readings: Iterable[DcgmReading]) -> list[bytes | None]:
         """Each reading's value as it is written; None where there is none or it is impossible.
 
         NaN and infinities are impossible too, and most negative numbers: NVML knows no
@@ -108,7 +108,7 @@ class Family:
             for value in map(self.value if self.of_pod is None else self._shared, readings)
         ]
 
-    def _shared(self, reading: Reading) -> float | None:
+    def _shared(self, reading: DcgmReading) -> float | None:
         read = self.value if reading.pod is None or self.of_pod is None else self.of_pod
         return read(reading)
 
@@ -122,8 +122,8 @@ class Counted:
     help: str
     event: Event
     # falls when events leave the window, so by nature a gauge; upstream calls it counter
-    kind: Kind = Kind.GAUGE
-    group: Group | None = None
+    kind: MetricType = MetricType.GAUGE
+    group: ReadingGroup | None = None
     renamed: None = None
     default: bool = False
     under_mig: UnderMig = UnderMig.REPEATED
@@ -137,20 +137,20 @@ class Paired:
     field: int
     name: str
     help: str
-    value: Callable[[Reading], Mapping[int, int]]
+    value: Callable[[DcgmReading], Mapping[int, int]]
     """Index of the other GPU to a number."""
     word: Callable[[int], str]
     """What a number means."""
-    group: Group
+    group: ReadingGroup
     gpus: str
-    kind: Kind = Kind.GAUGE
+    kind: MetricType = MetricType.GAUGE
     renamed: None = None
     default: bool = False
     # no instance reaches another GPU's memory
     under_mig: UnderMig = UnderMig.ABSENT
 
 
-AnyFamily = Family | Counted | Paired
+AnyFamily = DcgmFamily | Counted | Paired
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

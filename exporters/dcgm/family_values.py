@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from discovery.model import GpuSnapshot
 from discovery.sample import GpuSample, LinkError, MemoryUse
-from exporters.dcgm.dcgm_family import Reading, Value
+from exporters.dcgm.dcgm_family import DcgmReading, Value
 from exporters.gpu_holders import PodUse
 
 MEGAHERTZ = 1e6
@@ -29,7 +29,7 @@ Sides = Callable[[int | None, int | None], int | None]
 def of_sample(read: Callable[[GpuSample], float | None], unit: float = 1) -> Value:
     """A reading of the sample, in ``unit`` instead of the base unit."""
 
-    def value(reading: Reading) -> float | None:
+    def value(reading: DcgmReading) -> float | None:
         base = read(reading.sample)
         return None if base is None else base / unit
 
@@ -43,7 +43,7 @@ def of_part(
 ) -> Value:
     """A reading of one part of the sample, which may be missing as a whole."""
 
-    def value(reading: Reading) -> float | None:
+    def value(reading: DcgmReading) -> float | None:
         found = part(reading.sample)
         base = None if found is None else read(found)
         return None if base is None else base / unit
@@ -59,7 +59,7 @@ def of_gpu(read: Callable[[GpuSnapshot], float | None]) -> Value:
 def of_memory(read: Callable[[MemoryUse], int | None]) -> Value:
     """A part of the frame buffer in whole MiB, rounded down as dcgm-exporter does."""
 
-    def value(reading: Reading) -> int | None:
+    def value(reading: DcgmReading) -> int | None:
         size_bytes = None if reading.memory is None else read(reading.memory)
         return None if size_bytes is None else size_bytes // MIB
 
@@ -74,14 +74,14 @@ def of_bar1(read: Callable[[MemoryUse], int]) -> Value:
 def of_pod(read: Callable[[PodUse], float | None], unit: float) -> Value:
     """What a pod's processes have, in ``unit`` instead of the base unit."""
 
-    def value(reading: Reading) -> float | None:
+    def value(reading: DcgmReading) -> float | None:
         base = None if reading.pod is None else read(reading.pod)
         return None if base is None else base / unit
 
     return value
 
 
-def used_ratio(reading: Reading) -> float | None:
+def used_ratio(reading: DcgmReading) -> float | None:
     """Frame buffer in use of what the driver does not reserve."""
     use = reading.memory
     if use is None or use.used_bytes + use.free_bytes == 0:
@@ -105,14 +105,14 @@ def pcie_rate(metric: int, read: Callable[[GpuSample], int | None]) -> Value:
     None with the first sample and after the driver started its counters again.
     """
 
-    def value(reading: Reading) -> float | None:
+    def value(reading: DcgmReading) -> float | None:
         measured = reading.profiling.get(metric)
         return _rate(reading, read) if measured is None else measured
 
     return value
 
 
-def _rate(reading: Reading, read: Callable[[GpuSample], int | None]) -> float | None:
+def _rate(reading: DcgmReading, read: Callable[[GpuSample], int | None]) -> float | None:
     before = reading.before
     now, then = read(reading.sample), None if before is None else read(before)
     if before is None or now is None or then is None or now < then:
@@ -154,7 +154,7 @@ def nvlink_rate(sides: Sides) -> Value:
 def link_rate(link: int, sides: Sides) -> Value:
     """The same over one NVLink."""
 
-    def value(reading: Reading) -> int | None:
+    def value(reading: DcgmReading) -> int | None:
         now, then = reading.links.get(link), reading.links_before.get(link)
         if now is None:
             return None
@@ -164,7 +164,7 @@ def link_rate(link: int, sides: Sides) -> Value:
     return value
 
 
-def _dcgm_rate(reading: Reading, now: int | None, then: int | None) -> int | None:
+def _dcgm_rate(reading: DcgmReading, now: int | None, then: int | None) -> int | None:
     if now is None:
         return None
     if reading.before is None or then is None or now < then:
@@ -176,7 +176,7 @@ def _dcgm_rate(reading: Reading, now: int | None, then: int | None) -> int | Non
 def link_errors(error: LinkError) -> Value:
     """Errors of one kind over all links; None if one link does not count them."""
 
-    def value(reading: Reading) -> int | None:
+    def value(reading: DcgmReading) -> int | None:
         counted = [dict(link.errors).get(error) for link in reading.links.values()]
         known = [count for count in counted if count is not None]
         return sum(known) if known and len(known) == len(counted) else None

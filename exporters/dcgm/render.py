@@ -19,14 +19,14 @@ from exporters.dcgm.dcgm_family import (
     AnyFamily,
     Attributes,
     Counted,
-    Family,
+    DcgmFamily,
+    DcgmReading,
     LabelRow,
     Paired,
-    Reading,
     UnderMig,
 )
 from exporters.dcgm.selection import FLEXIBLE, Selection, instances_of
-from exporters.dcgm.series_labels import Identity, Labels, Place, places
+from exporters.dcgm.series_labels import Labels, SeriesIdentity, SeriesPlace, places
 from exporters.dcgm.windows import Event, WindowCounts
 from exporters.gpu_holders import (
     NO_JOBS,
@@ -40,7 +40,7 @@ from exporters.gpu_holders import (
 )
 from exporters.prometheus_text import labels_text
 
-__all__ = ["CONTENT_TYPE", "Identity", "Renderer", "labels_text"]
+__all__ = ["CONTENT_TYPE", "SeriesIdentity", "Renderer", "labels_text"]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Never OpenMetrics: it would require ``_total`` at the end of counters' names."""
@@ -76,7 +76,7 @@ class Renderer:
         self._label_rows = labels
         self._devices = devices
         self._facts: object = None
-        self._places: list[Place] = []
+        self._places: list[SeriesPlace] = []
         self._rows: dict[object, list[bytes | None]] = {}
         self._columns: list[tuple[bytes | None, ...]] = []
         self._attributed: dict[tuple[int, int], tuple[bytes, bytes]] = {}
@@ -86,7 +86,7 @@ class Renderer:
         snapshot: NodeSnapshot,
         samples: Iterable[GpuSample],
         previous_samples: Iterable[GpuSample],
-        identity: Identity,
+        identity: SeriesIdentity,
         holders: Holders = NOBODY,
         *,
         jobs: JobIds = NO_JOBS,
@@ -107,7 +107,7 @@ class Renderer:
         if not self._places:
             return b""
         indices = {gpu.bus_id: gpu.index for gpu in gpus if gpu.index is not None}
-        by_entity: dict[Entity, Reading] = {}
+        by_entity: dict[Entity, DcgmReading] = {}
         for gpu in gpus:
             by_entity |= _readings(gpu, now[gpu.bus_id], before.get(gpu.bus_id), indices)
         readings = [_of_place(place, by_entity[place.entity], pods) for place in self._places]
@@ -123,7 +123,7 @@ class Renderer:
         self,
         gpus: Sequence[GpuSnapshot],
         driver: Driver,
-        identity: Identity,
+        identity: SeriesIdentity,
         holders: Holders,
         jobs: JobIds,
     ) -> None:
@@ -156,7 +156,7 @@ class Renderer:
         self._attributed.clear()
         self._facts = facts
 
-    def _labels_of(self, gpu: GpuSnapshot, driver: Driver, identity: Identity) -> Labels:
+    def _labels_of(self, gpu: GpuSnapshot, driver: Driver, identity: SeriesIdentity) -> Labels:
         """The facts that stand on every series of the GPU."""
         found = {
             row.name: row.value(driver, gpu)
@@ -165,14 +165,14 @@ class Renderer:
         }
         return {name: value for name, value in found.items() if value is not None}
 
-    def _heads(self, text: str, place: Place) -> list[bytes | None]:
+    def _heads(self, text: str, place: SeriesPlace) -> list[bytes | None]:
         """The text up to the value for every family; None where it has no such series."""
         whole, holder = place.entity[1] is None, place.share_of
         uid = None if holder is None else holder.uid
         of_pod = text if uid is None else place.text(attributes={"pod_uid": uid})
 
         def head(name: str, family: AnyFamily) -> bytes | None:
-            shared = isinstance(family, Family) and family.of_pod is not None
+            shared = isinstance(family, DcgmFamily) and family.of_pod is not None
             if (place.unattributed and not shared) or not (
                 whole or family.under_mig is not UnderMig.ABSENT
             ):
@@ -187,7 +187,7 @@ class Renderer:
         self,
         at: int,
         family: AnyFamily,
-        readings: Sequence[Reading],
+        readings: Sequence[DcgmReading],
         counts: Mapping[Event, WindowCounts],
     ) -> list[bytes]:
         """The lines of the ``at``-th family; no more than what changes is put together here."""
@@ -230,7 +230,7 @@ class Renderer:
             if not counts:
                 yield f"{self._names[at]}{{{place.text(length)}}} 0".encode()
 
-    def _paired(self, at: int, family: Paired, readings: Sequence[Reading]) -> Iterator[bytes]:
+    def _paired(self, at: int, family: Paired, readings: Sequence[DcgmReading]) -> Iterator[bytes]:
         """A series for each other GPU of which something is said."""
         for where, (head, reading) in enumerate(zip(self._columns[at], readings, strict=True)):
             if head:
@@ -249,7 +249,7 @@ _IDLE = PodUse(memory_bytes=0, busy_ratio=0.0)
 _UNKNOWN = PodUse()
 
 
-def _of_place(place: Place, reading: Reading, pods: PodUses) -> Reading:
+def _of_place(place: SeriesPlace, reading: DcgmReading, pods: PodUses) -> DcgmReading:
     """The reading of the device, with what the pod has where the place is one pod's share."""
     if place.share_of is None:
         return reading
@@ -262,7 +262,7 @@ def _of_place(place: Place, reading: Reading, pods: PodUses) -> Reading:
 
 def _readings(
     gpu: GpuSnapshot, sample: GpuSample, before: GpuSample | None, indices: Mapping[str, int]
-) -> dict[Entity, Reading]:
+) -> dict[Entity, DcgmReading]:
     """What the values of the GPU and of its instances are computed from.
 
     ``indices`` are those of the GPUs that are shown, by bus id.
@@ -270,7 +270,7 @@ def _readings(
     links = {link.link: link for link in sample.links}
     links_before = {link.link: link for link in before.links} if before else {}
     common = partial(
-        Reading,
+        DcgmReading,
         sample=sample,
         gpu=gpu,
         before=before,

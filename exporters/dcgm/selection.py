@@ -27,7 +27,7 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class LevelSelection:
     """What was asked for on one level."""
 
     level: Level = Level.FLEXIBLE
@@ -50,7 +50,7 @@ class Choice:
 class Selection:
     """What was asked for: one level, or GPUs and then instances."""
 
-    choices: tuple[Choice, ...] = (Choice(),)
+    choices: tuple[LevelSelection, ...] = (LevelSelection(),)
 
     def instances(self, gpu: GpuSnapshot) -> Iterator[int | None]:
         """As of a choice, of each in turn."""
@@ -82,16 +82,18 @@ def parse_selection(text: str) -> Selection:
     return Selection(choices=tuple(sorted(choices, key=lambda choice: choice.level)))
 
 
-def _choice(text: str) -> Choice:
+def _choice(text: str) -> LevelSelection:
     letter, colon, ids = text.strip().partition(":")
     if letter not in set(Level):
         raise ValueError(f"{letter!r} selects no devices: write f, g, i, g+i, or g:0,2-4")
     level = Level(letter)
     if not colon:
-        return Choice(level=level)
+        return LevelSelection(level=level)
     if level is Level.FLEXIBLE:
         raise ValueError("f stands alone: write g:0,2-4 for GPUs or i:0,2-4 for GPU instances")
-    return Choice(level=level, ids=frozenset(id_ for part in ids.split(",") for id_ in _ids(part)))
+    return LevelSelection(
+        level=level, ids=frozenset(id_ for part in ids.split(",") for id_ in _ids(part))
+    )
 
 
 def _ids(part: str) -> range:

@@ -19,7 +19,7 @@ Labels = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class SeriesIdentity:
     """How every series names its node, its GPU and who holds it."""
 
     hostname: str
@@ -40,7 +40,7 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class SeriesPlace:
     """The labels that all families have in common on one entity for one of its holders."""
 
     entity: Entity
@@ -73,10 +73,10 @@ def places(
     gpu: GpuSnapshot,
     entity: Entity,
     facts: Labels,
-    identity: Identity,
+    identity: SeriesIdentity,
     holders: Sequence[Holder],
     jobs: Sequence[str],
-) -> Iterator[Place]:
+) -> Iterator[SeriesPlace]:
     """Where the series of the GPU or one of its instances stand: one place or one for each holder.
 
     ``facts`` are the labels that the counters ask for on every series.
@@ -87,7 +87,7 @@ def places(
     for holder in (None, *shown) if unattributed or not shown else shown:
         for job in jobs or (None,):
             attributes = {} if holder is None else _attributes(holder, identity)
-            yield Place(
+            yield SeriesPlace(
                 entity=entity,
                 first=first,
                 labels={**({} if holder is None else dict(holder.labels)), **facts},
@@ -97,7 +97,7 @@ def places(
             )
 
 
-def _first(gpu: GpuSnapshot, instance: int | None, identity: Identity) -> Labels:
+def _first(gpu: GpuSnapshot, instance: int | None, identity: SeriesIdentity) -> Labels:
     """``device`` carries the index upstream too, not the minor number."""
     domain, _, rest = gpu.bus_id.partition(":")
     model = gpu.model
@@ -127,7 +127,7 @@ def _profile(gpu: GpuSnapshot, instance: int) -> str:
     return rest if dot and slices.isdigit() else profile
 
 
-def _shown(holders: Sequence[Holder], identity: Identity) -> Sequence[Holder]:
+def _shown(holders: Sequence[Holder], identity: SeriesIdentity) -> Sequence[Holder]:
     """All holders where shares are shown; else those with claims, or the last one.
 
     Of those that share a device by time upstream shows the one that the kubelet lists last, of
@@ -139,7 +139,7 @@ def _shown(holders: Sequence[Holder], identity: Identity) -> Sequence[Holder]:
     return [it for it in holders if it.claim is not None] or holders[-1:]
 
 
-def _attributes(holder: Holder, identity: Identity) -> Labels:
+def _attributes(holder: Holder, identity: SeriesIdentity) -> Labels:
     old = identity.old_namespace
     named: dict[str, str | None] = {
         "pod_name" if old else "pod": holder.pod,

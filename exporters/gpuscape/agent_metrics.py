@@ -19,7 +19,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from discovery.model import GpuState, NodeSnapshot, Reason
-from exporters.gpuscape.core_families import Served
+from exporters.gpuscape.core_families import ServedFamilies
 from exporters.gpuscape.server_metrics import ServingMetrics
 
 _SNAPSHOT_AGE = (
@@ -57,11 +57,11 @@ class ProgramUse:
     resident_bytes: int
 
 
-class OwnMetrics:
+class AgentMetrics:
     """What the agent tells of itself; every method may be called from any thread."""
 
     def __init__(
-        self, version: str, clock: Callable[[], float], served: Served = Served.ALL
+        self, version: str, clock: Callable[[], float], served: ServedFamilies = ServedFamilies.ALL
     ) -> None:
         """``clock`` gives monotonic seconds, the same that ``snapshot_taken`` is told."""
         # Half as many series again, and nobody asks when a counter was made.
@@ -150,7 +150,7 @@ class OwnMetrics:
         )
         self._cycles: Histogram | Summary = (
             Histogram(*cycles, buckets=CYCLE_BUCKETS_SECONDS, registry=self._registry)
-            if served is Served.ALL
+            if served is ServedFamilies.ALL
             else Summary(*cycles, registry=self._registry)
         )
         self._counters_skipped = gauge(
@@ -168,7 +168,7 @@ class OwnMetrics:
         self, make: Callable[..., _Made], name: str, text: str, labels: Sequence[str] = ()
     ) -> _Made:
         """One that is rendered only where it is served."""
-        hidden = self._served is Served.CORE and name in _NOT_IN_CORE
+        hidden = self._served is ServedFamilies.CORE and name in _NOT_IN_CORE
         return make(name, text, labels, registry=None if hidden else self._registry)
 
     def snapshot_taken(self, snapshot: NodeSnapshot, at: float) -> None:
@@ -254,7 +254,7 @@ class OwnMetrics:
 
         Empty where no family of ours is served.
         """
-        return b"" if self._served is Served.NONE else generate_latest(self._registry)
+        return b"" if self._served is ServedFamilies.NONE else generate_latest(self._registry)
 
     def render_now(self) -> bytes:
         """The ages of snapshot and readings, and what was served, to follow :meth:`render`.
@@ -262,7 +262,7 @@ class OwnMetrics:
         Apart, because they grow while nothing is published: just then they are needed. What was
         never taken, or is no longer shown, has no age.
         """
-        if self._served is Served.NONE:
+        if self._served is ServedFamilies.NONE:
             return b""
         now = self._clock()
         ages = "".join(

@@ -12,30 +12,30 @@ from collections.abc import Callable, Iterator
 from discovery.sample import profiled_by
 from exporters.gpu_holders import Entity
 from exporters.gpuscape.fragmentation import Free, free
-from exporters.gpuscape.gpuscape_family import GPU, INSTANCE, OwnFamily, Series
+from exporters.gpuscape.gpuscape_family import GPU, INSTANCE, GpuscapeFamily, Series
 from exporters.gpuscape.node_view import (
     UNHEALTHY,
     GpuView,
     InstanceView,
     NodeView,
-    Resource,
+    ResourceAllocation,
     gpu_labels,
 )
 from exporters.gpuscape.profiling_families import GRAPHICS, busy_ratio
-from exporters.gpuscape.waste import IDLE_BELOW_RATIO, WINDOW_SECONDS, Held, Times, Use
-from exporters.prometheus_text import Kind
+from exporters.gpuscape.waste import IDLE_BELOW_RATIO, WINDOW_SECONDS, GpuUse, Held, Times
+from exporters.prometheus_text import MetricType
 
 _KUBELET = "the kubelet's pod-resources socket"
 _BUSY = "GPM's graphics activity, else utilisation"
 _RULE = f"busy below {IDLE_BELOW_RATIO:.0%} in every sample of {WINDOW_SECONDS / 60:.0f} minutes"
 
 
-def uses(node: NodeView) -> Iterator[Use]:
+def uses(node: NodeView) -> Iterator[GpuUse]:
     """What the newest samples say of all that can be held."""
     for gpu in node.gpus:
         at = gpu.sample.at_seconds if gpu.sampled else None
         for part in gpu.instances or (gpu,):
-            yield Use(
+            yield GpuUse(
                 entity=part.entity,
                 at_seconds=at,
                 held_by=_held(node, part.entity),
@@ -78,7 +78,7 @@ def _pods(node: NodeView) -> Series:
             yield (*part, holder.namespace, holder.pod, holder.container), 1
 
 
-def _resources(read: Callable[[Resource], int]) -> Callable[[NodeView], Series]:
+def _resources(read: Callable[[ResourceAllocation], int]) -> Callable[[NodeView], Series]:
     def series(node: NodeView) -> Series:
         if node.holdings is not None:
             for resource in node.holdings.resources:
@@ -137,68 +137,68 @@ def _unmeasured(node: NodeView) -> Series:
         yield (), sum(times.unmeasured for _, times, _ in _parts(node))
 
 
-FAMILIES: tuple[OwnFamily, ...] = (
-    OwnFamily(
+FAMILIES: tuple[GpuscapeFamily, ...] = (
+    GpuscapeFamily(
         name="gpuscape_gpu_allocated",
-        kind=Kind.GAUGE,
+        kind=MetricType.GAUGE,
         help="1 if a pod holds the GPU, a share of it or one of its GPU instances, else 0.",
         labels=GPU,
         series=_gpus,
         source=_KUBELET,
     ),
-    OwnFamily(
+    GpuscapeFamily(
         name="gpuscape_mig_instance_allocated",
-        kind=Kind.GAUGE,
+        kind=MetricType.GAUGE,
         help="1 if a pod holds the GPU instance or a part of it, else 0.",
         labels=INSTANCE,
         series=_instances,
         source=_KUBELET,
     ),
-    OwnFamily(
+    GpuscapeFamily(
         name="gpuscape_pod_gpu_info",
-        kind=Kind.GAUGE,
+        kind=MetricType.GAUGE,
         help="A container that holds the GPU or GPU instance; always 1, for joins with others.",
         labels=(*INSTANCE, "namespace", "pod", "container"),
         series=_pods,
         source=_KUBELET,
     ),
-    OwnFamily(
+    GpuscapeFamily(
         name="gpuscape_resource_allocatable",
-        kind=Kind.GAUGE,
+        kind=MetricType.GAUGE,
         help="Devices of the resource that pods can be given.",
         labels=("resource",),
         series=_resources(lambda resource: resource.allocatable),
         source=f"{_KUBELET}, GetAllocatableResources",
     ),
-    OwnFamily(
+    GpuscapeFamily(
         name="gpuscape_resource_allocated",
-        kind=Kind.GAUGE,
+        kind=MetricType.GAUGE,
         help="Devices of the resource that pods have.",
         labels=("resource",),
         series=_resources(lambda resource: resource.allocated),
         source=f"{_KUBELET}, List",
     ),
-    OwnFamily(
+    GpuscapeFamily(
         name="gpuscape_free_gpus",
-        kind=Kind.GAUGE,
+        kind=MetricType.GAUGE,
         help="GPUs that a pod could be given whole now.",
         labels=(),
         series=_free(lambda found: found.gpus),
         source="GPUs that answer, are not unhealthy, are offered whole, have MIG off, and that"
         " nobody holds",
     ),
-    OwnFamily(
+    GpuscapeFamily(
         name="gpuscape_free_gpus_largest_island",
-        kind=Kind.GAUGE,
+        kind=MetricType.GAUGE,
         help="Free GPUs in the largest set in which every pair has NVLinks; 1 where none is"
         " linked.",
         labels=(),
         series=_free(lambda found: found.island),
         source="gpuscape_free_gpus and gpuscape_topology_nvlinks",
     ),
-    OwnFamily(
+    GpuscapeFamily(
         name="gpuscape_free_gpus_fragmentation_ratio",
-        kind=Kind.GAUGE,
+        kind=MetricType.GAUGE,
         help="What free GPUs lack of being as well linked as so many could be: 0 nothing; absent"
         " without free GPUs.",
         labels=(),
@@ -206,17 +206,17 @@ FAMILIES: tuple[OwnFamily, ...] = (
         source="1 - gpuscape_free_gpus_largest_island / min(gpuscape_free_gpus, the node's largest"
         " island)",
     ),
-    OwnFamily(
+    GpuscapeFamily(
         name="gpuscape_allocated_seconds_total",
-        kind=Kind.COUNTER,
+        kind=MetricType.COUNTER,
         help="Time for which pods held the GPU or GPU instance, since this agent first saw it.",
         labels=INSTANCE,
         series=_times(lambda times: times.allocated_seconds),
         source="time between two samples, where somebody held it at both",
     ),
-    OwnFamily(
+    GpuscapeFamily(
         name="gpuscape_allocated_idle_seconds_total",
-        kind=Kind.COUNTER,
+        kind=MetricType.COUNTER,
         help="Time for which pods held it and it was idle; absent where nothing tells how busy"
         " it is.",
         labels=INSTANCE,
@@ -225,27 +225,27 @@ FAMILIES: tuple[OwnFamily, ...] = (
         source=f"{_RULE}, with nobody new among its holders: from the end of that window on; busy"
         f" is {_BUSY}",
     ),
-    OwnFamily(
+    GpuscapeFamily(
         name="gpuscape_allocated_idle",
-        kind=Kind.GAUGE,
+        kind=MetricType.GAUGE,
         help="1 if pods hold it and it is idle, 0 if they hold it and use it; else absent.",
         labels=INSTANCE,
         series=_times(lambda times: times.idle),
         groups=profiled_by(GRAPHICS),
         source=f"{_RULE}, with nobody new among its holders; busy is {_BUSY}",
     ),
-    OwnFamily(
+    GpuscapeFamily(
         name="gpuscape_allocated_idle_ratio",
-        kind=Kind.GAUGE,
+        kind=MetricType.GAUGE,
         help="Share of the node's held GPUs that is idle; absent where none is held and measured.",
         labels=(),
         series=_idle_share,
         groups=profiled_by(GRAPHICS),
         source="gpuscape_allocated_idle, a GPU instance counted as its share of the GPU",
     ),
-    OwnFamily(
+    GpuscapeFamily(
         name="gpuscape_allocated_unmeasured",
-        kind=Kind.GAUGE,
+        kind=MetricType.GAUGE,
         help="GPUs and GPU instances that pods hold and of which nothing tells how busy they are.",
         labels=(),
         series=_unmeasured,

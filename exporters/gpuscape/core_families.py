@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from discovery.sample import Group, profiled_by
+from discovery.sample import ReadingGroup, profiled_by
 from exporters.gpuscape.families import FAMILIES
-from exporters.gpuscape.gpuscape_family import OwnFamily, Series
+from exporters.gpuscape.gpuscape_family import GpuscapeFamily, Series
 from exporters.gpuscape.node_view import NodeView
 
 
-class Served(StrEnum):
+class ServedFamilies(StrEnum):
     """The setting ``own-families``."""
 
     ALL = "all"
@@ -25,28 +25,28 @@ class Served(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class CorePart:
     """What the core has of one family."""
 
     words: str
     """For people."""
     keeps: Callable[[tuple[str, ...], float], bool] = lambda _labels, _number: True
     """Whether a series with these label values and this number is served."""
-    groups: tuple[Group, ...] | None = None
+    groups: tuple[ReadingGroup, ...] | None = None
     """The readings it takes, where it takes fewer than the whole family."""
 
 
-WHOLE = Part(words="yes")
-WHILE_SET = Part(words="while not 0", keeps=lambda _labels, number: number != 0)
-WHILE_ZERO = Part(words="while 0", keeps=lambda _labels, number: number == 0)
+WHOLE = CorePart(words="yes")
+WHILE_SET = CorePart(words="while not 0", keeps=lambda _labels, number: number != 0)
+WHILE_ZERO = CorePart(words="while 0", keeps=lambda _labels, number: number == 0)
 
 
-def _only(*words: str, groups: tuple[Group, ...] | None = None) -> Part:
+def _only(*words: str, groups: tuple[ReadingGroup, ...] | None = None) -> CorePart:
     """Series with one of these values of the last label."""
-    return Part(words=", ".join(words), keeps=lambda it, _: it[-1] in words, groups=groups)
+    return CorePart(words=", ".join(words), keeps=lambda it, _: it[-1] in words, groups=groups)
 
 
-CORE: Mapping[str, Part] = {
+CORE: Mapping[str, CorePart] = {
     "gpuscape_driver_info": WHOLE,
     "gpuscape_gpu_info": WHOLE,
     "gpuscape_gpu_up": WHOLE,
@@ -66,7 +66,7 @@ CORE: Mapping[str, Part] = {
     "gpuscape_gpu_fabric_registered": WHILE_ZERO,
     "gpuscape_gpu_fabric_fault": WHILE_SET,
     # counters; an alert on the first error needs the series to be there before
-    "gpuscape_gpu_ecc_errors_total": Part(
+    "gpuscape_gpu_ecc_errors_total": CorePart(
         words="uncorrected, and corrected while not 0",
         keeps=lambda labels, number: labels[-1] == "uncorrected" or number != 0,
     ),
@@ -107,23 +107,23 @@ CORE: Mapping[str, Part] = {
 """By name of the family."""
 
 
-def families(served: Served) -> tuple[OwnFamily, ...]:
+def families(served: ServedFamilies) -> tuple[GpuscapeFamily, ...]:
     """The families of this set, with no more series than the set has of them."""
     match served:
-        case Served.ALL:
+        case ServedFamilies.ALL:
             return FAMILIES
-        case Served.CORE:
+        case ServedFamilies.CORE:
             return tuple(_part_of(each, CORE[each.name]) for each in FAMILIES if each.name in CORE)
-        case Served.NONE:
+        case ServedFamilies.NONE:
             return ()
 
 
-def groups(of: Iterable[OwnFamily]) -> frozenset[Group]:
+def groups(of: Iterable[GpuscapeFamily]) -> frozenset[ReadingGroup]:
     """The readings without which some of these families have no series."""
     return frozenset(group for family in of for group in family.groups)
 
 
-def _part_of(family: OwnFamily, part: Part) -> OwnFamily:
+def _part_of(family: GpuscapeFamily, part: CorePart) -> GpuscapeFamily:
     if part is WHOLE:
         return family
 

@@ -18,13 +18,13 @@ from exporters.gpuscape import (
     switch_families,
     topology_families,
 )
-from exporters.gpuscape.gpuscape_family import OwnFamily, OwnText
-from exporters.gpuscape.node_view import Holdings, Verdict, view
+from exporters.gpuscape.gpuscape_family import GpuscapeFamily, GpuscapeText
+from exporters.gpuscape.node_view import GpuHoldings, Verdict, view
 from exporters.gpuscape.process_use import ProcessUse
 from exporters.gpuscape.switch_errors import Sxid
 from exporters.gpuscape.waste import NOTHING_SEEN, Waste, step
 
-FAMILIES: tuple[OwnFamily, ...] = (
+FAMILIES: tuple[GpuscapeFamily, ...] = (
     *gpu_fact_families.FAMILIES,
     *gpu_reading_families.FAMILIES,
     *profiling_families.FAMILIES,
@@ -37,11 +37,11 @@ FAMILIES: tuple[OwnFamily, ...] = (
 )
 
 
-class OwnFamilies:
+class GpuscapeFamilies:
     """Renders them moment after moment; one instance for one stream, in one thread."""
 
-    def __init__(self, families: Iterable[OwnFamily] = FAMILIES) -> None:
-        self._texts = [OwnText(family) for family in families]
+    def __init__(self, families: Iterable[GpuscapeFamily] = FAMILIES) -> None:
+        self._texts = [GpuscapeText(family) for family in families]
         self._waste: Waste = NOTHING_SEEN
 
     def __bool__(self) -> bool:
@@ -53,7 +53,7 @@ class OwnFamilies:
         snapshot: NodeSnapshot,
         samples: Iterable[GpuSample],
         *,
-        holdings: Holdings | None = None,
+        holdings: GpuHoldings | None = None,
         health: Mapping[str, Verdict] | None = None,
         processes: Iterable[ProcessUse] = (),
         sxids: Iterable[Sxid] = (),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from discovery.model import GpuSnapshot, GpuState, Mode, RemappedRows
-from exporters.gpuscape.gpuscape_family import GPU, OwnFamily, Series, of_gpu_parts, of_gpus
+from exporters.gpuscape.gpuscape_family import GPU, GpuscapeFamily, Series, of_gpu_parts, of_gpus
 from exporters.gpuscape.node_view import HEALTHS, GpuView, NodeView, gpu_labels
-from exporters.prometheus_text import Kind
+from exporters.prometheus_text import MetricType
 
 _ROWS = "nvmlDeviceGetRemappedRows"
 
@@ -87,18 +87,18 @@ def _row_counts(gpu: GpuView) -> dict[str, float | None]:
     }
 
 
-FAMILIES: tuple[OwnFamily, ...] = (
-    OwnFamily(
+FAMILIES: tuple[GpuscapeFamily, ...] = (
+    GpuscapeFamily(
         name="gpuscape_driver_info",
-        kind=Kind.GAUGE,
+        kind=MetricType.GAUGE,
         help="Versions of the NVIDIA driver, NVML and the newest CUDA it supports; always 1.",
         labels=("driver_version", "nvml_version", "cuda_version"),
         series=_driver,
         source="nvmlSystemGet{DriverVersion,NVMLVersion,CudaDriverVersion}",
     ),
-    OwnFamily(
+    GpuscapeFamily(
         name="gpuscape_gpu_info",
-        kind=Kind.GAUGE,
+        kind=MetricType.GAUGE,
         help="Facts about a GPU that answers; always 1.",
         labels=(
             *GPU,
@@ -114,26 +114,26 @@ FAMILIES: tuple[OwnFamily, ...] = (
         series=_infos,
         source="the snapshot; a fact that the GPU does not tell has no label",
     ),
-    OwnFamily(
+    GpuscapeFamily(
         name="gpuscape_gpu_up",
-        kind=Kind.GAUGE,
+        kind=MetricType.GAUGE,
         help="1 if the GPU answered when the node was last looked at, else 0: lost, hung or"
         " unreadable.",
         labels=GPU,
         series=_up,
         source="every GPU that sysfs shows or that was known before",
     ),
-    OwnFamily(
+    GpuscapeFamily(
         name="gpuscape_gpu_health",
-        kind=Kind.GAUGE,
+        kind=MetricType.GAUGE,
         help="1 for the health that the GPU has, 0 for the others.",
         labels=(*GPU, "health"),
         series=_health,
         source="the table of health on the page about labels",
     ),
-    OwnFamily(
+    GpuscapeFamily(
         name="gpuscape_gpu_health_info",
-        kind=Kind.GAUGE,
+        kind=MetricType.GAUGE,
         help="Health of the GPU and its worst reason; always 1.",
         labels=(*GPU, "health", "reason"),
         series=_reasons,
@@ -193,7 +193,7 @@ FAMILIES: tuple[OwnFamily, ...] = (
         "Memory rows replaced by spares, by the errors they had.",
         "error",
         _row_counts,
-        kind=Kind.COUNTER,
+        kind=MetricType.COUNTER,
         source=_ROWS,
     ),
     of_gpus(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 
-from discovery.sample import GpuSample, Group, MemoryUse
+from discovery.sample import GpuSample, MemoryUse, ReadingGroup
 from exporters.dcgm.windows import CLOCK_EVENTS
-from exporters.gpuscape.gpuscape_family import OwnFamily, of_gpu_parts, of_gpus, sampled
+from exporters.gpuscape.gpuscape_family import GpuscapeFamily, of_gpu_parts, of_gpus, sampled
 from exporters.gpuscape.node_view import GpuView
-from exporters.prometheus_text import Kind
+from exporters.prometheus_text import MetricType
 
 
 def _memory(read: Callable[[MemoryUse], int | None]) -> Callable[[GpuView], int | None]:
@@ -67,8 +67,8 @@ def _plain(
     text: str,
     read: Callable[[GpuSample], float | None],
     source: str,
-    kind: Kind = Kind.GAUGE,
-) -> OwnFamily:
+    kind: MetricType = MetricType.GAUGE,
+) -> GpuscapeFamily:
     return of_gpus(name, text, sampled(read), kind=kind, source=source)
 
 
@@ -76,7 +76,7 @@ _UTILISATION = "not told while MIG is on"
 _USE = "nvmlDeviceGetMemoryInfo"
 _DATA = "field NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_{} over all links"
 
-FAMILIES: tuple[OwnFamily, ...] = (
+FAMILIES: tuple[GpuscapeFamily, ...] = (
     _plain(
         "gpuscape_gpu_power_watts",
         "Power that the board draws.",
@@ -88,7 +88,7 @@ FAMILIES: tuple[OwnFamily, ...] = (
         "Energy that the board used since the driver was loaded.",
         lambda sample: sample.energy_joules,
         "nvmlDeviceGetTotalEnergyConsumption",
-        Kind.COUNTER,
+        MetricType.COUNTER,
     ),
     _plain(
         "gpuscape_gpu_temperature_celsius",
@@ -167,21 +167,21 @@ FAMILIES: tuple[OwnFamily, ...] = (
         "PCIe packets that had to be sent again.",
         lambda sample: sample.pcie_replays,
         "nvmlDeviceGetPcieReplayCounter",
-        Kind.COUNTER,
+        MetricType.COUNTER,
     ),
     _plain(
         "gpuscape_gpu_nvlink_received_bytes_total",
         "Data that came over all NVLinks since the driver was loaded.",
         lambda sample: sample.nvlink_received_bytes,
         _DATA.format("RX"),
-        Kind.COUNTER,
+        MetricType.COUNTER,
     ),
     _plain(
         "gpuscape_gpu_nvlink_sent_bytes_total",
         "Data that went over all NVLinks since the driver was loaded.",
         lambda sample: sample.nvlink_sent_bytes,
         _DATA.format("TX"),
-        Kind.COUNTER,
+        MetricType.COUNTER,
     ),
     _plain(
         "gpuscape_gpu_vgpu_licensed",
@@ -194,7 +194,7 @@ FAMILIES: tuple[OwnFamily, ...] = (
         "1 if clocks are held down now for this reason, else 0.",
         "reason",
         _clock_events,
-        groups=(Group.CLOCK_EVENTS,),
+        groups=(ReadingGroup.CLOCK_EVENTS,),
         source="nvmlDeviceGetCurrentClocksEventReasons, one bit for each reason",
     ),
     of_gpu_parts(
@@ -202,8 +202,8 @@ FAMILIES: tuple[OwnFamily, ...] = (
         "Time for which clocks were held down since the driver was loaded, by what did it.",
         "cause",
         _parts("held_down"),
-        kind=Kind.COUNTER,
-        groups=(Group.HELD_DOWN,),
+        kind=MetricType.COUNTER,
+        groups=(ReadingGroup.HELD_DOWN,),
         source="fields NVML_FI_DEV_PERF_POLICY_*; causes overlap, so their sum means nothing",
     ),
     of_gpu_parts(
@@ -211,8 +211,8 @@ FAMILIES: tuple[OwnFamily, ...] = (
         "Memory errors since the driver was loaded.",
         "error",
         _ecc("volatile"),
-        kind=Kind.COUNTER,
-        groups=(Group.ECC,),
+        kind=MetricType.COUNTER,
+        groups=(ReadingGroup.ECC,),
         source="fields NVML_FI_DEV_ECC_*_VOL_TOTAL",
     ),
     of_gpu_parts(
@@ -220,8 +220,8 @@ FAMILIES: tuple[OwnFamily, ...] = (
         "Memory errors since the GPU was made.",
         "error",
         _ecc("aggregate"),
-        kind=Kind.COUNTER,
-        groups=(Group.ECC,),
+        kind=MetricType.COUNTER,
+        groups=(ReadingGroup.ECC,),
         source="fields NVML_FI_DEV_ECC_*_AGG_TOTAL",
     ),
     of_gpu_parts(
@@ -229,8 +229,8 @@ FAMILIES: tuple[OwnFamily, ...] = (
         "Memory pages out of use, by the errors they had; before Ampere.",
         "error",
         _parts("retired_pages", "pending"),
-        kind=Kind.COUNTER,
-        groups=(Group.ECC,),
+        kind=MetricType.COUNTER,
+        groups=(ReadingGroup.ECC,),
         source="fields NVML_FI_DEV_RETIRED_*",
     ),
     of_gpu_parts(
@@ -238,7 +238,7 @@ FAMILIES: tuple[OwnFamily, ...] = (
         "Limits of the power that the board may draw.",
         "limit",
         _parts("power_limits"),
-        groups=(Group.LIMITS,),
+        groups=(ReadingGroup.LIMITS,),
         source="nvmlDeviceGetPowerManagementLimit and its like, nvmlDeviceGetEnforcedPowerLimit",
     ),
     of_gpu_parts(
@@ -246,14 +246,14 @@ FAMILIES: tuple[OwnFamily, ...] = (
         "Temperatures at which the GPU slows down or shuts down, and the highest to work at.",
         "limit",
         _parts("temperature_limits", "margin"),
-        groups=(Group.LIMITS,),
+        groups=(ReadingGroup.LIMITS,),
         source="nvmlDeviceGetTemperatureThreshold",
     ),
     of_gpus(
         "gpuscape_gpu_temperature_margin_celsius",
         "How far the GPU is below the temperature at which it slows down; negative above.",
         _part("temperature_limits", "margin"),
-        groups=(Group.LIMITS,),
+        groups=(ReadingGroup.LIMITS,),
         source="nvmlDeviceGetMarginTemperature",
         least=-1000,
     ),
@@ -261,7 +261,7 @@ FAMILIES: tuple[OwnFamily, ...] = (
         "gpuscape_gpu_temperature_headroom_celsius",
         "How far the GPU is below the highest temperature to work at; negative above.",
         _headroom,
-        groups=(Group.WORKING_LIMIT,),
+        groups=(ReadingGroup.WORKING_LIMIT,),
         source="nvmlDeviceGetTemperatureThreshold of NVML_TEMPERATURE_THRESHOLD_GPU_MAX, less"
         " nvmlDeviceGetTemperature",
         least=-1000,
@@ -270,58 +270,58 @@ FAMILIES: tuple[OwnFamily, ...] = (
         "gpuscape_gpu_pcie_generation",
         "Generation of PCIe that the link runs at now; it falls while the GPU is idle.",
         _part("pcie", "generation"),
-        groups=(Group.PCIE,),
+        groups=(ReadingGroup.PCIE,),
         source="nvmlDeviceGetCurrPcieLinkGeneration",
     ),
     of_gpus(
         "gpuscape_gpu_pcie_lanes",
         "Lanes that the PCIe link uses now.",
         _part("pcie", "width"),
-        groups=(Group.PCIE,),
+        groups=(ReadingGroup.PCIE,),
         source="nvmlDeviceGetCurrPcieLinkWidth",
     ),
     of_gpus(
         "gpuscape_gpu_pcie_received_bytes_total",
         "Bytes that came over PCIe since the driver was loaded.",
         _part("pcie", "received_bytes"),
-        kind=Kind.COUNTER,
-        groups=(Group.PCIE,),
+        kind=MetricType.COUNTER,
+        groups=(ReadingGroup.PCIE,),
         source="field NVML_FI_DEV_PCIE_COUNT_RX_BYTES",
     ),
     of_gpus(
         "gpuscape_gpu_pcie_sent_bytes_total",
         "Bytes that went over PCIe since the driver was loaded.",
         _part("pcie", "sent_bytes"),
-        kind=Kind.COUNTER,
-        groups=(Group.PCIE,),
+        kind=MetricType.COUNTER,
+        groups=(ReadingGroup.PCIE,),
         source="field NVML_FI_DEV_PCIE_COUNT_TX_BYTES",
     ),
     of_gpus(
         "gpuscape_gpu_bar1_used_bytes",
         "Address space of BAR1 in use.",
         _part("bar1", "used_bytes"),
-        groups=(Group.BAR1,),
+        groups=(ReadingGroup.BAR1,),
         source="nvmlDeviceGetBAR1MemoryInfo",
     ),
     of_gpus(
         "gpuscape_gpu_bar1_free_bytes",
         "Address space of BAR1 that is free.",
         _part("bar1", "free_bytes"),
-        groups=(Group.BAR1,),
+        groups=(ReadingGroup.BAR1,),
         source="nvmlDeviceGetBAR1MemoryInfo",
     ),
     of_gpus(
         "gpuscape_gpu_fan_speed_ratio",
         "Speed of the fan as share of its highest; absent where the chassis cools.",
         sampled(lambda sample: sample.fan_ratio),
-        groups=(Group.FAN,),
+        groups=(ReadingGroup.FAN,),
         source="nvmlDeviceGetFanSpeed",
     ),
     of_gpus(
         "gpuscape_gpu_performance_state",
         "P-state: 0 is the fastest, 15 the slowest.",
         sampled(lambda sample: sample.performance_state),
-        groups=(Group.FAN,),
+        groups=(ReadingGroup.FAN,),
         source="nvmlDeviceGetPerformanceState",
     ),
 )

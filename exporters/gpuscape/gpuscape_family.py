@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from discovery.sample import GpuSample, Group
+from discovery.sample import GpuSample, ReadingGroup
 from exporters.gpuscape.node_view import GpuView, InstanceView, NodeView
-from exporters.prometheus_text import Kind, labels_text
+from exporters.prometheus_text import MetricType, labels_text
 
 GPU = ("uuid", "pci_bus_id")
 INSTANCE = (*GPU, "gpu_instance_id")
@@ -25,17 +25,17 @@ Series = Iterable[tuple[tuple[str, ...], float | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnFamily:
+class GpuscapeFamily:
     """One metric family: how it is announced and how its series come from a node."""
 
     name: str
-    kind: Kind
+    kind: MetricType
     help: str
     labels: tuple[str, ...]
     series: Callable[[NodeView], Series]
     source: str
     """What it is computed from, for the docs."""
-    groups: tuple[Group, ...] = ()
+    groups: tuple[ReadingGroup, ...] = ()
     """The readings it needs, next to those that are always made."""
     least: float = 0.0
     """Numbers below are impossible."""
@@ -46,10 +46,10 @@ class OwnFamily:
         return f"# HELP {self.name} {text}\n# TYPE {self.name} {self.kind}"
 
 
-class OwnText:
+class GpuscapeText:
     """The text of one family, render after render; keeps what stands before the numbers."""
 
-    def __init__(self, family: OwnFamily) -> None:
+    def __init__(self, family: GpuscapeFamily) -> None:
         self._family = family
         self._announcement = family.announcement()
         self._heads: dict[tuple[str, ...], str] = {}
@@ -89,17 +89,17 @@ def of_gpus(
     read: Callable[[GpuView], float | None],
     *,
     source: str,
-    kind: Kind = Kind.GAUGE,
-    groups: tuple[Group, ...] = (),
+    kind: MetricType = MetricType.GAUGE,
+    groups: tuple[ReadingGroup, ...] = (),
     least: float = 0.0,
-) -> OwnFamily:
+) -> GpuscapeFamily:
     """A number for each GPU that answers."""
 
     def series(node: NodeView) -> Series:
         for gpu in node.gpus:
             yield gpu.labels, read(gpu)
 
-    return OwnFamily(
+    return GpuscapeFamily(
         name=name,
         kind=kind,
         help=help,
@@ -118,9 +118,9 @@ def of_gpu_parts(
     read: Callable[[GpuView], Mapping[str, float | None]],
     *,
     source: str,
-    kind: Kind = Kind.GAUGE,
-    groups: tuple[Group, ...] = (),
-) -> OwnFamily:
+    kind: MetricType = MetricType.GAUGE,
+    groups: tuple[ReadingGroup, ...] = (),
+) -> GpuscapeFamily:
     """Numbers for each GPU that answers, told apart by one more label."""
 
     def series(node: NodeView) -> Series:
@@ -128,7 +128,7 @@ def of_gpu_parts(
             for word, number in read(gpu).items():
                 yield (*gpu.labels, word), number
 
-    return OwnFamily(
+    return GpuscapeFamily(
         name=name,
         kind=kind,
         help=help,
@@ -145,8 +145,8 @@ def of_instances(
     read: Callable[[InstanceView], float | None],
     *,
     source: str,
-    groups: tuple[Group, ...] = (),
-) -> OwnFamily:
+    groups: tuple[ReadingGroup, ...] = (),
+) -> GpuscapeFamily:
     """A number for each GPU instance."""
 
     def series(node: NodeView) -> Series:
@@ -154,9 +154,9 @@ def of_instances(
             for instance in gpu.instances:
                 yield instance.labels, read(instance)
 
-    return OwnFamily(
+    return GpuscapeFamily(
         name=name,
-        kind=Kind.GAUGE,
+        kind=MetricType.GAUGE,
         help=help,
         labels=INSTANCE,
         series=series,

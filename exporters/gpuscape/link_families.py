@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import fields
 
 from discovery.model import FabricKind
-from discovery.sample import Group, LinkCounters, LinkError
-from exporters.gpuscape.gpuscape_family import GPU, OwnFamily, Series, of_gpu_parts, of_gpus
+from discovery.sample import LinkCounters, LinkError, ReadingGroup
+from exporters.gpuscape.gpuscape_family import GPU, GpuscapeFamily, Series, of_gpu_parts, of_gpus
 from exporters.gpuscape.node_view import GpuView, NodeView
-from exporters.prometheus_text import Kind
+from exporters.prometheus_text import MetricType
 
 _LINK = (*GPU, "link")
 
@@ -89,7 +89,7 @@ def _expected(node: NodeView) -> Series:
             yield gpu.labels, most[gpu.gpu.model]
 
 
-FAMILIES: tuple[OwnFamily, ...] = (
+FAMILIES: tuple[GpuscapeFamily, ...] = (
     of_gpus(
         "gpuscape_gpu_nvlinks",
         "NVLink ports of the GPU.",
@@ -102,64 +102,64 @@ FAMILIES: tuple[OwnFamily, ...] = (
         lambda gpu: _active(gpu) if _known(gpu) else None,
         source="nvmlDeviceGetNvLinkState",
     ),
-    OwnFamily(
+    GpuscapeFamily(
         name="gpuscape_gpu_nvlinks_expected",
-        kind=Kind.GAUGE,
+        kind=MetricType.GAUGE,
         help="NVLinks that should be up: the most that any GPU of this model in the node has up.",
         labels=GPU,
         series=_expected,
         source="gpuscape_gpu_nvlinks_active; only where all GPUs are linked, and not under MIG,"
         " which takes links down on Ampere",
     ),
-    OwnFamily(
+    GpuscapeFamily(
         name="gpuscape_nvlink_up",
-        kind=Kind.GAUGE,
+        kind=MetricType.GAUGE,
         help="1 if the NVLink is up, else 0.",
         labels=_LINK,
         series=_links,
         source="nvmlDeviceGetNvLinkState",
     ),
-    OwnFamily(
+    GpuscapeFamily(
         name="gpuscape_nvlink_info",
-        kind=Kind.GAUGE,
+        kind=MetricType.GAUGE,
         help="What is at the other end of an NVLink that is up; always 1.",
         labels=(*_LINK, "peer", "peer_pci_bus_id"),
         series=_ends,
         source="nvmlDeviceGetNvLinkRemote{DeviceType,PciInfo_v2}; a bus id for GPUs only",
     ),
-    OwnFamily(
+    GpuscapeFamily(
         name="gpuscape_nvlink_line_rate_bytes_per_second",
-        kind=Kind.GAUGE,
+        kind=MetricType.GAUGE,
         help="What the NVLink can carry in one direction each second.",
         labels=_LINK,
         series=_rates,
         source="field NVML_FI_DEV_NVLINK_GET_SPEED of each link, else the GPU's",
     ),
-    OwnFamily(
+    GpuscapeFamily(
         name="gpuscape_nvlink_received_bytes_total",
-        kind=Kind.COUNTER,
+        kind=MetricType.COUNTER,
         help="Data that came over one NVLink since the driver was loaded.",
         labels=_LINK,
         series=_counters(lambda link: link.received_bytes),
-        groups=(Group.LINKS,),
+        groups=(ReadingGroup.LINKS,),
         source="field NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX of the link",
     ),
-    OwnFamily(
+    GpuscapeFamily(
         name="gpuscape_nvlink_sent_bytes_total",
-        kind=Kind.COUNTER,
+        kind=MetricType.COUNTER,
         help="Data that went over one NVLink since the driver was loaded.",
         labels=_LINK,
         series=_counters(lambda link: link.sent_bytes),
-        groups=(Group.LINKS,),
+        groups=(ReadingGroup.LINKS,),
         source="field NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX of the link",
     ),
-    OwnFamily(
+    GpuscapeFamily(
         name="gpuscape_nvlink_errors_total",
-        kind=Kind.COUNTER,
+        kind=MetricType.COUNTER,
         help="Errors and recoveries of one NVLink since the driver was loaded; NVLink 5 and later.",
         labels=(*_LINK, "error"),
         series=_errors,
-        groups=(Group.LINKS,),
+        groups=(ReadingGroup.LINKS,),
         source="fields NVML_FI_DEV_NVLINK_COUNT_* of the link",
     ),
     of_gpu_parts(
@@ -167,8 +167,8 @@ FAMILIES: tuple[OwnFamily, ...] = (
         "Errors over all NVLinks since the driver was loaded; up to NVLink 4.",
         "error",
         _old_errors,
-        kind=Kind.COUNTER,
-        groups=(Group.NVLINK_ERRORS,),
+        kind=MetricType.COUNTER,
+        groups=(ReadingGroup.NVLINK_ERRORS,),
         source="fields NVML_FI_DEV_NVLINK_*_ERROR_COUNT_TOTAL",
     ),
     of_gpus(
@@ -176,8 +176,8 @@ FAMILIES: tuple[OwnFamily, ...] = (
         "Errors over all NVLinks for which data was sent again or lost, since the driver was"
         " loaded.",
         _transfer_errors,
-        kind=Kind.COUNTER,
-        groups=(Group.NVLINK_ERRORS, Group.LINK_ERRORS),
+        kind=MetricType.COUNTER,
+        groups=(ReadingGroup.NVLINK_ERRORS, ReadingGroup.LINK_ERRORS),
         source="gpuscape_nvlink_errors_total but for effective and symbol; up to NVLink 4"
         " gpuscape_gpu_nvlink_errors_total but for crc_flit",
     ),

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from discovery.sample import MemoryUse
-from exporters.gpuscape.gpuscape_family import INSTANCE, OwnFamily, Series, of_instances
+from exporters.gpuscape.gpuscape_family import INSTANCE, GpuscapeFamily, Series, of_instances
 from exporters.gpuscape.node_view import InstanceView, NodeView
-from exporters.prometheus_text import Kind
+from exporters.prometheus_text import MetricType
 
 _USE = "nvmlDeviceGetMemoryInfo of the first compute instance"
 
@@ -28,10 +28,10 @@ def _memory(read: Callable[[MemoryUse], int | None]) -> Callable[[InstanceView],
     return lambda instance: None if instance.memory is None else read(instance.memory)
 
 
-FAMILIES: tuple[OwnFamily, ...] = (
-    OwnFamily(
+FAMILIES: tuple[GpuscapeFamily, ...] = (
+    GpuscapeFamily(
         name="gpuscape_mig_instance_info",
-        kind=Kind.GAUGE,
+        kind=MetricType.GAUGE,
         help="Profile of a GPU instance, and where in its GPU it is; always 1.",
         labels=(*INSTANCE, "profile", "placement_start", "placement_size"),
         series=_infos,

@@ -26,7 +26,7 @@ Verdict = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resource:
+class ResourceAllocation:
     """One kind of device as the kubelet counts it."""
 
     name: str
@@ -36,11 +36,11 @@ class Resource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holdings:
+class GpuHoldings:
     """Who holds what of a node, and what there is to hold."""
 
     holders: Holders = field(default_factory=dict)
-    resources: tuple[Resource, ...] = ()
+    resources: tuple[ResourceAllocation, ...] = ()
     whole: frozenset[str] = frozenset()
     """Bus ids of the GPUs that are offered undivided and unshared, used or not."""
 
@@ -89,7 +89,7 @@ class NodeView:
     snapshot: NodeSnapshot
     gpus: tuple[GpuView, ...]
     """Those that answer: nothing else is said of a GPU that does not but that, and its health."""
-    holdings: Holdings | None
+    holdings: GpuHoldings | None
     """None where nobody tells who holds what."""
     health: Mapping[str, Verdict]
     """By bus id."""
@@ -112,7 +112,7 @@ def view(
     snapshot: NodeSnapshot,
     samples: Iterable[GpuSample],
     *,
-    holdings: Holdings | None = None,
+    holdings: GpuHoldings | None = None,
     health: Mapping[str, Verdict] | None = None,
     processes: Iterable[ProcessUse] = (),
     sxids: Iterable[Sxid] = (),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from discovery.sample import Group
-from exporters.gpuscape.gpuscape_family import INSTANCE, OwnFamily, Series
+from discovery.sample import ReadingGroup
+from exporters.gpuscape.gpuscape_family import INSTANCE, GpuscapeFamily, Series
 from exporters.gpuscape.node_view import NodeView
 from exporters.gpuscape.process_use import ProcessUse
-from exporters.prometheus_text import Kind
+from exporters.prometheus_text import MetricType
 
 _LABELS = (*INSTANCE, "pid", "process", "kind", "namespace", "pod", "pod_uid")
 
@@ -40,23 +40,23 @@ def _words(use: ProcessUse) -> tuple[str, ...]:
 
 _WHO = "; the processes with the most memory one by one, the rest under pid other"
 
-FAMILIES: tuple[OwnFamily, ...] = (
-    OwnFamily(
+FAMILIES: tuple[GpuscapeFamily, ...] = (
+    GpuscapeFamily(
         name="gpuscape_process_memory_bytes",
-        kind=Kind.GAUGE,
+        kind=MetricType.GAUGE,
         help="Frame buffer that a process has of the GPU or GPU instance.",
         labels=_LABELS,
         series=_uses(lambda use: use.memory_bytes),
-        groups=(Group.PROCESSES,),
+        groups=(ReadingGroup.PROCESSES,),
         source=f"nvmlDeviceGet*RunningProcesses, and the cgroup of each pid{_WHO}",
     ),
-    OwnFamily(
+    GpuscapeFamily(
         name="gpuscape_process_busy_ratio",
-        kind=Kind.GAUGE,
+        kind=MetricType.GAUGE,
         help="Share of the time for which kernels of a process ran; not told while MIG is on.",
         labels=_LABELS,
         series=_uses(lambda use: use.busy_ratio),
-        groups=(Group.PROCESSES,),
+        groups=(ReadingGroup.PROCESSES,),
         source=f"nvmlDeviceGetProcessUtilization, and the cgroup of each pid{_WHO}",
     ),
 )

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from discovery.sample import profiled_by
-from exporters.gpuscape.gpuscape_family import GPU, INSTANCE, OwnFamily, Series, of_gpus
+from exporters.gpuscape.gpuscape_family import GPU, INSTANCE, GpuscapeFamily, Series, of_gpus
 from exporters.gpuscape.node_view import GpuView, NodeView
-from exporters.prometheus_text import Kind
+from exporters.prometheus_text import MetricType
 
 GRAPHICS = 1
 """Share of the time for which anything ran."""
@@ -118,7 +118,7 @@ PROFILES: tuple[Profile, ...] = (
 )
 
 
-def _of_gpus(profile: Profile) -> OwnFamily:
+def _of_gpus(profile: Profile) -> GpuscapeFamily:
     def series(node: NodeView) -> Series:
         for gpu in node.gpus:
             yield from _numbers(profile, gpu.labels, gpu.profiling)
@@ -126,7 +126,7 @@ def _of_gpus(profile: Profile) -> OwnFamily:
     return _family(profile, f"gpuscape_gpu_{profile.name}", GPU, series)
 
 
-def _of_instances(profile: Profile) -> OwnFamily:
+def _of_instances(profile: Profile) -> GpuscapeFamily:
     def series(node: NodeView) -> Series:
         for gpu in node.gpus:
             for instance in gpu.instances:
@@ -146,11 +146,11 @@ def _family(
     name: str,
     labels: tuple[str, ...],
     series: Callable[[NodeView], Series],
-) -> OwnFamily:
+) -> GpuscapeFamily:
     metrics = profile.metrics.values()
-    return OwnFamily(
+    return GpuscapeFamily(
         name=name,
-        kind=Kind.GAUGE,
+        kind=MetricType.GAUGE,
         help=f"{profile.help} Hopper and later.",
         labels=(*labels, profile.label) if profile.label else labels,
         series=series,
@@ -164,7 +164,7 @@ def busy_ratio(gpu: GpuView) -> float | None:
     return gpu.profiling.get(GRAPHICS, gpu.sample.gpu_busy_ratio)
 
 
-FAMILIES: tuple[OwnFamily, ...] = (
+FAMILIES: tuple[GpuscapeFamily, ...] = (
     of_gpus(
         "gpuscape_gpu_active_ratio",
         "Share of the time for which any work ran: by GPM on Hopper and later, else utilisation.",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from exporters.gpuscape.gpuscape_family import OwnFamily, Series
+from exporters.gpuscape.gpuscape_family import GpuscapeFamily, Series
 from exporters.gpuscape.node_view import NodeView
 from exporters.gpuscape.switch_errors import Sxid
-from exporters.prometheus_text import Kind
+from exporters.prometheus_text import MetricType
 
 _LABELS = ("pci_bus_id", "sxid", "severity")
 _LOG = "lines of NVSwitch's driver in /dev/kmsg, where reading it is switched on"
@@ -21,18 +21,18 @@ def _sxids(read: Callable[[Sxid], float]) -> Callable[[NodeView], Series]:
     return series
 
 
-FAMILIES: tuple[OwnFamily, ...] = (
-    OwnFamily(
+FAMILIES: tuple[GpuscapeFamily, ...] = (
+    GpuscapeFamily(
         name="gpuscape_nvswitch_errors_total",
-        kind=Kind.COUNTER,
+        kind=MetricType.COUNTER,
         help="SXid errors of an NVSwitch since this agent started, by the switch's bus id.",
         labels=_LABELS,
         series=_sxids(lambda sxid: sxid.count),
         source=_LOG,
     ),
-    OwnFamily(
+    GpuscapeFamily(
         name="gpuscape_nvswitch_error_last_timestamp_seconds",
-        kind=Kind.GAUGE,
+        kind=MetricType.GAUGE,
         help="When the newest SXid error of this kind came, Unix time.",
         labels=_LABELS,
         series=_sxids(lambda sxid: sxid.last_seen_seconds),

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from discovery.model import GpuSnapshot, NodeSnapshot
-from exporters.gpuscape.gpuscape_family import GPU, OwnFamily, Series, of_gpu_parts, of_gpus
+from exporters.gpuscape.gpuscape_family import GPU, GpuscapeFamily, Series, of_gpu_parts, of_gpus
 from exporters.gpuscape.node_view import GpuView, NodeView, gpu_labels
-from exporters.prometheus_text import Kind
+from exporters.prometheus_text import MetricType
 
 _PAIR = (*GPU, "index", "peer_uuid", "peer_pci_bus_id", "peer_index")
 _COLUMNS = 32
@@ -136,60 +136,60 @@ def _faults(gpu: GpuView) -> dict[str, float | None]:
 
 _LEVELS = "0 same board, 1 one switch, 2 several, 3 same host bridge, 4 same NUMA node, 5 across"
 
-FAMILIES: tuple[OwnFamily, ...] = (
-    OwnFamily(
+FAMILIES: tuple[GpuscapeFamily, ...] = (
+    GpuscapeFamily(
         name="gpuscape_topology_nvlinks",
-        kind=Kind.GAUGE,
+        kind=MetricType.GAUGE,
         help="NVLinks between two GPUs, direct or through NVSwitch; 0 where there are none.",
         labels=_PAIR,
         series=_pairs(_effective),
         source="the smaller number of active links that either GPU sees to the other",
     ),
-    OwnFamily(
+    GpuscapeFamily(
         name="gpuscape_topology_pcie_level",
-        kind=Kind.GAUGE,
+        kind=MetricType.GAUGE,
         help=f"How far up two GPUs meet on PCIe: {_LEVELS}.",
         labels=_PAIR,
         series=_pairs(_level),
         source="nvmlDeviceGetTopologyCommonAncestor, else the PCI tree in sysfs",
     ),
-    OwnFamily(
+    GpuscapeFamily(
         name="gpuscape_topology_nic_pcie_level",
-        kind=Kind.GAUGE,
+        kind=MetricType.GAUGE,
         help=f"How far up a GPU and an RDMA NIC meet on PCIe: {_LEVELS}.",
         labels=(*GPU, "index", "nic"),
         series=_nics,
         source="the PCI tree in sysfs",
     ),
-    OwnFamily(
+    GpuscapeFamily(
         name="gpuscape_topology_nvlinks_row",
-        kind=Kind.GAUGE,
+        kind=MetricType.GAUGE,
         help="NVLinks from a GPU to each other one, in the label with that one's index; always 1.",
         labels=(*GPU, "index", *_ROW),
         series=_rows(_effective),
         source="gpuscape_topology_nvlinks",
     ),
-    OwnFamily(
+    GpuscapeFamily(
         name="gpuscape_topology_pcie_row",
-        kind=Kind.GAUGE,
+        kind=MetricType.GAUGE,
         help="How far up a GPU and each other one meet on PCIe, in the label with that one's"
         " index; always 1.",
         labels=(*GPU, "index", *_ROW),
         series=_rows(_level),
         source="gpuscape_topology_pcie_level",
     ),
-    OwnFamily(
+    GpuscapeFamily(
         name="gpuscape_topology_nic_row",
-        kind=Kind.GAUGE,
+        kind=MetricType.GAUGE,
         help="How far up an RDMA NIC and each GPU meet on PCIe, in the label with the GPU's"
         " index; always 1.",
         labels=("nic", *_ROW),
         series=_nic_rows,
         source="gpuscape_topology_nic_pcie_level",
     ),
-    OwnFamily(
+    GpuscapeFamily(
         name="gpuscape_gpu_fabric_info",
-        kind=Kind.GAUGE,
+        kind=MetricType.GAUGE,
         help="Cluster and clique of the NVLink fabric that the GPU is registered with; always 1.",
         labels=(*GPU, "cluster_uuid", "clique_id"),
         series=_fabrics,

@@ -21,7 +21,7 @@ Held = frozenset[tuple[str, str, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Use:
+class GpuUse:
     """What one sample says of one GPU without GPU instances, or of one GPU instance."""
 
     entity: Entity
@@ -36,7 +36,7 @@ class Use:
 class Times:
     """What the samples so far say of it. Seconds only grow."""
 
-    use: Use
+    use: GpuUse
     """The newest."""
     allocated_seconds: float = 0.0
     idle_seconds: float | None = None
@@ -62,7 +62,7 @@ Waste = Mapping[Entity, Times]
 NOTHING_SEEN: Waste = {}
 
 
-def step(before: Waste, uses: Iterable[Use]) -> Waste:
+def step(before: Waste, uses: Iterable[GpuUse]) -> Waste:
     """The times with these uses added; what is not among them is forgotten.
 
     A use seen before, at the same time and with the same holders, changes nothing.
@@ -70,7 +70,7 @@ def step(before: Waste, uses: Iterable[Use]) -> Waste:
     return {use.entity: _stepped(before.get(use.entity), use) for use in uses}
 
 
-def _stepped(before: Times | None, use: Use) -> Times:
+def _stepped(before: Times | None, use: GpuUse) -> Times:
     if before is None:
         before = Times(use=replace(use, held_by=None))
     passed = _passed(before.use, use)
@@ -88,14 +88,14 @@ def _stepped(before: Times | None, use: Use) -> Times:
     )
 
 
-def _passed(before: Use, use: Use) -> float:
+def _passed(before: GpuUse, use: GpuUse) -> float:
     """Seconds between two uses; none where either was not read."""
     if before.at_seconds is None or use.at_seconds is None:
         return 0.0
     return max(0.0, use.at_seconds - before.at_seconds)
 
 
-def _idle_for(before: Times, use: Use, passed: float) -> float | None:
+def _idle_for(before: Times, use: GpuUse, passed: float) -> float | None:
     """None where it is not known; 0 where it is busy, free, or somebody new holds it."""
     if use.busy_ratio is None or use.held_by is None or use.at_seconds is None:
         return None

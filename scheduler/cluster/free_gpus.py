@@ -6,23 +6,23 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from scheduler.gpu_request import Ask, Wish
+from scheduler.gpu_request import GpuRequest, PodRequest
 from scheduler.scores.best_effort import Odds
-from scheduler.scores.score_table import Outcome
+from scheduler.scores.score_table import PlacementOutcome
 
 
-class Table(Protocol):
+class LikelySets(Protocol):
     """What is asked of a class's score table."""
 
-    def likely(self, free: int, wish: Wish) -> int:
+    def likely(self, free: int, wish: GpuRequest) -> int:
         """The set that a pod will most probably be given; a guess where that is not known yet."""
 
-    def known(self, free: int, wish: Wish) -> Outcome | None:
+    def known(self, free: int, wish: GpuRequest) -> PlacementOutcome | None:
         """All that it may be given; None where that is not known yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class ReportedState:
     """What an agent last said of its node, as masks."""
 
     gen: str
@@ -39,13 +39,13 @@ class Bound:
 
     key: str
     """:func:`labelers.state.pod_key` of it."""
-    ask: Ask
+    ask: PodRequest
     order: tuple[str, int]
     """Sorts pods as they were bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
+class ExpectedGpus:
     """The prediction for a pod that the state does not name yet."""
 
     free: int
@@ -54,19 +54,19 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reckoned:
+class FreeGpus:
     """The node now."""
 
     free: int
     sure: bool
     """The masks agree with the number of GPUs that the bound pods ask for."""
-    expected: Mapping[str, Expected]
+    expected: Mapping[str, ExpectedGpus]
     """Of pods bound since, by UID."""
 
 
 def reckon(
-    state: State, bound: Iterable[Bound], ended: Collection[str], table: Table | None
-) -> Reckoned:
+    state: ReportedState, bound: Iterable[Bound], ended: Collection[str], table: LikelySets | None
+) -> FreeGpus:
     """The free GPUs of the state, those of ended pods back and those of new pods taken out.
 
     ``ended``: keys of pods that have ended, whether the state still names them or not: the
@@ -78,7 +78,7 @@ def reckon(
     """
     free = state.ok & (~state.used | _given_back(state, ended))
     sure = True
-    expected: dict[str, Expected] = {}
+    expected: dict[str, ExpectedGpus] = {}
     for pod in sorted(bound, key=lambda pod: pod.order):
         wish = pod.ask.wish
         taken = state.pods.get(pod.key)
@@ -86,13 +86,13 @@ def reckon(
             taken = table.likely(free, wish) if table else 0
             outcome = table.known(free, wish) if table else None
             if outcome is not None:
-                expected[pod.ask.uid] = Expected(free=free, sets=outcome.sets)
+                expected[pod.ask.uid] = ExpectedGpus(free=free, sets=outcome.sets)
             free &= ~taken
         sure = sure and taken.bit_count() == wish.gpus
-    return Reckoned(free=free, sure=sure, expected=expected)
+    return FreeGpus(free=free, sure=sure, expected=expected)
 
 
-def _given_back(state: State, ended: Collection[str]) -> int:
+def _given_back(state: ReportedState, ended: Collection[str]) -> int:
     """GPUs that ended pods have and no other."""
     theirs = others = 0
     for key, mask in state.pods.items():

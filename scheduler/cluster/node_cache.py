@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kube.api import Object
-from scheduler.cluster.free_gpus import Expected, State
-from scheduler.cluster.node_record import Node, Tables, bound
-from scheduler.cluster.node_views import NoView, View
-from scheduler.cluster.predictions import Landing
-from scheduler.gpu_request import Ask
+from scheduler.cluster.free_gpus import ExpectedGpus, ReportedState
+from scheduler.cluster.node_record import NodeRecord, TableLookup, bound
+from scheduler.cluster.node_views import NoView, ScoringView
+from scheduler.cluster.predictions import PredictionCheck
+from scheduler.gpu_request import PodRequest
 
 
-class Source(StrEnum):
+class CacheSource(StrEnum):
     """What the cache is fed with."""
 
     NODES = "nodes"
@@ -35,32 +35,32 @@ class BoundPod:
     name: str
     gpus: int | None
     """Mask, as the state names it; None where it does not yet."""
-    expected: Expected | None
+    expected: ExpectedGpus | None
     """Until the state names it, and where something is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Detail:
+class CachedNode:
     """All that is known of a node, for people."""
 
-    view: View | NoView
+    view: ScoringView | NoView
     gen: str | None
     """Its topology class."""
-    state: State | None
+    state: ReportedState | None
     heard_seconds: float | None
     """Since the last change of its Lease."""
     pods: tuple[BoundPod, ...]
     """In the order of binding."""
 
 
-class Cache:
+class NodeCache:
     """See :class:`scheduler.cluster.node_views.Fleet`. Any thread may call anything."""
 
     def __init__(
         self,
-        tables: Tables,
+        tables: TableLookup,
         *,
-        landed: Callable[[Landing], None] = lambda _landing: None,
+        landed: Callable[[PredictionCheck], None] = lambda _landing: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``landed`` hears of each pod that a state names after it was bound, but not of those
@@ -72,24 +72,24 @@ class Cache:
         self._landed = landed
         self._clock = clock
         self._lock = threading.Lock()
-        self._nodes: dict[str, Node] = {}
+        self._nodes: dict[str, NodeRecord] = {}
         self._where: dict[str, str] = {}  # UID of a pod to its node
         self._jobs: dict[str, dict[str, int]] = {}  # job to nodes, and how many of its pods each
         self._arrivals = 0
-        self._told: frozenset[Source] = frozenset()
+        self._told: frozenset[CacheSource] = frozenset()
 
     # what is asked
 
     @property
     def synced(self) -> bool:
         """All that exists has been told once."""
-        return len(self._told) == len(Source)
+        return len(self._told) == len(CacheSource)
 
-    def view(self, node: str) -> View | NoView:
+    def view(self, node: str) -> ScoringView | NoView:
         """Of one node."""
         return self.views([node])[0]
 
-    def views(self, nodes: Iterable[str]) -> list[View | NoView]:
+    def views(self, nodes: Iterable[str]) -> list[ScoringView | NoView]:
         """See :class:`scheduler.cluster.node_views.Fleet`."""
         now = self._clock()
         return [
@@ -109,7 +109,7 @@ class Cache:
         with self._lock:
             return tuple(name for name, node in self._nodes.items() if node.here)
 
-    def detail(self, node: str) -> Detail | None:
+    def detail(self, node: str) -> CachedNode | None:
         """All that is known of a node; None for one that was never heard of."""
         view = self.view(node)
         with self._lock:
@@ -117,17 +117,17 @@ class Cache:
             if found is None:
                 return None
             lease, state = found.lease, found.state
-            return Detail(
+            return CachedNode(
                 view=view,
                 gen=found.gen or None,
-                state=state if isinstance(state, State) else None,
+                state=state if isinstance(state, ReportedState) else None,
                 heard_seconds=None if lease is None else self._clock() - lease.changed_at,
                 pods=_pods(found),
             )
 
     # what is told
 
-    def told(self, source: Source) -> None:
+    def told(self, source: CacheSource) -> None:
         """All that a source has was told."""
         with self._lock:
             self._told |= {source}
@@ -156,7 +156,7 @@ class Cache:
             self._node(node).fall_silent()
             self._forget(node)
 
-    def pod(self, ask: Ask, node: str, *, bound_at: str = "", ended: bool = False) -> None:
+    def pod(self, ask: PodRequest, node: str, *, bound_at: str = "", ended: bool = False) -> None:
         """A pod with GPUs is bound to a node; ``bound_at`` sorts as time does."""
         landing = None
         with self._lock:
@@ -171,7 +171,7 @@ class Cache:
                 found.finish(ask.uid, pod.key)
                 self._count(before.ask.job if before else None, node, -1)
             else:
-                landing = found.bind(pod, lately=Source.PODS in self._told)
+                landing = found.bind(pod, lately=CacheSource.PODS in self._told)
                 self._count(ask.job, node, 1)
         if landing is not None:
             self._landed(landing)
@@ -190,10 +190,10 @@ class Cache:
 
     # how it is kept
 
-    def _node(self, name: str) -> Node:
+    def _node(self, name: str) -> NodeRecord:
         found = self._nodes.get(name)
         if found is None:
-            found = self._nodes[name] = Node(name, self._tables)
+            found = self._nodes[name] = NodeRecord(name, self._tables)
         return found
 
     def _forget(self, name: str) -> None:
@@ -212,8 +212,8 @@ class Cache:
             del self._jobs[job]
 
 
-def _pods(node: Node) -> tuple[BoundPod, ...]:
-    named = node.state.pods if isinstance(node.state, State) else {}
+def _pods(node: NodeRecord) -> tuple[BoundPod, ...]:
+    named = node.state.pods if isinstance(node.state, ReportedState) else {}
     return tuple(
         BoundPod(
             namespace=pod.ask.namespace,

@@ -10,14 +10,14 @@ from typing import Protocol
 from api import keys
 from base.errors import BadInput
 from kube.api import Object
-from kube.lease import Observed, observe
+from kube.lease import ObservedLease, observe
 from labelers import schema
 from labelers import state as states
 from labelers.schema import TopologyAnnotation
-from scheduler.cluster.free_gpus import Bound, Expected, State, Table, reckon
-from scheduler.cluster.node_views import NoView, View
-from scheduler.cluster.predictions import Landing
-from scheduler.gpu_request import Ask
+from scheduler.cluster.free_gpus import Bound, ExpectedGpus, LikelySets, ReportedState, reckon
+from scheduler.cluster.node_views import NoView, ScoringView
+from scheduler.cluster.predictions import PredictionCheck
+from scheduler.gpu_request import PodRequest
 
 log = logging.getLogger(__name__)
 
@@ -26,16 +26,16 @@ LONGEST_LEASE_SECONDS = 600.0
 _NEVER = float("-inf")
 
 
-class Tables(Protocol):
+class TableLookup(Protocol):
     """The score tables, as far as they are used here."""
 
     def add(self, annotation: TopologyAnnotation) -> str:
         """Take a class; its generation."""
 
-    def find(self, gen: str) -> Table | None: ...
+    def find(self, gen: str) -> LikelySets | None: ...
 
 
-class Node:
+class NodeRecord:
     """Compact values, never objects of the API; ``view`` and the rest follow every change at once.
 
     Changes come from one thread at a time; any other may read ``view``, ``silent_view`` and
@@ -61,7 +61,7 @@ class Node:
         "view",
     )
 
-    def __init__(self, name: str, tables: Tables) -> None:
+    def __init__(self, name: str, tables: TableLookup) -> None:
         self._name = name
         self._tables = tables
         self._gen: str | NoView = NoView.NO_TOPOLOGY  # as the Node carries it: what states mean
@@ -72,17 +72,17 @@ class Node:
         self.gen = ""
         """Its topology class; empty where there is none."""
         self.clique: str | None = None
-        self.lease: Observed | None = None
+        self.lease: ObservedLease | None = None
         self.fresh_until = _NEVER
         """Monotonic second from which on the agent counts as silent."""
-        self.state: State | NoView = NoView.NO_STATE
+        self.state: ReportedState | NoView = NoView.NO_STATE
         self.bound: dict[str, Bound] = {}
         """UID to pod."""
         self.finished: dict[str, str] = {}
         """UID to key of pods that ended and are still there."""
-        self.expected: Mapping[str, Expected] = {}
+        self.expected: Mapping[str, ExpectedGpus] = {}
         """UID to prediction, of pods that the state does not name yet."""
-        self.view: View | NoView = NoView.UNKNOWN_NODE
+        self.view: ScoringView | NoView = NoView.UNKNOWN_NODE
         """Where the agent was heard of lately."""
         self.silent_view: NoView = NoView.UNKNOWN_NODE
         """Where it was not."""
@@ -114,7 +114,7 @@ class Node:
         self.here, self.gen, self._gen, self.clique = False, "", NoView.NO_TOPOLOGY, None
         self._work_out()
 
-    def renew(self, lease: Object, now: float) -> list[Landing]:
+    def renew(self, lease: Object, now: float) -> list[PredictionCheck]:
         """The agent has this Lease, seen at the monotonic second ``now``; tells of pods that it
         names for the first time.
 
@@ -132,7 +132,7 @@ class Node:
             if before is not NoView.BAD_STATE:  # once, not at every renewal
                 log.warning("node scores 0", extra={"node": self._name, "why": str(error)})
         landings = self._landings(before, self.state)
-        if isinstance(self.state, State):
+        if isinstance(self.state, ReportedState):
             self._gone &= self.state.pods.keys()
         self._work_out()
         return landings
@@ -142,7 +142,7 @@ class Node:
         self.lease, self.fresh_until, self.state = None, _NEVER, NoView.NO_STATE
         self._work_out()
 
-    def bind(self, pod: Bound, *, lately: bool) -> Landing | None:
+    def bind(self, pod: Bound, *, lately: bool) -> PredictionCheck | None:
         """A pod is bound here; ``lately``: not one that was there when the watches began."""
         uid = pod.ask.uid
         self.bound[uid] = pod
@@ -163,7 +163,7 @@ class Node:
         """A pod here is there no more."""
         bound = self.bound.pop(uid, None)
         key = bound.key if bound else self.finished.pop(uid, None)
-        if key and isinstance(self.state, State) and key in self.state.pods:
+        if key and isinstance(self.state, ReportedState) and key in self.state.pods:
             self._gone |= {key}
         self._work_out()
 
@@ -183,13 +183,15 @@ class Node:
             self.view = self._reckoned(self.state)
         self.silent_view = self.view if isinstance(self.view, NoView) else NoView.STALE
 
-    def _reckoned(self, state: State) -> View:
+    def _reckoned(self, state: ReportedState) -> ScoringView:
         ended = self._gone.union(self.finished.values())
         now = reckon(state, self.bound.values(), ended, self._tables.find(self.gen))
         self.expected = now.expected
         return _view(self.gen, now.free, state.ok, now.sure, self.clique)
 
-    def _landings(self, before: State | NoView, now: State | NoView) -> list[Landing]:
+    def _landings(
+        self, before: ReportedState | NoView, now: ReportedState | NoView
+    ) -> list[PredictionCheck]:
         """Pods that this state names and the one before did not."""
         if isinstance(before, NoView) or isinstance(now, NoView):
             return []
@@ -197,13 +199,13 @@ class Node:
         pods = (pod for pod in self.bound.values() if pod.key in new)
         return [landing for pod in pods if (landing := self._landing(pod))]
 
-    def _landing(self, pod: Bound) -> Landing | None:
+    def _landing(self, pod: Bound) -> PredictionCheck | None:
         """What the state says of the pod; None where it names it not, or in another order."""
         state = self.state
         if isinstance(state, NoView) or pod.key not in state.pods or state.gen != self._gen:
             return None
         expected = self.expected.get(pod.ask.uid)
-        return Landing(
+        return PredictionCheck(
             ask=pod.ask,
             node=self._name,
             gen=self.gen,
@@ -213,15 +215,15 @@ class Node:
         )
 
 
-def bound(ask: Ask, order: tuple[str, int]) -> Bound:
+def bound(ask: PodRequest, order: tuple[str, int]) -> Bound:
     """A pod as nodes keep it."""
     return Bound(key=states.pod_key(ask.namespace, ask.name), ask=ask, order=order)
 
 
 @lru_cache(maxsize=4096)
-def _view(gen: str, free: int, ok: int, sure: bool, clique: str | None) -> View:
+def _view(gen: str, free: int, ok: int, sure: bool, clique: str | None) -> ScoringView:
     """One object for nodes that look alike, which a call tells apart sooner than equal ones."""
-    return View(gen=gen, free=free, ok=ok, sure=sure, clique=clique)
+    return ScoringView(gen=gen, free=free, ok=ok, sure=sure, clique=clique)
 
 
 def _topology(text: str | None) -> TopologyAnnotation | NoView:
@@ -234,7 +236,7 @@ def _topology(text: str | None) -> TopologyAnnotation | NoView:
     return found if found.n else NoView.NO_TOPOLOGY
 
 
-def _state(lease: Object) -> State | NoView:
+def _state(lease: Object) -> ReportedState | NoView:
     """What the Lease says of the node. Raises BadInput."""
     text = (lease["metadata"].get("annotations") or {}).get(keys.STATE)
     if text is None:
@@ -242,7 +244,7 @@ def _state(lease: Object) -> State | NoView:
     found = states.decode(text)
     if found is None:
         return NoView.OTHER_VERSION
-    return State(
+    return ReportedState(
         gen=found.gen,
         seq=found.seq,
         ok=int(found.ok, 16),

@@ -25,7 +25,7 @@ class NoView(StrEnum):
     """The agent was not heard of for the length of its Lease."""
 
 
-class View(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
+class ScoringView(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """What is believed of a node whose agent was heard lately.
 
     Its hash is kept: a call looks up thousands, and most of them are equal.
@@ -46,7 +46,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
 class Fleet(Protocol):
     """All nodes. Thread-safe; never waits for anything."""
 
-    def views(self, nodes: Iterable[str]) -> list[View | NoView]:
+    def views(self, nodes: Iterable[str]) -> list[ScoringView | NoView]:
         """Of these nodes at one moment, in their order."""
 
     def nodes_of(self, job: str) -> Iterable[str]:

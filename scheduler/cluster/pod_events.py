@@ -18,7 +18,7 @@ from kube.api import EVENTS, Api, Object
 from kube.api_errors import ApiError, Busy, Conflict, Unauthorized, Unreachable
 from kube.backoff import Backoff
 from kube.lease import micro_time
-from scheduler.cluster.predictions import Landing
+from scheduler.cluster.predictions import PredictionCheck
 from scheduler.scores.masks import members
 
 REASON: Final = "GpusNotLinked"
@@ -53,7 +53,7 @@ class PodEvents:
         self.dropped = 0
         """Events over the budget, or refused by the server."""
 
-    def unlinked(self, landing: Landing) -> None:
+    def unlinked(self, landing: PredictionCheck) -> None:
         """The pod wanted linked GPUs and has others; never blocks or raises."""
         body = event(landing, instance=self._instance, at=self._now())
         with self._lock:
@@ -82,7 +82,7 @@ class PodEvents:
                 self._waiting.popleft()
 
 
-def event(landing: Landing, *, instance: str, at: datetime) -> Object:
+def event(landing: PredictionCheck, *, instance: str, at: datetime) -> Object:
     """The Event's body."""
     pod = landing.ask
     gpus = ", ".join(map(str, members(landing.actual)))

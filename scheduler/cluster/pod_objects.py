@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from api import keys
-from scheduler.gpu_request import Ask, Link, Step, Wish
+from scheduler.gpu_request import ContainerRequest, GpuRequest, Link, PodRequest
 
 GPU: Final = "nvidia.com/gpu"
 """Whole GPUs, as NVIDIA's device plugin offers them. Shared GPUs may carry another name, MIG
@@ -120,7 +120,7 @@ class Rules:
     """Resource names of RDMA NICs: who asks for one wishes to be close to it."""
 
 
-def ask(pod: Pod, rules: Rules) -> Ask | None:
+def ask(pod: Pod, rules: Rules) -> PodRequest | None:
     """What the pod asks of whole GPUs; None where it asks for none.
 
     So MIG devices, shared GPUs under another name and claims are left alone, and so is a
@@ -130,7 +130,7 @@ def ask(pod: Pod, rules: Rules) -> Ask | None:
     first = [(each, each.restart_policy != "Always") for each in spec.init_containers or ()]
     containers = [*first, *((each, False) for each in spec.containers or ())]
     steps = tuple(
-        Step(gpus=count, ends=ends)
+        ContainerRequest(gpus=count, ends=ends)
         for container, ends in containers
         if (count := _count(container, rules.gpu))
     )
@@ -138,7 +138,7 @@ def ask(pod: Pod, rules: Rules) -> Ask | None:
         return None
     said = pod.metadata.annotations or {}
     nic = said.get(keys.NIC) == "true" or any(_count(each, *rules.nics) for each, _ in containers)
-    return Ask(
+    return PodRequest(
         namespace=sys.intern(pod.metadata.namespace),
         name=pod.metadata.name,
         uid=pod.metadata.uid,
@@ -169,9 +169,9 @@ def _link(text: str) -> Link:
 
 
 @lru_cache(maxsize=_REMEMBERED_WISHES)
-def _wish(steps: tuple[Step, ...], link: Link, nic: bool) -> Wish:
+def _wish(steps: tuple[ContainerRequest, ...], link: Link, nic: bool) -> GpuRequest:
     """One object for equal wishes: a fleet has thousands of pods and few kinds of them."""
-    return Wish(steps=steps, link=link, nic=nic)
+    return GpuRequest(steps=steps, link=link, nic=nic)
 
 
 def _job(metadata: Metadata) -> str | None:

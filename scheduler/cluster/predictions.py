@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from scheduler.gpu_request import Ask, Link, Wish
+from scheduler.gpu_request import GpuRequest, Link, PodRequest
 from scheduler.scores.best_effort import Odds
 from scheduler.scores.masks import subsets
 
@@ -19,21 +19,21 @@ FASTEST_PCIE_GBPS = 24.0
 _MOST_GPUS_TO_SPLIT = 8
 
 
-class Speeds(Protocol):
+class SpeedTable(Protocol):
     """What is asked of a class's score table."""
 
     def gbps(self, group: int) -> float:
         """Speed of the best ring through a set of GPUs."""
 
-    def ideal(self, wish: Wish) -> float:
+    def ideal(self, wish: GpuRequest) -> float:
         """The best speed that the class has for the slowest container of a pod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Landing:
+class PredictionCheck:
     """A pod that was bound lately showed up in its node's state."""
 
-    ask: Ask
+    ask: PodRequest
     node: str
     gen: str
     """The node's topology class."""
@@ -54,7 +54,7 @@ class Landing:
         return float(self.predicted.get(self.actual, 0)) if self.predicted else None
 
 
-def speed(landing: Landing, speeds: Speeds) -> float | None:
+def speed(landing: PredictionCheck, speeds: SpeedTable) -> float | None:
     """GB/s of the slowest container's GPUs; None where it cannot be told or there is none.
 
     The state does not say which container has which of the pod's GPUs: the best split counts.
@@ -71,13 +71,13 @@ def speed(landing: Landing, speeds: Speeds) -> float | None:
     )
 
 
-def is_ideal(landing: Landing, speeds: Speeds) -> bool | None:
+def is_ideal(landing: PredictionCheck, speeds: SpeedTable) -> bool | None:
     """No set of the node's class is faster; None where there is no speed to compare."""
     gbps = speed(landing, speeds)
     return None if gbps is None else gbps >= speeds.ideal(landing.ask.wish)
 
 
-def is_unlinked(landing: Landing, speeds: Speeds) -> bool:
+def is_unlinked(landing: PredictionCheck, speeds: SpeedTable) -> bool:
     """The pod asked for GPUs joined by NVLink and surely has others.
 
     One GPU alone is joined to nothing and misses nothing.
@@ -88,7 +88,7 @@ def is_unlinked(landing: Landing, speeds: Speeds) -> bool:
     return gbps is not None and gbps <= FASTEST_PCIE_GBPS
 
 
-def running(wish: Wish) -> tuple[int, ...]:
+def running(wish: GpuRequest) -> tuple[int, ...]:
     """GPUs of each container that runs beside the others."""
     return tuple(step.gpus for step in wish.steps if not step.ends)
 

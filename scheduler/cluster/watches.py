@@ -14,8 +14,16 @@ import msgspec
 from api import keys, names
 from kube.api import LEASES, NODES, PODS, Api, Object
 from kube.api_errors import ApiError, Forbidden
-from kube.follower import Follower, Gone, LinkDown, LinkUp, News, Seen, Synced
-from scheduler.cluster.node_cache import Cache, Source
+from kube.follower import (
+    CacheSynced,
+    Follower,
+    News,
+    ObjectGone,
+    ObjectSeen,
+    WatchConnected,
+    WatchLost,
+)
+from scheduler.cluster.node_cache import CacheSource, NodeCache
 from scheduler.cluster.pod_objects import Pod, Rules, ask
 
 log = logging.getLogger(__name__)
@@ -38,7 +46,7 @@ class Watches:
     def __init__(
         self,
         api: Api,
-        cache: Cache,
+        cache: NodeCache,
         *,
         namespace: str = names.NAMESPACE,
         rules: Rules | None = None,
@@ -54,12 +62,12 @@ class Watches:
         self._clock = clock
         self._sleep = sleep
         self._rested_at = clock()
-        self._down: dict[Source, str] = {}
+        self._down: dict[CacheSource, str] = {}
         self._followers = {
-            Source.NODES: Follower(
+            CacheSource.NODES: Follower(
                 api, NODES, self.hear_nodes, metadata_only=True, uniform=uniform
             ),
-            Source.LEASES: Follower(
+            CacheSource.LEASES: Follower(
                 api,
                 LEASES,
                 self.hear_leases,
@@ -67,14 +75,14 @@ class Watches:
                 keep=_is_agents,
                 uniform=uniform,
             ),
-            Source.PODS: Follower(
+            CacheSource.PODS: Follower(
                 api, PODS, self.hear_pods, fields=_BOUND, keep=self._has_gpus, uniform=uniform
             ),
         }
         self._threads: list[threading.Thread] = []
 
     @property
-    def down(self) -> Mapping[Source, str]:
+    def down(self) -> Mapping[CacheSource, str]:
         """What is not heard of now, and why; empty where all is well."""
         return dict(self._down)
 
@@ -95,37 +103,37 @@ class Watches:
     def hear_nodes(self, news: News) -> None:
         """What a watch of the Nodes tells."""
         match news:
-            case Seen(object={"metadata": meta}):
+            case ObjectSeen(object={"metadata": meta}):
                 self._cache.node(
                     meta["name"],
                     topology=(meta.get("annotations") or {}).get(keys.TOPOLOGY),
                     clique=(meta.get("labels") or {}).get(keys.CLIQUE),
                 )
-            case Gone(name=name):
+            case ObjectGone(name=name):
                 self._cache.node_gone(name)
             case other:
-                self._hear(Source.NODES, other)
+                self._hear(CacheSource.NODES, other)
 
     def hear_leases(self, news: News) -> None:
         """What a watch of the Leases tells."""
         match news:
-            case Seen(object={"metadata": {"name": name}} as lease):
+            case ObjectSeen(object={"metadata": {"name": name}} as lease):
                 self._cache.lease(_node_of(name), lease, self._clock())
-            case Gone(name=name):
+            case ObjectGone(name=name):
                 self._cache.lease_gone(_node_of(name))
             case other:
-                self._hear(Source.LEASES, other)
+                self._hear(CacheSource.LEASES, other)
 
     def hear_pods(self, news: News) -> None:
         """What a watch of the pods tells."""
         match news:
-            case Seen(object=seen):
+            case ObjectSeen(object=seen):
                 self._take(seen)
                 self._rest()
-            case Gone(uid=uid):
+            case ObjectGone(uid=uid):
                 self._cache.pod_gone(uid)
             case other:
-                self._hear(Source.PODS, other)
+                self._hear(CacheSource.PODS, other)
 
     def _take(self, seen: Object) -> None:
         try:
@@ -151,15 +159,15 @@ class Watches:
         containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
         return any(_names(each, self._rules.gpu) for each in containers)
 
-    def _hear(self, source: Source, news: News) -> None:
+    def _hear(self, source: CacheSource, news: News) -> None:
         match news:
-            case Synced():
+            case CacheSynced():
                 self._cache.told(source)
                 log.info("all is told", extra={"source": source})
-            case LinkUp():
+            case WatchConnected():
                 if self._down.pop(source, None) is not None:
                     log.info("heard again", extra={"source": source})
-            case LinkDown(error=error):
+            case WatchLost(error=error):
                 why = _why(source, error)
                 if why != self._down.get(source):  # once, not at every attempt
                     log.warning("nothing is heard", extra={"source": source, "why": why})
@@ -180,7 +188,7 @@ def _names(container: Mapping[str, Any], resource: str) -> bool:
     return any(resource in (asked.get(kind) or ()) for kind in ("requests", "limits"))
 
 
-def _why(source: Source, error: ApiError) -> str:
+def _why(source: CacheSource, error: ApiError) -> str:
     if isinstance(error, Forbidden):
         return f"{error}; the account may not watch {source}: apply deploy/scheduler"
     return str(error)

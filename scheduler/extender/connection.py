@@ -17,10 +17,10 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from scheduler.extender.extender_metrics import Verb
-from scheduler.extender.routes import Forbidden, Route, Site
+from scheduler.extender.routes import ClientForbidden, Route, Routes
 from web import messages
-from web.messages import Refusal, Request, Response
-from web.refusals import Reason, host_of, names_of
+from web.messages import HttpRequest, Refusal, Response
+from web.refusals import RefusalReason, host_of, names_of
 
 _MOST_HEAD_BYTES: Final = 8192
 _HEAD_SECONDS: Final = 5.0
@@ -39,7 +39,7 @@ _read_request = lru_cache(maxsize=128)(partial(messages.read_request, bodies=Tru
 class Connection:
     """Serves one client. Nothing is raised: what a client does wrong ends it."""
 
-    def __init__(self, client: socket.socket, site: Site, context: ssl.SSLContext | None) -> None:
+    def __init__(self, client: socket.socket, site: Routes, context: ssl.SSLContext | None) -> None:
         """``context`` None: plain HTTP."""
         self._socket = client
         self._client = ""
@@ -111,18 +111,18 @@ class Connection:
             response = self._site.answer(route, body)
         except Refusal as refusal:
             began, response = time.monotonic(), refusal.response
-            if isinstance(refusal, Forbidden):
+            if isinstance(refusal, ClientForbidden):
                 names = names_of(self._certificate)
                 self._site.refusals.refused(refusal.reason, self._client, names)
             if request is None:
-                self._site.refusals.refused(Reason.REQUEST, self._client, str(refusal))
+                self._site.refusals.refused(RefusalReason.REQUEST, self._client, str(refusal))
                 self._unread = sys.maxsize  # nobody knows what follows
         stays = self._send(request, response)
         self.is_busy = False
         self._site.answered(verb, response, time.monotonic() - began)
         return stays
 
-    def _send(self, request: Request | None, response: Response) -> bool:
+    def _send(self, request: HttpRequest | None, response: Response) -> bool:
         """Whether another request may follow."""
         self._skip_what_came()
         stays = request is not None and request.keep_alive and not self._unread
@@ -154,7 +154,7 @@ class Connection:
             self._received += came
         return self._take(end + len(messages.END_OF_HEAD))
 
-    def _body(self, request: Request, route: Route) -> bytes:
+    def _body(self, request: HttpRequest, route: Route) -> bytes:
         """All of it. Raises Refusal for one that is not taken or too slow."""
         route.check(request)
         missing = request.length - len(self._received)

@@ -7,14 +7,14 @@ from typing import Final
 import msgspec
 
 from base.errors import BadInput
-from scheduler.cluster.node_cache import Cache
+from scheduler.cluster.node_cache import NodeCache
 from scheduler.cluster.pod_objects import Rules, ask
 from scheduler.extender import extender_messages
-from scheduler.extender.extender_metrics import Metrics, Neutral
+from scheduler.extender.extender_metrics import ExtenderMetrics, Neutral
 from scheduler.extender.node_detail import described
-from scheduler.node_ranking import Judge
+from scheduler.node_ranking import NodeRanker
 from scheduler.score_explanation import explain, nothing_asked
-from scheduler.scores.class_tables import Tables
+from scheduler.scores.class_tables import ScoreTables
 
 _NO_NODES: Final = "the body is no ExtenderArgs: `NodeNames` and `Nodes` are missing"
 
@@ -22,12 +22,14 @@ _NO_NODES: Final = "the body is no ExtenderArgs: `NodeNames` and `Nodes` are mis
 class Extender:
     """Ranks nodes for pods, and says why. Nothing in it waits."""
 
-    def __init__(self, cache: Cache, tables: Tables, rules: Rules, measured: Metrics) -> None:
+    def __init__(
+        self, cache: NodeCache, tables: ScoreTables, rules: Rules, measured: ExtenderMetrics
+    ) -> None:
         self._cache = cache
         self._tables = tables
         self._rules = rules
         self._metrics = measured
-        self._judge = Judge(cache, tables)
+        self._judge = NodeRanker(cache, tables)
 
     @property
     def is_ready(self) -> bool:

@@ -43,7 +43,7 @@ class NodeMeta(msgspec.Struct, frozen=True):
     name: str
 
 
-class Node(msgspec.Struct, frozen=True):
+class WholeNode(msgspec.Struct, frozen=True):
     """A whole Node, of which only the name counts: the rest is known from watches."""
 
     metadata: NodeMeta
@@ -52,7 +52,7 @@ class Node(msgspec.Struct, frozen=True):
 class NodeList(msgspec.Struct, frozen=True):
     """Whole Nodes."""
 
-    items: list[Node] | None = None
+    items: list[WholeNode] | None = None
 
 
 class ExtenderArgs(msgspec.Struct, frozen=True, rename="pascal"):
@@ -73,7 +73,7 @@ class HostPriority(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class ExtenderCall:
     """A request: which of these nodes for this pod?"""
 
     pod: Pod
@@ -81,13 +81,13 @@ class Call:
     """Each once, as they came; None where the request names none at all."""
 
 
-def read(body: bytes) -> Call:
+def read(body: bytes) -> ExtenderCall:
     """The request in ``body``. Raises BadInput that names the key, TooLarge for too many Nodes."""
     try:
         found = msgspec.json.decode(body, type=ExtenderArgs)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise BadInput(f"the body is no ExtenderArgs: {error}") from error
-    return Call(pod=found.pod, nodes=_names(found))
+    return ExtenderCall(pod=found.pod, nodes=_names(found))
 
 
 def _names(found: ExtenderArgs) -> Sequence[str] | None:

@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 
 from scheduler.cluster.node_views import NoView
 from scheduler.extender.tls import Party
-from web.refusals import Reason
+from web.refusals import RefusalReason
 
 # or each has a second series that nobody asked for
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # theirs to annotate
@@ -24,7 +24,9 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _PREFIX: Final = "gpuscape_scheduler"
 _LATENCIES: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.5, 1.0)
 """Seconds; budgets are at 0.01 for 500 nodes, 0.03 for 5,000, and 0.05 is where we give up."""
-_REFUSALS: Final = tuple(each for each in Reason if each not in (Reason.CREDENTIALS, Reason.RATE))
+_REFUSALS: Final = tuple(
+    each for each in RefusalReason if each not in (RefusalReason.CREDENTIALS, RefusalReason.RATE)
+)
 """Why the extender refuses clients: it asks for no passwords and has no rate."""
 _NODES: Final = (1, 10, 50, 100, 200, 500, 1000, 2000, 5000)
 
@@ -51,7 +53,7 @@ class Neutral(StrEnum):
     """Something unexpected; the log says what."""
 
 
-class NodeView(StrEnum):
+class NodeVisibility(StrEnum):
     """How a node is seen, beside the reasons why it is not."""
 
     SURE = "sure"
@@ -78,12 +80,12 @@ class FleetUse:
     """The fleet at one moment."""
 
     synced: bool
-    views: Iterable[NodeView | NoView]
+    views: Iterable[NodeVisibility | NoView]
     """One for each node."""
     classes: Sequence[ClassUse]
 
 
-class Metrics:
+class ExtenderMetrics:
     """All families. Thread-safe."""
 
     def __init__(self, version: str) -> None:
@@ -188,7 +190,7 @@ class Metrics:
         if unlinked:
             self._unlinked.inc()
 
-    def refused(self, reason: Reason) -> None:
+    def refused(self, reason: RefusalReason) -> None:
         """A connection or request was refused."""
         self._refusals.labels(reason).inc()
 
@@ -249,7 +251,7 @@ class _Fleet(Collector):
             labels=["view"],
         )
         views = Tally(use.views)
-        for view in (*NodeView, *NoView):
+        for view in (*NodeVisibility, *NoView):
             nodes.add_metric([view], views[view])
         yield nodes
         yield from _classes(use.classes)

@@ -5,29 +5,33 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from scheduler.cluster.node_views import Fleet, NoView, View
-from scheduler.extender.extender_metrics import ClassUse, FleetUse, NodeView
-from scheduler.scores.class_tables import Tables
+from scheduler.cluster.node_views import Fleet, NoView, ScoringView
+from scheduler.extender.extender_metrics import ClassUse, FleetUse, NodeVisibility
+from scheduler.scores.class_tables import ScoreTables
 
 
-def fleet_use(fleet: Fleet, nodes: Iterable[str], tables: Tables, *, synced: bool) -> FleetUse:
+def fleet_use(fleet: Fleet, nodes: Iterable[str], tables: ScoreTables, *, synced: bool) -> FleetUse:
     """How all nodes are seen now, and what their free GPUs are worth."""
     views = fleet.views(nodes)
-    by_class: dict[str, list[View]] = defaultdict(list)
+    by_class: dict[str, list[ScoringView]] = defaultdict(list)
     for view in views:
-        if isinstance(view, View):
+        if isinstance(view, ScoringView):
             by_class[view.gen].append(view)
     return FleetUse(
         synced=synced,
         views=[
-            view if isinstance(view, NoView) else NodeView.SURE if view.sure else NodeView.UNSURE
+            view
+            if isinstance(view, NoView)
+            else NodeVisibility.SURE
+            if view.sure
+            else NodeVisibility.UNSURE
             for view in views
         ],
         classes=[_class_use(gen, each, tables) for gen, each in sorted(by_class.items())],
     )
 
 
-def _class_use(gen: str, views: list[View], tables: Tables) -> ClassUse:
+def _class_use(gen: str, views: list[ScoringView], tables: ScoreTables) -> ClassUse:
     """Of nodes with more GPUs than are quickly judged the worth is not told."""
     table = tables.find(gen)
     quick = table is not None and table.is_quick

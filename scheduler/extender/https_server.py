@@ -15,31 +15,31 @@ from typing import Final
 
 from scheduler.extender.connection import Connection
 from scheduler.extender.extender import Extender
-from scheduler.extender.extender_metrics import Metrics
-from scheduler.extender.routes import Site, Terms
+from scheduler.extender.extender_metrics import ExtenderMetrics
+from scheduler.extender.routes import ClientTerms, Routes
 from web.address import Address, listening
 
 log = logging.getLogger(__name__)
 
 MOST_CONNECTIONS: Final = 64
-"""A scheduler keeps one or two. One more takes the place of another, see :meth:`Server._vacate`."""
+"""A scheduler keeps one or two; one more takes the place of another: `ExtenderServer._vacate`."""
 _LOOK_SECONDS: Final = 2.0
 """Between two looks at the certificates."""
 _GRACE_SECONDS: Final = 1.0
 """For answers under way when the server stops."""
 
 
-class Server:
+class ExtenderServer:
     """Serves one extender in threads of its own."""
 
     def __init__(
-        self, address: Address, terms: Terms, extender: Extender, measured: Metrics
+        self, address: Address, terms: ClientTerms, extender: Extender, measured: ExtenderMetrics
     ) -> None:
         """Listen. Raises Permanent where that cannot be."""
         self._listener = listening(address)
         self._listener.settimeout(_LOOK_SECONDS)
         self._tls = terms.tls
-        self._site = Site(terms, extender, measured)
+        self._site = Routes(terms, extender, measured)
         self._clients: dict[Connection, threading.Thread] = {}
         self._lock = threading.Lock()
         self._is_stopping = False

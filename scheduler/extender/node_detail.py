@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from scheduler.cluster.free_gpus import Expected
-from scheduler.cluster.node_cache import BoundPod, Detail
+from scheduler.cluster.free_gpus import ExpectedGpus
+from scheduler.cluster.node_cache import BoundPod, CachedNode
 from scheduler.cluster.node_views import NoView
 from scheduler.score_explanation import REASONS, Chance
 from scheduler.scores.masks import members
@@ -50,7 +50,7 @@ class NodeDetail(msgspec.Struct, frozen=True, kw_only=True):
     """In the order of binding."""
 
 
-def described(node: str, detail: Detail) -> NodeDetail:
+def described(node: str, detail: CachedNode) -> NodeDetail:
     """What is known of a node, in words and lists."""
     view, state = detail.view, detail.state
     seen = None if isinstance(view, NoView) else view
@@ -78,7 +78,7 @@ def _pod(pod: BoundPod) -> PodOnNode:
     )
 
 
-def _chances(expected: Expected | None) -> tuple[Chance, ...]:
+def _chances(expected: ExpectedGpus | None) -> tuple[Chance, ...]:
     if expected is None:
         return ()
     likeliest = sorted(expected.sets.items(), key=lambda item: (-item[1], item[0]))

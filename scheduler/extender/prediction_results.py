@@ -5,25 +5,28 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from scheduler.cluster.predictions import Landing, is_ideal, is_unlinked
-from scheduler.extender.extender_metrics import Metrics
-from scheduler.scores.class_tables import Tables
+from scheduler.cluster.predictions import PredictionCheck, is_ideal, is_unlinked
+from scheduler.extender.extender_metrics import ExtenderMetrics
+from scheduler.scores.class_tables import ScoreTables
 
 log = logging.getLogger(__name__)
 
 
-class Landings:
+class PredictionResults:
     """Hears of pods that were given GPUs."""
 
     def __init__(
-        self, tables: Tables, metrics: Metrics, unlinked: Callable[[Landing], None] | None
+        self,
+        tables: ScoreTables,
+        metrics: ExtenderMetrics,
+        unlinked: Callable[[PredictionCheck], None] | None,
     ) -> None:
         """``unlinked`` is told of pods that asked for linked GPUs and have others."""
         self._tables = tables
         self._metrics = metrics
         self._unlinked = unlinked
 
-    def take(self, landing: Landing) -> None:
+    def take(self, landing: PredictionCheck) -> None:
         """Count it. Nothing is compared where the class is not known any more."""
         table = self._tables.find(landing.gen)
         ideal = None if table is None else is_ideal(landing, table)

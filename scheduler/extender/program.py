@@ -16,20 +16,20 @@ from importlib.metadata import version
 from typing import Final
 
 from api import names
-from kube.client import Client, Program, connect
-from scheduler.cluster.node_cache import Cache
+from kube.client import ApiClient, Program, connect
+from scheduler.cluster.node_cache import NodeCache
 from scheduler.cluster.pod_events import PodEvents
 from scheduler.cluster.pod_objects import Rules
 from scheduler.cluster.watches import Watches
 from scheduler.extender.extender import Extender
-from scheduler.extender.extender_metrics import Metrics
+from scheduler.extender.extender_metrics import ExtenderMetrics
 from scheduler.extender.fleet_fragmentation import fleet_use
-from scheduler.extender.https_server import Server
-from scheduler.extender.prediction_results import Landings
-from scheduler.extender.routes import Terms
-from scheduler.extender.settings import Settings
-from scheduler.extender.tls import Tls, TlsFiles
-from scheduler.scores.class_tables import Tables
+from scheduler.extender.https_server import ExtenderServer
+from scheduler.extender.prediction_results import PredictionResults
+from scheduler.extender.routes import ClientTerms
+from scheduler.extender.settings import SchedulerSettings
+from scheduler.extender.tls import ServerTls, TlsFiles
+from scheduler.scores.class_tables import ScoreTables
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ _SWITCH_SECONDS: Final = 50e-6
 the time that a request takes."""
 
 
-def run(settings: Settings) -> int:
+def run(settings: SchedulerSettings) -> int:
     """Run until SIGTERM or SIGINT; the exit status.
 
     Raises BadInput or Permanent where it cannot start. An API server that does not answer is
@@ -56,17 +56,17 @@ def run(settings: Settings) -> int:
     return 0
 
 
-def _start(settings: Settings, ending: contextlib.ExitStack) -> None:
+def _start(settings: SchedulerSettings, ending: contextlib.ExitStack) -> None:
     """Start all parts, the server first, so that probes are answered; ``ending`` ends them."""
     client = _client(settings)
-    tables = Tables(in_background("tables"), default=settings.policies)
-    metrics = Metrics(version("gpuscape"))
+    tables = ScoreTables(in_background("tables"), default=settings.policies)
+    metrics = ExtenderMetrics(version("gpuscape"))
     events = PodEvents(client, instance=settings.instance or socket.gethostname())
-    landings = Landings(tables, metrics, events.unlinked if settings.events else None)
-    cache = Cache(tables, landed=landings.take)
+    landings = PredictionResults(tables, metrics, events.unlinked if settings.events else None)
+    cache = NodeCache(tables, landed=landings.take)
     metrics.ask_fleet(lambda: fleet_use(cache, cache.names(), tables, synced=cache.synced))
     rules = Rules(gpu=settings.gpu_resource, nics=frozenset(settings.nic_resources))
-    server = Server(
+    server = ExtenderServer(
         settings.listen, _terms(settings), Extender(cache, tables, rules, metrics), metrics
     )
     ending.callback(server.stop)
@@ -78,7 +78,7 @@ def _start(settings: Settings, ending: contextlib.ExitStack) -> None:
     threading.Thread(target=_keep, args=(cache, events), name="keep", daemon=True).start()
 
 
-def _keep(cache: Cache, events: PodEvents) -> None:
+def _keep(cache: NodeCache, events: PodEvents) -> None:
     """Send Events as they come; once all is read, have the collector leave it alone."""
     is_frozen = False
     while True:
@@ -90,7 +90,7 @@ def _keep(cache: Cache, events: PodEvents) -> None:
             gc.freeze()  # or a collection looks at the whole fleet, while a request waits
 
 
-def _client(settings: Settings) -> Client:
+def _client(settings: SchedulerSettings) -> ApiClient:
     program = Program(
         name=names.SCHEDULER,
         version=version("gpuscape"),
@@ -102,10 +102,10 @@ def _client(settings: Settings) -> Client:
     return connect(program, kubeconfig=None if kubeconfig is None else str(kubeconfig))
 
 
-def _terms(settings: Settings) -> Terms:
+def _terms(settings: SchedulerSettings) -> ClientTerms:
     tls = None
     if settings.tls_cert_file is not None and settings.tls_private_key_file is not None:
-        tls = Tls(
+        tls = ServerTls(
             TlsFiles(
                 certificate=settings.tls_cert_file,
                 key=settings.tls_private_key_file,
@@ -114,7 +114,7 @@ def _terms(settings: Settings) -> Terms:
         )
         if settings.client_ca_file is None:
             log.warning("everybody who reaches it is served: client-ca-file is not set")
-    return Terms(
+    return ClientTerms(
         tls=tls,
         needs_certificate=settings.client_ca_file is not None,
         client_names=settings.client_names,

@@ -18,12 +18,12 @@ from urllib.parse import unquote
 from base.errors import BadInput
 from scheduler.extender import extender_messages, extender_metrics, openapi
 from scheduler.extender.extender import Extender
-from scheduler.extender.extender_metrics import Metrics, Neutral, Verb
-from scheduler.extender.tls import Tls, has_name
-from scheduler.node_ranking import Unknown
+from scheduler.extender.extender_metrics import ExtenderMetrics, Neutral, Verb
+from scheduler.extender.tls import ServerTls, has_name
+from scheduler.node_ranking import OutcomeUnknown
 from web import messages
-from web.messages import Body, Refusal, Request, Response
-from web.refusals import Reason, Refusals
+from web.messages import Body, HttpRequest, Refusal, Response
+from web.refusals import ClientRefusals, RefusalReason
 
 log = logging.getLogger(__name__)
 
@@ -40,10 +40,10 @@ _NODES: Final = "/debug/nodes/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class ClientTerms:
     """On what terms clients are served."""
 
-    tls: Tls | None = None
+    tls: ServerTls | None = None
     """None: plain HTTP."""
     needs_certificate: bool = False
     client_names: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class Route:
     posts: bool = False
     """It takes a body, with POST; else GET and HEAD, without."""
 
-    def check(self, request: Request) -> None:
+    def check(self, request: HttpRequest) -> None:
         """Raises Refusal for another method, and for a body that is not taken."""
         methods = ("POST",) if self.posts else ("GET", "HEAD")
         if request.method not in methods:
@@ -79,24 +79,24 @@ class Route:
             )
 
 
-class Forbidden(Refusal):
+class ClientForbidden(Refusal):
     """A client that may not ask for this path: without a certificate, or with another name."""
 
-    def __init__(self, reason: Reason) -> None:
+    def __init__(self, reason: RefusalReason) -> None:
         super().__init__(
             HTTPStatus.FORBIDDEN, "A client certificate with one of the names set is needed."
         )
         self.reason = reason
 
 
-class Site:
+class Routes:
     """The paths, and who may ask for them."""
 
-    def __init__(self, terms: Terms, extender: Extender, measured: Metrics) -> None:
+    def __init__(self, terms: ClientTerms, extender: Extender, measured: ExtenderMetrics) -> None:
         self._terms = terms
         self._extender = extender
         self._metrics = measured
-        self.refusals = Refusals(measured.refused)
+        self.refusals = ClientRefusals(measured.refused)
         """Of connections and requests."""
         if terms.tls is not None:
             measured.ask_certificates(terms.tls.ends)
@@ -120,13 +120,15 @@ class Site:
         """Wait for nothing."""
         self._scores.shutdown(wait=False, cancel_futures=True)
 
-    def route(self, request: Request, certificate: Mapping[str, Any] | None) -> Route:
+    def route(self, request: HttpRequest, certificate: Mapping[str, Any] | None) -> Route:
         """Who answers this. Raises Refusal for those who may not ask, and for no path of ours.
 
         ``certificate`` is the client's, as :meth:`ssl.SSLSocket.getpeercert` tells it.
         """
         if not self._admits(request, certificate):
-            raise Forbidden(Reason.NAME if certificate else Reason.NO_CERTIFICATE)
+            raise ClientForbidden(
+                RefusalReason.NAME if certificate else RefusalReason.NO_CERTIFICATE
+            )
         found = self._routes.get(request.path)
         if found is None and request.path.startswith(_NODES):
             name = unquote(request.path.removeprefix(_NODES))
@@ -163,7 +165,7 @@ class Site:
         """Whether a connection was made under other certificates: the client is to come anew."""
         return self._terms.tls is not None and context is not self._terms.tls.current
 
-    def _admits(self, request: Request, certificate: Mapping[str, Any] | None) -> bool:
+    def _admits(self, request: HttpRequest, certificate: Mapping[str, Any] | None) -> bool:
         if not self._terms.needs_certificate or request.path in _PUBLIC:
             return True
         admitted = has_name(certificate, self._terms.client_names)
@@ -177,7 +179,7 @@ class Site:
         """Scores, or none where they are not there in time: a pod never waits for us."""
         try:
             if len(body) <= _QUICK_BYTES:
-                with contextlib.suppress(Unknown):
+                with contextlib.suppress(OutcomeUnknown):
                     return _json(self._extender.prioritize(body, only_known=True))
             return _json(self._worked_out(body))
         except BadInput:

@@ -9,12 +9,12 @@ from pathlib import Path
 from api import names
 from base.errors import BadInput
 from scheduler.cluster.pod_objects import GPU
-from scheduler.scores.kubelet_model import Allocation, Policies, Scope, TopologyManager
+from scheduler.scores.kubelet_model import DevicePluginPolicy, Policies, Scope, TopologyManager
 from web.address import Address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class SchedulerSettings:
     """Everything, with the values that hold where nothing is said, but for the address."""
 
     listen: Address
@@ -38,7 +38,7 @@ class Settings:
     """The kubelets' TopologyManager policy, for nodes that do not tell theirs."""
     topology_manager_scope: Scope = Scope.CONTAINER
     """Of that policy, on all nodes."""
-    allocation: Allocation = Allocation.BEST_EFFORT
+    allocation: DevicePluginPolicy = DevicePluginPolicy.BEST_EFFORT
     """The device plugin's allocation policy, for nodes that do not tell theirs."""
     budget_seconds: float = 0.05
     """From a request's last byte; past it the answer is neutral."""

@@ -42,7 +42,7 @@ class TlsFiles:
         return tuple(path for path in named if path is not None)
 
 
-class Tls:
+class ServerTls:
     """The contexts of new connections. One thread at a time."""
 
     def __init__(self, files: TlsFiles) -> None:

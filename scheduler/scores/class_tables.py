@@ -6,15 +6,15 @@ import threading
 from collections import OrderedDict
 
 from labelers.schema import TopologyAnnotation, generation
-from scheduler.scores.kubelet_model import Allocation, Policies, TopologyManager
-from scheduler.scores.score_table import MOST_GPUS, Later, Table
+from scheduler.scores.kubelet_model import DevicePluginPolicy, Policies, TopologyManager
+from scheduler.scores.score_table import MOST_GPUS, Later, ScoreTable
 from scheduler.scores.shape import shape
 
 _MOST_CLASSES = 64
 """A table takes one to two megabytes. Fleets have a few classes; degraded links add some."""
 
 
-class Tables:
+class ScoreTables:
     """Tables by class; of too many classes those go that were not used for longest. Thread-safe."""
 
     def __init__(
@@ -31,7 +31,7 @@ class Tables:
         self._later = later
         self._default = default or Policies()
         self._most = most
-        self._tables: OrderedDict[str, Table] = OrderedDict()
+        self._tables: OrderedDict[str, ScoreTable] = OrderedDict()
         self._lock = threading.Lock()
 
     def add(self, annotation: TopologyAnnotation) -> str:
@@ -41,7 +41,7 @@ class Tables:
         """
         gen = generation(annotation)
         if self.find(gen) is None and annotation.n <= MOST_GPUS:
-            table = Table(shape(annotation), self._policies(annotation), self._later)
+            table = ScoreTable(shape(annotation), self._policies(annotation), self._later)
             with self._lock:
                 self._tables.setdefault(gen, table)
                 if len(self._tables) > self._most:
@@ -50,7 +50,7 @@ class Tables:
                 self._later(table.fill)
         return gen
 
-    def find(self, gen: str) -> Table | None:
+    def find(self, gen: str) -> ScoreTable | None:
         """The table of a class; None for a class that is not there."""
         with self._lock:
             table = self._tables.get(gen)
@@ -68,7 +68,7 @@ class Tables:
 
 
 _TM = {each.value: each for each in TopologyManager}
-_AL = {each.value: each for each in Allocation} | {
-    "distributed": Allocation.RANDOM,  # of the plugin's greedy ones: GPUs are alike to them
-    "packed": Allocation.RANDOM,
+_AL = {each.value: each for each in DevicePluginPolicy} | {
+    "distributed": DevicePluginPolicy.RANDOM,  # of the plugin's greedy ones: GPUs are alike to them
+    "packed": DevicePluginPolicy.RANDOM,
 }

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from scheduler.gpu_request import Link
 from scheduler.scores.masks import members
 from scheduler.scores.shape import Shape
-from scheduler.scores.speed import Speeds, has_ring
+from scheduler.scores.speed import SetSpeeds, has_ring
 
 FAR = 5
 """The PCIe level of what is across CPUs, and of no NIC at all."""
@@ -54,7 +54,7 @@ def worse(a: Grade, b: Grade) -> Grade:
 class Grades:
     """Grades of the sets of one shape; keeps what it found."""
 
-    def __init__(self, shape: Shape, speeds: Speeds) -> None:
+    def __init__(self, shape: Shape, speeds: SetSpeeds) -> None:
         self._shape = shape
         self._speeds = speeds
         self.of = cache(self._of)

@@ -21,7 +21,7 @@ from fractions import Fraction
 from functools import cache
 from typing import NamedTuple
 
-from scheduler.gpu_request import Step, Wish
+from scheduler.gpu_request import ContainerRequest, GpuRequest
 from scheduler.scores.best_effort import LOST, BestEffort, Odds
 from scheduler.scores.grade import BEST, Grade, Grades, worse
 from scheduler.scores.masks import subsets, union
@@ -46,7 +46,7 @@ class Scope(StrEnum):
     POD = "pod"
 
 
-class Allocation(StrEnum):
+class DevicePluginPolicy(StrEnum):
     """What the device plugin prefers among free GPUs."""
 
     BEST_EFFORT = "best-effort"
@@ -61,10 +61,10 @@ class Policies:
 
     tm: TopologyManager = TopologyManager.NONE
     scope: Scope = Scope.CONTAINER
-    al: Allocation = Allocation.BEST_EFFORT
+    al: DevicePluginPolicy = DevicePluginPolicy.BEST_EFFORT
 
 
-class Given(NamedTuple):
+class AssignedSet(NamedTuple):
     """What a pod may end up with."""
 
     taken: int
@@ -92,7 +92,7 @@ class _Numas(NamedTuple):
     """Mask of the GPUs there."""
 
 
-class Kubelet:
+class KubeletModel:
     """The kubelet of nodes of one shape; keeps what it found."""
 
     def __init__(self, shape: Shape, policies: Policies, grades: Grades) -> None:
@@ -103,7 +103,7 @@ class Kubelet:
         self._near = cache(self._nears)
         self._give = cache(self._gives)
 
-    def serve(self, free: int, wish: Wish) -> Mapping[Given, Fraction]:
+    def serve(self, free: int, wish: GpuRequest) -> Mapping[AssignedSet, Fraction]:
         """What comes of it and how likely; the odds add up to 1. Empty where GPUs are too few."""
         if wish.gpus > free.bit_count():
             return {}
@@ -121,14 +121,14 @@ class Kubelet:
                     else:
                         after[self._then(half, step, group, counts)] += odds * share
             halves = after
-        found: dict[Given, Fraction] = defaultdict(Fraction)
+        found: dict[AssignedSet, Fraction] = defaultdict(Fraction)
         for half, odds in halves.items():
-            found[Given(free & ~half.left, half.grade)] += odds
+            found[AssignedSet(free & ~half.left, half.grade)] += odds
         if lost:
-            found[Given(LOST, BEST)] = lost
+            found[AssignedSet(LOST, BEST)] = lost
         return dict(found)
 
-    def _then(self, half: _Half, step: Step, group: int, counts: bool) -> _Half:
+    def _then(self, half: _Half, step: ContainerRequest, group: int, counts: bool) -> _Half:
         """After the next container got these GPUs."""
         return _Half(
             left=half.left & ~group,
@@ -153,7 +153,7 @@ class Kubelet:
 
     def _preferred(self, available: int, required: int, size: int) -> Odds:
         """What the device plugin says, if it says anything."""
-        if self._policies.al is Allocation.BEST_EFFORT:
+        if self._policies.al is DevicePluginPolicy.BEST_EFFORT:
             return self._plugin.odds(available, size, required)
         return _any(available, size, required)
 

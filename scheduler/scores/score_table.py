@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
 
-from scheduler.gpu_request import Wish, wish
+from scheduler.gpu_request import GpuRequest, wish
 from scheduler.scores.best_effort import LOST, Odds
 from scheduler.scores.grade import Grades
-from scheduler.scores.kubelet_model import Kubelet, Policies
+from scheduler.scores.kubelet_model import KubeletModel, Policies
 from scheduler.scores.masks import members, union
 from scheduler.scores.score import MOST_KEPT, Aims, score
 from scheduler.scores.shape import Shape
-from scheduler.scores.speed import Speeds
+from scheduler.scores.speed import SetSpeeds
 from scheduler.scores.worth import Worth
 
 QUICK_GPUS = 8
@@ -37,7 +37,7 @@ Later = Callable[[Callable[[], object]], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class PlacementOutcome:
     """What a request meets on a node with these free GPUs."""
 
     sets: Odds
@@ -64,7 +64,7 @@ class Outcome:
         return max(self.sets, key=lambda each: (self.sets[each], -each), default=LOST)
 
 
-class Table:
+class ScoreTable:
     """Outcomes of one class, each computed once. Thread-safe."""
 
     def __init__(
@@ -72,14 +72,14 @@ class Table:
     ) -> None:
         """``later`` is for outcomes that take too long within a request; None: at once."""
         self._shape = shape
-        self._speeds = Speeds(shape)
+        self._speeds = SetSpeeds(shape)
         self._grades = Grades(shape, self._speeds)
-        self._kubelet = Kubelet(shape, policies or Policies(), self._grades)
+        self._kubelet = KubeletModel(shape, policies or Policies(), self._grades)
         self._later = later
-        self._outcomes: dict[tuple[int, Wish], Outcome] = {}
+        self._outcomes: dict[tuple[int, GpuRequest], PlacementOutcome] = {}
         self._shared: dict[Fraction, Fraction] = {}
         """Odds, which are the same in many outcomes: each is kept in memory once."""
-        self._due: set[tuple[int, Wish]] = set()
+        self._due: set[tuple[int, GpuRequest]] = set()
         self._lock = threading.Lock()
 
     @property
@@ -92,22 +92,22 @@ class Table:
         """Whether it is worked out in milliseconds."""
         return self.n <= QUICK_GPUS
 
-    def fits_a_request(self, wish: Wish) -> bool:
+    def fits_a_request(self, wish: GpuRequest) -> bool:
         """Whether an outcome of this wish may be worked out within a request."""
         return self.is_quick and len(wish.steps) <= _QUICK_STEPS
 
-    def fill(self, wishes: Iterable[Wish] | None = None) -> None:
+    def fill(self, wishes: Iterable[GpuRequest] | None = None) -> None:
         """Work out all free sets for these, else for one container with nothing but GPUs."""
         for each in wishes or [wish(gpus + 1) for gpus in range(self.n)]:
             for free in range(1 << self.n):
                 self.outcome(free, each)
 
-    def outcomes(self) -> Mapping[tuple[int, Wish], Outcome]:
+    def outcomes(self) -> Mapping[tuple[int, GpuRequest], PlacementOutcome]:
         """All that were worked out so far, by free GPUs and wish."""
         with self._lock:
             return dict(self._outcomes)
 
-    def outcome(self, free: int, wish: Wish) -> Outcome:
+    def outcome(self, free: int, wish: GpuRequest) -> PlacementOutcome:
         """What comes of the wish on these free GPUs, however long that takes to work out."""
         found = self._outcomes.get((free, wish))
         if found is None:
@@ -119,7 +119,7 @@ class Table:
                 self._outcomes[free, wish] = found
         return found
 
-    def known(self, free: int, wish: Wish) -> Outcome | None:
+    def known(self, free: int, wish: GpuRequest) -> PlacementOutcome | None:
         """The same without waiting; None where it is being worked out."""
         found = self._outcomes.get((free, wish))
         if found is None:
@@ -133,7 +133,7 @@ class Table:
                 self._later(partial(self.outcome, free, wish))
         return found
 
-    def likely(self, free: int, wish: Wish) -> int:
+    def likely(self, free: int, wish: GpuRequest) -> int:
         """The likely set of the outcome. Where that is not known yet the lowest free GPUs: their
         number is right, and the set a guess."""
         outcome = self.outcome(free, wish) if self.is_quick else self.known(free, wish)
@@ -141,7 +141,7 @@ class Table:
             return union(members(free)[: wish.gpus])
         return outcome.likely
 
-    def ideal(self, wish: Wish) -> float:
+    def ideal(self, wish: GpuRequest) -> float:
         """The best ``gbps`` that the class has for this wish, each container for itself."""
         judged = itertools.compress(wish.steps, wish.judged)
         return float(
@@ -168,10 +168,10 @@ class Table:
     def _worth(self) -> Worth:
         return Worth(self._shape, self._speeds)  # which takes long for many GPUs
 
-    def _outcome(self, free: int, wish: Wish) -> Outcome:
+    def _outcome(self, free: int, wish: GpuRequest) -> PlacementOutcome:
         free &= (1 << self.n) - 1  # whoever tells may know of other GPUs
         if len(wish.steps) > (_MOST_STEPS if self.is_quick else _MOST_STEPS_OF_MANY):
-            return Outcome(sets={}, score=0)
+            return PlacementOutcome(sets={}, score=0)
         given = self._kubelet.serve(free, wish)
         sets: dict[int, Fraction] = defaultdict(Fraction)
         for each, odds in given.items():
@@ -180,7 +180,7 @@ class Table:
         served = {each: odds for each, odds in given.items() if each.taken != LOST}
         taken = sum(served.values(), Fraction())
         if not taken:
-            return Outcome(sets=sets, score=0)
+            return PlacementOutcome(sets=sets, score=0)
         grades = [(each.grade, odds) for each, odds in served.items()]
         linked = _sum((grade.grants(wish.link), odds) for grade, odds in grades)
         gbps = _sum((grade.gbps, odds) for grade, odds in grades)
@@ -194,7 +194,7 @@ class Table:
             nic=int(nic * 10) if wish.nic else 0,
             kept=MOST_KEPT - math.ceil(cost * 10),
         )
-        return Outcome(
+        return PlacementOutcome(
             sets=sets,
             score=score(aims),
             gbps=float(gbps),

@@ -11,37 +11,37 @@ from typing import Final, Literal
 import msgspec
 
 from base.errors import BadInput
-from scheduler.gpu_request import Link, Wish, wish
-from scheduler.scores.score_table import Outcome
+from scheduler.gpu_request import GpuRequest, Link, wish
+from scheduler.scores.score_table import PlacementOutcome
 
 VERSION: Final = 2
 """Also of what scores are made of: scheduler.scores.score."""
 _HASH_DIGITS = 16
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class ScoreRow(msgspec.Struct, frozen=True, kw_only=True):
     """One wish: for each mask of free GPUs, ascending, its score and its likeliest set.
 
     A mask that is left out serves no such pod, as far as the sheet knows.
     """
 
-    wish: Wish
+    wish: GpuRequest
     free: tuple[int, ...]
     scores: tuple[int, ...]
     sets: tuple[int, ...]
     """0 where the pod is most likely refused."""
 
 
-class Sheet(msgspec.Struct, frozen=True, kw_only=True):
+class ScoreTableFile(msgspec.Struct, frozen=True, kw_only=True):
     """All that is known of one class. Its rows are in the order of their wishes' text."""
 
     v: Literal[2] = VERSION
     gen: str
     hash: str = ""
     """First digits of the SHA-256 of the same with an empty hash: equal for equal tables."""
-    rows: tuple[Row, ...]
+    rows: tuple[ScoreRow, ...]
 
-    def score(self, free: int, wish: Wish) -> int | None:
+    def score(self, free: int, wish: GpuRequest) -> int | None:
         """As the table has it; None for a wish that it does not have."""
         for row in self.rows:
             if row.wish == wish:
@@ -53,30 +53,30 @@ class _Versioned(msgspec.Struct):
     v: int
 
 
-def every_wish(n: int) -> Iterator[Wish]:
+def every_wish(n: int) -> Iterator[GpuRequest]:
     """Those of pods with one container, on nodes with so many GPUs."""
     sizes, nics = range(1, n + 1), (False, True)
     for gpus, link, nic in itertools.product(sizes, Link, nics):
         yield wish(gpus, link=link, nic=nic)
 
 
-def sheet(gen: str, outcomes: Mapping[tuple[int, Wish], Outcome]) -> Sheet:
+def sheet(gen: str, outcomes: Mapping[tuple[int, GpuRequest], PlacementOutcome]) -> ScoreTableFile:
     """The sheet of a class with these outcomes."""
-    by_wish: dict[Wish, dict[int, Outcome]] = defaultdict(dict)
+    by_wish: dict[GpuRequest, dict[int, PlacementOutcome]] = defaultdict(dict)
     for (free, asked), outcome in outcomes.items():
         by_wish[asked][free] = outcome
     rows = [_row(asked, found) for asked, found in by_wish.items()]
     rows.sort(key=lambda row: msgspec.json.encode(row.wish))
-    plain = Sheet(gen=gen, rows=tuple(rows))
+    plain = ScoreTableFile(gen=gen, rows=tuple(rows))
     return msgspec.structs.replace(plain, hash=_hash(plain))
 
 
-def encode(sheet: Sheet) -> bytes:
+def encode(sheet: ScoreTableFile) -> bytes:
     """Compact JSON; the same for the same sheet."""
     return msgspec.json.encode(sheet)
 
 
-def decode(data: bytes) -> Sheet | None:
+def decode(data: bytes) -> ScoreTableFile | None:
     """The sheet in ``data``; None for a version other than ours.
 
     Raises BadInput for anything that ``encode`` did not write.
@@ -84,7 +84,7 @@ def decode(data: bytes) -> Sheet | None:
     try:
         if msgspec.json.decode(data, type=_Versioned).v != VERSION:
             return None
-        found = msgspec.json.decode(data, type=Sheet)
+        found = msgspec.json.decode(data, type=ScoreTableFile)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise _damaged(str(error)) from error
     if found.hash != _hash(found):
@@ -92,9 +92,9 @@ def decode(data: bytes) -> Sheet | None:
     return found
 
 
-def _row(asked: Wish, outcomes: Mapping[int, Outcome]) -> Row:
+def _row(asked: GpuRequest, outcomes: Mapping[int, PlacementOutcome]) -> ScoreRow:
     served = [(free, outcomes[free]) for free in sorted(outcomes) if outcomes[free].score]
-    return Row(
+    return ScoreRow(
         wish=asked,
         free=tuple(free for free, _ in served),
         scores=tuple(outcome.score for _, outcome in served),
@@ -102,7 +102,7 @@ def _row(asked: Wish, outcomes: Mapping[int, Outcome]) -> Row:
     )
 
 
-def _hash(sheet: Sheet) -> str:
+def _hash(sheet: ScoreTableFile) -> str:
     plain = msgspec.json.encode(msgspec.structs.replace(sheet, hash=""))
     return hashlib.sha256(plain).hexdigest()[:_HASH_DIGITS]
 

@@ -8,7 +8,7 @@ from scheduler.scores.masks import members, pairs, subsets
 from scheduler.scores.shape import Matrix, Shape
 
 
-class Speeds:
+class SetSpeeds:
     """Speeds of sets of one shape; keeps what it found."""
 
     def __init__(self, shape: Shape) -> None:

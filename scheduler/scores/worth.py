@@ -9,7 +9,7 @@ from math import comb
 
 from scheduler.scores.masks import members, subsets
 from scheduler.scores.shape import Shape
-from scheduler.scores.speed import Speeds
+from scheduler.scores.speed import SetSpeeds
 
 SIZES: Mapping[int, int] = {2: 3, 4: 3, 8: 4}
 """Of ten requests, how many are for so many linked GPUs.
@@ -26,7 +26,7 @@ longer for odds from a quarter to a third."""
 class Worth:
     """Worth of free sets of one shape; keeps what it found."""
 
-    def __init__(self, shape: Shape, speeds: Speeds) -> None:
+    def __init__(self, shape: Shape, speeds: SetSpeeds) -> None:
         self._n = shape.n
         self._sizes = {
             size: share for size, share in SIZES.items() if _matters(shape.n, size, speeds)
@@ -85,7 +85,7 @@ class Worth:
         return max(most, self._most(free & ~first, size))
 
 
-def _matters(n: int, size: int, speeds: Speeds) -> bool:
+def _matters(n: int, size: int, speeds: SetSpeeds) -> bool:
     """Whether it is of weight to these requests which GPUs are left: not if all sets are alike."""
     return size < n and len(speeds.fastest(size)) < comb(n, size)
 

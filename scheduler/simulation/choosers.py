@@ -6,41 +6,41 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import Any
 
-from scheduler.cluster.node_views import NoView, View
-from scheduler.gpu_request import Ask, Wish
-from scheduler.node_ranking import Judge
-from scheduler.scores.class_tables import Tables
-from scheduler.simulation.fleet_replay import Choice, Choose, Give, Kind, Node
+from scheduler.cluster.node_views import NoView, ScoringView
+from scheduler.gpu_request import GpuRequest, PodRequest
+from scheduler.node_ranking import NodeRanker
+from scheduler.scores.class_tables import ScoreTables
+from scheduler.simulation.fleet_replay import Choose, Give, NodeKind, Placement, ReplayNode
 
 _WEIGHT_PER_RANK = 100
 """Of an extender of weight 10: kube-scheduler multiplies its 0 to 10 by ten more."""
 
 
-def spread(nodes: Sequence[Node], wish: Wish, chance: Random) -> Choice:  # noqa: ARG001
+def spread(nodes: Sequence[ReplayNode], wish: GpuRequest, chance: Random) -> Placement:  # noqa: ARG001
     """The emptiest node: NodeResourcesFit as it is by default, LeastAllocated."""
-    return Choice(node=_best(nodes, lambda node: node.left, chance))
+    return Placement(node=_best(nodes, lambda node: node.left, chance))
 
 
-def pack(nodes: Sequence[Node], wish: Wish, chance: Random) -> Choice:
+def pack(nodes: Sequence[ReplayNode], wish: GpuRequest, chance: Random) -> Placement:
     """The fullest node: NodeResourcesFit with MostAllocated on GPUs."""
     size = wish.gpus
-    return Choice(node=_best(nodes, lambda node: _most_allocated(node, size), chance))
+    return Placement(node=_best(nodes, lambda node: _most_allocated(node, size), chance))
 
 
-def ranked(tables: Tables) -> Choose:
+def ranked(tables: ScoreTables) -> Choose:
     """The same with our ranks beside it, as deploy/scheduler has it."""
 
-    def choose(nodes: Sequence[Node], wish: Wish, chance: Random) -> Choice:
-        pod = Ask(namespace="", name="", uid="", wish=wish)
+    def choose(nodes: Sequence[ReplayNode], wish: GpuRequest, chance: Random) -> Placement:
+        pod = PodRequest(namespace="", name="", uid="", wish=wish)
         names = [node.name for node in nodes]
-        verdicts = Judge(_Shown(nodes), tables).judge(pod, names)
+        verdicts = NodeRanker(_Shown(nodes), tables).judge(pod, names)
         rank = {verdict.node: verdict.rank for verdict in verdicts}
         size = wish.gpus
 
-        def total(node: Node) -> int:
+        def total(node: ReplayNode) -> int:
             return rank[node.name] * _WEIGHT_PER_RANK + _most_allocated(node, size)
 
-        return Choice(node=_best(nodes, total, chance))
+        return Placement(node=_best(nodes, total, chance))
 
     return choose
 
@@ -51,20 +51,20 @@ def foreseeing(give: Give) -> Choose:
     That is: a fast set, then one that costs others little.
     """
 
-    def choose(nodes: Sequence[Node], wish: Wish, chance: Random) -> Choice:
+    def choose(nodes: Sequence[ReplayNode], wish: GpuRequest, chance: Random) -> Placement:
         drawn = {node: give(node.kind, node.free, wish, chance) for node in nodes}
 
-        def aims(node: Node) -> tuple[float, float]:
+        def aims(node: ReplayNode) -> tuple[float, float]:
             table, given = node.kind.table, drawn[node]
             return table.gbps(given), -table.cost(node.free, given)
 
         node = _best(nodes, aims, chance)
-        return Choice(node=node, given=drawn[node])
+        return Placement(node=node, given=drawn[node])
 
     return choose
 
 
-def predicted(kind: Kind, free: int, wish: Wish, chance: Random) -> int:
+def predicted(kind: NodeKind, free: int, wish: GpuRequest, chance: Random) -> int:
     """A device plugin that does what we predict, with its odds."""
     sets = kind.table.outcome(free, wish).sets
     (given,) = chance.choices(list(sets), [float(odds) for odds in sets.values()])
@@ -74,23 +74,25 @@ def predicted(kind: Kind, free: int, wish: Wish, chance: Random) -> int:
 class _Shown:
     """The nodes of one call as a Fleet."""
 
-    def __init__(self, nodes: Iterable[Node]) -> None:
-        self._nodes: Mapping[str, Node] = {node.name: node for node in nodes}
+    def __init__(self, nodes: Iterable[ReplayNode]) -> None:
+        self._nodes: Mapping[str, ReplayNode] = {node.name: node for node in nodes}
 
-    def views(self, nodes: Iterable[str]) -> list[View | NoView]:
+    def views(self, nodes: Iterable[str]) -> list[ScoringView | NoView]:
         return [self._nodes[node].view() for node in nodes]
 
     def nodes_of(self, job: str) -> Iterable[str]:  # noqa: ARG002  # pods here are of no job
         return ()
 
 
-def _most_allocated(node: Node, size: int) -> int:
+def _most_allocated(node: ReplayNode, size: int) -> int:
     """0 to 100, rounded down, with the pod on it. Source: kube-scheduler's NodeResourcesFit."""
     n = node.kind.table.n
     return (n - node.left + size) * 100 // n
 
 
-def _best(nodes: Sequence[Node], key: Callable[[Node], Any], chance: Random) -> Node:
+def _best(
+    nodes: Sequence[ReplayNode], key: Callable[[ReplayNode], Any], chance: Random
+) -> ReplayNode:
     """Any of those with the highest key; the scheduler draws lots too."""
     keys = [key(node) for node in nodes]
     most = max(keys)

@@ -19,7 +19,7 @@ _SHAPE: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class NodeGroup:
     """Nodes that are alike."""
 
     count: int
@@ -29,7 +29,7 @@ class Group:
     """What the nodes carry, where no machine is named."""
 
 
-def read(text: str, source: str) -> tuple[Group, ...]:
+def read(text: str, source: str) -> tuple[NodeGroup, ...]:
     """The groups of a fleet file, YAML or JSON; Nodes without our annotation are passed over.
 
     Raises BadInput that names the entry or Node, and the key.
@@ -54,7 +54,7 @@ def read(text: str, source: str) -> tuple[Group, ...]:
     return groups
 
 
-def _of_nodes(items: list[Any], source: str) -> Iterator[Group]:
+def _of_nodes(items: list[Any], source: str) -> Iterator[NodeGroup]:
     for item in items:
         try:
             meta = item["metadata"]
@@ -62,10 +62,10 @@ def _of_nodes(items: list[Any], source: str) -> Iterator[Group]:
         except (TypeError, KeyError, AttributeError) as error:
             raise BadInput(f"{source}: its items are no Nodes: take kubectl's -o json") from error
         if text is not None:
-            yield Group(count=1, topology=_topology(text, f"{source}: Node {name}"))
+            yield NodeGroup(count=1, topology=_topology(text, f"{source}: Node {name}"))
 
 
-def _group(entry: Any, place: str) -> Group:
+def _group(entry: Any, place: str) -> NodeGroup:
     if not isinstance(entry, Mapping) or not {"machine", "topology"} & entry.keys():
         raise BadInput(f"{place} names neither machine nor topology: write {_SHAPE}")
     unknown = [key for key in entry if key not in _KEYS]
@@ -75,10 +75,10 @@ def _group(entry: Any, place: str) -> Group:
     if not isinstance(count, int) or not 1 <= count <= MOST_NODES:
         raise BadInput(f"{place}: count is {count!r}, not a number of 1 to {MOST_NODES}")
     if "machine" not in entry:
-        return Group(count=count, topology=_topology(entry["topology"], place))
+        return NodeGroup(count=count, topology=_topology(entry["topology"], place))
     if "topology" in entry:
         raise BadInput(f"{place} names machine and topology: keep one")
-    return Group(count=count, machine=str(entry["machine"]))
+    return NodeGroup(count=count, machine=str(entry["machine"]))
 
 
 def _topology(text: Any, place: str) -> TopologyAnnotation:

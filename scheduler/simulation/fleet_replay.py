@@ -14,24 +14,24 @@ from dataclasses import dataclass
 from random import Random
 from statistics import fmean
 
-from scheduler.cluster.free_gpus import Bound, State, reckon
-from scheduler.cluster.node_views import View
-from scheduler.gpu_request import Ask, Wish
+from scheduler.cluster.free_gpus import Bound, ReportedState, reckon
+from scheduler.cluster.node_views import ScoringView
+from scheduler.gpu_request import GpuRequest, PodRequest
 from scheduler.scores.best_effort import LOST
-from scheduler.scores.score_table import Table
+from scheduler.scores.score_table import ScoreTable
 from scheduler.simulation.workload import Arrival
 
-Give = Callable[["Kind", int, Wish, Random], int]
+Give = Callable[["NodeKind", int, GpuRequest, Random], int]
 """The device plugin: of these free GPUs the set that a pod is given; LOST where that fails."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Kind:
+class NodeKind:
     """Nodes that are alike."""
 
     name: str
     gen: str
-    table: Table
+    table: ScoreTable
 
     @property
     def everything(self) -> int:
@@ -39,10 +39,10 @@ class Kind:
         return (1 << self.table.n) - 1
 
 
-class Node:
+class ReplayNode:
     """One node: what is so, and what a reader of its agent's Lease makes of it."""
 
-    def __init__(self, name: str, kind: Kind) -> None:
+    def __init__(self, name: str, kind: NodeKind) -> None:
         self.name = name
         self.kind = kind
         self.free = kind.everything
@@ -51,20 +51,20 @@ class Node:
         self._bound: dict[str, Bound] = {}
         self._sets: dict[str, int] = {}
         self._told: Mapping[str, int] = {}
-        self._view: View | None = None
+        self._view: ScoringView | None = None
 
-    def view(self) -> View:
+    def view(self) -> ScoringView:
         """As a reader sees it who hears of pods at once, and of their sets late."""
         if self._view is None:
             self._view = self._reckoned()
         return self._view
 
-    def bind(self, pod: Ask, order: int, given: int) -> None:
+    def bind(self, pod: PodRequest, order: int, given: int) -> None:
         self._bound[pod.uid] = Bound(key=pod.uid, ask=pod, order=("", order))
         self._sets[pod.uid] = given
         self._changed(self.free & ~given)
 
-    def end(self, pod: Ask) -> None:
+    def end(self, pod: PodRequest) -> None:
         del self._bound[pod.uid]
         self._changed(self.free | self._sets.pop(pod.uid))
 
@@ -81,27 +81,27 @@ class Node:
         self.left = free.bit_count()
         self._view = None
 
-    def _reckoned(self) -> View:
+    def _reckoned(self) -> ScoringView:
         kind, told = self.kind, self._told
         used = 0
         for mask in told.values():
             used |= mask
-        state = State(gen=kind.gen, seq=0, ok=kind.everything, used=used, pods=told)
+        state = ReportedState(gen=kind.gen, seq=0, ok=kind.everything, used=used, pods=told)
         ended = told.keys() - self._bound.keys()
         now = reckon(state, self._bound.values(), ended, kind.table)
-        return View(gen=kind.gen, free=now.free, ok=kind.everything, sure=now.sure)
+        return ScoringView(gen=kind.gen, free=now.free, ok=kind.everything, sure=now.sure)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class Placement:
     """Where a pod goes."""
 
-    node: Node
+    node: ReplayNode
     given: int | None = None
     """What it will be given there, where the scheduler knew; else the device plugin is asked."""
 
 
-Choose = Callable[[Sequence[Node], Wish, Random], Choice]
+Choose = Callable[[Sequence[ReplayNode], GpuRequest, Random], Placement]
 """A scheduler: of the nodes that have enough GPUs, one. They are never none."""
 
 
@@ -109,7 +109,7 @@ Choose = Callable[[Sequence[Node], Wish, Random], Choice]
 class Placed:
     """A pod that got its GPUs, or was lost in the attempt. Speeds of one GPU alone are 0."""
 
-    wish: Wish
+    wish: GpuRequest
     wait_seconds: float
     gbps: float
     """Of its set; 0 where it was lost."""
@@ -140,10 +140,10 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
+class ReplaySetup:
     """All that a run depends on, but for who comes and who chooses."""
 
-    kinds: tuple[Kind, ...]
+    kinds: tuple[NodeKind, ...]
     """One for each node."""
     give: Give
     lag_seconds: float = 0.0
@@ -151,7 +151,7 @@ class World:
 
 
 def replay(
-    world: World, arrivals: Iterable[Arrival], choose: Choose, chance: Random
+    world: ReplaySetup, arrivals: Iterable[Arrival], choose: Choose, chance: Random
 ) -> tuple[Placed, ...]:
     """All pods that were placed, in the order of their arrival.
 
@@ -181,12 +181,12 @@ def summary(placed: Sequence[Placed]) -> Summary:
 class _Run:
     """One replay as it goes."""
 
-    def __init__(self, world: World, choose: Choose, chance: Random) -> None:
+    def __init__(self, world: ReplaySetup, choose: Choose, chance: Random) -> None:
         self._world = world
         self._choose = choose
         self._chance = chance
-        self._nodes = [Node(f"{kind.name}-{at}", kind) for at, kind in enumerate(world.kinds)]
-        self._ideal: dict[Wish, float] = {}
+        self._nodes = [ReplayNode(f"{kind.name}-{at}", kind) for at, kind in enumerate(world.kinds)]
+        self._ideal: dict[GpuRequest, float] = {}
         self._waiting: list[tuple[int, Arrival]] = []
         self._ahead: list[tuple[float, int, Callable[[float], None]]] = []
         self._events = itertools.count()
@@ -213,7 +213,7 @@ class _Run:
     def _later(self, at: float, happen: Callable[[float], None]) -> None:
         heapq.heappush(self._ahead, (at, next(self._events), happen))  # at one time, in order
 
-    def _place(self, now: float, pod: int, arrival: Arrival, nodes: Iterable[Node]) -> bool:
+    def _place(self, now: float, pod: int, arrival: Arrival, nodes: Iterable[ReplayNode]) -> bool:
         wish, size = arrival.wish, arrival.wish.gpus
         fitting = [node for node in nodes if node.left >= size]
         if not fitting:
@@ -234,8 +234,8 @@ class _Run:
             self._bind(now, node, pod, arrival, given)
         return True
 
-    def _bind(self, now: float, node: Node, pod: int, arrival: Arrival, given: int) -> None:
-        ask = Ask(namespace="", name="", uid=str(pod), wish=arrival.wish)
+    def _bind(self, now: float, node: ReplayNode, pod: int, arrival: Arrival, given: int) -> None:
+        ask = PodRequest(namespace="", name="", uid=str(pod), wish=arrival.wish)
         node.bind(ask, pod, given)
         self._tell(now, node)
 
@@ -246,7 +246,7 @@ class _Run:
 
         self._later(now + arrival.lasts_seconds, end)
 
-    def _retry(self, now: float, node: Node) -> None:
+    def _retry(self, now: float, node: ReplayNode) -> None:
         """Only the node where GPUs came free can hold what fitted nowhere before."""
         self._waiting = [
             (pod, arrival)
@@ -254,14 +254,14 @@ class _Run:
             if not self._place(now, pod, arrival, (node,))
         ]
 
-    def _tell(self, now: float, node: Node) -> None:
+    def _tell(self, now: float, node: ReplayNode) -> None:
         sets = node.sets()
         if self._world.lag_seconds:
             self._later(now + self._world.lag_seconds, lambda _: node.tell(sets))
         else:
             node.tell(sets)
 
-    def _ideal_of(self, wish: Wish) -> float:
+    def _ideal_of(self, wish: GpuRequest) -> float:
         if wish not in self._ideal:
             tables = {node.kind.table for node in self._nodes}
             self._ideal[wish] = max(table.ideal(wish) for table in tables)

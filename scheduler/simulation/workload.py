@@ -11,7 +11,7 @@ from random import Random
 from types import MappingProxyType
 
 from base.errors import BadInput
-from scheduler.gpu_request import Link, Wish, wish
+from scheduler.gpu_request import GpuRequest, Link, wish
 
 SUBMITTED, LASTS, GPUS, LINK, NIC = "submit_seconds", "duration_seconds", "gpus", "link", "nic"
 COLUMNS = (SUBMITTED, LASTS, GPUS, LINK, NIC)
@@ -37,7 +37,7 @@ class Arrival:
     at_seconds: float
     lasts_seconds: float
     """From the moment that it has its GPUs."""
-    wish: Wish
+    wish: GpuRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

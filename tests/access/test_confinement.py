@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from agent.cluster.confinement import CORE, Confinement, ConfinementCheck, Verdict
+from agent.cluster.confinement import CORE, Confinement, ConfinementCheck, PolicyVerdict
 from api import names
-from kube.client import Client, Program
+from kube.client import ApiClient, Program
 from kube.credentials import find
 from tests.access.ask import Case, label, merge
 from tests.access.node_cases import NODE
@@ -34,7 +34,7 @@ def checked(
     stage = Stage(plane, Roles.SHIPPED, policies)
     kubeconfig = plane.kubeconfig(token=stage.bound_token())
     program = Program(name=names.AGENT, version="0", requests_per_second=1000, burst=1000)
-    client = Client(program, find(str(kubeconfig)))
+    client = ApiClient(program, find(str(kubeconfig)))
     try:
         yield (
             stage,
@@ -58,7 +58,7 @@ def seen(check: ConfinementCheck, holds: Callable[[Confinement], bool]) -> Confi
         time.sleep(0.1)
 
 
-def verdicts(confinement: Confinement, stage: Stage) -> dict[str, Verdict]:
+def verdicts(confinement: Confinement, stage: Stage) -> dict[str, PolicyVerdict]:
     """By the policy's name in the default namespace."""
     return {
         trial.policy.removesuffix(f".{stage.namespace}"): trial.verdict
@@ -141,7 +141,7 @@ def test_a_policy_whose_binding_goes_is_named_and_ends_the_writes(
 
         confinement = seen(check, lambda it: not it.confirmed)
 
-        wanted = dict.fromkeys(CHECKED, Verdict.REFUSED) | {policy: Verdict.OPEN}
+        wanted = dict.fromkeys(CHECKED, PolicyVerdict.REFUSED) | {policy: PolicyVerdict.OPEN}
         assert verdicts(confinement, stage) == wanted
         assert f"policy {policy}.{stage.namespace} lets " in confinement.reason
         assert writable(check) == (set() if policy in CORE else set(CHECKED) - {policy})
@@ -155,7 +155,7 @@ def test_a_policy_that_holds_another_account_is_named(plane: Plane, policy: str)
         others = len(CHECKED) - 1
         confinement = seen(check, lambda it: len(it.holding) == others)
 
-        wanted = dict.fromkeys(CHECKED, Verdict.REFUSED) | {policy: Verdict.OPEN}
+        wanted = dict.fromkeys(CHECKED, PolicyVerdict.REFUSED) | {policy: PolicyVerdict.OPEN}
         assert verdicts(confinement, stage) == wanted
 
 
@@ -166,7 +166,7 @@ def test_a_policy_that_only_audits_is_named(plane: Plane) -> None:
 
         confinement = seen(check, lambda it: not it.confirmed)
 
-        assert verdicts(confinement, stage)[names.AGENT_NODE] is Verdict.OPEN
+        assert verdicts(confinement, stage)[names.AGENT_NODE] is PolicyVerdict.OPEN
 
 
 def test_without_a_node_nothing_is_confirmed(plane: Plane) -> None:
@@ -174,11 +174,11 @@ def test_without_a_node_nothing_is_confirmed(plane: Plane) -> None:
         confinement = seen(check, lambda it: len(it.holding) == 3)
 
         assert verdicts(confinement, stage) == {
-            names.AGENT_NODE: Verdict.UNKNOWN,
-            names.AGENT_FLOOR: Verdict.UNKNOWN,
-            names.AGENT_LEASE: Verdict.REFUSED,
-            names.AGENT_EVENT: Verdict.REFUSED,
-            names.AGENT_NODE_FEATURE: Verdict.REFUSED,
+            names.AGENT_NODE: PolicyVerdict.UNKNOWN,
+            names.AGENT_FLOOR: PolicyVerdict.UNKNOWN,
+            names.AGENT_LEASE: PolicyVerdict.REFUSED,
+            names.AGENT_EVENT: PolicyVerdict.REFUSED,
+            names.AGENT_NODE_FEATURE: PolicyVerdict.REFUSED,
         }
         assert "there-is-none" in confinement.reason
 
@@ -193,5 +193,5 @@ def test_the_check_leaves_nothing_behind(plane: Plane) -> None:
         check.check(0.0)
 
         assert check.last is not None
-        assert set(verdicts(check.last, stage).values()) == {Verdict.OPEN}
+        assert set(verdicts(check.last, stage).values()) == {PolicyVerdict.OPEN}
         assert (plane.demand("GET", path), plane.demand("GET", leases)["items"]) == before

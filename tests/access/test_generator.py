@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import pytest
 
 from api import names
-from api.keys import KEYS, Key, Place, Writer
+from api.keys import KEYS, Key, KeyLocation, Writer
 from tools.access import __main__ as command
 from tools.access import cel, grants, nodes
 from tools.access.files import POLICIES, files, parts_of
@@ -56,12 +56,12 @@ class Text(str):
         return re.search(pattern.replace("$", r"\Z"), self) is not None
 
 
-def allows(place: Place, key: str) -> bool:
+def allows(place: KeyLocation, key: str) -> bool:
     """Whether the generated expression lets the agent change the key there.
 
     Lists, raw strings and ``in`` are the same in CEL and Python; ``||`` is ``or``.
     """
-    what = {Place.NODE_LABEL: "Labels", Place.NODE_ANNOTATION: "Annotations"}[place]
+    what = {KeyLocation.NODE_LABEL: "Labels", KeyLocation.NODE_ANNOTATION: "Annotations"}[place]
     expression = named(names.AGENT_NODE).variables[f"foreign{what}"]
     head, tail = f"variables.changed{what}.filter(k, !(", "))"
     assert expression.startswith(head)
@@ -70,7 +70,9 @@ def allows(place: Place, key: str) -> bool:
     return bool(eval(f"({body})", {"__builtins__": {}}, {"k": Text(key)}))  # noqa: S307  # ours
 
 
-ON_NODES = [key for key in KEYS if key.where in (Place.NODE_LABEL, Place.NODE_ANNOTATION)]
+ON_NODES = [
+    key for key in KEYS if key.where in (KeyLocation.NODE_LABEL, KeyLocation.NODE_ANNOTATION)
+]
 
 
 @pytest.mark.parametrize("key", ON_NODES, ids=lambda key: key.name)
@@ -80,8 +82,8 @@ def test_the_agent_may_change_its_own_keys_and_no_other_writers(key: Key) -> Non
 
 @pytest.mark.parametrize("key", NOT_OURS)
 def test_no_key_of_others_passes_for_one_of_ours(key: str) -> None:
-    assert not allows(Place.NODE_LABEL, key)
-    assert not allows(Place.NODE_ANNOTATION, key)
+    assert not allows(KeyLocation.NODE_LABEL, key)
+    assert not allows(KeyLocation.NODE_ANNOTATION, key)
 
 
 @pytest.mark.parametrize("key", ON_NODES, ids=lambda key: key.name)

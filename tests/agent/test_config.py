@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from agent.config import OPTIONS, Given, Layer, Option, Settings, settle
+from agent.config import OPTIONS, AgentSettings, Layer, Option, WrittenValue, settle
 from base.errors import BadInput
-from exporters.dcgm.selection import Choice, Level, Selection
+from exporters.dcgm.selection import Level, LevelSelection, Selection
 
 PARTICULAR = [option for option in OPTIONS if option.said.kind.expects not in ("text", "a path")]
 WITH_DEFAULT = [option for option in OPTIONS if option.default not in (None, ())]
@@ -14,11 +14,14 @@ WITH_DEFAULT = [option for option in OPTIONS if option.default not in (None, ())
 
 def layer(source: str, **texts: str) -> Layer:
     """A layer whose values all come from one source."""
-    return {name.replace("_", "-"): Given(text=text, source=source) for name, text in texts.items()}
+    return {
+        name.replace("_", "-"): WrittenValue(text=text, source=source)
+        for name, text in texts.items()
+    }
 
 
 def test_nothing_given_gives_the_defaults() -> None:
-    assert settle([{}, {}, {}]) == Settings()
+    assert settle([{}, {}, {}]) == AgentSettings()
 
 
 def test_the_first_layer_that_gives_a_value_wins() -> None:
@@ -29,7 +32,7 @@ def test_the_first_layer_that_gives_a_value_wins() -> None:
             layer("file", deadline="3s", log_level="error", log_format="json"),
         ]
     )
-    assert settings == Settings(deadline_seconds=1.0, log_level="debug", log_format="json")
+    assert settings == AgentSettings(deadline_seconds=1.0, log_level="debug", log_format="json")
 
 
 def test_empty_text_counts_as_not_given() -> None:
@@ -46,7 +49,7 @@ def test_a_default_is_written_as_text_that_gives_it_back(option: Option) -> None
 @pytest.mark.parametrize("option", PARTICULAR, ids=lambda option: option.name)
 def test_a_wrong_value_names_its_source_and_what_is_expected(option: Option) -> None:
     with pytest.raises(BadInput) as caught:
-        settle([{option.name: Given(text="(wröng", source="THE-SOURCE")}])
+        settle([{option.name: WrittenValue(text="(wröng", source="THE-SOURCE")}])
     assert str(caught.value) == f"THE-SOURCE is '(wröng': expected {option.said.kind.expects}"
 
 
@@ -70,7 +73,7 @@ def test_a_library_beside_a_simulation_is_refused() -> None:
 
 
 def test_the_hostname_label_can_be_left_out() -> None:
-    assert Settings().hostname_label == "hostname"
+    assert AgentSettings().hostname_label == "hostname"
     assert settle([layer("flag", hostname_label="none")]).hostname_label is None
 
 
@@ -133,7 +136,7 @@ def test_the_settings_of_series_have_their_types() -> None:
     )
 
     assert settings.counters_from == "gpu:families"
-    chosen = Choice(level=Level.GPUS, ids=frozenset({0, 2, 3}))
+    chosen = LevelSelection(level=Level.GPUS, ids=frozenset({0, 2, 3}))
     assert settings.devices == Selection(choices=(chosen,))
     assert [each.pattern for each in settings.pod_label_allowlist] == ["^app$", "team/.*"]
     assert settings.resource_names == ("nvidia.com/a100",)

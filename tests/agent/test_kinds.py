@@ -97,5 +97,5 @@ def test_what_selects_no_devices_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [kinds.NAMES, kinds.PATTERNS], ids=["names", "patterns"])
-def test_a_list_is_shown_as_text_that_gives_it_back(kind: kinds.Kind) -> None:
+def test_a_list_is_shown_as_text_that_gives_it_back(kind: kinds.SettingKind) -> None:
     assert kind.show(kind.read("a, b.c")) == "a,b.c"

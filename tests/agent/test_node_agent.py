@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 
 from agent.gpu_errors.kernel_records import SxidSeen
-from agent.metrics.latest_metrics import Latest
-from agent.node_agent import NOTHING_BESIDE, Beside, Intervals, NodeAgent
-from agent.publish import Publisher, Sink, Wanted
+from agent.metrics.latest_metrics import LatestMetrics
+from agent.node_agent import NOTHING_BESIDE, ExtraReadings, Intervals, NodeAgent
+from agent.publish import NodeDecision, Publisher, Sink
 from base.errors import Permanent, Transient
 from discovery.driver_errors import DriverAbsent, DriverMismatch, ReaderGone, ReaderStuck, Released
 from discovery.model import Driver, Gap, GpuSnapshot, GpuState, Reason
-from discovery.node_host import Place
-from discovery.reader.device_reader import ReaderHealth, Reading
+from discovery.node_host import NodeHost
+from discovery.reader.device_reader import DiscoveryResult, ReaderHealth
 from discovery.reader.protocol import Event, EventsLost, XidSeen
-from discovery.sample import GpuSample, Group
-from exporters.dcgm.render import Identity
-from exporters.gpuscape.agent_metrics import OwnMetrics
+from discovery.sample import GpuSample, ReadingGroup
+from exporters.dcgm.render import SeriesIdentity
+from exporters.gpuscape.agent_metrics import AgentMetrics
 from exporters.gpuscape.process_use import ProcessUse
 from exporters.gpuscape.switch_errors import Severity
 from labelers.diff import applied
@@ -49,15 +49,15 @@ class FakeSource:
     lost: str | None = None
     while_sampling: Callable[[], None] = lambda: None
     """What others do in the middle of a sample."""
-    groups: tuple[Group, ...] = ()
+    groups: tuple[ReadingGroup, ...] = ()
     """Those asked for last."""
 
-    def discover(self) -> Reading:
+    def discover(self) -> DiscoveryResult:
         if self.failing is not None:
             raise self.failing
-        return Reading(driver=DRIVER, gpus=self.gpus, settling=self.settling)
+        return DiscoveryResult(driver=DRIVER, gpus=self.gpus, settling=self.settling)
 
-    def sample(self, groups: Iterable[Group] = ()) -> tuple[GpuSample, ...]:
+    def sample(self, groups: Iterable[ReadingGroup] = ()) -> tuple[GpuSample, ...]:
         self.groups = tuple(groups)
         if self.failing is not None:
             raise self.failing
@@ -91,16 +91,18 @@ class FakeSource:
 class Scene:
     """An agent over a fake source, with a clock that the test sets."""
 
-    def __init__(self, root: Path, sinks: dict[str, Sink], beside: Beside = NOTHING_BESIDE) -> None:
+    def __init__(
+        self, root: Path, sinks: dict[str, Sink], beside: ExtraReadings = NOTHING_BESIDE
+    ) -> None:
         self.now = 1000.0
         self.source = FakeSource()
         self.labels: dict[str, str] = {}
         self.hastened: list[str] = []
-        own = OwnMetrics("0", lambda: self.now)
-        self.latest = Latest(Identity(hostname="node-a"), own)
+        own = AgentMetrics("0", lambda: self.now)
+        self.latest = LatestMetrics(SeriesIdentity(hostname="node-a"), own)
         self.agent = NodeAgent(
             self.source,
-            Place(root=root, name="node-a"),
+            NodeHost(root=root, name="node-a"),
             self.latest,
             Publisher(LabelSettings(), {"labels": self._take, **sinks}),
             intervals=INTERVALS,
@@ -110,7 +112,7 @@ class Scene:
         )
         self.agent.hasten = self.hastened.append
 
-    def _take(self, decided: Wanted) -> None:
+    def _take(self, decided: NodeDecision) -> None:
         self.labels = applied(self.labels, decided.labels)
 
     def discover(self) -> float:
@@ -287,7 +289,7 @@ def test_an_xid_that_only_the_kernel_logged_counts_once_the_driver_stayed_silent
     tmp_path: Path,
 ) -> None:
     logged = [XidSeen(bus_id=GPUS[0].bus_id, code=79)]
-    scene = Scene(tmp_path, {}, Beside(kernel_log=lambda _now: tuple(logged)))
+    scene = Scene(tmp_path, {}, ExtraReadings(kernel_log=lambda _now: tuple(logged)))
     scene.discover()
     scene.agent.watch(scene.now)
     logged.clear()
@@ -319,7 +321,7 @@ def test_a_reader_that_ended_is_left_out(scene: Scene) -> None:
 
 def test_errors_of_switches_are_shown(tmp_path: Path) -> None:
     seen = SxidSeen(bus_id="0000:c5:00.0", code=12028, severity=Severity.NON_FATAL)
-    scene = Scene(tmp_path, {}, Beside(kernel_log=lambda _now: (seen,)))
+    scene = Scene(tmp_path, {}, ExtraReadings(kernel_log=lambda _now: (seen,)))
     scene.discover()
     scene.agent.watch(scene.now)
     assert '"12028"' in scene.series("gpuscape_nvswitch_errors_total{")[0]
@@ -329,15 +331,15 @@ def test_samples_are_asked_for_with_their_groups_and_shown_with_jobs_and_process
     tmp_path: Path,
 ) -> None:
     use = ProcessUse(bus_id=GPUS[0].bus_id, pid="4711", memory_bytes=1 << 30)
-    beside = Beside(
-        groups=(Group.ECC,),
+    beside = ExtraReadings(
+        groups=(ReadingGroup.ECC,),
         processes=lambda samples: (use,) if samples else (),
         jobs=lambda _snapshot: {(GPUS[1].bus_id, None): ("job-7",)},
     )
     scene = Scene(tmp_path, {}, beside)
     scene.discover()
     scene.sample()
-    assert scene.source.groups == (Group.ECC,)
+    assert scene.source.groups == (ReadingGroup.ECC,)
     assert 'pid="4711"' in scene.series("gpuscape_process_memory_bytes{")[0]
     assert ['hpc_job="job-7"' in line for line in scene.series("DCGM_FI_DEV_GPU_TEMP{")] == [
         False,
@@ -468,7 +470,7 @@ def test_a_driver_that_came_back_in_time_needs_no_new_library(scene: Scene) -> N
     assert not scene.agent.needs_new_library
 
 
-def _broken(_: Wanted) -> None:
+def _broken(_: NodeDecision) -> None:
     raise Permanent("features.d does not exist")
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from agent.release_requests import Holds
+from agent.release_requests import ReleaseRequests
 
 
 def test_the_first_to_ask_begins_and_the_last_to_let_go_ends_it() -> None:
-    holds = Holds()
+    holds = ReleaseRequests()
     answers = [
         holds.ask("signal", ("SIGUSR1",)),
         holds.ask("cluster", ("paused",)),
@@ -18,11 +18,11 @@ def test_the_first_to_ask_begins_and_the_last_to_let_go_ends_it() -> None:
 
 
 def test_the_causes_of_all_are_told() -> None:
-    holds = Holds()
+    holds = ReleaseRequests()
     holds.ask("signal", ("SIGUSR1",))
     holds.ask("cluster", ("paused", "annotated"))
     assert holds.causes == ("SIGUSR1", "paused", "annotated")
 
 
 def test_asking_for_nothing_changes_nothing() -> None:
-    assert not Holds().ask("cluster", ())
+    assert not ReleaseRequests().ask("cluster", ())

@@ -8,28 +8,28 @@ import logging
 import pytest
 
 from agent import sources
-from agent.config import Settings
+from agent.config import AgentSettings
 from agent.metrics import metric_settings
 from base.errors import BadInput
-from discovery.sample import Group
+from discovery.sample import ReadingGroup
 from exporters.dcgm.counters_format import DEFAULT_COUNTERS
 
-SHARED = Settings(standalone=True, pods=True, virtual_gpus=True)
+SHARED = AgentSettings(standalone=True, pods=True, virtual_gpus=True)
 
 
 @pytest.mark.parametrize(
     ("settings", "read"),
     [
         (SHARED, True),
-        (Settings(processes=True), True),
-        (Settings(standalone=True, virtual_gpus=True), False),  # no pods are shown
-        (Settings(), False),
+        (AgentSettings(processes=True), True),
+        (AgentSettings(standalone=True, virtual_gpus=True), False),  # no pods are shown
+        (AgentSettings(), False),
     ],
 )
 def test_processes_are_read_where_pods_on_a_gpu_are_told_apart(
-    settings: Settings, read: bool
+    settings: AgentSettings, read: bool
 ) -> None:
-    assert (Group.PROCESSES in metric_settings.groups(settings, DEFAULT_COUNTERS)) is read
+    assert (ReadingGroup.PROCESSES in metric_settings.groups(settings, DEFAULT_COUNTERS)) is read
 
 
 def test_without_a_cluster_pods_that_share_a_gpu_are_not_told_apart_and_the_rest_goes_on(
@@ -42,6 +42,6 @@ def test_without_a_cluster_pods_that_share_a_gpu_are_not_told_apart_and_the_rest
 
 
 def test_what_cannot_be_shown_without_a_cluster_ends_the_start() -> None:
-    settings = Settings(standalone=True, pods=True, virtual_gpus=True, pod_labels=True)
+    settings = AgentSettings(standalone=True, pods=True, virtual_gpus=True, pod_labels=True)
     with contextlib.ExitStack() as ending, pytest.raises(BadInput):
         sources.client(settings, ending)

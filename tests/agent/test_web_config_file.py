@@ -11,7 +11,7 @@ import pytest
 from agent.followed_file import LOOK_SECONDS
 from agent.web_config_file import WebConfigFile
 from base.errors import BadInput
-from exporters.gpuscape.agent_metrics import OwnMetrics
+from exporters.gpuscape.agent_metrics import AgentMetrics
 from tests.web.certificates import authority, issued
 from web.client_access import OPEN
 
@@ -127,7 +127,7 @@ def test_what_is_not_done_as_written_is_told_once(
 def test_a_broken_file_and_its_end_are_told_in_the_log_and_in_metrics(
     file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    own = OwnMetrics("1", lambda: 0.0)
+    own = AgentMetrics("1", lambda: 0.0)
     file.write_text(TLS)
     caplog.set_level(logging.INFO)
     config = WebConfigFile(file, tell=lambda change: change(own), wall=lambda: 7.0)

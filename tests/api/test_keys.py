@@ -7,7 +7,7 @@ import re
 import pytest
 
 from api import keys
-from api.keys import KEYS, LABELS, Place, Writer
+from api.keys import KEYS, LABELS, KeyLocation, Writer
 from labelers.label_values import key_fault
 
 EXAMPLES = {
@@ -71,30 +71,30 @@ def test_patterns_are_ones_that_admission_policies_can_use(key: keys.Key) -> Non
 
 
 def test_labelers_write_node_labels_of_the_agent_and_tell_their_source() -> None:
-    assert {(key.where, key.writer) for key in LABELS} == {(Place.NODE_LABEL, Writer.AGENT)}
+    assert {(key.where, key.writer) for key in LABELS} == {(KeyLocation.NODE_LABEL, Writer.AGENT)}
     assert [key.name for key in LABELS if not (key.source and key.summary and key.value)] == []
 
 
 @pytest.mark.parametrize(
     ("name", "where", "writer"),
     [
-        ("gpuscape.io/topology", Place.NODE_ANNOTATION, Writer.AGENT),
-        ("gpuscape.io/state", Place.LEASE_ANNOTATION, Writer.AGENT),
-        ("gpuscape.io/mig-layout", Place.NODE_ANNOTATION, Writer.ADMIN),
-        ("nvidia.com/mig.config", Place.NODE_LABEL, Writer.ADMIN),
-        ("gpuscape.io/mig-request", Place.NODE_ANNOTATION, Writer.AGENT),
-        ("gpuscape.io/mig-grant", Place.NODE_ANNOTATION, Writer.COORDINATOR),
-        ("gpuscape.io/mig-status", Place.NODE_ANNOTATION, Writer.AGENT),
-        ("nvidia.com/mig.config.state", Place.NODE_LABEL, Writer.AGENT),
-        ("gpuscape.io/release", Place.NODE_ANNOTATION, Writer.ADMIN),
-        ("gpuscape.io/drain", Place.NODE_ANNOTATION, Writer.ADMIN),
-        ("gpuscape.io/link", Place.POD_ANNOTATION, Writer.USER),
-        ("gpuscape.io/nic", Place.POD_ANNOTATION, Writer.USER),
-        ("gpuscape.io/do-not-disrupt", Place.POD_ANNOTATION, Writer.USER),
+        ("gpuscape.io/topology", KeyLocation.NODE_ANNOTATION, Writer.AGENT),
+        ("gpuscape.io/state", KeyLocation.LEASE_ANNOTATION, Writer.AGENT),
+        ("gpuscape.io/mig-layout", KeyLocation.NODE_ANNOTATION, Writer.ADMIN),
+        ("nvidia.com/mig.config", KeyLocation.NODE_LABEL, Writer.ADMIN),
+        ("gpuscape.io/mig-request", KeyLocation.NODE_ANNOTATION, Writer.AGENT),
+        ("gpuscape.io/mig-grant", KeyLocation.NODE_ANNOTATION, Writer.COORDINATOR),
+        ("gpuscape.io/mig-status", KeyLocation.NODE_ANNOTATION, Writer.AGENT),
+        ("nvidia.com/mig.config.state", KeyLocation.NODE_LABEL, Writer.AGENT),
+        ("gpuscape.io/release", KeyLocation.NODE_ANNOTATION, Writer.ADMIN),
+        ("gpuscape.io/drain", KeyLocation.NODE_ANNOTATION, Writer.ADMIN),
+        ("gpuscape.io/link", KeyLocation.POD_ANNOTATION, Writer.USER),
+        ("gpuscape.io/nic", KeyLocation.POD_ANNOTATION, Writer.USER),
+        ("gpuscape.io/do-not-disrupt", KeyLocation.POD_ANNOTATION, Writer.USER),
     ],
 )
 def test_each_key_has_the_one_writer_that_the_design_gives_it(
-    name: str, where: Place, writer: Writer
+    name: str, where: KeyLocation, writer: Writer
 ) -> None:
     (key,) = [key for key in KEYS if key.name == name]
 

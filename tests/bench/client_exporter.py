@@ -17,17 +17,17 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from discovery.model import GpuSnapshot, GpuState, NodeSnapshot
-from discovery.node_host import Place
+from discovery.node_host import NodeHost
 from discovery.reader.device_reader import DeviceReader
 from discovery.reader.protocol import Start
 from discovery.sample import GpuSample
 from exporters.dcgm.catalog import DEFAULT_FAMILIES, DEFAULT_LABELS
-from exporters.dcgm.dcgm_family import Family, Reading, UnderMig
+from exporters.dcgm.dcgm_family import DcgmFamily, DcgmReading, UnderMig
 from exporters.dcgm.selection import FLEXIBLE
-from exporters.dcgm.series_labels import Identity, places
-from exporters.prometheus_text import Kind
+from exporters.dcgm.series_labels import SeriesIdentity, places
+from exporters.prometheus_text import MetricType
 
-FAMILIES = [family for family in DEFAULT_FAMILIES if isinstance(family, Family)]
+FAMILIES = [family for family in DEFAULT_FAMILIES if isinstance(family, DcgmFamily)]
 GROUPS = {family.group for family in FAMILIES if family.group is not None}
 
 
@@ -39,14 +39,14 @@ class Entity:
     instance: int | None
     labels: Mapping[str, str]
 
-    def reading(self, sample: GpuSample, before: GpuSample | None) -> Reading:
+    def reading(self, sample: GpuSample, before: GpuSample | None) -> DcgmReading:
         """What its values are computed from."""
         if self.instance is None:
             memory, profiling = sample.memory, sample.profiling
         else:
             memory = dict(sample.mig_memory).get(self.instance)
             profiling = dict(sample.mig_profiling).get(self.instance, ())
-        return Reading(
+        return DcgmReading(
             sample=sample,
             gpu=self.gpu,
             before=before,
@@ -59,7 +59,7 @@ class Readings(Collector):
     """The newest samples as metric families, made anew at each scrape."""
 
     def __init__(self, node: str) -> None:
-        self._identity = Identity(hostname=node)
+        self._identity = SeriesIdentity(hostname=node)
         self._entities: list[Entity] = []
         self._now: Mapping[str, GpuSample] = {}
         self._before: Mapping[str, GpuSample] = {}
@@ -85,8 +85,8 @@ class Readings(Collector):
                 yield metric
 
 
-def _metric(family: Family, readings: list[tuple[Entity, Reading]]) -> Metric:
-    counts = family.kind is Kind.COUNTER
+def _metric(family: DcgmFamily, readings: list[tuple[Entity, DcgmReading]]) -> Metric:
+    counts = family.kind is MetricType.COUNTER
     metric = (CounterMetricFamily if counts else GaugeMetricFamily)(family.name, family.help)
     name = f"{metric.name}_total" if counts else family.name
     for entity, reading in readings:
@@ -102,7 +102,7 @@ def _metric(family: Family, readings: list[tuple[Entity, Reading]]) -> Metric:
     return metric
 
 
-def _entities(snapshot: NodeSnapshot, identity: Identity) -> Iterator[Entity]:
+def _entities(snapshot: NodeSnapshot, identity: SeriesIdentity) -> Iterator[Entity]:
     for gpu in snapshot.gpus:
         if gpu.state is not GpuState.PRESENT:
             continue
@@ -125,7 +125,7 @@ def serve(
     """Serve the machine's metrics until the process ends."""
     root = state_file.with_name("root")
     reader = DeviceReader(Start(host_root=str(root), simulation=str(state_file)))
-    place, readings = Place(root=root, name=node), Readings(node)
+    place, readings = NodeHost(root=root, name=node), Readings(node)
     REGISTRY.register(readings)
     start_http_server(port, host)
     looked_at = -discover_seconds

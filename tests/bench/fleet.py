@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from agent.config import Settings
+from agent.config import AgentSettings
 from api import names
 from tests.bench.page import Section
 from tests.cluster import load
@@ -20,7 +20,7 @@ def section() -> Section:
         with Plane.start(place / "plane", controller_manager=False) as plane:
             (work := place / "work").mkdir()
             seen = load.whole(Site.create(plane, names.NAMESPACE), work)
-    spread = Settings().start_spread_seconds
+    spread = AgentSettings().start_spread_seconds
     return Section(
         title="A fleet that starts together",
         text=(

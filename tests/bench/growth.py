@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from discovery.simulator.description.machine_catalog import load_machine
-from discovery.simulator.description.machine_schema import Machine
+from discovery.simulator.description.machine_schema import MachineDescription
 from discovery.simulator.simulation import Simulation
 from tests.bench import clock, programs
 from tests.bench.exporters import CLIENT, FAMILY, OURS, check_same, count_series
@@ -38,7 +38,7 @@ class Measured:
     """Of the exporter itself: both have the same device reader beside it."""
 
 
-def machine(gpus: int, instances: int) -> Machine:
+def machine(gpus: int, instances: int) -> MachineDescription:
     """So many A100, each with so many GPU instances of one slice, or whole where there are none."""
     base = load_machine(SPLIT)
     model = base.gpus[0]

@@ -87,12 +87,12 @@ def gpuscape(
     own_families: str = "core",
 ) -> None:
     """The agent, by its own command; its machine is ready made, and only its reader simulates."""
-    from agent.metrics.latest_metrics import Latest
+    from agent.metrics.latest_metrics import LatestMetrics
 
-    running: list[Latest] = []
-    plain = Latest.__init__
+    running: list[LatestMetrics] = []
+    plain = LatestMetrics.__init__
 
-    def known(latest: Latest, *arguments: Any, **settings: Any) -> None:
+    def known(latest: LatestMetrics, *arguments: Any, **settings: Any) -> None:
         plain(latest, *arguments, **settings)
         running.append(latest)
 
@@ -102,7 +102,7 @@ def gpuscape(
         latest.show_snapshot(latest.snapshot, time.monotonic())
 
     use_ready_machine(Path(state_file))
-    Latest.__init__ = known  # type: ignore[method-assign,assignment]  # as before, but known here
+    LatestMetrics.__init__ = known  # type: ignore[method-assign,assignment]  # as before, but known here
     _meter_readers(meter_file)
     _obey(render)
     sys.argv = ["gpuscape", "agent", "--standalone", "--simulate", state_file, "--node-name", NODE]
@@ -118,11 +118,11 @@ def use_ready_machine(state_file: Path) -> None:
     from collections.abc import Iterator
 
     from agent import main
-    from agent.config import Settings
+    from agent.config import AgentSettings
     from discovery.reader.protocol import Start
 
     @contextlib.contextmanager
-    def start_of(settings: Settings) -> Iterator[Start]:  # noqa: ARG001  # as it is called
+    def start_of(settings: AgentSettings) -> Iterator[Start]:  # noqa: ARG001  # as it is called
         yield Start(host_root=str(state_file.with_name("root")), simulation=str(state_file))
 
     main.start_of = start_of  # type: ignore[attr-defined]  # imported there

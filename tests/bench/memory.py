@@ -127,17 +127,17 @@ def _reader_alone_mib() -> float:
 def _run(state_file: str, kubeconfig: str | None = None, node: str | None = None) -> int:
     """The agent itself, on a machine whose simulator it never loads."""
     from agent import main
-    from agent.config import Settings
+    from agent.config import AgentSettings
     from web.address import Address
-    from web.server import Server
+    from web.server import HttpServer
 
-    class Told(Server):
+    class Told(HttpServer):
         def start(self) -> None:
             super().start()
             sys.stdout.write(f"127.0.0.1:{self.address.port}\n")
             sys.stdout.flush()
 
-    settings = Settings(
+    settings = AgentSettings(
         standalone=kubeconfig is None,
         kubeconfig=None if kubeconfig is None else Path(kubeconfig),
         node_name=node,

@@ -21,12 +21,20 @@ from discovery.simulator.description.machine_catalog import load_machine
 from discovery.simulator.description.machine_schema import DirectLinks
 from discovery.simulator.simulation import Simulation
 from labelers.schema import annotation
-from scheduler.gpu_request import Wish
+from scheduler.gpu_request import GpuRequest
 from scheduler.scores.best_effort import LOST
-from scheduler.scores.class_tables import Tables
+from scheduler.scores.class_tables import ScoreTables
 from scheduler.scores.masks import members, union
 from scheduler.simulation import choosers
-from scheduler.simulation.fleet_replay import Choose, Give, Kind, Summary, World, replay, summary
+from scheduler.simulation.fleet_replay import (
+    Choose,
+    Give,
+    NodeKind,
+    ReplaySetup,
+    Summary,
+    replay,
+    summary,
+)
 from scheduler.simulation.workload import Mix, drawn
 from tests.bench.placement_page import (
     LOADS,
@@ -76,7 +84,7 @@ class Plugin:
         self._orders = seeded()
         self._answers: dict[tuple[int, int], list[int]] = {}
 
-    def give(self, kind: Kind, free: int, wish: Wish, chance: Random) -> int:
+    def give(self, kind: NodeKind, free: int, wish: GpuRequest, chance: Random) -> int:
         """What it hands out when the free GPUs are named in some order."""
         del kind
         asked = free, wish.gpus
@@ -97,7 +105,7 @@ class Plugin:
                 yield LOST
 
 
-def anything(kind: Kind, free: int, wish: Wish, chance: Random) -> int:
+def anything(kind: NodeKind, free: int, wish: GpuRequest, chance: Random) -> int:
     """A device plugin that prefers nothing."""
     del kind
     return union(tuple(chance.sample(members(free), wish.gpus)))
@@ -119,7 +127,7 @@ def snapshot_of(machine: str) -> NodeSnapshot:
         return quads(Path(folder))
 
 
-def arms(tables: Tables, plugin: Plugin) -> Mapping[str, Arm]:
+def arms(tables: ScoreTables, plugin: Plugin) -> Mapping[str, Arm]:
     """All that are compared, by name."""
     give, ours = plugin.give, choosers.ranked(tables)
     return {
@@ -147,11 +155,11 @@ def measure(
     All arms are played with ``seeds``, those whose waits are compared with ``seeds_of_waits``.
     """
     snapshot = snapshot_of(machine)
-    tables = Tables()
+    tables = ScoreTables()
     gen = tables.add(annotation(snapshot))
     scores = tables.find(gen)
     assert scores
-    kinds = (Kind(name=machine, gen=gen, table=scores),) * nodes
+    kinds = (NodeKind(name=machine, gen=gen, table=scores),) * nodes
     compared = arms(tables, Plugin(allocator, snapshot))
     for load in loads:
         mix = Mix(sizes=sizes, load=load, pods=pods)
@@ -160,7 +168,7 @@ def measure(
             arrivals = drawn(mix, nodes * scores.n, seeded(seed))
             for name in compared if seed < seeds else (PACK, NOW):
                 arm = compared[name]
-                world = World(kinds=kinds, give=arm.give, lag_seconds=arm.lag_seconds)
+                world = ReplaySetup(kinds=kinds, give=arm.give, lag_seconds=arm.lag_seconds)
                 chance = seeded(f"{seed} {name}")
                 placed = replay(world, arrivals, arm.choose, chance)
                 runs[name].append(summary(placed[int(pods * WARM_UP) :]))

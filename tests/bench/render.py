@@ -21,21 +21,21 @@ from discovery.model import NodeSnapshot
 from discovery.sample import GpuSample
 from exporters.dcgm.catalog import DEFAULT_FAMILIES
 from exporters.dcgm.dcgm_family import AnyFamily, UnderMig
-from exporters.dcgm.render import Identity, Renderer
-from exporters.prometheus_text import Kind
+from exporters.dcgm.render import Renderer, SeriesIdentity
+from exporters.prometheus_text import MetricType
 from tests import build, exposition
 from tests.bench import clock
 from tests.bench.page import Section
 from tests.exporters import everything
 from web.address import Address
 from web.messages import Body, Response
-from web.server import Server
+from web.server import HttpServer
 
 GPUS = 8
 INSTANCES = 7
 FAMILIES = 68
 BUDGET_RATIO = 0.1
-IDENTITY = Identity(hostname="gpu-node-0123.cluster.example")
+IDENTITY = SeriesIdentity(hostname="gpu-node-0123.cluster.example")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ class SameSeries(Collector):
     def collect(self) -> Iterator[Metric]:
         """Fresh families with all their series."""
         for family, labels, rows in self._families:
-            counts = family.kind == Kind.COUNTER
+            counts = family.kind == MetricType.COUNTER
             kind = CounterMetricFamily if counts else GaugeMetricFamily
             metric = kind(family.name, family.help, labels=labels)
             for values, value in rows:
@@ -159,7 +159,9 @@ def measure(rounds: int = clock.ROUNDS) -> Result:
 @contextmanager
 def _scrapes(body: Body) -> Iterator[tuple[Callable[[], object], Callable[[], object]]]:
     """Scrapes of a server on the loopback over one kept connection: plain and compressed."""
-    server = Server(Address(host="127.0.0.1", port=0), {"/metrics": lambda: Response(body=body)})
+    server = HttpServer(
+        Address(host="127.0.0.1", port=0), {"/metrics": lambda: Response(body=body)}
+    )
     server.start()
     connection = http.client.HTTPConnection("127.0.0.1", server.address.port)
 

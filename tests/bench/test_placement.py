@@ -10,7 +10,7 @@ import pytest
 
 from labelers.schema import annotation
 from scheduler.gpu_request import wish
-from scheduler.scores.class_tables import Tables
+from scheduler.scores.class_tables import ScoreTables
 from scheduler.simulation.fleet_replay import Summary
 from scheduler.simulation.workload import USUAL
 from tests.bench.placement import Plugin, measure, quads
@@ -90,7 +90,7 @@ def test_quads_are_joined_within_and_not_between(tmp_path: Path) -> None:
 @pytest.mark.cluster
 def test_the_device_plugin_gives_linked_gpus_and_says_so_again(allocator: Allocator) -> None:
     plugin = Plugin(allocator, observed("a100-pcie-pairs").snapshot)
-    given = {plugin.give(kind(Tables()), 0b1111, wish(2), seeded(seed)) for seed in range(50)}
+    given = {plugin.give(kind(ScoreTables()), 0b1111, wish(2), seeded(seed)) for seed in range(50)}
     assert given == {0b0011, 0b1100}
 
 

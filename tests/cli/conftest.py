@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from click.testing import CliRunner, Result
 
-from agent.config import Settings
+from agent.config import AgentSettings
 from cli import discover, labels, topo
 from cli.main import main
 from discovery.model import NodeSnapshot
@@ -38,7 +38,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run ``gpuscape`` with arguments; ``sees`` is the machine, or the error of looking at it."""
 
     def run(*arguments: str, sees: NodeSnapshot | Exception | None = None) -> Result:
-        def take_snapshot(settings: Settings, plugin: object = None) -> NodeSnapshot:
+        def take_snapshot(settings: AgentSettings, plugin: object = None) -> NodeSnapshot:
             del settings, plugin
             if isinstance(sees, NodeSnapshot):
                 return sees

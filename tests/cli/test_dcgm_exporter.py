@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.config import Settings
+from agent.config import AgentSettings
 from agent.metrics import metric_settings
 from base.errors import BadInput
 from cli import dcgm_flags
 from cli.dcgm_exporter import load
 from cli.dcgm_flags import FLAGS, Flag
-from exporters.dcgm.selection import Choice, Level, Selection
+from exporters.dcgm.selection import Level, LevelSelection, Selection
 from tests.cli.conftest import Run
 from web.address import Address
 
@@ -72,8 +72,8 @@ WRITTEN = {
         "g:0,2+i",
         Selection(
             choices=(
-                Choice(level=Level.GPUS, ids=frozenset({0, 2})),
-                Choice(level=Level.INSTANCES),
+                LevelSelection(level=Level.GPUS, ids=frozenset({0, 2})),
+                LevelSelection(level=Level.INSTANCES),
             )
         ),
     ),
@@ -110,11 +110,11 @@ def names(flags: list[Flag]) -> list[str]:
     return [flag.name for flag in flags]
 
 
-def settled(*arguments: str, **environ: str) -> Settings:
+def settled(*arguments: str, **environ: str) -> AgentSettings:
     return load(arguments, environ)[0]
 
 
-def field_of(settings: Settings, flag: Flag) -> object:
+def field_of(settings: AgentSettings, flag: Flag) -> object:
     value = getattr(settings, FIELDS.get(flag.setting, flag.setting.replace("-", "_")))
     if flag.setting == "pod-label-allowlist":
         return tuple(pattern.pattern for pattern in value)
@@ -147,7 +147,7 @@ def test_the_container_of_its_helm_chart_settles_without_a_remark() -> None:
     patterns = [pattern.pattern for pattern in settings.pod_label_allowlist]
     assert patterns == ["^app$", "^team/"]
     assert told.notes == ()
-    assert settings == Settings(
+    assert settings == AgentSettings(
         **OURS,  # type: ignore[arg-type]  # one mapping of fields of several types
         pods=True,
         pod_labels=True,
@@ -164,7 +164,7 @@ def test_the_charts_dumps_are_passed_over_and_that_is_said() -> None:
 
     settings, told = load(arguments, environ)
 
-    assert settings == Settings(**OURS)  # type: ignore[arg-type]  # as above
+    assert settings == AgentSettings(**OURS)  # type: ignore[arg-type]  # as above
     assert [note.partition(":")[0] for note in told.notes] == [
         "--dump-enabled does nothing",
         "--dump-directory does nothing",
@@ -176,7 +176,7 @@ def test_the_container_of_the_gpu_operator_settles_and_no_dcgm_is_asked() -> Non
 
     settings, told = load(arguments, environ)
 
-    assert settings == Settings(
+    assert settings == AgentSettings(
         **OURS,  # type: ignore[arg-type]  # as above
         pods=True,
         node_name="worker-3",
@@ -299,7 +299,7 @@ def test_a_list_given_again_grows() -> None:
 def test_what_is_false_or_none_is_as_if_not_given() -> None:
     settings = settled("--no-hostname=false", "--debug=false", "-m", "none")
 
-    assert settings == Settings(**OURS)  # type: ignore[arg-type]  # as above
+    assert settings == AgentSettings(**OURS)  # type: ignore[arg-type]  # as above
 
 
 def test_flags_win_over_our_variables_and_these_over_its_variables_and_the_file(

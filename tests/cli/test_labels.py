@@ -12,7 +12,7 @@ import yaml
 from api import keys
 from cli import labels
 from discovery.driver_errors import DriverAbsent
-from labelers.compose import Failure, Labels
+from labelers.compose import LabelDecisions, LabelerFailure
 from tests import build
 from tests.cli.conftest import Run
 
@@ -114,7 +114,9 @@ def test_a_sharing_config_that_cannot_be_read_is_named(run: Run, tmp_path: Path,
 def test_a_failing_labeler_is_told_after_the_labels_of_the_others(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken = Labels(rows=(), failures=(Failure(labeler="links", error="ValueError: no"),))
+    broken = LabelDecisions(
+        rows=(), failures=(LabelerFailure(labeler="links", error="ValueError: no"),)
+    )
     monkeypatch.setattr(labels, "wanted", lambda *_: broken)
     result = run("labels", sees=ONE_GPU)
     assert result.exit_code == 1

@@ -14,8 +14,8 @@ import pytest
 from base.errors import BadInput
 from cli.scheduler.scheduler_command import COMMANDS
 from cli.scheduler_settings import OPTIONS, SAID, load
-from scheduler.extender.settings import Settings
-from scheduler.scores.kubelet_model import Allocation, TopologyManager
+from scheduler.extender.settings import SchedulerSettings
+from scheduler.scores.kubelet_model import DevicePluginPolicy, TopologyManager
 from tests.cli.conftest import Run
 from web.address import Address
 
@@ -23,7 +23,9 @@ LOOPBACK = Address(host="127.0.0.1", port=8888)
 TLS: dict[str, Any] = {"tls-cert-file": "a.crt", "tls-private-key-file": "a.key"}
 
 
-def settings(environ: Mapping[str, str] | None = None, file: str = "", **flags: str) -> Settings:
+def settings(
+    environ: Mapping[str, str] | None = None, file: str = "", **flags: str
+) -> SchedulerSettings:
     """As they come from these layers; underscores in a flag's name stand for dashes."""
     given = {name.replace("_", "-"): text for name, text in flags.items()}
     named = {"config": "scheduler.yaml"} if file else {}
@@ -37,13 +39,13 @@ def refusal(environ: Mapping[str, str] | None = None, file: str = "", **flags: s
 
 
 def test_every_setting_can_be_given_and_is_explained() -> None:
-    fields = [field.name for field in dataclasses.fields(Settings)]
+    fields = [field.name for field in dataclasses.fields(SchedulerSettings)]
     assert list(SAID) == fields
     assert all(said.help.endswith(".") for said in SAID.values())
 
 
 def test_without_any_it_listens_on_loopback_with_the_defaults() -> None:
-    assert settings() == Settings(listen=LOOPBACK)
+    assert settings() == SchedulerSettings(listen=LOOPBACK)
 
 
 def test_defaults_read_back_as_they_are_shown() -> None:
@@ -52,7 +54,7 @@ def test_defaults_read_back_as_they_are_shown() -> None:
         for option in OPTIONS
         if option.default not in (None, ())
     }
-    assert load(shown, {}) == Settings(listen=LOOPBACK)
+    assert load(shown, {}) == SchedulerSettings(listen=LOOPBACK)
 
 
 def test_flags_win_over_the_environment_and_that_over_the_file() -> None:
@@ -64,14 +66,14 @@ def test_flags_win_over_the_environment_and_that_over_the_file() -> None:
         allocation="random",
         nic_resources="rdma/a, rdma/b",
     )
-    assert found == Settings(
+    assert found == SchedulerSettings(
         listen=LOOPBACK,
         budget_seconds=0.01,
         log_level="debug",
         gpu_resource="nvidia.com/a100",
         events=False,
         topology_manager=TopologyManager.SINGLE_NUMA_NODE,
-        allocation=Allocation.RANDOM,
+        allocation=DevicePluginPolicy.RANDOM,
         nic_resources=("rdma/a", "rdma/b"),
     )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.config import Settings
+from agent.config import AgentSettings
 from base.errors import BadInput
 from cli.settings import load_settings
 
@@ -18,7 +18,7 @@ def load(
     flags: Mapping[str, str] | None = None,
     environ: Mapping[str, str] | None = None,
     file: str | None = None,
-) -> Settings:
+) -> AgentSettings:
     """Settings where ``file`` is the text of agent.yaml, named by --config."""
 
     def read(path: Path) -> str:
@@ -43,7 +43,7 @@ def test_flags_win_over_the_environment_and_the_environment_over_the_file() -> N
         {"GPUSCAPE_DEADLINE": "2s", "GPUSCAPE_LOG_LEVEL": "debug"},
         "deadline: 3s\nlog-level: error\nlog-format: json\n",
     )
-    assert settings == Settings(deadline_seconds=1.0, log_level="debug", log_format="json")
+    assert settings == AgentSettings(deadline_seconds=1.0, log_level="debug", log_format="json")
 
 
 def test_values_of_every_plain_yaml_kind_read_as_their_text() -> None:
@@ -63,7 +63,7 @@ def test_values_of_every_plain_yaml_kind_read_as_their_text() -> None:
 
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "---\n", "null"])
 def test_an_empty_file_says_nothing(text: str) -> None:
-    assert load(file=text) == Settings()
+    assert load(file=text) == AgentSettings()
 
 
 def test_the_file_can_be_named_by_the_environment() -> None:
@@ -108,7 +108,7 @@ def test_an_unknown_word_like_no_other_is_refused_without_a_guess() -> None:
     ],
 )
 def test_variables_that_the_kubelet_sets_for_a_service_are_no_mistakes(name: str) -> None:
-    assert load(environ={name: "10.0.0.1"}) == Settings()
+    assert load(environ={name: "10.0.0.1"}) == AgentSettings()
 
 
 def test_a_wrong_value_in_the_file_names_file_line_and_key() -> None:

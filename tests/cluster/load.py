@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from agent.config import Settings
+from agent.config import AgentSettings
 from api import keys
 from discovery.simulator.simulation import Simulation
 from tests.agent.agent_process import until
@@ -112,5 +112,5 @@ def whole(site: Site, folder: Path) -> Load:
         publishers=AGENTS - 5,
         processes=5,
         within=START_WITHIN_SECONDS,
-        spread=Settings().start_spread_seconds,
+        spread=AgentSettings().start_spread_seconds,
     )

@@ -9,15 +9,15 @@ from typing import Any, cast
 
 from agent.cluster.membership import Cluster, Member
 from agent.podresources.model import ContainerDevices, PodDevices, ResourceDevices
-from agent.pods.kubelet_pods import Pods
-from agent.publish import Wanted
+from agent.pods.kubelet_pods import KubeletPods
+from agent.publish import NodeDecision
 from api import names
 from discovery.model import NodeSnapshot
-from exporters.gpuscape.agent_metrics import OwnMetrics
+from exporters.gpuscape.agent_metrics import AgentMetrics
 from kube.api import Api
-from kube.client import Client, Program
+from kube.client import ApiClient, Program
 from kube.credentials import Kubeconfig
-from kube.request_limits import Limits
+from kube.request_limits import RequestLimits
 from labelers.annotations import node_annotations
 from labelers.compose import wanted
 from labelers.label_settings import LabelSettings
@@ -74,14 +74,14 @@ class Publisher:
         self.snapshot = observed(MACHINE).snapshot
         self.kubelet = FakeKubelet(snapshot=self.snapshot)
         self.causes: tuple[str, ...] = ()
-        self.own = OwnMetrics("0", clock)
+        self.own = AgentMetrics("0", clock)
         token = token or site.plane.bound_token(site.namespace, names.AGENT, node)
         program = Program(name=names.AGENT, version="0")
-        limits = Limits(
+        limits = RequestLimits(
             per_second=program.requests_per_second, burst=program.burst, clock=clock, sleep=sleep
         )
         access = Kubeconfig(str(site.plane.kubeconfig(token=token)))
-        self.client = Client(program, access, limits=limits)
+        self.client = ApiClient(program, access, limits=limits)
         self.requests = 0
         self.cluster = Cluster(
             cast(Api, _Counted(self.client, self._count)),
@@ -89,7 +89,9 @@ class Publisher:
             sink="node",
             allow_unconfined=False,
             start_spread_seconds=start_spread_seconds,
-            pods=Pods(self.kubelet, node=node, snapshot=lambda: self.snapshot, tell=self._tell),
+            pods=KubeletPods(
+                self.kubelet, node=node, snapshot=lambda: self.snapshot, tell=self._tell
+            ),
             driver_ready_file=site.plane.folder / "none",
             tell=self._tell,
             hold=self._hold,
@@ -101,10 +103,10 @@ class Publisher:
         """Decide from the snapshot, as the agent does each minute."""
         labels = wanted(self.snapshot, LabelSettings()).decisions
         annotations = node_annotations(self.snapshot)
-        self.cluster.want(Wanted(labels=labels, annotations=annotations))
+        self.cluster.want(NodeDecision(labels=labels, annotations=annotations))
         return 60.0
 
-    def _tell(self, change: Callable[[OwnMetrics], None]) -> None:
+    def _tell(self, change: Callable[[AgentMetrics], None]) -> None:
         change(self.own)
 
     def _count(self) -> None:
@@ -117,7 +119,7 @@ class Publisher:
 class _Counted:
     """An API that counts what is asked of it."""
 
-    def __init__(self, api: Client, count: Callable[[], None]) -> None:
+    def __init__(self, api: ApiClient, count: Callable[[], None]) -> None:
         self._api = api
         self._count = count
 

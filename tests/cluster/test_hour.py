@@ -18,7 +18,7 @@ import pytest
 from api import keys
 from discovery.model import GpuState
 from kube.api_errors import Unreachable
-from kube.follower import LinkDown, Seen
+from kube.follower import ObjectSeen, WatchLost
 from tests.agent.virtual import VirtualRuntime
 from tests.cluster.agents import Site, has_topology
 from tests.cluster.publishers import Publisher
@@ -81,9 +81,9 @@ class Hour:
 
     def _tell(self, _now: float) -> float:
         try:
-            self.publisher.cluster.hear(Seen(object=self.site.node(self.node)))
+            self.publisher.cluster.hear(ObjectSeen(object=self.site.node(self.node)))
         except OSError as error:
-            self.publisher.cluster.hear(LinkDown(error=Unreachable(str(error))))
+            self.publisher.cluster.hear(WatchLost(error=Unreachable(str(error))))
         return 5.0
 
     def _churn(self, now: float) -> float:

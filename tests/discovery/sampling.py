@@ -15,13 +15,13 @@ from discovery.model import GpuSnapshot, MigDevice
 from discovery.nvml.history import History
 from discovery.nvml.samples import read_sample
 from discovery.nvml.session import close_session, open_gpu, open_session
-from discovery.sample import GpuSample, Group, Process
+from discovery.sample import GpuSample, Process, ReadingGroup
 from discovery.simulator import simulation
 from discovery.simulator.description.machine_schema import Gpu, Model
 from discovery.simulator.simulation import Simulation
 from tests import machines
 
-EVERY_GROUP = tuple(Group)
+EVERY_GROUP = tuple(ReadingGroup)
 STARTED_SECONDS = 1000.0
 
 
@@ -43,7 +43,7 @@ class Sampler:
         self._clock.seconds += seconds
 
     def sample(
-        self, gpu: str, groups: Collection[Group] = EVERY_GROUP, *, after: float = 10.0
+        self, gpu: str, groups: Collection[ReadingGroup] = EVERY_GROUP, *, after: float = 10.0
     ) -> GpuSample:
         """The GPU at this bus id, so many seconds later."""
         self.wait(after)

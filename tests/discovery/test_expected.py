@@ -10,7 +10,7 @@ import pytest
 
 from api import keys
 from discovery.model import GpuState, NodeSnapshot
-from discovery.node_host import Place
+from discovery.node_host import NodeHost
 from discovery.reader.device_reader import DeviceReader
 from discovery.reader.protocol import Start
 from discovery.simulator.simulation import Return, Simulation
@@ -37,7 +37,7 @@ def reader_of(simulation: Simulation) -> DeviceReader:
 
 def look(reader: DeviceReader, simulation: Simulation) -> NodeSnapshot:
     reading = reader.discover()
-    return Place(root=simulation.host_root, name="node-a").snapshot(reading.driver, reading.gpus)
+    return NodeHost(root=simulation.host_root, name="node-a").snapshot(reading.driver, reading.gpus)
 
 
 @pytest.mark.parametrize("facts", NOT_OURS.values(), ids=NOT_OURS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from discovery.known_gpus import SETTLE_SECONDS, Roster
+from discovery.known_gpus import SETTLE_SECONDS, KnownGpus
 from discovery.model import Gap, GpuSnapshot, GpuState, Reason
 from discovery.reader.quarantine import Quarantine
 from tests import build
@@ -14,7 +14,7 @@ BOTH = (A.bus_id, B.bus_id)
 
 
 def called(
-    roster: Roster,
+    roster: KnownGpus,
     listed: Collection[str],
     read: Iterable[GpuSnapshot] = (),
     quarantine: Quarantine | None = None,
@@ -36,7 +36,7 @@ def _states(gpus: tuple[GpuSnapshot, ...]) -> list[tuple[str, GpuState]]:
 
 
 def test_a_quarantined_gpu_is_told_as_hung_with_the_identity_it_had() -> None:
-    roster, quarantine = Roster(), Quarantine()
+    roster, quarantine = KnownGpus(), Quarantine()
     called(roster, BOTH, (A, B), quarantine)
     quarantine.isolate(A.bus_id, Reason.HUNG, "no answer within 5 s", now=0.0)
     hung, well = called(roster, BOTH, (B,), quarantine)
@@ -47,7 +47,7 @@ def test_a_quarantined_gpu_is_told_as_hung_with_the_identity_it_had() -> None:
 
 
 def test_a_gpu_that_vanished_without_a_word_is_told_as_lost() -> None:
-    roster = Roster()
+    roster = KnownGpus()
     called(roster, BOTH, (A, B))
     gpus = called(roster, (B.bus_id,), (B,))
     assert _states(gpus) == [(A.bus_id, GpuState.LOST), (B.bus_id, GpuState.PRESENT)]
@@ -59,7 +59,7 @@ def test_every_part_of_an_identity_is_kept() -> None:
     known = build.gpu(
         0, serial="1", pci_device_id=0x20B010DE, pci_subsystem_id=0x134F10DE, memory_bytes=1
     )
-    roster = Roster()
+    roster = KnownGpus()
     called(roster, (A.bus_id,), (known,))
     (lost,) = called(roster, ())
     kept = [
@@ -77,7 +77,7 @@ def test_every_part_of_an_identity_is_kept() -> None:
 
 
 def test_gpus_come_in_bus_order_and_are_counted_once() -> None:
-    roster = Roster()
+    roster = KnownGpus()
     beyond = build.gpu(2, bus_id="10000:01:00.0")
     read = {gpu.bus_id: gpu for gpu in (beyond, B, A)}
     gpus = called(roster, tuple(read), read.values())
@@ -88,19 +88,19 @@ def test_gpus_come_in_bus_order_and_are_counted_once() -> None:
 def test_a_gpu_on_which_the_reader_dies_is_unreadable_for_that_reason() -> None:
     quarantine = Quarantine()
     quarantine.isolate(A.bus_id, Reason.FAILED, "it died", now=0.0)
-    (gpu,) = called(Roster(), (A.bus_id,), (), quarantine)
+    (gpu,) = called(KnownGpus(), (A.bus_id,), (), quarantine)
     assert gpu.state is GpuState.UNREADABLE
     assert gpu.gaps == (_gap(Reason.FAILED, "device reader", "it died"),)
 
 
 def test_a_gpu_that_is_listed_but_was_never_read_is_unreadable_and_nameless() -> None:
-    (gpu,) = called(Roster(), (A.bus_id,))
+    (gpu,) = called(KnownGpus(), (A.bus_id,))
     assert (gpu.state, gpu.uuid) == (GpuState.UNREADABLE, None)
     assert gpu.gaps == (_gap(Reason.FAILED, "device reader", "not read"),)
 
 
 def test_what_a_lost_gpu_still_told_wins_over_what_was_known() -> None:
-    roster = Roster()
+    roster = KnownGpus()
     called(roster, (A.bus_id,), (A,))
     told = GpuSnapshot(bus_id=A.bus_id, state=GpuState.LOST, uuid=A.uuid, vbios_version="new")
     (gpu,) = called(roster, (A.bus_id,), (told,))
@@ -108,7 +108,7 @@ def test_what_a_lost_gpu_still_told_wins_over_what_was_known() -> None:
 
 
 def test_places_follow_the_bus_at_first_and_newcomers_come_last() -> None:
-    roster = Roster()
+    roster = KnownGpus()
     called(roster, (A.bus_id, C.bus_id), (A, C))
     gpus = called(roster, (A.bus_id, B.bus_id, C.bus_id), (A, B, C))
     assert [(gpu.bus_id, gpu.index) for gpu in gpus] == [
@@ -119,13 +119,13 @@ def test_places_follow_the_bus_at_first_and_newcomers_come_last() -> None:
 
 
 def test_a_gpu_that_never_answered_has_a_place_so_that_no_other_moves_when_it_does() -> None:
-    roster = Roster()
+    roster = KnownGpus()
     assert [gpu.index for gpu in called(roster, BOTH, (B,))] == [0, 1]
     assert [gpu.index for gpu in called(roster, BOTH, (A, B))] == [0, 1]
 
 
 def test_a_gpu_that_another_driver_has_taken_is_forgotten_and_its_place_stays_free() -> None:
-    roster = Roster()
+    roster = KnownGpus()
     called(roster, BOTH, (A, B))
     (left,) = called(roster, (B.bus_id,), (B,), elsewhere=(A.bus_id,))
     assert (left.bus_id, left.index) == (B.bus_id, 1)
@@ -134,7 +134,7 @@ def test_a_gpu_that_another_driver_has_taken_is_forgotten_and_its_place_stays_fr
 
 
 def test_a_place_that_is_free_is_given_to_no_other_gpu() -> None:
-    roster = Roster()
+    roster = KnownGpus()
     called(roster, BOTH, (A, B))
     called(roster, (B.bus_id,), (B,), elsewhere=(A.bus_id,))
     left, new = called(roster, (B.bus_id, C.bus_id), (B, C), elsewhere=(A.bus_id,))
@@ -142,13 +142,13 @@ def test_a_place_that_is_free_is_given_to_no_other_gpu() -> None:
 
 
 def test_a_gpu_that_no_driver_is_bound_to_any_more_is_lost() -> None:
-    roster = Roster()
+    roster = KnownGpus()
     called(roster, BOTH, (A, B))
     assert _states(called(roster, (B.bus_id,), (B,)))[0] == (A.bus_id, GpuState.LOST)
 
 
 def test_it_settles_a_while_after_the_last_gpu_came() -> None:
-    roster = Roster()
+    roster = KnownGpus()
     called(roster, (A.bus_id,), (A,), now=100.0)
     called(roster, BOTH, (A, B), now=130.0)
     last = 130.0 + SETTLE_SECONDS

@@ -19,15 +19,20 @@ from discovery import recording
 from discovery.driver_errors import GpuLost
 from discovery.host.pci import pci_gpus
 from discovery.model import GpuSnapshot, NodeSnapshot
-from discovery.node_host import Place
+from discovery.node_host import NodeHost
 from discovery.nvml.facts import read_driver, read_gpu
 from discovery.nvml.history import History
 from discovery.nvml.samples import read_sample
 from discovery.nvml.session import bus_ids_by_index, close_session, open_gpu, open_session
 from discovery.recording import HostFiles, Recording
-from discovery.sample import GpuSample, Group
+from discovery.sample import GpuSample, ReadingGroup
 from discovery.simulator.description.machine_catalog import load_machine, machine_names
-from discovery.simulator.description.machine_schema import FabricSpec, Gpu, MigInstanceSpec, Nic
+from discovery.simulator.description.machine_schema import (
+    FabricSpec,
+    Gpu,
+    MigInstanceSpec,
+    SimulatedNic,
+)
 from discovery.simulator.simulation import Return, Simulation
 from tests import machines
 from tests.discovery.sampling import small
@@ -63,7 +68,7 @@ class Seen:
                     bus_id,
                     handle,
                     lambda: float(next(clock)),
-                    tuple(Group),
+                    tuple(ReadingGroup),
                     history,
                     peers=peers.items(),
                 )
@@ -71,7 +76,7 @@ class Seen:
             ]
             self.samples.append(samples[-1])
         history.close()
-        self.node = Place(root=self._root, name="node-a").snapshot(driver, tuple(gpus))
+        self.node = NodeHost(root=self._root, name="node-a").snapshot(driver, tuple(gpus))
         close_session()
 
 
@@ -118,7 +123,7 @@ def test_profiling_metrics_replay_by_gpu_and_instance(tmp_path: Path) -> None:
         def read() -> None:
             nv.nvmlInit()
             for bus_id in (*bus_ids, *bus_ids):
-                seen[bus_id] = taken.sample(bus_id, (Group.PROFILING,))
+                seen[bus_id] = taken.sample(bus_id, (ReadingGroup.PROFILING,))
 
         recording.save(recording.capture(read, tmp_path / "root"), tmp_path / "taken.json")
     again = Simulation.replay(recording.load(tmp_path / "taken.json"), tmp_path / "r", name="r")
@@ -128,7 +133,7 @@ def test_profiling_metrics_replay_by_gpu_and_instance(tmp_path: Path) -> None:
         for bus_id in reversed((*bus_ids, *bus_ids)):
             handle, _ = open_gpu(bus_id)
             replayed[bus_id] = read_sample(
-                bus_id, handle, lambda: float(next(clock)), (Group.PROFILING,), history
+                bus_id, handle, lambda: float(next(clock)), (ReadingGroup.PROFILING,), history
             )
         history.close()
 
@@ -141,7 +146,7 @@ def test_profiling_metrics_replay_by_gpu_and_instance(tmp_path: Path) -> None:
 
 def test_a_replay_may_be_asked_for_fewer_and_for_more_readings(tmp_path: Path) -> None:
     """Fields come many at once: each is told as it was, in whatever company it is asked."""
-    asked = {"none": (), "some": (Group.ECC, Group.LINKS), "all": tuple(Group)}
+    asked = {"none": (), "some": (ReadingGroup.ECC, ReadingGroup.LINKS), "all": tuple(ReadingGroup)}
     seen: dict[str, GpuSample] = {}
     with small(tmp_path / "machine") as taken:
 
@@ -454,7 +459,7 @@ def test_host_files_are_those_of_gpus_and_nics_and_the_way_to_them(tmp_path: Pat
     host = recording.capture(lambda: None, simulation.host_root).host
 
     machine = load_machine("hgx-h100-rdma")
-    devices: list[Gpu | Nic] = [*machine.gpus, *machine.nics]
+    devices: list[Gpu | SimulatedNic] = [*machine.gpus, *machine.nics]
     wanted = {device.bus_id for device in devices}
     bridges = {bridge for device in devices for bridge in device.path}
     listed = {Path(path).name for path in host.links if path.startswith("sys/bus/pci/devices/")}

@@ -34,8 +34,8 @@ from discovery.sample import (
     TemperatureLimits,
 )
 from exporters.gpu_holders import Entity, Holder
-from exporters.gpuscape.families import OwnFamilies
-from exporters.gpuscape.node_view import Holdings, Resource
+from exporters.gpuscape.families import GpuscapeFamilies
+from exporters.gpuscape.node_view import GpuHoldings, ResourceAllocation
 from exporters.gpuscape.process_use import OfPod, ProcessUse
 from exporters.gpuscape.switch_errors import Severity, Sxid
 from tests import build, exposition
@@ -59,7 +59,7 @@ def told(
     name: str, snapshot: NodeSnapshot, samples: Iterable[GpuSample] = (), **about: Any
 ) -> Found:
     """The series of one family; those of several GPUs must differ in another label."""
-    return of(OwnFamilies().render(snapshot, samples, **about), name)
+    return of(GpuscapeFamilies().render(snapshot, samples, **about), name)
 
 
 def of(body: bytes, name: str) -> Found:
@@ -92,10 +92,10 @@ def value(name: str, gpu: GpuSnapshot, sample: GpuSample | None = None, **about:
     return found
 
 
-def held(*entities: Entity, whole: Iterable[str] = (), **facts: Any) -> Holdings:
+def held(*entities: Entity, whole: Iterable[str] = (), **facts: Any) -> GpuHoldings:
     """Holdings in which one pod holds these."""
     holder = Holder(namespace="team", pod="train-0", container="main")
-    plain = Holdings(holders=dict.fromkeys(entities, (holder,)), whole=frozenset(whole))
+    plain = GpuHoldings(holders=dict.fromkeys(entities, (holder,)), whole=frozenset(whole))
     return replace(plain, **facts)
 
 
@@ -136,7 +136,7 @@ def everything(
             *((gpu.bus_id, device.gpu_instance_id) for gpu in known for device in gpu.mig_devices),
             *((gpu.bus_id, None) for gpu in known if not gpu.mig_devices and gpu.bus_id != free),
             whole=[free],
-            resources=(Resource(name="nvidia.com/gpu", allocatable=8, allocated=1),),
+            resources=(ResourceAllocation(name="nvidia.com/gpu", allocatable=8, allocated=1),),
         ),
         "health": {gpu.bus_id: ("degraded", "nvlink-inactive") for gpu in known},
         "processes": [_process(gpu) for gpu in known],

@@ -16,18 +16,18 @@ from pathlib import Path
 import pytest
 
 from agent.processes.gpu_processes import process_uses
-from agent.processes.pids import Who
+from agent.processes.pids import ProcessOwner
 from discovery.model import NodeSnapshot
-from discovery.sample import PROFILED, GpuSample, Group
+from discovery.sample import PROFILED, GpuSample, ReadingGroup
 from discovery.simulator.simulation import Simulation
 from exporters.dcgm.catalog import CATALOG
-from exporters.dcgm.render import Identity, Renderer
+from exporters.dcgm.render import Renderer, SeriesIdentity
 from exporters.gpu_holders import Entity, Holder
 from exporters.gpuscape.families import FAMILIES as OWN
-from exporters.gpuscape.families import OwnFamilies
-from exporters.gpuscape.node_view import Holdings
+from exporters.gpuscape.families import GpuscapeFamilies
+from exporters.gpuscape.node_view import GpuHoldings
 from exporters.gpuscape.waste import WINDOW_SECONDS
-from exporters.prometheus_text import Kind
+from exporters.prometheus_text import MetricType
 from tests import exposition
 from tests.discovery.sampling import sampler
 from tests.exporters.dcgm.test_catalog import full_reading
@@ -36,7 +36,7 @@ from tests.observed import observed
 MACHINES = ("dgx-a100", "hgx-h100", "hgx-b200", "gb200", "hgx-h100-mig-mixed")
 GPUS = 2
 """So many are sampled; where some have MIG instances, one of those and one that is whole."""
-GROUPS = tuple(group for group in Group if group is not Group.P2P)
+GROUPS = tuple(group for group in ReadingGroup if group is not ReadingGroup.P2P)
 
 FAULTS = re.compile(
     r"DCGM_\w+(_ERRORS?(_COUNT)?(_TOTAL)?|_DISCARDS|_EVENTS|_REPLAY_COUNTER|_REMAPPED_ROWS"
@@ -68,8 +68,8 @@ Scrape = Mapping[tuple[str, Key], float]
 
 
 COUNTERS = {
-    *(it.name for it in CATALOG if it.kind is Kind.COUNTER),
-    *(it.name for it in OWN if it.kind is Kind.COUNTER),
+    *(it.name for it in CATALOG if it.kind is MetricType.COUNTER),
+    *(it.name for it in OWN if it.kind is MetricType.COUNTER),
 }
 
 
@@ -112,16 +112,16 @@ def scrapes(machine: str, *, busy: bool) -> tuple[Scrape, Scrape]:
 
 
 def _served(snapshot: NodeSnapshot, rounds: list[tuple[GpuSample, ...]]) -> list[Scrape]:
-    dcgm, own = Renderer(CATALOG, ()), OwnFamilies()
+    dcgm, own = Renderer(CATALOG, ()), GpuscapeFamilies()
     held = (Holder(namespace="n", pod="p", container="c"),)
     parts: list[Entity] = [(gpu.bus_id, None) for gpu in snapshot.gpus]
     parts += [(gpu.bus_id, it.gpu_instance_id) for gpu in snapshot.gpus for it in gpu.mig_devices]
-    holdings = Holdings(holders=dict.fromkeys(parts, held))
+    holdings = GpuHoldings(holders=dict.fromkeys(parts, held))
     found: list[Scrape] = []
     before: tuple[GpuSample, ...] = ()
     for samples in rounds:
-        uses = [use for it in samples for use in process_uses(it, lambda _pid: Who())]
-        body = dcgm.render(snapshot, samples, before, Identity(hostname="a"))
+        uses = [use for it in samples for use in process_uses(it, lambda _pid: ProcessOwner())]
+        body = dcgm.render(snapshot, samples, before, SeriesIdentity(hostname="a"))
         body += own.render(snapshot, samples, holdings=holdings, processes=uses)
         before = samples
         found.append(

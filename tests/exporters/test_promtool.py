@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from discovery.model import Xid
-from exporters.gpuscape.agent_metrics import OwnMetrics, ProgramUse
-from exporters.gpuscape.families import FAMILIES, OwnFamilies
+from exporters.gpuscape.agent_metrics import AgentMetrics, ProgramUse
+from exporters.gpuscape.families import FAMILIES, GpuscapeFamilies
 from exporters.gpuscape.process_use import ProcessUse
 from tests import build, exposition
 from tests.exporters.gpuscape_series import HOSTILE, everything
@@ -19,7 +19,7 @@ def test_promtool_finds_nothing_in_our_own_families() -> None:
     shown = set[str]()
     for instances in (0, 2):
         snapshot, samples, about = everything(2, instances)
-        body = OwnFamilies().render(snapshot, samples, **about)
+        body = GpuscapeFamilies().render(snapshot, samples, **about)
         shown |= exposition.parse(body).keys()
 
         assert promtool.check_metrics(body) == []
@@ -30,13 +30,13 @@ def test_promtool_can_read_hostile_text() -> None:
     gpus = [build.gpu(at, uuid=text, model=text) for at, text in enumerate(HOSTILE.values())]
     uses = [ProcessUse(bus_id=gpu.bus_id, pid="1", name=gpu.uuid, memory_bytes=1) for gpu in gpus]
 
-    body = OwnFamilies().render(build.node(gpus), (), processes=uses)
+    body = GpuscapeFamilies().render(build.node(gpus), (), processes=uses)
 
     assert promtool.check_metrics(body) == []
 
 
 def test_promtool_finds_nothing_in_what_the_agent_says_of_itself() -> None:
-    own = OwnMetrics("1", clock=lambda: 0.0)
+    own = AgentMetrics("1", clock=lambda: 0.0)
     own.snapshot_taken(build.node([build.gpu(xids=(Xid(code=79, count=1),))]), at=0)
     own.samples_taken(0.0)
     own.source_answered("nvml", 1.0)

@@ -13,8 +13,8 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from kube.api import Change, Object, Resource
-from kube.api_errors import ApiError, Refused, Unreachable
+from kube.api import ApiResource, Change, Object
+from kube.api_errors import AdmissionRefused, ApiError, Unreachable
 from tests.fakes.server import Happened, Server
 
 __all__ = ["Call", "FakeApi", "FakeWatch", "Server"]
@@ -29,7 +29,7 @@ class Call:
 
     verb: str
     """get, create, patch or watch."""
-    resource: Resource
+    resource: ApiResource
     name: str | None
     namespace: str | None = None
     body: Mapping[str, Any] | None = None
@@ -48,7 +48,7 @@ Hook = Callable[[Call], None]
 @dataclass(slots=True, kw_only=True)
 class _Planned:
     verb: str
-    resource: Resource | None
+    resource: ApiResource | None
     left: int | None
     hook: Hook
     after: bool
@@ -72,13 +72,23 @@ class FakeApi:
     # faults
 
     def before(
-        self, verb: str, hook: Hook, *, times: int | None = None, resource: Resource | None = None
+        self,
+        verb: str,
+        hook: Hook,
+        *,
+        times: int | None = None,
+        resource: ApiResource | None = None,
     ) -> None:
         """Run ``hook`` before calls of a verb (``*`` for all); it may raise, block or take time."""
         self._plan(verb, hook, times, resource, after=False)
 
     def after(
-        self, verb: str, hook: Hook, *, times: int | None = None, resource: Resource | None = None
+        self,
+        verb: str,
+        hook: Hook,
+        *,
+        times: int | None = None,
+        resource: ApiResource | None = None,
     ) -> None:
         """The same once the server has done it."""
         self._plan(verb, hook, times, resource, after=True)
@@ -89,12 +99,12 @@ class FakeApi:
         error: ApiError,
         *,
         times: int | None = 1,
-        resource: Resource | None = None,
+        resource: ApiResource | None = None,
     ) -> None:
         """The next calls of a verb do nothing and raise ``error``; with times=None all of them."""
         self.before(verb, _raising(error), times=times, resource=resource)
 
-    def lose_reply(self, verb: str, *, times: int = 1, resource: Resource | None = None) -> None:
+    def lose_reply(self, verb: str, *, times: int = 1, resource: ApiResource | None = None) -> None:
         """The next calls of a verb are done, but their answer is lost."""
         lost = Unreachable(f"{verb}: connection reset before the answer")
         self.after(verb, _raising(lost), times=times, resource=resource)
@@ -104,7 +114,9 @@ class FakeApi:
 
         def judge(call: Call) -> None:
             if call.verb in ("create", "patch") and when(call):
-                raise Refused(f"ValidatingAdmissionPolicy '{policy}' denied request", policy=policy)
+                raise AdmissionRefused(
+                    f"ValidatingAdmissionPolicy '{policy}' denied request", policy=policy
+                )
 
         self.before("*", judge)
 
@@ -132,7 +144,7 @@ class FakeApi:
         """How many are open now."""
         return len(self._watches)
 
-    def writes(self, resource: Resource | None = None) -> list[Call]:
+    def writes(self, resource: ApiResource | None = None) -> list[Call]:
         """The creates and patches so far, dry runs left out."""
         return [
             call
@@ -144,14 +156,14 @@ class FakeApi:
 
     # the verbs of kube.api.Api
 
-    def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> Object:
+    def get(self, resource: ApiResource, name: str, *, namespace: str | None = None) -> Object:
         """See :class:`kube.api.Api`."""
         call = Call(verb="get", resource=resource, name=name, namespace=namespace)
         return self._run(call, lambda: self.server.get(resource, name, namespace))
 
     def create(
         self,
-        resource: Resource,
+        resource: ApiResource,
         body: Object,
         *,
         namespace: str | None = None,
@@ -176,7 +188,7 @@ class FakeApi:
 
     def patch(
         self,
-        resource: Resource,
+        resource: ApiResource,
         name: str,
         patch: Mapping[str, Any],
         *,
@@ -204,7 +216,7 @@ class FakeApi:
 
     def watch(
         self,
-        resource: Resource,
+        resource: ApiResource,
         *,
         namespace: str | None = None,
         name: str | None = None,
@@ -247,7 +259,7 @@ class FakeApi:
             plan.hook(call)  # outside the lock: it may block
 
     def _plan(
-        self, verb: str, hook: Hook, times: int | None, resource: Resource | None, *, after: bool
+        self, verb: str, hook: Hook, times: int | None, resource: ApiResource | None, *, after: bool
     ) -> None:
         plan = _Planned(verb=verb, resource=resource, left=times, hook=hook, after=after)
         self._plans.append(plan)

@@ -15,8 +15,8 @@ from kube.api import (
     NODES,
     PODS,
     RESOURCE_SLICES,
+    ApiResource,
     Object,
-    Resource,
 )
 from kube.api_errors import Conflict, Expired, Invalid, NotFound
 from tests.fakes import ownership, validation
@@ -24,7 +24,7 @@ from tests.fakes import ownership, validation
 SERVED = (NODES, PODS, LEASES, EVENTS, NODE_FEATURES, RESOURCE_SLICES)
 _KEPT = ("name", "namespace", "uid", "creationTimestamp", "managedFields", "generateName")
 
-Key = tuple[Resource, str | None, str]
+Key = tuple[ApiResource, str | None, str]
 """Resource, namespace, name."""
 
 
@@ -63,28 +63,28 @@ class Server:
         """From now on objects can be created in it."""
         self._namespaces.add(name)
 
-    def unserve(self, resource: Resource) -> None:
+    def unserve(self, resource: ApiResource) -> None:
         """From now on this kind is unknown, as where its CustomResourceDefinition is missing."""
         self._served.discard(resource)
 
-    def serve(self, resource: Resource) -> None:
+    def serve(self, resource: ApiResource) -> None:
         """Take :meth:`unserve` back."""
         self._served.add(resource)
 
-    def objects(self, resource: Resource) -> list[Object]:
+    def objects(self, resource: ApiResource) -> list[Object]:
         """All objects of a kind, by namespace and name."""
         with self.changed:
             found = [key for key in self._objects if key[0] == resource]
             return [deepcopy(self._objects[key]) for key in sorted(found, key=_by_name)]
 
-    def get(self, resource: Resource, name: str, namespace: str | None = None) -> Object:
+    def get(self, resource: ApiResource, name: str, namespace: str | None = None) -> Object:
         """One object; raises NotFound."""
         with self.changed:
             return deepcopy(self._current(self._key(resource, namespace, name)))
 
     def create(
         self,
-        resource: Resource,
+        resource: ApiResource,
         body: Mapping[str, Any],
         namespace: str | None = None,
         *,
@@ -115,7 +115,7 @@ class Server:
 
     def patch(
         self,
-        resource: Resource,
+        resource: ApiResource,
         name: str,
         patch: Mapping[str, Any],
         namespace: str | None = None,
@@ -144,7 +144,7 @@ class Server:
             return new if dry_run else self._store(key, "MODIFIED", new)
 
     def apply(
-        self, resource: Resource, name: str, body: Mapping[str, Any], *, manager: str
+        self, resource: ApiResource, name: str, body: Mapping[str, Any], *, manager: str
     ) -> Object:
         """Server-side apply by force to a cluster-wide object: afterwards ``manager`` owns it all.
 
@@ -157,7 +157,7 @@ class Server:
             new["metadata"]["managedFields"] = ownership.applied(old, new, body, manager, self.now)
             return self._store(key, "MODIFIED", new)
 
-    def delete(self, resource: Resource, name: str, namespace: str | None = None) -> Object:
+    def delete(self, resource: ApiResource, name: str, namespace: str | None = None) -> Object:
         """Remove an object; what it owned stays, as no garbage collector runs here."""
         with self.changed:
             key = self._key(resource, namespace, name)
@@ -179,12 +179,12 @@ class Server:
         """What happened after ``version``. Hold ``changed``."""
         return [happened for happened in self._history if happened.version > version]
 
-    def require(self, resource: Resource) -> None:
+    def require(self, resource: ApiResource) -> None:
         """Raises NotFound for a kind that is not served."""
         if resource not in self._served:
             raise NotFound("the server could not find the requested resource")
 
-    def _key(self, resource: Resource, namespace: str | None, name: str) -> Key:
+    def _key(self, resource: ApiResource, namespace: str | None, name: str) -> Key:
         self.require(resource)
         if resource.namespaced != (namespace is not None):
             raise AssertionError(f"namespace {namespace!r} for {resource.plural}")
@@ -239,7 +239,7 @@ def _by_name(key: Key) -> tuple[str, str]:
     return key[1] or "", key[2]
 
 
-def _check_identity(old: Object, new: Object, resource: Resource) -> None:
+def _check_identity(old: Object, new: Object, resource: ApiResource) -> None:
     name, meta = old["metadata"]["name"], new["metadata"]
     if meta.get("name") != name:
         raise Invalid(f"the name of the object ({meta.get('name')}) does not match {name}")
@@ -253,7 +253,7 @@ def _check_identity(old: Object, new: Object, resource: Resource) -> None:
         raise Invalid(f'{resource.kind} "{name}" is invalid: metadata.uid: field is immutable')
 
 
-def _part(old: Object, new: Object, resource: Resource, *, status: bool) -> None:
+def _part(old: Object, new: Object, resource: ApiResource, *, status: bool) -> None:
     """Undo what a write to the main resource, or to the status, leaves alone."""
     if resource not in (NODES, PODS):
         return

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from kube.api import EVENTS, LEASES, Resource
+from kube.api import EVENTS, LEASES, ApiResource
 from kube.api_errors import Invalid
 
 _LABEL = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9])?")
@@ -20,7 +20,7 @@ _MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6})(Z|[+-]\d\d:\d
 _ANNOTATION_BYTES = 256 * 1024
 
 
-def check(resource: Resource, new: Mapping[str, Any], old: Mapping[str, Any] | None) -> None:
+def check(resource: ApiResource, new: Mapping[str, Any], old: Mapping[str, Any] | None) -> None:
     """Raises Invalid where the real server would answer 400 or 422; ``old`` None on create."""
     _check_metadata(new["metadata"])
     if resource == LEASES:

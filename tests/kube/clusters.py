@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kube.api import NODES, PODS, Api, Object, Resource
-from kube.client import Client, Program
+from kube.api import NODES, PODS, Api, ApiResource, Object
+from kube.client import ApiClient, Program
 from kube.credentials import Kubeconfig
 from tests.fakes.api import FakeApi
 
@@ -26,7 +26,7 @@ class Cluster(Protocol):
     other: Api
     """A second program, whose field manager is ``kubectl``."""
 
-    def delete(self, resource: Resource, name: str, namespace: str | None = None) -> None: ...
+    def delete(self, resource: ApiResource, name: str, namespace: str | None = None) -> None: ...
     def apply(self, node: str, body: Object, manager: str) -> None: ...
     def make_pod(self, name: str, namespace: str) -> None: ...
     def bind(self, pod: str, namespace: str, node: str) -> None: ...
@@ -39,7 +39,7 @@ class InMemory:
     api: FakeApi
     other: FakeApi
 
-    def delete(self, resource: Resource, name: str, namespace: str | None = None) -> None:
+    def delete(self, resource: ApiResource, name: str, namespace: str | None = None) -> None:
         """As an admin."""
         self.api.server.delete(resource, name, namespace)
 
@@ -61,10 +61,10 @@ class Real:
     """A kube-apiserver."""
 
     plane: Plane
-    api: Client
-    other: Client
+    api: ApiClient
+    other: ApiClient
 
-    def delete(self, resource: Resource, name: str, namespace: str | None = None) -> None:
+    def delete(self, resource: ApiResource, name: str, namespace: str | None = None) -> None:
         """As an admin."""
         root = f"/apis/{resource.group}" if resource.group else "/api"
         place = f"/namespaces/{namespace}" if namespace else ""
@@ -108,12 +108,12 @@ def _pod(name: str) -> Object:
     }
 
 
-def client(name: str, kubeconfig: Path, *, port: int | None = None, **options: Any) -> Client:
+def client(name: str, kubeconfig: Path, *, port: int | None = None, **options: Any) -> ApiClient:
     """Our client as the program ``name``, in no hurry to wait; ``port`` leads through a relay."""
     if port is not None:
         kubeconfig = _redirected(kubeconfig, port)
     program = Program(name=name, version="test", requests_per_second=1000, burst=1000)
-    return Client(program, Kubeconfig(str(kubeconfig)), **options)
+    return ApiClient(program, Kubeconfig(str(kubeconfig)), **options)
 
 
 def _redirected(kubeconfig: Path, port: int) -> Path:

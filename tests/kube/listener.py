@@ -5,9 +5,9 @@ from __future__ import annotations
 import queue
 import threading
 
-from kube.api import Api, Resource
+from kube.api import Api, ApiResource
 from kube.backoff import Backoff
-from kube.follower import Follower, Gone, LinkDown, News, Seen
+from kube.follower import Follower, News, ObjectGone, ObjectSeen, WatchLost
 from tests.kube.clocks import none
 
 DEADLINE_SECONDS = 60
@@ -19,7 +19,7 @@ class Listener:
     def __init__(
         self,
         api: Api,
-        resource: Resource,
+        resource: ApiResource,
         *,
         namespace: str | None = None,
         name: str | None = None,
@@ -58,11 +58,11 @@ class Listener:
 def word(news: News) -> str:
     """One piece of news in short: the label ``a`` of what is seen, and names."""
     match news:
-        case Seen(object=thing):
+        case ObjectSeen(object=thing):
             return f"seen {thing['metadata']['name']} {thing['metadata']['labels']['a']}"
-        case Gone(name=name):
+        case ObjectGone(name=name):
             return f"gone {name}"
-        case LinkDown(error=error):
+        case WatchLost(error=error):
             return f"down {error}"
         case other:
             return type(other).__name__

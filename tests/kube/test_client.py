@@ -14,6 +14,7 @@ import pytest
 
 from kube.api import LEASES, NODES, Change, Watch
 from kube.api_errors import (
+    AdmissionRefused,
     ApiError,
     Busy,
     Conflict,
@@ -21,13 +22,12 @@ from kube.api_errors import (
     Forbidden,
     Invalid,
     NotFound,
-    Refused,
     Unauthorized,
     Unreachable,
 )
-from kube.client import Client, Patience, Program
+from kube.client import ApiClient, Patience, Program
 from kube.credentials import ServiceAccount
-from kube.request_limits import Limits
+from kube.request_limits import RequestLimits
 from tests.controlplane.pki import Pki
 from tests.fakes.scripted import Reply, Request, ScriptedServer, answer, status, stream
 from tests.kube.clocks import Clock
@@ -68,10 +68,10 @@ class Bed:
         self.access = ServiceAccount(folder, environ)
         self.client = self.make()
 
-    def make(self, **options: Any) -> Client:
+    def make(self, **options: Any) -> ApiClient:
         """A client of this server, whose clock is ours."""
-        limits = Limits(per_second=2, burst=5, clock=self.clock, sleep=self.clock.sleep)
-        return Client(PROGRAM, self.access, limits=limits, **options)
+        limits = RequestLimits(per_second=2, burst=5, clock=self.clock, sleep=self.clock.sleep)
+        return ApiClient(PROGRAM, self.access, limits=limits, **options)
 
     def token(self, text: str) -> None:
         """What the kubelet mounts now."""
@@ -348,7 +348,7 @@ def test_every_answer_becomes_an_error_that_names_request_and_cause(
 @pytest.mark.parametrize("code", [422, 403])
 def test_a_refusal_by_a_policy_names_the_policy(bed: Bed, code: int) -> None:
     bed.replies = [status(code, DENIED, "Invalid")]
-    with pytest.raises(Refused, match=r"label keys foreign\.example/x") as raised:
+    with pytest.raises(AdmissionRefused, match=r"label keys foreign\.example/x") as raised:
         bed.client.patch(NODES, "n", {})
     assert raised.value.policy == "gpuscape-agent-node"
 
@@ -359,7 +359,7 @@ def test_a_refusal_by_a_webhook_names_the_webhook(bed: Bed, code: int) -> None:
         'admission webhook "validate.kyverno.svc-fail" denied the request: label x is not allowed'
     )
     bed.replies = [status(code, said, "Forbidden")]
-    with pytest.raises(Refused, match="label x is not allowed") as raised:
+    with pytest.raises(AdmissionRefused, match="label x is not allowed") as raised:
         bed.client.patch(NODES, "n", {})
     assert raised.value.policy == "validate.kyverno.svc-fail"
 
@@ -367,7 +367,7 @@ def test_a_refusal_by_a_webhook_names_the_webhook(bed: Bed, code: int) -> None:
 def test_of_a_long_refusal_the_text_is_cut_and_the_message_whole(bed: Bed) -> None:
     keys = ", ".join(f"example.com/key-{at}" for at in range(200))
     bed.replies = [status(422, f"{DENIED}, {keys}", "Invalid")]
-    with pytest.raises(Refused) as raised:
+    with pytest.raises(AdmissionRefused) as raised:
         bed.client.patch(NODES, "n", {})
     assert raised.value.message.endswith("example.com/key-199")
     assert len(str(raised.value)) < 600

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kube import lease
-from kube.api import EVENTS, LEASES, NODES, PODS, Change, Object, Resource, Watch
+from kube.api import EVENTS, LEASES, NODES, PODS, ApiResource, Change, Object, Watch
 from kube.api_errors import Conflict, Expired, Invalid, NotFound
 from tests.fakes.api import FakeApi
 from tests.kube.clusters import Cluster, InMemory, Real, client
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 NOW = datetime(2026, 11, 20, 8, tzinfo=UTC)
 NAMESPACE = "default"
-UNKNOWN = Resource(group="nowhere.example", version="v1", kind="Unknown", plural="unknowns")
+UNKNOWN = ApiResource(group="nowhere.example", version="v1", kind="Unknown", plural="unknowns")
 ABOUT = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}
 
 

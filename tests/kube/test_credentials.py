@@ -13,7 +13,7 @@ import pytest
 from base.errors import BadInput
 from kube.api import NODES
 from kube.api_errors import Unauthorized, Unreachable
-from kube.client import Client, Program
+from kube.client import ApiClient, Program
 from kube.credentials import Kubeconfig, ServiceAccount, find
 from tests.controlplane.pki import Pki
 from tests.fakes.scripted import Reply, Request, ScriptedServer, answer, status
@@ -75,7 +75,7 @@ def credential(token: str) -> str:
 
 def test_a_kubeconfig_with_a_token_works(tmp_path: Path, server: ScriptedServer, pki: Pki) -> None:
     path = kubeconfig(tmp_path, trusting(server, pki), {"token": SECRET})
-    client = Client(PROGRAM, Kubeconfig(path))
+    client = ApiClient(PROGRAM, Kubeconfig(path))
     assert client.get(NODES, "n") == NODE
     assert server.requests[0].headers["Authorization"] == f"Bearer {SECRET}"
     client.close()
@@ -86,7 +86,7 @@ def test_a_token_file_of_a_kubeconfig_is_read_again_when_the_token_is_old(
 ) -> None:
     file = tmp_path / "token"
     file.write_text("old")
-    client = Client(
+    client = ApiClient(
         PROGRAM, Kubeconfig(kubeconfig(tmp_path, trusting(server, pki), {"tokenFile": str(file)}))
     )
     file.write_text("new")
@@ -107,7 +107,7 @@ def test_a_kubeconfig_that_moved_to_another_server_is_followed(
     tmp_path: Path, server: ScriptedServer, pki: Pki
 ) -> None:
     """Its authority too: connections of the old one do not come back."""
-    client = Client(
+    client = ApiClient(
         PROGRAM, Kubeconfig(kubeconfig(tmp_path, trusting(server, pki), {"token": "old"}))
     )
     other = Pki.create(tmp_path / "other")
@@ -121,7 +121,7 @@ def test_a_kubeconfig_that_moved_to_another_server_is_followed(
 
 def test_a_credential_plugin_is_asked(tmp_path: Path, server: ScriptedServer, pki: Pki) -> None:
     user = plugin(tmp_path, credential("from-plugin"))
-    client = Client(PROGRAM, Kubeconfig(kubeconfig(tmp_path, trusting(server, pki), user)))
+    client = ApiClient(PROGRAM, Kubeconfig(kubeconfig(tmp_path, trusting(server, pki), user)))
     client.get(NODES, "n")
     assert server.requests[0].headers["Authorization"] == "Bearer from-plugin"
     client.close()
@@ -188,7 +188,7 @@ def test_what_is_said_of_a_broken_kubeconfig_holds_no_secret(tmp_path: Path, use
 
 
 def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
-    client = Client(
+    client = ApiClient(
         PROGRAM,
         Kubeconfig(kubeconfig(tmp_path, {"server": "https://127.0.0.1:1"}, {"token": SECRET})),
     )
@@ -201,7 +201,7 @@ def test_a_server_of_another_authority_is_not_trusted(
 ) -> None:
     other = Pki.create(tmp_path / "other")
     path = kubeconfig(tmp_path, trusting(server, other), {"token": SECRET})
-    client = Client(PROGRAM, Kubeconfig(path))
+    client = ApiClient(PROGRAM, Kubeconfig(path))
     with pytest.raises(Unreachable, match="CERTIFICATE_VERIFY_FAILED"):
         client.get(NODES, "n")
     assert server.requests == []
@@ -211,7 +211,7 @@ def test_a_kubeconfig_that_is_spoiled_later_is_a_matter_of_credentials(
     tmp_path: Path, server: ScriptedServer, pki: Pki
 ) -> None:
     path = kubeconfig(tmp_path, trusting(server, pki), {"token": SECRET})
-    client = Client(PROGRAM, Kubeconfig(path))
+    client = ApiClient(PROGRAM, Kubeconfig(path))
     Path(path).write_text("a: [")
     server.script = lambda _: status(401, "Unauthorized")
     with pytest.raises(Unauthorized, match="kubeconfig"):

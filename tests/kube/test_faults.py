@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kube.api import NODES, Api, Object
-from kube.api_errors import Forbidden, NotFound, Refused, Unreachable
-from kube.client import Client, Patience
+from kube.api_errors import AdmissionRefused, Forbidden, NotFound, Unreachable
+from kube.client import ApiClient, Patience
 from tests.fakes.proxy import Mode, Relay
 from tests.kube.clusters import client
 from tests.kube.listener import Listener
@@ -37,7 +37,7 @@ def relay(plane: Plane) -> Iterator[Relay]:
 
 
 @pytest.fixture
-def api(plane: Plane, relay: Relay) -> Iterator[Client]:
+def api(plane: Plane, relay: Relay) -> Iterator[ApiClient]:
     """A client through the relay, quick to notice silence."""
     patience = Patience(connect_seconds=2, read_seconds=2, silence_seconds=2)
     api = client("gpuscape-agent", plane.kubeconfig(), port=relay.port, patience=patience)
@@ -54,7 +54,7 @@ def node(plane: Plane) -> str:
 
 
 @pytest.fixture
-def listener(api: Client, node: str) -> Iterator[Listener]:
+def listener(api: ApiClient, node: str) -> Iterator[Listener]:
     """Whoever follows the Node, synced."""
     listener = Listener(api, NODES, name=node)
     assert listener.until("Synced") == ["LinkUp", f"seen {node} 1", "Synced"]
@@ -79,7 +79,7 @@ def labelled(a: str) -> Object:
 
 
 def test_a_write_whose_reply_is_lost_can_be_sent_again(
-    plane: Plane, relay: Relay, api: Client, node: str
+    plane: Plane, relay: Relay, api: ApiClient, node: str
 ) -> None:
     api.get(NODES, node)  # so that no handshake stands in the way of the reply
     relay.set(Mode.LOSE_REPLIES)
@@ -93,7 +93,7 @@ def test_a_write_whose_reply_is_lost_can_be_sent_again(
     assert again["resourceVersion"] == after["resourceVersion"]
 
 
-def test_requests_that_go_nowhere_are_given_up(relay: Relay, api: Client, node: str) -> None:
+def test_requests_that_go_nowhere_are_given_up(relay: Relay, api: ApiClient, node: str) -> None:
     relay.set(Mode.STALL)
     with pytest.raises(Unreachable, match=f"get Node {node}"):
         api.get(NODES, node)
@@ -222,13 +222,13 @@ def test_a_refusal_by_a_real_policy_names_it(any_plane: Plane) -> None:
     api.close()
 
 
-def refused(api: Api, node: str) -> Refused:
+def refused(api: Api, node: str) -> AdmissionRefused:
     """The refusal of a patch; a policy takes a moment to be enforced."""
     deadline = time.monotonic() + ENFORCED_SECONDS
     for at in range(10_000):
         try:
             api.patch(NODES, node, labelled(str(at)))
-        except Refused as refusal:
+        except AdmissionRefused as refusal:
             return refusal
         assert time.monotonic() < deadline
         time.sleep(0.1)

@@ -6,13 +6,13 @@ import pytest
 
 from kube.api_errors import Busy, Unreachable
 from kube.backoff import Backoff
-from kube.request_limits import Limits
+from kube.request_limits import RequestLimits
 from tests.kube.clocks import Clock, highest, none
 
 
-def limits(clock: Clock) -> Limits:
+def limits(clock: Clock) -> RequestLimits:
     """Those of the agent."""
-    return Limits(per_second=2, burst=5, clock=clock, sleep=clock.sleep)
+    return RequestLimits(per_second=2, burst=5, clock=clock, sleep=clock.sleep)
 
 
 def test_a_burst_passes_and_then_two_a_second() -> None:
@@ -43,7 +43,7 @@ def test_threads_that_ask_together_get_turns_of_their_own() -> None:
     """Each reserves its turn before it sleeps: two that wait do not wake together."""
     clock = Clock()
     pauses: list[float] = []
-    gate = Limits(per_second=2, burst=1, clock=clock, sleep=pauses.append)
+    gate = RequestLimits(per_second=2, burst=1, clock=clock, sleep=pauses.append)
     for _ in range(4):
         gate.wait()
     assert pauses == [0.5, 1.0, 1.5]

@@ -18,12 +18,12 @@ from base.errors import Transient
 from discovery.driver_errors import GpuLost
 from discovery.host.pci import pci_gpus
 from discovery.model import Driver, GpuSnapshot, GpuState, NodeSnapshot
-from discovery.node_host import Place
+from discovery.node_host import NodeHost
 from discovery.nvml.calls import Handle
 from discovery.nvml.facts import read_gpu
 from discovery.nvml.session import bus_ids_by_index, close_session, open_gpu, open_session
 from discovery.simulator.simulation import Return, Simulation
-from discovery.simulator.state.machine_state import State
+from discovery.simulator.state.machine_state import MachineState
 from discovery.simulator.state.state_file import StateFile
 
 _PYNVML = threading.Lock()
@@ -37,7 +37,7 @@ class Hardware:
         self._simulation = simulation
         self._node = node
         self._written = 0
-        self._seen: State | None = None
+        self._seen: MachineState | None = None
 
     def news(self) -> NodeSnapshot | None:
         """The machine as it is now; None where nothing about it changed since the last call."""
@@ -51,7 +51,7 @@ class Hardware:
         self._seen = steady
         return self._read(steady)
 
-    def _read(self, state: State) -> NodeSnapshot:
+    def _read(self, state: MachineState) -> NodeSnapshot:
         with tempfile.TemporaryDirectory() as folder:
             here, there = Path(folder), self._simulation.state_file.parent
             for beside in (self._simulation.host_root.name, state.recording):
@@ -62,7 +62,7 @@ class Hardware:
             copy = Simulation(file)
             with _PYNVML, copy:
                 gpus = tuple(_gpus(copy.host_root))
-            return Place(root=copy.host_root, name=self._node).snapshot(Driver(), gpus)
+            return NodeHost(root=copy.host_root, name=self._node).snapshot(Driver(), gpus)
 
 
 def _gpus(root: Path) -> Iterator[GpuSnapshot]:
@@ -86,7 +86,7 @@ def _gpus(root: Path) -> Iterator[GpuSnapshot]:
         close_session()
 
 
-def _steady(state: State) -> State:
+def _steady(state: MachineState) -> MachineState:
     """Without what comes and goes by the second, and with lasting faults alone."""
     lasting = (
         fault

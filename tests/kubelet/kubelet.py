@@ -23,7 +23,7 @@ from typing import Self
 from discovery.simulator.simulation import Simulation
 from kube import lease
 from kube.api import PODS, Object
-from kube.follower import Follower, Gone, News, Seen
+from kube.follower import Follower, News, ObjectGone, ObjectSeen
 from labelers.groups.sharing import NOTHING_SHARED, Sharing
 from labelers.label_settings import MigStrategy
 from tests.agent.agent_process import until
@@ -178,7 +178,7 @@ class Kubelets:
 
     def _look_after_all(self) -> None:
         for pod in list(self._again.values()):
-            self._hear(Seen(object=pod))
+            self._hear(ObjectSeen(object=pod))
         for joined in list(self._joined.values()):
             try:
                 joined.node.look()
@@ -190,7 +190,7 @@ class Kubelets:
 
     def _hear(self, news: News) -> None:
         match news:
-            case Seen(object=pod):
+            case ObjectSeen(object=pod):
                 uid = pod["metadata"]["uid"]
                 self._again.pop(uid, None)
                 try:
@@ -198,7 +198,7 @@ class Kubelets:
                 except NotYetError as error:
                     log.info("to be tried again", extra={"pod": uid, "why": str(error)})
                     self._again[uid] = pod
-            case Gone(uid=uid):
+            case ObjectGone(uid=uid):
                 self._again.pop(uid, None)
                 for joined in list(self._joined.values()):
                     joined.node.remove(uid)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from discovery.model import GpuState
 from discovery.simulator.simulation import Hang, Return, Simulation
-from discovery.simulator.state.machine_state import State
+from discovery.simulator.state.machine_state import MachineState
 from labelers.label_settings import MigStrategy
 from tests.kubelet.hardware import Hardware
 from tests.kubelet.offer import offer
@@ -71,7 +71,7 @@ def test_a_mig_layout_is_offered_as_soon_as_it_is_there(tmp_path: Path) -> None:
     hardware = Hardware(whole, "node-a")
     hardware.news()
 
-    def with_mig(state: State) -> State:
+    def with_mig(state: MachineState) -> MachineState:
         return replace(state, gpus=cut.gpus)
 
     whole.edit(with_mig)

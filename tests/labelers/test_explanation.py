@@ -5,7 +5,7 @@ from __future__ import annotations
 from api import keys
 from discovery.model import Reason
 from labelers.compose import wanted
-from labelers.explanation import Outcome, explain
+from labelers.explanation import LabelOutcome, explain
 from labelers.label_settings import LabelSettings
 from tests import build
 
@@ -17,10 +17,13 @@ def test_each_label_tells_its_value_or_reason_and_where_it_comes_from() -> None:
 
     product, clique = rows["nvidia.com/gpu.product"], rows["nvidia.com/gpu.clique"]
     strategy = rows["nvidia.com/mig.strategy"]
-    assert (product.outcome, product.text) == (Outcome.SET, "MOCKMODEL")
+    assert (product.outcome, product.text) == (LabelOutcome.SET, "MOCKMODEL")
     assert (product.source, product.labeler) == ("nvmlDeviceGetName", "resources")
-    assert (clique.outcome, clique.text) == (Outcome.KEPT, "nvmlDeviceGetGpuFabricInfo: failed")
-    assert (strategy.outcome, strategy.text) == (Outcome.ABSENT, "the MIG strategy is none")
+    assert (clique.outcome, clique.text) == (
+        LabelOutcome.KEPT,
+        "nvmlDeviceGetGpuFabricInfo: failed",
+    )
+    assert (strategy.outcome, strategy.text) == (LabelOutcome.ABSENT, "the MIG strategy is none")
 
 
 def test_every_label_that_could_be_there_is_explained() -> None:

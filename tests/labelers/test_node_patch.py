@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api import keys, limits
-from api.keys import Place, Writer
+from api.keys import KeyLocation, Writer
 from api.names import FEATURE_LABELS
 from labelers.decision import Absent, Decision, Decisions, Keep, Value
-from labelers.node_patch import Plan, plan, writers
+from labelers.node_patch import NodePatch, plan, writers
 
 MODE, COUNT = "nvidia.com/gpu.mode", "nvidia.com/gpu.count"
 SLICES, SLICES_FAMILY = "nvidia.com/mig-1g.5gb.count", "nvidia.com/mig-<profile>.count"
@@ -42,7 +42,9 @@ def entry(
     return {"manager": manager, "operation": operation, "fieldsV1": fields}
 
 
-def patched(labels: Decisions, of: Mapping[str, Any], annotations: Decisions | None = None) -> Plan:
+def patched(
+    labels: Decisions, of: Mapping[str, Any], annotations: Decisions | None = None
+) -> NodePatch:
     """The plan for ``of``."""
     return plan(of, labels, annotations or {})
 
@@ -254,8 +256,8 @@ def test_whoever_wrote_a_value_can_be_named() -> None:
         {MODE: "x"}, {}, entry("nobody", COUNT), entry("kubectl-edit", MODE, operation="Update")
     )["metadata"]
 
-    assert writers(meta, Place.NODE_LABEL, MODE) == ("kubectl-edit",)
-    assert writers(meta, Place.NODE_ANNOTATION, MODE) == ()
+    assert writers(meta, KeyLocation.NODE_LABEL, MODE) == ("kubectl-edit",)
+    assert writers(meta, KeyLocation.NODE_ANNOTATION, MODE) == ()
 
 
 # Any Node, any decisions.
@@ -356,7 +358,7 @@ def test_every_key_of_the_agent_on_a_node_can_be_written_and_no_other() -> None:
     planned = plan(node(), wanted, wanted)
 
     agents = [key for key in exact if key.writer is Writer.AGENT]
-    assert planned.labels.keys() == {k.name for k in agents if k.where is Place.NODE_LABEL}
+    assert planned.labels.keys() == {k.name for k in agents if k.where is KeyLocation.NODE_LABEL}
     assert planned.annotations.keys() == {
-        k.name for k in agents if k.where is Place.NODE_ANNOTATION
+        k.name for k in agents if k.where is KeyLocation.NODE_ANNOTATION
     }

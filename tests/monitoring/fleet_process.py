@@ -21,11 +21,11 @@ from pathlib import Path
 
 import msgspec
 
-from agent.config import Settings
+from agent.config import AgentSettings
 from agent.gpu_errors.xid_book import XidBook
 from agent.metrics import metric_settings
 from discovery.model import Driver, GpuSnapshot, NodeSnapshot
-from discovery.node_host import Place
+from discovery.node_host import NodeHost
 from discovery.reader.protocol import (
     AgentMessage,
     Discover,
@@ -47,15 +47,22 @@ from exporters.dcgm.counters_format import DEFAULT_COUNTERS
 from exporters.dcgm.render import CONTENT_TYPE
 from exporters.gpu_holders import Entity, Holder
 from exporters.gpuscape import waste
-from exporters.gpuscape.agent_metrics import OwnMetrics, ProgramUse
-from exporters.gpuscape.node_view import Holdings, Resource
+from exporters.gpuscape.agent_metrics import AgentMetrics, ProgramUse
+from exporters.gpuscape.node_view import GpuHoldings, ResourceAllocation
 from exporters.gpuscape.process_use import OfPod, ProcessUse
 from scheduler.cluster.node_views import NoView
-from scheduler.extender.extender_metrics import ClassUse, FleetUse, Metrics, Neutral, NodeView, Verb
+from scheduler.extender.extender_metrics import (
+    ClassUse,
+    ExtenderMetrics,
+    FleetUse,
+    Neutral,
+    NodeVisibility,
+    Verb,
+)
 from scheduler.extender.tls import Party
 from tests.controlplane.components import LOOPBACK
 from tests.monitoring.fleet import EXTENDER, NODES, PORTS, Node, Work
-from web.refusals import Reason
+from web.refusals import RefusalReason
 
 ROUND_SECONDS = 1.0
 FIRST_PID = 4000
@@ -66,7 +73,7 @@ IDLE_AFTER_SECONDS = 5.0
 """In place of the 15 minutes for which nobody waits in a test."""
 BETWEEN_SAMPLES_SECONDS = 0.15
 """Profiling metrics come from two samples that are not too near to each other."""
-SETTINGS = Settings(processes=True)
+SETTINGS = AgentSettings(processes=True)
 """Those of an agent that is configured to do nothing but read processes."""
 SOURCES = ("nvml", "pod-resources", "kubernetes")
 """The first one is all that an agent without a cluster asks."""
@@ -94,8 +101,8 @@ class _Machine:
     def __init__(self, node: Node, folder: Path) -> None:
         self._node = node
         self._simulation = Simulation.create(node.machine, folder / node.name)
-        self._place = Place(root=self._simulation.host_root, name=node.name)
-        self._own = OwnMetrics("0.1.0", time.monotonic, metric_settings.served(SETTINGS))
+        self._place = NodeHost(root=self._simulation.host_root, name=node.name)
+        self._own = AgentMetrics("0.1.0", time.monotonic, metric_settings.served(SETTINGS))
         self._latest = metric_settings.latest(SETTINGS, node.name, self._own, DEFAULT_COUNTERS)
         self._xids = XidBook()
         healthy, _ = self._read()
@@ -162,7 +169,7 @@ class _Machine:
             self._xids.add(XidSeen(bus_id=self._bus_ids[gpu], code=code), now)
         self._latest.show_sxids(replace(it, last_seen_seconds=now) for it in trouble.sxids)
 
-    def _begin(self, own: OwnMetrics) -> None:
+    def _begin(self, own: AgentMetrics) -> None:
         """What an agent tells once: settings, its place in the cluster."""
         own.counters_skipped(0)
         own.reader_is_stuck(False)
@@ -200,7 +207,7 @@ class _Machine:
     def _entity(self, work: Work) -> Entity:
         return self._bus_ids[work.gpu], self._part(work).get("gpu_instance_id")
 
-    def _holdings(self, snapshot: NodeSnapshot) -> Holdings:
+    def _holdings(self, snapshot: NodeSnapshot) -> GpuHoldings:
         holders: dict[Entity, tuple[Holder, ...]] = {}
         for work in self._node.works:
             holder = Holder(namespace=work.namespace, pod=work.pod, container="main")
@@ -210,11 +217,13 @@ class _Machine:
         parts = sum(len(_instance_ids(gpu)) for gpu in snapshot.gpus)
         on_whole = sum(instance is None for _, instance in holders)
         resources = (
-            Resource(name="nvidia.com/gpu", allocatable=len(whole), allocated=on_whole),
+            ResourceAllocation(name="nvidia.com/gpu", allocatable=len(whole), allocated=on_whole),
             # as one, whatever the profiles
-            Resource(name="nvidia.com/mig", allocatable=parts, allocated=len(holders) - on_whole),
+            ResourceAllocation(
+                name="nvidia.com/mig", allocatable=parts, allocated=len(holders) - on_whole
+            ),
         )
-        return Holdings(
+        return GpuHoldings(
             holders=holders,
             resources=tuple(it for it in resources if it.allocatable),
             whole=whole,
@@ -234,7 +243,7 @@ class _Machine:
                 busy_ratio=None if instance is not None else work.percent / 100,
             )
 
-    def _tell(self, own: OwnMetrics) -> None:
+    def _tell(self, own: AgentMetrics) -> None:
         """What an agent tells of each of its cycles."""
         for source in SOURCES if self._node.in_cluster else SOURCES[:1]:
             own.source_answered(source, time.time())
@@ -248,11 +257,11 @@ class _Extender:
     """The scheduler's helper: its own metrics, of requests and pods that are made up."""
 
     def __init__(self) -> None:
-        self._metrics = Metrics("0.1.0")
+        self._metrics = ExtenderMetrics("0.1.0")
         now = time.time()
         self._metrics.ask_certificates(lambda: dict.fromkeys(Party, now + 20 * 86400))
         use = ClassUse(gen="9f31c07ab2", nodes=3, free=11, worth=6.0, most=8.0)
-        views = (NodeView.SURE, NodeView.UNSURE, NoView.STALE)
+        views = (NodeVisibility.SURE, NodeVisibility.UNSURE, NoView.STALE)
         self._metrics.ask_fleet(lambda: FleetUse(synced=True, views=views, classes=(use,)))
 
     def round(self) -> bytes:
@@ -261,7 +270,7 @@ class _Extender:
             self._metrics.answered(Verb.PRIORITIZE, HTTPStatus.OK, seconds)
         self._metrics.judged(3, {NoView.STALE: 1})
         self._metrics.neutral(Neutral.BUDGET)
-        self._metrics.refused(Reason.CERTIFICATE)
+        self._metrics.refused(RefusalReason.CERTIFICATE)
         self._metrics.landed(odds=0.5, ideal=True, unlinked=False)
         self._metrics.landed(odds=0.0, ideal=False, unlinked=True)
         return self._metrics.render()

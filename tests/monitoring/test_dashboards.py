@@ -11,8 +11,8 @@ import pytest
 
 from discovery.model import Xid
 from exporters.dcgm.catalog import DEFAULT_FAMILIES
-from exporters.gpuscape.agent_metrics import OwnMetrics, ProgramUse
-from exporters.gpuscape.core_families import CORE, Served
+from exporters.gpuscape.agent_metrics import AgentMetrics, ProgramUse
+from exporters.gpuscape.core_families import CORE, ServedFamilies
 from tests import build, exposition
 from tests.deploy.dockerfile import REPOSITORY
 from tests.monitoring.shipped import asked, dashboards, panels, rules, variables
@@ -98,7 +98,7 @@ def test_queries_ask_for_what_is_served_unless_told_otherwise() -> None:
 
 
 def test_queries_ask_for_families_of_the_core() -> None:
-    own = OwnMetrics("0", lambda: 0.0, Served.CORE)
+    own = AgentMetrics("0", lambda: 0.0, ServedFamilies.CORE)
     own.snapshot_taken(build.node([build.gpu(xids=(Xid(code=1, count=1),))]), 0.0)
     own.samples_taken(0.0)
     own.programs_use({"agent": ProgramUse(cpu_seconds=0.0, resident_bytes=0)})

@@ -12,8 +12,8 @@ import yaml
 from cryptography import x509
 
 from api import names
-from scheduler.extender.routes import Terms
-from scheduler.extender.tls import Tls, TlsFiles
+from scheduler.extender.routes import ClientTerms
+from scheduler.extender.tls import ServerTls, TlsFiles
 from tests.cluster.scheduling import SECRETS, SERVICE
 from tests.controlplane.builds import binaries
 from tests.controlplane.families import PROMETHEUS
@@ -173,7 +173,7 @@ def extender(cluster: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     cluster.kubectl("apply", "-f", DEPLOY / "scheduler" / "service.yaml")
     cluster.account(names.NAMESPACE, names.SCHEDULER)
     cluster.make_node("worker-0")
-    with served(Terms(tls=Tls(files), needs_certificate=True)) as running:
+    with served(ClientTerms(tls=ServerTls(files), needs_certificate=True)) as running:
         template = copy.deepcopy(deployment("scheduler")["spec"]["template"])
         made = add_pod(cluster, template, EXTENDER, "worker-0", running.port)
         cluster.demand("POST", SLICES, end_of_service(made, names.SCHEDULER, "https", running.port))

@@ -12,11 +12,11 @@ from collections.abc import Iterable
 import msgspec
 
 from labelers.schema import TopologyAnnotation, annotation
-from scheduler.cluster.node_views import NoView, View
-from scheduler.gpu_request import Ask, Link, Wish, wish
-from scheduler.node_ranking import Judge
-from scheduler.scores.class_tables import Tables
-from scheduler.scores.sheet import Sheet, sheet
+from scheduler.cluster.node_views import NoView, ScoringView
+from scheduler.gpu_request import GpuRequest, Link, PodRequest, wish
+from scheduler.node_ranking import NodeRanker
+from scheduler.scores.class_tables import ScoreTables
+from scheduler.scores.sheet import ScoreTableFile, sheet
 from tests.observed import observed
 
 MACHINES = ("a100-pcie-pairs", "dgx1-v100", "hgx-h100-rdma", "mixed", "gb200")
@@ -38,7 +38,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
 class Case(msgspec.Struct, frozen=True, kw_only=True):
     """One call."""
 
-    wish: Wish
+    wish: GpuRequest
     nodes: tuple[Node, ...]
 
 
@@ -46,18 +46,18 @@ class Corpus(msgspec.Struct, frozen=True, kw_only=True):
     """The cases, and all of the tables that they need."""
 
     v: int = 1
-    tables: tuple[Sheet, ...]
+    tables: tuple[ScoreTableFile, ...]
     cases: tuple[Case, ...]
 
 
 class _Fleet:
     """Nodes by number; the job has one more, in its clique."""
 
-    def __init__(self, views: list[View]) -> None:
+    def __init__(self, views: list[ScoringView]) -> None:
         self._views = {str(number): view for number, view in enumerate(views)}
 
-    def views(self, nodes: Iterable[str]) -> list[View | NoView]:
-        member = View(gen="", free=0, ok=0, clique=JOB_CLIQUE)
+    def views(self, nodes: Iterable[str]) -> list[ScoringView | NoView]:
+        member = ScoringView(gen="", free=0, ok=0, clique=JOB_CLIQUE)
         return [self._views.get(node, member) for node in nodes]
 
     def nodes_of(self, job: str) -> tuple[str, ...]:
@@ -66,7 +66,7 @@ class _Fleet:
 
 def corpus() -> Corpus:
     """The corpus, made anew."""
-    tables, chance = Tables(), random.Random("corpus")  # noqa: S311 (has to repeat)
+    tables, chance = ScoreTables(), random.Random("corpus")  # noqa: S311 (has to repeat)
     sizes = {tables.add(each): each.n for each in map(_annotation, MACHINES)}
     cases = tuple(_case(tables, sizes, chance) for _ in range(_CASES))
     return Corpus(
@@ -75,15 +75,15 @@ def corpus() -> Corpus:
     )
 
 
-def _case(tables: Tables, sizes: dict[str, int], chance: random.Random) -> Case:
+def _case(tables: ScoreTables, sizes: dict[str, int], chance: random.Random) -> Case:
     asked = wish(
         *chance.choice([(1,), (2,), (4,), (8,), (1, 1), (2, 1)]),
         link=chance.choice(list(Link)),
         nic=chance.random() < 0.3,
     )
     views = [_view(sizes, chance) for _ in range(chance.randint(1, _MOST_NODES))]
-    pod = Ask(namespace="default", name="pod", uid="uid", wish=asked, job="its")
-    verdicts = Judge(_Fleet(views), tables).judge(pod, [str(at) for at in range(len(views))])
+    pod = PodRequest(namespace="default", name="pod", uid="uid", wish=asked, job="its")
+    verdicts = NodeRanker(_Fleet(views), tables).judge(pod, [str(at) for at in range(len(views))])
     nodes = (
         Node(gen=view.gen, free=view.free, sure=view.sure, clique=its.clique, rank=its.rank)
         for view, its in zip(views, verdicts, strict=True)
@@ -91,10 +91,10 @@ def _case(tables: Tables, sizes: dict[str, int], chance: random.Random) -> Case:
     return Case(wish=asked, nodes=tuple(nodes))
 
 
-def _view(sizes: dict[str, int], chance: random.Random) -> View:
+def _view(sizes: dict[str, int], chance: random.Random) -> ScoringView:
     gen = chance.choice(list(sizes))
     everything = (1 << sizes[gen]) - 1
-    return View(
+    return ScoringView(
         gen=gen,
         free=chance.randint(0, everything) | chance.randint(0, everything),
         ok=everything,

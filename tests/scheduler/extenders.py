@@ -9,19 +9,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from scheduler.cluster.node_cache import Cache, Source
+from scheduler.cluster.node_cache import CacheSource, NodeCache
 from scheduler.cluster.pod_objects import Rules
 from scheduler.extender.extender import Extender
-from scheduler.extender.extender_metrics import Metrics
-from scheduler.extender.https_server import Server
-from scheduler.extender.routes import Terms
-from scheduler.scores.class_tables import Tables
+from scheduler.extender.extender_metrics import ExtenderMetrics
+from scheduler.extender.https_server import ExtenderServer
+from scheduler.extender.routes import ClientTerms
+from scheduler.scores.class_tables import ScoreTables
 from tests.agent.agent_process import SOON
 from tests.scheduler import fleets
 from web.address import Address
 
 HOST = "127.0.0.1"
-PATIENT = Terms(budget_seconds=SOON)
+PATIENT = ClientTerms(budget_seconds=SOON)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +38,8 @@ class Served:
     """An extender behind its server."""
 
     port: int
-    metrics: Metrics
-    cache: Cache
+    metrics: ExtenderMetrics
+    cache: NodeCache
 
     def ask(
         self, path: str, body: bytes | None = None, *, headers: Mapping[str, str] | None = None
@@ -75,26 +75,26 @@ def asked(
     return Reply(status=response.status, headers=dict(response.headers), body=response.read())
 
 
-def cache(*unsynced: Source, **nodes: Mapping[str, Any]) -> tuple[Cache, Tables]:
+def cache(*unsynced: CacheSource, **nodes: Mapping[str, Any]) -> tuple[NodeCache, ScoreTables]:
     """A fleet of nodes with eight GPUs, of which agents say this; see :func:`fleets.lease`."""
-    tables = Tables()
-    made = Cache(tables, clock=lambda: 0.0)
+    tables = ScoreTables()
+    made = NodeCache(tables, clock=lambda: 0.0)
     for name, said in nodes.items():
         made.node(name, topology=fleets.topology())
         made.lease(name, fleets.lease(**said), 0.0)
-    for source in set(Source) - set(unsynced):
+    for source in set(CacheSource) - set(unsynced):
         made.told(source)
     return made, tables
 
 
 @contextlib.contextmanager
 def served(
-    terms: Terms | None = None, extender: Extender | None = None, **nodes: Mapping[str, Any]
+    terms: ClientTerms | None = None, extender: Extender | None = None, **nodes: Mapping[str, Any]
 ) -> Iterator[Served]:
     """One that serves these nodes, or this extender; else node a, which is free, and b, full."""
-    metrics = Metrics("1.0")
+    metrics = ExtenderMetrics("1.0")
     fleet, tables = cache(**(nodes or {"a": {}, "b": {"used": 0xFF}}))
-    serving = Server(
+    serving = ExtenderServer(
         Address(host=HOST, port=0),
         terms or PATIENT,
         extender or Extender(fleet, tables, Rules(), metrics),

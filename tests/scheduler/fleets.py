@@ -15,11 +15,11 @@ from api import keys
 from kube.api import Object
 from labelers import schema, state
 from labelers.schema import TopologyAnnotation
-from scheduler.cluster.node_cache import Cache
-from scheduler.cluster.predictions import Landing
-from scheduler.gpu_request import Ask, Wish, wish
+from scheduler.cluster.node_cache import NodeCache
+from scheduler.cluster.predictions import PredictionCheck
+from scheduler.gpu_request import GpuRequest, PodRequest, wish
 from scheduler.scores.masks import members, union
-from scheduler.scores.score_table import Outcome
+from scheduler.scores.score_table import PlacementOutcome
 from tests.observed import observed
 
 MACHINE = "a100-pcie-pairs"
@@ -31,20 +31,20 @@ DEADLINE_SECONDS = 30.0
 class LowestFirst:
     """A table of nodes that always give the lowest free GPUs out."""
 
-    def likely(self, free: int, wish: Wish) -> int:
-        """See :class:`scheduler.cluster.free_gpus.Table`."""
+    def likely(self, free: int, wish: GpuRequest) -> int:
+        """See :class:`scheduler.cluster.free_gpus.LikelySets`."""
         return union(members(free)[: wish.gpus])
 
-    def known(self, free: int, wish: Wish) -> Outcome | None:
-        """See :class:`scheduler.cluster.free_gpus.Table`."""
-        return Outcome(sets={self.likely(free, wish): Fraction(1)}, score=1)
+    def known(self, free: int, wish: GpuRequest) -> PlacementOutcome | None:
+        """See :class:`scheduler.cluster.free_gpus.LikelySets`."""
+        return PlacementOutcome(sets={self.likely(free, wish): Fraction(1)}, score=1)
 
 
 class Unknown(LowestFirst):
     """One whose outcomes are not worked out yet."""
 
-    def known(self, free: int, wish: Wish) -> Outcome | None:  # noqa: ARG002
-        """See :class:`scheduler.cluster.free_gpus.Table`."""
+    def known(self, free: int, wish: GpuRequest) -> PlacementOutcome | None:  # noqa: ARG002
+        """See :class:`scheduler.cluster.free_gpus.LikelySets`."""
         return None
 
 
@@ -54,11 +54,11 @@ class LowestTables:
     lost = False
 
     def add(self, annotation: TopologyAnnotation) -> str:
-        """See :class:`scheduler.cluster.node_record.Tables`."""
+        """See :class:`scheduler.cluster.node_record.TableLookup`."""
         return schema.generation(annotation)
 
     def find(self, gen: str) -> LowestFirst | None:
-        """See :class:`scheduler.cluster.node_record.Tables`."""
+        """See :class:`scheduler.cluster.node_record.TableLookup`."""
         return None if self.lost or not gen else LowestFirst()
 
 
@@ -79,10 +79,10 @@ class Fleet:
 
     clock: Clock = field(default_factory=Clock)
     tables: LowestTables = field(default_factory=LowestTables)
-    landed: list[Landing] = field(default_factory=list)
+    landed: list[PredictionCheck] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.cache = Cache(self.tables, landed=self.landed.append, clock=self.clock)
+        self.cache = NodeCache(self.tables, landed=self.landed.append, clock=self.clock)
 
     def with_node(self, name: str = "a", clique: str | None = None, **said: Any) -> Fleet:
         """Add a node whose agent says this of it; see :func:`lease`."""
@@ -94,7 +94,7 @@ class Fleet:
         """The node's agent renews its Lease."""
         self.cache.lease(name, lease(**said), self.clock.now)
 
-    def bind(self, ask: Ask, node: str = "a", **more: Any) -> None:
+    def bind(self, ask: PodRequest, node: str = "a", **more: Any) -> None:
         """A pod is bound."""
         self.cache.pod(ask, node, **more)
 
@@ -174,9 +174,11 @@ def lease(
     }
 
 
-def pod(name: str, *gpus: int, uid: str | None = None, job: str | None = None, **more: Any) -> Ask:
+def pod(
+    name: str, *gpus: int, uid: str | None = None, job: str | None = None, **more: Any
+) -> PodRequest:
     """A pod whose containers ask for so many GPUs each; two where nothing is said."""
-    return Ask(
+    return PodRequest(
         namespace="default",
         name=name,
         uid=uid or f"uid-{name}",

@@ -7,11 +7,11 @@ from random import Random
 
 from labelers.schema import TopologyAnnotation
 from labelers.schema import annotation as annotation_of
-from scheduler.gpu_request import Wish, wish
+from scheduler.gpu_request import GpuRequest, wish
 from scheduler.scores.best_effort import LOST
-from scheduler.scores.class_tables import Tables
+from scheduler.scores.class_tables import ScoreTables
 from scheduler.scores.masks import members, union
-from scheduler.simulation.fleet_replay import Kind
+from scheduler.simulation.fleet_replay import NodeKind
 from scheduler.simulation.workload import Arrival
 from tests.observed import observed
 from tests.scheduler import fleets
@@ -23,12 +23,12 @@ def annotation(machine: str = fleets.MACHINE) -> TopologyAnnotation:
     return annotation_of(observed(machine).snapshot)
 
 
-def kind(tables: Tables, machine: str = fleets.MACHINE) -> Kind:
+def kind(tables: ScoreTables, machine: str = fleets.MACHINE) -> NodeKind:
     """Nodes with GPUs like these."""
     gen = tables.add(annotation(machine))
     table = tables.find(gen)
     assert table
-    return Kind(name=machine, gen=gen, table=table)
+    return NodeKind(name=machine, gen=gen, table=table)
 
 
 def seeded(seed: int | str = 1) -> Random:
@@ -36,13 +36,13 @@ def seeded(seed: int | str = 1) -> Random:
     return Random(seed)  # noqa: S311  # it has to
 
 
-def lowest(kind: Kind, free: int, wish: Wish, chance: Random) -> int:
+def lowest(kind: NodeKind, free: int, wish: GpuRequest, chance: Random) -> int:
     """Gives the lowest free GPUs out."""
     del kind, chance
     return union(members(free)[: wish.gpus])
 
 
-def crashing(kind: Kind, free: int, wish: Wish, chance: Random) -> int:
+def crashing(kind: NodeKind, free: int, wish: GpuRequest, chance: Random) -> int:
     """Fails over every pod."""
     del kind, free, wish, chance
     return LOST

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.gpu_request import Step, Wish, wish
+from scheduler.gpu_request import ContainerRequest, GpuRequest, wish
 
 INIT, APP = True, False
 
 
-def containers(*steps: tuple[int, bool]) -> Wish:
-    return Wish(steps=tuple(Step(gpus=gpus, ends=ends) for gpus, ends in steps))
+def containers(*steps: tuple[int, bool]) -> GpuRequest:
+    return GpuRequest(steps=tuple(ContainerRequest(gpus=gpus, ends=ends) for gpus, ends in steps))
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,9 @@ def containers(*steps: tuple[int, bool]) -> Wish:
         (containers((1, APP), (4, INIT), (2, APP)), 5),
     ],
 )
-def test_a_pod_holds_the_most_that_its_containers_have_at_one_time(asked: Wish, gpus: int) -> None:
+def test_a_pod_holds_the_most_that_its_containers_have_at_one_time(
+    asked: GpuRequest, gpus: int
+) -> None:
     """As the scheduler counts: KEP-753, sidecars before an init container are beside it."""
     assert asked.gpus == gpus
 

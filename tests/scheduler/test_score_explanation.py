@@ -9,14 +9,14 @@ from fractions import Fraction
 import msgspec
 import pytest
 
-from scheduler.cluster.node_views import NoView, View
-from scheduler.gpu_request import Ask, Link
-from scheduler.node_ranking import Judge, Verdict
+from scheduler.cluster.node_views import NoView, ScoringView
+from scheduler.gpu_request import Link, PodRequest
+from scheduler.node_ranking import NodeRanker, RankedNode
 from scheduler.score_explanation import REASONS, SHORT_OF, Chance, Explanation, NodeAnswer, explain
-from scheduler.scores.class_tables import Tables
+from scheduler.scores.class_tables import ScoreTables
 from scheduler.scores.kubelet_model import Policies, TopologyManager
 from scheduler.scores.score import Aims, score
-from scheduler.scores.score_table import Outcome
+from scheduler.scores.score_table import PlacementOutcome
 from tests.scheduler import fleets, simulated
 from tests.scheduler.later import Later
 
@@ -27,10 +27,10 @@ POD = fleets.pod("train", 2)
 class Fleet:
     """Views by node."""
 
-    seen: Mapping[str, View | NoView]
+    seen: Mapping[str, ScoringView | NoView]
     jobs: Mapping[str, Iterable[str]] = field(default_factory=dict)
 
-    def views(self, nodes: Iterable[str]) -> list[View | NoView]:
+    def views(self, nodes: Iterable[str]) -> list[ScoringView | NoView]:
         return [self.seen[node] for node in nodes]
 
     def nodes_of(self, job: str) -> Iterable[str]:
@@ -38,61 +38,63 @@ class Fleet:
 
 
 @pytest.fixture
-def tables() -> Tables:
+def tables() -> ScoreTables:
     """Of eight GPUs in pairs."""
-    made = Tables()
+    made = ScoreTables()
     made.add(simulated.annotation())
     return made
 
 
-def view(free: int, **more: str | bool) -> View:
-    seen = View(gen=fleets.gen(), free=free, ok=fleets.ALL)
+def view(free: int, **more: str | bool) -> ScoringView:
+    seen = ScoringView(gen=fleets.gen(), free=free, ok=fleets.ALL)
     return msgspec.structs.replace(seen, **more)
 
 
 def explained(
-    tables: Tables,
-    ask: Ask,
+    tables: ScoreTables,
+    ask: PodRequest,
     jobs: Mapping[str, Iterable[str]] | None = None,
     /,
-    **views: View | NoView,
+    **views: ScoringView | NoView,
 ) -> Explanation:
     fleet = Fleet(seen=views, jobs=jobs or {})
-    return explain(ask, Judge(fleet, tables).judge(ask, list(views)), tables)
+    return explain(ask, NodeRanker(fleet, tables).judge(ask, list(views)), tables)
 
 
-def scored(node: str, aims: Aims) -> Verdict:
+def scored(node: str, aims: Aims) -> RankedNode:
     """A verdict on a node that meets these aims."""
     number = score(aims)
-    outcome = Outcome(sets={0b11: Fraction(1)}, score=number)
+    outcome = PlacementOutcome(sets={0b11: Fraction(1)}, score=number)
     seen = view(0b11)
-    return Verdict(node=node, view=seen, outcome=outcome, clique=False, score=number, rank=1)
+    return RankedNode(node=node, view=seen, outcome=outcome, clique=False, score=number, rank=1)
 
 
 def answers(found: Explanation) -> dict[str, NodeAnswer]:
     return {each.node: each for each in found.nodes}
 
 
-def test_the_pod_is_told_as_it_was_read(tables: Tables) -> None:
+def test_the_pod_is_told_as_it_was_read(tables: ScoreTables) -> None:
     pod = fleets.pod("train", 2, 1, link=Link.NVLINK, nic=True, job="j")
     found = explained(tables, pod)
     assert (found.pod, found.containers) == ("default/train", (2, 1))
     assert (found.link, found.nic, found.job) == ("nvlink", True, "j")
 
 
-def test_the_best_node_says_so_and_comes_first(tables: Tables) -> None:
+def test_the_best_node_says_so_and_comes_first(tables: ScoreTables) -> None:
     found = explained(tables, POD, slow=view(0b0101), best=view(0b0011))
     first, _ = found.nodes
     assert (first.node, first.rank, first.why) == ("best", 10, "the best")
 
 
-def test_a_node_says_in_what_it_falls_short_of_the_best(tables: Tables) -> None:
+def test_a_node_says_in_what_it_falls_short_of_the_best(tables: ScoreTables) -> None:
     found = explained(tables, POD, best=view(0b0011), other=view(0b0101))
     assert answers(found)["other"].why == "slower between its GPUs than best"
 
 
 @pytest.mark.parametrize("aim", [each.name for each in fields(Aims)])
-def test_the_first_aim_in_which_a_node_falls_short_is_the_reason(tables: Tables, aim: str) -> None:
+def test_the_first_aim_in_which_a_node_falls_short_is_the_reason(
+    tables: ScoreTables, aim: str
+) -> None:
     """It is better in all that weighs less."""
     names = [each.name for each in fields(Aims)]
     less = names[names.index(aim) + 1 :]
@@ -106,7 +108,7 @@ def test_the_first_aim_in_which_a_node_falls_short_is_the_reason(tables: Tables,
     assert answer.why == f"{SHORT_OF[aim]} best"
 
 
-def test_a_node_outside_the_jobs_clique_says_so(tables: Tables) -> None:
+def test_a_node_outside_the_jobs_clique_says_so(tables: ScoreTables) -> None:
     found = explained(
         tables,
         replace(POD, job="j"),
@@ -118,50 +120,50 @@ def test_a_node_outside_the_jobs_clique_says_so(tables: Tables) -> None:
     assert [answers(found)[node].in_job_clique for node in ("here", "there")] == [True, False]
 
 
-def test_a_node_with_too_few_gpus_says_how_many_it_has(tables: Tables) -> None:
+def test_a_node_with_too_few_gpus_says_how_many_it_has(tables: ScoreTables) -> None:
     found = answers(explained(tables, POD, few=view(0b0001)))["few"]
     assert (found.rank, found.why) == (0, "1 GPUs are free, the pod asks for 2")
 
 
-def test_a_pod_of_more_containers_than_can_be_foreseen_is_told_so(tables: Tables) -> None:
+def test_a_pod_of_more_containers_than_can_be_foreseen_is_told_so(tables: ScoreTables) -> None:
     many = [0] * 100 + [1]
     found = answers(explained(tables, fleets.pod("p", *many), free=view(0xFF)))["free"]
     assert (found.rank, found.why) == (0, "more containers ask for GPUs than can be foreseen")
 
 
-def test_a_node_whose_masks_do_not_agree_with_its_pods_says_so(tables: Tables) -> None:
+def test_a_node_whose_masks_do_not_agree_with_its_pods_says_so(tables: ScoreTables) -> None:
     found = answers(explained(tables, POD, unsure=view(0b0011, sure=False)))["unsure"]
     assert found.rank == 9
     assert found.why == "the best; unsure: state and pods do not agree, so one rank less"
 
 
 @pytest.mark.parametrize("reason", NoView)
-def test_a_node_without_a_view_says_why(tables: Tables, reason: NoView) -> None:
+def test_a_node_without_a_view_says_why(tables: ScoreTables, reason: NoView) -> None:
     (found,) = explained(tables, POD, gone=reason).nodes
     assert (found.rank, found.reason, found.why) == (0, reason.value, REASONS[reason])
     assert (found.score, found.gbps, found.free) == (None, None, ())
 
 
 def test_a_node_whose_outcome_is_not_there_yet_is_told_as_being_worked_out() -> None:
-    tables = Tables(Later())
+    tables = ScoreTables(Later())
     tables.add(simulated.annotation("hgx-16"))
-    large = View(gen=simulated.annotation("hgx-16").gen, free=0xFFFF, ok=0xFFFF)
+    large = ScoringView(gen=simulated.annotation("hgx-16").gen, free=0xFFFF, ok=0xFFFF)
     (found,) = explained(tables, POD, large=large).nodes
     assert (found.rank, found.score) == (0, None)
     assert found.why.startswith("its table is being worked out")
 
 
 def test_a_node_whose_class_has_no_table_says_so() -> None:
-    (found,) = explained(Tables(), POD, huge=view(0b0011)).nodes
+    (found,) = explained(ScoreTables(), POD, huge=view(0b0011)).nodes
     assert (found.rank, found.why) == (0, "nodes with so many GPUs have no scores")
 
 
-def test_sets_are_told_with_their_odds_the_likeliest_first(tables: Tables) -> None:
+def test_sets_are_told_with_their_odds_the_likeliest_first(tables: ScoreTables) -> None:
     found = answers(explained(tables, POD, node=view(0b00001111)))["node"]
     assert found.sets == (Chance(gpus=(0, 1), odds=0.5), Chance(gpus=(2, 3), odds=0.5))
 
 
-def test_likelier_sets_come_first(tables: Tables) -> None:
+def test_likelier_sets_come_first(tables: ScoreTables) -> None:
     """Whoever comes first takes any of five GPUs, and the other a pair that is left."""
     found = answers(explained(tables, fleets.pod("p", 1, 2), node=view(0b11111)))["node"]
     odds = [each.odds for each in found.sets]
@@ -169,14 +171,14 @@ def test_likelier_sets_come_first(tables: Tables) -> None:
     assert odds[0] > odds[-1]
 
 
-def test_of_many_sets_eight_are_told(tables: Tables) -> None:
+def test_of_many_sets_eight_are_told(tables: ScoreTables) -> None:
     found = answers(explained(tables, fleets.pod("p", 1, 1), node=view(0xFF)))["node"]
     assert len(found.sets) == 8
 
 
 def test_a_node_whose_kubelet_would_refuse_the_pod_says_so() -> None:
     """One GPU is free on each NUMA node."""
-    aligned = Tables(default=Policies(tm=TopologyManager.SINGLE_NUMA_NODE))
+    aligned = ScoreTables(default=Policies(tm=TopologyManager.SINGLE_NUMA_NODE))
     aligned.add(simulated.annotation())
     found = answers(explained(aligned, POD, node=view(0b00010001)))["node"]
     assert (found.rank, found.why) == (
@@ -185,7 +187,7 @@ def test_a_node_whose_kubelet_would_refuse_the_pod_says_so() -> None:
     )
 
 
-def test_speed_stands_beside_the_best_of_the_class(tables: Tables) -> None:
+def test_speed_stands_beside_the_best_of_the_class(tables: ScoreTables) -> None:
     table = tables.find(fleets.gen())
     assert table
     found = answers(explained(tables, POD, broken=view(0b0101)))["broken"]

@@ -16,15 +16,15 @@ import bcrypt
 from agent.web_config_file import WebConfigFile
 from tests.web.certificates import Certificate, authority, issued
 from web.address import Address
-from web.messages import Body, Limits, Response, text
-from web.refusals import Reason, Refusals
-from web.server import Server
+from web.messages import Body, Response, ServerLimits, text
+from web.refusals import ClientRefusals, RefusalReason
+from web.server import HttpServer
 
 PASSWORD = "s3cret"  # noqa: S105  # a test's own
 HASH = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(4)).decode()
 LARGE = bytes(range(256)) * (64 << 10)
 """More than the kernel's buffers on both sides hold."""
-PATIENT = Limits(header_seconds=60, request_seconds=60, idle_seconds=60)
+PATIENT = ServerLimits(header_seconds=60, request_seconds=60, idle_seconds=60)
 TLS = "tls_server_config: {cert_file: tls.crt, key_file: tls.key}\n"
 MUTUAL = (
     "tls_server_config: {cert_file: tls.crt, key_file: tls.key, client_ca_file: ca.crt,"
@@ -42,24 +42,24 @@ class Site:
         self.client_authority = authority("clients")
         issued(self.authority).write(folder)
         (folder / "ca.crt").write_bytes(self.client_authority.pem)
-        self.refused = Counter[Reason]()
+        self.refused = Counter[RefusalReason]()
         """How often clients of all its servers were refused."""
-        self._servers: list[Server] = []
+        self._servers: list[HttpServer] = []
 
     def write(self, config: str) -> None:
         (self.folder / "web.yaml").write_text(config)
 
-    def start(self, config: str, limits: Limits = PATIENT) -> Server:
+    def start(self, config: str, limits: ServerLimits = PATIENT) -> HttpServer:
         self.write(config)
         self.file = WebConfigFile(self.folder / "web.yaml")
         routes = {"/livez": lambda: text("ok"), "/large": lambda: Response(body=Body(LARGE))}
         address = Address(host="127.0.0.1", port=0)
-        server = Server(
+        server = HttpServer(
             address,
             routes,
             limits,
             access=lambda: self.file.current,
-            refusals=Refusals(lambda reason: self.refused.update([reason])),
+            refusals=ClientRefusals(lambda reason: self.refused.update([reason])),
         )
         server.start()
         self._servers.append(server)
@@ -78,7 +78,9 @@ class Site:
             server.stop(within_seconds=0)
 
 
-def connection(server: Server, context: ssl.SSLContext | None = None) -> http.client.HTTPConnection:
+def connection(
+    server: HttpServer, context: ssl.SSLContext | None = None
+) -> http.client.HTTPConnection:
     if context is None:
         return http.client.HTTPConnection("127.0.0.1", server.address.port, timeout=60)
     return http.client.HTTPSConnection(
@@ -87,7 +89,7 @@ def connection(server: Server, context: ssl.SSLContext | None = None) -> http.cl
 
 
 def ask(
-    server: Server,
+    server: HttpServer,
     context: ssl.SSLContext | None = None,
     path: str = "/livez",
     headers: Mapping[str, str] = MappingProxyType({}),
@@ -98,7 +100,7 @@ def ask(
         return response, response.read()
 
 
-def refused(server: Server, context: ssl.SSLContext | None) -> bool:
+def refused(server: HttpServer, context: ssl.SSLContext | None) -> bool:
     try:
         ask(server, context)
     except (ssl.SSLError, ConnectionError, http.client.BadStatusLine):

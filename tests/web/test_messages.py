@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from web import messages
-from web.messages import Body, Refusal, Request, Response
+from web.messages import Body, HttpRequest, Refusal, Response
 
 
 def head(*lines: str, first: str = "GET /metrics HTTP/1.1") -> bytes:
@@ -24,12 +24,12 @@ def refused(data: bytes) -> HTTPStatus:
     return refusal.value.response.status
 
 
-def parts(response: Response, request: Request | None) -> tuple[str, bytes]:
+def parts(response: Response, request: HttpRequest | None) -> tuple[str, bytes]:
     first, _, content = b"".join(response.message(request, 0.0)).partition(b"\r\n\r\n")
     return first.decode(), content
 
 
-GET = Request(method="GET", path="/")
+GET = HttpRequest(method="GET", path="/")
 
 
 def test_a_prometheus_scrape_is_understood() -> None:
@@ -43,7 +43,7 @@ def test_a_prometheus_scrape_is_understood() -> None:
         )
     )
 
-    assert request == Request(method="GET", path="/metrics", gzip=True, keep_alive=True)
+    assert request == HttpRequest(method="GET", path="/metrics", gzip=True, keep_alive=True)
 
 
 def test_a_query_does_not_change_the_path() -> None:
@@ -135,7 +135,7 @@ def test_a_body_is_read_where_bodies_are_taken() -> None:
 
     request = messages.read_request(data, bodies=True)
 
-    assert request == Request(
+    assert request == HttpRequest(
         method="POST", path="/x", length=12, encoding="gzip", waits=True, keep_alive=True
     )
 
@@ -191,7 +191,7 @@ def test_the_length_is_that_of_body_and_tail() -> None:
 
 
 def test_a_small_answer_is_not_compressed() -> None:
-    first, content = parts(messages.text("ok"), Request(method="GET", path="/", gzip=True))
+    first, content = parts(messages.text("ok"), HttpRequest(method="GET", path="/", gzip=True))
 
     assert content == b"ok\n"
     assert "Content-Encoding" not in first
@@ -201,8 +201,8 @@ def test_a_small_answer_is_not_compressed() -> None:
 def test_head_tells_what_get_would_send_and_sends_nothing(gzip_taken: bool) -> None:
     response = Response(body=Body(b"a" * 5000))
 
-    got, _ = parts(response, Request(method="GET", path="/", gzip=gzip_taken))
-    asked, content = parts(response, Request(method="HEAD", path="/", gzip=gzip_taken))
+    got, _ = parts(response, HttpRequest(method="GET", path="/", gzip=gzip_taken))
+    asked, content = parts(response, HttpRequest(method="HEAD", path="/", gzip=gzip_taken))
 
     assert (asked, content) == (got, b"")
 
@@ -226,7 +226,7 @@ def test_a_refusal_may_tell_other_methods() -> None:
 def test_what_need_not_be_compressed_is_sent_as_it_is() -> None:
     response = Response(body=Body(b"a" * 5000), compress=False)
 
-    first, content = parts(response, Request(method="GET", path="/", gzip=True))
+    first, content = parts(response, HttpRequest(method="GET", path="/", gzip=True))
 
     assert content == b"a" * 5000
     assert "Content-Encoding" not in first

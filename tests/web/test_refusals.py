@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from web.refusals import Reason, Refusals, host_of, names_of
+from web.refusals import ClientRefusals, RefusalReason, host_of, names_of
 
 
 class Refused:
@@ -21,10 +21,10 @@ class Refused:
         self._caplog = caplog
         caplog.set_level(logging.WARNING)
         self.now = 0.0
-        self.counted = Counter[Reason]()
-        self.refusals = Refusals(self._count, clock=lambda: self.now)
+        self.counted = Counter[RefusalReason]()
+        self.refusals = ClientRefusals(self._count, clock=lambda: self.now)
 
-    def _count(self, reason: Reason) -> None:
+    def _count(self, reason: RefusalReason) -> None:
         self.counted[reason] += 1
 
     def lines(self) -> list[dict[str, Any]]:
@@ -45,28 +45,28 @@ def refused(caplog: pytest.LogCaptureFixture) -> Refused:
 
 
 def test_a_refusal_is_counted_and_logged_with_address_and_reason(refused: Refused) -> None:
-    refused.refusals.refused(Reason.NAME, "10.0.0.7", "DNS:other")
+    refused.refusals.refused(RefusalReason.NAME, "10.0.0.7", "DNS:other")
 
-    assert refused.counted == {Reason.NAME: 1}
+    assert refused.counted == {RefusalReason.NAME: 1}
     assert refused.lines() == [{"reason": "name", "client": "10.0.0.7", "detail": "DNS:other"}]
 
 
 def test_a_flood_is_counted_whole_and_logged_a_few_times(refused: Refused) -> None:
     for _ in range(1000):
-        refused.refusals.refused(Reason.CREDENTIALS, "10.0.0.7")
+        refused.refusals.refused(RefusalReason.CREDENTIALS, "10.0.0.7")
 
-    assert refused.counted == {Reason.CREDENTIALS: 1000}
+    assert refused.counted == {RefusalReason.CREDENTIALS: 1000}
     assert 0 < len(refused.lines()) <= 5
 
 
 def test_a_line_after_a_flood_counts_those_that_have_none(refused: Refused) -> None:
     for _ in range(1000):
-        refused.refusals.refused(Reason.CREDENTIALS, "10.0.0.7")
+        refused.refusals.refused(RefusalReason.CREDENTIALS, "10.0.0.7")
     logged = len(refused.lines())
     refused.now = 60.0
-    refused.refusals.refused(Reason.CREDENTIALS, "10.0.0.7")
+    refused.refusals.refused(RefusalReason.CREDENTIALS, "10.0.0.7")
     refused.now = 120.0
-    refused.refusals.refused(Reason.CREDENTIALS, "10.0.0.7")
+    refused.refusals.refused(RefusalReason.CREDENTIALS, "10.0.0.7")
 
     after, calm = refused.lines()
     assert after["more"] == f"{1000 - logged} not logged"
@@ -75,9 +75,9 @@ def test_a_line_after_a_flood_counts_those_that_have_none(refused: Refused) -> N
 
 def test_a_flood_for_one_reason_hides_no_other(refused: Refused) -> None:
     for _ in range(1000):
-        refused.refusals.refused(Reason.HANDSHAKE, "10.0.0.7")
+        refused.refusals.refused(RefusalReason.HANDSHAKE, "10.0.0.7")
     refused.lines()
-    refused.refusals.refused(Reason.CREDENTIALS, "10.0.0.8")
+    refused.refusals.refused(RefusalReason.CREDENTIALS, "10.0.0.8")
 
     assert refused.lines() == [{"reason": "credentials", "client": "10.0.0.8"}]
 
@@ -114,4 +114,4 @@ def test_a_client_that_goes_away_in_a_handshake_is_not_refused(refused: Refused)
 
 def test_the_page_explains_each_reason() -> None:
     rows = re.findall(r"^\| `(\w+)` \|", PAGE.read_text("utf-8"), re.MULTILINE)
-    assert set(Reason) <= set(rows)
+    assert set(RefusalReason) <= set(rows)

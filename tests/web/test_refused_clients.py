@@ -17,8 +17,8 @@ from cryptography import x509
 from tests.agent.agent_process import until
 from tests.web.certificates import authority, issued
 from tests.web.secured import MUTUAL, PASSWORD, TLS, USERS, Site, ask, basic, refused
-from web.refusals import Reason
-from web.server import Server
+from web.refusals import RefusalReason
+from web.server import HttpServer
 
 NAMED = MUTUAL.replace("}", ", client_allowed_sans: [prometheus]}")
 
@@ -36,7 +36,7 @@ def _old(site: Site) -> ssl.SSLContext:
     return context
 
 
-def _send(server: Server, sent: bytes) -> None:
+def _send(server: HttpServer, sent: bytes) -> None:
     address = ("127.0.0.1", server.address.port)
     with (
         socket.create_connection(address, timeout=60) as client,
@@ -47,54 +47,58 @@ def _send(server: Server, sent: bytes) -> None:
             pass
 
 
-Client = Callable[[Site, Server], object]
+Client = Callable[[Site, HttpServer], object]
 
-CLIENTS: dict[str, tuple[str, Client, Reason]] = {
-    "plain HTTP": (TLS, lambda _site, server: refused(server, None), Reason.PLAINTEXT),
+CLIENTS: dict[str, tuple[str, Client, RefusalReason]] = {
+    "plain HTTP": (TLS, lambda _site, server: refused(server, None), RefusalReason.PLAINTEXT),
     "a proxy's question": (
         TLS,
         lambda _site, server: _send(server, b"CONNECT node:9400 HTTP/1.1\r\n\r\n"),
-        Reason.PLAINTEXT,
+        RefusalReason.PLAINTEXT,
     ),
-    "noise": (TLS, lambda _site, server: _send(server, bytes(64)), Reason.HANDSHAKE),
+    "noise": (TLS, lambda _site, server: _send(server, bytes(64)), RefusalReason.HANDSHAKE),
     "an old version": (
         TLS.replace("}", ", min_version: TLS13}"),
         lambda site, server: refused(server, _old(site)),
-        Reason.HANDSHAKE,
+        RefusalReason.HANDSHAKE,
     ),
     "another trust": (
         TLS,
         lambda _site, server: refused(server, ssl.create_default_context()),
-        Reason.HANDSHAKE,
+        RefusalReason.HANDSHAKE,
     ),
     "no certificate": (
         MUTUAL,
         lambda site, server: refused(server, site.context()),
-        Reason.NO_CERTIFICATE,
+        RefusalReason.NO_CERTIFICATE,
     ),
     "another authority's": (
         MUTUAL,
         lambda site, server: refused(server, site.context(issued(authority("others")))),
-        Reason.CERTIFICATE,
+        RefusalReason.CERTIFICATE,
     ),
     "another name": (
         NAMED,
         lambda site, server: refused(server, site.context(issued(site.client_authority))),
-        Reason.NAME,
+        RefusalReason.NAME,
     ),
-    "no password": (USERS, lambda _site, server: ask(server), Reason.CREDENTIALS),
+    "no password": (USERS, lambda _site, server: ask(server), RefusalReason.CREDENTIALS),
     "a wrong password": (
         USERS,
         lambda _site, server: ask(server, headers=basic("alice", "x")),
-        Reason.CREDENTIALS,
+        RefusalReason.CREDENTIALS,
     ),
-    "no HTTP": (USERS, lambda _site, server: _send(server, b"noise\r\n\r\n"), Reason.REQUEST),
+    "no HTTP": (
+        USERS,
+        lambda _site, server: _send(server, b"noise\r\n\r\n"),
+        RefusalReason.REQUEST,
+    ),
 }
 
 
 @pytest.mark.parametrize(("config", "client", "reason"), CLIENTS.values(), ids=CLIENTS)
 def test_a_refused_client_is_counted_and_logged_with_its_reason(
-    site: Site, config: str, client: Client, reason: Reason, caplog: pytest.LogCaptureFixture
+    site: Site, config: str, client: Client, reason: RefusalReason, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = site.start(config)
 
@@ -113,7 +117,7 @@ def test_requests_beyond_the_rate_are_counted(site: Site) -> None:
     statuses = [ask(server)[0].status for _ in range(4)]
 
     assert statuses == [200, 200, 429, 429]
-    assert site.refused == {Reason.RATE: 2}
+    assert site.refused == {RefusalReason.RATE: 2}
 
 
 def test_who_is_served_is_not_refused(site: Site, caplog: pytest.LogCaptureFixture) -> None:
@@ -140,7 +144,7 @@ def test_no_password_and_no_user_s_name_is_logged(
     with contextlib.suppress(http.client.HTTPException):
         ask(server, headers=basic("mistyped-name", "mistyped-word"))
 
-    assert site.refused == {Reason.CREDENTIALS: 1}
+    assert site.refused == {RefusalReason.CREDENTIALS: 1}
     assert not [line for line in caplog.records if "mistyped" in str(vars(line))]
 
 

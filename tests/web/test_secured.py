@@ -26,7 +26,7 @@ from tests.web.secured import (
     connection,
     refused,
 )
-from web.messages import Limits
+from web.messages import ServerLimits
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_a_cipher_that_the_file_does_not_name_is_refused(site: Site) -> None:
 def test_a_client_that_does_not_finish_its_handshake_is_cut_off(
     site: Site, sent: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server = site.start(TLS, Limits(header_seconds=0.2, request_seconds=60, idle_seconds=60))
+    server = site.start(TLS, ServerLimits(header_seconds=0.2, request_seconds=60, idle_seconds=60))
     with socket.create_connection(("127.0.0.1", server.address.port), timeout=60) as client:
         client.sendall(sent)
 

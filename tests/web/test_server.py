@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 
 from base.errors import Permanent
 from web.address import Address
-from web.messages import Body, Limits, Response, text
-from web.server import CHUNK_BYTES, Route, Server, chunks
+from web.messages import Body, Response, ServerLimits, text
+from web.server import CHUNK_BYTES, HttpServer, Route, chunks
 
 LOOPBACK = Address(host="127.0.0.1", port=0)
 METRICS = b"gpuscape_gpus 8\n" * 1000
 LARGE = b"x" * (16 << 20)
 """More than the kernel's buffers on both sides hold."""
-PATIENT = Limits(header_seconds=60, request_seconds=60, idle_seconds=60)
+PATIENT = ServerLimits(header_seconds=60, request_seconds=60, idle_seconds=60)
 GET = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
 GET_LARGE = b"GET /large HTTP/1.1\r\n\r\n"
 LIVEZ = b"GET /livez HTTP/1.1\r\n\r\n"
@@ -41,7 +41,7 @@ ROUTES: Mapping[str, Route] = {
     "/broken": broken,
 }
 
-Start = Callable[..., Server]
+Start = Callable[..., HttpServer]
 
 
 @pytest.fixture
@@ -49,8 +49,8 @@ def start() -> Iterator[Start]:
     """Starts servers, and ends them with the test."""
     servers = []
 
-    def started(limits: Limits = PATIENT, address: Address = LOOPBACK) -> Server:
-        server = Server(address, ROUTES, limits)
+    def started(limits: ServerLimits = PATIENT, address: Address = LOOPBACK) -> HttpServer:
+        server = HttpServer(address, ROUTES, limits)
         server.start()
         servers.append(server)
         return server
@@ -60,7 +60,7 @@ def start() -> Iterator[Start]:
         server.stop(within_seconds=0)
 
 
-def connect(server: Server) -> socket.socket:
+def connect(server: HttpServer) -> socket.socket:
     return socket.create_connection(("127.0.0.1", server.address.port), timeout=60)
 
 
@@ -80,7 +80,7 @@ def status(answer: bytes) -> int:
 
 
 def ask(
-    server: Server, path: str = "/metrics", method: str = "GET", **headers: str
+    server: HttpServer, path: str = "/metrics", method: str = "GET", **headers: str
 ) -> tuple[http.client.HTTPResponse, bytes]:
     connection = http.client.HTTPConnection("127.0.0.1", server.address.port, timeout=60)
     connection.request(method, path, headers=headers)
@@ -165,7 +165,7 @@ def test_pipelined_requests_are_answered_in_order(start: Start) -> None:
 
 
 def test_a_client_that_dribbles_its_headers_is_cut_off_in_whole_header_time(start: Start) -> None:
-    server = start(Limits(header_seconds=0.3, request_seconds=60, idle_seconds=60))
+    server = start(ServerLimits(header_seconds=0.3, request_seconds=60, idle_seconds=60))
     with connect(server) as client:
         client.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
         client.settimeout(0.05)  # far below header_seconds: each byte would renew a socket's time
@@ -183,12 +183,12 @@ def test_a_client_that_dribbles_its_headers_is_cut_off_in_whole_header_time(star
 @pytest.mark.parametrize(
     ("before", "limits"),
     [
-        (b"", Limits(header_seconds=0.1, request_seconds=60, idle_seconds=60)),
-        (GET, Limits(header_seconds=60, request_seconds=60, idle_seconds=0.1)),
+        (b"", ServerLimits(header_seconds=0.1, request_seconds=60, idle_seconds=60)),
+        (GET, ServerLimits(header_seconds=60, request_seconds=60, idle_seconds=0.1)),
     ],
     ids=["new", "kept alive"],
 )
-def test_a_silent_client_is_cut_off(start: Start, before: bytes, limits: Limits) -> None:
+def test_a_silent_client_is_cut_off(start: Start, before: bytes, limits: ServerLimits) -> None:
     with connect(start(limits)) as client:
         client.sendall(before)
         answer = everything(client)
@@ -197,7 +197,9 @@ def test_a_silent_client_is_cut_off(start: Start, before: bytes, limits: Limits)
 
 
 def test_a_client_that_does_not_read_its_answer_is_cut_off(start: Start) -> None:
-    server = start(Limits(connections=1, header_seconds=60, request_seconds=0.2, idle_seconds=60))
+    server = start(
+        ServerLimits(connections=1, header_seconds=60, request_seconds=0.2, idle_seconds=60)
+    )
     with connect(server) as client:
         client.sendall(GET_LARGE)
         while ask_allowing_reset(server) != 200:  # its place is free only when it was cut off
@@ -207,7 +209,7 @@ def test_a_client_that_does_not_read_its_answer_is_cut_off(start: Start) -> None
     assert len(answer) < len(LARGE)
 
 
-def ask_allowing_reset(server: Server) -> int:
+def ask_allowing_reset(server: HttpServer) -> int:
     with connect(server) as client:
         try:
             client.sendall(LIVEZ_AND_CLOSE)
@@ -220,7 +222,7 @@ def test_an_answer_is_whole_however_much_of_it_the_kernel_takes_at_once() -> Non
     sizes = range(0, 6 << 20, 60_000)
     left = iter(sizes)
     routes = {"/": lambda: Response(body=Body(b"x" * next(left)))}
-    server = Server(LOOPBACK, routes)
+    server = HttpServer(LOOPBACK, routes)
     server.start()
 
     received = [len(ask(server, "/", Connection="close")[1]) for _ in sizes]
@@ -232,7 +234,7 @@ def test_an_answer_is_whole_however_much_of_it_the_kernel_takes_at_once() -> Non
 def test_a_new_connection_takes_the_place_of_the_one_that_was_waited_for_longest(
     start: Start,
 ) -> None:
-    server = start(Limits(connections=2, header_seconds=60, request_seconds=60))
+    server = start(ServerLimits(connections=2, header_seconds=60, request_seconds=60))
     with connect(server) as first, connect(server) as second:
         for client in (first, second, first):
             client.sendall(LIVEZ)
@@ -253,7 +255,7 @@ def test_a_new_connection_takes_the_place_of_the_one_that_was_waited_for_longest
     ids=["silent", "half a head", "idle", "not reading"],
 )
 def test_slow_clients_cannot_lock_a_scraper_out(start: Start, sent: bytes) -> None:
-    server = start(Limits(connections=4, header_seconds=60, request_seconds=60))
+    server = start(ServerLimits(connections=4, header_seconds=60, request_seconds=60))
     with contextlib.ExitStack() as ending:
         for _ in range(40):
             slow = ending.enter_context(connect(server))
@@ -266,7 +268,7 @@ def test_slow_clients_cannot_lock_a_scraper_out(start: Start, sent: bytes) -> No
 
 
 def test_clients_that_do_not_read_share_what_they_are_sent(start: Start) -> None:
-    server = start(Limits(connections=16, header_seconds=60, request_seconds=60))
+    server = start(ServerLimits(connections=16, header_seconds=60, request_seconds=60))
     tracemalloc.start()
     with contextlib.ExitStack() as ending:
         for _ in range(16):
@@ -294,7 +296,7 @@ def test_a_head_and_a_small_content_are_one_chunk() -> None:
 
 
 def test_a_place_is_free_again_when_its_client_has_gone(start: Start) -> None:
-    server = start(Limits(connections=1, header_seconds=60, request_seconds=60))
+    server = start(ServerLimits(connections=1, header_seconds=60, request_seconds=60))
     with connect(server) as client:
         client.sendall(b"GET /metrics HTT")
 
@@ -346,7 +348,7 @@ def test_many_clients_are_served_by_one_thread(start: Start) -> None:
 def test_the_server_stops_while_a_client_hangs(
     hanging: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server = Server(LOOPBACK, ROUTES, PATIENT)
+    server = HttpServer(LOOPBACK, ROUTES, PATIENT)
     server.start()
     with connect(server) as client:
         client.sendall(hanging)
@@ -362,8 +364,8 @@ def test_the_server_stops_while_a_client_hangs(
 
 @pytest.mark.parametrize("before", [b"", GET], ids=["new", "idle"])
 def test_connections_without_a_request_do_not_delay_the_stop(before: bytes) -> None:
-    for_ever = Limits(header_seconds=3600, idle_seconds=3600)
-    server = Server(LOOPBACK, ROUTES, for_ever)
+    for_ever = ServerLimits(header_seconds=3600, idle_seconds=3600)
+    server = HttpServer(LOOPBACK, ROUTES, for_ever)
     server.start()
     with connect(server) as client:
         client.sendall(before)
@@ -376,7 +378,7 @@ def test_connections_without_a_request_do_not_delay_the_stop(before: bytes) -> N
 
 
 def test_an_answer_under_way_is_finished_before_the_server_stops() -> None:
-    server = Server(LOOPBACK, ROUTES, PATIENT)
+    server = HttpServer(LOOPBACK, ROUTES, PATIENT)
     server.start()
     with connect(server) as client:
         client.sendall(GET_LARGE)
@@ -397,7 +399,7 @@ def test_a_route_that_waits_does_not_keep_the_program_from_ending() -> None:
         let_go.wait()
         return text("late")
 
-    server = Server(LOOPBACK, {"/": wait})
+    server = HttpServer(LOOPBACK, {"/": wait})
     server.start()
     with connect(server) as client:
         client.sendall(b"GET / HTTP/1.1\r\n\r\n")
@@ -410,7 +412,7 @@ def test_a_route_that_waits_does_not_keep_the_program_from_ending() -> None:
 
 
 def test_stopping_twice_or_before_the_start_does_nothing() -> None:
-    server = Server(LOOPBACK, ROUTES)
+    server = HttpServer(LOOPBACK, ROUTES)
 
     server.stop(within_seconds=1)
     server.start()

@@ -11,7 +11,7 @@ import pytest
 from base.errors import BadInput
 from tests.web.certificates import authority, issued
 from web.tls import MOST_BYTES, context_of, read_material
-from web.web_config import Tls, read_web_config
+from web.web_config import TlsConfig, read_web_config
 
 WEB_YAML = """\
 tls_server_config:
@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def tls_of(folder: Path, text: str = WEB_YAML) -> Tls:
+def tls_of(folder: Path, text: str = WEB_YAML) -> TlsConfig:
     tls = read_web_config(text, str(folder / "web.yaml")).tls
     assert tls is not None
     return tls

@@ -14,7 +14,7 @@ from web.web_config import (
     ClientCertificate,
     Pem,
     Rate,
-    Tls,
+    TlsConfig,
     TlsVersion,
     WebConfig,
     read_web_config,
@@ -29,7 +29,7 @@ def read(text: str) -> WebConfig:
     return read_web_config(text, FILE)
 
 
-def tls(more: str) -> Tls:
+def tls(more: str) -> TlsConfig:
     """What follows from these keys beside certificate and key."""
     found = read(f"{CERTIFIED}{more}}}").tls
     assert found is not None
@@ -80,7 +80,7 @@ rate_limit:
     )
 
     assert config == WebConfig(
-        tls=Tls(
+        tls=TlsConfig(
             certificate=Pem(
                 place=f"{FILE}:3: tls_server_config.cert_file", path=Path("/etc/gpuscape/tls.crt")
             ),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from api import keys
-from api.keys import Key, Place, Writer
+from api.keys import Key, KeyLocation, Writer
 
 Expression = str
 
@@ -50,7 +50,7 @@ def matches(key: Expression, pattern: str) -> Expression:
     return f"{key}.matches(r'^({pattern})$')"
 
 
-def owned(place: Place, *writers: Writer) -> tuple[Key, ...]:
+def owned(place: KeyLocation, *writers: Writer) -> tuple[Key, ...]:
     """The keys at one place that one of ``writers`` alone may write."""
     return tuple(key for key in keys.KEYS if key.where is place and key.writer in writers)
 

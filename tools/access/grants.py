@@ -66,7 +66,7 @@ def _events(*places: Where) -> tuple[Grant, ...]:
     )
 
 
-def _written(resource: api.Resource, *more: str) -> Grant:
+def _written(resource: api.ApiResource, *more: str) -> Grant:
     """Objects that a program keeps in its own namespace."""
     verbs = ("get", *more, "create", "update", "patch")
     return Grant(where=Where.HOME, group=resource.group, resource=resource.plural, verbs=verbs)

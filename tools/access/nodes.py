@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from api import keys, limits, names
-from api.keys import Place, Writer
+from api.keys import KeyLocation, Writer
 from tools.access import cel
 from tools.access.cel import Expression
 from tools.access.policy import KUBELETS, Policy, Rule, none_of
@@ -11,8 +11,8 @@ from tools.access.policy import KUBELETS, Policy, Rule, none_of
 NODES = ("nodes", "nodes/status")
 """A write of the status changes labels and annotations too."""
 
-AGENT_LABELS = cel.owned(Place.NODE_LABEL, Writer.AGENT)
-AGENT_ANNOTATIONS = cel.owned(Place.NODE_ANNOTATION, Writer.AGENT)
+AGENT_LABELS = cel.owned(KeyLocation.NODE_LABEL, Writer.AGENT)
+AGENT_ANNOTATIONS = cel.owned(KeyLocation.NODE_ANNOTATION, Writer.AGENT)
 
 
 def changed_but(what: str, allowed: Expression) -> Expression:
@@ -149,8 +149,8 @@ COORDINATOR_NODE = Policy(
 
 # NodeRestriction lets a kubelet write annotations, and labels without a reserved prefix, of its
 # own Node: a stolen credential could grant itself a MIG change.
-KUBELET_ANNOTATIONS = cel.owned(Place.NODE_ANNOTATION, Writer.ADMIN, Writer.COORDINATOR)
-KUBELET_LABELS = cel.owned(Place.NODE_LABEL, Writer.ADMIN)
+KUBELET_ANNOTATIONS = cel.owned(KeyLocation.NODE_ANNOTATION, Writer.ADMIN, Writer.COORDINATOR)
+KUBELET_LABELS = cel.owned(KeyLocation.NODE_LABEL, Writer.ADMIN)
 
 NODE_KEYS = Policy(
     name="gpuscape-node-keys",

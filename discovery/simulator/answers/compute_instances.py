@@ -9,9 +9,13 @@ import pynvml
 from discovery.simulator.answers.gpu_instances import gpu_instance
 from discovery.simulator.answers.registry import INVALID_ARGUMENT, NOT_FOUND, answers, given
 from discovery.simulator.description.machine_schema import GpuInstanceProfile
-from discovery.simulator.driver.handles import ComputeInstanceHandle, Device, GpuInstanceHandle
+from discovery.simulator.driver.handles import (
+    ComputeInstanceHandle,
+    DeviceHandle,
+    GpuInstanceHandle,
+)
 from discovery.simulator.entry_points.argument_kinds import Nvml
-from discovery.simulator.machine_view import World
+from discovery.simulator.machine_view import MachineView
 from discovery.simulator.state import mig_geometry
 
 _SHARED_ENGINES = 0
@@ -20,7 +24,7 @@ _SHARED_ENGINES = 0
 
 @answers("nvmlGpuInstanceGetComputeInstanceProfileInfo")
 def profile_info(
-    world: World, handle: GpuInstanceHandle, enum: int, engines: int
+    world: MachineView, handle: GpuInstanceHandle, enum: int, engines: int
 ) -> dict[str, Any]:
     """By index: INVALID_ARGUMENT past the last one, NOT_SUPPORTED for one too large."""
     profile, _ = gpu_instance(world, handle)
@@ -38,7 +42,7 @@ def profile_info(
 
 @answers("nvmlGpuInstanceGetComputeInstanceProfileInfoV")
 def profile_info_v(
-    world: World, handle: GpuInstanceHandle, enum: int, engines: int, version: dict[str, int]
+    world: MachineView, handle: GpuInstanceHandle, enum: int, engines: int, version: dict[str, int]
 ) -> dict[str, Any]:
     """The same with a name."""
     del version  # there is one
@@ -48,7 +52,9 @@ def profile_info_v(
 
 
 @answers("nvmlGpuInstanceGetComputeInstancePossiblePlacements")
-def placements(world: World, handle: GpuInstanceHandle, profile_id: int) -> list[dict[str, int]]:
+def placements(
+    world: MachineView, handle: GpuInstanceHandle, profile_id: int
+) -> list[dict[str, int]]:
     """In slices of the GPU instance."""
     profile, _ = gpu_instance(world, handle)
     slices = _slices(profile, profile_id)
@@ -56,7 +62,7 @@ def placements(world: World, handle: GpuInstanceHandle, profile_id: int) -> list
 
 
 @answers("nvmlGpuInstanceGetComputeInstanceRemainingCapacity")
-def remaining(world: World, handle: GpuInstanceHandle, profile_id: int) -> int:
+def remaining(world: MachineView, handle: GpuInstanceHandle, profile_id: int) -> int:
     """How many more of this profile fit beside what is there."""
     profile, instance = gpu_instance(world, handle)
     return mig_geometry.compute_remaining(instance, profile, _slices(profile, profile_id))
@@ -64,7 +70,7 @@ def remaining(world: World, handle: GpuInstanceHandle, profile_id: int) -> int:
 
 @answers("nvmlGpuInstanceGetComputeInstances")
 def instances(
-    world: World, handle: GpuInstanceHandle, profile_id: int
+    world: MachineView, handle: GpuInstanceHandle, profile_id: int
 ) -> list[ComputeInstanceHandle]:
     """Those of one profile."""
     profile, instance = gpu_instance(world, handle)
@@ -74,7 +80,7 @@ def instances(
 
 
 @answers("nvmlGpuInstanceGetComputeInstanceById")
-def by_id(world: World, handle: GpuInstanceHandle, compute_id: int) -> ComputeInstanceHandle:
+def by_id(world: MachineView, handle: GpuInstanceHandle, compute_id: int) -> ComputeInstanceHandle:
     """NOT_FOUND where there is none."""
     _, instance = gpu_instance(world, handle)
     if mig_geometry.compute_instance(instance, compute_id) is None:
@@ -83,9 +89,9 @@ def by_id(world: World, handle: GpuInstanceHandle, compute_id: int) -> ComputeIn
 
 
 @answers("nvmlComputeInstanceGetInfo_v2")
-def info(world: World, handle: ComputeInstanceHandle) -> dict[str, Any]:
+def info(world: MachineView, handle: ComputeInstanceHandle) -> dict[str, Any]:
     """Its MIG device, its GPU instance, ids and placement."""
-    device = Device(handle.bus_id, handle.gpu_instance_id, handle.id)
+    device = DeviceHandle(handle.bus_id, handle.gpu_instance_id, handle.id)
     _, _, compute = world.mig_device(device)
     return {
         "device": device,

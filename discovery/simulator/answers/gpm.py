@@ -19,10 +19,10 @@ from discovery.simulator.answers.registry import (
 from discovery.simulator.answers.sensors import sensors
 from discovery.simulator.description.machine_schema import GpuInstanceProfile
 from discovery.simulator.entry_points.argument_kinds import SUCCESS, Nvml
-from discovery.simulator.machine_view import SimulatedGpu, World
+from discovery.simulator.machine_view import MachineView, SimulatedGpu
 from discovery.simulator.sensor_values import process_joules
 from discovery.simulator.state import mig_geometry
-from discovery.simulator.state.machine_state import Process
+from discovery.simulator.state.machine_state import SimulatedProcess
 
 _SHORTEST_SECONDS = 0.1
 """Nearer samples give nothing. Source: nvml.h, nvmlGpmMetricsGet; that it is NaN is inferred."""
@@ -42,7 +42,7 @@ _C2C = 100  # sent, received, sent data, received data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counters:
+class GpmCounters:
     """What one sample holds."""
 
     at: float
@@ -63,11 +63,11 @@ def support(gpu: SimulatedGpu, version: dict[str, int]) -> dict[str, int]:
 
 
 @answers_on_gpu("nvmlGpmSampleGet")
-def sample(gpu: SimulatedGpu) -> Counters:
+def sample(gpu: SimulatedGpu) -> GpmCounters:
     """Of the whole GPU, with MIG on too."""
     need(gpu.model.profiling)
     whole = max(gpu.model.mig, key=lambda profile: profile.slices, default=None)
-    return Counters(
+    return GpmCounters(
         at=gpu.world.now,
         worked=_worked(gpu, gpu.processes, 1),
         engines=_engines(gpu, whole),
@@ -76,7 +76,7 @@ def sample(gpu: SimulatedGpu) -> Counters:
 
 
 @answers_on_gpu("nvmlGpmMigSampleGet")
-def instance_sample(gpu: SimulatedGpu, instance_id: int) -> Counters:
+def instance_sample(gpu: SimulatedGpu, instance_id: int) -> GpmCounters:
     """Of one GPU instance; NO_DATA without a compute instance in it, as DCGM expects it."""
     need(gpu.model.profiling and gpu.state.mig)
     instance = mig_geometry.gpu_instance(gpu.state, instance_id)
@@ -87,7 +87,7 @@ def instance_sample(gpu: SimulatedGpu, instance_id: int) -> Counters:
     profile = mig_geometry.profile_of(gpu.model, instance)
     part = profile.slices / max(one.slices for one in gpu.model.mig)
     mine = [one for one in gpu.processes if one.gpu_instance_id == instance_id]
-    return Counters(
+    return GpmCounters(
         at=gpu.world.now,
         worked=_worked(gpu, mine, part),
         engines=_engines(gpu, profile),
@@ -97,14 +97,14 @@ def instance_sample(gpu: SimulatedGpu, instance_id: int) -> Counters:
 
 @answers("nvmlGpmMetricsGet")
 def metrics(
-    world: World, older: Counters, newer: Counters, ids: Sequence[int]
+    world: MachineView, older: GpmCounters, newer: GpmCounters, ids: Sequence[int]
 ) -> list[dict[str, Any]]:
     """A return code and a value for each metric: per cent, or MiB each second."""
     del world  # the samples hold all there is
     return [_answer(older, newer, metric) for metric in ids]
 
 
-def _answer(older: Counters, newer: Counters, metric: int) -> dict[str, Any]:
+def _answer(older: GpmCounters, newer: GpmCounters, metric: int) -> dict[str, Any]:
     try:
         value = _value(older, newer, metric)
     except Nvml as refused:
@@ -113,7 +113,7 @@ def _answer(older: Counters, newer: Counters, metric: int) -> dict[str, Any]:
     return {"nvmlReturn": SUCCESS, "value": value if far_enough else math.nan}
 
 
-def _value(older: Counters, newer: Counters, metric: int) -> float:
+def _value(older: GpmCounters, newer: GpmCounters, metric: int) -> float:
     seconds = newer.at - older.at or math.inf
     if metric in _SHARES:
         return _PERCENT * _SHARES[metric] * min(1.0, _grown(older.worked, newer.worked) / seconds)
@@ -131,7 +131,7 @@ def _grown(
 
 
 def _worked(
-    gpu: SimulatedGpu, processes: Sequence[Process], part: float
+    gpu: SimulatedGpu, processes: Sequence[SimulatedProcess], part: float
 ) -> dict[tuple[int, float], float]:
     """``part``: how much of the GPU they run on."""
     watts = (gpu.model.power_limit_watts - gpu.model.idle_watts) * part

@@ -19,9 +19,9 @@ from discovery.simulator.answers.registry import (
     need_right,
 )
 from discovery.simulator.description.machine_schema import GpuInstanceProfile
-from discovery.simulator.driver.handles import Device, GpuInstanceHandle
+from discovery.simulator.driver.handles import DeviceHandle, GpuInstanceHandle
 from discovery.simulator.entry_points.argument_kinds import Nvml
-from discovery.simulator.machine_view import SimulatedGpu, World
+from discovery.simulator.machine_view import MachineView, SimulatedGpu
 from discovery.simulator.state import mig_geometry
 from discovery.simulator.state.machine_state import GpuInstance
 
@@ -90,20 +90,22 @@ def instance_by_id(gpu: SimulatedGpu, instance_id: int) -> GpuInstanceHandle:
 
 
 @answers("nvmlGpuInstanceGetInfo")
-def instance_info(world: World, handle: GpuInstanceHandle) -> dict[str, Any]:
+def instance_info(world: MachineView, handle: GpuInstanceHandle) -> dict[str, Any]:
     """Device, ids and placement."""
     profile, instance = gpu_instance(world, handle)
     return {
-        "device": Device(handle.bus_id),
+        "device": DeviceHandle(handle.bus_id),
         "id": instance.id,
         "profileId": profile.id,
         "placement": {"start": instance.start, "size": profile.size},
     }
 
 
-def gpu_instance(world: World, handle: GpuInstanceHandle) -> tuple[GpuInstanceProfile, GpuInstance]:
+def gpu_instance(
+    world: MachineView, handle: GpuInstanceHandle
+) -> tuple[GpuInstanceProfile, GpuInstance]:
     """What a handle stands for. Raises Nvml: INVALID_ARGUMENT for an instance that is gone."""
-    gpu = world.gpu(Device(handle.bus_id))
+    gpu = world.gpu(DeviceHandle(handle.bus_id))
     instance = mig_geometry.gpu_instance(gpu.state, handle.id)
     if instance is None:
         raise Nvml(INVALID_ARGUMENT)

@@ -6,15 +6,15 @@ import zlib
 from typing import Any
 
 from discovery.simulator.answers.registry import answers, gpu_facts
-from discovery.simulator.driver.handles import Device
-from discovery.simulator.machine_view import SimulatedGpu, World
+from discovery.simulator.driver.handles import DeviceHandle
+from discovery.simulator.machine_view import MachineView, SimulatedGpu
 from discovery.simulator.state import mig_geometry
 
 _VGPU_FEATURE = 1  # NVML_GRID_LICENSE_FEATURE_CODE_VGPU
 
 
 @answers("nvmlDeviceGetName")
-def name(world: World, device: Device) -> str:
+def name(world: MachineView, device: DeviceHandle) -> str:
     """The model; a MIG device adds its profile."""
     gpu = world.gpu(device)
     if not device.is_mig:
@@ -24,7 +24,7 @@ def name(world: World, device: Device) -> str:
 
 
 @answers("nvmlDeviceGetUUID")
-def uuid(world: World, device: Device) -> str:
+def uuid(world: MachineView, device: DeviceHandle) -> str:
     """``GPU-…`` or ``MIG-…``."""
     gpu = world.gpu(device)
     if not device.is_mig:
@@ -34,7 +34,7 @@ def uuid(world: World, device: Device) -> str:
 
 
 @answers("nvmlDeviceGetIndex")
-def index(world: World, device: Device) -> int:
+def index(world: MachineView, device: DeviceHandle) -> int:
     """Among the GPUs, or among the MIG devices of one."""
     gpu = world.gpu(device)
     if not device.is_mig:

@@ -10,9 +10,9 @@ from discovery.simulator.answers.registry import (
     gpu_facts,
     need,
 )
-from discovery.simulator.driver.handles import Device
+from discovery.simulator.driver.handles import DeviceHandle
 from discovery.simulator.entry_points.argument_kinds import Nvml
-from discovery.simulator.machine_view import SimulatedGpu, World
+from discovery.simulator.machine_view import MachineView, SimulatedGpu
 from discovery.simulator.state import mig_geometry
 from discovery.simulator.state.machine_state import Readings
 
@@ -27,7 +27,7 @@ _REMAPPER_BANKS = 640
 
 
 @answers("nvmlDeviceGetMemoryInfo_v2")
-def memory(world: World, device: Device, version: dict[str, int]) -> dict[str, int]:
+def memory(world: MachineView, device: DeviceHandle, version: dict[str, int]) -> dict[str, int]:
     """Frame buffer of a GPU, or of a MIG device's GPU instance; used excludes reserved."""
     del version  # there is one
     gpu = world.gpu(device)
@@ -48,7 +48,7 @@ def memory(world: World, device: Device, version: dict[str, int]) -> dict[str, i
 
 
 @answers("nvmlDeviceGetMemoryInfo")
-def memory_before_510(world: World, device: Device) -> dict[str, int]:
+def memory_before_510(world: MachineView, device: DeviceHandle) -> dict[str, int]:
     """The same without a figure for reserved memory, which counts as used."""
     whole = memory(world, device, {})
     reserved = whole.pop("reserved")
@@ -139,7 +139,7 @@ def _remapper_banks(gpu: SimulatedGpu) -> dict[str, int]:
 
 
 @answers("nvmlDeviceGetBAR1MemoryInfo")
-def bar1(world: World, device: Device) -> dict[str, int]:
+def bar1(world: MachineView, device: DeviceHandle) -> dict[str, int]:
     """The window to a GPU's memory; a MIG device has its share of it, less 1 MiB.
 
     Source: the MIG user guide's outputs of nvidia-smi, with BAR1 by MIG device.

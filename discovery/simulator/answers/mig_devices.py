@@ -10,14 +10,14 @@ from discovery.simulator.answers.registry import (
     gpu_facts,
     need,
 )
-from discovery.simulator.driver.handles import Device
+from discovery.simulator.driver.handles import DeviceHandle
 from discovery.simulator.entry_points.argument_kinds import Nvml
-from discovery.simulator.machine_view import SimulatedGpu, World
+from discovery.simulator.machine_view import MachineView, SimulatedGpu
 from discovery.simulator.state import mig_geometry
 
 
 @answers_on_gpu("nvmlDeviceGetMigDeviceHandleByIndex")
-def by_index(gpu: SimulatedGpu, index: int) -> Device:
+def by_index(gpu: SimulatedGpu, index: int) -> DeviceHandle:
     """NOT_FOUND for a hole: below the greatest possible count there may be no device.
 
     A device that the process has no access to is a hole as well.
@@ -27,40 +27,40 @@ def by_index(gpu: SimulatedGpu, index: int) -> Device:
         raise Nvml(INVALID_ARGUMENT)
     for number, (instance, compute) in enumerate(mig_geometry.devices(gpu.state)):
         if number == index and "mig-access" not in gpu.world.state.lacking:
-            return Device(gpu.spec.bus_id, instance.id, compute.id)
+            return DeviceHandle(gpu.spec.bus_id, instance.id, compute.id)
     raise Nvml(NOT_FOUND)
 
 
 @answers("nvmlDeviceGetDeviceHandleFromMigDeviceHandle")
-def parent(world: World, device: Device) -> Device:
+def parent(world: MachineView, device: DeviceHandle) -> DeviceHandle:
     """The GPU of a MIG device."""
     world.mig_device(device)
-    return Device(device.bus_id)
+    return DeviceHandle(device.bus_id)
 
 
 @answers("nvmlDeviceIsMigDeviceHandle")
-def is_mig(world: World, device: Device) -> int:
+def is_mig(world: MachineView, device: DeviceHandle) -> int:
     """1 for a MIG device."""
     world.gpu(device)
     return int(device.is_mig)
 
 
 @answers("nvmlDeviceGetGpuInstanceId")
-def gpu_instance_id(world: World, device: Device) -> int:
+def gpu_instance_id(world: MachineView, device: DeviceHandle) -> int:
     """Of a MIG device."""
     _, instance, _ = world.mig_device(device)
     return instance.id
 
 
 @answers("nvmlDeviceGetComputeInstanceId")
-def compute_instance_id(world: World, device: Device) -> int:
+def compute_instance_id(world: MachineView, device: DeviceHandle) -> int:
     """Of a MIG device."""
     _, _, compute = world.mig_device(device)
     return compute.id
 
 
 @answers("nvmlDeviceGetAttributes_v2")
-def attributes(world: World, device: Device) -> dict[str, int]:
+def attributes(world: MachineView, device: DeviceHandle) -> dict[str, int]:
     """Of a MIG device; engines are its GPU instance's, shared by the compute instances."""
     profile, _, compute = world.mig_device(device)
     return mig_geometry.shared_engines(profile) | {

@@ -7,26 +7,26 @@ from typing import Any
 from discovery.simulator.answers.memory import MIB
 from discovery.simulator.answers.registry import NOT_FOUND, answers, answers_on_gpu, need
 from discovery.simulator.driver.event_sets import NO_INSTANCE
-from discovery.simulator.driver.handles import Device
+from discovery.simulator.driver.handles import DeviceHandle
 from discovery.simulator.entry_points.argument_kinds import Nvml
-from discovery.simulator.machine_view import SimulatedGpu, World
-from discovery.simulator.state.machine_state import Process
+from discovery.simulator.machine_view import MachineView, SimulatedGpu
+from discovery.simulator.state.machine_state import SimulatedProcess
 
 
 @answers("nvmlDeviceGetComputeRunningProcesses_v3")
-def compute_processes(world: World, device: Device) -> list[dict[str, int]]:
+def compute_processes(world: MachineView, device: DeviceHandle) -> list[dict[str, int]]:
     """Processes with a compute context."""
     return _listed(world, device, "compute")
 
 
 @answers("nvmlDeviceGetGraphicsRunningProcesses_v3")
-def graphics_processes(world: World, device: Device) -> list[dict[str, int]]:
+def graphics_processes(world: MachineView, device: DeviceHandle) -> list[dict[str, int]]:
     """Processes with a graphics context."""
     return _listed(world, device, "graphics")
 
 
 @answers("nvmlDeviceGetMPSComputeRunningProcesses_v3")
-def mps_processes(world: World, device: Device) -> list[dict[str, int]]:
+def mps_processes(world: MachineView, device: DeviceHandle) -> list[dict[str, int]]:
     """Clients of an MPS server."""
     return _listed(world, device, "mps")
 
@@ -48,19 +48,19 @@ def utilization(gpu: SimulatedGpu, since: int) -> list[dict[str, Any]]:
     ]
 
 
-def _listed(world: World, device: Device, kind: str) -> list[dict[str, int]]:
+def _listed(world: MachineView, device: DeviceHandle, kind: str) -> list[dict[str, int]]:
     gpu = world.gpu(device)
     if device.is_mig:
         world.mig_device(device)
     return [_fields(p) for p in gpu.processes if p.kind == kind and _concerns(p, device)]
 
 
-def _concerns(process: Process, device: Device) -> bool:
+def _concerns(process: SimulatedProcess, device: DeviceHandle) -> bool:
     ids = (process.gpu_instance_id, process.compute_instance_id)
     return not device.is_mig or ids == (device.gpu_instance_id, device.compute_instance_id)
 
 
-def _fields(process: Process) -> dict[str, int]:
+def _fields(process: SimulatedProcess) -> dict[str, int]:
     ids = (process.gpu_instance_id, process.compute_instance_id)
     gpu_instance, compute_instance = (NO_INSTANCE if one is None else one for one in ids)
     return {

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 import pynvml
 
-from discovery.simulator.driver.handles import Device
+from discovery.simulator.driver.handles import DeviceHandle
 from discovery.simulator.entry_points.argument_kinds import Nvml
 from discovery.simulator.entry_points.entry_point_table import TABLE
-from discovery.simulator.machine_view import SimulatedGpu, World
+from discovery.simulator.machine_view import MachineView, SimulatedGpu
 from discovery.simulator.state.machine_state import Right
 
 Answer = Callable[..., Any]
@@ -47,7 +47,7 @@ def answers_on_gpu(*names: str, mig_devices: bool = False) -> Callable[[_F], _F]
     """
 
     def register(function: _F) -> _F:
-        def on_handle(world: World, device: Device, *rest: Any) -> Any:
+        def on_handle(world: MachineView, device: DeviceHandle, *rest: Any) -> Any:
             return function(_gpu(world, device, mig_devices=mig_devices), *rest)
 
         for name in names:
@@ -76,13 +76,13 @@ def need(has: object) -> None:
         raise Nvml(NOT_SUPPORTED)
 
 
-def need_right(world: World, right: Right) -> None:
+def need_right(world: MachineView, right: Right) -> None:
     """Raises Nvml: NO_PERMISSION where processes on this machine lack the right."""
     if right in world.state.lacking:
         raise Nvml(NO_PERMISSION)
 
 
-def _gpu(world: World, device: Device, *, mig_devices: bool) -> SimulatedGpu:
+def _gpu(world: MachineView, device: DeviceHandle, *, mig_devices: bool) -> SimulatedGpu:
     gpu = world.gpu(device)
     if device.is_mig and not mig_devices:
         raise Nvml(NOT_SUPPORTED)

@@ -8,53 +8,53 @@ from discovery.model import normal_bus_id
 from discovery.simulator.answers.identity import pci_info
 from discovery.simulator.answers.registry import INVALID_ARGUMENT, NOT_FOUND, answers
 from discovery.simulator.description.machine_schema import DriverSpec
-from discovery.simulator.driver.handles import Device
+from discovery.simulator.driver.handles import DeviceHandle
 from discovery.simulator.entry_points.argument_kinds import Nvml
-from discovery.simulator.machine_view import World
+from discovery.simulator.machine_view import MachineView
 from discovery.simulator.state import mig_geometry
 
 _T = TypeVar("_T")
 
 
 @answers("nvmlSystemGetDriverVersion")
-def driver_version(world: World) -> str:
+def driver_version(world: MachineView) -> str:
     """``550.54.15``."""
     return _driver(world).version
 
 
 @answers("nvmlSystemGetNVMLVersion")
-def nvml_version(world: World) -> str:
+def nvml_version(world: MachineView) -> str:
     """``12.550.54.15``."""
     return _driver(world).nvml
 
 
 @answers("nvmlSystemGetCudaDriverVersion", "nvmlSystemGetCudaDriverVersion_v2")
-def cuda_version(world: World) -> int:
+def cuda_version(world: MachineView) -> int:
     """``12040`` for 12.4."""
     return _driver(world).cuda
 
 
 @answers("nvmlSystemGetProcessName")
-def process_name(world: World, pid: int) -> str:
+def process_name(world: MachineView, pid: int) -> str:
     """Of a process that uses a GPU."""
     names = (process.name for process in world.state.processes if process.pid == pid)
     return _found(next(names, None))
 
 
 @answers("nvmlDeviceGetCount_v2")
-def count(world: World) -> int:
+def count(world: MachineView) -> int:
     """GPUs on the bus, lost ones included."""
     return len(world.gpus)
 
 
 @answers("nvmlGetExcludedDeviceCount")
-def excluded_count(world: World) -> int:
+def excluded_count(world: MachineView) -> int:
     """GPUs that the driver was told to leave alone."""
     return len(world.excluded)
 
 
 @answers("nvmlGetExcludedDeviceInfoByIndex")
-def excluded_info(world: World, index: int) -> dict[str, Any]:
+def excluded_info(world: MachineView, index: int) -> dict[str, Any]:
     """Where it is and who; there is no handle of it."""
     if index >= len(world.excluded):
         raise Nvml(INVALID_ARGUMENT)
@@ -63,39 +63,39 @@ def excluded_info(world: World, index: int) -> dict[str, Any]:
 
 
 @answers("nvmlDeviceGetHandleByIndex_v2")
-def by_index(world: World, index: int) -> Device:
+def by_index(world: MachineView, index: int) -> DeviceHandle:
     """Indices follow the PCI bus."""
     if index >= len(world.gpus):
         raise Nvml(INVALID_ARGUMENT)
-    return Device(world.gpus[index].spec.bus_id)
+    return DeviceHandle(world.gpus[index].spec.bus_id)
 
 
 @answers("nvmlDeviceGetHandleByPciBusId_v2")
-def by_bus_id(world: World, bus_id: str) -> Device:
+def by_bus_id(world: MachineView, bus_id: str) -> DeviceHandle:
     """Any spelling of the bus id."""
     try:
         wanted = normal_bus_id(bus_id)
     except ValueError as error:
         raise Nvml(INVALID_ARGUMENT) from error
-    there = {gpu.spec.bus_id: Device(gpu.spec.bus_id) for gpu in world.gpus}
+    there = {gpu.spec.bus_id: DeviceHandle(gpu.spec.bus_id) for gpu in world.gpus}
     return _found(there.get(wanted))
 
 
 @answers("nvmlDeviceGetHandleBySerial")
-def by_serial(world: World, serial: str) -> Device:
+def by_serial(world: MachineView, serial: str) -> DeviceHandle:
     """The board's serial number."""
-    there = {gpu.serial: Device(gpu.spec.bus_id) for gpu in world.gpus}
+    there = {gpu.serial: DeviceHandle(gpu.spec.bus_id) for gpu in world.gpus}
     return _found(there.get(serial))
 
 
 @answers("nvmlDeviceGetHandleByUUID")
-def by_uuid(world: World, uuid: str) -> Device:
+def by_uuid(world: MachineView, uuid: str) -> DeviceHandle:
     """A GPU's or a MIG device's UUID."""
-    there = {gpu.uuid: Device(gpu.spec.bus_id) for gpu in world.gpus}
+    there = {gpu.uuid: DeviceHandle(gpu.spec.bus_id) for gpu in world.gpus}
     for gpu in world.gpus:
         for instance, compute in mig_geometry.devices(gpu.state):
             mig_uuid = mig_geometry.device_uuid(gpu.uuid, instance.id, compute.id)
-            there[mig_uuid] = Device(gpu.spec.bus_id, instance.id, compute.id)
+            there[mig_uuid] = DeviceHandle(gpu.spec.bus_id, instance.id, compute.id)
     return _found(there.get(uuid))
 
 
@@ -105,7 +105,7 @@ def _found(value: _T | None) -> _T:
     return value
 
 
-def _driver(world: World) -> DriverSpec:
+def _driver(world: MachineView) -> DriverSpec:
     driver = world.machine.driver
     if driver is None:
         raise ValueError("a machine without a driver was asked")  # its init is refused

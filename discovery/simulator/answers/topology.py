@@ -15,40 +15,40 @@ from discovery.simulator.answers.registry import (
     gpu_facts,
 )
 from discovery.simulator.description.machine_schema import Gpu
-from discovery.simulator.driver.handles import Device
+from discovery.simulator.driver.handles import DeviceHandle
 from discovery.simulator.entry_points.argument_kinds import Nvml
 from discovery.simulator.host.cpu_lists import cpu_numbers
-from discovery.simulator.machine_view import SimulatedGpu, World
+from discovery.simulator.machine_view import MachineView, SimulatedGpu
 
 _P2P_NVLINK = 2  # NVML_P2P_CAPS_INDEX_NVLINK
 _P2P_KINDS = 5  # NVML_P2P_CAPS_INDEX_UNKNOWN
 
 
 @answers("nvmlDeviceGetTopologyCommonAncestor")
-def ancestor(world: World, a: Device, b: Device) -> int:
+def ancestor(world: MachineView, a: DeviceHandle, b: DeviceHandle) -> int:
     """NVML_TOPOLOGY_*."""
     return common_ancestor(world.gpu(a).spec, world.gpu(b).spec)
 
 
 @answers_on_gpu("nvmlDeviceGetTopologyNearestGpus")
-def nearest(gpu: SimulatedGpu, level: int) -> list[Device]:
+def nearest(gpu: SimulatedGpu, level: int) -> list[DeviceHandle]:
     """Other GPUs at exactly this level."""
     others = (other for other in gpu.world.gpus if other is not gpu)
     return [
-        Device(other.spec.bus_id)
+        DeviceHandle(other.spec.bus_id)
         for other in others
         if common_ancestor(gpu.spec, other.spec) == level
     ]
 
 
 @answers("nvmlDeviceOnSameBoard")
-def on_same_board(world: World, a: Device, b: Device) -> int:
+def on_same_board(world: MachineView, a: DeviceHandle, b: DeviceHandle) -> int:
     """No simulated board holds two GPUs."""
     return int(world.gpu(a) is world.gpu(b))
 
 
 @answers("nvmlDeviceGetP2PStatus")
-def p2p_status(world: World, a: Device, b: Device, index: int) -> int:
+def p2p_status(world: MachineView, a: DeviceHandle, b: DeviceHandle, index: int) -> int:
     """NVLink where both ends see a link; the rest between all GPUs that can be peers."""
     here, there = world.gpu(a), world.gpu(b)
     if index >= _P2P_KINDS:

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from base.errors import BadInput
 from discovery.simulator.description.document import nearest, parse
 from discovery.simulator.description.machine_checks import problems
-from discovery.simulator.description.machine_schema import Machine, Model
+from discovery.simulator.description.machine_schema import MachineDescription, Model
 
 _DATA = resources.files("discovery.simulator")
 _SUFFIX = ".yaml"
@@ -25,7 +25,7 @@ def machine_names() -> tuple[str, ...]:
 
 
 @cache
-def load_machine(name: str) -> Machine:
+def load_machine(name: str) -> MachineDescription:
     """One of the machines that come with gpuscape. Raises BadInput for a name it does not know."""
     if name not in machine_names():
         raise BadInput(f"there is no machine {name!r}; {nearest(name, machine_names())}")
@@ -40,7 +40,7 @@ def load_models() -> Mapping[str, Model]:
     return MappingProxyType(models)
 
 
-def read_machine(path: Path) -> Machine:
+def read_machine(path: Path) -> MachineDescription:
     """A machine from a person's own file; its GPUs are of the known models.
 
     Raises BadInput that names the file, the line, the key and the fix.
@@ -54,9 +54,9 @@ def read_machine(path: Path) -> Machine:
     return _checked(text, str(path))
 
 
-def _checked(text: str, source: str) -> Machine:
+def _checked(text: str, source: str) -> MachineDescription:
     """The machine in ``text``; raises BadInput for the first thing wrong with it."""
-    machine, document = parse(text, source, Machine)
+    machine, document = parse(text, source, MachineDescription)
     for problem in problems(machine, load_models()):
         raise document.error(problem.at, problem.text)
     return machine

@@ -11,11 +11,11 @@ from discovery.model import normal_bus_id
 from discovery.simulator.description.document import Place, nearest
 from discovery.simulator.description.machine_schema import (
     Gpu,
-    Machine,
+    MachineDescription,
     MigInstanceSpec,
     Model,
-    Nic,
     PciFunction,
+    SimulatedNic,
 )
 from discovery.simulator.host.cpu_lists import cpu_numbers
 
@@ -37,7 +37,7 @@ class Problem:
     text: str
 
 
-def problems(machine: Machine, models: Mapping[str, Model]) -> Iterator[Problem]:
+def problems(machine: MachineDescription, models: Mapping[str, Model]) -> Iterator[Problem]:
     """Everything wrong with a machine, unknown models first and alone: the rest rests on them."""
     unknown = tuple(_unknown_models(machine, models))
     if unknown:
@@ -53,7 +53,7 @@ def problems(machine: Machine, models: Mapping[str, Model]) -> Iterator[Problem]
         yield from _mig(("gpus", place), gpu, model)
 
 
-def _unknown_models(machine: Machine, models: Mapping[str, Model]) -> Iterator[Problem]:
+def _unknown_models(machine: MachineDescription, models: Mapping[str, Model]) -> Iterator[Problem]:
     for place, gpu in enumerate(machine.gpus):
         if gpu.model not in models:
             hint = nearest(gpu.model, tuple(models))
@@ -62,7 +62,7 @@ def _unknown_models(machine: Machine, models: Mapping[str, Model]) -> Iterator[P
             )
 
 
-def _host(machine: Machine) -> Iterator[Problem]:
+def _host(machine: MachineDescription) -> Iterator[Problem]:
     host = machine.host
     seen: Counter[int] = Counter()
     for node, text in enumerate(host.numa):
@@ -83,14 +83,16 @@ def _host(machine: Machine) -> Iterator[Problem]:
         yield Problem(at=("host", "vgpu_host_driver"), text=text)
 
 
-def pci_functions(machine: Machine) -> Iterator[tuple[Place, Gpu | Nic | PciFunction]]:
+def pci_functions(
+    machine: MachineDescription,
+) -> Iterator[tuple[Place, Gpu | SimulatedNic | PciFunction]]:
     """Every PCI function of a machine that is no bridge, with its place in the file."""
     yield from ((("gpus", place), gpu) for place, gpu in enumerate(machine.gpus))
     yield from ((("nics", place), nic) for place, nic in enumerate(machine.nics))
     yield from ((("functions", place), one) for place, one in enumerate(machine.functions))
 
 
-def _pci(machine: Machine) -> Iterator[Problem]:
+def _pci(machine: MachineDescription) -> Iterator[Problem]:
     taken: set[str] = set()
     for at, function in pci_functions(machine):
         if function.bus_id in taken:
@@ -101,7 +103,7 @@ def _pci(machine: Machine) -> Iterator[Problem]:
     yield from _bridges(machine, taken)
 
 
-def _addresses(at: Place, function: Gpu | Nic | PciFunction) -> Iterator[Problem]:
+def _addresses(at: Place, function: Gpu | SimulatedNic | PciFunction) -> Iterator[Problem]:
     named = [((*at, "bus_id"), function.bus_id, function.bus_id)]
     named += [((*at, "path", step), bridge, bridge) for step, bridge in enumerate(function.path)]
     named += [((*at, "root"), function.root, f"{function.root}:00.0")]
@@ -118,7 +120,7 @@ def _normal(bus_id: str) -> str | None:
         return None
 
 
-def _bridges(machine: Machine, devices: set[str]) -> Iterator[Problem]:
+def _bridges(machine: MachineDescription, devices: set[str]) -> Iterator[Problem]:
     """A bridge hangs in one place, and nothing else is at its bus id."""
     above: dict[str, tuple[str, ...]] = {}
     for at, function in pci_functions(machine):
@@ -131,7 +133,7 @@ def _bridges(machine: Machine, devices: set[str]) -> Iterator[Problem]:
                 yield Problem(at=where, text=f"the bridge {bridge!r} hangs elsewhere further up")
 
 
-def _identities(machine: Machine) -> Iterator[Problem]:
+def _identities(machine: MachineDescription) -> Iterator[Problem]:
     minors = (g.minor if g.minor is not None else at for at, g in enumerate(machine.gpus))
     for what, values in (
         ("minor number", minors),
@@ -144,7 +146,7 @@ def _identities(machine: Machine) -> Iterator[Problem]:
         yield Problem(at=("nics",), text=f"two NICs have the name {name!r}")
 
 
-def _links(machine: Machine, models: Mapping[str, Model]) -> Iterator[Problem]:
+def _links(machine: MachineDescription, models: Mapping[str, Model]) -> Iterator[Problem]:
     if machine.switched and machine.direct:
         yield Problem(at=("direct",), text="with 'switched: true' every link ends at a switch")
     used: Counter[int] = Counter()

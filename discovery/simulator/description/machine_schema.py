@@ -170,7 +170,7 @@ class Gpu(_Data, frozen=True, kw_only=True):
         return self.driver == "nvidia" and not self.excluded
 
 
-class Nic(_Data, frozen=True, kw_only=True):
+class SimulatedNic(_Data, frozen=True, kw_only=True):
     """One RDMA NIC of a machine."""
 
     name: str
@@ -225,7 +225,7 @@ class DriverSpec(_Data, frozen=True, kw_only=True):
     """As nvmlSystemGetCudaDriverVersion gives it: 12040."""
 
 
-class Machine(_Data, frozen=True, kw_only=True):
+class MachineDescription(_Data, frozen=True, kw_only=True):
     """A whole machine."""
 
     summary: str
@@ -236,7 +236,7 @@ class Machine(_Data, frozen=True, kw_only=True):
     driver: DriverSpec | None
     """None: no driver installed, the library is not there."""
     gpus: tuple[Gpu, ...] = ()
-    nics: tuple[Nic, ...] = ()
+    nics: tuple[SimulatedNic, ...] = ()
     functions: tuple[PciFunction, ...] = ()
     """Other PCI functions: in sysfs, unknown to NVML's GPU list."""
     switched: bool = False

@@ -12,39 +12,39 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from discovery.simulator.state.machine_state import Client, Edit, State
+from discovery.simulator.state.machine_state import Edit, MachineState, NvmlClient
 
 _STATE, _STARTED = 0, 19  # places of fields 3 and 22 after the process name; proc(5)
 
 
-def this_process() -> Client:
+def this_process() -> NvmlClient:
     """The calling process."""
     return of(os.getpid())
 
 
-def of(pid: int) -> Client:
+def of(pid: int) -> NvmlClient:
     """The process that has this id now."""
-    return Client(pid=pid, started=_started(pid) or 0)
+    return NvmlClient(pid=pid, started=_started(pid) or 0)
 
 
-def live(clients: tuple[Client, ...]) -> frozenset[Client]:
+def live(clients: tuple[NvmlClient, ...]) -> frozenset[NvmlClient]:
     """Those that still run: a process id alone may belong to another process by now."""
     return frozenset(client for client in clients if _started(client.pid) == client.started)
 
 
-def joined(client: Client) -> Edit:
+def joined(client: NvmlClient) -> Edit:
     """The state with one client more; dead ones are swept out on the way."""
 
-    def change(state: State) -> State:
+    def change(state: MachineState) -> MachineState:
         return replace(state, clients=(*sorted(live(state.clients), key=_by_pid), client))
 
     return change
 
 
-def left(client: Client) -> Edit:
+def left(client: NvmlClient) -> Edit:
     """The state with one client less."""
 
-    def change(state: State) -> State:
+    def change(state: MachineState) -> MachineState:
         return replace(state, clients=tuple(one for one in state.clients if one != client))
 
     return change
@@ -74,7 +74,7 @@ def logged_calls(path: Path) -> Counter[tuple[str, str | None]]:
     return counted
 
 
-def _by_pid(client: Client) -> int:
+def _by_pid(client: NvmlClient) -> int:
     return client.pid
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from discovery.simulator.driver.handles import EventSet
 from discovery.simulator.entry_points.argument_kinds import Nvml
-from discovery.simulator.state.machine_state import State, XidEvent
+from discovery.simulator.state.machine_state import MachineState, XidEvent
 from discovery.simulator.state.state_file import StateFile
 
 NO_INSTANCE = 0xFFFFFFFF
@@ -65,7 +65,7 @@ class EventSets:
             return None
         taken: XidEvent | None = None
 
-        def without(state: State) -> State:
+        def without(state: MachineState) -> MachineState:
             nonlocal taken
             taken = next((event for event in state.events if event.bus_id in bus_ids), None)
             return replace(state, events=tuple(e for e in state.events if e is not taken))

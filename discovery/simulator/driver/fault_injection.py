@@ -14,7 +14,15 @@ from msgspec.structs import replace
 
 from discovery.simulator.entry_points.argument_kinds import Nvml
 from discovery.simulator.entry_points.c_values import Garbage
-from discovery.simulator.state.machine_state import Crash, Delay, Fault, Hang, Return, Spoil, State
+from discovery.simulator.state.machine_state import (
+    Crash,
+    Delay,
+    Fault,
+    Hang,
+    MachineState,
+    Return,
+    Spoil,
+)
 from discovery.simulator.state.state_file import StateFile
 
 POLL_SECONDS = 0.02
@@ -24,7 +32,7 @@ CRASH_STATUS = 70
 """EX_SOFTWARE: what a process that a fault ends by exit leaves behind."""
 
 
-def matching(state: State, entry: str, bus_ids: Collection[str]) -> tuple[Fault, ...]:
+def matching(state: MachineState, entry: str, bus_ids: Collection[str]) -> tuple[Fault, ...]:
     """The faults a call matches by name and by the GPUs it is about, oldest first."""
     return tuple(
         fault
@@ -63,7 +71,7 @@ def _due(file: StateFile, fault: Fault) -> bool:
         return True
     turn = -1
 
-    def count(state: State) -> State:
+    def count(state: MachineState) -> MachineState:
         nonlocal turn
         turn = next((one.seen for one in state.faults if one.id == fault.id), -1)
         counted = (replace(f, seen=turn + 1) if f.id == fault.id else f for f in state.faults)

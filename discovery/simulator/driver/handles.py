@@ -11,7 +11,7 @@ _STEP = 0x10
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class DeviceHandle:
     """A GPU, or a MIG device of it where both instance ids are set."""
 
     bus_id: str
@@ -55,7 +55,7 @@ class GpmSample:
     number: int
 
 
-class Book:
+class HandleTable:
     """Numbers that look like pointers for handles, the same ones for as long as it lives."""
 
     def __init__(self) -> None:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pynvml
 
-from discovery.simulator.driver.simulated_driver import Driver
+from discovery.simulator.driver.simulated_driver import SimulatedDriver
 from discovery.simulator.entry_points.argument_kinds import SUCCESS, Nvml
-from discovery.simulator.entry_points.entry_point import Entry
+from discovery.simulator.entry_points.entry_point import EntryPoint
 from discovery.simulator.entry_points.entry_point_table import TABLE
 
 Load = Callable[[str], object]
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 class Function:
     """One entry point, called as ctypes calls C; return and argument types can be set on it."""
 
-    def __init__(self, entry: Entry, driver: Driver) -> None:
+    def __init__(self, entry: EntryPoint, driver: SimulatedDriver) -> None:
         self._entry = entry
         self._driver = driver
         self.restype: object = ctypes.c_int
@@ -58,7 +58,7 @@ class Function:
 class Library:
     """Stands for the loaded library; an unknown name is an AttributeError, as with a CDLL."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: SimulatedDriver) -> None:
         self._driver = driver
 
     def __getattr__(self, name: str) -> Function:

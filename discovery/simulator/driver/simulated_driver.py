@@ -19,8 +19,8 @@ from discovery.simulator.driver.gpm_samples import GpmSamples, Taken
 from discovery.simulator.driver.handles import EventSet, GpmSample
 from discovery.simulator.entry_points.argument_kinds import Nvml
 from discovery.simulator.entry_points.c_values import Garbage, HandleBook, Value
-from discovery.simulator.entry_points.entry_point import Entry
-from discovery.simulator.state.machine_state import State, XidEvent
+from discovery.simulator.entry_points.entry_point import EntryPoint
+from discovery.simulator.state.machine_state import MachineState, XidEvent
 from discovery.simulator.state.state_file import StateFile
 
 Values = Sequence[Value]
@@ -49,19 +49,19 @@ class Answers(Protocol):
     def book(self) -> HandleBook:
         """What its pointers stand for."""
 
-    def has(self, entry: Entry) -> bool:
+    def has(self, entry: EntryPoint) -> bool:
         """Its library has this entry point."""
 
-    def answer(self, state: State, entry: Entry, inputs: Values) -> Values:
+    def answer(self, state: MachineState, entry: EntryPoint, inputs: Values) -> Values:
         """What comes out, in order. Raises Nvml."""
 
-    def check(self, state: State, entry: Entry, inputs: Values) -> None:
+    def check(self, state: MachineState, entry: EntryPoint, inputs: Values) -> None:
         """Raise Nvml where the machine refuses a call that the driver answers by itself."""
 
-    def counters(self, state: State, entry: Entry, inputs: Values) -> object:
+    def counters(self, state: MachineState, entry: EntryPoint, inputs: Values) -> object:
         """What a call puts into a GPM sample. Raises Nvml."""
 
-    def metrics(self, state: State, older: Taken, newer: Taken, ids: Sequence[int]) -> Value:
+    def metrics(self, state: MachineState, older: Taken, newer: Taken, ids: Sequence[int]) -> Value:
         """Return code and value of each GPM metric between two samples. Raises Nvml."""
 
     def bus_id(self, value: object) -> str | None:
@@ -72,14 +72,14 @@ class Answers(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CallResult:
     """What a call gives, and the garbage to make of it."""
 
     values: Values
     garbage: Garbage | None = None
 
 
-class Driver:
+class SimulatedDriver:
     """One process's NVML over the machine in a state file; threads may share it."""
 
     def __init__(self, file: StateFile, machine: Answers) -> None:
@@ -96,11 +96,11 @@ class Driver:
         """What pointers stand for."""
         return self._machine.book
 
-    def has(self, entry: Entry) -> bool:
+    def has(self, entry: EntryPoint) -> bool:
         """The library has this entry point."""
         return self._machine.has(entry)
 
-    def call(self, entry: Entry, inputs: Values) -> Outcome:
+    def call(self, entry: EntryPoint, inputs: Values) -> CallResult:
         """Let a call meet its faults, then answer it. Raises Nvml."""
         state = self._file.read()
         bus_ids = self._about(state, entry, inputs)
@@ -111,11 +111,11 @@ class Driver:
         garbage = suffer(self._file, entry.name, bus_ids)
         state = self._file.read()  # much may have changed if a fault took its time
         if entry.name in gpm_samples.ENTRIES:
-            return Outcome(self._gpm(state, entry, inputs), garbage)
+            return CallResult(self._gpm(state, entry, inputs), garbage)
         if entry.name not in OWN_ENTRIES:
-            return Outcome(self._machine.answer(state, entry, inputs), garbage)
+            return CallResult(self._machine.answer(state, entry, inputs), garbage)
         self._machine.check(state, entry, inputs)
-        return Outcome(self._own(entry.name, inputs), garbage)
+        return CallResult(self._own(entry.name, inputs), garbage)
 
     def close(self) -> None:
         """End all sessions, as the end of the process would."""
@@ -124,7 +124,7 @@ class Driver:
                 self._sessions = 0
                 self._file.edit(clients.left(self._client))
 
-    def _about(self, state: State, entry: Entry, inputs: Values) -> tuple[str, ...]:
+    def _about(self, state: MachineState, entry: EntryPoint, inputs: Values) -> tuple[str, ...]:
         """Bus ids of the GPUs a call is about: by its handles, or by what it looks up."""
         values = inputs
         if entry.looks_up:
@@ -141,7 +141,7 @@ class Driver:
             return self._samples.bus_id(value)
         return self._machine.bus_id(value)
 
-    def _gpm(self, state: State, entry: Entry, inputs: Values) -> Values:
+    def _gpm(self, state: MachineState, entry: EntryPoint, inputs: Values) -> Values:
         """Buffers are the driver's own, what is put into them is the machine's."""
         match entry.name:
             case "nvmlGpmSampleAlloc":

@@ -43,7 +43,7 @@ class Nvml(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ArgumentKind:
     """Base: one C parameter through which nothing goes in and nothing comes out."""
 
     name: str
@@ -77,7 +77,7 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class In(Kind):
+class In(ArgumentKind):
     """A number or a handle, by value."""
 
     ctype: CType = ctypes.c_uint
@@ -100,7 +100,7 @@ class In(Kind):
 
 
 @dataclass(frozen=True, slots=True)
-class InText(Kind):
+class InText(ArgumentKind):
     """A text."""
 
     takes: ClassVar[bool] = True
@@ -115,7 +115,7 @@ class InText(Kind):
 
 
 @dataclass(frozen=True, slots=True)
-class InStruct(Kind):
+class InStruct(ArgumentKind):
     """A struct, by reference."""
 
     ctype: CType = None
@@ -127,7 +127,7 @@ class InStruct(Kind):
 
 
 @dataclass(frozen=True, slots=True)
-class Out(Kind):
+class Out(ArgumentKind):
     """A number, handle or struct, by reference."""
 
     ctype: CType = ctypes.c_uint
@@ -148,7 +148,7 @@ class Out(Kind):
 
 
 @dataclass(frozen=True, slots=True)
-class OutText(Kind):
+class OutText(ArgumentKind):
     """A buffer for a text, then the buffer's length."""
 
     gives: ClassVar[bool] = True
@@ -177,7 +177,7 @@ class OutText(Kind):
 
 
 @dataclass(frozen=True, slots=True)
-class OutWords(Kind):
+class OutWords(ArgumentKind):
     """Room in 64-bit words, then the array for a bit set: the lowest word first."""
 
     takes: ClassVar[bool] = True
@@ -212,7 +212,7 @@ class OutWords(Kind):
 
 
 @dataclass(frozen=True, slots=True)
-class OutList(Kind):
+class OutList(ArgumentKind):
     """A counter by reference and an array, NULL where only the count is wanted.
 
     With several columns there are as many arrays, and each item is a list with one
@@ -270,7 +270,7 @@ class OutList(Kind):
 
 
 @dataclass(frozen=True, slots=True)
-class InOut(Kind):
+class InOut(ArgumentKind):
     """A struct by reference, whose first field is a version that says how it goes on.
 
     Answers may name fields of any version; each version takes those it has.
@@ -313,7 +313,7 @@ class InOut(Kind):
 
 
 @dataclass(frozen=True, slots=True)
-class InOutList(Kind):
+class InOutList(ArgumentKind):
     """The number of items, then an array of structs which the caller fills in part."""
 
     ctype: CType = None

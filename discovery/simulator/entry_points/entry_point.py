@@ -7,16 +7,22 @@ from dataclasses import dataclass
 
 import pynvml
 
-from discovery.simulator.entry_points.argument_kinds import SUCCESS, Arguments, In, Kind, Out
+from discovery.simulator.entry_points.argument_kinds import (
+    SUCCESS,
+    ArgumentKind,
+    Arguments,
+    In,
+    Out,
+)
 from discovery.simulator.entry_points.c_values import HANDLES, Garbage, HandleBook, Value
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class EntryPoint:
     """One C entry point; all but nvmlErrorString return an nvmlReturn_t."""
 
     name: str
-    kinds: tuple[Kind, ...] = ()
+    kinds: tuple[ArgumentKind, ...] = ()
     text: bool = False
     """It returns a text instead of a code."""
     waits: bool = False
@@ -59,12 +65,12 @@ class Entry:
             if kind.gives:
                 kind.spoil(mine, garbage)
 
-    def _split(self, args: Arguments) -> list[tuple[Kind, Arguments]]:
+    def _split(self, args: Arguments) -> list[tuple[ArgumentKind, Arguments]]:
         """The arguments of each kind. C checks no number of them: one that misses is NULL here.
 
         pynvml asks nvmlDeviceGetRetiredPages_v2 for its count with one too few.
         """
-        parts: list[tuple[Kind, Arguments]] = []
+        parts: list[tuple[ArgumentKind, Arguments]] = []
         at = 0
         for kind in self.kinds:
             width = len(kind.parameters)

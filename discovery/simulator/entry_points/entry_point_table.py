@@ -15,27 +15,29 @@ import pynvml
 
 from discovery.simulator.entry_points.argument_kinds import (
     SUCCESS,
+    ArgumentKind,
     In,
     InOut,
     InOutList,
     InStruct,
     InText,
-    Kind,
     Out,
     OutList,
     OutText,
     OutWords,
 )
-from discovery.simulator.entry_points.entry_point import Entry
+from discovery.simulator.entry_points.entry_point import EntryPoint
 from discovery.simulator.entry_points.gpm_metrics_argument import GpmQuestion
 
 
-def _device(name: str, *kinds: Kind) -> Entry:
-    return Entry("nvmlDevice" + name, (In("device", pynvml.c_nvmlDevice_t), *kinds))
+def _device(name: str, *kinds: ArgumentKind) -> EntryPoint:
+    return EntryPoint("nvmlDevice" + name, (In("device", pynvml.c_nvmlDevice_t), *kinds))
 
 
-def _gpu_instance(name: str, *kinds: Kind) -> Entry:
-    return Entry("nvmlGpuInstance" + name, (In("gpuInstance", pynvml.c_nvmlGpuInstance_t), *kinds))
+def _gpu_instance(name: str, *kinds: ArgumentKind) -> EntryPoint:
+    return EntryPoint(
+        "nvmlGpuInstance" + name, (In("gpuInstance", pynvml.c_nvmlGpuInstance_t), *kinds)
+    )
 
 
 _INT = ctypes.c_int
@@ -77,25 +79,25 @@ def _instances(ctype: object) -> OutList:
 
 
 _SYSTEM = (
-    Entry("nvmlInit_v2"),
-    Entry("nvmlInitWithFlags", (In("flags"),)),
-    Entry("nvmlShutdown"),
-    Entry("nvmlErrorString", (In("result"),), text=True),
-    Entry("nvmlSystemGetDriverVersion", (OutText("version"),)),
-    Entry("nvmlSystemGetNVMLVersion", (OutText("version"),)),
-    Entry("nvmlSystemGetCudaDriverVersion", (Out("version", _INT),)),
-    Entry("nvmlSystemGetCudaDriverVersion_v2", (Out("version", _INT),)),
-    Entry("nvmlSystemGetProcessName", (In("pid"), OutText("name", identity=True))),
-    Entry("nvmlDeviceGetCount_v2", (Out("count"),)),
-    Entry("nvmlGetExcludedDeviceCount", (Out("count"),)),
-    Entry(
+    EntryPoint("nvmlInit_v2"),
+    EntryPoint("nvmlInitWithFlags", (In("flags"),)),
+    EntryPoint("nvmlShutdown"),
+    EntryPoint("nvmlErrorString", (In("result"),), text=True),
+    EntryPoint("nvmlSystemGetDriverVersion", (OutText("version"),)),
+    EntryPoint("nvmlSystemGetNVMLVersion", (OutText("version"),)),
+    EntryPoint("nvmlSystemGetCudaDriverVersion", (Out("version", _INT),)),
+    EntryPoint("nvmlSystemGetCudaDriverVersion_v2", (Out("version", _INT),)),
+    EntryPoint("nvmlSystemGetProcessName", (In("pid"), OutText("name", identity=True))),
+    EntryPoint("nvmlDeviceGetCount_v2", (Out("count"),)),
+    EntryPoint("nvmlGetExcludedDeviceCount", (Out("count"),)),
+    EntryPoint(
         "nvmlGetExcludedDeviceInfoByIndex",
         (In("index"), Out("info", pynvml.c_nvmlExcludedDeviceInfo_t, identity=("uuid",))),
     ),
-    Entry("nvmlDeviceGetHandleByIndex_v2", (In("index"), _DEVICE_OUT)),
-    Entry("nvmlDeviceGetHandleByUUID", (InText("uuid", identity=True), _DEVICE_OUT)),
-    Entry("nvmlDeviceGetHandleByPciBusId_v2", (InText("busId"), _DEVICE_OUT)),
-    Entry("nvmlDeviceGetHandleBySerial", (InText("serial", identity=True), _DEVICE_OUT)),
+    EntryPoint("nvmlDeviceGetHandleByIndex_v2", (In("index"), _DEVICE_OUT)),
+    EntryPoint("nvmlDeviceGetHandleByUUID", (InText("uuid", identity=True), _DEVICE_OUT)),
+    EntryPoint("nvmlDeviceGetHandleByPciBusId_v2", (InText("busId"), _DEVICE_OUT)),
+    EntryPoint("nvmlDeviceGetHandleBySerial", (InText("serial", identity=True), _DEVICE_OUT)),
 )
 
 _IDENTITY = (
@@ -173,7 +175,7 @@ _MIG_READS = (
         "GetComputeInstances", In("profileId"), _instances(pynvml.c_nvmlComputeInstance_t)
     ),
     _gpu_instance("GetComputeInstanceById", In("id"), _COMPUTE_INSTANCE_OUT),
-    Entry(
+    EntryPoint(
         "nvmlComputeInstanceGetInfo_v2",
         (
             In("computeInstance", pynvml.c_nvmlComputeInstance_t),
@@ -199,7 +201,9 @@ _MIG_WRITES = (
         InStruct("placement", pynvml.c_nvmlComputeInstancePlacement_t),
         _COMPUTE_INSTANCE_OUT,
     ),
-    Entry("nvmlComputeInstanceDestroy", (In("computeInstance", pynvml.c_nvmlComputeInstance_t),)),
+    EntryPoint(
+        "nvmlComputeInstanceDestroy", (In("computeInstance", pynvml.c_nvmlComputeInstance_t),)
+    ),
 )
 
 _LINKS = (
@@ -284,36 +288,36 @@ _READINGS = (
 )
 
 _PROFILING = (
-    Entry(
+    EntryPoint(
         "nvmlGpmQueryDeviceSupport",
         (
             In("device", pynvml.c_nvmlDevice_t),
             InOut("support", {pynvml.NVML_GPM_SUPPORT_VERSION: pynvml.c_nvmlGpmSupport_t}),
         ),
     ),
-    Entry("nvmlGpmSampleAlloc", (Out("sample", pynvml.c_nvmlGpmSample_t),)),
-    Entry("nvmlGpmSampleFree", (_SAMPLE,)),
-    Entry("nvmlGpmSampleGet", (In("device", pynvml.c_nvmlDevice_t), _SAMPLE)),
-    Entry(
+    EntryPoint("nvmlGpmSampleAlloc", (Out("sample", pynvml.c_nvmlGpmSample_t),)),
+    EntryPoint("nvmlGpmSampleFree", (_SAMPLE,)),
+    EntryPoint("nvmlGpmSampleGet", (In("device", pynvml.c_nvmlDevice_t), _SAMPLE)),
+    EntryPoint(
         "nvmlGpmMigSampleGet",
         (In("device", pynvml.c_nvmlDevice_t), In("gpuInstanceId"), _SAMPLE),
     ),
-    Entry("nvmlGpmMetricsGet", (GpmQuestion("metricsGet"),)),
+    EntryPoint("nvmlGpmMetricsGet", (GpmQuestion("metricsGet"),)),
 )
 
 _EVENTS = (
     _device("GetSupportedEventTypes", Out("types", _ULONG)),
-    Entry("nvmlEventSetCreate", (Out("eventSet", pynvml.c_nvmlEventSet_t),)),
+    EntryPoint("nvmlEventSetCreate", (Out("eventSet", pynvml.c_nvmlEventSet_t),)),
     _device("RegisterEvents", In("types", _ULONG), _EVENT_SET),
-    Entry(
+    EntryPoint(
         "nvmlEventSetWait_v2",
         (_EVENT_SET, Out("event", pynvml.c_nvmlEventData_t), In("milliseconds")),
         waits=True,
     ),
-    Entry("nvmlEventSetFree", (_EVENT_SET,)),
+    EntryPoint("nvmlEventSetFree", (_EVENT_SET,)),
 )
 
-TABLE: Mapping[str, Entry] = {
+TABLE: Mapping[str, EntryPoint] = {
     entry.name: entry
     for section in (
         _SYSTEM,

@@ -11,8 +11,8 @@ import pynvml
 
 from discovery.simulator.entry_points.argument_kinds import (
     SUCCESS,
+    ArgumentKind,
     Arguments,
-    Kind,
     Nvml,
     address_of,
 )
@@ -24,7 +24,7 @@ _MOST = pynvml.NVML_GPM_METRIC_MAX
 
 
 @dataclass(frozen=True, slots=True)
-class GpmQuestion(Kind):
+class GpmQuestion(ArgumentKind):
     """By reference. It has room for as many metrics as the caller's nvml.h knows.
 
     So what is behind the number of metrics that are asked for is never touched; nor are the

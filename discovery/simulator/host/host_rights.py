@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
-from discovery.simulator.description.machine_schema import Gpu, Machine, Model
+from discovery.simulator.description.machine_schema import Gpu, MachineDescription, Model
 from discovery.simulator.host.file_tree import HostTree
 from discovery.simulator.state.machine_state import Right
 
@@ -25,7 +25,9 @@ _GPU_INSTANCES, _COMPUTE_INSTANCES = 15, 8
 """Of one GPU, for which numbers are set aside, whether they are there or not."""
 
 
-def add_capabilities(tree: HostTree, machine: Machine, models: Mapping[str, Model]) -> None:
+def add_capabilities(
+    tree: HostTree, machine: MachineDescription, models: Mapping[str, Model]
+) -> None:
     """A file and an (empty) device node for each capability of MIG, where a GPU can have MIG."""
     if not any(models[gpu.model].mig for gpu in machine.gpus):
         return

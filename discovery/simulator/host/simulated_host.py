@@ -11,7 +11,13 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from discovery.simulator.description.machine_checks import VGPU, pci_functions
-from discovery.simulator.description.machine_schema import Gpu, Machine, Model, Nic, PciFunction
+from discovery.simulator.description.machine_schema import (
+    Gpu,
+    MachineDescription,
+    Model,
+    PciFunction,
+    SimulatedNic,
+)
 from discovery.simulator.host.cpu_lists import cpu_list, cpu_mask, cpu_numbers
 from discovery.simulator.host.file_tree import HostTree, write
 from discovery.simulator.host.host_rights import add_capabilities, without
@@ -25,7 +31,7 @@ _KIB_PER_GIB = 1 << 20
 
 
 def render(
-    machine: Machine,
+    machine: MachineDescription,
     models: Mapping[str, Model],
     root: Path,
     lacking: Collection[Right] = (),
@@ -37,7 +43,7 @@ def render(
     write(without(host_tree(machine, models), lacking), root)
 
 
-def host_tree(machine: Machine, models: Mapping[str, Model]) -> HostTree:
+def host_tree(machine: MachineDescription, models: Mapping[str, Model]) -> HostTree:
     """The files and links that a machine of this kind shows, as far as gpuscape's readers look.
 
     Source: Linux's Documentation/ABI on sysfs-bus-pci, sysfs-class-infiniband and
@@ -70,7 +76,7 @@ class _Function:
     """Size of BAR 1, through which the host sees a GPU's memory."""
 
 
-def _add_pci(tree: HostTree, machine: Machine, models: Mapping[str, Model]) -> None:
+def _add_pci(tree: HostTree, machine: MachineDescription, models: Mapping[str, Model]) -> None:
     possible = max(_all_cpus(machine)) + 1
     for _, device in pci_functions(machine):
         if isinstance(device, Gpu) and not machine.host.gpus_in_sysfs:
@@ -84,24 +90,26 @@ def _add_pci(tree: HostTree, machine: Machine, models: Mapping[str, Model]) -> N
                 _add_function(tree, at, bridge, possible)
         at = f"{at}/{device.bus_id}"
         _add_function(tree, at, function, possible)
-        if isinstance(device, Nic):
+        if isinstance(device, SimulatedNic):
             _add_rdma(tree, at, device.name)
         elif isinstance(device, Gpu) and (driver := _driver_of(device, machine)) is not None:
             tree.links[f"{at}/driver"] = f"{_DRIVERS}/{driver}"
 
 
-def _driver_of(gpu: Gpu, machine: Machine) -> str | None:
+def _driver_of(gpu: Gpu, machine: MachineDescription) -> str | None:
     """What the GPU is bound to; one that is not installed binds nothing."""
     return None if gpu.driver == "nvidia" and machine.driver is None else gpu.driver
 
 
 def _function(
-    device: Gpu | Nic | PciFunction, machine: Machine, models: Mapping[str, Model]
+    device: Gpu | SimulatedNic | PciFunction,
+    machine: MachineDescription,
+    models: Mapping[str, Model],
 ) -> _Function:
     """A device without a NUMA node is local to every CPU, as the kernel has it."""
     node = device.numa_node
     cpus = cpu_numbers(machine.host.numa[node]) if node >= 0 else _all_cpus(machine)
-    if isinstance(device, Nic):
+    if isinstance(device, SimulatedNic):
         return _Function(
             device_id=device.device_id, pci_class=_INFINIBAND, numa_node=node, cpus=cpus
         )
@@ -161,11 +169,11 @@ def _add_rdma(tree: HostTree, function: str, name: str) -> None:
     tree.links[f"sys/class/infiniband/{name}"] = device
 
 
-def _all_cpus(machine: Machine) -> tuple[int, ...]:
+def _all_cpus(machine: MachineDescription) -> tuple[int, ...]:
     return tuple(cpu for text in machine.host.numa for cpu in cpu_numbers(text))
 
 
-def _add_cpus_and_memory(tree: HostTree, machine: Machine) -> None:
+def _add_cpus_and_memory(tree: HostTree, machine: MachineDescription) -> None:
     """CPUs, NUMA nodes and memory; coherent GPUs add NUMA nodes that have no CPU."""
     nodes = dict(enumerate(machine.host.numa))
     nodes |= {gpu.numa_id: "" for gpu in machine.gpus if gpu.numa_id is not None}
@@ -185,7 +193,7 @@ def _add_cpus_and_memory(tree: HostTree, machine: Machine) -> None:
     tree.text("proc/meminfo", *rows)
 
 
-def _add_driver(tree: HostTree, machine: Machine, version: str) -> None:
+def _add_driver(tree: HostTree, machine: MachineDescription, version: str) -> None:
     """The loaded kernel module and its device nodes; plain empty files stand for the nodes.
 
     Where sysfs shows no GPU, the driver is the hypervisor's, behind one node.
@@ -206,6 +214,6 @@ def _add_driver(tree: HostTree, machine: Machine, version: str) -> None:
         tree.files[f"dev/nvidia{name}"] = b""
 
 
-def _boot_id(machine: Machine) -> uuid.UUID:
+def _boot_id(machine: MachineDescription) -> uuid.UUID:
     """One boot for ever, another one on another machine."""
     return uuid.uuid5(uuid.NAMESPACE_OID, hashlib.sha256(msgspec.json.encode(machine)).hexdigest())

@@ -17,9 +17,9 @@ from discovery.simulator.state.machine_state import (
     Action,
     Edit,
     Fault,
-    GpuState,
-    Process,
-    State,
+    MachineState,
+    SimulatedGpuState,
+    SimulatedProcess,
     XidEvent,
 )
 
@@ -35,7 +35,7 @@ def with_fault(
     if not any(fnmatchcase(name, entry) for name in TABLE):
         raise BadInput(f"no NVML entry point is named {entry!r}; {nearest(entry, tuple(TABLE))}")
 
-    def change(state: State) -> State:
+    def change(state: MachineState) -> MachineState:
         fault = Fault(
             id=1 + max((fault.id for fault in state.faults), default=0),
             action=action,
@@ -52,7 +52,7 @@ def with_fault(
 def without_faults(fault_id: int | None) -> Edit:
     """Without one fault, or with None without any."""
 
-    def change(state: State) -> State:
+    def change(state: MachineState) -> MachineState:
         kept = (f for f in state.faults if fault_id is not None and f.id != fault_id)
         return replace(state, faults=tuple(kept))
 
@@ -62,7 +62,7 @@ def without_faults(fault_id: int | None) -> Edit:
 def with_event(event: XidEvent) -> Edit:
     """One event more to be told of."""
 
-    def change(state: State) -> State:
+    def change(state: MachineState) -> MachineState:
         there = replace(event, bus_id=known_bus_id(state, event.bus_id))
         return replace(state, events=(*state.events, there))
 
@@ -70,9 +70,9 @@ def with_event(event: XidEvent) -> Edit:
 
 
 def with_gpu_changed(bus_id: str, **changes: Any) -> Edit:
-    """Other values of fields of :class:`GpuState`."""
+    """Other values of fields of :class:`SimulatedGpuState`."""
 
-    def change(state: State) -> State:
+    def change(state: MachineState) -> MachineState:
         at = known_bus_id(state, bus_id)
         return replace(state, gpus=state.gpus | {at: replace(_gpu(state, at), **changes)})
 
@@ -82,7 +82,7 @@ def with_gpu_changed(bus_id: str, **changes: Any) -> Edit:
 def with_readings(bus_id: str, **readings: Any) -> Edit:
     """Readings fixed, or with None freed. Raises BadInput for one there is not."""
 
-    def change(state: State) -> State:
+    def change(state: MachineState) -> MachineState:
         there = _gpu(state, known_bus_id(state, bus_id)).readings
         for name in readings:
             if name not in there.__struct_fields__:
@@ -94,10 +94,10 @@ def with_readings(bus_id: str, **readings: Any) -> Edit:
     return change
 
 
-def with_process(process: Process) -> Edit:
+def with_process(process: SimulatedProcess) -> Edit:
     """One process more on a GPU."""
 
-    def change(state: State) -> State:
+    def change(state: MachineState) -> MachineState:
         there = replace(process, bus_id=known_bus_id(state, process.bus_id))
         return replace(state, processes=(*state.processes, there))
 
@@ -107,7 +107,7 @@ def with_process(process: Process) -> Edit:
 def without_process(pid: int, now: float) -> Edit:
     """Without a process, on whatever GPUs it was; the energy it cost stays counted."""
 
-    def change(state: State) -> State:
+    def change(state: MachineState) -> MachineState:
         for process in (one for one in state.processes if one.pid == pid):
             spent = _gpu(state, process.bus_id).spent_joules
             spent += process_joules(_model(state, process.bus_id), process, now)
@@ -117,7 +117,7 @@ def without_process(pid: int, now: float) -> Edit:
     return change
 
 
-def known_bus_id(state: State, text: str) -> str:
+def known_bus_id(state: MachineState, text: str) -> str:
     """Bus id as the machine writes it. Raises BadInput for one that is not the machine's."""
     try:
         bus_id = normal_bus_id(text)
@@ -128,12 +128,12 @@ def known_bus_id(state: State, text: str) -> str:
     return bus_id
 
 
-def _gpu(state: State, bus_id: str) -> GpuState:
+def _gpu(state: MachineState, bus_id: str) -> SimulatedGpuState:
     if state.machine is None:
         raise BadInput(f"{state.name} is a recording: its GPUs cannot be changed")
     return state.gpus[bus_id]
 
 
-def _model(state: State, bus_id: str) -> Model:
+def _model(state: MachineState, bus_id: str) -> Model:
     gpus = state.machine.gpus if state.machine else ()
     return state.models[next(gpu.model for gpu in gpus if gpu.bus_id == bus_id)]

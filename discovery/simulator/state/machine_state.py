@@ -11,7 +11,12 @@ from typing import Literal
 
 import msgspec
 
-from discovery.simulator.description.machine_schema import FabricSpec, Gpu, Machine, Model
+from discovery.simulator.description.machine_schema import (
+    FabricSpec,
+    Gpu,
+    MachineDescription,
+    Model,
+)
 from discovery.simulator.entry_points.c_values import Garbage
 
 SCHEMA: Literal["gpuscape-simulation/1"] = "gpuscape-simulation/1"
@@ -98,7 +103,7 @@ class Readings(_Data, frozen=True, kw_only=True):
     """The type it is said to have; None: the one it has."""
 
 
-class GpuState(_Data, frozen=True, kw_only=True):
+class SimulatedGpuState(_Data, frozen=True, kw_only=True):
     """What changes about one GPU."""
 
     listed: bool = True
@@ -117,7 +122,7 @@ class GpuState(_Data, frozen=True, kw_only=True):
     """Used by processes that ended."""
 
 
-class Process(_Data, frozen=True, kw_only=True):
+class SimulatedProcess(_Data, frozen=True, kw_only=True):
     """A process that uses a GPU, or one MIG device of it."""
 
     pid: int
@@ -133,7 +138,7 @@ class Process(_Data, frozen=True, kw_only=True):
     """Monotonic seconds."""
 
 
-class Client(_Data, frozen=True, kw_only=True):
+class NvmlClient(_Data, frozen=True, kw_only=True):
     """A process that has NVML initialised."""
 
     pid: int
@@ -209,13 +214,13 @@ class Fault(_Data, frozen=True, kw_only=True):
     """Matching calls so far; kept only where ``after`` or ``times`` need it."""
 
 
-class State(_Data, frozen=True, kw_only=True):
+class MachineState(_Data, frozen=True, kw_only=True):
     """The whole state file."""
 
     schema: Literal["gpuscape-simulation/1"] = SCHEMA
     name: str
     """The machine's name; GPUs without UUID and serial get theirs from it."""
-    machine: Machine | None = None
+    machine: MachineDescription | None = None
     """None: the answers come from a recording."""
     models: dict[str, Model] = {}
     """Those the machine names."""
@@ -224,10 +229,10 @@ class State(_Data, frozen=True, kw_only=True):
     driver: DriverCondition = "ok"
     started: float = 0.0
     """Monotonic seconds when the driver was loaded; counters start there."""
-    gpus: dict[str, GpuState] = {}
+    gpus: dict[str, SimulatedGpuState] = {}
     """By bus id."""
-    processes: tuple[Process, ...] = ()
-    clients: tuple[Client, ...] = ()
+    processes: tuple[SimulatedProcess, ...] = ()
+    clients: tuple[NvmlClient, ...] = ()
     faults: tuple[Fault, ...] = ()
     events: tuple[XidEvent, ...] = ()
     log_calls: bool = False
@@ -235,14 +240,16 @@ class State(_Data, frozen=True, kw_only=True):
     """Rights that processes on this machine do not have; by default they have all, as root."""
 
 
-Edit = Callable[[State], State]
+Edit = Callable[[MachineState], MachineState]
 """A change of the state; pure, since it may run on a newer state than its author saw."""
 
 
-def initial(name: str, machine: Machine, models: dict[str, Model], *, now: float) -> State:
+def initial(
+    name: str, machine: MachineDescription, models: dict[str, Model], *, now: float
+) -> MachineState:
     """The machine as its data describe it, with the driver just loaded."""
     used = {gpu.model: models[gpu.model] for gpu in machine.gpus}
-    return State(
+    return MachineState(
         name=name,
         machine=machine,
         models=used,
@@ -252,7 +259,7 @@ def initial(name: str, machine: Machine, models: dict[str, Model], *, now: float
     )
 
 
-def _laid_out(gpu: Gpu, model: Model) -> GpuState:
+def _laid_out(gpu: Gpu, model: Model) -> SimulatedGpuState:
     slices = {profile.name: profile.slices for profile in model.mig}
     instances = tuple(
         GpuInstance(
@@ -263,7 +270,9 @@ def _laid_out(gpu: Gpu, model: Model) -> GpuState:
         )
         for spec in gpu.instances
     )
-    return GpuState(listed=gpu.shown, mig=gpu.mig, mig_pending=gpu.mig, instances=instances)
+    return SimulatedGpuState(
+        listed=gpu.shown, mig=gpu.mig, mig_pending=gpu.mig, instances=instances
+    )
 
 
 def _compute(sizes: tuple[int, ...]) -> tuple[ComputeInstance, ...]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from uuid import NAMESPACE_URL, uuid5
 
 from discovery.simulator.description.machine_schema import GpuInstanceProfile, Model
-from discovery.simulator.state.machine_state import ComputeInstance, GpuInstance, GpuState
+from discovery.simulator.state.machine_state import ComputeInstance, GpuInstance, SimulatedGpuState
 
 COMPUTE_PROFILES = {0: 1, 1: 2, 2: 3, 3: 4, 4: 7, 5: 8, 6: 6}
 """NVML_COMPUTE_INSTANCE_PROFILE_* to compute slices; the profile's id is the same number."""
@@ -45,14 +45,14 @@ def memory_units(model: Model) -> int:
     return max(start + one.size for one in model.mig for start in one.starts)
 
 
-def devices(state: GpuState) -> Iterator[tuple[GpuInstance, ComputeInstance]]:
+def devices(state: SimulatedGpuState) -> Iterator[tuple[GpuInstance, ComputeInstance]]:
     """The MIG devices in the order of their indices: by GPU instance, then compute instance."""
     for instance in sorted(state.instances, key=lambda one: one.id):
         for compute in sorted(instance.compute, key=lambda one: one.id):
             yield instance, compute
 
 
-def gpu_instance(state: GpuState, gpu_instance_id: int) -> GpuInstance | None:
+def gpu_instance(state: SimulatedGpuState, gpu_instance_id: int) -> GpuInstance | None:
     """The GPU instance with this id."""
     return next((one for one in state.instances if one.id == gpu_instance_id), None)
 

@@ -15,14 +15,14 @@ import msgspec
 
 from base.errors import BadInput
 from discovery.simulator.description.document import decode
-from discovery.simulator.state.machine_state import SCHEMA, Edit, State
+from discovery.simulator.state.machine_state import SCHEMA, Edit, MachineState
 
 
 @dataclass(frozen=True, slots=True)
 class _Version:
     """One version of the file, held open: no newer one can get the same inode meanwhile."""
 
-    state: State
+    state: MachineState
     identity: tuple[int, ...]
     descriptor: int
 
@@ -38,7 +38,7 @@ class StateFile:
         self._version: _Version | None = None
         self._loading = threading.Lock()
 
-    def read(self) -> State:
+    def read(self) -> MachineState:
         """The newest state; the same object while the file is the same.
 
         Raises BadInput that names the file and what is wrong with it.
@@ -53,7 +53,7 @@ class StateFile:
             raise BadInput(f"cannot read the state file {self.path}: {error.strerror}") from error
         return version.state
 
-    def edit(self, change: Edit) -> State:
+    def edit(self, change: Edit) -> MachineState:
         """Change the state while no other process does; gives the state it became.
 
         Readers see the old state or the new one, never a mixture.
@@ -63,7 +63,7 @@ class StateFile:
             self.write(state)
         return state
 
-    def write(self, state: State) -> None:
+    def write(self, state: MachineState) -> None:
         """Replace the file, whatever was in it."""
         body = msgspec.json.format(msgspec.json.encode(state), indent=1)
         descriptor, temporary = tempfile.mkstemp(dir=self.path.parent, prefix=".state-")
@@ -79,7 +79,7 @@ class StateFile:
         descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             with open(descriptor, "rb", closefd=False) as stream:
-                state = decode(stream.read(), str(self.path), State, SCHEMA)
+                state = decode(stream.read(), str(self.path), MachineState, SCHEMA)
             return _Version(state, _identity(os.fstat(descriptor)), descriptor)
         except BaseException:
             os.close(descriptor)

@@ -9,9 +9,9 @@ from typing import Any
 
 from agent.cluster.feature_sink import FeatureSink
 from agent.cluster.node_sink import NodeSink
-from agent.cluster.sink_reports import Reports
+from agent.cluster.sink_reports import SinkReports
 from api import names
-from kube.api import NODE_FEATURES, NODES, Object, Resource
+from kube.api import NODE_FEATURES, NODES, ApiResource, Object
 from labelers.decision import Absent, Decisions, Keep, Value
 from tests.agent.virtual import VirtualRuntime
 from tests.fakes.api import FakeApi, Server
@@ -53,13 +53,13 @@ class Said:
     left_alone: list[int] = field(default_factory=list)
     refused: list[int] = field(default_factory=list)
 
-    def reports(self, of: str) -> Reports:
+    def reports(self, of: str) -> SinkReports:
         """Reports that end here."""
 
         def wrote() -> None:
             self.writes += 1
 
-        return Reports(
+        return SinkReports(
             of,
             event=lambda reason, note: self.events.append((reason, note)),
             wrote=wrote,
@@ -176,7 +176,7 @@ class World:
         status = {"status": {"beat": str(at)}}
         self.server.patch(NODES, NAME, status, manager="kubelet", status=True)
 
-    def writes(self, resource: Resource | None = None) -> int:
+    def writes(self, resource: ApiResource | None = None) -> int:
         """Writes that the agent sent."""
         return len(self.api.writes(resource))
 

@@ -13,19 +13,19 @@ from agent.cluster.confinement import (
     PROBE,
     Confinement,
     ConfinementCheck,
-    Verdict,
+    PolicyVerdict,
     tried,
 )
 from api import keys, limits, names
-from kube.api import Object, Resource, Watch
+from kube.api import ApiResource, Object, Watch
 from kube.api_errors import (
+    AdmissionRefused,
     ApiError,
     Busy,
     Conflict,
     Forbidden,
     Invalid,
     NotFound,
-    Refused,
     Unreachable,
 )
 
@@ -39,8 +39,8 @@ NODE, FLOOR, LEASE, EVENT, FEATURE = ORDER = (
 OTHERS = "somebody-elses-policy"
 
 
-def refused(policy: str) -> Refused:
-    return Refused(f"{policy} denied request", policy=policy)
+def refused(policy: str) -> AdmissionRefused:
+    return AdmissionRefused(f"{policy} denied request", policy=policy)
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Policies:
 
     def patch(
         self,
-        resource: Resource,
+        resource: ApiResource,
         name: str,
         patch: Mapping[str, Any],
         *,
@@ -91,7 +91,7 @@ class Policies:
 
     def create(
         self,
-        resource: Resource,
+        resource: ApiResource,
         body: Object,
         *,
         namespace: str | None = None,
@@ -101,12 +101,12 @@ class Policies:
         name = body["metadata"]["name"]
         return self._answer(resource, name, body, manager, namespace, dry_run=dry_run)
 
-    def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> Object:
+    def get(self, resource: ApiResource, name: str, *, namespace: str | None = None) -> Object:
         raise NotImplementedError
 
     def watch(
         self,
-        resource: Resource,
+        resource: ApiResource,
         *,
         namespace: str | None = None,
         name: str | None = None,
@@ -118,7 +118,7 @@ class Policies:
 
     def _answer(
         self,
-        resource: Resource,
+        resource: ApiResource,
         name: str,
         body: Mapping[str, Any],
         manager: str | None,
@@ -218,7 +218,7 @@ def test_behind_the_policy_of_others_one_of_ours_that_is_inert_is_found() -> Non
 
     confinement = seen(api)
 
-    assert {it.policy: it.verdict for it in confinement.trials}[NODE] is Verdict.OPEN
+    assert {it.policy: it.verdict for it in confinement.trials}[NODE] is PolicyVerdict.OPEN
     assert "lets an annotation that is none of the agent's through" in confinement.reason
 
 
@@ -226,7 +226,7 @@ def test_where_others_refuse_all_it_asks_for_they_and_the_way_out_are_named() ->
     confinement = seen(Policies(before=lambda dry: dry.kind == "Node"))
 
     verdicts = {it.policy: it.verdict for it in confinement.trials}
-    assert (verdicts[NODE], verdicts[FLOOR]) == (Verdict.UNKNOWN, Verdict.REFUSED)
+    assert (verdicts[NODE], verdicts[FLOOR]) == (PolicyVerdict.UNKNOWN, PolicyVerdict.REFUSED)
     assert OTHERS in confinement.reason
     assert "exempt the account gpuscape-agent" in confinement.reason
 
@@ -238,8 +238,8 @@ def test_a_dry_run_that_is_let_through_names_its_policy_as_open(policy: str) -> 
 
     confinement = seen(api)
 
-    (wrong,) = [each for each in confinement.trials if each.verdict is not Verdict.REFUSED]
-    assert (wrong.policy, wrong.verdict) == (policy, Verdict.OPEN)
+    (wrong,) = [each for each in confinement.trials if each.verdict is not PolicyVerdict.REFUSED]
+    assert (wrong.policy, wrong.verdict) == (policy, PolicyVerdict.OPEN)
     assert not confinement.confirmed
     assert confinement.reason.startswith(f"policy {policy} lets ")
 
@@ -265,7 +265,7 @@ def test_every_other_answer_leaves_the_policy_unknown(policy: str, error: ApiErr
     confinement = seen(api)
 
     verdicts = {each.policy: each.verdict for each in confinement.trials}
-    assert verdicts == dict.fromkeys(ORDER, Verdict.REFUSED) | {policy: Verdict.UNKNOWN}
+    assert verdicts == dict.fromkeys(ORDER, PolicyVerdict.REFUSED) | {policy: PolicyVerdict.UNKNOWN}
     assert not confinement.confirmed
     assert policy in confinement.reason
 

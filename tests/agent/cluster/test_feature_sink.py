@@ -10,7 +10,7 @@ import pytest
 from agent.cluster import node_feature
 from api import keys
 from kube.api import NODE_FEATURES, NODES, Object
-from kube.api_errors import ApiError, Busy, Forbidden, NotFound, Refused, Unreachable
+from kube.api_errors import AdmissionRefused, ApiError, Busy, Forbidden, NotFound, Unreachable
 from labelers.decision import Decisions, Value
 from tests.agent.cluster.sinks import (
     FEATURE,
@@ -349,7 +349,7 @@ def test_an_hour_of_failures_is_no_hot_loop(error: ApiError, verb: str) -> None:
     assert published(world) == {COUNT: "7", MODE: "compute"}
 
 
-@pytest.mark.parametrize("error", [Forbidden("403: no"), Refused("422: no", policy="p")])
+@pytest.mark.parametrize("error", [Forbidden("403: no"), AdmissionRefused("422: no", policy="p")])
 def test_what_cannot_help_is_said_once_and_tried_seldom(error: ApiError) -> None:
     world = settled()
     world.api.fail("patch", error, times=None)

@@ -16,12 +16,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from agent.cluster.heartbeat import LOOK_SECONDS, RENEW_SECONDS, Heartbeat, State
 from kube.api import LEASES, NODES, Object
 from kube.api_errors import (
+    AdmissionRefused,
     ApiError,
     Busy,
     Forbidden,
     Invalid,
     NotFound,
-    Refused,
     Unauthorized,
     Unreachable,
 )
@@ -329,7 +329,7 @@ def test_what_somebody_wrote_into_the_lease_is_put_right(world: World) -> None:
         Unauthorized("401"),
         NotFound('namespaces "gpuscape" not found'),
         Forbidden("403"),
-        Refused("denied", policy="gpuscape-agent-lease"),
+        AdmissionRefused("denied", policy="gpuscape-agent-lease"),
         Invalid("422"),
     ],
 )

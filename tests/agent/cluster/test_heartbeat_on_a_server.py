@@ -14,7 +14,7 @@ from agent.cluster.heartbeat import LOOK_SECONDS, RENEW_SECONDS, Heartbeat, Stat
 from api import names
 from kube.api import LEASES, NODES, Object
 from kube.api_errors import NotFound
-from kube.client import Client
+from kube.client import ApiClient
 from tests.kube.clusters import client
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def always(text: str) -> State:
 class OnServer:
     """A Node of its own, agents on it, and their clock."""
 
-    def __init__(self, plane: Plane, api: Client) -> None:
+    def __init__(self, plane: Plane, api: ApiClient) -> None:
         self.plane = plane
         self.api = api
         self.node = plane.make_node()

@@ -10,15 +10,15 @@ import pytest
 
 from agent.cluster.confinement import CORE
 from agent.cluster.membership import Cluster, Member
-from agent.pods.kubelet_pods import Pods
-from agent.publish import Wanted
+from agent.pods.kubelet_pods import KubeletPods
+from agent.publish import NodeDecision
 from api import keys, names
 from base.errors import Transient
 from discovery.model import GpuState, NodeSnapshot
-from exporters.gpuscape.agent_metrics import OwnMetrics
+from exporters.gpuscape.agent_metrics import AgentMetrics
 from kube.api import EVENTS, LEASES, NODE_FEATURES, NODES, Object
 from kube.api_errors import Unreachable
-from kube.follower import Gone, LinkDown, LinkUp, Seen, Synced
+from kube.follower import CacheSynced, ObjectGone, ObjectSeen, WatchConnected, WatchLost
 from labelers import schema, state
 from labelers.annotations import node_annotations
 from labelers.decision import Value
@@ -76,14 +76,14 @@ class Scene:
         self.kubelet = FakeKubelet(snapshot=build.node(gpus=gpus))
         self.held: list[tuple[str, ...]] = []
         self.runtime: VirtualRuntime | None = None
-        self.own = OwnMetrics("0", self._clock)
+        self.own = AgentMetrics("0", self._clock)
         self.cluster = Cluster(
             self.api,
             Member(node=NODE, namespace=NAMESPACE, pod="agent-1", identity="uid-1"),
             sink=sink,
             allow_unconfined=unconfined,
             start_spread_seconds=spread,
-            pods=Pods(
+            pods=KubeletPods(
                 self.kubelet,
                 node=NODE,
                 snapshot=lambda: self.snapshot,
@@ -107,12 +107,14 @@ class Scene:
         """The watch tells the Node, edited like this before."""
         if metadata:
             self.api.server.patch(NODES, NODE, {"metadata": metadata}, manager="kubectl")
-        self.cluster.hear(Seen(object=self.api.server.get(NODES, NODE)))
+        self.cluster.hear(ObjectSeen(object=self.api.server.get(NODES, NODE)))
 
     def want(self, count: str = "2") -> None:
         assert self.snapshot is not None
         self.cluster.want(
-            Wanted(labels={COUNT: Value(text=count)}, annotations=node_annotations(self.snapshot))
+            NodeDecision(
+                labels={COUNT: Value(text=count)}, annotations=node_annotations(self.snapshot)
+            )
         )
 
     def start(self) -> None:
@@ -143,7 +145,7 @@ class Scene:
     def metric(self, name: str, **labels: str) -> float:
         return exposition.series(self.own.render())[name, tuple(sorted(labels.items()))]
 
-    def _tell(self, change: Callable[[OwnMetrics], None]) -> None:
+    def _tell(self, change: Callable[[AgentMetrics], None]) -> None:
         change(self.own)
 
     def _clock(self) -> float:
@@ -355,20 +357,20 @@ def test_what_was_released_before_a_restart_stays_so_until_the_node_is_seen(scen
 def test_an_outage_ends_no_release(scene: Scene) -> None:
     scene.see(annotations={keys.RELEASE: "upgrade"})
     scene.run()
-    scene.cluster.hear(LinkDown(error=Unreachable("gone")))
+    scene.cluster.hear(WatchLost(error=Unreachable("gone")))
     scene.run(3600.0)
     assert len(scene.held) == 1
     assert scene.metric("gpuscape_source_up", source="kubernetes") == 0
-    scene.cluster.hear(LinkUp())
+    scene.cluster.hear(WatchConnected())
     assert scene.metric("gpuscape_source_up", source="kubernetes") == 1
 
 
 def test_an_outage_is_told_once(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(3):
-        scene.cluster.hear(LinkDown(error=Unreachable("refused")))
+        scene.cluster.hear(WatchLost(error=Unreachable("refused")))
     assert caplog.text.count("not heard") == 1
-    scene.cluster.hear(LinkUp())
-    scene.cluster.hear(LinkDown(error=Unreachable("refused")))
+    scene.cluster.hear(WatchConnected())
+    scene.cluster.hear(WatchLost(error=Unreachable("refused")))
     assert caplog.text.count("not heard") == 2
 
 
@@ -382,9 +384,9 @@ def test_a_driver_ready_file_that_goes_is_a_cause(tmp_path: Path) -> None:
     assert scene.held == [(), (f"{ready} is gone",)]
 
 
-@pytest.mark.parametrize("news", [Gone(namespace=None, name=NODE, uid="1"), Synced()])
+@pytest.mark.parametrize("news", [ObjectGone(namespace=None, name=NODE, uid="1"), CacheSynced()])
 def test_a_node_that_is_not_there_is_waited_for(
-    scene: Scene, news: Gone | Synced, caplog: pytest.LogCaptureFixture
+    scene: Scene, news: ObjectGone | CacheSynced, caplog: pytest.LogCaptureFixture
 ) -> None:
     scene.want()
     scene.cluster.hear(news)

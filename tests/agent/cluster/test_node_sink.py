@@ -14,7 +14,15 @@ from api import keys
 from api.keys import ARCHITECTURE, ATTRIBUTES, BASE
 from api.names import FEATURE_LABELS
 from kube.api import NODES, PODS
-from kube.api_errors import ApiError, Busy, Forbidden, Invalid, Refused, Unauthorized, Unreachable
+from kube.api_errors import (
+    AdmissionRefused,
+    ApiError,
+    Busy,
+    Forbidden,
+    Invalid,
+    Unauthorized,
+    Unreachable,
+)
 from labelers.annotations import node_annotations
 from labelers.compose import wanted
 from labelers.decision import Decisions, Value
@@ -310,7 +318,7 @@ def test_an_hour_of_failures_is_no_hot_loop_and_ends_within_a_minute(error: ApiE
 
 
 @pytest.mark.parametrize(
-    "error", [Forbidden("403: no"), Refused("422: no", policy="p"), Invalid("422: bad")]
+    "error", [Forbidden("403: no"), AdmissionRefused("422: no", policy="p"), Invalid("422: bad")]
 )
 def test_what_cannot_help_is_said_once_and_tried_seldom(
     error: ApiError, caplog: pytest.LogCaptureFixture
@@ -345,7 +353,7 @@ def judged(world: World, refused: set[str], message: str = "no") -> list[set[str
         tried.append(changed)
         if bad := sorted(changed & refused):
             text = message.format(", ".join(bad))
-            raise Refused(f"422: {text}"[:60], policy="p", message=text)
+            raise AdmissionRefused(f"422: {text}"[:60], policy="p", message=text)
 
     world.api.before("patch", judge)
     return tried

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from agent.cluster.refused_keys import MOST_REFUSED, RESTS_SECONDS, Refusals
-from kube.api_errors import Forbidden, Invalid, Refused
+from agent.cluster.refused_keys import MOST_REFUSED, RESTS_SECONDS, RefusedKeys
+from kube.api_errors import AdmissionRefused, Forbidden, Invalid
 
 GPU, COUNT, MODE = "nvidia.com/gpu", "nvidia.com/gpu.count", "nvidia.com/gpu.mode"
 KEYS = {COUNT, MODE}
 
 
-def refused(message: str) -> Refused:
-    return Refused("422: cut…", policy="p", message=message)
+def refused(message: str) -> AdmissionRefused:
+    return AdmissionRefused("422: cut…", policy="p", message=message)
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def refused(message: str) -> Refused:
     ],
 )
 def test_a_key_that_the_message_names_is_left_out_alone(message: str) -> None:
-    refusals = Refusals()
+    refusals = RefusedKeys()
 
     refusals.refused(KEYS, refused(message), 0)
 
@@ -41,7 +41,7 @@ def test_a_key_that_the_message_names_is_left_out_alone(message: str) -> None:
     [f"{COUNT}s", f"{COUNT}.x", f"x{COUNT}", f"a.{COUNT}", f"{GPU}", "gpu.count", f"{COUNT}/x"],
 )
 def test_a_key_that_is_like_it_is_not_it(message: str) -> None:
-    refusals = Refusals()
+    refusals = RefusedKeys()
 
     refusals.refused(KEYS, refused(message), 0)
 
@@ -50,7 +50,7 @@ def test_a_key_that_is_like_it_is_not_it(message: str) -> None:
 
 
 def test_while_some_of_a_part_is_left_to_write_the_next_part_waits() -> None:
-    refusals = Refusals()
+    refusals = RefusedKeys()
     refusals.refused({"a", "b", "c", "d"}, refused("no"), 0)
 
     refusals.refused({"a", "b"}, refused("not a"), 1)
@@ -60,7 +60,7 @@ def test_while_some_of_a_part_is_left_to_write_the_next_part_waits() -> None:
 
 
 def test_all_keys_named_ends_the_search() -> None:
-    refusals = Refusals()
+    refusals = RefusedKeys()
     refusals.refused(KEYS, refused("no"), 0)
 
     refusals.refused({COUNT}, refused(COUNT), 1)
@@ -70,7 +70,7 @@ def test_all_keys_named_ends_the_search() -> None:
 
 
 def test_a_missing_role_has_all_rest_at_once_whatever_its_message_names() -> None:
-    refusals = Refusals()
+    refusals = RefusedKeys()
 
     refusals.refused(KEYS, Forbidden(f"403: {COUNT}"), 0)
 
@@ -78,7 +78,7 @@ def test_a_missing_role_has_all_rest_at_once_whatever_its_message_names() -> Non
 
 
 def test_each_refusal_more_makes_the_rest_longer_up_to_an_hour() -> None:
-    refusals, now, rests = Refusals(), 0.0, []
+    refusals, now, rests = RefusedKeys(), 0.0, []
     for _ in range(6):
         refusals.refused({COUNT}, Invalid("422: no"), now)
         rest = next(s for s in range(10_000) if not refusals.left_out(now + s))
@@ -90,7 +90,7 @@ def test_each_refusal_more_makes_the_rest_longer_up_to_an_hour() -> None:
 
 
 def test_a_key_that_was_taken_is_forgotten() -> None:
-    refusals = Refusals()
+    refusals = RefusedKeys()
     refusals.refused({COUNT}, Invalid("422: no"), 0)
 
     refusals.taken({COUNT})
@@ -98,9 +98,9 @@ def test_a_key_that_was_taken_is_forgotten() -> None:
     assert refusals.reasons == {}
 
 
-def searched(count: int, bad: set[str]) -> tuple[Refusals, int, set[str]]:
+def searched(count: int, bad: set[str]) -> tuple[RefusedKeys, int, set[str]]:
     """A search among so many keys: its end, the writes it took, and what was written."""
-    refusals, tries, written = Refusals(), 0, set[str]()
+    refusals, tries, written = RefusedKeys(), 0, set[str]()
     keys = {f"k{at:03}" for at in range(count)}
     while now_tried := keys - written - refusals.left_out(0):
         tries += 1

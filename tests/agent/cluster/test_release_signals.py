@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.cluster.release_signals import DEPLOY, Releases
+from agent.cluster.release_signals import DEPLOY, ReleaseSignals
 from api import keys
 
 FILE = "driver-ready"
@@ -63,11 +63,11 @@ def node(
 def test_each_cause_on_the_node_is_told_in_words(
     shown: dict[str, Any], causes: tuple[str, ...]
 ) -> None:
-    assert Releases(FILE).causes(shown, None) == causes
+    assert ReleaseSignals(FILE).causes(shown, None) == causes
 
 
 def test_several_causes_stand_together_and_each_ends_by_itself() -> None:
-    releases = Releases(FILE)
+    releases = ReleaseSignals(FILE)
     releases.causes(None, True)
     paused = {DEPLOY[0]: "paused-for-driver-upgrade"}
 
@@ -81,7 +81,7 @@ def test_several_causes_stand_together_and_each_ends_by_itself() -> None:
 
 
 def test_a_file_that_was_never_there_asks_for_nothing() -> None:
-    releases = Releases(FILE)
+    releases = ReleaseSignals(FILE)
 
     assert releases.causes(node(), False) == ()
     assert releases.causes(node(), None) == ()
@@ -89,7 +89,7 @@ def test_a_file_that_was_never_there_asks_for_nothing() -> None:
 
 def test_what_is_not_known_stays_as_it_was() -> None:
     """An outage of the API, or of the file's folder, neither begins nor ends a release."""
-    releases = Releases(FILE)
+    releases = ReleaseSignals(FILE)
     assert releases.causes(None, None) == ()
 
     releases.causes(node(annotations={keys.RELEASE: "x"}), True)
@@ -100,6 +100,6 @@ def test_what_is_not_known_stays_as_it_was() -> None:
 
 
 def test_what_people_wrote_is_cut_to_a_line() -> None:
-    (cause,) = Releases(FILE).causes(node(annotations={keys.RELEASE: "x" * 10_000}), None)
+    (cause,) = ReleaseSignals(FILE).causes(node(annotations={keys.RELEASE: "x" * 10_000}), None)
 
     assert len(cause) < 150

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from agent.cluster.rival_writers import PEACE_SECONDS, RESTS_SECONDS, Rivals
+from agent.cluster.rival_writers import PEACE_SECONDS, RESTS_SECONDS, RivalWriters
 
 KEY = "nvidia.com/gpu.count"
 
 
-def fought(times: int, *, text: str | None = "8") -> Rivals:
+def fought(times: int, *, text: str | None = "8") -> RivalWriters:
     """A key written once, and so many times again, a second apart from second 0 on."""
-    rivals = Rivals()
+    rivals = RivalWriters()
     for at in range(times + 1):
         rivals.wrote({KEY: text}, {KEY: "kubectl-edit"}, at)
     return rivals
@@ -43,7 +43,7 @@ def test_a_rival_without_a_name_is_somebody() -> None:
 
 
 def test_another_text_of_our_own_is_no_fight() -> None:
-    rivals = Rivals()
+    rivals = RivalWriters()
     for at in range(20):
         rivals.wrote({KEY: str(at % 2)}, {}, at)
 

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from agent.cluster.sink_reports import Reports, by_reason
+from agent.cluster.sink_reports import SinkReports, by_reason
 from tests.agent.cluster.sinks import Said
 
 
@@ -38,7 +38,7 @@ def test_what_passes_by_itself_is_a_warning_without_an_event(
 
 
 def test_after_a_success_the_same_failure_is_said_again(caplog: pytest.LogCaptureFixture) -> None:
-    reports = Reports("Node")
+    reports = SinkReports("Node")
     with caplog.at_level(logging.INFO):
         reports.failed("429", lasting=False)
         reports.wrote(3)

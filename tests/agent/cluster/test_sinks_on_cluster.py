@@ -16,8 +16,8 @@ from agent.cluster.node_sink import NodeSink
 from api import keys, names
 from kube.api import NODE_FEATURES, NODES, Object
 from kube.api_errors import NotFound
-from kube.client import Client
-from kube.follower import Follower, Gone, News, Seen
+from kube.client import ApiClient
+from kube.follower import Follower, News, ObjectGone, ObjectSeen
 from labelers.decision import Absent, Decisions, Value
 from labelers.node_patch import plan
 from tests.kube.clusters import client
@@ -36,7 +36,7 @@ SECONDS = 60.0
 
 
 @pytest.fixture
-def api(any_plane: Plane) -> Client:
+def api(any_plane: Plane) -> ApiClient:
     """Our client, as an admin: what the agent's own rights are is tested elsewhere."""
     return client(names.AGENT, any_plane.kubeconfig())
 
@@ -44,7 +44,7 @@ def api(any_plane: Plane) -> Client:
 class Running:
     """A sink that follows its Node on the real server, with a clock that the test moves on."""
 
-    def __init__(self, api: Client, name: str, saw: Callable[[Object | None], None]) -> None:
+    def __init__(self, api: ApiClient, name: str, saw: Callable[[Object | None], None]) -> None:
         self._saw = saw
         self.seen: list[Object | None] = []
         self._follower = Follower(api, NODES, self._hear, name=name)
@@ -53,10 +53,10 @@ class Running:
 
     def _hear(self, news: News) -> None:
         match news:
-            case Seen(object=node):
+            case ObjectSeen(object=node):
                 self._saw(node)
                 self.seen.append(node)
-            case Gone():
+            case ObjectGone():
                 self._saw(None)
                 self.seen.append(None)
 
@@ -88,11 +88,11 @@ class Clock:
 
 
 @pytest.fixture
-def running() -> Iterator[Callable[[Client, str, Callable[[Object | None], None]], Running]]:
+def running() -> Iterator[Callable[[ApiClient, str, Callable[[Object | None], None]], Running]]:
     """Starts followers, and ends them."""
     started: list[Running] = []
 
-    def start(api: Client, name: str, saw: Callable[[Object | None], None]) -> Running:
+    def start(api: ApiClient, name: str, saw: Callable[[Object | None], None]) -> Running:
         started.append(Running(api, name, saw))
         return started[-1]
 
@@ -101,16 +101,16 @@ def running() -> Iterator[Callable[[Client, str, Callable[[Object | None], None]
         one.end()
 
 
-Start = Callable[[Client, str, Callable[[Object | None], None]], Running]
+Start = Callable[[ApiClient, str, Callable[[Object | None], None]], Running]
 
 
-def meta(api: Client, name: str) -> dict[str, Any]:
+def meta(api: ApiClient, name: str) -> dict[str, Any]:
     """The Node's metadata."""
     found: dict[str, Any] = api.get(NODES, name)["metadata"]
     return found
 
 
-def shows(api: Client, name: str, labels: Mapping[str, str | None]) -> bool:
+def shows(api: ApiClient, name: str, labels: Mapping[str, str | None]) -> bool:
     """Whether the Node has these labels; None for one that it must not have."""
     there = meta(api, name)["labels"]
     return all(there.get(key) == text for key, text in labels.items())
@@ -134,13 +134,13 @@ def node_writes(plane: Plane, name: str, since: int) -> list[Any]:
     return [event for event in events if "fieldManager=gpuscape-agent" in event["requestURI"]]
 
 
-def sink(api: Client, name: str) -> NodeSink:
+def sink(api: ApiClient, name: str) -> NodeSink:
     """A Node sink that may write."""
     return NodeSink(api, name, may_write=lambda: True)
 
 
 def test_a_key_that_is_applied_is_left_out_and_its_entry_stays_untouched(
-    any_plane: Plane, api: Client
+    any_plane: Plane, api: ApiClient
 ) -> None:
     name = any_plane.make_node()
     apply(any_plane, name, {MODE: "graphics", "team": "a"}, "argocd")
@@ -161,7 +161,7 @@ def test_a_key_that_is_applied_is_left_out_and_its_entry_stays_untouched(
 
 
 def test_an_applied_key_is_not_removed_either_but_one_that_was_let_go_is(
-    any_plane: Plane, api: Client
+    any_plane: Plane, api: ApiClient
 ) -> None:
     name = any_plane.make_node()
     apply(any_plane, name, {MODE: "graphics"}, "argocd")
@@ -176,7 +176,7 @@ def test_an_applied_key_is_not_removed_either_but_one_that_was_let_go_is(
 
 
 def test_a_start_takes_a_watch_and_a_patch_and_a_change_takes_one_patch(
-    any_plane: Plane, api: Client, running: Start
+    any_plane: Plane, api: ApiClient, running: Start
 ) -> None:
     """The kubelet writes the status all the while, so the watch is never still."""
     name = any_plane.make_node()
@@ -213,7 +213,7 @@ def test_a_start_takes_a_watch_and_a_patch_and_a_change_takes_one_patch(
 
 
 def test_what_an_admin_edits_is_put_right_and_what_is_anothers_stays(
-    any_plane: Plane, api: Client, running: Start
+    any_plane: Plane, api: ApiClient, running: Start
 ) -> None:
     name = any_plane.make_node(labels={"zone": "a"})
     clock, ours = Clock(), sink(api, name)
@@ -229,7 +229,7 @@ def test_what_an_admin_edits_is_put_right_and_what_is_anothers_stays(
 
 
 def test_a_node_made_anew_under_its_name_is_labelled_anew(
-    any_plane: Plane, api: Client, running: Start
+    any_plane: Plane, api: ApiClient, running: Start
 ) -> None:
     name = any_plane.make_node()
     clock, ours = Clock(), sink(api, name)

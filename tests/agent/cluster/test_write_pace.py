@@ -6,9 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.cluster.write_pace import BURST, DEBOUNCE_SECONDS, GAP_SECONDS, Pace, is_urgent
+from agent.cluster.write_pace import BURST, DEBOUNCE_SECONDS, GAP_SECONDS, WritePace, is_urgent
 from api import keys
-from kube.api_errors import ApiError, Busy, Forbidden, Invalid, NotFound, Refused, Unreachable
+from kube.api_errors import (
+    AdmissionRefused,
+    ApiError,
+    Busy,
+    Forbidden,
+    Invalid,
+    NotFound,
+    Unreachable,
+)
 
 
 def upper(_: float, most: float) -> float:
@@ -21,15 +29,15 @@ def lower(least: float, _: float) -> float:
     return least
 
 
-def calm() -> Pace:
+def calm() -> WritePace:
     """A pace of a sink that has written before, long ago."""
-    pace = Pace(uniform=lower)
+    pace = WritePace(uniform=lower)
     pace.settled()
     return pace
 
 
 def test_the_first_write_is_sent_at_once() -> None:
-    assert Pace().wait(1000) == 0
+    assert WritePace().wait(1000) == 0
 
 
 def test_later_ones_gather_what_changes_within_ten_seconds() -> None:
@@ -49,7 +57,7 @@ def test_what_went_away_by_itself_starts_no_clock() -> None:
 
 
 def test_the_first_write_that_failed_is_still_the_first() -> None:
-    pace = Pace(uniform=lower)
+    pace = WritePace(uniform=lower)
     pace.wait(1000)
     pace.sent(1000)
     pace.failed(1000, Unreachable("lost"))
@@ -61,7 +69,7 @@ def test_what_is_urgent_does_not_gather() -> None:
     assert calm().wait(1000, urgent=True) == 0
 
 
-def writes(pace: Pace, seconds: int, *, urgent: bool) -> list[float]:
+def writes(pace: WritePace, seconds: int, *, urgent: bool) -> list[float]:
     """When a sink that always has something to write sends it."""
     now, end, sent = 1000.0, 1000.0 + seconds, []
     while now < end:
@@ -76,14 +84,14 @@ def writes(pace: Pace, seconds: int, *, urgent: bool) -> list[float]:
 
 
 def test_three_writes_in_a_row_then_one_a_minute() -> None:
-    sent = writes(Pace(), 600, urgent=False)
+    sent = writes(WritePace(), 600, urgent=False)
 
     assert sent[:BURST] == pytest.approx([0, 10, 20], abs=0.1)
     assert sent[BURST:] == pytest.approx([60, 120, 180, 240, 300, 360, 420, 480, 540], abs=0.1)
 
 
 def test_what_is_urgent_borrows_one_write_and_no_more() -> None:
-    sent = writes(Pace(), 300, urgent=True)
+    sent = writes(WritePace(), 300, urgent=True)
 
     assert sent == pytest.approx([0, 0, 0, 0, 60, 120, 180, 240], abs=0.1)
 
@@ -107,12 +115,12 @@ def test_a_new_object_is_written_at_once_after_failures_too_but_within_the_budge
         (Unreachable("lost"), 1),
         (Busy("later", retry_after_seconds=30), 31),
         (Forbidden("no"), 450),
-        (Refused("no", policy="p"), 450),
+        (AdmissionRefused("no", policy="p"), 450),
         (Invalid("no"), 450),
     ],
 )
 def test_after_a_failure_nothing_is_sent_for_a_while(error: ApiError, wait: float) -> None:
-    pace = Pace(uniform=upper)
+    pace = WritePace(uniform=upper)
 
     told = pace.failed(1000, error)
 
@@ -123,7 +131,7 @@ def test_after_a_failure_nothing_is_sent_for_a_while(error: ApiError, wait: floa
 
 
 def test_failures_in_a_row_wait_longer_up_to_a_minute_until_one_succeeds() -> None:
-    pace = Pace(uniform=upper)
+    pace = WritePace(uniform=upper)
     lost = Unreachable("lost")
 
     waits = [pace.failed(1000, lost) for _ in range(8)]
@@ -134,8 +142,8 @@ def test_failures_in_a_row_wait_longer_up_to_a_minute_until_one_succeeds() -> No
 
 
 def test_where_only_a_person_can_help_the_wait_is_long_and_spread() -> None:
-    assert Pace(uniform=lower).failed(0, NotFound("no kind"), slowly=True) == 150
-    assert Pace(uniform=upper).failed(0, NotFound("no kind"), slowly=True) == 450
+    assert WritePace(uniform=lower).failed(0, NotFound("no kind"), slowly=True) == 150
+    assert WritePace(uniform=upper).failed(0, NotFound("no kind"), slowly=True) == 450
 
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.booleans(), st.booleans()), max_size=60))
@@ -143,7 +151,7 @@ def test_no_sequence_of_events_sends_more_than_the_budget(
     events: list[tuple[float, bool, bool]],
 ) -> None:
     """Four requests at most, and one for each minute that went by."""
-    pace, now, sent = Pace(), 0.0, []
+    pace, now, sent = WritePace(), 0.0, []
     for pause, urgent, fails in events:
         now += pause
         if pace.wait(now, urgent=urgent) > 0:

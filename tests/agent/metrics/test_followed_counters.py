@@ -10,8 +10,8 @@ import pytest
 from agent.followed_file import LOOK_SECONDS
 from agent.metrics.followed_counters import CountersFile, read_file
 from base.errors import BadInput
-from exporters.dcgm.counters_format import Counters
-from exporters.gpuscape.agent_metrics import OwnMetrics
+from exporters.dcgm.counters_format import CountersConfig
+from exporters.gpuscape.agent_metrics import AgentMetrics
 
 CLOCK = "DCGM_FI_DEV_SM_CLOCK, gauge, x\n"
 POWER = "DCGM_FI_DEV_POWER_USAGE, gauge, x\n"
@@ -23,8 +23,8 @@ class Followed:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.path.write_text(CLOCK)
-        self.own = OwnMetrics("1", lambda: 0.0)
-        self.taken: list[Counters] = []
+        self.own = AgentMetrics("1", lambda: 0.0)
+        self.taken: list[CountersConfig] = []
         self.counters = CountersFile(
             path,
             read_file(path),

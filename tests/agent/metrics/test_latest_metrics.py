@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from agent.metrics.latest_metrics import Latest
-from exporters.dcgm.series_labels import Identity
+from agent.metrics.latest_metrics import LatestMetrics
+from exporters.dcgm.series_labels import SeriesIdentity
 from exporters.gpu_holders import Holder
-from exporters.gpuscape.agent_metrics import OwnMetrics
-from exporters.gpuscape.node_view import Holdings
+from exporters.gpuscape.agent_metrics import AgentMetrics
+from exporters.gpuscape.node_view import GpuHoldings
 from tests import build
 
 GPUS = (build.gpu(0), build.gpu(1))
-HELD = Holdings(
+HELD = GpuHoldings(
     holders={(GPUS[0].bus_id, None): (Holder(namespace="jobs", pod="train", container="main"),)}
 )
 
@@ -22,8 +22,8 @@ class Served:
 
     def __init__(self) -> None:
         self.now = 100.0
-        own = OwnMetrics("0", lambda: self.now)
-        self.latest = Latest(Identity(hostname="node-a"), own, clock=lambda: self.now)
+        own = AgentMetrics("0", lambda: self.now)
+        self.latest = LatestMetrics(SeriesIdentity(hostname="node-a"), own, clock=lambda: self.now)
         self.latest.show_snapshot(build.node(GPUS), self.now)
         self.latest.show_samples(tuple(build.sample(gpu, at_seconds=100.0) for gpu in GPUS))
 

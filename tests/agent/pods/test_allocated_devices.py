@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 
 from agent.podresources.model import ClaimedDevice, ContainerDevices, PodDevices, ResourceDevices
-from agent.pods.allocated_devices import Allocation, Device, Holder, Unknown, allocation
-from agent.pods.device_names import DeviceNames, Part
+from agent.pods.allocated_devices import (
+    AllocatedDevice,
+    GpuContainer,
+    NodeAllocation,
+    UnknownDevice,
+    allocation,
+)
+from agent.pods.device_names import DeviceNames, GpuPart
 from tests import build
 
 GPUS = tuple(build.gpu(at) for at in range(4))
@@ -47,24 +53,24 @@ def test_holders_are_told_with_container_and_resource() -> None:
 
     found = allocation(pods, (), NAMES)
 
-    assert found == Allocation(
+    assert found == NodeAllocation(
         holders=(
-            Holder(
+            GpuContainer(
                 namespace="team",
                 pod="job",
                 container="main",
                 devices=(
-                    Device(part=Part(bus_id=BUS_B), resource="nvidia.com/gpu", id=B),
-                    Device(part=Part(bus_id=BUS_A), resource="nvidia.com/gpu", id=A),
+                    AllocatedDevice(part=GpuPart(bus_id=BUS_B), resource="nvidia.com/gpu", id=B),
+                    AllocatedDevice(part=GpuPart(bus_id=BUS_A), resource="nvidia.com/gpu", id=A),
                 ),
             ),
-            Holder(
+            GpuContainer(
                 namespace="team",
                 pod="job",
                 container="side",
                 devices=(
-                    Device(
-                        part=Part(bus_id=BUS_C),
+                    AllocatedDevice(
+                        part=GpuPart(bus_id=BUS_C),
                         resource="nvidia.com/gpu.shared",
                         id=f"{C}::1",
                         share="1",
@@ -112,8 +118,8 @@ def test_a_claims_devices_are_held_too() -> None:
     found = allocation([pod("job", claims=(claim,))], (), NAMES)
 
     assert found.holders[0].devices == (
-        Device(
-            part=Part(bus_id=BUS_D),
+        AllocatedDevice(
+            part=GpuPart(bus_id=BUS_D),
             resource="gpu.nvidia.com",
             id="node-a/gpu-3",
             share="s",
@@ -133,12 +139,12 @@ def test_names_of_no_device_are_told_and_counted_once() -> None:
 
     found = allocation(pods, [given_("nvidia.com/gpu", "all")], NAMES)
 
-    assert found == Allocation(
+    assert found == NodeAllocation(
         unknown=frozenset(
             {
-                Unknown(resource="nvidia.com/gpu", id="all"),
-                Unknown(resource="gpu.nvidia.com", id="p/gpu-9"),
-                Unknown(resource="gpu.nvidia.com", id="k8s.gpu.nvidia.com/device=gpu-8"),
+                UnknownDevice(resource="nvidia.com/gpu", id="all"),
+                UnknownDevice(resource="gpu.nvidia.com", id="p/gpu-9"),
+                UnknownDevice(resource="gpu.nvidia.com", id="k8s.gpu.nvidia.com/device=gpu-8"),
             }
         ),
         allocatable={"nvidia.com/gpu": 1},

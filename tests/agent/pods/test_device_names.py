@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.podresources.model import ClaimedDevice
-from agent.pods.device_names import DeviceNames, Part
+from agent.pods.device_names import DeviceNames, GpuPart
 from tests import build
 
 WHOLE = build.gpu(0)
@@ -24,10 +24,10 @@ CUT = build.gpu(
 NODE = build.node([WHOLE, CUT])
 UID = "6d2f5f0c-7c2a-4a3e-9d0e-2f3b8f1c9a77"
 
-ALL_OF_WHOLE = Part(bus_id=WHOLE.bus_id)
-ALL_OF_CUT = Part(bus_id=CUT.bus_id)
-ONE = Part(bus_id=CUT.bus_id, gpu_instance_id=1)
-TWO = Part(bus_id=CUT.bus_id, gpu_instance_id=2)
+ALL_OF_WHOLE = GpuPart(bus_id=WHOLE.bus_id)
+ALL_OF_CUT = GpuPart(bus_id=CUT.bus_id)
+ONE = GpuPart(bus_id=CUT.bus_id, gpu_instance_id=1)
+TWO = GpuPart(bus_id=CUT.bus_id, gpu_instance_id=2)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ TWO = Part(bus_id=CUT.bus_id, gpu_instance_id=2)
     ],
 )
 def test_a_device_plugins_id_is_its_device_and_share(
-    device_id: str, part: Part, share: str | None
+    device_id: str, part: GpuPart, share: str | None
 ) -> None:
     """In all forms."""
     assert DeviceNames(NODE).of_plugin(device_id) == (part, share)
@@ -120,7 +120,7 @@ def claimed(device: str = "", **facts: object) -> ClaimedDevice:
         ("gpu-0\n", None),
     ],
 )
-def test_a_claims_device_is_known_by_its_name(device: str, part: Part | None) -> None:
+def test_a_claims_device_is_known_by_its_name(device: str, part: GpuPart | None) -> None:
     """As NVIDIA's driver makes it from minor number and placement."""
     assert DeviceNames(NODE).of_claim(claimed(device)) == (part,)
 
@@ -133,7 +133,7 @@ def test_another_drivers_device_is_none_of_ours() -> None:
 
 
 @pytest.mark.parametrize(("pool", "part"), [("node-a", ALL_OF_WHOLE), ("node-b", None)])
-def test_a_name_counts_in_its_own_pool_only(pool: str, part: Part | None) -> None:
+def test_a_name_counts_in_its_own_pool_only(pool: str, part: GpuPart | None) -> None:
     """The driver's names are unique within a pool, and a node's pool has the node's name."""
     names = DeviceNames(NODE, pool="node-a")
 
@@ -149,7 +149,7 @@ def test_a_name_counts_in_its_own_pool_only(pool: str, part: Part | None) -> Non
         (None, ALL_OF_CUT),  # no slice has it: what the name says
     ],
 )
-def test_a_resource_slice_goes_before_the_name(uuid: str | None, part: Part | None) -> None:
+def test_a_resource_slice_goes_before_the_name(uuid: str | None, part: GpuPart | None) -> None:
     """It is asked with what is unique in the cluster."""
     slices = {("gpu.nvidia.com", "node-a", "gpu-7"): uuid}
     names = DeviceNames(NODE, resolve=lambda *device: slices[device])
@@ -176,7 +176,7 @@ def test_a_resource_slice_goes_before_the_name(uuid: str | None, part: Part | No
     ],
 )
 def test_an_older_kubelets_claim_is_known_by_its_cdi_names(
-    cdi: list[str], parts: set[Part | None]
+    cdi: list[str], parts: set[GpuPart | None]
 ) -> None:
     """It tells neither driver nor device, and all devices of a claim at once."""
     old = ClaimedDevice(claim="c", cdi=tuple(cdi))
@@ -192,7 +192,7 @@ def test_a_gpu_that_tells_less_is_known_by_what_it_tells() -> None:
     names = DeviceNames(build.node([*mute, build.gpu(2, minor=None)]))
 
     assert [names.of_plugin(name)[0] for name in ("nvidia0", "None", "nvidia2")] == [None] * 3
-    assert names.of_plugin(build.gpu(2).uuid or "")[0] == Part(bus_id=build.gpu(2).bus_id)
+    assert names.of_plugin(build.gpu(2).uuid or "")[0] == GpuPart(bus_id=build.gpu(2).bus_id)
 
 
 @given(st.text() | st.from_regex(r"(nvidia|gpu-|MIG-|GPU-)[0-9a-z/:-]*", fullmatch=True))

@@ -13,10 +13,18 @@ import pytest
 from agent.pods.known_pods import KnownPod, KnownPods, chosen_labels, label_name
 from agent.pods.resource_slices import FIELD
 from api import names
-from exporters.gpuscape.agent_metrics import OwnMetrics
+from exporters.gpuscape.agent_metrics import AgentMetrics
 from kube.api import PODS, Api, Object
 from kube.api_errors import Forbidden, Unreachable
-from kube.follower import Follower, Gone, LinkDown, LinkUp, News, Seen, Synced
+from kube.follower import (
+    CacheSynced,
+    Follower,
+    News,
+    ObjectGone,
+    ObjectSeen,
+    WatchConnected,
+    WatchLost,
+)
 from tests import exposition
 from tests.fakes.api import FakeApi
 from tests.kube.clusters import client
@@ -46,7 +54,7 @@ class Told:
     """Known pods and the agent's own metrics beside them."""
 
     def __init__(self, labels: tuple[re.Pattern[str], ...] | None = ALL) -> None:
-        self.own = OwnMetrics("0", lambda: 0.0)
+        self.own = AgentMetrics("0", lambda: 0.0)
         self.pods = KnownPods(
             labels=labels, tell=lambda change: change(self.own), wall=lambda: 1_700_000_000.0
         )
@@ -57,7 +65,7 @@ class Told:
 
 def test_uid_and_labels_are_all_that_is_kept() -> None:
     known = Told().pods
-    known.hear(Seen(object=a_pod(labels={"app": "train"})))
+    known.hear(ObjectSeen(object=a_pod(labels={"app": "train"})))
 
     there = KnownPod(
         namespace="default", name="job", uid="uid-job", ended=False, labels=(("app", "train"),)
@@ -69,7 +77,7 @@ def test_uid_and_labels_are_all_that_is_kept() -> None:
 
 def test_no_label_is_kept_where_none_was_asked_for() -> None:
     known = Told(labels=None).pods
-    known.hear(Seen(object=a_pod(labels={"app": "train"})))
+    known.hear(ObjectSeen(object=a_pod(labels={"app": "train"})))
 
     found = known.named("default", "job")
     assert found is not None
@@ -78,10 +86,10 @@ def test_no_label_is_kept_where_none_was_asked_for() -> None:
 
 def test_a_pod_that_changes_or_goes_is_followed() -> None:
     known = Told().pods
-    known.hear(Seen(object=a_pod(labels={"app": "a"})))
-    known.hear(Seen(object=a_pod(labels={"app": "b"})))
+    known.hear(ObjectSeen(object=a_pod(labels={"app": "a"})))
+    known.hear(ObjectSeen(object=a_pod(labels={"app": "b"})))
     changed = known.named("default", "job")
-    known.hear(Gone(namespace="default", name="job", uid="uid-job"))
+    known.hear(ObjectGone(namespace="default", name="job", uid="uid-job"))
 
     assert changed is not None
     assert changed.labels == (("app", "b"),)
@@ -94,7 +102,7 @@ def test_a_pod_that_changes_or_goes_is_followed() -> None:
 )
 def test_a_pod_has_ended_by_its_phase(phase: str, ended: bool) -> None:
     known = Told().pods
-    known.hear(Seen(object=a_pod(phase=phase)))
+    known.hear(ObjectSeen(object=a_pod(phase=phase)))
 
     found = known.named("default", "job")
     assert found is not None
@@ -105,7 +113,7 @@ def test_a_pod_without_labels_and_status_is_kept() -> None:
     known = Told().pods
     bare = a_pod()
     del bare["status"], bare["metadata"]["labels"]
-    known.hear(Seen(object=bare))
+    known.hear(ObjectSeen(object=bare))
 
     assert known.by_uid("uid-job") is not None
 
@@ -170,7 +178,7 @@ def test_a_missing_right_is_named_once_with_the_manifest_that_gives_it(
     told = Told()
     caplog.set_level(logging.WARNING)
     for _ in range(2):
-        told.pods.hear(LinkDown(error=Forbidden("watch pods: forbidden")))
+        told.pods.hear(WatchLost(error=Forbidden("watch pods: forbidden")))
 
     assert [line.__dict__["why"] for line in caplog.records] == [
         "the agent may not read pods: apply deploy/pods, or switch off what asks for them:"
@@ -182,10 +190,10 @@ def test_a_missing_right_is_named_once_with_the_manifest_that_gives_it(
 def test_what_is_known_outlives_an_outage(caplog: pytest.LogCaptureFixture) -> None:
     told = Told()
     caplog.set_level(logging.WARNING)
-    told.pods.hear(Seen(object=a_pod()))
-    told.pods.hear(LinkDown(error=Unreachable("connection refused")))
+    told.pods.hear(ObjectSeen(object=a_pod()))
+    told.pods.hear(WatchLost(error=Unreachable("connection refused")))
     during = told.pods.named("default", "job"), told.up()
-    told.pods.hear(LinkUp())
+    told.pods.hear(WatchConnected())
 
     assert during[0] is not None
     assert (during[1], told.up()) == (0, 1)
@@ -198,7 +206,7 @@ def followed(api: Api, node: str) -> KnownPods:
 
     def tell(news: News) -> None:
         known.hear(news)
-        if isinstance(news, Synced):
+        if isinstance(news, CacheSynced):
             follower.close()
 
     follower = Follower(api, PODS, tell, fields={FIELD: node})

@@ -10,16 +10,16 @@ from unittest.mock import ANY
 import pytest
 
 from agent.podresources.model import ClaimedDevice, ContainerDevices, PodDevices, ResourceDevices
-from agent.pods.allocated_devices import Allocation, allocation
+from agent.pods.allocated_devices import NodeAllocation, allocation
 from agent.pods.device_names import DeviceNames
 from agent.pods.held_gpus import holders
 from agent.pods.known_pods import KnownPod
-from agent.pods.kubelet_pods import ASK_SECONDS, KEEP_SECONDS, Pods
+from agent.pods.kubelet_pods import ASK_SECONDS, KEEP_SECONDS, KubeletPods
 from base.errors import Transient
 from discovery.model import NodeSnapshot
 from exporters.gpu_holders import Claim, Holder, Holders
-from exporters.gpuscape.agent_metrics import OwnMetrics
-from exporters.gpuscape.node_view import Holdings, Resource
+from exporters.gpuscape.agent_metrics import AgentMetrics
+from exporters.gpuscape.node_view import GpuHoldings, ResourceAllocation
 from tests import build, exposition
 
 GPUS = tuple(build.gpu(at) for at in range(3))
@@ -202,11 +202,11 @@ class Scene:
         self.away = ""
         self.asked: list[str] = []
         self.shown: list[Holders | None] = []
-        self.holdings: Holdings | None = None
-        self.given: list[Allocation] = []
+        self.holdings: GpuHoldings | None = None
+        self.given: list[NodeAllocation] = []
         self.snapshot: NodeSnapshot | None = NODE
-        self.own = OwnMetrics("0", lambda: 0.0)
-        self.pods = Pods(
+        self.own = AgentMetrics("0", lambda: 0.0)
+        self.pods = KubeletPods(
             self,
             node="node-a",
             snapshot=lambda: self.snapshot,
@@ -230,7 +230,7 @@ class Scene:
     def metric(self, name: str) -> float:
         return exposition.series(self.own.render())[name, (("source", "pod-resources"),)]
 
-    def _show(self, holdings: Holdings | None) -> None:
+    def _show(self, holdings: GpuHoldings | None) -> None:
         self.holdings = holdings
         self.shown.append(None if holdings is None else holdings.holders)
 
@@ -256,8 +256,8 @@ def test_resources_are_told_with_what_there_is_of_them_and_what_is_taken() -> No
 
     assert scene.holdings is not None
     assert scene.holdings.resources == (
-        Resource(name="nvidia.com/gpu", allocatable=3, allocated=1),
-        Resource(name="nvidia.com/mig-1g.5gb", allocatable=0, allocated=1),
+        ResourceAllocation(name="nvidia.com/gpu", allocatable=3, allocated=1),
+        ResourceAllocation(name="nvidia.com/mig-1g.5gb", allocatable=0, allocated=1),
     )
 
 

@@ -10,12 +10,12 @@ import pytest
 
 from agent.podresources.client import PodResources
 from agent.podresources.model import PodDevices, ResourceDevices
-from agent.pods.kubelet_pods import KEEP_SECONDS, Pods
+from agent.pods.kubelet_pods import KEEP_SECONDS, KubeletPods
 from discovery.model import NodeSnapshot
 from discovery.simulator.simulation import Simulation
 from exporters.gpu_holders import Claim, Entity, Holders
-from exporters.gpuscape.agent_metrics import OwnMetrics
-from exporters.gpuscape.node_view import Holdings
+from exporters.gpuscape.agent_metrics import AgentMetrics
+from exporters.gpuscape.node_view import GpuHoldings
 from labelers.groups.sharing import NOTHING_SHARED, SharedResource, Sharing, SharingStrategy
 from labelers.label_settings import MigStrategy
 from tests.agent.agent_process import SOON
@@ -67,9 +67,9 @@ class Scene:
             sharing=sharing,
         )
         self.shown: Holders = {}
-        own = OwnMetrics("0", lambda: 0.0)
+        own = AgentMetrics("0", lambda: 0.0)
         self.kubelet = Kubelet(self.node.server.path)
-        self.pods = Pods(
+        self.pods = KubeletPods(
             self.kubelet,
             node="node-a",
             snapshot=lambda: self.snapshot,
@@ -82,7 +82,7 @@ class Scene:
         self.pods.ask(now)
         return {entity: [each.pod for each in held] for entity, held in self.shown.items()}
 
-    def _show(self, holdings: Holdings | None) -> None:
+    def _show(self, holdings: GpuHoldings | None) -> None:
         self.shown = {} if holdings is None else holdings.holders
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.pods.resource_slices import FIELD, Slices
+from agent.pods.resource_slices import FIELD, ResourceSlices
 from kube.api import RESOURCE_SLICES, Api, Object
-from kube.follower import Follower, Gone, News, Seen, Synced
+from kube.follower import CacheSynced, Follower, News, ObjectGone, ObjectSeen
 from tests.fakes.api import FakeApi
 from tests.kube.clusters import client
 
@@ -30,25 +30,25 @@ def a_slice(name: str = "one", node: str = "node-a", **devices: str | None) -> O
 
 
 def test_a_device_is_known_by_its_driver_pool_and_name() -> None:
-    slices = Slices()
-    slices.hear(Seen(object=a_slice(gpu_0="GPU-a", gpu_1="GPU-b")))
+    slices = ResourceSlices()
+    slices.hear(ObjectSeen(object=a_slice(gpu_0="GPU-a", gpu_1="GPU-b")))
     assert slices.uuid(DRIVER, "node-a", "gpu-1") == "GPU-b"
     assert slices.uuid("other", "node-a", "gpu-1") is None
     assert slices.uuid(DRIVER, "node-b", "gpu-1") is None
 
 
 def test_a_device_without_a_uuid_is_not_known() -> None:
-    slices = Slices()
-    slices.hear(Seen(object=a_slice(gpu_0=None)))
+    slices = ResourceSlices()
+    slices.hear(ObjectSeen(object=a_slice(gpu_0=None)))
     assert slices.uuid(DRIVER, "node-a", "gpu-0") is None
 
 
 def test_a_slice_that_changes_or_goes_takes_its_devices_along() -> None:
-    slices = Slices()
-    slices.hear(Seen(object=a_slice(gpu_0="GPU-a")))
-    slices.hear(Seen(object=a_slice(gpu_1="GPU-b")))
+    slices = ResourceSlices()
+    slices.hear(ObjectSeen(object=a_slice(gpu_0="GPU-a")))
+    slices.hear(ObjectSeen(object=a_slice(gpu_1="GPU-b")))
     assert slices.uuid(DRIVER, "node-a", "gpu-0") is None
-    slices.hear(Gone(namespace=None, name="one", uid="1"))
+    slices.hear(ObjectGone(namespace=None, name="one", uid="1"))
     assert slices.uuid(DRIVER, "node-a", "gpu-1") is None
 
 
@@ -74,13 +74,13 @@ def test_nor_are_they_on_a_real_api_server(plane: Plane) -> None:
     assert slices.uuid(DRIVER, other, "gpu-0") is None
 
 
-def followed(api: Api, node: str) -> Slices:
+def followed(api: Api, node: str) -> ResourceSlices:
     """What a watch of the node's slices starts with."""
-    slices = Slices()
+    slices = ResourceSlices()
 
     def tell(news: News) -> None:
         slices.hear(news)
-        if isinstance(news, Synced):
+        if isinstance(news, CacheSynced):
             follower.close()
 
     follower = Follower(api, RESOURCE_SLICES, tell, fields={FIELD: node})

@@ -16,16 +16,16 @@ from pathlib import Path
 import pynvml as nv
 import pytest
 
-from agent.metrics.latest_metrics import Latest
+from agent.metrics.latest_metrics import LatestMetrics
 from agent.podresources.client import PodResources
-from agent.pods.allocated_devices import Allocation
+from agent.pods.allocated_devices import NodeAllocation
 from agent.pods.known_pods import KnownPod
-from agent.pods.kubelet_pods import Pods
-from agent.processes.gpu_processes import Processes
-from discovery.sample import Group
+from agent.pods.kubelet_pods import KubeletPods
+from agent.processes.gpu_processes import GpuProcesses
+from discovery.sample import ReadingGroup
 from discovery.simulator.simulation import Return, Simulation
-from exporters.dcgm.series_labels import Identity
-from exporters.gpuscape.agent_metrics import OwnMetrics
+from exporters.dcgm.series_labels import SeriesIdentity
+from exporters.gpuscape.agent_metrics import AgentMetrics
 from tests import exposition
 from tests.agent.pods.test_pods_of_a_kubelet import SHARED
 from tests.discovery.sampling import Sampler, sampler
@@ -45,8 +45,8 @@ class Scene:
     """Two GPUs, each shared by two of the pods."""
 
     taken: Sampler
-    latest: Latest
-    processes: Processes
+    latest: LatestMetrics
+    processes: GpuProcesses
     root: Path
     on: dict[str, list[str]]
     """Bus id to the pods that share the GPU."""
@@ -63,7 +63,7 @@ class Scene:
     def served(self) -> dict[tuple[str, str, str], str]:
         """Family, bus id and pod to the value, after two samples."""
         for _ in range(2):
-            samples = tuple(self.taken.sample(gpu, (Group.PROCESSES,)) for gpu in self.on)
+            samples = tuple(self.taken.sample(gpu, (ReadingGroup.PROCESSES,)) for gpu in self.on)
         self.latest.show_samples(samples, of_pods=self.processes.of_pods(samples))
         body = self.latest.metrics().body.plain
         return {
@@ -79,7 +79,9 @@ def scene(folder: Path) -> Iterator[Scene]:
     (own / "ns").mkdir(parents=True)
     (own / "ns/pid").symlink_to("pid:[4026531836]")
     (folder / "root/proc/self").symlink_to(own.name)
-    latest = Latest(Identity(hostname="node-a", shares=True), OwnMetrics("0", lambda: 0.0))
+    latest = LatestMetrics(
+        SeriesIdentity(hostname="node-a", shares=True), AgentMetrics("0", lambda: 0.0)
+    )
     on: dict[str, list[str]] = {}
 
     def machine() -> Simulation:
@@ -88,21 +90,21 @@ def scene(folder: Path) -> Iterator[Scene]:
         return simulation
 
     with sampler(machine) as taken:
-        yield Scene(taken, latest, Processes(folder / "root"), folder / "root", on)
+        yield Scene(taken, latest, GpuProcesses(folder / "root"), folder / "root", on)
 
 
-def shared(simulation: Simulation, latest: Latest, folder: Path) -> dict[str, list[str]]:
+def shared(simulation: Simulation, latest: LatestMetrics, folder: Path) -> dict[str, list[str]]:
     """Bus id to the pods that a kubelet has just given shares of the GPU; they are shown."""
     snapshot = Hardware(simulation, "node-a").news()
     assert snapshot is not None
     latest.show_snapshot(snapshot, 0.0)
     node = Node("node-a", simulation, FirstOffered(), folder, sharing=SHARED)
-    given: list[Allocation] = []
+    given: list[NodeAllocation] = []
     node.server.start()
     try:
         for name in PODS:
             node.admit(pod(name, resource=f"{GPU}.shared"))
-        pods = Pods(
+        pods = KubeletPods(
             PodResources(node.server.path, deadline_seconds=10.0),
             node="node-a",
             snapshot=lambda: snapshot,

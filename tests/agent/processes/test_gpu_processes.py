@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from agent.pods.known_pods import KnownPod
-from agent.processes.gpu_processes import MOST, MOST_FOR_PODS, Processes, pod_uses, process_uses
-from agent.processes.pids import Who
+from agent.processes.gpu_processes import MOST, MOST_FOR_PODS, GpuProcesses, pod_uses, process_uses
+from agent.processes.pids import ProcessOwner
 from discovery.model import Gap, Reason
 from discovery.sample import GpuSample, Process, ProcessKind
 from exporters.gpu_holders import PodUse
@@ -48,8 +48,8 @@ def sample(*rows: Process) -> GpuSample:
     return build.sample(GPU, processes=rows)
 
 
-def nobody(_pid: int) -> Who:
-    return Who()
+def nobody(_pid: int) -> ProcessOwner:
+    return ProcessOwner()
 
 
 def figures(*rows: Process, most: int = MOST) -> list[tuple[str, int | None, object, object]]:
@@ -70,7 +70,7 @@ def test_a_process_comes_with_its_name_its_pod_and_what_it_has() -> None:
 
     found = process_uses(
         sample(row(7, 300, busy=0.5)),
-        lambda pid: Who(name=f"python-{pid}", pod_uid=UID),
+        lambda pid: ProcessOwner(name=f"python-{pid}", pod_uid=UID),
         {UID: job}.get,
     )
 
@@ -88,7 +88,7 @@ def test_a_process_comes_with_its_name_its_pod_and_what_it_has() -> None:
 
 
 def test_where_pods_may_not_be_read_the_uid_alone_is_told() -> None:
-    (one,) = process_uses(sample(row(7)), lambda _: Who(pod_uid=UID))
+    (one,) = process_uses(sample(row(7)), lambda _: ProcessOwner(pod_uid=UID))
 
     assert one.pod == OfPod(uid=UID)
 
@@ -148,9 +148,9 @@ def test_the_others_are_summed_for_each_gpu_instance() -> None:
 def test_ten_thousand_processes_stay_few_and_nothing_is_lost() -> None:
     asked: list[int] = []
 
-    def ask(pid: int) -> Who:
+    def ask(pid: int) -> ProcessOwner:
         asked.append(pid)
-        return Who()
+        return ProcessOwner()
 
     found = process_uses(sample(*(row(pid, 1) for pid in range(1, 10_001))), ask)
 
@@ -172,7 +172,7 @@ def test_processes_are_looked_up_below_the_host_s_root(tmp_path: Path) -> None:
     own_proc(tmp_path)
     other = build.sample(build.gpu(1), processes=(row(os.getpid(), 2),))
 
-    found = Processes(tmp_path).uses([sample(row(os.getpid(), 1)), other])
+    found = GpuProcesses(tmp_path).uses([sample(row(os.getpid(), 1)), other])
 
     assert [(use.bus_id, use.pod, use.memory_bytes) for use in found] == [
         (GPU.bus_id, OfPod(uid=UID), MIB),
@@ -185,7 +185,7 @@ def test_without_the_host_s_pids_nothing_is_told_and_why_is_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
-    processes = Processes(tmp_path)
+    processes = GpuProcesses(tmp_path)
 
     assert processes.uses([sample(row(7, 1))]) == ()
     assert processes.uses([sample(row(7, 1))]) == ()

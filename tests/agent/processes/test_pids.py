@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent.processes.pids import MOST_NAME_CHARACTERS, Who, missing, pod_uid, who
+from agent.processes.pids import MOST_NAME_CHARACTERS, ProcessOwner, missing, pod_uid, who
 
 UID = "3f2a9c1d-0b7c-4d55-9d2e-6a1f0c9b8e77"
 SLICE = UID.replace("-", "_")
@@ -134,14 +134,14 @@ def test_a_process_is_told_by_name_and_pod(tmp_path: Path) -> None:
         found = who(tmp_path, process.pid)
         process.kill()
 
-    assert found == Who(name="sleep", pod_uid=UID)
+    assert found == ProcessOwner(name="sleep", pod_uid=UID)
 
 
 def test_of_a_process_that_ended_nothing_is_told(tmp_path: Path) -> None:
     with subprocess.Popen(["true"]) as process:
         process.wait()
 
-    assert who(tmp_path, process.pid) == Who()
+    assert who(tmp_path, process.pid) == ProcessOwner()
 
 
 def test_of_a_cgroup_without_end_only_the_start_is_read(tmp_path: Path) -> None:

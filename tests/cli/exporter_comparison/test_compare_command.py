@@ -21,7 +21,7 @@ from click.testing import CliRunner, Result
 
 from cli import main as cli_main
 from cli.exporter_comparison import scrapes
-from exporters.compare.exposition_parser import Families, Fault, Parser
+from exporters.compare.exposition_parser import ExpositionFault, Families, Parser
 from tests.agent.agent_process import SOON
 from tests.cli.exporters import (
     Answer,
@@ -200,7 +200,7 @@ def test_the_timeout_is_for_answers_over_the_network_alone(
     """A second more is given, for the name of a host to be looked up."""
 
     class Slow(Parser):
-        def parse(self, body: bytes, faults: list[Fault] | None = None) -> Families:
+        def parse(self, body: bytes, faults: list[ExpositionFault] | None = None) -> Families:
             time.sleep(1.3)
             return super().parse(body, faults)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.config import Settings
+from agent.config import AgentSettings
 from cli.scheduler import simulate_placement
 from tests.cli.conftest import Run
 from tests.observed import observed
@@ -96,7 +96,7 @@ def test_a_fleet_may_name_simulated_machines(
 ) -> None:
     asked: list[str | None] = []
 
-    def take_snapshot(settings: Settings) -> object:
+    def take_snapshot(settings: AgentSettings) -> object:
         asked.append(settings.simulate)
         return observed(settings.simulate or "").snapshot
 

@@ -10,7 +10,7 @@ import pynvml as nv
 import pytest
 
 from discovery.model import Reason
-from discovery.sample import GpuSample, Group, LinkError
+from discovery.sample import GpuSample, LinkError, ReadingGroup
 from discovery.simulator.description.machine_schema import MigInstanceSpec
 from discovery.simulator.simulation import Return, Simulation, Spoil
 from tests import machines
@@ -37,24 +37,24 @@ ALWAYS = {
 """What a sample costs where nobody asked for more; the handle is the test's own."""
 
 FIELDS_OF = {
-    Group.PROFILING: {"profiling", "mig_profiling"},
-    Group.PIPES: {"profiling", "mig_profiling"},
-    Group.ENGINES: {"profiling", "mig_profiling"},
-    Group.CLOCK_EVENTS: {"clock_event_reasons"},
-    Group.HELD_DOWN: {"held_down"},
-    Group.ECC: {"ecc_errors", "retired_pages"},
-    Group.LIMITS: {"power_limits", "temperature_limits"},
-    Group.WORKING_LIMIT: {"temperature_limits"},
-    Group.CLOCKS: {"clocks"},
-    Group.INSTANT_POWER: {"instant_power_watts"},
-    Group.PCIE: {"pcie"},
-    Group.BAR1: {"bar1"},
-    Group.FAN: {"fan_ratio", "performance_state"},
-    Group.NVLINK_ERRORS: {"nvlink_errors"},
-    Group.LINKS: {"links"},
-    Group.LINK_ERRORS: {"links"},
-    Group.P2P: {"nvlink_p2p"},
-    Group.PROCESSES: {"processes"},
+    ReadingGroup.PROFILING: {"profiling", "mig_profiling"},
+    ReadingGroup.PIPES: {"profiling", "mig_profiling"},
+    ReadingGroup.ENGINES: {"profiling", "mig_profiling"},
+    ReadingGroup.CLOCK_EVENTS: {"clock_event_reasons"},
+    ReadingGroup.HELD_DOWN: {"held_down"},
+    ReadingGroup.ECC: {"ecc_errors", "retired_pages"},
+    ReadingGroup.LIMITS: {"power_limits", "temperature_limits"},
+    ReadingGroup.WORKING_LIMIT: {"temperature_limits"},
+    ReadingGroup.CLOCKS: {"clocks"},
+    ReadingGroup.INSTANT_POWER: {"instant_power_watts"},
+    ReadingGroup.PCIE: {"pcie"},
+    ReadingGroup.BAR1: {"bar1"},
+    ReadingGroup.FAN: {"fan_ratio", "performance_state"},
+    ReadingGroup.NVLINK_ERRORS: {"nvlink_errors"},
+    ReadingGroup.LINKS: {"links"},
+    ReadingGroup.LINK_ERRORS: {"links"},
+    ReadingGroup.P2P: {"nvlink_p2p"},
+    ReadingGroup.PROCESSES: {"processes"},
 }
 
 
@@ -75,7 +75,7 @@ def test_without_groups_a_sample_makes_the_calls_it_always_made(taken: Sampler) 
 
 
 @pytest.mark.parametrize("group", EVERY_GROUP)
-def test_a_group_gives_its_fields_and_no_others(taken: Sampler, group: Group) -> None:
+def test_a_group_gives_its_fields_and_no_others(taken: Sampler, group: ReadingGroup) -> None:
     """Nor a gap for what was not asked for, whatever the GPU lacks."""
     taken.simulation.add_process(FIRST, 71, percent=50)
     without = heads(taken.sample(FIRST, ()))
@@ -97,7 +97,7 @@ def test_drivers_before_535_tell_clock_events_by_the_older_name(taken: Sampler) 
     newer = "nvmlDeviceGetCurrentClocksEventReasons"
     taken.simulation.fault(Return(code=nv.NVML_ERROR_FUNCTION_NOT_FOUND), newer)
 
-    sample = taken.sample(FIRST, (Group.CLOCK_EVENTS,))
+    sample = taken.sample(FIRST, (ReadingGroup.CLOCK_EVENTS,))
 
     assert sample.clock_event_reasons == 0x8
     assert not [gap for gap in sample.gaps if gap.what == "clock_event_reasons"]
@@ -120,7 +120,7 @@ def test_a_lost_gpu_keeps_what_was_read_before(taken: Sampler) -> None:
 
 def test_links_that_are_down_are_left_out_from_the_next_discovery_on(taken: Sampler) -> None:
     """Until then their counters stand still."""
-    asked = (Group.LINKS,)
+    asked = (ReadingGroup.LINKS,)
     before = [link.link for link in taken.sample(FIRST, asked).links]
     taken.simulation.links_down(FIRST, 0)
     then = [link.link for link in taken.sample(FIRST, asked).links]
@@ -130,7 +130,7 @@ def test_links_that_are_down_are_left_out_from_the_next_discovery_on(taken: Samp
 
 
 def test_which_links_are_up_is_asked_once_for_each_discovery(taken: Sampler) -> None:
-    asked = (Group.LINKS,)
+    asked = (ReadingGroup.LINKS,)
     first = taken.calls(lambda: taken.sample(FIRST, asked))
     second = taken.calls(lambda: taken.sample(FIRST, asked))
     assert (first["nvmlDeviceGetNvLinkState"], second["nvmlDeviceGetNvLinkState"]) == (2, 0)
@@ -138,7 +138,7 @@ def test_which_links_are_up_is_asked_once_for_each_discovery(taken: Sampler) -> 
 
 def test_links_before_nvlink_5_count_no_errors_each_and_say_so_once(tmp_path: Path) -> None:
     with small(tmp_path, nvlink_version=6) as taken:
-        sample = taken.sample(FIRST, (Group.LINKS, Group.NVLINK_ERRORS))
+        sample = taken.sample(FIRST, (ReadingGroup.LINKS, ReadingGroup.NVLINK_ERRORS))
 
     gaps = [gap for gap in sample.gaps if gap.what.startswith("links")]
     assert [(gap.what, gap.reason) for gap in gaps] == [("links.errors", Reason.UNSUPPORTED)]
@@ -147,7 +147,7 @@ def test_links_before_nvlink_5_count_no_errors_each_and_say_so_once(tmp_path: Pa
 
 
 def test_links_since_nvlink_5_count_errors_each_and_none_together(taken: Sampler) -> None:
-    sample = taken.sample(FIRST, (Group.LINKS, Group.NVLINK_ERRORS))
+    sample = taken.sample(FIRST, (ReadingGroup.LINKS, ReadingGroup.NVLINK_ERRORS))
 
     assert [dict(link.errors).keys() for link in sample.links] == [set(LinkError)] * 2
     assert sample.nvlink_errors is None
@@ -155,7 +155,7 @@ def test_links_since_nvlink_5_count_errors_each_and_none_together(taken: Sampler
 
 def test_a_gpu_without_nvlink_has_no_links_and_one_gap(tmp_path: Path) -> None:
     with small(tmp_path, nvlink_links=0) as taken:
-        sample = taken.sample(FIRST, (Group.LINKS,))
+        sample = taken.sample(FIRST, (ReadingGroup.LINKS,))
 
     gaps = [gap.reason for gap in sample.gaps if gap.what.startswith("links")]
     assert (sample.links, gaps) == ((), [Reason.UNSUPPORTED])
@@ -165,7 +165,7 @@ def test_a_gpu_without_nvlink_has_no_links_and_one_gap(tmp_path: Path) -> None:
 
 
 def test_each_pair_is_asked_in_both_directions_once_for_each_discovery(taken: Sampler) -> None:
-    asked = (Group.P2P,)
+    asked = (ReadingGroup.P2P,)
     counts = [
         taken.calls(lambda: [taken.sample(gpu, asked) for gpu in (FIRST, SECOND)]) for _ in range(2)
     ]
@@ -179,7 +179,7 @@ def test_each_pair_is_asked_in_both_directions_once_for_each_discovery(taken: Sa
 def test_a_pair_s_status_is_that_of_nvlink_and_changes_with_the_next_discovery(
     taken: Sampler,
 ) -> None:
-    asked = (Group.P2P,)
+    asked = (ReadingGroup.P2P,)
     before = taken.sample(FIRST, asked).nvlink_p2p
     taken.simulation.links_down(SECOND, 0, 1)
     then = taken.sample(FIRST, asked).nvlink_p2p
@@ -196,7 +196,7 @@ def test_a_pair_with_a_lost_gpu_is_a_gap_and_the_other_pairs_are_told(tmp_path: 
     with small(tmp_path, *gpus) as taken:
         lost = Return(code=nv.NVML_ERROR_GPU_IS_LOST)
         taken.simulation.fault(lost, "nvmlDeviceGetP2PStatus", times=1)
-        sample = taken.sample(FIRST, (Group.P2P,))
+        sample = taken.sample(FIRST, (ReadingGroup.P2P,))
 
     told = [(gap.what, gap.reason) for gap in sample.gaps if gap.what in ("nvlink_p2p", "state")]
     assert told == [("nvlink_p2p", Reason.LOST)]
@@ -215,7 +215,7 @@ def test_how_busy_processes_are_is_told_from_the_second_time_on(taken: Sampler) 
     taken.simulation.add_process(FIRST, 71, percent=30)
     taken.simulation.add_process(FIRST, 72, percent=0)
 
-    seen = [busy(taken.sample(FIRST, (Group.PROCESSES,))) for _ in range(2)]
+    seen = [busy(taken.sample(FIRST, (ReadingGroup.PROCESSES,))) for _ in range(2)]
 
     assert seen == [{71: None, 72: None}, {71: 0.3, 72: 0.0}]
 
@@ -223,25 +223,25 @@ def test_how_busy_processes_are_is_told_from_the_second_time_on(taken: Sampler) 
 def test_the_driver_is_asked_for_what_came_since_the_newest_it_told(taken: Sampler) -> None:
     """Asked about all times, it would tell of processes as they were long ago."""
     taken.simulation.add_process(FIRST, 71, percent=30)
-    taken.sample(FIRST, (Group.PROCESSES,))
+    taken.sample(FIRST, (ReadingGroup.PROCESSES,))
 
-    again = taken.sample(FIRST, (Group.PROCESSES,), after=0.0)
+    again = taken.sample(FIRST, (ReadingGroup.PROCESSES,), after=0.0)
 
     assert busy(again) == {71: None}
 
 
 def test_where_the_driver_has_nothing_new_no_process_counts_as_idle(taken: Sampler) -> None:
     taken.simulation.add_process(FIRST, 71, percent=0)
-    seen = [taken.sample(FIRST, (Group.PROCESSES,)) for _ in range(2)]
+    seen = [taken.sample(FIRST, (ReadingGroup.PROCESSES,)) for _ in range(2)]
     assert [busy(sample) for sample in seen] == [{71: None}, {71: None}]
     assert not [gap for sample in seen for gap in sample.gaps if gap.what == "processes"]
 
 
 def test_a_process_is_not_idle_because_its_share_makes_no_sense(taken: Sampler) -> None:
     taken.simulation.add_process(FIRST, 71, percent=30)
-    taken.sample(FIRST, (Group.PROCESSES,))
+    taken.sample(FIRST, (ReadingGroup.PROCESSES,))
     taken.simulation.fault(Spoil(garbage="max"), "nvmlDeviceGetProcessUtilization")
-    sample = taken.sample(FIRST, (Group.PROCESSES,))
+    sample = taken.sample(FIRST, (ReadingGroup.PROCESSES,))
     assert busy(sample) == {71: None}
     assert [gap.reason for gap in sample.gaps if gap.what == "processes"] == [Reason.GARBAGE]
 
@@ -251,7 +251,7 @@ def test_with_mig_on_nobody_is_asked_how_busy_processes_are(tmp_path: Path) -> N
     with small(tmp_path, machines.gpu(0, mig=True, instances=(three,))) as taken:
         ids = {"gpu_instance_id": 2, "compute_instance_id": 0}
         taken.simulation.add_process(FIRST, 71, percent=30, **ids)
-        calls = taken.calls(lambda: taken.sample(FIRST, (Group.PROCESSES,)))
+        calls = taken.calls(lambda: taken.sample(FIRST, (ReadingGroup.PROCESSES,)))
     assert calls["nvmlDeviceGetComputeRunningProcesses_v3"] == 2  # its length, then the list
     assert calls["nvmlDeviceGetProcessUtilization"] == 0
 
@@ -259,8 +259,8 @@ def test_with_mig_on_nobody_is_asked_how_busy_processes_are(tmp_path: Path) -> N
 def test_a_process_that_works_in_two_ways_is_told_in_both(taken: Sampler) -> None:
     for kind in ("compute", "graphics"):
         taken.simulation.add_process(FIRST, 71, kind=kind, memory_mib=7, percent=10)
-    taken.sample(FIRST, (Group.PROCESSES,))
-    rows = taken.sample(FIRST, (Group.PROCESSES,)).processes
+    taken.sample(FIRST, (ReadingGroup.PROCESSES,))
+    rows = taken.sample(FIRST, (ReadingGroup.PROCESSES,)).processes
     assert {(it.pid, it.kind, it.memory_bytes) for it in rows} == {
         (71, "compute", 7 << 20),
         (71, "graphics", 7 << 20),
@@ -268,7 +268,7 @@ def test_a_process_that_works_in_two_ways_is_told_in_both(taken: Sampler) -> Non
 
 
 def test_without_processes_utilization_is_not_asked(taken: Sampler) -> None:
-    calls = taken.calls(lambda: taken.sample(FIRST, (Group.PROCESSES,)))
+    calls = taken.calls(lambda: taken.sample(FIRST, (ReadingGroup.PROCESSES,)))
     assert calls["nvmlDeviceGetProcessUtilization"] == 0
 
 

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from discovery.model import Gap, Reason
-from discovery.sample import PROFILED, GpuSample, Group
+from discovery.sample import PROFILED, GpuSample, ReadingGroup
 from discovery.simulator.description.machine_schema import MigInstanceSpec
 from discovery.simulator.simulation import Return, Spoil
 from discovery.simulator.state import edits
@@ -21,7 +21,7 @@ from tests.discovery.sampling import Sampler, small
 TWO, THREE = (MigInstanceSpec(profile="3g.20gb", start=at, id=n) for at, n in ((0, 2), (4, 3)))
 WHOLE, SPLIT = machines.gpu(0), machines.gpu(1, mig=True, instances=(TWO, THREE))
 ASKED = tuple(PROFILED)
-USUAL = (*PROFILED[Group.PROFILING], *PROFILED[Group.PIPES])
+USUAL = (*PROFILED[ReadingGroup.PROFILING], *PROFILED[ReadingGroup.PIPES])
 """What every GPU with GPM has."""
 TRAFFIC = (20, 21, 60, 61, *range(62, 98), *range(100, 104))
 GRAPHICS, PCIE_SENT = 1, 20

@@ -9,7 +9,7 @@ from typing import Any
 import pynvml as nv
 import pytest
 
-from discovery.sample import GpuSample, Group, LinkError, ProcessKind
+from discovery.sample import GpuSample, LinkError, ProcessKind, ReadingGroup
 from discovery.simulator.description.machine_schema import MigInstanceSpec
 from tests import machines
 from tests.discovery.sampling import Sampler, leaves, small
@@ -282,7 +282,7 @@ def test_kinds_of_processes_are_told_apart(sample: GpuSample) -> None:
 
 def test_a_gpu_instance_has_its_own_memory_metrics_and_processes(taken: Sampler) -> None:
     """Its share of time is of its own; here it is as large as any can be."""
-    groups = (Group.PROFILING, Group.PROCESSES)
+    groups = (ReadingGroup.PROFILING, ReadingGroup.PROCESSES)
     taken.sample(SPLIT.bus_id, groups)
     sample = taken.sample(SPLIT.bus_id, groups)
 

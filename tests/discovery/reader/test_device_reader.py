@@ -15,12 +15,12 @@ import pytest
 
 from base.errors import Transient
 from discovery.driver_errors import DriverAbsent, DriverMismatch, ReaderGone, ReaderStuck, Released
-from discovery.known_gpus import Roster
+from discovery.known_gpus import KnownGpus
 from discovery.model import GpuState
 from discovery.reader.child import Child
-from discovery.reader.device_reader import DeviceReader, Reading
+from discovery.reader.device_reader import DeviceReader, DiscoveryResult
 from discovery.reader.protocol import Start, XidSeen
-from discovery.sample import Group
+from discovery.sample import ReadingGroup
 from discovery.simulator.simulation import Crash, Hang, Return, Simulation
 from tests import machines
 from tests.discovery.sampling import hopper
@@ -40,7 +40,7 @@ class Bench:
         simulation: Simulation,
         *,
         deadline_seconds: float = DEADLINE_SECONDS,
-        roster: Roster | None = None,
+        roster: KnownGpus | None = None,
     ) -> None:
         self.simulation = simulation
         self.now = 1000.0
@@ -91,7 +91,7 @@ UNREADABLE = GpuState.UNREADABLE
 
 
 def test_all_gpus_are_read_with_driver_links_and_readings(bench: Bench) -> None:
-    reading: Reading = bench.reader.discover()
+    reading: DiscoveryResult = bench.reader.discover()
     assert reading.driver.version is not None
     assert [gpu.state for gpu in reading.gpus] == [PRESENT, PRESENT]
     assert [len(gpu.links) for gpu in reading.gpus] == [4, 4]
@@ -99,7 +99,10 @@ def test_all_gpus_are_read_with_driver_links_and_readings(bench: Bench) -> None:
 
 
 def test_groups_are_read_where_they_are_asked_for(bench: Bench) -> None:
-    plain, more = bench.reader.sample(), bench.reader.sample((Group.ECC, Group.LIMITS))
+    plain, more = (
+        bench.reader.sample(),
+        bench.reader.sample((ReadingGroup.ECC, ReadingGroup.LIMITS)),
+    )
     assert [sample.ecc_errors for sample in plain] == [None, None]
     assert all(sample.ecc_errors and sample.power_limits for sample in more)
     assert [sample.bar1 for sample in more] == [None, None]
@@ -108,9 +111,9 @@ def test_groups_are_read_where_they_are_asked_for(bench: Bench) -> None:
 def test_what_a_gpu_does_not_support_is_asked_again_after_a_discovery(bench: Bench) -> None:
     bench.simulation.log_calls()
     for _ in range(2):
-        bench.reader.sample((Group.PROFILING,))
+        bench.reader.sample((ReadingGroup.PROFILING,))
     bench.reader.discover()
-    bench.reader.sample((Group.PROFILING,))
+    bench.reader.sample((ReadingGroup.PROFILING,))
     calls = Counter(entry for entry, _ in bench.simulation.calls().elements())
     assert calls["nvmlGpmQueryDeviceSupport"] == 2 * len(bench.bus_ids)
 
@@ -120,9 +123,13 @@ def test_profiling_counts_on_from_request_to_request_and_gives_all_back(tmp_path
     simulation = machines.simulation(tmp_path, models={"small": hopper()})
     bench = Bench(simulation)
     simulation.log_calls()
-    until(lambda: all(sample.profiling for sample in bench.reader.sample((Group.PROFILING,))))
+    until(
+        lambda: all(sample.profiling for sample in bench.reader.sample((ReadingGroup.PROFILING,)))
+    )
     bench.reader.discover()
-    until(lambda: all(sample.profiling for sample in bench.reader.sample((Group.PROFILING,))))
+    until(
+        lambda: all(sample.profiling for sample in bench.reader.sample((ReadingGroup.PROFILING,)))
+    )
     assert bench.reader.release()
     calls = Counter(entry for entry, _ in simulation.calls().elements())
     bench.close()
@@ -172,13 +179,15 @@ def test_a_pair_of_gpus_that_hangs_costs_the_one_that_did_not_answer_just_before
     bench: Bench,
 ) -> None:
     bench.simulation.fault(Hang(), "nvmlDeviceGetP2PStatus", bus_id=bench.bus_ids[0])
-    assert [sample.bus_id for sample in bench.reader.sample((Group.P2P,))] == [bench.bus_ids[0]]
+    assert [sample.bus_id for sample in bench.reader.sample((ReadingGroup.P2P,))] == [
+        bench.bus_ids[0]
+    ]
     assert bench.reader.health().quarantined == (bench.bus_ids[1],)
 
 
 def test_the_reader_tells_of_each_pair_of_gpus(bench: Bench) -> None:
     here, there = bench.bus_ids
-    found = {it.bus_id: it.nvlink_p2p for it in bench.reader.sample((Group.P2P,))}
+    found = {it.bus_id: it.nvlink_p2p for it in bench.reader.sample((ReadingGroup.P2P,))}
     assert found == {here: ((there, 0),), there: ((here, 0),)}
 
 
@@ -197,10 +206,10 @@ def test_a_quarantined_gpu_is_not_touched_until_its_probe_is_due_and_then_freed(
 
 @pytest.mark.parametrize(
     ("entry", "groups"),
-    [("nvmlDeviceGetPowerUsage", ()), ("nvmlDeviceGetBAR1MemoryInfo", (Group.BAR1,))],
+    [("nvmlDeviceGetPowerUsage", ()), ("nvmlDeviceGetBAR1MemoryInfo", (ReadingGroup.BAR1,))],
 )
 def test_a_gpu_that_hangs_in_its_readings_alone_stays_in_quarantine(
-    bench: Bench, entry: str, groups: tuple[Group, ...]
+    bench: Bench, entry: str, groups: tuple[ReadingGroup, ...]
 ) -> None:
     bench.simulation.fault(Hang(), entry, bus_id=bench.bus_ids[0])
     bench.reader.sample(groups)
@@ -332,7 +341,7 @@ def test_healthy_gpus_keep_their_index_when_another_leaves_the_bus(tmp_path: Pat
 
 def test_a_reader_that_follows_another_goes_on_with_its_places(tmp_path: Path) -> None:
     simulation = Simulation.create("t4", tmp_path)
-    roster = Roster()
+    roster = KnownGpus()
     first = Bench(simulation, roster=roster)
     first.close()
     machines.unplug(simulation, first.bus_ids[0])

@@ -22,7 +22,7 @@ from discovery.reader.protocol import (
     from_agent,
     from_reader,
 )
-from discovery.sample import Group
+from discovery.sample import ReadingGroup
 from tests import build
 
 ANSWERS = (
@@ -49,7 +49,7 @@ def test_the_reader_understands_every_request() -> None:
         Start(skip=("0000:1b:00.0",), only=None),
         Discover(request=7),
         Sample(request=8),
-        Sample(request=9, groups=tuple(Group)),
+        Sample(request=9, groups=tuple(ReadingGroup)),
     )
     assert tuple(from_agent().feed(b"".join(frame(message) for message in sent))) == sent
 

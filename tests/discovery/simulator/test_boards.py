@@ -12,7 +12,7 @@ import pynvml as nv
 import pytest
 
 from discovery.host.pci import DEVICES
-from discovery.sample import Group
+from discovery.sample import ReadingGroup
 from discovery.simulator.description.machine_catalog import load_machine, load_models, machine_names
 from discovery.simulator.simulation import Simulation
 from tests import machines
@@ -96,7 +96,7 @@ def test_a_gpu_with_unified_memory_says_neither_limits_nor_memory_nor_window(
         }
         assert nv.nvmlDeviceGetPowerUsage(gb10) > 0
     assert codes == {nv.NVML_ERROR_NOT_SUPPORTED}
-    (sample,) = look_at(simulated, "gb10", (Group.LIMITS, Group.BAR1)).samples
+    (sample,) = look_at(simulated, "gb10", (ReadingGroup.LIMITS, ReadingGroup.BAR1)).samples
     assert sample.bar1 is None
     assert sample.power_limits is None
     assert sample.power_watts is not None
@@ -111,7 +111,7 @@ def test_a_busy_gpu_of_a_kilowatt_and_more_is_read_as_such(
     for pid, gpu in enumerate(gpus, 71):
         simulated.add_process(gpu.bus_id, pid, percent=100)
 
-    samples = look_at(simulated, machine, (Group.LIMITS,)).samples
+    samples = look_at(simulated, machine, (ReadingGroup.LIMITS,)).samples
 
     drawn = [sample.power_watts or 0.0 for sample in samples]
     limits = [sample.power_limits for sample in samples]
@@ -130,7 +130,7 @@ def test_links_to_boards_differ_by_slot_and_fall_back_while_idle(tmp_path: Path)
 
     found = {
         sample.bus_id: (sample.pcie.generation, sample.pcie.width)
-        for sample in look_at(simulated, "mixed", (Group.PCIE,)).samples
+        for sample in look_at(simulated, "mixed", (ReadingGroup.PCIE,)).samples
         if sample.pcie is not None
     }
 

@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from discovery.simulator.machine_view import SimulatedGpu, World
+from discovery.simulator.machine_view import MachineView, SimulatedGpu
 from discovery.simulator.sensor_values import Sensors
-from discovery.simulator.state.machine_state import State
+from discovery.simulator.state.machine_state import MachineState
 from tests import machines
 
 FIRST = machines.gpu(0).bus_id
 DAY = 86400
 
 
-def gpu_of(state: State, at: int = 0) -> SimulatedGpu:
+def gpu_of(state: MachineState, at: int = 0) -> SimulatedGpu:
     assert state.machine is not None
-    return World(state, state.machine, lambda: 0.0).gpus[at]
+    return MachineView(state, state.machine, lambda: 0.0).gpus[at]
 
 
-def sensors(state: State, seconds: float, at: int = 0) -> Sensors:
+def sensors(state: MachineState, seconds: float, at: int = 0) -> Sensors:
     """The sensors so long after the driver was loaded."""
     return Sensors(gpu=gpu_of(state, at), now=state.started + seconds)
 

@@ -9,8 +9,8 @@ import pytest
 from exporters.compare.comparison import Comparison, TooManySeries
 from exporters.compare.exposition_parser import parse
 from exporters.compare.series_match import Matching
-from exporters.compare.tolerance import Tolerance, Wish
-from exporters.compare.verdict import Compared, Outcome, Pace, Verdict
+from exporters.compare.tolerance import Tolerance, ToleranceOverride
+from exporters.compare.verdict import Compared, ComparisonResult, MetricVerdict, SideActivity
 
 STEP_SECONDS = 10.0
 
@@ -29,7 +29,9 @@ def side(*all_of_it: Sequence[str], kind: str = "gauge", name: str = "x") -> lis
     return [(announced + "".join(lines)).encode() for lines in zip(*all_of_it, strict=True)]
 
 
-def outcome(left: Iterable[bytes], right: Iterable[bytes], comparison: Comparison) -> Outcome:
+def outcome(
+    left: Iterable[bytes], right: Iterable[bytes], comparison: Comparison
+) -> ComparisonResult:
     for number, (one, other) in enumerate(zip(left, right, strict=True)):
         comparison.add(parse(one), parse(other), number * STEP_SECONDS)
     return comparison.outcome()
@@ -48,8 +50,8 @@ def numbers(*values: float, kind: str = "gauge", name: str = "x") -> list[bytes]
     return side(series(GPU0, *values, name=name), kind=kind, name=name)
 
 
-SAME, VALUES = Verdict.SAME, Verdict.VALUES
-STALE_LEFT, STALE_RIGHT = Verdict.STALE_LEFT, Verdict.STALE_RIGHT
+SAME, VALUES = MetricVerdict.SAME, MetricVerdict.VALUES
+STALE_LEFT, STALE_RIGHT = MetricVerdict.STALE_LEFT, MetricVerdict.STALE_RIGHT
 
 GAUGES = [
     # means of 100 and 109: 9 % of the larger is 10.9, and 9 is less
@@ -103,7 +105,7 @@ COUNTERS = [
     + [("counter", *case) for case in COUNTERS],
 )
 def test_values_are_judged_over_the_run(
-    kind: str, left: list[float], right: list[float], verdict: Verdict
+    kind: str, left: list[float], right: list[float], verdict: MetricVerdict
 ) -> None:
     assert compared(numbers(*left, kind=kind), numbers(*right, kind=kind)).verdict is verdict
 
@@ -134,7 +136,7 @@ def test_values_are_judged_over_the_run(
     ],
 )
 def test_metrics_have_the_tolerance_of_what_they_measure(
-    name: str, left: float, right: float, verdict: Verdict
+    name: str, left: float, right: float, verdict: MetricVerdict
 ) -> None:
     assert compared(numbers(left, name=name), numbers(right, name=name)).verdict is verdict
 
@@ -151,21 +153,29 @@ def test_a_rate_that_calls_itself_a_counter_is_compared_as_what_it_is(name: str)
 @pytest.mark.parametrize(
     ("wishes", "verdict"),
     [
-        ([Wish(tolerance=Tolerance(ratio=0.3))], SAME),
-        ([Wish(tolerance=Tolerance(absolute=20))], SAME),
-        ([Wish(tolerance=Tolerance(ratio=0.3)), Wish(tolerance=Tolerance(absolute=1))], VALUES),
-        ([Wish(tolerance=Tolerance(ratio=0.3), names="y*")], VALUES),
+        ([ToleranceOverride(tolerance=Tolerance(ratio=0.3))], SAME),
+        ([ToleranceOverride(tolerance=Tolerance(absolute=20))], SAME),
+        (
+            [
+                ToleranceOverride(tolerance=Tolerance(ratio=0.3)),
+                ToleranceOverride(tolerance=Tolerance(absolute=1)),
+            ],
+            VALUES,
+        ),
+        ([ToleranceOverride(tolerance=Tolerance(ratio=0.3), names="y*")], VALUES),
     ],
 )
-def test_a_wish_sets_the_tolerance(wishes: list[Wish], verdict: Verdict) -> None:
+def test_a_wish_sets_the_tolerance(wishes: list[ToleranceOverride], verdict: MetricVerdict) -> None:
     comparison = Comparison(Matching(), wishes=wishes)
     assert compared(numbers(100), numbers(120), comparison).verdict is verdict
 
 
 def test_what_has_to_be_equal_yields_to_its_own_name_only() -> None:
     name = "DCGM_FI_DEV_FB_TOTAL"
-    for_all = Comparison(Matching(), wishes=[Wish(tolerance=Tolerance(ratio=0.3))])
-    for_it = Comparison(Matching(), wishes=[Wish(tolerance=Tolerance(ratio=0.3), names=name)])
+    for_all = Comparison(Matching(), wishes=[ToleranceOverride(tolerance=Tolerance(ratio=0.3))])
+    for_it = Comparison(
+        Matching(), wishes=[ToleranceOverride(tolerance=Tolerance(ratio=0.3), names=name)]
+    )
     assert compared(numbers(100, name=name), numbers(99, name=name), for_all).verdict is VALUES
     assert compared(numbers(100, name=name), numbers(99, name=name), for_it).verdict is SAME
 
@@ -174,7 +184,7 @@ def test_a_metric_of_one_side_is_told_with_some_of_its_series() -> None:
     metric = compared(side(series(GPU0, 1), series(GPU1, 1)), [b""])
     assert (metric.verdict, metric.left.series, metric.right.series) == ("only-left", 2, 0)
     assert metric.findings[0].examples == ('UUID="GPU-0",gpu="0"', 'UUID="GPU-1",gpu="1"')
-    assert compared([b""], numbers(1)).verdict is Verdict.ONLY_RIGHT
+    assert compared([b""], numbers(1)).verdict is MetricVerdict.ONLY_RIGHT
 
 
 def test_an_announced_metric_without_series_is_none() -> None:
@@ -184,9 +194,9 @@ def test_an_announced_metric_without_series_is_none() -> None:
 def test_series_of_one_side_are_missing_on_the_other() -> None:
     both, one = side(series(GPU0, 1), series(GPU1, 1)), numbers(1)
     missing = compared(both, one)
-    assert (missing.verdict, missing.pairs) == (Verdict.MISSING_RIGHT, 1)
+    assert (missing.verdict, missing.pairs) == (MetricVerdict.MISSING_RIGHT, 1)
     assert missing.findings[0].examples == ('UUID="GPU-1",gpu="1"',)
-    assert compared(one, both).verdict is Verdict.MISSING_LEFT
+    assert compared(one, both).verdict is MetricVerdict.MISSING_LEFT
 
 
 def test_another_gpu_is_not_the_same_series_with_other_labels() -> None:
@@ -197,7 +207,7 @@ def test_another_gpu_is_not_the_same_series_with_other_labels() -> None:
 def test_another_instance_of_the_same_gpu_is_not_the_same_series() -> None:
     left = side(series('gpu="0",GPU_I_ID="1"', 1))
     metric = compared(left, side(series('gpu="0",GPU_I_ID="2"', 1)))
-    assert metric.verdict is Verdict.MISSING_RIGHT
+    assert metric.verdict is MetricVerdict.MISSING_RIGHT
 
 
 def test_a_series_that_came_and_went_is_not_missing() -> None:
@@ -209,8 +219,8 @@ def test_a_series_that_came_and_went_is_not_missing() -> None:
 def test_a_series_that_is_there_now_and_then_is_missing() -> None:
     left = numbers(1, 1, 1, 1, 1, 1, 1)
     right = side(series(GPU0, 1, 1, None, None, None, None, None))
-    assert compared(left, right).verdict is Verdict.MISSING_RIGHT
-    assert compared(right, left).verdict is Verdict.MISSING_LEFT
+    assert compared(left, right).verdict is MetricVerdict.MISSING_RIGHT
+    assert compared(right, left).verdict is MetricVerdict.MISSING_LEFT
 
 
 def test_series_that_never_stop_changing_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,20 +253,20 @@ LABELS = [
 @pytest.mark.parametrize(("left", "right", "detail"), LABELS)
 def test_labels_that_differ_are_named(left: str, right: str, detail: str) -> None:
     metric = compared(side(series(left, 1)), side(series(right, 1)))
-    assert (metric.verdict, metric.findings[0].detail) == (Verdict.LABELS, detail)
+    assert (metric.verdict, metric.findings[0].detail) == (MetricVerdict.LABELS, detail)
     assert metric.pairs == 1
 
 
 def test_values_are_compared_though_labels_differ() -> None:
     metric = compared(side(series('gpu="0",a="1"', 1)), side(series('gpu="0",a="2"', 5)))
-    assert [it.verdict for it in metric.findings] == [Verdict.LABELS, Verdict.VALUES]
+    assert [it.verdict for it in metric.findings] == [MetricVerdict.LABELS, MetricVerdict.VALUES]
 
 
 def test_pods_that_swapped_gpus_are_labels_that_differ() -> None:
     left = side(series('gpu="0",pod="a"', 1), series('gpu="1",pod="b"', 1))
     right = side(series('gpu="0",pod="b"', 1), series('gpu="1",pod="a"', 1))
     metric = compared(left, right)
-    assert (metric.verdict, metric.pairs, metric.findings[0].series) == (Verdict.LABELS, 2, 2)
+    assert (metric.verdict, metric.pairs, metric.findings[0].series) == (MetricVerdict.LABELS, 2, 2)
 
 
 def test_series_that_could_be_several_are_missing_rather_than_guessed() -> None:
@@ -282,7 +292,7 @@ def test_older_spellings_and_empty_labels_are_the_same_series(left: str, right: 
 def test_an_older_spelling_beside_todays_is_a_label_of_its_own() -> None:
     left, right = 'gpu="0",pod="p",pod_name="a"', 'gpu="0",pod="p",pod_name="b"'
     assert compared(side(series(left, 1)), side(series(left, 1))).verdict is SAME
-    assert compared(side(series(left, 1)), side(series(right, 1))).verdict is Verdict.LABELS
+    assert compared(side(series(left, 1)), side(series(right, 1))).verdict is MetricVerdict.LABELS
 
 
 def test_ignored_labels_are_left_out_in_both_spellings() -> None:
@@ -294,7 +304,7 @@ def test_ignored_labels_are_left_out_in_both_spellings() -> None:
 def test_series_that_ignored_labels_told_apart_collide() -> None:
     comparison = Comparison(Matching(ignored_labels=frozenset({"pod"})))
     left = side(series('gpu="0",pod="p"', 1), series('gpu="0",pod="q"', 1))
-    assert compared(left, left, comparison).verdict is Verdict.COLLIDING
+    assert compared(left, left, comparison).verdict is MetricVerdict.COLLIDING
 
 
 def test_a_prefix_is_taken_off() -> None:
@@ -308,7 +318,7 @@ def test_type_counts_and_help_does_not() -> None:
     other_type = compared(left, [b"# HELP x one\n# TYPE x counter\nx 1\n"])
     assert (other_type.verdict, other_type.findings[0].detail) == ("type", "gauge against counter")
     other_help = compared(left, [b"# HELP x two\n# TYPE x gauge\nx 1\n"])
-    assert (other_help.verdict, other_help.findings[0].verdict) == (SAME, Verdict.HELP)
+    assert (other_help.verdict, other_help.findings[0].verdict) == (SAME, MetricVerdict.HELP)
     assert compared([b"# TYPE x untyped\nx 1\n"], [b"x 1\n"]).verdict is SAME
 
 
@@ -316,7 +326,7 @@ def test_the_worst_finding_is_the_verdict() -> None:
     left = side(series(GPU0, 1), series(GPU1, 1), kind="counter")
     metric = compared(left, side(series(GPU0, 5)))
     assert [it.verdict for it in metric.findings] == ["type", "missing-right", "values"]
-    assert metric.verdict is Verdict.TYPE
+    assert metric.verdict is MetricVerdict.TYPE
 
 
 def test_the_worst_series_is_told_first() -> None:
@@ -367,7 +377,7 @@ def test_the_pace_tells_which_side_stands_still() -> None:
 
 
 def test_one_change_tells_no_pace() -> None:
-    assert outcome(numbers(1, 1, 2), numbers(1, 1, 2), Comparison(Matching())).left == Pace(
+    assert outcome(numbers(1, 1, 2), numbers(1, 1, 2), Comparison(Matching())).left == SideActivity(
         series=1, moving=1, frozen=0, renewed_seconds=None
     )
 

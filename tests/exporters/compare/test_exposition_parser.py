@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporters.compare.exposition_parser import Fault, Labels, Malformed, Parser, parse, written
+from exporters.compare.exposition_parser import (
+    ExpositionFault,
+    Labels,
+    Malformed,
+    Parser,
+    parse,
+    written,
+)
 from tests import exposition
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -203,7 +210,7 @@ def test_messages_show_no_more_than_a_few_words_of_foreign_text() -> None:
 
 
 def test_with_faults_asked_for_the_rest_is_read() -> None:
-    faults: list[Fault] = []
+    faults: list[ExpositionFault] = []
 
     families = parse(b'a{x="b"c"} 1\na{x="2"} 2\nb{y="\xff"} 3\nc 4\na 5\nd', faults)
 
@@ -213,13 +220,13 @@ def test_with_faults_asked_for_the_rest_is_read() -> None:
 
 
 def test_faults_are_as_few_as_one_can_read() -> None:
-    faults: list[Fault] = []
+    faults: list[ExpositionFault] = []
     parse(b"?\n" * 1000, faults)
     assert len(faults) == 100
 
 
 @pytest.mark.parametrize("faults", [None, []])
-def test_more_series_than_are_read_are_refused(faults: list[Fault] | None) -> None:
+def test_more_series_than_are_read_are_refused(faults: list[ExpositionFault] | None) -> None:
     text = "".join(f'a{{x="{i}"}} 1\n' for i in range(11)).encode()
     assert len(Parser(most_series=11).parse(text, faults)["a"].series) == 11
     with pytest.raises(Malformed, match="line 11: more than 10 series"):

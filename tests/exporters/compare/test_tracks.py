@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporters.compare.tracks import Track
+from exporters.compare.tracks import SeriesTrack
 
 
-def track(*values: float, step_seconds: float = 10.0) -> Track:
-    made = Track(values[0], 0.0, 1)
+def track(*values: float, step_seconds: float = 10.0) -> SeriesTrack:
+    made = SeriesTrack(values[0], 0.0, 1)
     for number, value in enumerate(values[1:], 1):
         made.add(value, number * step_seconds, number + 1)
     return made

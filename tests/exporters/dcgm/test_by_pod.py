@@ -14,12 +14,12 @@ import pytest
 
 from discovery.sample import MemoryUse
 from exporters.dcgm.catalog import CATALOG, COUNTED
-from exporters.dcgm.render import Identity, Renderer
+from exporters.dcgm.render import Renderer, SeriesIdentity
 from exporters.dcgm.windows import Event, WindowCounts
 from exporters.gpu_holders import Entity, Holder, PodUse, PodUses
 from tests import build, exposition
 
-NODE = Identity(hostname="node-a", shares=True)
+NODE = SeriesIdentity(hostname="node-a", shares=True)
 NAMES = ("DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED")
 FAMILIES = tuple(family for family in CATALOG if family.name in NAMES)
 GPU = build.gpu()
@@ -39,7 +39,7 @@ SHARED = (holder("a", share="0", uid="uid-a"), holder("b", share="1", uid="uid-b
 def served(
     *holders: Holder,
     pods: PodUses | None = None,
-    identity: Identity = NODE,
+    identity: SeriesIdentity = NODE,
     entity: Entity = (GPU.bus_id, None),
     **more: Any,
 ) -> dict[str, list[tuple[str | None, str | None, str | None, str]]]:

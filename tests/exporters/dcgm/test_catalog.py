@@ -10,18 +10,23 @@ from typing import Any
 import pytest
 
 from discovery.model import Driver, Fabric
-from discovery.sample import Group, LinkCounters, MemoryUse, Pcie
+from discovery.sample import LinkCounters, MemoryUse, Pcie, ReadingGroup
 from exporters.dcgm.catalog import CATALOG, COUNTED, DEFAULT_FAMILIES, DEFAULT_LABELS, LABEL_ROWS
-from exporters.dcgm.dcgm_family import AnyFamily, Family, LabelRow, Reading, UnderMig
-from exporters.prometheus_text import Kind
+from exporters.dcgm.dcgm_family import AnyFamily, DcgmFamily, DcgmReading, LabelRow, UnderMig
+from exporters.prometheus_text import MetricType
 from tests import build
 from tests.exporters import everything
 
-GAUGE, COUNTER = Kind.GAUGE, Kind.COUNTER
+GAUGE, COUNTER = MetricType.GAUGE, MetricType.COUNTER
 REPEATED, OWN, ABSENT = UnderMig.REPEATED, UnderMig.OWN, UnderMig.ABSENT
-PROFILING, LINKS, ECC, LIMITS = Group.PROFILING, Group.LINKS, Group.ECC, Group.LIMITS
-HELD, EVENTS, CLOCKS = Group.HELD_DOWN, Group.CLOCK_EVENTS, Group.CLOCKS
-PIPES, ENGINES = Group.PIPES, Group.ENGINES
+PROFILING, LINKS, ECC, LIMITS = (
+    ReadingGroup.PROFILING,
+    ReadingGroup.LINKS,
+    ReadingGroup.ECC,
+    ReadingGroup.LIMITS,
+)
+HELD, EVENTS, CLOCKS = ReadingGroup.HELD_DOWN, ReadingGroup.CLOCK_EVENTS, ReadingGroup.CLOCKS
+PIPES, ENGINES = ReadingGroup.PIPES, ReadingGroup.ENGINES
 
 # By hand from dcgm-exporter's default-counters.csv.
 DEFAULTS = {
@@ -52,19 +57,19 @@ DEFAULTS = {
     "PROF_PCIE_RX_BYTES": (1010, GAUGE, ABSENT, "22020096"),
 }
 
-Row = tuple[int, Kind, UnderMig, Group | None, str]
+Row = tuple[int, MetricType, UnderMig, ReadingGroup | None, str]
 
 OPTIONAL: dict[str, Row] = {
-    "DEV_BAR1_TOTAL": (90, GAUGE, ABSENT, Group.BAR1, "128"),
-    "DEV_BAR1_USED": (92, GAUGE, ABSENT, Group.BAR1, "28"),
-    "DEV_BAR1_FREE": (93, GAUGE, ABSENT, Group.BAR1, "100"),
+    "DEV_BAR1_TOTAL": (90, GAUGE, ABSENT, ReadingGroup.BAR1, "128"),
+    "DEV_BAR1_USED": (92, GAUGE, ABSENT, ReadingGroup.BAR1, "28"),
+    "DEV_BAR1_FREE": (93, GAUGE, ABSENT, ReadingGroup.BAR1, "100"),
     "DEV_VIDEO_CLOCK": (102, GAUGE, REPEATED, CLOCKS, "1545"),
     "DEV_APP_SM_CLOCK": (110, GAUGE, REPEATED, CLOCKS, "1755"),
     "DEV_APP_MEM_CLOCK": (111, GAUGE, REPEATED, CLOCKS, "2619"),
     "DEV_MAX_SM_CLOCK": (113, GAUGE, REPEATED, CLOCKS, "1980"),
     "DEV_MAX_MEM_CLOCK": (114, GAUGE, REPEATED, CLOCKS, "2620"),
     "DEV_MAX_VIDEO_CLOCK": (115, GAUGE, REPEATED, CLOCKS, "1546"),
-    "DEV_POWER_USAGE_INSTANT": (157, GAUGE, REPEATED, Group.INSTANT_POWER, "712.500000"),
+    "DEV_POWER_USAGE_INSTANT": (157, GAUGE, REPEATED, ReadingGroup.INSTANT_POWER, "712.500000"),
     "DEV_CLOCK_THROTTLE_REASONS": (112, GAUGE, REPEATED, EVENTS, "260"),
     "DEV_MEM_MAX_OP_TEMP": (151, GAUGE, REPEATED, LIMITS, "95"),
     "DEV_GPU_MAX_OP_TEMP": (152, GAUGE, REPEATED, LIMITS, "85"),
@@ -79,10 +84,10 @@ OPTIONAL: dict[str, Row] = {
     "DEV_FABRIC_MANAGER_STATUS": (170, GAUGE, REPEATED, None, "3"),
     "DEV_FABRIC_CLIQUE_ID": (173, GAUGE, REPEATED, None, "7"),
     "DEV_FABRIC_HEALTH_MASK": (174, GAUGE, REPEATED, None, "21930"),
-    "DEV_PSTATE": (190, GAUGE, REPEATED, Group.FAN, "2"),
-    "DEV_FAN_SPEED": (191, GAUGE, REPEATED, Group.FAN, "33"),
-    "DEV_PCIE_LINK_GEN": (237, GAUGE, REPEATED, Group.PCIE, "5"),
-    "DEV_PCIE_LINK_WIDTH": (238, GAUGE, REPEATED, Group.PCIE, "16"),
+    "DEV_PSTATE": (190, GAUGE, REPEATED, ReadingGroup.FAN, "2"),
+    "DEV_FAN_SPEED": (191, GAUGE, REPEATED, ReadingGroup.FAN, "33"),
+    "DEV_PCIE_LINK_GEN": (237, GAUGE, REPEATED, ReadingGroup.PCIE, "5"),
+    "DEV_PCIE_LINK_WIDTH": (238, GAUGE, REPEATED, ReadingGroup.PCIE, "16"),
     "DEV_POWER_VIOLATION": (240, COUNTER, REPEATED, HELD, "1000000001"),
     "DEV_THERMAL_VIOLATION": (241, COUNTER, REPEATED, HELD, "2500000000"),
     "DEV_SYNC_BOOST_VIOLATION": (242, COUNTER, REPEATED, HELD, "3000000000"),
@@ -101,10 +106,34 @@ OPTIONAL: dict[str, Row] = {
     "DEV_RETIRED_DBE": (391, COUNTER, REPEATED, ECC, "16"),
     "DEV_RETIRED_PENDING": (392, COUNTER, REPEATED, ECC, "1"),
     "DEV_ROW_REMAP_PENDING": (396, GAUGE, REPEATED, None, "1"),
-    "DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL": (409, COUNTER, REPEATED, Group.NVLINK_ERRORS, "21"),
-    "DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL": (419, COUNTER, REPEATED, Group.NVLINK_ERRORS, "22"),
-    "DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL": (429, COUNTER, REPEATED, Group.NVLINK_ERRORS, "23"),
-    "DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL": (439, COUNTER, REPEATED, Group.NVLINK_ERRORS, "24"),
+    "DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL": (
+        409,
+        COUNTER,
+        REPEATED,
+        ReadingGroup.NVLINK_ERRORS,
+        "21",
+    ),
+    "DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL": (
+        419,
+        COUNTER,
+        REPEATED,
+        ReadingGroup.NVLINK_ERRORS,
+        "22",
+    ),
+    "DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL": (
+        429,
+        COUNTER,
+        REPEATED,
+        ReadingGroup.NVLINK_ERRORS,
+        "23",
+    ),
+    "DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL": (
+        439,
+        COUNTER,
+        REPEATED,
+        ReadingGroup.NVLINK_ERRORS,
+        "24",
+    ),
     "DEV_NVLINK_TX_BANDWIDTH_TOTAL": (843, COUNTER, REPEATED, None, "3"),
     "DEV_NVLINK_RX_BANDWIDTH_TOTAL": (897, COUNTER, REPEATED, None, "5"),
     "PROF_SM_ACTIVE": (1002, GAUGE, OWN, PIPES, "0.002000"),
@@ -135,9 +164,9 @@ OPTIONAL: dict[str, Row] = {
     "DEV_NVLINK_COUNT_RX_SYMBOL_ERRORS": (1214, COUNTER, REPEATED, LINKS, "180"),
     "DEV_NVLINK_COUNT_EFFECTIVE_ERRORS": (1219, COUNTER, REPEATED, LINKS, "162"),
     "DEV_GET_GPU_RECOVERY_ACTION": (1523, GAUGE, REPEATED, None, "3"),
-    "DEV_BAR1_CAPACITY_BYTES": (1600, GAUGE, ABSENT, Group.BAR1, "134217728"),
-    "DEV_BAR1_USED_BYTES": (1601, GAUGE, ABSENT, Group.BAR1, "29360128"),
-    "DEV_BAR1_FREE_BYTES": (1602, GAUGE, ABSENT, Group.BAR1, "104857600"),
+    "DEV_BAR1_CAPACITY_BYTES": (1600, GAUGE, ABSENT, ReadingGroup.BAR1, "134217728"),
+    "DEV_BAR1_USED_BYTES": (1601, GAUGE, ABSENT, ReadingGroup.BAR1, "29360128"),
+    "DEV_BAR1_FREE_BYTES": (1602, GAUGE, ABSENT, ReadingGroup.BAR1, "104857600"),
     "DEV_SM_CLOCK_HERTZ": (1603, GAUGE, REPEATED, None, "1980000000"),
     "DEV_MEMORY_CLOCK_HERTZ": (1604, GAUGE, REPEATED, None, "2619000000"),
     "DEV_VIDEO_CLOCK_HERTZ": (1605, GAUGE, REPEATED, CLOCKS, "1545000000"),
@@ -147,7 +176,7 @@ OPTIONAL: dict[str, Row] = {
     "DEV_MEMORY_MAX_CLOCK_HERTZ": (1609, GAUGE, REPEATED, CLOCKS, "2620000000"),
     "DEV_VIDEO_MAX_CLOCK_HERTZ": (1610, GAUGE, REPEATED, CLOCKS, "1546000000"),
     "DEV_GPU_ENERGY_JOULES_TOTAL": (1611, COUNTER, REPEATED, None, "57585.599000"),
-    "DEV_FAN_SPEED_RATIO": (1612, GAUGE, REPEATED, Group.FAN, "0.330000"),
+    "DEV_FAN_SPEED_RATIO": (1612, GAUGE, REPEATED, ReadingGroup.FAN, "0.330000"),
 }
 
 # Source: dcgm_fields.h, where links have their fields wherever there was room.
@@ -190,26 +219,26 @@ OPTIONAL |= of_engines("NVOFA", 1033, 50, 2)
 FAMILIES = {family.name.removeprefix("DCGM_FI_DEV_"): family for family in CATALOG}
 
 
-def reading(**readings: Any) -> Reading:
+def reading(**readings: Any) -> DcgmReading:
     gpu = build.gpu()
     sample = build.sample(gpu, **readings)
-    return Reading(sample=sample, gpu=gpu, memory=sample.memory)
+    return DcgmReading(sample=sample, gpu=gpu, memory=sample.memory)
 
 
-def text(family: str, of: Reading) -> str | None:
+def text(family: str, of: DcgmReading) -> str | None:
     return written(FAMILIES[family], of)
 
 
-def written(family: Family, of: Reading) -> str | None:
+def written(family: DcgmFamily, of: DcgmReading) -> str | None:
     (only,) = family.texts([of])
     return None if only is None else only.decode()
 
 
-def full_reading() -> Reading:
+def full_reading() -> DcgmReading:
     """Of a GPU that tells everything, ten seconds after the sample before."""
     gpu = everything.gpu()
     before, now = everything.sample(gpu), everything.sample(gpu, at_seconds=110.0)
-    return Reading(
+    return DcgmReading(
         sample=now,
         gpu=gpu,
         before=before,
@@ -223,7 +252,7 @@ def full_reading() -> Reading:
 
 def nvlink(before: dict[str, Any], now: dict[str, Any]) -> str | None:
     gpu = build.gpu()
-    both = Reading(sample=build.sample(gpu, **now), gpu=gpu, before=build.sample(gpu, **before))
+    both = DcgmReading(sample=build.sample(gpu, **now), gpu=gpu, before=build.sample(gpu, **before))
     return text("NVLINK_BANDWIDTH_TOTAL", both)
 
 
@@ -233,7 +262,7 @@ def test_the_default_set_is_dcgm_exporters_own_with_its_types_and_units() -> Non
     assert {
         family.name: (family.field, family.kind, family.under_mig, written(family, full))
         for family in DEFAULT_FAMILIES
-        if isinstance(family, Family)
+        if isinstance(family, DcgmFamily)
     } == {f"DCGM_FI_{name}": row for name, row in DEFAULTS.items()}
 
 
@@ -271,7 +300,7 @@ def test_dcgm_exporter_s_own_families_are_declared_as_it_does_it_but_for_their_t
     assert {row.name: (row.field, row.kind, row.under_mig, row.group) for row in COUNTED} == {
         "DCGM_EXP_XID_ERRORS_COUNT": (9001, GAUGE, OWN, None),
         "DCGM_EXP_CLOCK_EVENTS_COUNT": (9002, GAUGE, REPEATED, EVENTS),
-        "DCGM_EXP_P2P_STATUS": (9004, GAUGE, ABSENT, Group.P2P),
+        "DCGM_EXP_P2P_STATUS": (9004, GAUGE, ABSENT, ReadingGroup.P2P),
     }
 
 
@@ -366,14 +395,14 @@ def test_no_share_of_a_memory_without_size_is_in_use() -> None:
 
 
 @pytest.mark.parametrize("family", CATALOG, ids=lambda family: family.name)
-def test_a_reading_that_a_device_does_not_give_is_no_value(family: Family) -> None:
+def test_a_reading_that_a_device_does_not_give_is_no_value(family: DcgmFamily) -> None:
     gpu = build.gpu()
     never: dict[str, Any] = {
         name: () if isinstance(getattr(build.sample(gpu), name), tuple) else None
         for name in build.sample(gpu).__slots__
         if name not in ("bus_id", "at_seconds")
     }
-    nothing = Reading(sample=build.sample(gpu, **never), gpu=gpu)
+    nothing = DcgmReading(sample=build.sample(gpu, **never), gpu=gpu)
 
     assert written(family, nothing) == ("0" if family.field == 230 else None)
 
@@ -487,7 +516,7 @@ def pcie(**before: Any) -> str | None:
     gpu = build.gpu()
     now = build.sample(gpu, at_seconds=110.0, pcie=Pcie(sent_bytes=6000))
     then = build.sample(gpu, **({"pcie": Pcie(sent_bytes=1000)} | before))
-    return text("DCGM_FI_PROF_PCIE_TX_BYTES", Reading(sample=now, gpu=gpu, before=then))
+    return text("DCGM_FI_PROF_PCIE_TX_BYTES", DcgmReading(sample=now, gpu=gpu, before=then))
 
 
 def test_a_pcie_link_without_traffic_says_0() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discovery.sample import Group
+from discovery.sample import ReadingGroup
 from exporters.dcgm import legacy
 from exporters.dcgm.catalog import CATALOG, COUNTED, LABEL_ROWS
 from exporters.dcgm.counters_format import (
@@ -17,10 +17,10 @@ from exporters.dcgm.counters_format import (
     MOST_BYTES,
     MOST_LINE_BYTES,
     MOST_LINES,
-    Counters,
+    CountersConfig,
     read_counters,
 )
-from exporters.dcgm.render import Identity, Renderer
+from exporters.dcgm.render import Renderer, SeriesIdentity
 from tests import build, exposition
 
 DEFAULT_FILE = """\
@@ -58,11 +58,11 @@ DCGM_FI_PROF_PCIE_RX_BYTES,      gauge, Received.
 """Names, types and layout of dcgm-exporter's default-counters.csv, other help texts."""
 
 
-def names(counters: Counters) -> list[str]:
+def names(counters: CountersConfig) -> list[str]:
     return [family.name for family in counters.families]
 
 
-def reasons(counters: Counters) -> list[str]:
+def reasons(counters: CountersConfig) -> list[str]:
     return [str(skipped) for skipped in counters.skipped]
 
 
@@ -83,7 +83,7 @@ def test_a_family_is_announced_by_the_file_s_spelling_type_and_help(spelling: st
     gpu = build.gpu()
 
     body = Renderer(counters.families, counters.labels).render(
-        build.node([gpu]), [build.sample(gpu)], (), Identity(hostname="a")
+        build.node([gpu]), [build.sample(gpu)], (), SeriesIdentity(hostname="a")
     )
 
     (family,) = exposition.parse(body).values()
@@ -96,7 +96,7 @@ def test_a_label_stands_on_every_series_by_the_file_s_spelling() -> None:
     counters, gpu = read_counters(file, "a.csv"), build.gpu()
 
     body = Renderer(counters.families, counters.labels).render(
-        build.node([gpu]), [build.sample(gpu)], (), Identity(hostname="a")
+        build.node([gpu]), [build.sample(gpu)], (), SeriesIdentity(hostname="a")
     )
 
     (family,) = exposition.parse(body).values()
@@ -243,7 +243,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_name() -> None:
 
 
 def test_an_empty_file_asks_for_nothing() -> None:
-    assert read_counters("", "a.csv") == Counters(families=(), labels=())
+    assert read_counters("", "a.csv") == CountersConfig(families=(), labels=())
 
 
 def test_the_groups_of_readings_are_those_of_the_families() -> None:
@@ -253,8 +253,12 @@ def test_the_groups_of_readings_are_those_of_the_families() -> None:
     )
     file = "\n".join(f"{name},gauge,x" for name in asked)
 
-    assert read_counters(file, "a.csv").groups == {Group.FAN, Group.CLOCK_EVENTS, Group.P2P}
-    assert DEFAULT_COUNTERS.groups == {Group.PROFILING}
+    assert read_counters(file, "a.csv").groups == {
+        ReadingGroup.FAN,
+        ReadingGroup.CLOCK_EVENTS,
+        ReadingGroup.P2P,
+    }
+    assert DEFAULT_COUNTERS.groups == {ReadingGroup.PROFILING}
 
 
 @given(st.binary(max_size=300))

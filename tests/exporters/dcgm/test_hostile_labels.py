@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from exporters.dcgm.catalog import CATALOG
 from exporters.dcgm.render import Renderer
-from exporters.dcgm.series_labels import Identity
+from exporters.dcgm.series_labels import SeriesIdentity
 from exporters.gpu_holders import Claim, Holder
 from exporters.prometheus_text import MOST_LABEL_CHARACTERS
 from tests import build, exposition
@@ -99,7 +99,7 @@ def exposed(given: list[list[str]]) -> bytes:
         build.node([gpu]),
         [build.sample(gpu)],
         (),
-        Identity(hostname="node-a", pod_uid=True, shares=True),
+        SeriesIdentity(hostname="node-a", pod_uid=True, shares=True),
         {(gpu.bus_id, None): holders},
     )
 

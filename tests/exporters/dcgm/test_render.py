@@ -14,16 +14,16 @@ from prometheus_client.parser import text_string_to_metric_families
 from discovery.model import Driver, GpuSnapshot, GpuState, MigDevice, Xid
 from discovery.sample import GpuSample, MemoryUse
 from exporters.dcgm.catalog import CATALOG, COUNTED, DEFAULT_FAMILIES, LABEL_ROWS
-from exporters.dcgm.dcgm_family import AnyFamily, Family, Paired, UnderMig
-from exporters.dcgm.render import Identity, Renderer
+from exporters.dcgm.dcgm_family import AnyFamily, DcgmFamily, Paired, UnderMig
+from exporters.dcgm.render import Renderer, SeriesIdentity
 from exporters.dcgm.selection import parse_selection
 from exporters.dcgm.windows import Event, WindowCounts
 from exporters.gpu_holders import Holder, Holders
-from exporters.prometheus_text import MOST_LABEL_CHARACTERS, Kind
+from exporters.prometheus_text import MOST_LABEL_CHARACTERS, MetricType
 from tests import build, exposition
 from tests.exporters import everything
 
-NODE = Identity(hostname="node-a")
+NODE = SeriesIdentity(hostname="node-a")
 CLOCK = tuple(family for family in CATALOG if family.name == "DCGM_FI_DEV_SM_CLOCK")
 XIDS = tuple(family for family in CATALOG if family.name == "DCGM_FI_DEV_XID_ERRORS")
 WHOLE_LABELS = (
@@ -40,7 +40,7 @@ def render(
     gpus: Sequence[GpuSnapshot],
     samples: Sequence[GpuSample] | None = None,
     *,
-    identity: Identity = NODE,
+    identity: SeriesIdentity = NODE,
     families: Sequence[AnyFamily] = DEFAULT_FAMILIES,
 ) -> bytes:
     if samples is None:
@@ -127,7 +127,7 @@ def test_an_instance_repeats_shared_readings_has_its_own_memory_and_no_utilisati
 
 
 @pytest.mark.parametrize("family", CATALOG, ids=lambda family: family.name)
-def test_a_family_under_mig_is_repeated_own_or_absent_as_declared(family: Family) -> None:
+def test_a_family_under_mig_is_repeated_own_or_absent_as_declared(family: DcgmFamily) -> None:
     gpu = everything.gpu(
         mig=build.SPLIT,
         mig_devices=(build.mig_device(gi=1), build.mig_device(gi=2)),
@@ -219,7 +219,7 @@ def test_a_long_pci_domain_keeps_its_digits() -> None:
     ],
 )
 def test_the_node_s_labels_can_be_renamed_and_left_out(
-    identity: Identity, expected: set[str]
+    identity: SeriesIdentity, expected: set[str]
 ) -> None:
     labels = only_labels(render([build.gpu()], families=CLOCK, identity=identity))
 
@@ -251,11 +251,11 @@ def test_a_renderer_that_has_rendered_before_writes_what_a_new_one_would(change:
     ("version", "identity", "label"),
     [
         ("500.1", NODE, ("DCGM_FI_DRIVER_VERSION", "500.1")),
-        ("400.300", Identity(hostname="node-b"), ("hostname", "node-b")),
+        ("400.300", SeriesIdentity(hostname="node-b"), ("hostname", "node-b")),
     ],
 )
 def test_a_driver_upgrade_and_a_new_identity_reach_the_labels(
-    version: str, identity: Identity, label: tuple[str, str]
+    version: str, identity: SeriesIdentity, label: tuple[str, str]
 ) -> None:
     renderer, gpu = Renderer(CLOCK), build.gpu()
     samples = [build.sample(gpu)]
@@ -297,7 +297,7 @@ def test_any_text_comes_back_from_the_exposition(
     gpu = split(build.mig_device("x" + profile), model=model)  # "x": no compute slices in front
     node = build.node([gpu], driver=Driver(version=version))
 
-    body = Renderer(CLOCK).render(node, [build.sample(gpu)], (), Identity(hostname=host))
+    body = Renderer(CLOCK).render(node, [build.sample(gpu)], (), SeriesIdentity(hostname=host))
 
     labels = only_labels(body)
     sent = (model, host, "x" + profile, version)
@@ -533,4 +533,4 @@ def test_counters_keep_their_dcgm_names() -> None:
         family.name: family.kind for family in exposition.parse(render([build.gpu()])).values()
     }
 
-    assert kinds["DCGM_FI_DEV_PCIE_REPLAY_COUNTER"] == Kind.COUNTER
+    assert kinds["DCGM_FI_DEV_PCIE_REPLAY_COUNTER"] == MetricType.COUNTER

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from discovery.model import GpuSnapshot
-from exporters.dcgm.selection import Choice, Level, Selection, parse_selection
+from exporters.dcgm.selection import Level, LevelSelection, Selection, parse_selection
 from tests import build
 
 
@@ -27,7 +27,7 @@ def split(at: int, *instances: int) -> GpuSnapshot:
     ],
 )
 def test_text_becomes_a_selection(text: str, level: Level, ids: set[int] | None) -> None:
-    choice = Choice(level=level, ids=None if ids is None else frozenset(ids))
+    choice = LevelSelection(level=level, ids=None if ids is None else frozenset(ids))
 
     assert parse_selection(text) == Selection(choices=(choice,))
 
@@ -47,8 +47,10 @@ def test_gpus_and_instances_may_be_selected_together_in_any_order(
 ) -> None:
     assert parse_selection(text) == Selection(
         choices=(
-            Choice(level=Level.GPUS, ids=None if gpus is None else frozenset(gpus)),
-            Choice(level=Level.INSTANCES, ids=None if instances is None else frozenset(instances)),
+            LevelSelection(level=Level.GPUS, ids=None if gpus is None else frozenset(gpus)),
+            LevelSelection(
+                level=Level.INSTANCES, ids=None if instances is None else frozenset(instances)
+            ),
         )
     )
 

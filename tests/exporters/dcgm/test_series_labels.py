@@ -12,12 +12,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from discovery.model import GpuSnapshot, Xid
 from exporters.dcgm.catalog import CATALOG
-from exporters.dcgm.render import Identity, Renderer
+from exporters.dcgm.render import Renderer, SeriesIdentity
 from exporters.gpu_holders import NOBODY, Claim, Entity, Holder, Holders, JobIds
 from exporters.prometheus_text import MOST_LABEL_CHARACTERS
 from tests import build, exposition
 
-NODE = Identity(hostname="node-a")
+NODE = SeriesIdentity(hostname="node-a")
 CLOCK = tuple(family for family in CATALOG if family.name == "DCGM_FI_DEV_SM_CLOCK")
 XIDS = tuple(family for family in CATALOG if family.name == "DCGM_FI_DEV_XID_ERRORS")
 GPU: Entity = (build.gpu().bus_id, None)
@@ -43,7 +43,7 @@ def holder(pod: str = "train-0", **facts: Any) -> Holder:
 
 def render(
     *holders: Holder,
-    identity: Identity = NODE,
+    identity: SeriesIdentity = NODE,
     gpus: tuple[GpuSnapshot, ...] = (build.gpu(),),
     others: Holders | None = None,
     jobs: JobIds | None = None,
@@ -298,7 +298,7 @@ def test_hostile_values_come_back_cut_and_never_break_the_exposition(values: lis
 
     body = render(
         held,
-        identity=Identity(hostname=host, pod_uid=True, shares=True),
+        identity=SeriesIdentity(hostname=host, pod_uid=True, shares=True),
         gpus=(build.gpu(model=model),),
         jobs={GPU: (job,)},
     )

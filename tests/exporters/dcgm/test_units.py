@@ -18,7 +18,7 @@ import pynvml
 import pytest
 
 from discovery.simulator import simulation
-from exporters.dcgm.render import Identity, Renderer
+from exporters.dcgm.render import Renderer, SeriesIdentity
 from tests import exposition, machines
 from tests.observed import CREATED_SECONDS, READ_SECONDS, look_at, observed
 
@@ -145,7 +145,7 @@ def test_what_is_served_is_what_nvml_answers_in_dcgm_s_units(machine: str) -> No
         key: value for key, value in answers.items() if key[0] != "MEMORY_TEMP" or 0 < value < 200
     }
 
-    body = Renderer().render(seen.snapshot, seen.samples, (), Identity(hostname=machine))
+    body = Renderer().render(seen.snapshot, seen.samples, (), SeriesIdentity(hostname=machine))
 
     served = {
         (name.removeprefix("DCGM_FI_DEV_"), found["gpu"], found.get("GPU_I_ID")): value
@@ -162,7 +162,7 @@ def test_what_is_served_is_what_nvml_answers_in_dcgm_s_units(machine: str) -> No
 def test_a_machine_has_the_default_families_that_its_gpus_can_give(machine: str) -> None:
     seen = observed(machine)
 
-    body = Renderer().render(seen.snapshot, seen.samples, (), Identity(hostname=machine))
+    body = Renderer().render(seen.snapshot, seen.samples, (), SeriesIdentity(hostname=machine))
 
     names = exposition.parse(body)
     assert {name.removeprefix("DCGM_FI_DEV_") for name in names if "_DEV_" in name} == PRESENT[
@@ -174,7 +174,7 @@ def test_a_machine_has_the_default_families_that_its_gpus_can_give(machine: str)
 def test_gpu_instances_have_every_family_but_those_that_nvml_denies_them(machine: str) -> None:
     seen = observed(machine)
 
-    body = Renderer().render(seen.snapshot, seen.samples, (), Identity(hostname=machine))
+    body = Renderer().render(seen.snapshot, seen.samples, (), SeriesIdentity(hostname=machine))
 
     names = {name for (name, labels) in exposition.series(body) if "GPU_I_ID" in dict(labels)}
     assert {name.removeprefix("DCGM_FI_DEV_") for name in names if "_DEV_" in name} == (

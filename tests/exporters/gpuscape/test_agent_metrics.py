@@ -7,15 +7,15 @@ import re
 import pytest
 
 from discovery.model import Driver, Gap, GpuState, Host, NodeSnapshot, Reason, Xid
-from exporters.gpuscape.agent_metrics import OwnMetrics, ProgramUse
+from exporters.gpuscape.agent_metrics import AgentMetrics, ProgramUse
 from tests import build, exposition, promlint
 
 
-def own(now: float = 0.0) -> OwnMetrics:
-    return OwnMetrics("1.2.3", clock=lambda: now)
+def own(now: float = 0.0) -> AgentMetrics:
+    return AgentMetrics("1.2.3", clock=lambda: now)
 
 
-def value(metrics: OwnMetrics, name: str, **labels: str) -> float:
+def value(metrics: AgentMetrics, name: str, **labels: str) -> float:
     body = metrics.render() + metrics.render_now()
     return exposition.series(body)[name, tuple(sorted(labels.items()))]
 
@@ -131,7 +131,7 @@ def test_xid_errors_are_summed_over_the_instances_of_a_gpu() -> None:
 
 def test_the_age_grows_with_the_clock_while_nothing_is_published() -> None:
     now = 100.0
-    metrics = OwnMetrics("1", clock=lambda: now)
+    metrics = AgentMetrics("1", clock=lambda: now)
     metrics.snapshot_taken(build.node(), at=90.0)
     earlier = value(metrics, "gpuscape_snapshot_age_seconds")
 

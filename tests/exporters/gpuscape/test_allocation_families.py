@@ -9,8 +9,8 @@ import pytest
 from discovery.model import GpuSnapshot
 from discovery.sample import GpuSample
 from exporters.gpu_holders import Holder
-from exporters.gpuscape.families import OwnFamilies
-from exporters.gpuscape.node_view import Holdings, Resource
+from exporters.gpuscape.families import GpuscapeFamilies
+from exporters.gpuscape.node_view import GpuHoldings, ResourceAllocation
 from exporters.gpuscape.waste import WINDOW_SECONDS
 from tests import build
 from tests.exporters.gpuscape_series import Found, by_gpu, held, instance, linked, of, split, told
@@ -19,10 +19,10 @@ LONG = WINDOW_SECONDS + 100
 
 
 def after(
-    *gpus: GpuSnapshot, holdings: Holdings | None, seconds: float = LONG, **readings: Any
+    *gpus: GpuSnapshot, holdings: GpuHoldings | None, seconds: float = LONG, **readings: Any
 ) -> bytes:
     """The exposition after two samples with the same readings, so far apart."""
-    families = OwnFamilies()
+    families = GpuscapeFamilies()
     for at in (1000.0, 1000.0 + seconds):
         samples = [build.sample(gpu, at_seconds=at, **readings) for gpu in gpus]
         body = families.render(build.node(gpus), samples, holdings=holdings)
@@ -33,7 +33,7 @@ def test_a_gpu_is_allocated_if_it_or_an_instance_of_it_is_held() -> None:
     gpus = [build.gpu(0), build.gpu(1), split(2, instance(1), instance(2))]
     holdings = held((gpus[0].bus_id, None), (gpus[2].bus_id, 2))
 
-    body = OwnFamilies().render(build.node(gpus), (), holdings=holdings)
+    body = GpuscapeFamilies().render(build.node(gpus), (), holdings=holdings)
 
     assert list(by_gpu(body, "gpuscape_gpu_allocated").values()) == [1, 0, 1]
     assert of(body, "gpuscape_mig_instance_allocated") == {
@@ -46,7 +46,7 @@ def test_each_container_that_holds_something_is_told_once() -> None:
     gpu = split(0, instance(3))
     shares = tuple(Holder(namespace="n", pod="p", container="c", share=str(at)) for at in (0, 1))
     other = Holder(namespace="n", pod="q", container="c")
-    holdings = Holdings(holders={(gpu.bus_id, 3): (*shares, other)})
+    holdings = GpuHoldings(holders={(gpu.bus_id, 3): (*shares, other)})
 
     found = told("gpuscape_pod_gpu_info", build.node([gpu]), holdings=holdings)
 
@@ -63,7 +63,9 @@ def test_a_whole_gpu_is_held_without_an_instance() -> None:
 
 
 def test_resources_are_counted_as_the_kubelet_counts_them() -> None:
-    holdings = Holdings(resources=(Resource(name="nvidia.com/gpu", allocatable=8, allocated=3),))
+    holdings = GpuHoldings(
+        resources=(ResourceAllocation(name="nvidia.com/gpu", allocatable=8, allocated=3),)
+    )
     label = (("resource", "nvidia.com/gpu"),)
 
     assert told("gpuscape_resource_allocatable", build.node(), holdings=holdings) == {label: 8}
@@ -102,7 +104,7 @@ def test_fragmentation_is_that_of_the_free_gpus(
     node, whole = build.node(gpus, topology=topology), [gpu.bus_id for gpu in gpus]
     holdings = held(*((whole[at], None) for at in range(4) if at not in free), whole=whole)
 
-    body = OwnFamilies().render(node, (), holdings=holdings)
+    body = GpuscapeFamilies().render(node, (), holdings=holdings)
 
     assert of(body, "gpuscape_free_gpus") == {(): 2}
     assert of(body, "gpuscape_free_gpus_largest_island") == {(): island}
@@ -113,7 +115,7 @@ def test_without_free_gpus_there_is_no_fragmentation() -> None:
     gpu = build.gpu()
     holdings = held((gpu.bus_id, None), whole=[gpu.bus_id])
 
-    body = OwnFamilies().render(build.node([gpu]), (), holdings=holdings)
+    body = GpuscapeFamilies().render(build.node([gpu]), (), holdings=holdings)
 
     assert of(body, "gpuscape_free_gpus_largest_island") == {(): 0}
     assert of(body, "gpuscape_free_gpus_fragmentation_ratio") == {}
@@ -144,7 +146,7 @@ def test_a_gpu_that_is_held_and_works_is_none() -> None:
 def test_a_gpu_that_nobody_holds_is_not_idle_in_this_sense() -> None:
     gpu = build.gpu()
 
-    body = after(gpu, holdings=Holdings())
+    body = after(gpu, holdings=GpuHoldings())
 
     assert of(body, "gpuscape_allocated_seconds_total") == {(): 0}
     assert of(body, "gpuscape_allocated_idle") == {}
@@ -215,7 +217,7 @@ def test_a_share_that_is_not_known_leaves_the_nodes_ratio_out() -> None:
 
 def test_without_samples_no_time_passes() -> None:
     gpu = build.gpu()
-    families, holdings = OwnFamilies(), held((gpu.bus_id, None))
+    families, holdings = GpuscapeFamilies(), held((gpu.bus_id, None))
 
     def seconds(*samples: GpuSample) -> Found:
         body = families.render(build.node([gpu]), samples, holdings=holdings)

@@ -8,33 +8,33 @@ from dataclasses import replace
 
 import pytest
 
-from agent.config import Settings
+from agent.config import AgentSettings
 from agent.metrics import metric_settings
-from agent.metrics.latest_metrics import Latest
+from agent.metrics.latest_metrics import LatestMetrics
 from discovery.model import Fabric, Mode, RemappedRows
-from discovery.sample import Group
+from discovery.sample import ReadingGroup
 from discovery.simulator.description.machine_catalog import machine_names
 from exporters.dcgm.counters_format import DEFAULT_COUNTERS
 from exporters.gpu_holders import Entity, Holder
-from exporters.gpuscape.agent_metrics import OwnMetrics, ProgramUse
-from exporters.gpuscape.core_families import CORE, Served, families, groups
+from exporters.gpuscape.agent_metrics import AgentMetrics, ProgramUse
+from exporters.gpuscape.core_families import CORE, ServedFamilies, families, groups
 from exporters.gpuscape.families import FAMILIES
-from exporters.gpuscape.node_view import Holdings, Resource
+from exporters.gpuscape.node_view import GpuHoldings, ResourceAllocation
 from tests import build
 from tests import exposition as parsed
 from tests.exporters.gpuscape_series import everything
 from tests.observed import Observed, observed
-from web.refusals import Reason
+from web.refusals import RefusalReason
 
 SOURCES = ("nvml", "pod-resources", "kubernetes")
 MORE_THAN_DCGM = 80
 
 
-def settings(served: Served) -> Settings:
-    return Settings(own_families=served.value)
+def settings(served: ServedFamilies) -> AgentSettings:
+    return AgentSettings(own_families=served.value)
 
 
-def served_on(machine: str, served: Served) -> Mapping[str, parsed.Family]:
+def served_on(machine: str, served: ServedFamilies) -> Mapping[str, parsed.Family]:
     """All that an agent in a cluster serves there, every GPU held by pods."""
     seen = observed(machine)
     # one of the readings that are not made, and without which DCGM's own are fewer
@@ -42,8 +42,8 @@ def served_on(machine: str, served: Served) -> Mapping[str, parsed.Family]:
     return parsed.parse(text(replace(seen, samples=samples), served))
 
 
-def text(seen: Observed, served: Served) -> bytes:
-    own = OwnMetrics("0.1.0", lambda: 0.0, served)
+def text(seen: Observed, served: ServedFamilies) -> bytes:
+    own = AgentMetrics("0.1.0", lambda: 0.0, served)
     latest = metric_settings.latest(settings(served), "node-a", own, DEFAULT_COUNTERS)
     latest.show_snapshot(seen.snapshot, 0.0)
     latest.show_holdings(_all_held(seen))
@@ -52,26 +52,26 @@ def text(seen: Observed, served: Served) -> bytes:
     return _body(latest)
 
 
-def _body(latest: Latest) -> bytes:
+def _body(latest: LatestMetrics) -> bytes:
     response = latest.metrics()
     return response.body.plain + response.tail
 
 
-def _all_held(seen: Observed) -> Holdings:
+def _all_held(seen: Observed) -> GpuHoldings:
     holder = Holder(namespace="team", pod="train-0", container="main")
     parts: list[Entity] = []
     for gpu in seen.snapshot.gpus:
         instances = {(gpu.bus_id, device.gpu_instance_id) for device in gpu.mig_devices}
         parts += instances or {(gpu.bus_id, None)}
-    return Holdings(
+    return GpuHoldings(
         holders=dict.fromkeys(parts, (holder,)),
-        resources=(Resource(name="nvidia.com/gpu", allocatable=8, allocated=8),),
+        resources=(ResourceAllocation(name="nvidia.com/gpu", allocatable=8, allocated=8),),
         whole=frozenset(gpu.bus_id for gpu in seen.snapshot.gpus),
     )
 
 
-def _in_a_cluster(own: OwnMetrics) -> None:
-    own.serving.expect(Reason)
+def _in_a_cluster(own: AgentMetrics) -> None:
+    own.serving.expect(RefusalReason)
     for source in SOURCES:
         own.source_answered(source, 1.0)
     for cycle in ("discover", "sample"):
@@ -94,36 +94,38 @@ def count(found: Mapping[str, parsed.Family], prefix: str) -> int:
 
 @pytest.mark.parametrize("machine", machine_names())
 def test_the_core_adds_as_many_series_as_dcgm_has_and_eighty_at_most(machine: str) -> None:
-    found = served_on(machine, Served.CORE)
+    found = served_on(machine, ServedFamilies.CORE)
 
     assert count(found, "gpuscape_") <= count(found, "DCGM_") + MORE_THAN_DCGM
 
 
 @pytest.mark.parametrize("machine", machine_names())
 def test_without_families_of_ours_there_are_dcgms_alone(machine: str) -> None:
-    ours, alone = served_on(machine, Served.CORE), served_on(machine, Served.NONE)
+    ours, alone = served_on(machine, ServedFamilies.CORE), served_on(machine, ServedFamilies.NONE)
 
     assert alone == {name: it for name, it in ours.items() if name.startswith("DCGM_")}
 
 
 def test_the_core_names_families_that_there_are() -> None:
     assert CORE.keys() <= {family.name for family in FAMILIES}
-    assert {family.name for family in families(Served.CORE)} == CORE.keys()
-    assert families(Served.ALL) == FAMILIES
-    assert families(Served.NONE) == ()
+    assert {family.name for family in families(ServedFamilies.CORE)} == CORE.keys()
+    assert families(ServedFamilies.ALL) == FAMILIES
+    assert families(ServedFamilies.NONE) == ()
 
 
 def test_series_of_the_core_are_those_of_all_and_no_others() -> None:
     snapshot, samples, about = everything()
     bodies = {}
-    for served in (Served.ALL, Served.CORE):
-        own = OwnMetrics("0", lambda: 0.0, served)
+    for served in (ServedFamilies.ALL, ServedFamilies.CORE):
+        own = AgentMetrics("0", lambda: 0.0, served)
         latest = metric_settings.latest(settings(served), "node-a", own, DEFAULT_COUNTERS)
         latest.show_snapshot(snapshot, 0.0)
         latest.show_holdings(about["holdings"])
         latest.show_samples(samples)
         bodies[served] = _body(latest)
-    everything_else, core = (set(parsed.series(bodies[it])) for it in (Served.ALL, Served.CORE))
+    everything_else, core = (
+        set(parsed.series(bodies[it])) for it in (ServedFamilies.ALL, ServedFamilies.CORE)
+    )
 
     assert core
     assert {name for name, _ in core - everything_else} == set()
@@ -139,7 +141,7 @@ def test_series_of_the_core_are_those_of_all_and_no_others() -> None:
 )
 def test_of_some_families_the_core_has_some_parts(name: str, kept: set[str]) -> None:
     (label,) = {it.labels[-1] for it in FAMILIES if it.name == name}
-    body = text(observed("hgx-h100-mig-mixed"), Served.CORE)
+    body = text(observed("hgx-h100-mig-mixed"), ServedFamilies.CORE)
 
     found = [dict(labels) for each, labels in parsed.series(body) if each == name]
     assert {labels[label] for labels in found} == kept
@@ -159,8 +161,8 @@ def test_states_that_are_rarely_another_are_served_while_they_are() -> None:
     )
     seen = Observed(snapshot=build.node([ill]), samples=(build.sample(ill),))
 
-    assert rare(served_on("hgx-h100", Served.CORE)) == set()
-    assert rare(parsed.parse(text(seen, Served.CORE))) == {
+    assert rare(served_on("hgx-h100", ServedFamilies.CORE)) == set()
+    assert rare(parsed.parse(text(seen, ServedFamilies.CORE))) == {
         "gpuscape_gpu_ecc_change_pending",
         "gpuscape_gpu_persistence_enabled",
         "gpuscape_gpu_row_remap_pending",
@@ -173,29 +175,29 @@ def test_states_that_are_rarely_another_are_served_while_they_are() -> None:
 @pytest.mark.parametrize(
     ("served", "read"),
     [
-        (Served.NONE, {Group.PROFILING}),
+        (ServedFamilies.NONE, {ReadingGroup.PROFILING}),
         (
-            Served.CORE,
+            ServedFamilies.CORE,
             {
-                Group.PROFILING,
-                Group.CLOCK_EVENTS,
-                Group.ECC,
-                Group.WORKING_LIMIT,
-                Group.NVLINK_ERRORS,
-                Group.LINK_ERRORS,
+                ReadingGroup.PROFILING,
+                ReadingGroup.CLOCK_EVENTS,
+                ReadingGroup.ECC,
+                ReadingGroup.WORKING_LIMIT,
+                ReadingGroup.NVLINK_ERRORS,
+                ReadingGroup.LINK_ERRORS,
             },
         ),
     ],
 )
-def test_what_is_switched_off_is_not_read(served: Served, read: set[Group]) -> None:
+def test_what_is_switched_off_is_not_read(served: ServedFamilies, read: set[ReadingGroup]) -> None:
     """What DCGM's default families need alone is GPM."""
     assert set(metric_settings.groups(settings(served), DEFAULT_COUNTERS)) == read
 
 
 def test_the_readings_of_the_core_are_enough_for_it() -> None:
-    needed = {group for family in families(Served.CORE) for group in family.groups}
+    needed = {group for family in families(ServedFamilies.CORE) for group in family.groups}
 
-    assert groups(families(Served.CORE)) == needed
+    assert groups(families(ServedFamilies.CORE)) == needed
     assert needed < groups(FAMILIES)
 
 

@@ -9,10 +9,10 @@ from itertools import pairwise
 import pytest
 
 from discovery.model import GpuState
-from discovery.sample import GpuSample, Group
+from discovery.sample import GpuSample, ReadingGroup
 from exporters.gpuscape.core_families import groups
-from exporters.gpuscape.families import FAMILIES, OwnFamilies
-from exporters.gpuscape.gpuscape_family import OwnFamily
+from exporters.gpuscape.families import FAMILIES, GpuscapeFamilies
+from exporters.gpuscape.gpuscape_family import GpuscapeFamily
 from exporters.gpuscape.process_use import ProcessUse
 from tests import build, exposition, promlint
 from tests.exporters.gpuscape_series import HOSTILE, all_silent, everything, held, split
@@ -23,12 +23,14 @@ WHOLE, WHOLE_SAMPLES, WHOLE_ABOUT = everything(instances=0)
 
 def shown() -> dict[str, exposition.Family]:
     """Every family that has series on one of two full nodes: one with MIG and one without."""
-    split_up = exposition.parse(OwnFamilies().render(SNAPSHOT, SAMPLES, **ABOUT))
-    return exposition.parse(OwnFamilies().render(WHOLE, WHOLE_SAMPLES, **WHOLE_ABOUT)) | split_up
+    split_up = exposition.parse(GpuscapeFamilies().render(SNAPSHOT, SAMPLES, **ABOUT))
+    return (
+        exposition.parse(GpuscapeFamilies().render(WHOLE, WHOLE_SAMPLES, **WHOLE_ABOUT)) | split_up
+    )
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_a_family_is_served_as_declared_and_as_prometheus_wants_it(family: OwnFamily) -> None:
+def test_a_family_is_served_as_declared_and_as_prometheus_wants_it(family: GpuscapeFamily) -> None:
     served = shown()[family.name]
 
     assert served.help == family.help
@@ -48,7 +50,11 @@ def test_the_optional_readings_are_those_that_some_family_needs() -> None:
     """But for the status of pairs, where our own say how many NVLinks two GPUs have, and what is
     made for a family of DCGM's alone.
     """
-    assert set(Group) - {Group.P2P, Group.CLOCKS, Group.INSTANT_POWER} == groups(FAMILIES)
+    assert set(ReadingGroup) - {
+        ReadingGroup.P2P,
+        ReadingGroup.CLOCKS,
+        ReadingGroup.INSTANT_POWER,
+    } == groups(FAMILIES)
 
 
 def test_names_are_all_different_and_ours() -> None:
@@ -68,7 +74,7 @@ def test_hostile_text_comes_back_as_it_was(text: str) -> None:
     gpu = build.gpu(uuid=text, model=text)
     use = ProcessUse(bus_id=gpu.bus_id, pid="1", name=text, memory_bytes=1)
 
-    body = OwnFamilies().render(build.node([gpu]), (), processes=[use])
+    body = GpuscapeFamilies().render(build.node([gpu]), (), processes=[use])
 
     families = exposition.parse(body)
     (info,) = families["gpuscape_gpu_info"].series
@@ -80,7 +86,7 @@ def test_hostile_text_comes_back_as_it_was(text: str) -> None:
 def test_what_utf8_cannot_say_is_replaced_and_what_is_too_long_is_cut() -> None:
     gpu = build.gpu(uuid="GPU-\udcff", model="x" * 10_000)
 
-    body = OwnFamilies().render(build.node([gpu]), ())
+    body = GpuscapeFamilies().render(build.node([gpu]), ())
 
     ((_, labels),) = exposition.parse(body)["gpuscape_gpu_info"].series
     assert dict(labels)["uuid"] == "GPU-?"
@@ -94,7 +100,7 @@ def test_series_that_hostile_text_makes_equal_are_told_once() -> None:
         for name, memory in (("\udcfe", 1), ("\udcff", 2))
     ]
 
-    body = OwnFamilies().render(build.node([gpu]), (), processes=uses)
+    body = GpuscapeFamilies().render(build.node([gpu]), (), processes=uses)
 
     assert list(exposition.parse(body)["gpuscape_process_memory_bytes"].series.values()) == ["1"]
 
@@ -102,7 +108,7 @@ def test_series_that_hostile_text_makes_equal_are_told_once() -> None:
 def test_of_silent_gpus_nothing_is_told_but_that_and_what_others_say_of_them() -> None:
     gpus = all_silent()
     samples = [build.sample(gpu) for gpu in gpus]
-    body = OwnFamilies().render(
+    body = GpuscapeFamilies().render(
         build.node(gpus),
         samples,
         health={gpu.bus_id: ("unhealthy", "gpu-lost") for gpu in gpus},
@@ -128,7 +134,7 @@ def test_of_silent_gpus_nothing_is_told_but_that_and_what_others_say_of_them() -
 
 
 def test_a_gpu_without_uuid_has_no_label_for_it() -> None:
-    body = OwnFamilies().render(build.node([build.gpu(uuid=None)]), ())
+    body = GpuscapeFamilies().render(build.node([build.gpu(uuid=None)]), ())
 
     assert b"uuid=" not in body
     assert b"gpuscape_gpu_up{" in body
@@ -136,8 +142,8 @@ def test_a_gpu_without_uuid_has_no_label_for_it() -> None:
 
 def test_without_a_sample_there_are_facts_and_no_readings() -> None:
     gpu = split(0)
-    facts = OwnFamilies().render(build.node([gpu]), ())
-    empty = OwnFamilies().render(build.node([gpu]), [GpuSample(bus_id=gpu.bus_id)])
+    facts = GpuscapeFamilies().render(build.node([gpu]), ())
+    empty = GpuscapeFamilies().render(build.node([gpu]), [GpuSample(bus_id=gpu.bus_id)])
 
     assert facts == empty
     assert set(exposition.parse(facts)) == {
@@ -153,19 +159,19 @@ def test_without_a_sample_there_are_facts_and_no_readings() -> None:
 def test_without_gpus_and_driver_nothing_is_told() -> None:
     empty = build.node(driver=replace(build.node().driver, version=None))
 
-    assert OwnFamilies().render(empty, ()) == b""
+    assert GpuscapeFamilies().render(empty, ()) == b""
 
 
 @pytest.mark.parametrize("number", [-1, float("nan"), float("inf"), 2**63, 2**64 - 1])
 def test_an_impossible_number_is_no_series(number: float) -> None:
     gpu = build.gpu()
-    body = OwnFamilies().render(build.node([gpu]), [build.sample(gpu, power_watts=number)])
+    body = GpuscapeFamilies().render(build.node([gpu]), [build.sample(gpu, power_watts=number)])
 
     assert b"gpuscape_gpu_power_watts" not in body
 
 
 def test_a_change_of_labels_shows_and_what_is_gone_is_forgotten() -> None:
-    families = OwnFamilies()
+    families = GpuscapeFamilies()
     for at in range(200):  # as processes come and go
         gpu = build.gpu(uuid=f"GPU-{at}")
         body = families.render(build.node([gpu]), ())
@@ -176,7 +182,7 @@ def test_a_change_of_labels_shows_and_what_is_gone_is_forgotten() -> None:
 
 
 def test_what_hangs_between_two_renders_is_no_longer_told() -> None:
-    families, gpu = OwnFamilies(), build.gpu()
+    families, gpu = GpuscapeFamilies(), build.gpu()
     families.render(build.node([gpu]), [build.sample(gpu)])
 
     body = families.render(build.node([replace(gpu, state=GpuState.HUNG)]), [build.sample(gpu)])
@@ -191,7 +197,7 @@ PAIRS = {"gpuscape_topology_nvlinks", "gpuscape_topology_pcie_level"}
 def counted(gpus: int, instances: int) -> tuple[int, int]:
     """Series about pairs of GPUs, and all the others."""
     snapshot, samples, about = everything(gpus, instances)
-    families = exposition.parse(OwnFamilies().render(snapshot, samples, **about))
+    families = exposition.parse(GpuscapeFamilies().render(snapshot, samples, **about))
     pairs = sum(len(families[name].series) for name in PAIRS & families.keys())
     return pairs, sum(len(family.series) for family in families.values()) - pairs
 

@@ -15,7 +15,7 @@ import pytest
 from discovery.model import GpuSnapshot
 from discovery.simulator import simulation
 from discovery.simulator.description.machine_catalog import machine_names
-from exporters.gpuscape.families import OwnFamilies
+from exporters.gpuscape.families import GpuscapeFamilies
 from tests import exposition, promlint
 from tests.exporters.gpuscape_series import by_gpu
 from tests.machines import session
@@ -65,7 +65,7 @@ def seen(
         simulated = simulation.Simulation.create(request.param, tmp_path_factory.mktemp("machine"))
         clock.monotonic = lambda: 2000.0
         found = look_at(simulated, "node")
-        body = OwnFamilies().render(found.snapshot, found.samples)
+        body = GpuscapeFamilies().render(found.snapshot, found.samples)
         yield Seen(simulated=simulated, gpus=found.snapshot.gpus, body=body)
 
 
@@ -84,7 +84,7 @@ def test_a_number_is_what_nvml_says_of_every_gpu(seen: Seen, name: str) -> None:
 def test_a_machine_has_a_well_formed_exposition(name: str) -> None:
     seen = observed(name)
 
-    families = exposition.parse(OwnFamilies().render(seen.snapshot, seen.samples))
+    families = exposition.parse(GpuscapeFamilies().render(seen.snapshot, seen.samples))
 
     assert [it.name for it in families.values() if promlint.problems(it)] == []
 
@@ -97,7 +97,7 @@ def test_pairs_have_the_links_that_the_machine_is_known_for(name: str, links: se
     seen = observed(name)
     n = len(seen.snapshot.gpus)
 
-    body = OwnFamilies().render(seen.snapshot, ())
+    body = GpuscapeFamilies().render(seen.snapshot, ())
 
     pairs = exposition.parse(body)["gpuscape_topology_nvlinks"].series
     assert len(pairs) == n * (n - 1)
@@ -108,7 +108,7 @@ def test_pairs_have_the_links_that_the_machine_is_known_for(name: str, links: se
 def test_shares_of_a_gpus_instances_never_come_to_more_than_the_gpu(name: str) -> None:
     seen = observed(name)
 
-    series = exposition.series(OwnFamilies().render(seen.snapshot, seen.samples))
+    series = exposition.series(GpuscapeFamilies().render(seen.snapshot, seen.samples))
 
     shares: dict[str, float] = {}
     for (each, labels), share in series.items():
@@ -122,7 +122,7 @@ def test_shares_of_a_gpus_instances_never_come_to_more_than_the_gpu(name: str) -
 
 @pytest.mark.parametrize("name", ["dgx-a100", "hgx-b200", "dgx1-v100"])
 def test_on_a_sound_machine_all_links_that_are_expected_are_up(name: str) -> None:
-    body = OwnFamilies().render(observed(name).snapshot, ())
+    body = GpuscapeFamilies().render(observed(name).snapshot, ())
 
     expected = by_gpu(body, "gpuscape_gpu_nvlinks_expected")
     assert len(expected) == 8

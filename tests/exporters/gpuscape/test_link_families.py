@@ -6,7 +6,7 @@ import pytest
 
 from discovery.model import FabricKind, GpuSnapshot, LinkPeer, NvLink
 from discovery.sample import LinkCounters, LinkError, NvLinkErrors
-from exporters.gpuscape.families import OwnFamilies
+from exporters.gpuscape.families import GpuscapeFamilies
 from tests import build
 from tests.exporters.gpuscape_series import by_gpu, linked, told, value
 
@@ -17,7 +17,7 @@ def links(up: int, of: int = 4) -> tuple[NvLink, ...]:
 
 def expected(*gpus: GpuSnapshot, kind: FabricKind = FabricKind.SWITCH) -> dict[str, float]:
     topology = linked([[0] * len(gpus)] * len(gpus), kind)
-    body = OwnFamilies().render(build.node(gpus, topology=topology), ())
+    body = GpuscapeFamilies().render(build.node(gpus, topology=topology), ())
     return by_gpu(body, "gpuscape_gpu_nvlinks_expected")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from discovery.sample import MemoryUse
-from exporters.gpuscape.families import OwnFamilies
+from exporters.gpuscape.families import GpuscapeFamilies
 from tests import build
 from tests.exporters.gpuscape_series import GIB, instance, of, split, told
 
@@ -16,7 +16,7 @@ USES = (
     (7, MemoryUse(free_bytes=4 * GIB, used_bytes=GIB, reserved_bytes=0)),
     (1, MemoryUse(free_bytes=15 * GIB, used_bytes=5 * GIB, reserved_bytes=GIB)),
 )
-BODY = OwnFamilies().render(
+BODY = GpuscapeFamilies().render(
     build.node([GPU, build.gpu(1, memory_bytes=40 * GIB)]),
     [
         build.sample(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pynvml
 
 from discovery.sample import GpuSample
-from exporters.gpuscape.families import OwnFamilies
+from exporters.gpuscape.families import GpuscapeFamilies
 from exporters.gpuscape.profiling_families import PROFILES
 from tests import build
 from tests.exporters.gpuscape_series import instance, of, split, told
@@ -53,7 +53,7 @@ def test_values_of_a_gpu_and_its_instances_are_told_apart() -> None:
         mig_profiling=((1, ((1, 0.5),)), (2, ((5, 1.0),))),
     )
 
-    body = OwnFamilies().render(build.node([gpu]), [sample])
+    body = GpuscapeFamilies().render(build.node([gpu]), [sample])
 
     assert of(body, "gpuscape_gpu_graphics_active_ratio") == {(): 0.75}
     assert of(body, "gpuscape_mig_instance_graphics_active_ratio") == {
@@ -67,7 +67,7 @@ def test_values_of_a_gpu_and_its_instances_are_told_apart() -> None:
 
 def test_before_hopper_there_is_nothing() -> None:
     gpu = build.gpu()
-    body = OwnFamilies().render(build.node([gpu]), [build.sample(gpu)])
+    body = GpuscapeFamilies().render(build.node([gpu]), [build.sample(gpu)])
 
     assert b"_active_ratio{" not in body.replace(b"gpuscape_gpu_active_ratio", b"")
     assert told("gpuscape_gpu_sm_occupancy_ratio", build.node([gpu]), [build.sample(gpu)]) == {}

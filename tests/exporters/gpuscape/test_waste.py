@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporters.gpuscape.waste import NOTHING_SEEN, WINDOW_SECONDS, Held, Times, Use, Waste, step
+from exporters.gpuscape.waste import NOTHING_SEEN, WINDOW_SECONDS, GpuUse, Held, Times, Waste, step
 
 GPU = ("0000:10:00.0", None)
 ALICE: Held = frozenset({("team", "alice", "main")})
@@ -18,11 +18,11 @@ BOB: Held = frozenset({("team", "bob", "main")})
 FREE: Held = frozenset()
 
 
-def use(at: float | None, held_by: Held | None = ALICE, busy: float | None = 0.0) -> Use:
-    return Use(entity=GPU, at_seconds=at, held_by=held_by, busy_ratio=busy)
+def use(at: float | None, held_by: Held | None = ALICE, busy: float | None = 0.0) -> GpuUse:
+    return GpuUse(entity=GPU, at_seconds=at, held_by=held_by, busy_ratio=busy)
 
 
-def times(*uses: Use) -> Times:
+def times(*uses: GpuUse) -> Times:
     """After these uses one after the other."""
     waste: Waste = NOTHING_SEEN
     for each in uses:
@@ -102,14 +102,14 @@ def test_where_nothing_tells_how_busy_it_is_nothing_is_said() -> None:
 
 
 def test_a_missing_reading_starts_the_window_again() -> None:
-    unread = Use(entity=GPU, at_seconds=None, held_by=ALICE, busy_ratio=None)
+    unread = GpuUse(entity=GPU, at_seconds=None, held_by=ALICE, busy_ratio=None)
 
     assert times(use(0), use(800), use(810, busy=None), use(950)).idle is False
     assert times(use(0), use(800), unread, use(950)).idle is False
 
 
 def test_time_without_samples_is_no_time_held() -> None:
-    unread = Use(entity=GPU, at_seconds=None, held_by=ALICE, busy_ratio=None)
+    unread = GpuUse(entity=GPU, at_seconds=None, held_by=ALICE, busy_ratio=None)
 
     assert times(use(0), use(10), unread, use(500), use(510)).allocated_seconds == 10 + 10
 
@@ -148,7 +148,7 @@ uses = st.builds(
 
 
 @given(st.lists(uses, min_size=2, max_size=20))
-def test_seconds_never_fall_and_idle_ones_never_outrun_held_ones(found: list[Use]) -> None:
+def test_seconds_never_fall_and_idle_ones_never_outrun_held_ones(found: list[GpuUse]) -> None:
     waste: Waste = NOTHING_SEEN
     told: list[tuple[float, float]] = []
     for each in found:

@@ -9,8 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.cluster.free_gpus import Bound, Expected, Reckoned, State, Table, reckon
-from scheduler.gpu_request import Ask, wish
+from scheduler.cluster.free_gpus import (
+    Bound,
+    ExpectedGpus,
+    FreeGpus,
+    LikelySets,
+    ReportedState,
+    reckon,
+)
+from scheduler.gpu_request import PodRequest, wish
 from tests.scheduler.fleets import ALL, LowestFirst, Unknown
 
 TABLE = LowestFirst()
@@ -18,36 +25,39 @@ TABLE = LowestFirst()
 
 def state(
     pods: Mapping[str, int] | None = None, *, ok: int = ALL, used: int | None = None
-) -> State:
+) -> ReportedState:
     """What the agent says; in use is what pods have, unless said otherwise."""
     taken = 0
     for mask in (pods or {}).values():
         taken |= mask
     in_use = taken if used is None else used
-    return State(gen="0" * 10, seq=1, ok=ok, used=in_use, pods=pods or {})
+    return ReportedState(gen="0" * 10, seq=1, ok=ok, used=in_use, pods=pods or {})
 
 
 def bound(key: str, *gpus: int, at: str = "") -> Bound:
     """A pod, which is its key."""
-    ask = Ask(namespace="default", name=key, uid=key, wish=wish(*gpus))
+    ask = PodRequest(namespace="default", name=key, uid=key, wish=wish(*gpus))
     return Bound(key=key, ask=ask, order=(at, 0))
 
 
 def reckoned(
-    state: State, *pods: Bound, ended: tuple[str, ...] = (), table: Table | None = TABLE
-) -> Reckoned:
+    state: ReportedState,
+    *pods: Bound,
+    ended: tuple[str, ...] = (),
+    table: LikelySets | None = TABLE,
+) -> FreeGpus:
     """The node now."""
     return reckon(state, pods, ended, table)
 
 
 def test_without_pods_all_is_free_that_works() -> None:
-    assert reckoned(state(ok=0b1110)) == Reckoned(free=0b1110, sure=True, expected={})
+    assert reckoned(state(ok=0b1110)) == FreeGpus(free=0b1110, sure=True, expected={})
 
 
 def test_what_the_state_names_is_counted_once() -> None:
     found = reckoned(state({"a": 0b11}), bound("a", 2))
 
-    assert found == Reckoned(free=0b11111100, sure=True, expected={})
+    assert found == FreeGpus(free=0b11111100, sure=True, expected={})
 
 
 def test_what_others_use_is_not_free() -> None:
@@ -105,19 +115,19 @@ def test_a_new_pod_without_enough_free_gpus_is_not_sure() -> None:
 def test_without_a_table_a_new_pod_takes_nothing_and_nothing_is_sure() -> None:
     found = reckoned(state(), bound("new", 2), table=None)
 
-    assert found == Reckoned(free=ALL, sure=False, expected={})
+    assert found == FreeGpus(free=ALL, sure=False, expected={})
 
 
 def test_where_the_sets_are_not_known_yet_the_number_is() -> None:
     found = reckoned(state(), bound("new", 2), table=Unknown())
 
-    assert found == Reckoned(free=0b11111100, sure=True, expected={})
+    assert found == FreeGpus(free=0b11111100, sure=True, expected={})
 
 
 def test_a_prediction_chooses_from_what_earlier_ones_left() -> None:
     found = reckoned(state(), bound("a", 2, at="1"), bound("b", 4, at="2"), bound("c", 4, at="3"))
 
-    assert found.expected["c"] == Expected(free=0b11000000, sets={0b11000000: Fraction(1)})
+    assert found.expected["c"] == ExpectedGpus(free=0b11000000, sets={0b11000000: Fraction(1)})
     assert not found.sure
 
 

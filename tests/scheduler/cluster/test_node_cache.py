@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from labelers import state
-from scheduler.cluster.node_cache import Cache, Source
+from scheduler.cluster.node_cache import CacheSource, NodeCache
 from scheduler.cluster.node_record import LONGEST_LEASE_SECONDS
-from scheduler.cluster.node_views import NoView, View
-from scheduler.scores.class_tables import Tables
+from scheduler.cluster.node_views import NoView, ScoringView
+from scheduler.scores.class_tables import ScoreTables
 from tests.scheduler.fleets import ALL, Fleet, changed, gen, lease, pod, said, topology
 
 
-def seen(fleet: Fleet, node: str = "a") -> View:
+def seen(fleet: Fleet, node: str = "a") -> ScoringView:
     """The view of a node that there is something to say of."""
     view = fleet.cache.view(node)
-    assert isinstance(view, View), view
+    assert isinstance(view, ScoringView), view
     return view
 
 
@@ -33,7 +33,7 @@ def seen(fleet: Fleet, node: str = "a") -> View:
 def test_a_node_whose_agent_speaks_is_seen() -> None:
     fleet = Fleet().with_node(clique="c.1", pods={"p": 0b11}, ok=0x7F)
 
-    assert seen(fleet) == View(gen=gen(), free=0b1111100, ok=0x7F, sure=True, clique="c.1")
+    assert seen(fleet) == ScoringView(gen=gen(), free=0b1111100, ok=0x7F, sure=True, clique="c.1")
 
 
 def test_a_node_without_a_clique_is_in_none() -> None:
@@ -263,7 +263,7 @@ def test_a_pod_of_the_same_name_has_what_the_state_says() -> None:
     """The state has names and no UIDs: while it names the one before, the number is right."""
     fleet = Fleet().with_node(pods={"p": 0b11})
     fleet.bind(pod("p", 2))
-    fleet.cache.told(Source.PODS)
+    fleet.cache.told(CacheSource.PODS)
     fleet.cache.pod_gone("uid-p")
 
     fleet.bind(pod("p", 2, uid="second"))
@@ -376,7 +376,7 @@ def test_what_was_there_from_the_start_did_not_show_up() -> None:
     fleet.with_node(pods={"p": 0b11})
     fleet.bind(pod("p", 2))
     fleet.bind(pod("q", 2))
-    fleet.cache.told(Source.PODS)
+    fleet.cache.told(CacheSource.PODS)
 
     fleet.with_node(pods={"p": 0b11})
 
@@ -385,7 +385,7 @@ def test_what_was_there_from_the_start_did_not_show_up() -> None:
 
 def test_a_pod_heard_of_after_its_state_shows_up_without_a_prediction() -> None:
     fleet = Fleet()
-    fleet.cache.told(Source.PODS)
+    fleet.cache.told(CacheSource.PODS)
     fleet.with_node(pods={"p": 0b11})
 
     fleet.bind(pod("p", 2))
@@ -418,7 +418,7 @@ def test_a_prediction_does_not_outlive_the_view_that_it_was_made_for() -> None:
 def test_who_hears_of_a_landing_may_look_at_the_fleet() -> None:
     looks: list[object] = []
     fleet = Fleet()
-    cache = Cache(
+    cache = NodeCache(
         fleet.tables,
         landed=lambda landing: looks.append(cache.detail(landing.node)),
         clock=fleet.clock,
@@ -440,7 +440,7 @@ def test_who_hears_of_a_landing_may_look_at_the_fleet() -> None:
 def test_it_is_synced_when_all_three_have_told_everything() -> None:
     cache = Fleet().cache
     before = []
-    for source in Source:
+    for source in CacheSource:
         before.append(cache.synced)
         cache.told(source)
 
@@ -473,14 +473,14 @@ def test_a_node_can_be_looked_at() -> None:
 
 
 def test_the_real_tables_fit() -> None:
-    cache = Cache(Tables())
+    cache = NodeCache(ScoreTables())
     cache.node("a", topology=topology("a30-pair"))
     cache.lease("a", lease(of=gen("a30-pair"), ok=0b11), 0.0)
     cache.pod(pod("p", 2), "a")
 
     view = cache.view("a")
 
-    assert isinstance(view, View | NoView)
+    assert isinstance(view, ScoringView | NoView)
     detail = cache.detail("a")
     assert detail is not None
     assert detail.pods[0].expected is not None

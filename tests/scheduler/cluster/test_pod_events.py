@@ -11,8 +11,8 @@ from kube.api import EVENTS, NODES
 from kube.api_errors import ApiError, Busy, Forbidden, NotFound, Unreachable
 from kube.backoff import Backoff
 from scheduler.cluster.pod_events import BURST, GAP_SECONDS, PodEvents
-from scheduler.cluster.predictions import Landing
-from scheduler.gpu_request import Ask, Link, wish
+from scheduler.cluster.predictions import PredictionCheck
+from scheduler.gpu_request import Link, PodRequest, wish
 from tests.fakes.api import FakeApi
 from tests.kube.clocks import highest
 from tests.scheduler.fleets import Clock
@@ -20,10 +20,10 @@ from tests.scheduler.fleets import Clock
 NOW = datetime(2026, 11, 21, 10, tzinfo=UTC)
 
 
-def landing(name: str = "p", uid: str = "uid-p") -> Landing:
+def landing(name: str = "p", uid: str = "uid-p") -> PredictionCheck:
     """A pod on GPUs 1 and 4 of node a."""
-    return Landing(
-        ask=Ask(namespace="default", name=name, uid=uid, wish=wish(2, link=Link.NVLINK)),
+    return PredictionCheck(
+        ask=PodRequest(namespace="default", name=name, uid=uid, wish=wish(2, link=Link.NVLINK)),
         node="a",
         gen="0" * 10,
         predicted={},

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.cluster.pod_objects import GPU, Pod, Rules, ask
-from scheduler.gpu_request import Ask, Link, Step
+from scheduler.gpu_request import ContainerRequest, Link, PodRequest
 
 RULES = Rules(nics=frozenset({"rdma/hca"}))
 
@@ -25,7 +25,7 @@ def asked(
     first: tuple[dict[str, Any], ...] = (),
     rules: Rules = RULES,
     **meta: Any,
-) -> Ask | None:
+) -> PodRequest | None:
     """What a pod of these containers asks, as it would come from the API server."""
     body = {
         "metadata": {"name": "p", "namespace": "ns", "uid": "u", **meta},
@@ -34,7 +34,7 @@ def asked(
     return ask(msgspec.json.decode(msgspec.json.encode(body), type=Pod), rules)
 
 
-def found(*containers: dict[str, Any], **more: Any) -> Ask:
+def found(*containers: dict[str, Any], **more: Any) -> PodRequest:
     """The same of a pod that asks for something."""
     wanted = asked(*containers, **more)
     assert wanted is not None
@@ -50,7 +50,7 @@ def test_a_pod_is_known_by_its_name_and_uid() -> None:
 def test_containers_ask_in_their_order_and_those_without_gpus_not_at_all() -> None:
     wanted = found(container("2"), container(), container("4"))
 
-    assert wanted.wish.steps == (Step(gpus=2), Step(gpus=4))
+    assert wanted.wish.steps == (ContainerRequest(gpus=2), ContainerRequest(gpus=4))
 
 
 def test_init_containers_come_first_and_end_unless_they_are_sidecars() -> None:
@@ -59,7 +59,11 @@ def test_init_containers_come_first_and_end_unless_they_are_sidecars() -> None:
         first=(container("1"), container("2", restartPolicy="Always")),
     )
 
-    assert wanted.wish.steps == (Step(gpus=1, ends=True), Step(gpus=2), Step(gpus=4))
+    assert wanted.wish.steps == (
+        ContainerRequest(gpus=1, ends=True),
+        ContainerRequest(gpus=2),
+        ContainerRequest(gpus=4),
+    )
 
 
 @pytest.mark.parametrize(
@@ -67,7 +71,7 @@ def test_init_containers_come_first_and_end_unless_they_are_sidecars() -> None:
     [{"requests": {GPU: "2"}}, {"limits": {GPU: 2}}, {"requests": {GPU: "2"}, "limits": None}],
 )
 def test_requests_count_as_limits_do(resources: dict[str, Any]) -> None:
-    assert found({"resources": resources}).wish.steps == (Step(gpus=2),)
+    assert found({"resources": resources}).wish.steps == (ContainerRequest(gpus=2),)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +88,7 @@ def test_a_pod_with_claims_alone_is_left_alone() -> None:
 def test_beside_shares_whole_gpus_count() -> None:
     both = {"resources": {"limits": {GPU: "1", "nvidia.com/mig-1g.5gb": "3"}}}
 
-    assert found(both).wish.steps == (Step(gpus=1),)
+    assert found(both).wish.steps == (ContainerRequest(gpus=1),)
 
 
 @pytest.mark.parametrize("count", ["0", "", "-1", "1500m", "1.5", "two", "²", "9" * 10, 1.5])
@@ -95,7 +99,9 @@ def test_what_is_no_number_of_devices_is_none(count: object) -> None:
 def test_gpus_may_have_another_name() -> None:
     other = {"resources": {"limits": {"nvidia.com/gpu-h100": "2"}}}
 
-    assert found(other, rules=Rules(gpu="nvidia.com/gpu-h100")).wish.steps == (Step(gpus=2),)
+    assert found(other, rules=Rules(gpu="nvidia.com/gpu-h100")).wish.steps == (
+        ContainerRequest(gpus=2),
+    )
 
 
 @pytest.mark.parametrize("containers", [None, [], [{"resources": None}]])

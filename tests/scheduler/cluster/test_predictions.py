@@ -7,25 +7,31 @@ from fractions import Fraction
 import pytest
 
 from labelers import schema
-from scheduler.cluster.predictions import FASTEST_PCIE_GBPS, Landing, is_ideal, is_unlinked, speed
-from scheduler.gpu_request import Ask, Link, Step, Wish, wish
+from scheduler.cluster.predictions import (
+    FASTEST_PCIE_GBPS,
+    PredictionCheck,
+    is_ideal,
+    is_unlinked,
+    speed,
+)
+from scheduler.gpu_request import ContainerRequest, GpuRequest, Link, PodRequest, wish
 from scheduler.scores.best_effort import Odds
-from scheduler.scores.class_tables import Tables
-from scheduler.scores.score_table import Table
+from scheduler.scores.class_tables import ScoreTables
+from scheduler.scores.score_table import ScoreTable
 from tests.scheduler.fleets import topology
 from tests.scheduler.shapes import drawn, machine
 
 PAIRED = 0b0011
 SPLIT = 0b0101
 ALL = 0b1111
-PAIRS = Table(drawn(4, {(0, 1): 100, (2, 3): 50}))
+PAIRS = ScoreTable(drawn(4, {(0, 1): 100, (2, 3): 50}))
 """Two bridged pairs, the second half as fast; all other links are PCIe."""
 
 
-def landing(actual: int, wish: Wish, predicted: Odds | None = None) -> Landing:
+def landing(actual: int, wish: GpuRequest, predicted: Odds | None = None) -> PredictionCheck:
     """A pod that was given ``actual``."""
-    return Landing(
-        ask=Ask(namespace="default", name="p", uid="u", wish=wish),
+    return PredictionCheck(
+        ask=PodRequest(namespace="default", name="p", uid="u", wish=wish),
         node="a",
         gen="0" * 10,
         predicted={} if predicted is None else predicted,
@@ -34,7 +40,7 @@ def landing(actual: int, wish: Wish, predicted: Odds | None = None) -> Landing:
     )
 
 
-def linked(*gpus: int) -> Wish:
+def linked(*gpus: int) -> GpuRequest:
     """A wish for NVLink."""
     return wish(*gpus, link=Link.NVLINK)
 
@@ -61,14 +67,18 @@ def test_without_a_prediction_there_was_neither_hit_nor_miss() -> None:
         (ALL, wish(4), 10),
         (ALL, wish(2, 2), 50),
         (0b0111, wish(2, 1), 100),
-        (0b0111, Wish(steps=(Step(gpus=2, ends=True), Step(gpus=3))), 10),
+        (
+            0b0111,
+            GpuRequest(steps=(ContainerRequest(gpus=2, ends=True), ContainerRequest(gpus=3))),
+            10,
+        ),
         (0b0001, wish(1), None),
         (PAIRED, wish(1, 1), None),
     ],
     ids=str,
 )
 def test_the_speed_is_that_of_the_slowest_container_at_the_best_split(
-    actual: int, wished: Wish, gbps: float | None
+    actual: int, wished: GpuRequest, gbps: float | None
 ) -> None:
     assert speed(landing(actual, wished), PAIRS) == gbps
 
@@ -79,7 +89,7 @@ def test_another_number_of_gpus_than_asked_for_has_no_speed(actual: int) -> None
 
 
 def test_many_gpus_of_several_containers_are_not_split_for_ever() -> None:
-    sixteen = Table(machine("hgx-16"))
+    sixteen = ScoreTable(machine("hgx-16"))
 
     assert speed(landing(0xFFFF, wish(8, 8)), sixteen) is None
     assert speed(landing(0xFF, wish(8)), sixteen) is not None
@@ -107,7 +117,7 @@ def test_a_set_is_ideal_where_none_of_the_class_is_faster(actual: int, ideal: bo
     ids=str,
 )
 def test_a_pod_is_unlinked_where_it_asked_for_nvlink_and_surely_has_none(
-    actual: int, wished: Wish, unlinked: bool
+    actual: int, wished: GpuRequest, unlinked: bool
 ) -> None:
     assert is_unlinked(landing(actual, wished), PAIRS) is unlinked
 
@@ -118,7 +128,7 @@ def test_a_pod_is_unlinked_where_it_asked_for_nvlink_and_surely_has_none(
 def test_what_is_faster_than_any_pcie_is_nvlink(name: str) -> None:
     found = schema.decode(topology(name))
     assert found is not None
-    table = Tables()
+    table = ScoreTables()
     shape = table.find(table.add(found))
     assert shape is not None
 

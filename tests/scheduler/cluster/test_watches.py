@@ -10,9 +10,9 @@ import pytest
 from api import keys, names
 from kube.api import LEASES, NODES, PODS, Object
 from kube.api_errors import Forbidden, Unreachable
-from kube.follower import LinkDown, LinkUp, Seen
-from scheduler.cluster.node_cache import Cache, Source
-from scheduler.cluster.node_views import NoView, View
+from kube.follower import ObjectSeen, WatchConnected, WatchLost
+from scheduler.cluster.node_cache import CacheSource, NodeCache
+from scheduler.cluster.node_views import NoView, ScoringView
 from scheduler.cluster.pod_objects import GPU, Rules
 from scheduler.cluster.watches import Watches
 from tests.fakes.api import FakeApi
@@ -50,7 +50,7 @@ class Stage:
         self.api = FakeApi()
         self.api.server.create(NODES, node())
         self.renew()
-        self.cache = Cache(LowestTables())
+        self.cache = NodeCache(LowestTables())
         self.watches = Watches(self.api, self.cache, uniform=none)
 
     def renew(self, name: str = "gpuscape-a", **facts: Any) -> None:
@@ -73,7 +73,7 @@ class Stage:
     def free(self, node: str = "a") -> int | NoView:
         """What is believed."""
         view = self.cache.view(node)
-        return view.free if isinstance(view, View) else view
+        return view.free if isinstance(view, ScoringView) else view
 
     def bind(self, body: Object) -> Object:
         """A pod that is bound from its first moment."""
@@ -100,7 +100,7 @@ def test_what_exists_is_known_when_all_is_told(stage: Stage) -> None:
 
     stage.start()
 
-    assert stage.cache.view("a") == View(
+    assert stage.cache.view("a") == ScoringView(
         gen=stage.cache.view("a").gen,  # type: ignore[union-attr]  # else it is not equal
         free=0b11111100,
         ok=0xFF,
@@ -221,14 +221,14 @@ def test_a_pod_that_makes_no_sense_is_passed_over(
     odd = pod("odd", labels=None)
     odd["metadata"] |= {"namespace": "default", "uid": 5}
 
-    stage.watches.hear_pods(Seen(object=odd))
+    stage.watches.hear_pods(ObjectSeen(object=odd))
 
     assert [record.getMessage() for record in caplog.records] == ["pod is not counted"]
 
 
 def test_gpus_of_another_name_are_watched_for() -> None:
     api = FakeApi()
-    cache = Cache(LowestTables())
+    cache = NodeCache(LowestTables())
     watches = Watches(api, cache, rules=Rules(gpu="example.com/gpu"))
     body = pod("p", gpus=None)
     body["spec"]["containers"][0]["resources"] = {"limits": {"example.com/gpu": "1"}}
@@ -243,16 +243,16 @@ def test_gpus_of_another_name_are_watched_for() -> None:
 def test_what_is_not_heard_of_is_named_with_its_cause_until_it_is(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    watches = Watches(FakeApi(), Cache(LowestTables()))
+    watches = Watches(FakeApi(), NodeCache(LowestTables()))
     for _ in range(2):
-        watches.hear_pods(LinkDown(error=Forbidden("watch pods: 403: no")))
-    watches.hear_nodes(LinkDown(error=Unreachable("watch nodes: reset")))
+        watches.hear_pods(WatchLost(error=Forbidden("watch pods: 403: no")))
+    watches.hear_nodes(WatchLost(error=Unreachable("watch nodes: reset")))
     down = watches.down
-    watches.hear_pods(LinkUp())
+    watches.hear_pods(WatchConnected())
 
-    assert down[Source.PODS].startswith("watch pods: 403: no; the account may not watch pods")
-    assert down[Source.NODES] == "watch nodes: reset"
-    assert list(watches.down) == [Source.NODES]
+    assert down[CacheSource.PODS].startswith("watch pods: 403: no; the account may not watch pods")
+    assert down[CacheSource.NODES] == "watch nodes: reset"
+    assert list(watches.down) == [CacheSource.NODES]
     assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
 
 
@@ -263,7 +263,7 @@ def test_news_of_many_pods_are_taken_in_a_few_rests_and_the_first_ones_in_none()
         rests.append(seconds)
         now[0] += seconds
 
-    cache = Cache(LowestTables())
+    cache = NodeCache(LowestTables())
     watches = Watches(FakeApi(), cache, clock=lambda: now[0], sleep=sleep)
 
     def hear(first: int) -> None:
@@ -271,11 +271,11 @@ def test_news_of_many_pods_are_taken_in_a_few_rests_and_the_first_ones_in_none()
             now[0] += 0.001
             body = pod(f"p{number}")
             body["metadata"] |= {"namespace": "default", "uid": f"u{number}"}
-            watches.hear_pods(Seen(object=body))
+            watches.hear_pods(ObjectSeen(object=body))
 
     hear(0)
     assert rests == []
-    for source in Source:
+    for source in CacheSource:
         cache.told(source)
     hear(100)
     assert 5 <= len(rests) <= 15

@@ -9,15 +9,15 @@ import pytest
 
 from api import keys, names
 from kube.api import EVENTS, LEASES, NODES
-from kube.client import Client
-from scheduler.cluster.node_cache import Cache
-from scheduler.cluster.node_views import NoView, View
+from kube.client import ApiClient
+from scheduler.cluster.node_cache import NodeCache
+from scheduler.cluster.node_views import NoView, ScoringView
 from scheduler.cluster.pod_events import PodEvents
 from scheduler.cluster.pod_objects import GPU
-from scheduler.cluster.predictions import Landing
+from scheduler.cluster.predictions import PredictionCheck
 from scheduler.cluster.watches import Watches
 from scheduler.gpu_request import Link
-from scheduler.scores.class_tables import Tables
+from scheduler.scores.class_tables import ScoreTables
 from tests.access.stage import Roles, Stage
 from tests.kube.clusters import client
 from tests.scheduler.fleets import lease, topology, until
@@ -42,7 +42,7 @@ class Cluster:
         annotations = {keys.TOPOLOGY: topology()}
         self.admin.create(NODES, {"metadata": {"name": self.node, "annotations": annotations}})
         token = plane.bound_token(self.namespace, names.SCHEDULER, self.node)
-        self.api: Client = client(names.SCHEDULER, plane.kubeconfig(token=token))
+        self.api: ApiClient = client(names.SCHEDULER, plane.kubeconfig(token=token))
 
     def says(self, **facts: object) -> None:
         """The agent writes its first Lease, or the next."""
@@ -90,14 +90,14 @@ def cluster(any_plane: Plane) -> Iterator[Cluster]:
 
 
 def test_a_pod_is_followed_from_its_binding_to_its_gpus_and_told_of_once(cluster: Cluster) -> None:
-    landed: list[Landing] = []
-    cache = Cache(Tables(), landed=landed.append)
+    landed: list[PredictionCheck] = []
+    cache = NodeCache(ScoreTables(), landed=landed.append)
     watches = Watches(cluster.api, cache, namespace=cluster.namespace)
     replicas = [PodEvents(cluster.api, instance=f"replica-{at}") for at in (0, 1)]
 
     def free() -> int | NoView:
         view = cache.view(cluster.node)
-        return view.free.bit_count() if isinstance(view, View) else view
+        return view.free.bit_count() if isinstance(view, ScoringView) else view
 
     cluster.says()
     cluster.make_pod("there-before", node=cluster.node)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from base.errors import BadInput
-from scheduler.cluster.node_cache import Source
+from scheduler.cluster.node_cache import CacheSource
 from scheduler.cluster.pod_objects import Rules
 from scheduler.extender.extender import Extender
-from scheduler.extender.extender_metrics import Metrics
+from scheduler.extender.extender_metrics import ExtenderMetrics
 from tests.scheduler import fleets
 from tests.scheduler.calls import body, encoded, pod, whole_nodes
 from tests.scheduler.extenders import cache
@@ -23,7 +23,7 @@ HALF_USED = {"used": 0b1}
 def extender(rules: Rules | None = None, **nodes: Any) -> Extender:
     """Of a fleet that says this."""
     fleet, tables = cache(**nodes)
-    return Extender(fleet, tables, rules or Rules(), Metrics("1.0"))
+    return Extender(fleet, tables, rules or Rules(), ExtenderMetrics("1.0"))
 
 
 def scores(answer: bytes) -> dict[str, int]:
@@ -53,11 +53,11 @@ def test_where_nothing_is_known_of_any_node_nothing_is_said() -> None:
     assert extender(a={"text": "{"}).prioritize(body()) == b"[]"
 
 
-@pytest.mark.parametrize("unread", list(Source))
-def test_until_all_is_read_nothing_is_said(unread: Source) -> None:
+@pytest.mark.parametrize("unread", list(CacheSource))
+def test_until_all_is_read_nothing_is_said(unread: CacheSource) -> None:
     """Nodes that were read first would be preferred."""
     fleet, tables = cache(unread, a=PAIR_USED, b={"used": 0xFF})
-    made = Extender(fleet, tables, Rules(), Metrics("1.0"))
+    made = Extender(fleet, tables, Rules(), ExtenderMetrics("1.0"))
     assert not made.is_ready
     assert made.prioritize(body()) == b"[]"
     fleet.told(unread)
@@ -140,7 +140,7 @@ def test_a_node_is_shown_with_pods_that_its_state_does_not_name_yet() -> None:
     fleet, tables = cache(a={"pods": {"old": 0b11}})
     fleet.pod(fleets.pod("old", 2), "a", bound_at="1")
     fleet.pod(fleets.pod("new", 2), "a", bound_at="2")
-    made = Extender(fleet, tables, Rules(), Metrics("1.0")).node("a")
+    made = Extender(fleet, tables, Rules(), ExtenderMetrics("1.0")).node("a")
     assert made is not None
     shown = json.loads(made)
     assert shown["used"] == [0, 1]

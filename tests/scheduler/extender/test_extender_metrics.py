@@ -11,28 +11,35 @@ import pytest
 from labelers import schema
 from scheduler.cluster.node_views import NoView
 from scheduler.cluster.pod_objects import Rules
-from scheduler.cluster.predictions import Landing
+from scheduler.cluster.predictions import PredictionCheck
 from scheduler.extender.extender import Extender
-from scheduler.extender.extender_metrics import ClassUse, FleetUse, Metrics, Neutral, NodeView, Verb
+from scheduler.extender.extender_metrics import (
+    ClassUse,
+    ExtenderMetrics,
+    FleetUse,
+    Neutral,
+    NodeVisibility,
+    Verb,
+)
 from scheduler.extender.fleet_fragmentation import fleet_use
-from scheduler.extender.prediction_results import Landings
+from scheduler.extender.prediction_results import PredictionResults
 from scheduler.extender.tls import Party
-from scheduler.gpu_request import Ask, Link, wish
+from scheduler.gpu_request import Link, PodRequest, wish
 from scheduler.scores.best_effort import Odds
-from scheduler.scores.class_tables import Tables
+from scheduler.scores.class_tables import ScoreTables
 from tests import exposition
 from tests.monitoring import promtool
 from tests.promlint import problems
 from tests.scheduler import fleets
 from tests.scheduler.calls import body
 from tests.scheduler.extenders import cache
-from web.refusals import Reason
+from web.refusals import RefusalReason
 
 PREFIX = "gpuscape_scheduler_"
 PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
 
 
-def series(metrics: Metrics, name: str) -> dict[str, float]:
+def series(metrics: ExtenderMetrics, name: str) -> dict[str, float]:
     """The values of a family's samples of this name, by the values of their labels."""
     found = {}
     for line in metrics.render().decode().splitlines():
@@ -43,18 +50,18 @@ def series(metrics: Metrics, name: str) -> dict[str, float]:
     return found
 
 
-def everything() -> Metrics:
+def everything() -> ExtenderMetrics:
     """After one of each thing that can happen."""
-    metrics = Metrics("1.0")
+    metrics = ExtenderMetrics("1.0")
     use = ClassUse(gen="0123456789", nodes=2, free=5, worth=1.5, most=3.0)
     metrics.ask_fleet(
-        lambda: FleetUse(synced=True, views=[NodeView.SURE, NoView.STALE], classes=[use])
+        lambda: FleetUse(synced=True, views=[NodeVisibility.SURE, NoView.STALE], classes=[use])
     )
     metrics.answered(Verb.PRIORITIZE, 200, 0.003)
     metrics.answered(Verb.OTHER, 404, 0.001)
     metrics.judged(0, {})
     metrics.neutral(Neutral.BUDGET)
-    metrics.refused(Reason.NAME)
+    metrics.refused(RefusalReason.NAME)
     metrics.landed(odds=0.5, ideal=True, unlinked=True)
     metrics.ask_certificates(lambda: dict.fromkeys(Party, 1.8e9))
     return metrics
@@ -74,7 +81,7 @@ def test_promtool_finds_nothing() -> None:
 
 def test_candidates_without_a_view_are_counted_by_reason() -> None:
     fleet, tables = cache(a={}, b={"text": "damaged"})
-    metrics = Metrics("1.0")
+    metrics = ExtenderMetrics("1.0")
     Extender(fleet, tables, Rules(), metrics).prioritize(body(["a", "b", "c", "d"]))
     unscored = series(metrics, "unscored_candidates_total")
     assert {reason: count for reason, count in unscored.items() if count} == {
@@ -86,7 +93,7 @@ def test_candidates_without_a_view_are_counted_by_reason() -> None:
 
 def test_pods_without_gpus_count_no_candidates() -> None:
     fleet, tables = cache(a={})
-    metrics = Metrics("1.0")
+    metrics = ExtenderMetrics("1.0")
     Extender(fleet, tables, Rules(), metrics).prioritize(body(["a"], Pod={}))
     assert series(metrics, "candidates_count") == {"": 0}
 
@@ -95,7 +102,7 @@ def test_nodes_are_counted_by_how_they_are_seen() -> None:
     fleet, tables = cache(a={}, b={"text": "damaged"}, c={"of": "0" * 10})
     fleet.pod(fleets.pod("p", 1), "a")
     fleet.pod(fleets.pod("q", 8), "a")  # more than there are
-    metrics = Metrics("1.0")
+    metrics = ExtenderMetrics("1.0")
     metrics.ask_fleet(lambda: fleet_use(fleet, fleet.names(), tables, synced=fleet.synced))
     seen = {view: count for view, count in series(metrics, "nodes").items() if count}
     assert seen == {"unsure": 1, "bad_state": 1, "other_generation": 1}
@@ -112,14 +119,16 @@ def test_free_pairs_are_worth_all_and_free_halves_of_pairs_little() -> None:
     assert lost.worth < lost.most
 
 
-def landed(predicted: Odds, actual: int, *, link: Link = Link.ANY) -> tuple[Metrics, list[Landing]]:
+def landed(
+    predicted: Odds, actual: int, *, link: Link = Link.ANY
+) -> tuple[ExtenderMetrics, list[PredictionCheck]]:
     """What is counted and told of a pod with two GPUs of a node with bridges."""
-    tables = Tables()
-    metrics, told = Metrics("1.0"), list[Landing]()
+    tables = ScoreTables()
+    metrics, told = ExtenderMetrics("1.0"), list[PredictionCheck]()
     annotation = schema.decode(fleets.topology())
     assert annotation is not None
-    ask = Ask(namespace="default", name="p", uid="u", wish=wish(2, link=link))
-    landing = Landing(
+    ask = PodRequest(namespace="default", name="p", uid="u", wish=wish(2, link=link))
+    landing = PredictionCheck(
         ask=ask,
         node="a",
         gen=tables.add(annotation),
@@ -127,7 +136,7 @@ def landed(predicted: Odds, actual: int, *, link: Link = Link.ANY) -> tuple[Metr
         actual=actual,
         free_before=0xFF,
     )
-    Landings(tables, metrics, told.append).take(landing)
+    PredictionResults(tables, metrics, told.append).take(landing)
     return metrics, told
 
 
@@ -167,7 +176,7 @@ def test_a_pod_that_wished_linked_gpus_and_has_others_is_told_and_counted(
 
 def test_series_are_there_before_anything_happens() -> None:
     """What is absent is no zero to an alert."""
-    metrics = Metrics("1.0")
+    metrics = ExtenderMetrics("1.0")
     families = (
         "unscored_candidates",
         "neutral_answers",

@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from labelers.schema import annotation
-from scheduler.cluster.node_views import View
+from scheduler.cluster.node_views import ScoringView
 from scheduler.extender.fleet_fragmentation import fleet_use
-from scheduler.scores.class_tables import Tables
+from scheduler.scores.class_tables import ScoreTables
 from tests.observed import observed
 from tests.scheduler.test_node_ranking import Fleet
 
 
 def ratio(machine: str, *free: int) -> float | None:
     """Of nodes of this machine with these free GPUs; None where they have no worth at all."""
-    tables = Tables()
+    tables = ScoreTables()
     gen = tables.add(annotation(observed(machine).snapshot))
-    views = {str(at): View(gen=gen, free=mask, ok=0xFF) for at, mask in enumerate(free)}
+    views = {str(at): ScoringView(gen=gen, free=mask, ok=0xFF) for at, mask in enumerate(free)}
     (use,) = fleet_use(Fleet(views), views, tables, synced=True).classes
     return use.worth / use.most if use.most else None
 

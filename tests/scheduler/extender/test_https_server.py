@@ -16,10 +16,10 @@ import pytest
 from base.errors import Permanent
 from scheduler.extender import extender_messages, https_server, routes
 from scheduler.extender.extender import Extender
-from scheduler.extender.extender_metrics import Metrics
-from scheduler.extender.https_server import Server
-from scheduler.extender.routes import Terms
-from scheduler.node_ranking import Unknown
+from scheduler.extender.extender_metrics import ExtenderMetrics
+from scheduler.extender.https_server import ExtenderServer
+from scheduler.extender.routes import ClientTerms
+from scheduler.node_ranking import OutcomeUnknown
 from tests.agent.agent_process import SOON, until
 from tests.scheduler.calls import body, encoded, pod
 from tests.scheduler.extenders import HOST, Served, asked, served
@@ -43,7 +43,7 @@ class Odd(Extender):
     def prioritize(self, body: bytes, *, only_known: bool = False) -> bytes:
         """What the test says."""
         if only_known:
-            raise Unknown
+            raise OutcomeUnknown
         return self._scores(body)
 
     @property
@@ -186,7 +186,7 @@ def test_an_answer_that_takes_too_long_is_neutral_and_counted() -> None:
         late.wait(SOON)
         return b'[{"Host":"a","Score":10}]'
 
-    with served(Terms(budget_seconds=0.02), Odd(slow)) as extender:
+    with served(ClientTerms(budget_seconds=0.02), Odd(slow)) as extender:
         reply = extender.ask("/v1/prioritize", body())
         late.set()
         assert (reply.status, reply.body) == (http.client.OK, extender_messages.NEUTRAL)
@@ -201,7 +201,10 @@ def test_while_scores_take_long_probes_are_answered() -> None:
         late.wait(SOON)
         return extender_messages.NEUTRAL
 
-    with served(Terms(budget_seconds=SOON), Odd(slow)) as extender, ThreadPoolExecutor() as pool:
+    with (
+        served(ClientTerms(budget_seconds=SOON), Odd(slow)) as extender,
+        ThreadPoolExecutor() as pool,
+    ):
         asking = pool.submit(extender.ask, "/v1/prioritize", body())
         assert begun.wait(SOON)
         assert extender.ask("/livez").status == http.client.OK
@@ -218,7 +221,7 @@ def test_scores_that_never_end_show_in_the_probe(monkeypatch: pytest.MonkeyPatch
         late.wait(SOON)
         return extender_messages.NEUTRAL
 
-    with served(Terms(budget_seconds=0.001), Odd(stuck)) as extender:
+    with served(ClientTerms(budget_seconds=0.001), Odd(stuck)) as extender:
         assert extender.ask("/livez").status == http.client.OK
         extender.ask("/v1/prioritize", body())
         assert extender.ask("/livez").status == http.client.SERVICE_UNAVAILABLE
@@ -448,4 +451,9 @@ def test_an_answer_under_way_is_given_before_the_end() -> None:
 
 def test_a_port_that_is_taken_is_told_with_the_fix(extender: Served) -> None:
     with pytest.raises(Permanent, match=f"cannot listen on {HOST}:{extender.port}: another"):
-        Server(Address(host=HOST, port=extender.port), Terms(), Odd(lambda _: b""), Metrics("1"))
+        ExtenderServer(
+            Address(host=HOST, port=extender.port),
+            ClientTerms(),
+            Odd(lambda _: b""),
+            ExtenderMetrics("1"),
+        )

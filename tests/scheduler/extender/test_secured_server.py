@@ -12,8 +12,8 @@ import pytest
 
 from base.errors import BadInput
 from scheduler.extender import https_server
-from scheduler.extender.routes import Terms
-from scheduler.extender.tls import Party, Tls, TlsFiles, has_name
+from scheduler.extender.routes import ClientTerms
+from scheduler.extender.tls import Party, ServerTls, TlsFiles, has_name
 from tests import exposition
 from tests.agent.agent_process import SOON, until
 from tests.scheduler.calls import body
@@ -38,8 +38,8 @@ def files(tmp_path: Path) -> TlsFiles:
 @pytest.fixture
 def extender(files: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     monkeypatch.setattr(https_server, "_LOOK_SECONDS", 0.01)
-    terms = Terms(
-        tls=Tls(files),
+    terms = ClientTerms(
+        tls=ServerTls(files),
         needs_certificate=True,
         client_names=("system:kube-scheduler", "other"),
         budget_seconds=SOON,
@@ -185,7 +185,7 @@ def test_files_that_do_not_fit_together_change_nothing_and_are_told_once(
     files: TlsFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As while somebody replaces them one after the other."""
-    tls = Tls(files)
+    tls = ServerTls(files)
     held = tls.current
     files.key.write_bytes(issued(OURS).key_pem())
     tls.look()
@@ -198,7 +198,7 @@ def test_files_that_do_not_fit_together_change_nothing_and_are_told_once(
 
 
 def test_equal_files_change_nothing(files: TlsFiles) -> None:
-    tls = Tls(files)
+    tls = ServerTls(files)
     held = tls.current
     tls.look()
     assert tls.current is held
@@ -214,7 +214,7 @@ def test_a_file_that_cannot_be_used_is_named(
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(BadInput, match=str(path)):
-        Tls(files)
+        ServerTls(files)
 
 
 def test_an_encrypted_key_is_refused_and_not_asked_about(files: TlsFiles) -> None:
@@ -222,7 +222,7 @@ def test_an_encrypted_key_is_refused_and_not_asked_about(files: TlsFiles) -> Non
     files.certificate.write_bytes(made.pem)
     files.key.write_bytes(made.key_pem(b"secret"))
     with pytest.raises(BadInput, match="not encrypted"):
-        Tls(files)
+        ServerTls(files)
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_when_the_certificates_in_use_end_is_a_metric(files: TlsFiles, tmp_path:
     own = issued(OURS, "server", days=20)
     own.write(tmp_path)
 
-    with served(Terms(tls=Tls(files), needs_certificate=True)) as running:
+    with served(ClientTerms(tls=ServerTls(files), needs_certificate=True)) as running:
         before = shown_ends(running)
         assert status(running, context(tmp_path, SCHEDULER)) == http.client.OK
         after = shown_ends(running)
@@ -286,7 +286,7 @@ def test_the_certificate_of_a_client_that_is_refused_does_not_count(
 def test_new_files_have_new_ends_and_refused_ones_leave_the_old(
     files: TlsFiles, tmp_path: Path
 ) -> None:
-    tls = Tls(files)
+    tls = ServerTls(files)
     renewed = issued(OURS, "server", days=300)
     renewed.write(tmp_path)
 

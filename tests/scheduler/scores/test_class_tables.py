@@ -7,7 +7,7 @@ import msgspec
 from labelers.schema import annotation, generation
 from scheduler.gpu_request import wish
 from scheduler.scores.best_effort import LOST
-from scheduler.scores.class_tables import Tables
+from scheduler.scores.class_tables import ScoreTables
 from scheduler.scores.kubelet_model import Policies, TopologyManager
 from tests.observed import observed
 from tests.scheduler.later import Later
@@ -23,7 +23,7 @@ def renamed(number: int) -> str:
 
 
 def test_a_class_is_named_by_what_the_topology_is_and_not_by_what_was_sent() -> None:
-    tables = Tables()
+    tables = ScoreTables()
     lying = msgspec.structs.replace(PAIRS, gen=renamed(1))
     assert tables.add(lying) == generation(PAIRS) == tables.add(PAIRS)
     assert tables.find(renamed(1)) is None
@@ -31,7 +31,7 @@ def test_a_class_is_named_by_what_the_topology_is_and_not_by_what_was_sent() -> 
 
 
 def test_of_too_many_classes_those_go_that_were_not_used_for_longest() -> None:
-    tables = Tables(most=2)
+    tables = ScoreTables(most=2)
     gens = [tables.add(msgspec.structs.replace(PAIRS, lbw=(rate,))) for rate in (50, 51)]
     tables.find(gens[0])
     gens.append(tables.add(msgspec.structs.replace(PAIRS, lbw=(52,))))
@@ -44,13 +44,13 @@ def test_a_node_with_more_gpus_than_any_has_no_table() -> None:
     huge = msgspec.structs.replace(
         PAIRS, n=n, nv="0" * pairs, pc="5" * pairs, numa=(0,) * n, ids=("",) * n, bus=("",) * n
     )
-    tables = Tables()
+    tables = ScoreTables()
     assert tables.find(tables.add(huge)) is None
 
 
 def test_a_node_follows_its_own_policies_and_else_the_default() -> None:
     strict = Policies(tm=TopologyManager.SINGLE_NUMA_NODE)
-    tables = Tables(default=strict)
+    tables = ScoreTables(default=strict)
     lax = msgspec.structs.replace(PAIRS, tm="none")
     unknown = msgspec.structs.replace(PAIRS, tm="brand-new")
     likely = [
@@ -62,7 +62,7 @@ def test_a_node_follows_its_own_policies_and_else_the_default() -> None:
 
 
 def test_a_plugin_of_another_allocation_policy_may_hand_out_any_set() -> None:
-    tables = Tables()
+    tables = ScoreTables()
     table = tables.find(tables.add(msgspec.structs.replace(PAIRS, al="distributed")))
     assert table
     assert len(table.outcome(0b1111, wish(2)).sets) == 6
@@ -70,7 +70,7 @@ def test_a_plugin_of_another_allocation_policy_may_hand_out_any_set() -> None:
 
 def test_a_new_class_is_filled_later() -> None:
     later = Later()
-    tables = Tables(later)
+    tables = ScoreTables(later)
     table = tables.find(tables.add(PAIRS))
     assert table
     assert later.run() == 1

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.gpu_request import Link, Step, Wish, wish
+from scheduler.gpu_request import ContainerRequest, GpuRequest, Link, wish
 from scheduler.rank_levels import BEST, ranks
 from scheduler.scores.best_effort import LOST
 from scheduler.scores.kubelet_model import Policies, TopologyManager
 from scheduler.scores.masks import pairs
-from scheduler.scores.score_table import Outcome, Table
+from scheduler.scores.score_table import PlacementOutcome, ScoreTable
 from scheduler.scores.shape import Matrix, Shape
-from scheduler.scores.speed import Speeds
+from scheduler.scores.speed import SetSpeeds
 from scheduler.scores.worth import Worth
 from tests.scheduler.later import Later
 from tests.scheduler.shapes import Links, drawn, machine
@@ -27,26 +27,26 @@ ALL = 0xFF
 
 
 def worth(shape: Shape, free: int) -> int:
-    return Worth(shape, Speeds(shape)).linked(free)
+    return Worth(shape, SetSpeeds(shape)).linked(free)
 
 
 def test_one_gpu_talks_to_nobody() -> None:
-    assert Speeds(PAIRS).ring(0b1) == 0
+    assert SetSpeeds(PAIRS).ring(0b1) == 0
 
 
 def test_a_pair_is_as_fast_as_its_links() -> None:
-    assert Speeds(PAIRS).ring(0b11) == 300
+    assert SetSpeeds(PAIRS).ring(0b11) == 300
 
 
 def test_a_ring_is_as_fast_as_its_slowest_link_and_need_not_use_all() -> None:
     """Around the square everything is fast; the diagonals are not needed."""
     square = drawn(4, {(0, 1): 100, (1, 2): 100, (2, 3): 100, (0, 3): 50})
-    assert Speeds(square).ring(0b1111) == 50
+    assert SetSpeeds(square).ring(0b1111) == 50
 
 
 def test_a_set_without_a_ring_over_its_fast_links_goes_over_slow_ones() -> None:
     star = drawn(4, {(0, 1): 100, (0, 2): 100, (0, 3): 100})
-    assert Speeds(star).ring(0b1111) == 10
+    assert SetSpeeds(star).ring(0b1111) == 10
 
 
 def test_a_broken_pair_is_worth_less_than_a_whole_one() -> None:
@@ -62,7 +62,7 @@ def test_worth_counts_the_most_sets_that_fit_beside_each_other() -> None:
 
 def test_more_free_gpus_are_never_worth_less() -> None:
     shape = machine("dgx1-v100")
-    value = Worth(shape, Speeds(shape))
+    value = Worth(shape, SetSpeeds(shape))
     for free in range(ALL):
         assert all(value.linked(free) <= value.linked(free | 1 << place) for place in range(8))
 
@@ -70,7 +70,7 @@ def test_more_free_gpus_are_never_worth_less() -> None:
 def test_gpus_in_use_count_by_their_odds_to_come_free() -> None:
     """One pair and a third GPU: three of ten pods ask for the pair, four for all three."""
     shape = drawn(3, {(0, 1): 300})
-    value = Worth(shape, Speeds(shape))
+    value = Worth(shape, SetSpeeds(shape))
     pair, whole = Fraction(3 * 2), Fraction(4 * 3)
     assert value.of(0b111) == pair + whole
     assert value.of(0b011) == pair + whole / 4
@@ -79,76 +79,76 @@ def test_gpus_in_use_count_by_their_odds_to_come_free() -> None:
 
 
 def test_what_fits_at_once_counts_free_gpus_alone() -> None:
-    value = Worth(PAIRS, Speeds(PAIRS))
+    value = Worth(PAIRS, SetSpeeds(PAIRS))
     assert value.linked(0b010101) == 0
     assert value.linked(ALL) == 3 * 2 * 4 + 4 * 8  # any four are as fast as any
 
 
 @pytest.mark.parametrize("n", [6, 8])
 def test_where_all_sets_are_alike_the_fuller_node_is_taken_whatever_its_size(n: int) -> None:
-    table = Table(drawn(n, {}))
+    table = ScoreTable(drawn(n, {}))
     by_free = [table.outcome((1 << free) - 1, wish(2)).score for free in range(3, n + 1)]
     assert by_free == sorted(set(by_free), reverse=True)
 
 
 def test_a_node_that_is_nearly_whole_is_spared_though_a_pair_breaks_elsewhere() -> None:
     """Seven free GPUs are one in use from a whole node; the last pair of a full one is less."""
-    table = Table(PAIRS)
+    table = ScoreTable(PAIRS)
     assert table.outcome(0b11, wish(1)).score > table.outcome(0b1111111, wish(1)).score
 
 
 def test_of_nodes_as_full_the_one_goes_whose_pairs_are_broken_already() -> None:
-    table = Table(PAIRS)
+    table = ScoreTable(PAIRS)
     assert table.outcome(0b010101, wish(1)).score > table.outcome(0b000111, wish(1)).score
 
 
 def test_a_whole_pair_goes_before_two_halves() -> None:
-    table = Table(PAIRS)
+    table = ScoreTable(PAIRS)
     assert table.outcome(0b0011, wish(2)).score > table.outcome(0b0101, wish(2)).score
 
 
 def test_a_single_gpu_goes_where_a_pair_is_broken_already() -> None:
-    table = Table(PAIRS)
+    table = ScoreTable(PAIRS)
     assert table.outcome(0b0111, wish(1)).score < table.outcome(0b0001, wish(1)).score
 
 
 def test_of_equal_outcomes_the_fuller_node_is_taken() -> None:
     """A pair on each of two NUMA nodes are no better for four than a pair alone."""
-    table = Table(machine("a100-pcie-pairs"))
+    table = ScoreTable(machine("a100-pcie-pairs"))
     assert table.outcome(0b000011, wish(2)).score > table.outcome(0b110011, wish(2)).score
 
 
 def test_a_faster_class_goes_before_a_slower_one() -> None:
-    slow, fast = Table(machine("dgx1-v100")), Table(machine("hgx-h100"))
+    slow, fast = ScoreTable(machine("dgx1-v100")), ScoreTable(machine("hgx-h100"))
     assert fast.outcome(ALL, wish(2)).score > slow.outcome(0b1001, wish(2)).score
 
 
 def test_what_does_not_fit_scores_nothing() -> None:
-    outcome = Table(PAIRS).outcome(0b0111, wish(4))
+    outcome = ScoreTable(PAIRS).outcome(0b0111, wish(4))
     assert (outcome.score, outcome.sets) == (0, {})
 
 
 def test_gpus_that_the_class_does_not_have_are_not_free() -> None:
-    assert Table(PAIRS).outcome(ALL << 8, wish(1)).score == 0
+    assert ScoreTable(PAIRS).outcome(ALL << 8, wish(1)).score == 0
 
 
 def test_the_slowest_container_that_has_several_gpus_tells_the_speed() -> None:
-    table = Table(drawn(5, {(0, 1): 300, (2, 3): 200}))
+    table = ScoreTable(drawn(5, {(0, 1): 300, (2, 3): 200}))
     assert table.outcome(0b11111, wish(1, 2)).gbps < table.outcome(0b11111, wish(2)).gbps
     assert table.outcome(0b01111, wish(2, 2)).gbps == 200
 
 
 def test_speed_is_that_of_the_apps_where_init_containers_end() -> None:
     """The app gets any two of the three that the init container had."""
-    table = Table(drawn(3, {(0, 1): 300}))
-    both = Wish(steps=(Step(gpus=3, ends=True), Step(gpus=2)))
-    only_init = Wish(steps=(Step(gpus=2, ends=True),))
+    table = ScoreTable(drawn(3, {(0, 1): 300}))
+    both = GpuRequest(steps=(ContainerRequest(gpus=3, ends=True), ContainerRequest(gpus=2)))
+    only_init = GpuRequest(steps=(ContainerRequest(gpus=2, ends=True),))
     assert round(table.outcome(0b111, both).gbps) == round((300 + 10 + 10) / 3)
     assert table.outcome(0b011, only_init).gbps == 300
 
 
 def test_ideal_is_the_best_that_the_class_has_for_each_container() -> None:
-    table = Table(PAIRS)
+    table = ScoreTable(PAIRS)
     assert [table.ideal(each) for each in (wish(1), wish(2), wish(2, 1), wish(2, 3))] == [
         0,
         300,
@@ -158,7 +158,7 @@ def test_ideal_is_the_best_that_the_class_has_for_each_container() -> None:
 
 
 def test_likely_is_the_set_of_the_highest_odds_and_the_lowest_gpus() -> None:
-    table = Table(PAIRS)
+    table = ScoreTable(PAIRS)
     assert table.likely(0b11110110, wish(2)) == 0b00110000
     assert table.likely(0b11110110, wish(1)) == 0b00000010
     assert table.likely(0b1, wish(2)) == LOST
@@ -167,8 +167,8 @@ def test_likely_is_the_set_of_the_highest_odds_and_the_lowest_gpus() -> None:
 def test_linked_gpus_that_are_asked_for_come_before_speed() -> None:
     """One class has faster PCIe than the other has NVLink; who asks for NVLink is sent there."""
     linked, fast = (
-        Table(drawn(2, {(0, 1): 50})),
-        Table(replace(drawn(2, {(0, 1): 60}), nvlinked=((0, 0), (0, 0)))),
+        ScoreTable(drawn(2, {(0, 1): 50})),
+        ScoreTable(replace(drawn(2, {(0, 1): 60}), nvlinked=((0, 0), (0, 0)))),
     )
     nvlink = wish(2, link=Link.NVLINK)
     assert linked.outcome(0b11, nvlink).score > fast.outcome(0b11, nvlink).score
@@ -176,17 +176,17 @@ def test_linked_gpus_that_are_asked_for_come_before_speed() -> None:
 
 
 def test_gpus_of_one_numa_node_come_before_speed_if_asked_for() -> None:
-    near = Table(replace(drawn(2, {(0, 1): 50}), numa=(1, 1)))
-    across = Table(replace(drawn(2, {(0, 1): 60}), numa=(0, 1)))
-    unknown = Table(replace(drawn(2, {(0, 1): 60}), numa=(-1, -1)))
+    near = ScoreTable(replace(drawn(2, {(0, 1): 50}), numa=(1, 1)))
+    across = ScoreTable(replace(drawn(2, {(0, 1): 60}), numa=(0, 1)))
+    unknown = ScoreTable(replace(drawn(2, {(0, 1): 60}), numa=(-1, -1)))
     scores = [each.outcome(0b11, wish(2, link=Link.NUMA)).score for each in (near, across, unknown)]
     assert scores[0] > scores[1] == scores[2]
 
 
 def test_a_pod_that_wishes_for_a_nic_goes_where_one_is_close_to_all_its_gpus() -> None:
-    close = Table(replace(drawn(2, {}), nics=((1, 5), (2, 3))))
-    far = Table(replace(drawn(2, {}), nics=((1, 5), (5, 1))))
-    without = Table(drawn(2, {}))
+    close = ScoreTable(replace(drawn(2, {}), nics=((1, 5), (2, 3))))
+    far = ScoreTable(replace(drawn(2, {}), nics=((1, 5), (5, 1))))
+    without = ScoreTable(drawn(2, {}))
     scores = [each.outcome(0b11, wish(2, nic=True)).score for each in (close, far, without)]
     assert scores[0] > scores[1] == scores[2]
     assert len({each.outcome(0b11, wish(2)).score for each in (close, far, without)}) == 1
@@ -194,8 +194,8 @@ def test_a_pod_that_wishes_for_a_nic_goes_where_one_is_close_to_all_its_gpus() -
 
 def test_a_node_that_may_refuse_the_pod_comes_after_one_that_does_not() -> None:
     strict = Policies(tm=TopologyManager.SINGLE_NUMA_NODE)
-    refuses = Table(replace(drawn(2, {(0, 1): 300}), numa=(0, 1)), strict)
-    takes = Table(drawn(2, {}), strict)
+    refuses = ScoreTable(replace(drawn(2, {(0, 1): 300}), numa=(0, 1)), strict)
+    takes = ScoreTable(drawn(2, {}), strict)
     outcome = refuses.outcome(0b11, wish(2))
     assert (outcome.score, outcome.lost) == (0, 1)
     assert takes.outcome(0b11, wish(2)).score > 0
@@ -205,7 +205,7 @@ def test_odds_of_a_crash_weigh_more_than_speed_and_links() -> None:
     """The plugin crashes over one pod in eight on the faster nodes."""
     links = drawn(5, dict.fromkeys(pairs(0b11111), 900))
     may_crash = replace(links, points=drawn(5, {(3, 4): 30}).points)
-    fast, safe = Table(may_crash), Table(drawn(5, {}))
+    fast, safe = ScoreTable(may_crash), ScoreTable(drawn(5, {}))
     asked = wish(3, link=Link.NVLINK)
     outcome = fast.outcome(0b11111, asked)
     assert (outcome.lost, outcome.linked) == (1 / 8, 7 / 8)
@@ -216,17 +216,17 @@ def test_odds_of_a_crash_weigh_more_than_speed_and_links() -> None:
 def test_a_plugin_that_may_crash_over_the_pod_is_a_refusal() -> None:
     """Of five GPUs three are asked for; the two that are left over have the most links."""
     links = {(0, 1): 100, (0, 2): 100, (1, 2): 100, (3, 4): 1800}
-    assert Table(drawn(5, links)).outcome(0b11111, wish(3)).sets == {LOST: Fraction(1)}
+    assert ScoreTable(drawn(5, links)).outcome(0b11111, wish(3)).sets == {LOST: Fraction(1)}
 
 
 def test_pods_of_very_many_containers_are_nothing_that_is_said() -> None:
-    inits = Wish(steps=(Step(gpus=1, ends=True),) * 17)
-    assert Table(PAIRS).outcome(ALL, inits).score == 0
+    inits = GpuRequest(steps=(ContainerRequest(gpus=1, ends=True),) * 17)
+    assert ScoreTable(PAIRS).outcome(ALL, inits).score == 0
 
 
 def test_what_is_not_known_is_worked_out_later_and_once() -> None:
     later = Later()
-    table = Table(PAIRS, later=later)
+    table = ScoreTable(PAIRS, later=later)
     assert [table.known(ALL, wish(2)), table.known(ALL, wish(2))] == [None, None]
     assert later.run() == 1
     assert table.known(ALL, wish(2)) == table.outcome(ALL, wish(2))
@@ -235,14 +235,14 @@ def test_what_is_not_known_is_worked_out_later_and_once() -> None:
 def test_no_more_is_put_off_than_can_be_done_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scheduler.scores.score_table._MOST_DUE", 1)
     later = Later()
-    table = Table(PAIRS, later=later)
+    table = ScoreTable(PAIRS, later=later)
     assert [table.known(free, wish(2)) for free in (0b11, 0b110)] == [None, None]
     assert later.run() == 1
 
 
 def test_of_too_many_outcomes_the_oldest_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scheduler.scores.score_table._KEPT_OUTCOMES", 2)
-    table = Table(PAIRS)
+    table = ScoreTable(PAIRS)
     for free in (0b01, 0b11, 0b111):
         table.outcome(free, wish(1))
     assert [free for free, _ in table.outcomes()] == [0b11, 0b111]
@@ -250,7 +250,7 @@ def test_of_too_many_outcomes_the_oldest_go(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_full_table_knows_every_plain_wish() -> None:
     later = Later()
-    table = Table(drawn(3, {}), later=later)
+    table = ScoreTable(drawn(3, {}), later=later)
     table.fill()
     wishes = [wish(gpus) for gpus in (1, 2, 3)]
     assert all(table.known(free, each) for free in range(8) for each in wishes)
@@ -258,7 +258,7 @@ def test_a_full_table_knows_every_plain_wish() -> None:
 
 
 def test_likely_of_a_large_class_has_the_right_number_before_the_set_is_known() -> None:
-    table = Table(drawn(9, {}), later=Later())
+    table = ScoreTable(drawn(9, {}), later=Later())
     assert table.likely(0b111111110, wish(2, 1)) == 0b1110
 
 
@@ -302,12 +302,12 @@ wishes = st.builds(
 @settings(max_examples=150, deadline=None)
 @given(shape=shapes(), asked=wishes, tm=st.sampled_from(TopologyManager), data=st.data())
 def test_another_order_of_the_gpus_keeps_the_scores(
-    shape: Shape, asked: Wish, tm: TopologyManager, data: st.DataObject
+    shape: Shape, asked: GpuRequest, tm: TopologyManager, data: st.DataObject
 ) -> None:
     """Exactly: the expectations are of whole numbers and fractions, never of floats."""
     order = tuple(data.draw(st.permutations(range(shape.n))))
-    here = Table(shape, Policies(tm=tm))
-    there = Table(relabelled(shape, order), Policies(tm=tm))
+    here = ScoreTable(shape, Policies(tm=tm))
+    there = ScoreTable(relabelled(shape, order), Policies(tm=tm))
     for free in range(1 << shape.n):
         renamed = sum(1 << place for place, was in enumerate(order) if free >> was & 1)
         assert here.outcome(free, asked).score == there.outcome(renamed, asked).score
@@ -316,10 +316,10 @@ def test_another_order_of_the_gpus_keeps_the_scores(
 @settings(max_examples=50, deadline=None)
 @given(shape=shapes(), asked=wishes, tm=st.sampled_from(TopologyManager))
 def test_the_same_is_answered_whatever_was_asked_before(
-    shape: Shape, asked: Wish, tm: TopologyManager
+    shape: Shape, asked: GpuRequest, tm: TopologyManager
 ) -> None:
     everything = range(1 << shape.n)
-    up, down = Table(shape, Policies(tm=tm)), Table(shape, Policies(tm=tm))
+    up, down = ScoreTable(shape, Policies(tm=tm)), ScoreTable(shape, Policies(tm=tm))
     upwards = {free: up.outcome(free, asked) for free in everything}
     down.fill()
     downwards = {free: down.outcome(free, asked) for free in reversed(everything)}
@@ -329,8 +329,8 @@ def test_the_same_is_answered_whatever_was_asked_before(
 @settings(max_examples=60, deadline=None)
 @given(shape=shapes(), size=st.integers(2, 4))
 def test_where_as_much_is_kept_the_faster_set_is_not_ranked_lower(shape: Shape, size: int) -> None:
-    table = Table(shape)
-    alike: dict[float, list[Outcome]] = {}
+    table = ScoreTable(shape)
+    alike: dict[float, list[PlacementOutcome]] = {}
     for free in range(1, 1 << shape.n):
         outcome = table.outcome(free, wish(size))
         if outcome.sets and not outcome.lost:

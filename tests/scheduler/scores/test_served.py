@@ -7,12 +7,18 @@ from fractions import Fraction
 
 import pytest
 
-from scheduler.gpu_request import Step, Wish, wish
+from scheduler.gpu_request import ContainerRequest, GpuRequest, wish
 from scheduler.scores.best_effort import LOST, Odds
 from scheduler.scores.grade import Grades
-from scheduler.scores.kubelet_model import Allocation, Kubelet, Policies, Scope, TopologyManager
+from scheduler.scores.kubelet_model import (
+    DevicePluginPolicy,
+    KubeletModel,
+    Policies,
+    Scope,
+    TopologyManager,
+)
 from scheduler.scores.shape import Shape
-from scheduler.scores.speed import Speeds
+from scheduler.scores.speed import SetSpeeds
 from tests.scheduler.shapes import drawn
 
 PAIRS = drawn(4, {(0, 1): 300, (2, 3): 300})
@@ -25,14 +31,14 @@ RESTRICTED, SINGLE = TopologyManager.RESTRICTED, TopologyManager.SINGLE_NUMA_NOD
 def sets(
     shape: Shape,
     free: int,
-    asked: Wish,
+    asked: GpuRequest,
     tm: TopologyManager = NONE,
-    al: Allocation = Allocation.BEST_EFFORT,
+    al: DevicePluginPolicy = DevicePluginPolicy.BEST_EFFORT,
     scope: Scope = Scope.CONTAINER,
 ) -> Odds:
     """All GPUs of the pod to their odds."""
     policies = Policies(tm=tm, scope=scope, al=al)
-    kubelet = Kubelet(shape, policies, Grades(shape, Speeds(shape)))
+    kubelet = KubeletModel(shape, policies, Grades(shape, SetSpeeds(shape)))
     found: dict[int, Fraction] = {}
     for given, odds in kubelet.serve(free, asked).items():
         found[given.taken] = found.get(given.taken, Fraction()) + odds
@@ -44,8 +50,8 @@ def on_numa(*numa: int) -> Shape:
     return replace(drawn(len(numa), {}), numa=numa)
 
 
-def containers(*steps: tuple[int, bool]) -> Wish:
-    return Wish(steps=tuple(Step(gpus=gpus, ends=ends) for gpus, ends in steps))
+def containers(*steps: tuple[int, bool]) -> GpuRequest:
+    return GpuRequest(steps=tuple(ContainerRequest(gpus=gpus, ends=ends) for gpus, ends in steps))
 
 
 def test_containers_are_served_one_after_the_other() -> None:
@@ -79,7 +85,7 @@ def test_gpus_go_back_from_an_init_container_to_one_app_only() -> None:
 
 
 def test_without_a_preference_of_the_plugin_any_set_may_come() -> None:
-    odds = sets(PAIRS, 0b1111, wish(2), al=Allocation.RANDOM)
+    odds = sets(PAIRS, 0b1111, wish(2), al=DevicePluginPolicy.RANDOM)
     assert len(odds) == 6
     assert set(odds.values()) == {Fraction(1, 6)}
 

@@ -9,8 +9,8 @@ from base.errors import BadInput
 from scheduler.gpu_request import Link, wish
 from scheduler.rank_levels import ranks
 from scheduler.scores.score import in_clique
-from scheduler.scores.score_table import Table
-from scheduler.scores.sheet import Sheet, decode, encode, every_wish, sheet
+from scheduler.scores.score_table import ScoreTable
+from scheduler.scores.sheet import ScoreTableFile, decode, encode, every_wish, sheet
 from tests.goldens import Goldens
 from tests.scheduler.corpus import Case, Corpus, corpus
 from tests.scheduler.shapes import drawn
@@ -19,14 +19,14 @@ GEN = "0123456789"
 
 
 @pytest.fixture(scope="module")
-def table() -> Table:
+def table() -> ScoreTable:
     """One pair, and a GPU without links; full."""
-    table = Table(drawn(3, {(0, 1): 300}))
+    table = ScoreTable(drawn(3, {(0, 1): 300}))
     table.fill(every_wish(3))
     return table
 
 
-def test_a_sheet_has_what_the_table_has(table: Table) -> None:
+def test_a_sheet_has_what_the_table_has(table: ScoreTable) -> None:
     written = sheet(GEN, table.outcomes())
     for asked in every_wish(3):
         for free in range(8):
@@ -38,24 +38,24 @@ def test_every_wish_is_one_of_a_single_container() -> None:
     assert len(set(every_wish(8))) == 8 * len(Link) * 2
 
 
-def test_a_sheet_is_read_as_it_was_written(table: Table) -> None:
+def test_a_sheet_is_read_as_it_was_written(table: ScoreTable) -> None:
     written = sheet(GEN, table.outcomes())
     assert decode(encode(written)) == written
 
 
-def test_the_likeliest_set_of_each_mask_is_there(table: Table) -> None:
+def test_the_likeliest_set_of_each_mask_is_there(table: ScoreTable) -> None:
     row = next(row for row in sheet(GEN, table.outcomes()).rows if row.wish == wish(2))
     assert dict(zip(row.free, row.sets, strict=True)) == {
         0b011: 0b011, 0b101: 0b101, 0b110: 0b110, 0b111: 0b011
     }  # fmt: skip
 
 
-def test_the_order_in_which_outcomes_were_worked_out_does_not_show(table: Table) -> None:
+def test_the_order_in_which_outcomes_were_worked_out_does_not_show(table: ScoreTable) -> None:
     backwards = dict(reversed(list(table.outcomes().items())))
     assert encode(sheet(GEN, backwards)) == encode(sheet(GEN, table.outcomes()))
 
 
-def test_another_table_has_another_hash(table: Table) -> None:
+def test_another_table_has_another_hash(table: ScoreTable) -> None:
     fewer = dict(list(table.outcomes().items())[:-1])
     assert sheet(GEN, fewer).hash != sheet(GEN, table.outcomes()).hash
 
@@ -70,13 +70,13 @@ def test_what_is_no_sheet_is_refused(damage: bytes) -> None:
         decode(damage)
 
 
-def test_a_sheet_that_was_changed_is_refused(table: Table) -> None:
+def test_a_sheet_that_was_changed_is_refused(table: ScoreTable) -> None:
     changed = msgspec.structs.replace(sheet(GEN, table.outcomes()), gen="9876543210")
     with pytest.raises(BadInput, match="hash"):
         decode(encode(changed))
 
 
-def looked_up(case: Case, tables: dict[str, Sheet]) -> list[int]:
+def looked_up(case: Case, tables: dict[str, ScoreTableFile]) -> list[int]:
     """What a front without scoring logic answers."""
     scores = [tables[node.gen].score(node.free, case.wish) or 0 for node in case.nodes]
     inside = [

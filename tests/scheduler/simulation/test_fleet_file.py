@@ -9,7 +9,7 @@ import pytest
 
 from api import keys
 from base.errors import BadInput
-from scheduler.simulation.fleet_file import Group, read
+from scheduler.simulation.fleet_file import NodeGroup, read
 from tests.scheduler import fleets, simulated
 
 
@@ -27,19 +27,19 @@ def listed(*nodes: object) -> str:
 
 def test_machines_are_named_with_their_count_and_one_is_usual() -> None:
     assert read("- {machine: dgx-a100, count: 3}\n- machine: ./mine.yaml\n", "f") == (
-        Group(count=3, machine="dgx-a100"),
-        Group(count=1, machine="./mine.yaml"),
+        NodeGroup(count=3, machine="dgx-a100"),
+        NodeGroup(count=1, machine="./mine.yaml"),
     )
 
 
 def test_an_annotation_stands_for_a_machine() -> None:
     text = json.dumps([{"topology": fleets.topology(), "count": 2}])
-    assert read(text, "f") == (Group(count=2, topology=simulated.annotation()),)
+    assert read(text, "f") == (NodeGroup(count=2, topology=simulated.annotation()),)
 
 
 def test_nodes_are_taken_from_kubectl_and_those_without_gpus_passed_over() -> None:
     found = read(listed(carrying("a"), node("cpu"), {"metadata": {"name": "bare"}}), "f")
-    assert found == (Group(count=1, topology=simulated.annotation()),)
+    assert found == (NodeGroup(count=1, topology=simulated.annotation()),)
 
 
 @pytest.mark.parametrize(

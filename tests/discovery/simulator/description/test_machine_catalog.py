@@ -14,9 +14,9 @@ from discovery.simulator.description.machine_checks import problems
 from discovery.simulator.description.machine_schema import (
     Gpu,
     GpuInstanceProfile,
-    Machine,
+    MachineDescription,
     Model,
-    Nic,
+    SimulatedNic,
 )
 
 LISTED = {
@@ -27,7 +27,7 @@ LISTED = {
 }  # fmt: skip
 
 
-def link_matrix(machine: Machine) -> list[str]:
+def link_matrix(machine: MachineDescription) -> list[str]:
     """Direct links in the notation of the published matrices."""
     links = {frozenset((link.a, link.b)): str(link.links) for link in machine.direct}
     count = range(len(machine.gpus))
@@ -36,14 +36,16 @@ def link_matrix(machine: Machine) -> list[str]:
     ]
 
 
-def pcie_words(machine: Machine) -> Mapping[tuple[str, str], str]:
+def pcie_words(machine: MachineDescription) -> Mapping[tuple[str, str], str]:
     """What `nvidia-smi topo -m` says of each pair of devices, NVLink aside, from their paths."""
-    devices: list[tuple[str, Gpu | Nic]] = [(f"GPU{n}", gpu) for n, gpu in enumerate(machine.gpus)]
+    devices: list[tuple[str, Gpu | SimulatedNic]] = [
+        (f"GPU{n}", gpu) for n, gpu in enumerate(machine.gpus)
+    ]
     devices += [(nic.name, nic) for nic in machine.nics]
     return {(a, b): pcie_word(one, two) for (a, one), (b, two) in combinations(devices, 2)}
 
 
-def pcie_word(one: Gpu | Nic, two: Gpu | Nic) -> str:
+def pcie_word(one: Gpu | SimulatedNic, two: Gpu | SimulatedNic) -> str:
     """PIX below one switch, PXB below several, PHB at one host bridge, NODE, SYS."""
     if one.root != two.root:
         return "NODE" if one.numa_node == two.numa_node else "SYS"

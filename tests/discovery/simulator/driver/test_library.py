@@ -14,11 +14,11 @@ import pynvml as nv
 import pytest
 from msgspec.structs import replace
 
-from discovery.simulator.computed_machine import SimulatedMachine
+from discovery.simulator.computed_machine import ComputedMachine
 from discovery.simulator.description.machine_schema import DirectLinks, FabricSpec
 from discovery.simulator.driver import clients
 from discovery.simulator.driver.library import Library
-from discovery.simulator.driver.simulated_driver import Driver
+from discovery.simulator.driver.simulated_driver import SimulatedDriver
 from discovery.simulator.simulation import Simulation
 from discovery.simulator.state.state_file import StateFile
 from tests import machines
@@ -356,7 +356,7 @@ def test_the_last_machine_installed_is_the_one_that_answers(tmp_path: Path) -> N
 def library(tmp_path: Path) -> Library:
     """The library itself, initialised, for calls that pynvml would not make."""
     file = StateFile(machines.simulation(tmp_path).state_file)
-    loaded = Library(Driver(file, SimulatedMachine(lambda: 0.0)))
+    loaded = Library(SimulatedDriver(file, ComputedMachine(lambda: 0.0)))
     loaded.nvmlInit_v2()
     return loaded
 
