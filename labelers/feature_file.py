@@ -6,7 +6,7 @@ when its content changes. It is never deleted, on exit least of all: labels that
 flap on a restart move pods. It carries no expiry time either, since an agent that
 is down for an hour does not change the hardware.
 
-Source: node-feature-discovery, source/local; facts on its behaviour.
+Source: node-feature-discovery, source/local/local.go and docs/usage/customization-guide.md.
 """
 
 from __future__ import annotations

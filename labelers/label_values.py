@@ -1,7 +1,7 @@
 """Legal label keys and values, and the text that gpu-feature-discovery makes of names.
 
-Source: Kubernetes, "Labels and Selectors", syntax and character set; facts on
-gpu-feature-discovery's sanitising.
+Source: Kubernetes, "Labels and Selectors", syntax and character set; for names
+NVIDIA/k8s-device-plugin v0.20.0, internal/lm/resource.go (``sanitise``).
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -94,6 +95,16 @@ def test_the_index_of_decisions_has_each_page_with_its_status() -> None:
     index = (ROOT / "docs" / "decisions" / "README.md").read_text("utf-8")
     rows = {row["file"]: (row["title"], row["status"]) for row in _ROW.finditer(index)}
     assert rows == decisions()
+
+
+def test_sources_of_facts_can_be_opened_by_everybody() -> None:
+    """They are public documents or pages of this repository, never somebody's notes."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]
+    packages = (*settings["importlinter"]["root_packages"], "tools")
+    sources = [file for package in packages for file in (ROOT / package).rglob("*.py")]
+    assert len(sources) > 100
+    notes = re.compile(r"facts on |facts/")
+    assert [name(it) for it in (*PAGES, *sources) if notes.search(it.read_text("utf-8"))] == []
 
 
 def test_a_link_to_a_missing_page_or_heading_would_be_found(tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ features could set off other people's rules. Its owner is the Node and never a p
 end would take the labels with it. The owner is written at the start only: clusters that
 guard ownerReferences ask for the right to delete of whoever changes them.
 
-Source: node-feature-discovery, API v1alpha1 and nfd-master; facts on the NodeFeature sink.
+Source: node-feature-discovery, api/nfd/v1alpha1 and pkg/nfd-master; for name and label of the
+object NVIDIA/k8s-device-plugin v0.20.0, internal/lm/output.go; for the owner
+NVIDIA/gpu-operator issue 2914.
 """
 
 from __future__ import annotations

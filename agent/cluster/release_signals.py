@@ -1,8 +1,8 @@
 """Why the GPUs are to be left alone, as the Node and the GPU operator's file ask for it.
 
 Nobody's driver upgrade or MIG change may wait for an agent that holds NVML handles.
-Pure, but for what has to be remembered. Source: facts on the GPU operator's labels and on
-mig-manager's protocol; k8s-driver-manager's pause protocol.
+Pure, but for what has to be remembered. Source: NVIDIA/gpu-operator, controllers/state_manager.go
+(the labels); NVIDIA/mig-parted v0.15, pkg/mig/reconfigure; NVIDIA/k8s-driver-manager.
 """
 
 from __future__ import annotations

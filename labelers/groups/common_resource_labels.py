@@ -17,8 +17,8 @@ def base_block(
 ) -> dict[str, Decision]:
     """Product, count, replicas and sharing strategy.
 
-    Source: facts on the generic block; ``-SHARED`` marks a product that is cut into
-    shares and keeps its resource name.
+    ``-SHARED`` marks a product that is divided into shares and keeps its resource name.
+    Source: NVIDIA/k8s-device-plugin v0.20.0, internal/lm/resource.go.
     """
     suffix = "-SHARED" if shared.is_shared and not shared.renamed else ""
     strategy = sharing.strategy if shared.is_shared else SharingStrategy.NONE

@@ -34,7 +34,10 @@ _HOST_DRIVER = (keys.VGPU_HOST_VERSION, keys.VGPU_HOST_BRANCH)
 
 
 def _vgpu(snapshot: NodeSnapshot) -> dict[str, Decision]:
-    """Not sanitised, as upstream. Source: facts on vGPU; PCI configuration space."""
+    """Not sanitised, as upstream.
+
+    Source: NVIDIA/k8s-device-plugin v0.20.0, internal/vgpu and internal/lm/vgpu.go.
+    """
     vgpu = snapshot.host.vgpu
     if vgpu is None:
         return _vgpu_by_nvml(snapshot)

@@ -1,6 +1,6 @@
 """Labels of the resources that a node offers, by MIG strategy: ``gpu.*`` and ``mig-<profile>.*``.
 
-Source: facts on gpu-feature-discovery's resource labels and MIG strategies.
+Source: NVIDIA/k8s-device-plugin v0.20.0, internal/lm/resource.go and internal/lm/mig-strategy.go.
 """
 
 from __future__ import annotations

@@ -73,8 +73,8 @@ def reckon(
     kubelet takes such a pod's GPUs back when it next gives some out. A new pod takes the set
     that it will most probably be given, in the order of binding. Without a table it takes none,
     and the answer is not sure.
-    Source: facts on the kubelet's device manager; over-reserve cache of the
-    NodeResourceTopology plugin, for the idea.
+    Source: Kubernetes 1.37, pkg/kubelet/cm/devicemanager/manager.go (UpdateAllocatedDevices); for
+    the idea the over-reserve cache of scheduler-plugins, pkg/noderesourcetopology/cache.
     """
     free = state.ok & (~state.used | _given_back(state, ended))
     sure = True

@@ -21,7 +21,8 @@ MOST_GPUS = 1024
 """As many as a topology annotation may have."""
 
 USUAL: Mapping[int, float] = MappingProxyType({1: 0.5, 2: 0.25, 4: 0.2, 8: 0.05})
-"""Half of the pods ask for one GPU, every twentieth for eight. Assumed: facts on scoring."""
+"""Half of the pods ask for one GPU, every twentieth for eight. Assumed: docs/scheduler-quality.md
+has the results for this mix and for that of a trace."""
 PUBLISHED: Mapping[int, float] = MappingProxyType({1: 3911, 2: 222, 4: 206, 8: 556})
 """Pods that ask for whole GPUs, by how many; those that ask for eight have most of the GPUs.
 Source: github.com/alibaba/clusterdata, cluster-trace-gpu-v2023, openb_pod_list_multigpu50.csv."""

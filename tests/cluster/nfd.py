@@ -44,8 +44,8 @@ def _node_features(namespace: str) -> str:
 class FeatureDiscovery:
     """gpu-feature-discovery on one node as the cluster sees it: DaemonSet, pod, NodeFeature.
 
-    Source: facts on the NodeFeature sink; the DaemonSet is the controlling owner, the pod
-    the other, and neither blocks deletion.
+    The DaemonSet is the controlling owner, the pod the other, and neither blocks deletion.
+    Source: NVIDIA/k8s-device-plugin v0.20.0, internal/lm/output.go.
     """
 
     plane: Plane

@@ -65,7 +65,10 @@ def offer(
 
 
 def _fails_to_start(gpus: Sequence[GpuSnapshot], strategy: MigStrategy) -> bool:
-    """A layout that the plugin does not start with. Source: facts on device-plugin resources."""
+    """A layout that the plugin does not start with.
+
+    Source: NVIDIA/k8s-device-plugin v0.20.0, internal/rm.
+    """
     if strategy is MigStrategy.SINGLE and any(gpu.mig_enabled for gpu in gpus):
         return single_fault(gpus) is not None
     parts = [device for gpu in gpus if gpu.mig_enabled for device in gpu.mig_devices]
