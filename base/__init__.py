@@ -1,1 +1,2 @@
+# A package of gpuscape.
 """The ground floor: mechanism that several packages need and that knows nothing of GPUs."""

@@ -1,1 +1,2 @@
+# A package of gpuscape.
 """The command line: one module per command; wires the other packages together."""

@@ -1,1 +1,2 @@
+# A package of gpuscape.
 """Facts about this node: read once into frozen values, below everything else."""

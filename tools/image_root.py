@@ -37,7 +37,7 @@ EVERYBODYS = 0o1777
 START = """\
 #!{python} -I
 import sys
-from cli.main import main
+from gpuscape.__main__ import main
 sys.exit(main())
 """
 """The command: isolated, so that neither variables nor the working folder add code."""

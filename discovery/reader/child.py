@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from discovery.driver_errors import ProtocolViolation
 from discovery.reader.protocol import (
@@ -24,6 +25,9 @@ from discovery.reader.protocol import (
     frame,
     from_reader,
 )
+
+PROGRAM = Path(__file__).parents[2] / "gpuscape" / "reader.py"
+"""What the process runs, by its path: an isolated Python may not know where gpuscape is."""
 
 STARTUP_SECONDS = 15.0
 """Allowance for the interpreter before a new child's first frame; no driver call happens in it."""
@@ -53,8 +57,8 @@ class Child:
         with theirs, contextlib.ExitStack() as undo:
             undo.callback(ours.close)
             # an empty environment and one descriptor: hygiene, so that nothing of the agent leaks
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-m", "discovery.reader.reader_child"],
+            self._process = subprocess.Popen(  # noqa: S603  # a program of our own
+                [sys.executable, "-I", PROGRAM],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

@@ -292,7 +292,3 @@ def main() -> None:
     """Entry point of the child process: the agent's socket is descriptor 0."""
     with contextlib.suppress(OSError), socket.socket(fileno=0) as connection:
         serve(Channel(connection))
-
-
-if __name__ == "__main__":
-    main()

@@ -17,7 +17,7 @@ from base.errors import Transient
 from discovery.driver_errors import DriverAbsent, DriverMismatch, ReaderGone, ReaderStuck, Released
 from discovery.known_gpus import KnownGpus
 from discovery.model import GpuState
-from discovery.reader.child import Child
+from discovery.reader.child import PROGRAM, Child
 from discovery.reader.device_reader import DeviceReader, DiscoveryResult
 from discovery.reader.protocol import Start, XidSeen
 from discovery.sample import ReadingGroup
@@ -59,8 +59,8 @@ class Bench:
         """Device readers of this process that are still there, stopped ones too."""
         found = []
         for child in psutil.Process().children():
-            with_arguments = " ".join(child.cmdline()) if child.status() != "zombie" else ""
-            if "discovery.reader.reader_child" in with_arguments:
+            command = child.cmdline() if child.status() != "zombie" else []
+            if str(PROGRAM) in command:
                 found.append(child)
         return found
 

@@ -1,0 +1,2 @@
+# A package of gpuscape.
+"""Where each process of gpuscape starts: the command, and the device reader."""
