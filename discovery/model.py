@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from discovery.nvml_terms import Architecture, LinkPeer, Virtualization
+
 Bytes = int
 """A byte count."""
 
@@ -40,41 +42,6 @@ class Gap:
     """The error's own text, for people."""
     kept: bool = False
     """The value is there all the same: a fact that does not change, as it was last read."""
-
-
-class Architecture(StrEnum):
-    """GPU architecture by NVML's number. Source: nvmlDeviceGetArchitecture, nvml.h."""
-
-    KEPLER = "kepler"
-    MAXWELL = "maxwell"
-    PASCAL = "pascal"
-    VOLTA = "volta"
-    TURING = "turing"
-    AMPERE = "ampere"
-    ADA_LOVELACE = "ada-lovelace"
-    HOPPER = "hopper"
-    BLACKWELL = "blackwell"
-    RUBIN = "rubin"
-    OTHER = "other"
-
-
-class Virtualization(StrEnum):
-    """How the GPU is given to this system. Source: nvmlDeviceGetVirtualizationMode."""
-
-    NONE = "none"
-    PASSTHROUGH = "passthrough"
-    VGPU = "vgpu"
-    HOST_VGPU = "host-vgpu"
-    HOST_VSGA = "host-vsga"
-
-
-class LinkPeer(StrEnum):
-    """What is at the other end of an NVLink. Source: nvmlDeviceGetNvLinkRemoteDeviceType."""
-
-    GPU = "gpu"
-    NPU = "npu"
-    SWITCH = "switch"
-    UNKNOWN = "unknown"
 
 
 class GpuState(StrEnum):

@@ -7,15 +7,8 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
-from discovery.model import (
-    FabricKind,
-    GpuSnapshot,
-    GpuState,
-    LinkPeer,
-    Nic,
-    PciFacts,
-    Topology,
-)
+from discovery.model import FabricKind, GpuSnapshot, GpuState, Nic, PciFacts, Topology
+from discovery.nvml_terms import LinkPeer
 
 UNKNOWN_CLASS = "N/A"
 """What :func:`link_class` says of a pair it knows too little about."""

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from discovery.model import (
-    Architecture,
     Driver,
     FabricKind,
     Gap,
@@ -20,6 +19,7 @@ from discovery.model import (
     Reason,
     Topology,
 )
+from discovery.nvml_terms import Architecture
 from discovery.sample import GpuSample, MemoryUse
 
 MIB = 1 << 20

@@ -11,21 +11,11 @@ from typing import Any
 import pynvml
 
 from discovery.driver_errors import GpuLost
-from discovery.model import (
-    Architecture,
-    Driver,
-    Fabric,
-    Gap,
-    GpuSnapshot,
-    GpuState,
-    Mode,
-    Reason,
-    RemappedRows,
-    Virtualization,
-)
+from discovery.model import Driver, Fabric, Gap, GpuSnapshot, GpuState, Mode, Reason, RemappedRows
 from discovery.nvml.calls import CallReading, Calls, Field, Garbage, Handle, flag, text, whole
 from discovery.nvml.links import read_links
 from discovery.nvml.mig import read_mig_devices
+from discovery.nvml_terms import Architecture, Virtualization
 
 _ARCHITECTURES = {
     2: Architecture.KEPLER,

@@ -8,8 +8,9 @@ from typing import Any
 
 import pynvml
 
-from discovery.model import LinkPeer, NvLink, Reason
+from discovery.model import NvLink, Reason
 from discovery.nvml.calls import Calls, Field, Handle, bus_id, flag, scaled, whole
+from discovery.nvml_terms import LinkPeer
 
 _PEERS = {
     pynvml.NVML_NVLINK_DEVICE_TYPE_GPU: LinkPeer.GPU,

@@ -6,7 +6,8 @@ import hashlib
 from collections.abc import Sequence
 
 from api import keys
-from discovery.model import Architecture, GpuSnapshot, NodeSnapshot, Reason
+from discovery.model import GpuSnapshot, NodeSnapshot, Reason
+from discovery.nvml_terms import Architecture
 from labelers.decision import Absent, Decision, Decisions, Keep, value, why_none
 from labelers.groups.common_resource_labels import gpu_memory
 from labelers.groups.labelled_gpus import answering, known, without_answers

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from api import keys
-from discovery.model import NodeSnapshot, Virtualization
+from discovery.model import NodeSnapshot
+from discovery.nvml_terms import Virtualization
 from labelers.decision import Absent, Decision, Decisions, Keep, gap_text, value
 from labelers.groups.labelled_gpus import all_answer, answering, without_gpus
 from labelers.label_settings import LabelSettings

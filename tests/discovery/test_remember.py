@@ -9,15 +9,8 @@ import pytest
 
 from api import keys
 from discovery import remember
-from discovery.model import (
-    Gap,
-    GpuSnapshot,
-    GpuState,
-    LinkPeer,
-    NodeSnapshot,
-    NvLink,
-    Reason,
-)
+from discovery.model import Gap, GpuSnapshot, GpuState, NodeSnapshot, NvLink, Reason
+from discovery.nvml_terms import LinkPeer
 from discovery.simulator.simulation import Return, Simulation
 from labelers import schema
 from labelers.annotations import node_annotations

@@ -17,7 +17,6 @@ from discovery.model import (
     Gap,
     GpuSnapshot,
     GpuState,
-    LinkPeer,
     Mode,
     Nic,
     NvLink,
@@ -25,6 +24,7 @@ from discovery.model import (
     Reason,
     Topology,
 )
+from discovery.nvml_terms import LinkPeer
 from discovery.topology import (
     ancestor_level,
     largest_island,

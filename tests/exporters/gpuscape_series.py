@@ -11,7 +11,6 @@ from discovery.model import (
     FabricKind,
     GpuSnapshot,
     GpuState,
-    LinkPeer,
     MigDevice,
     Mode,
     NodeSnapshot,
@@ -19,6 +18,7 @@ from discovery.model import (
     RemappedRows,
     Topology,
 )
+from discovery.nvml_terms import LinkPeer
 from discovery.sample import (
     EccErrors,
     GpuSample,

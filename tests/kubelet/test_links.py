@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from discovery.model import LinkPeer, NvLink
+from discovery.model import NvLink
+from discovery.nvml_terms import LinkPeer
 from tests import build
 from tests.kubelet.links import link_types
 

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from base.errors import BadInput
-from discovery.model import FabricKind, GpuSnapshot, LinkPeer, Nic, NodeSnapshot, NvLink, Topology
+from discovery.model import FabricKind, GpuSnapshot, Nic, NodeSnapshot, NvLink, Topology
+from discovery.nvml_terms import LinkPeer
 from labelers.schema import annotation, decode, encode, generation, json_schema
 from tests import build
 

@@ -12,10 +12,11 @@ import pytest
 from msgspec.structs import replace
 
 from discovery.driver_errors import DriverAbsent, DriverMismatch, GpuLost
-from discovery.model import Architecture, GpuSnapshot, GpuState, LinkPeer, Reason
+from discovery.model import GpuSnapshot, GpuState, Reason
 from discovery.nvml.facts import read_gpu
 from discovery.nvml.samples import read_sample
 from discovery.nvml.session import close_session, open_gpu, open_session
+from discovery.nvml_terms import Architecture, LinkPeer
 from discovery.sample import GpuSample, MemoryUse
 from discovery.simulator.description.machine_catalog import load_machine
 from discovery.simulator.simulation import Return, Simulation, Spoil

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from discovery.model import Driver, GpuState, Mode, RemappedRows, Virtualization
+from discovery.model import Driver, GpuState, Mode, RemappedRows
+from discovery.nvml_terms import Virtualization
 from exporters.gpuscape.node_view import HEALTHS
 from labelers.health import Health
 from tests import build

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from discovery.model import Architecture, GpuSnapshot, Reason
+from discovery.model import GpuSnapshot, Reason
+from discovery.nvml_terms import Architecture
 from labelers.decision import Absent, Decision, Keep, Value
 from labelers.deviations import DEVIATIONS
 from labelers.groups.hardware_labels import hardware_labels, model_key

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from discovery.model import Gap, GpuSnapshot, Host, Reason, Vgpu, Virtualization
+from discovery.model import Gap, GpuSnapshot, Host, Reason, Vgpu
+from discovery.nvml_terms import Virtualization
 from labelers.decision import Absent, Decision, Keep, Value
 from labelers.groups.node_labels import node_labels
 from labelers.label_settings import LabelSettings
