@@ -1,0 +1,98 @@
+"""The report on the source tree finds what it is for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tools.structure import (
+    MOST_LINES,
+    MOST_MODULES,
+    PRODUCT,
+    ROOT,
+    Structure,
+    circles,
+    faults,
+    modules,
+    report,
+    structure,
+)
+
+SMALL = {
+    "house/__init__.py": "",
+    "house/door.py": '"""A door."""\n\nfrom house import wall\n\n\nclass Door:\n    pass\n',
+    "house/wall.py": '"""What was said of a wall."""\n\n\nclass Wall:\n    pass\n',
+}
+
+
+def tree(root: Path, files: dict[str, str]) -> Structure:
+    """The figures of these files."""
+    for path, text in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    return structure(modules(root, ("house",)))
+
+
+def test_a_small_tree_has_no_faults(tmp_path: Path) -> None:
+    found = tree(tmp_path, SMALL)
+    assert (found.modules, found.classes, dict(found.vague)) == (3, 2, {"said": 1})
+    assert list(faults(found)) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "fault"),
+    [
+        ("house/roof.py", "class Door: ...", "class Door stands in house.door, house.roof"),
+        (
+            "house/roof.py",
+            "class Roof:\n    class Wall: ...",
+            "class Wall stands in house.roof, house.wall",
+        ),
+        ("house/roof.py", "\n" * (MOST_LINES + 1), f"house/roof.py has {MOST_LINES + 1} lines"),
+        (
+            "house/wall.py",
+            "from house.door import Door",
+            "import each other: house.door, house.wall",
+        ),
+        (
+            "house/wall.py",
+            "def late():\n    import house.door",
+            "import each other: house.door, house.wall",
+        ),
+    ],
+)
+def test_what_is_past_a_limit_is_named(tmp_path: Path, path: str, text: str, fault: str) -> None:
+    (found,) = faults(tree(tmp_path, {**SMALL, path: text}))
+    assert fault in found
+
+
+def test_a_folder_with_too_many_modules_is_named(tmp_path: Path) -> None:
+    many = {f"house/room{number}.py": "" for number in range(MOST_MODULES - len(SMALL))}
+    assert not tree(tmp_path, {**SMALL, **many}).large
+    (found,) = faults(tree(tmp_path, {"house/attic.py": ""}))
+    assert found.startswith(f"house has {MOST_MODULES + 1} modules")
+
+
+def test_a_circle_by_way_of_others_is_one_group() -> None:
+    graph = {
+        "a": {"b"},
+        "b": {"c"},
+        "c": {"a"},
+        "d": {"a"},
+        "e": {"f"},
+        "f": {"e"},
+        "g": set[str](),
+    }
+    assert circles(graph) == [["a", "b", "c"], ["e", "f"]]
+
+
+def test_names_that_stand_twice_are_in_the_report(tmp_path: Path) -> None:
+    found = tree(tmp_path, {**SMALL, "house/roof.py": "class Door: ...\nclass _Wall: ..."})
+    assert "- `Door`: house.door, house.roof." in report(found, found)
+    assert "`_Wall`" not in report(found, found)
+
+
+def test_every_folder_that_is_shipped_is_product() -> None:
+    shipped = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests", "tools"}
+    assert shipped <= set(PRODUCT)

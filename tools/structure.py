@@ -1,0 +1,242 @@
+"""Figures of the source tree: ambiguous class names, long modules, import circles, large folders.
+
+``python -m tools.structure`` prints the report, product and tests apart, and writes it into
+``docs/structure.md``; with ``--check`` it prints the report and fails where the product is past
+one of the limits below. Reads source text alone and imports nothing of it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+PAGE: Final = ROOT / "docs" / "structure.md"
+PRODUCT: Final = (
+    "agent",
+    "api",
+    "base",
+    "cli",
+    "discovery",
+    "exporters",
+    "gpuscape",
+    "kube",
+    "labelers",
+    "scheduler",
+    "web",
+)
+TESTS: Final = ("tests", "tools")
+MOST_LINES: Final = 400
+"""Of a module."""
+MOST_MODULES: Final = 20
+"""Directly in one folder, ``__init__.py`` included."""
+MOST_AMBIGUOUS: Final = 20
+REASONS: Final[Mapping[str, str]] = {}
+"""Why a public class name may stand for two things."""
+VAGUE: Final = ("told", "tell", "tells", "said", "heard", "beside")
+"""Words of docstrings and comments for which the field has better ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Module:
+    """One source file."""
+
+    path: str
+    name: str
+    """As it is imported."""
+    lines: int
+    classes: tuple[str, ...]
+    """Public ones, nested ones included."""
+    imports: frozenset[str]
+    """Full names that it imports anywhere: in functions and for types alone, too."""
+    vague: Counter[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Structure:
+    """Figures of some folders."""
+
+    modules: int
+    lines: int
+    classes: int
+    ambiguous: Mapping[str, Sequence[str]]
+    """Public class name to the modules that define it, where there are several."""
+    long: Mapping[str, int]
+    """Path of a module to its lines, above the limit."""
+    circles: Sequence[Sequence[str]]
+    """Modules that import each other, directly or by way of others."""
+    large: Mapping[str, int]
+    """Folder to the number of its modules, above the limit."""
+    vague: Mapping[str, int]
+
+
+def main() -> int:
+    """Print the report and write the page; 1 where ``--check`` finds the product past a limit."""
+    product, tests = (structure(modules(ROOT, folders)) for folders in (PRODUCT, TESTS))
+    text = report(product, tests)
+    print(text)
+    if sys.argv[1:] != ["--check"]:
+        PAGE.write_text(_PAGE.format(report=text), "utf-8")
+        return 0
+    found = list(faults(product))
+    for fault in found:
+        print(fault, file=sys.stderr)
+    return bool(found)
+
+
+def modules(root: Path, folders: Iterable[str]) -> list[Module]:
+    """Every module below these folders of ``root``, but generated ones; in the order of paths."""
+    found = (path for folder in folders for path in sorted((root / folder).rglob("*.py")))
+    return [_module(path, root) for path in found if not path.stem.endswith("_pb2")]
+
+
+def structure(modules: Sequence[Module]) -> Structure:
+    """What holds for these modules together."""
+    defined: defaultdict[str, list[str]] = defaultdict(list)
+    for module in modules:
+        for name in module.classes:
+            defined[name].append(module.name)
+    folders = Counter(str(Path(module.path).parent) for module in modules)
+    return Structure(
+        modules=len(modules),
+        lines=sum(module.lines for module in modules),
+        classes=len(defined),
+        ambiguous={name: where for name, where in sorted(defined.items()) if len(where) > 1},
+        long={each.path: each.lines for each in modules if each.lines > MOST_LINES},
+        circles=circles(imports(modules)),
+        large={path: count for path, count in sorted(folders.items()) if count > MOST_MODULES},
+        vague=sum((module.vague for module in modules), Counter[str]()),
+    )
+
+
+def imports(modules: Sequence[Module]) -> dict[str, set[str]]:
+    """Each module to those of the same tree that it imports itself."""
+    known = {module.name for module in modules}
+    return {
+        module.name: {
+            found
+            for name in module.imports
+            if (found := name if name in known else name.rpartition(".")[0]) in known
+        }
+        for module in modules
+    }
+
+
+def circles(graph: Mapping[str, Collection[str]]) -> list[list[str]]:
+    """Groups of modules of which each reaches all others; the order is alphabetical."""
+    reached = {name: _reached(graph, name) for name in graph}
+    groups = {
+        tuple(sorted({name, *(other for other in reached[name] if name in reached[other])}))
+        for name in graph
+        if name in reached[name]
+    }
+    return [list(group) for group in sorted(groups)]
+
+
+def faults(product: Structure) -> Iterator[str]:
+    """A sentence for each limit that is passed."""
+    for name, where in product.ambiguous.items():
+        if name not in REASONS:
+            yield f"class {name} stands in {', '.join(where)}: rename it, or give the reason here"
+    if len(product.ambiguous) > MOST_AMBIGUOUS:
+        yield f"{len(product.ambiguous)} class names stand for several classes: rename some"
+    for path, lines in product.long.items():
+        yield f"{path} has {lines} lines: look for its second subject"
+    for circle in product.circles:
+        yield f"these modules import each other: {', '.join(circle)}"
+    for folder, count in product.large.items():
+        yield f"{folder} has {count} modules: give its subjects folders"
+
+
+def report(product: Structure, tests: Structure) -> str:
+    """All figures as a Markdown table, and what is past a limit below it."""
+    rows: list[tuple[str, object, Callable[[Structure], int]]] = [
+        ("modules", "", lambda each: each.modules),
+        ("lines", "", lambda each: each.lines),
+        ("public class names", "", lambda each: each.classes),
+        ("of them defined several times", MOST_AMBIGUOUS, lambda each: len(each.ambiguous)),
+        (f"modules above {MOST_LINES} lines", 0, lambda each: len(each.long)),
+        ("import circles", 0, lambda each: len(each.circles)),
+        (f"folders above {MOST_MODULES} modules", 0, lambda each: len(each.large)),
+        (f"{', '.join(VAGUE)} in text", "", lambda each: sum(each.vague.values())),
+    ]
+    lines = ["| figure | limit | product | tests and tools |", "| --- | --- | --- | --- |"]
+    lines += [f"| {name} | {limit} | {of(product)} | {of(tests)} |" for name, limit, of in rows]
+    lines += [
+        "",
+        *(
+            f"- `{name}`: {', '.join(where)}. {REASONS.get(name, '')}".rstrip()
+            for name, where in product.ambiguous.items()
+        ),
+    ]
+    return "\n".join(lines).rstrip()
+
+
+def _module(path: Path, root: Path) -> Module:
+    text = path.read_text("utf-8")
+    tree = ast.parse(text)
+    relative = path.relative_to(root)
+    return Module(
+        path=str(relative),
+        name=".".join(relative.with_suffix("").parts).removesuffix(".__init__"),
+        lines=len(text.splitlines()),
+        classes=tuple(
+            node.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+        ),
+        imports=frozenset(_imports(tree)),
+        vague=Counter(re.findall(rf"\b(?:{'|'.join(VAGUE)})\b", " ".join(_texts(text, tree)))),
+    )
+
+
+def _imports(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{each.name}" for each in node.names)
+
+
+def _texts(text: str, tree: ast.Module) -> Iterator[str]:
+    """Every string and every comment."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+    yield from re.findall(r"(?m)(?:^|\s)#\s.*$", text)
+
+
+def _reached(graph: Mapping[str, Collection[str]], start: str) -> set[str]:
+    found: set[str] = set()
+    waiting = [*graph[start]]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += graph[name]
+    return found
+
+
+_PAGE: Final = """\
+# Figures of the source tree
+
+Written by `make docs`. `make check` prints the figures of the tree at hand, and fails where the
+product is past a limit. [The architecture](architecture.md) has what each folder is for,
+[the style](style.md) how code should read.
+
+{report}
+
+A class name counts once for each module that defines it; names that begin with an underscore do
+not count. Imports within functions and for types alone count for circles too. The last row counts
+words in docstrings, comments and texts for which there mostly are better ones.
+"""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
