@@ -188,8 +188,8 @@ def _schedulers(tables: ScoreTables) -> Mapping[str, Choose]:
 def _placed(
     choose: Choose, arrivals: Sequence[Arrival], kinds: tuple[NodeKind, ...], lag: float, seed: int
 ) -> Sequence[Placed]:
-    world = ReplaySetup(kinds=kinds, give=choosers.predicted, lag_seconds=lag)
-    return replay(world, arrivals, choose, Random(seed))  # noqa: S311  # has to repeat
+    setup = ReplaySetup(kinds=kinds, give=choosers.predicted, lag_seconds=lag)
+    return replay(setup, arrivals, choose, Random(seed))  # noqa: S311  # has to repeat
 
 
 def _found(

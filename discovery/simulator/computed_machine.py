@@ -40,7 +40,7 @@ class ComputedMachine:
         function = ANSWERS.get(entry.name)
         if function is None:
             raise Nvml(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        given = function(self._world(state), *inputs)
+        given = function(self._view(state), *inputs)
         if len(entry.outputs) == 1:
             return (given,)
         return given or ()
@@ -52,15 +52,15 @@ class ComputedMachine:
             raise Nvml(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
         for device in inputs:
             if isinstance(device, DeviceHandle):
-                self._world(state).gpu(device)
+                self._view(state).gpu(device)
 
     def counters(self, state: MachineState, entry: EntryPoint, inputs: Values) -> object:
         """Those of a GPU or of one of its GPU instances. Raises Nvml."""
-        return ANSWERS[entry.name](self._world(state), *inputs[:-1])
+        return ANSWERS[entry.name](self._view(state), *inputs[:-1])
 
     def metrics(self, state: MachineState, older: Taken, newer: Taken, ids: Sequence[int]) -> Value:
         """What they grew by, for each second between them."""
-        return ANSWERS["nvmlGpmMetricsGet"](self._world(state), older.counters, newer.counters, ids)
+        return ANSWERS["nvmlGpmMetricsGet"](self._view(state), older.counters, newer.counters, ids)
 
     def bus_id(self, value: object) -> str | None:
         """The GPU a handle is about."""
@@ -72,10 +72,10 @@ class ComputedMachine:
         """The handle of a GPU."""
         return DeviceHandle(bus_id)
 
-    def _world(self, state: MachineState) -> MachineView:
-        world = self._newest
-        if world is None or world.state is not state:
+    def _view(self, state: MachineState) -> MachineView:
+        view = self._newest
+        if view is None or view.state is not state:
             if state.machine is None:
                 raise ValueError("this state is a recording's")
-            self._newest = world = MachineView(state, state.machine, self._clock)
-        return world
+            self._newest = view = MachineView(state, state.machine, self._clock)
+        return view

@@ -40,7 +40,7 @@ class SimulatedGpu:
     state: SimulatedGpuState
     uuid: str
     serial: str
-    world: MachineView
+    view: MachineView
     """The machine it is part of."""
 
     @property
@@ -51,7 +51,7 @@ class SimulatedGpu:
     @property
     def processes(self) -> tuple[SimulatedProcess, ...]:
         """The processes on it and on its MIG devices."""
-        return tuple(p for p in self.world.state.processes if p.bus_id == self.spec.bus_id)
+        return tuple(p for p in self.view.state.processes if p.bus_id == self.spec.bus_id)
 
 
 class MachineView:
@@ -123,7 +123,7 @@ class MachineView:
             state=self.state.gpus[spec.bus_id],
             uuid=spec.uuid or f"GPU-{made_up}",
             serial=spec.serial or f"13{made_up.int % 10**11:011d}",
-            world=self,
+            view=self,
         )
 
 

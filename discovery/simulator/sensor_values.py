@@ -50,7 +50,7 @@ class Sensors:
     @property
     def uptime(self) -> float:
         """Seconds since the driver was loaded."""
-        return self.now - self.gpu.world.state.started
+        return self.now - self.gpu.view.state.started
 
     @property
     def busy(self) -> float:

@@ -151,13 +151,13 @@ class ReplaySetup:
 
 
 def replay(
-    world: ReplaySetup, arrivals: Iterable[Arrival], choose: Choose, chance: Random
+    setup: ReplaySetup, arrivals: Iterable[Arrival], choose: Choose, chance: Random
 ) -> tuple[Placed, ...]:
     """All pods that were placed, in the order of their arrival.
 
     A pod that no node could ever hold is left out.
     """
-    run = _Run(world, choose, chance)
+    run = _Run(setup, choose, chance)
     for arrival in arrivals:
         run.arrive(arrival)
     run.finish()
@@ -181,11 +181,11 @@ def summary(placed: Sequence[Placed]) -> Summary:
 class _Run:
     """One replay as it goes."""
 
-    def __init__(self, world: ReplaySetup, choose: Choose, chance: Random) -> None:
-        self._world = world
+    def __init__(self, setup: ReplaySetup, choose: Choose, chance: Random) -> None:
+        self._setup = setup
         self._choose = choose
         self._chance = chance
-        self._nodes = [ReplayNode(f"{kind.name}-{at}", kind) for at, kind in enumerate(world.kinds)]
+        self._nodes = [ReplayNode(f"{kind.name}-{at}", kind) for at, kind in enumerate(setup.kinds)]
         self._ideal: dict[GpuRequest, float] = {}
         self._waiting: list[tuple[int, Arrival]] = []
         self._ahead: list[tuple[float, int, Callable[[float], None]]] = []
@@ -222,7 +222,7 @@ class _Run:
         node = choice.node
         given = choice.given
         if given is None:
-            given = self._world.give(node.kind, node.free, wish, self._chance)
+            given = self._setup.give(node.kind, node.free, wish, self._chance)
         self.placed[pod] = Placed(
             wish=wish,
             wait_seconds=now - arrival.at_seconds,
@@ -256,8 +256,8 @@ class _Run:
 
     def _tell(self, now: float, node: ReplayNode) -> None:
         sets = node.sets()
-        if self._world.lag_seconds:
-            self._later(now + self._world.lag_seconds, lambda _: node.tell(sets))
+        if self._setup.lag_seconds:
+            self._later(now + self._setup.lag_seconds, lambda _: node.tell(sets))
         else:
             node.tell(sets)
 

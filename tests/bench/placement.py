@@ -168,9 +168,9 @@ def measure(
             arrivals = drawn(mix, nodes * scores.n, seeded(seed))
             for name in compared if seed < seeds else (PACK, NOW):
                 arm = compared[name]
-                world = ReplaySetup(kinds=kinds, give=arm.give, lag_seconds=arm.lag_seconds)
+                setup = ReplaySetup(kinds=kinds, give=arm.give, lag_seconds=arm.lag_seconds)
                 chance = seeded(f"{seed} {name}")
-                placed = replay(world, arrivals, arm.choose, chance)
+                placed = replay(setup, arrivals, arm.choose, chance)
                 runs[name].append(summary(placed[int(pods * WARM_UP) :]))
         yield Cell(machine=machine, load=load, runs=runs)
 

@@ -24,10 +24,10 @@ _SHARED_ENGINES = 0
 
 @answers("nvmlGpuInstanceGetComputeInstanceProfileInfo")
 def profile_info(
-    world: MachineView, handle: GpuInstanceHandle, enum: int, engines: int
+    view: MachineView, handle: GpuInstanceHandle, enum: int, engines: int
 ) -> dict[str, Any]:
     """By index: INVALID_ARGUMENT past the last one, NOT_SUPPORTED for one too large."""
-    profile, _ = gpu_instance(world, handle)
+    profile, _ = gpu_instance(view, handle)
     past = enum >= pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT
     if past or engines != _SHARED_ENGINES:
         raise Nvml(INVALID_ARGUMENT)
@@ -42,57 +42,57 @@ def profile_info(
 
 @answers("nvmlGpuInstanceGetComputeInstanceProfileInfoV")
 def profile_info_v(
-    world: MachineView, handle: GpuInstanceHandle, enum: int, engines: int, version: dict[str, int]
+    view: MachineView, handle: GpuInstanceHandle, enum: int, engines: int, version: dict[str, int]
 ) -> dict[str, Any]:
     """The same with a name."""
     del version  # there is one
-    fields = profile_info(world, handle, enum, engines)
-    profile, _ = gpu_instance(world, handle)
+    fields = profile_info(view, handle, enum, engines)
+    profile, _ = gpu_instance(view, handle)
     return fields | {"name": f"MIG {mig_geometry.device_name(profile, fields['sliceCount'])}"}
 
 
 @answers("nvmlGpuInstanceGetComputeInstancePossiblePlacements")
 def placements(
-    world: MachineView, handle: GpuInstanceHandle, profile_id: int
+    view: MachineView, handle: GpuInstanceHandle, profile_id: int
 ) -> list[dict[str, int]]:
     """In slices of the GPU instance."""
-    profile, _ = gpu_instance(world, handle)
+    profile, _ = gpu_instance(view, handle)
     slices = _slices(profile, profile_id)
     return [{"start": at, "size": slices} for at in mig_geometry.compute_starts(profile, slices)]
 
 
 @answers("nvmlGpuInstanceGetComputeInstanceRemainingCapacity")
-def remaining(world: MachineView, handle: GpuInstanceHandle, profile_id: int) -> int:
+def remaining(view: MachineView, handle: GpuInstanceHandle, profile_id: int) -> int:
     """How many more of this profile fit beside what is there."""
-    profile, instance = gpu_instance(world, handle)
+    profile, instance = gpu_instance(view, handle)
     return mig_geometry.compute_remaining(instance, profile, _slices(profile, profile_id))
 
 
 @answers("nvmlGpuInstanceGetComputeInstances")
 def instances(
-    world: MachineView, handle: GpuInstanceHandle, profile_id: int
+    view: MachineView, handle: GpuInstanceHandle, profile_id: int
 ) -> list[ComputeInstanceHandle]:
     """Those of one profile."""
-    profile, instance = gpu_instance(world, handle)
+    profile, instance = gpu_instance(view, handle)
     slices = _slices(profile, profile_id)
     ids = sorted(one.id for one in instance.compute if one.slices == slices)
     return [ComputeInstanceHandle(handle.bus_id, handle.id, one) for one in ids]
 
 
 @answers("nvmlGpuInstanceGetComputeInstanceById")
-def by_id(world: MachineView, handle: GpuInstanceHandle, compute_id: int) -> ComputeInstanceHandle:
+def by_id(view: MachineView, handle: GpuInstanceHandle, compute_id: int) -> ComputeInstanceHandle:
     """NOT_FOUND where there is none."""
-    _, instance = gpu_instance(world, handle)
+    _, instance = gpu_instance(view, handle)
     if mig_geometry.compute_instance(instance, compute_id) is None:
         raise Nvml(NOT_FOUND)
     return ComputeInstanceHandle(handle.bus_id, handle.id, compute_id)
 
 
 @answers("nvmlComputeInstanceGetInfo_v2")
-def info(world: MachineView, handle: ComputeInstanceHandle) -> dict[str, Any]:
+def info(view: MachineView, handle: ComputeInstanceHandle) -> dict[str, Any]:
     """Its MIG device, its GPU instance, ids and placement."""
     device = DeviceHandle(handle.bus_id, handle.gpu_instance_id, handle.id)
-    _, _, compute = world.mig_device(device)
+    _, _, compute = view.mig_device(device)
     return {
         "device": device,
         "gpuInstance": GpuInstanceHandle(handle.bus_id, handle.gpu_instance_id),

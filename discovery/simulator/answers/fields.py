@@ -49,7 +49,7 @@ def field_values(gpu: SimulatedGpu, asked: list[dict[str, int]]) -> list[dict[st
 
 
 def _answer(gpu: SimulatedGpu, field_id: int, scope: int) -> dict[str, Any]:
-    common = {"timestamp": round(1e6 * gpu.world.now), "latencyUsec": 1}
+    common = {"timestamp": round(1e6 * gpu.view.now), "latencyUsec": 1}
     told = gpu.state.readings.fields.get(field_id)
     try:
         value = int(_value(gpu, field_id, scope)) if told is None else told
@@ -105,7 +105,7 @@ def _link_errors(gpu: SimulatedGpu) -> int:
 
 def _switched_links(gpu: SimulatedGpu) -> int:
     link_count(gpu)
-    ends = gpu.world.link_ends[gpu.place]
+    ends = gpu.view.link_ends[gpu.place]
     return sum(end is not None and end.place is None for end in ends)
 
 
@@ -129,7 +129,7 @@ def carried_kib(gpu: SimulatedGpu, scope: int, *, received: bool) -> int:
 
     One that MIG trains off has none: the reset that brings the mode takes the count.
     """
-    ends = enumerate(gpu.world.link_ends[gpu.place])
+    ends = enumerate(gpu.view.link_ends[gpu.place])
     connected = [link for link, end in ends if end is not None and is_trained(gpu, end)]
     links = [link for link in connected if scope in (ALL_LINKS, link)]
     return sensors.sensors(gpu).link_kib(links, received=received)

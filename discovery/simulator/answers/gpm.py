@@ -68,7 +68,7 @@ def sample(gpu: SimulatedGpu) -> GpmCounters:
     need(gpu.model.profiling)
     whole = max(gpu.model.mig, key=lambda profile: profile.slices, default=None)
     return GpmCounters(
-        at=gpu.world.now,
+        at=gpu.view.now,
         worked=_worked(gpu, gpu.processes, 1),
         engines=_engines(gpu, whole),
         traffic_mib=_traffic_mib(gpu),
@@ -88,7 +88,7 @@ def instance_sample(gpu: SimulatedGpu, instance_id: int) -> GpmCounters:
     part = profile.slices / max(one.slices for one in gpu.model.mig)
     mine = [one for one in gpu.processes if one.gpu_instance_id == instance_id]
     return GpmCounters(
-        at=gpu.world.now,
+        at=gpu.view.now,
         worked=_worked(gpu, mine, part),
         engines=_engines(gpu, profile),
         traffic_mib={},
@@ -97,10 +97,10 @@ def instance_sample(gpu: SimulatedGpu, instance_id: int) -> GpmCounters:
 
 @answers("nvmlGpmMetricsGet")
 def metrics(
-    world: MachineView, older: GpmCounters, newer: GpmCounters, ids: Sequence[int]
+    view: MachineView, older: GpmCounters, newer: GpmCounters, ids: Sequence[int]
 ) -> list[dict[str, Any]]:
     """A return code and a value for each metric: per cent, or MiB each second."""
-    del world  # the samples hold all there is
+    del view  # the samples hold all there is
     return [_answer(older, newer, metric) for metric in ids]
 
 
@@ -135,7 +135,7 @@ def _worked(
 ) -> dict[tuple[int, float], float]:
     """``part``: how much of the GPU they run on."""
     watts = (gpu.model.power_limit_watts - gpu.model.idle_watts) * part
-    now = gpu.world.now
+    now = gpu.view.now
     return {
         (one.pid, one.started): process_joules(gpu.model, one, now) / watts for one in processes
     }

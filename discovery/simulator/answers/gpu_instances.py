@@ -56,7 +56,7 @@ def profile_info_by_id(
 @answers_on_gpu("nvmlDeviceGetGpuInstancePossiblePlacements_v2")
 def placements(gpu: SimulatedGpu, profile_id: int) -> list[dict[str, int]]:
     """Where an instance of this profile may be on an empty GPU."""
-    need_right(gpu.world, "mig-monitor")
+    need_right(gpu.view, "mig-monitor")
     profile = _profile(gpu, profile_id)
     return [{"start": start, "size": profile.size} for start in profile.starts]
 
@@ -65,7 +65,7 @@ def placements(gpu: SimulatedGpu, profile_id: int) -> list[dict[str, int]]:
 def remaining(gpu: SimulatedGpu, profile_id: int) -> int:
     """How many more of this profile fit beside what is there."""
     need(gpu.state.mig)
-    need_right(gpu.world, "mig-monitor")
+    need_right(gpu.view, "mig-monitor")
     return mig_geometry.remaining(gpu.model, gpu.state.instances, _profile(gpu, profile_id))
 
 
@@ -73,7 +73,7 @@ def remaining(gpu: SimulatedGpu, profile_id: int) -> int:
 def instances(gpu: SimulatedGpu, profile_id: int) -> list[GpuInstanceHandle]:
     """Those of one profile."""
     need(gpu.state.mig)
-    need_right(gpu.world, "mig-monitor")
+    need_right(gpu.view, "mig-monitor")
     profile = _profile(gpu, profile_id)
     ids = sorted(one.id for one in gpu.state.instances if one.profile == profile.name)
     return [GpuInstanceHandle(gpu.spec.bus_id, one) for one in ids]
@@ -83,16 +83,16 @@ def instances(gpu: SimulatedGpu, profile_id: int) -> list[GpuInstanceHandle]:
 def instance_by_id(gpu: SimulatedGpu, instance_id: int) -> GpuInstanceHandle:
     """NOT_FOUND where there is none; without the right nobody learns even that."""
     need(gpu.state.mig)
-    need_right(gpu.world, "mig-monitor")
+    need_right(gpu.view, "mig-monitor")
     if mig_geometry.gpu_instance(gpu.state, instance_id) is None:
         raise Nvml(NOT_FOUND)
     return GpuInstanceHandle(gpu.spec.bus_id, instance_id)
 
 
 @answers("nvmlGpuInstanceGetInfo")
-def instance_info(world: MachineView, handle: GpuInstanceHandle) -> dict[str, Any]:
+def instance_info(view: MachineView, handle: GpuInstanceHandle) -> dict[str, Any]:
     """Device, ids and placement."""
-    profile, instance = gpu_instance(world, handle)
+    profile, instance = gpu_instance(view, handle)
     return {
         "device": DeviceHandle(handle.bus_id),
         "id": instance.id,
@@ -102,10 +102,10 @@ def instance_info(world: MachineView, handle: GpuInstanceHandle) -> dict[str, An
 
 
 def gpu_instance(
-    world: MachineView, handle: GpuInstanceHandle
+    view: MachineView, handle: GpuInstanceHandle
 ) -> tuple[GpuInstanceProfile, GpuInstance]:
     """What a handle stands for. Raises Nvml: INVALID_ARGUMENT for an instance that is gone."""
-    gpu = world.gpu(DeviceHandle(handle.bus_id))
+    gpu = view.gpu(DeviceHandle(handle.bus_id))
     instance = mig_geometry.gpu_instance(gpu.state, handle.id)
     if instance is None:
         raise Nvml(INVALID_ARGUMENT)

@@ -14,32 +14,32 @@ _VGPU_FEATURE = 1  # NVML_GRID_LICENSE_FEATURE_CODE_VGPU
 
 
 @answers("nvmlDeviceGetName")
-def name(world: MachineView, device: DeviceHandle) -> str:
+def name(view: MachineView, device: DeviceHandle) -> str:
     """The model; a MIG device adds its profile."""
-    gpu = world.gpu(device)
+    gpu = view.gpu(device)
     if not device.is_mig:
         return gpu.model.name
-    profile, _, compute = world.mig_device(device)
+    profile, _, compute = view.mig_device(device)
     return f"{gpu.model.name} MIG {mig_geometry.device_name(profile, compute.slices)}"
 
 
 @answers("nvmlDeviceGetUUID")
-def uuid(world: MachineView, device: DeviceHandle) -> str:
+def uuid(view: MachineView, device: DeviceHandle) -> str:
     """``GPU-…`` or ``MIG-…``."""
-    gpu = world.gpu(device)
+    gpu = view.gpu(device)
     if not device.is_mig:
         return gpu.uuid
-    _, instance, compute = world.mig_device(device)
+    _, instance, compute = view.mig_device(device)
     return mig_geometry.device_uuid(gpu.uuid, instance.id, compute.id)
 
 
 @answers("nvmlDeviceGetIndex")
-def index(world: MachineView, device: DeviceHandle) -> int:
+def index(view: MachineView, device: DeviceHandle) -> int:
     """Among the GPUs, or among the MIG devices of one."""
-    gpu = world.gpu(device)
+    gpu = view.gpu(device)
     if not device.is_mig:
-        return world.gpus.index(gpu)
-    _, instance, compute = world.mig_device(device)
+        return view.gpus.index(gpu)
+    _, instance, compute = view.mig_device(device)
     return list(mig_geometry.devices(gpu.state)).index((instance, compute))
 
 

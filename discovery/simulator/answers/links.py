@@ -66,7 +66,7 @@ def link_peer(gpu: SimulatedGpu, link: int) -> dict[str, Any]:
     end = _live_end(gpu, link)
     if end.place is None:
         return _HIDDEN_BUS_ID
-    peer = gpu.world.at(end.place)
+    peer = gpu.view.at(end.place)
     return pci_address(peer.spec.bus_id) | {"pciDeviceId": peer.model.device_id}
 
 
@@ -81,10 +81,10 @@ def link_errors(gpu: SimulatedGpu, link: int, counter: int) -> int:
 
 def is_up(gpu: SimulatedGpu, link: int) -> bool:
     """The link is trained, is not down at this end, and the GPU at the other is there."""
-    end = gpu.world.link_ends[gpu.place][link]
+    end = gpu.view.link_ends[gpu.place][link]
     if end is None or link in gpu.state.links_down or not is_trained(gpu, end):
         return False
-    return end.place is None or gpu.world.at(end.place).state.listed
+    return end.place is None or gpu.view.at(end.place).state.listed
 
 
 def is_trained(gpu: SimulatedGpu, end: LinkEnd) -> bool:
@@ -94,7 +94,7 @@ def is_trained(gpu: SimulatedGpu, end: LinkEnd) -> bool:
     GPUs". It says so of NVSwitch machines; of bridged cards it leaves open whether
     links are disabled or only not used, and here they are disabled on Ampere too.
     """
-    peer = None if end.place is None else gpu.world.at(end.place)
+    peer = None if end.place is None else gpu.view.at(end.place)
     return not any(
         one.state.mig and one.model.architecture < pynvml.NVML_DEVICE_ARCH_HOPPER
         for one in (gpu, peer)
@@ -127,7 +127,7 @@ def link_count(gpu: SimulatedGpu) -> int:
 def _end(gpu: SimulatedGpu, link: int) -> LinkEnd | None:
     if link >= link_count(gpu):
         raise Nvml(INVALID_ARGUMENT)
-    return gpu.world.link_ends[gpu.place][link]
+    return gpu.view.link_ends[gpu.place][link]
 
 
 def _live_end(gpu: SimulatedGpu, link: int) -> LinkEnd:

@@ -27,12 +27,12 @@ _REMAPPER_BANKS = 640
 
 
 @answers("nvmlDeviceGetMemoryInfo_v2")
-def memory(world: MachineView, device: DeviceHandle, version: dict[str, int]) -> dict[str, int]:
+def memory(view: MachineView, device: DeviceHandle, version: dict[str, int]) -> dict[str, int]:
     """Frame buffer of a GPU, or of a MIG device's GPU instance; used excludes reserved."""
     del version  # there is one
-    gpu = world.gpu(device)
+    gpu = view.gpu(device)
     if device.is_mig:
-        profile, instance, _ = world.mig_device(device)
+        profile, instance, _ = view.mig_device(device)
         total, reserved = profile.memory_mib * MIB, 0
         mine = [p for p in gpu.processes if p.gpu_instance_id == instance.id]
     else:
@@ -48,9 +48,9 @@ def memory(world: MachineView, device: DeviceHandle, version: dict[str, int]) ->
 
 
 @answers("nvmlDeviceGetMemoryInfo")
-def memory_before_510(world: MachineView, device: DeviceHandle) -> dict[str, int]:
+def memory_before_510(view: MachineView, device: DeviceHandle) -> dict[str, int]:
     """The same without a figure for reserved memory, which counts as used."""
-    whole = memory(world, device, {})
+    whole = memory(view, device, {})
     reserved = whole.pop("reserved")
     return whole | {"used": whole["used"] + reserved}
 
@@ -139,15 +139,15 @@ def _remapper_banks(gpu: SimulatedGpu) -> dict[str, int]:
 
 
 @answers("nvmlDeviceGetBAR1MemoryInfo")
-def bar1(world: MachineView, device: DeviceHandle) -> dict[str, int]:
+def bar1(view: MachineView, device: DeviceHandle) -> dict[str, int]:
     """The window to a GPU's memory; a MIG device has its share of it, less 1 MiB.
 
     Source: the MIG user guide's outputs of nvidia-smi, with BAR1 by MIG device.
     """
-    gpu = world.gpu(device)
+    gpu = view.gpu(device)
     size, used = given(gpu.model.window_mib) * MIB, MIB
     if device.is_mig:
-        profile, _, _ = world.mig_device(device)
+        profile, _, _ = view.mig_device(device)
         size, used = size * profile.size // mig_geometry.memory_units(gpu.model) - MIB, 0
     return {"bar1Total": size, "bar1Free": size - used, "bar1Used": used}
 

@@ -26,43 +26,43 @@ def by_index(gpu: SimulatedGpu, index: int) -> DeviceHandle:
     if index >= mig_geometry.max_devices(gpu.model):
         raise Nvml(INVALID_ARGUMENT)
     for number, (instance, compute) in enumerate(mig_geometry.devices(gpu.state)):
-        if number == index and "mig-access" not in gpu.world.state.lacking:
+        if number == index and "mig-access" not in gpu.view.state.lacking:
             return DeviceHandle(gpu.spec.bus_id, instance.id, compute.id)
     raise Nvml(NOT_FOUND)
 
 
 @answers("nvmlDeviceGetDeviceHandleFromMigDeviceHandle")
-def parent(world: MachineView, device: DeviceHandle) -> DeviceHandle:
+def parent(view: MachineView, device: DeviceHandle) -> DeviceHandle:
     """The GPU of a MIG device."""
-    world.mig_device(device)
+    view.mig_device(device)
     return DeviceHandle(device.bus_id)
 
 
 @answers("nvmlDeviceIsMigDeviceHandle")
-def is_mig(world: MachineView, device: DeviceHandle) -> int:
+def is_mig(view: MachineView, device: DeviceHandle) -> int:
     """1 for a MIG device."""
-    world.gpu(device)
+    view.gpu(device)
     return int(device.is_mig)
 
 
 @answers("nvmlDeviceGetGpuInstanceId")
-def gpu_instance_id(world: MachineView, device: DeviceHandle) -> int:
+def gpu_instance_id(view: MachineView, device: DeviceHandle) -> int:
     """Of a MIG device."""
-    _, instance, _ = world.mig_device(device)
+    _, instance, _ = view.mig_device(device)
     return instance.id
 
 
 @answers("nvmlDeviceGetComputeInstanceId")
-def compute_instance_id(world: MachineView, device: DeviceHandle) -> int:
+def compute_instance_id(view: MachineView, device: DeviceHandle) -> int:
     """Of a MIG device."""
-    _, _, compute = world.mig_device(device)
+    _, _, compute = view.mig_device(device)
     return compute.id
 
 
 @answers("nvmlDeviceGetAttributes_v2")
-def attributes(world: MachineView, device: DeviceHandle) -> dict[str, int]:
+def attributes(view: MachineView, device: DeviceHandle) -> dict[str, int]:
     """Of a MIG device; engines are its GPU instance's, shared by the compute instances."""
-    profile, _, compute = world.mig_device(device)
+    profile, _, compute = view.mig_device(device)
     return mig_geometry.shared_engines(profile) | {
         "multiprocessorCount": mig_geometry.multiprocessors(profile, compute.slices),
         "gpuInstanceSliceCount": profile.slices,

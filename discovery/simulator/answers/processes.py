@@ -14,21 +14,21 @@ from discovery.simulator.state.machine_state import SimulatedProcess
 
 
 @answers("nvmlDeviceGetComputeRunningProcesses_v3")
-def compute_processes(world: MachineView, device: DeviceHandle) -> list[dict[str, int]]:
+def compute_processes(view: MachineView, device: DeviceHandle) -> list[dict[str, int]]:
     """Processes with a compute context."""
-    return _listed(world, device, "compute")
+    return _listed(view, device, "compute")
 
 
 @answers("nvmlDeviceGetGraphicsRunningProcesses_v3")
-def graphics_processes(world: MachineView, device: DeviceHandle) -> list[dict[str, int]]:
+def graphics_processes(view: MachineView, device: DeviceHandle) -> list[dict[str, int]]:
     """Processes with a graphics context."""
-    return _listed(world, device, "graphics")
+    return _listed(view, device, "graphics")
 
 
 @answers("nvmlDeviceGetMPSComputeRunningProcesses_v3")
-def mps_processes(world: MachineView, device: DeviceHandle) -> list[dict[str, int]]:
+def mps_processes(view: MachineView, device: DeviceHandle) -> list[dict[str, int]]:
     """Clients of an MPS server."""
-    return _listed(world, device, "mps")
+    return _listed(view, device, "mps")
 
 
 @answers_on_gpu("nvmlDeviceGetProcessUtilization")
@@ -38,7 +38,7 @@ def utilization(gpu: SimulatedGpu, since: int) -> list[dict[str, Any]]:
     NOT_FOUND where there is none. Source: nvml.h on nvmlDeviceGetProcessUtilization.
     """
     need(not gpu.state.mig)
-    now = round(1e6 * gpu.world.now)
+    now = round(1e6 * gpu.view.now)
     busy = [process for process in gpu.processes if process.percent and now > since]
     if not busy:
         raise Nvml(NOT_FOUND)
@@ -48,10 +48,10 @@ def utilization(gpu: SimulatedGpu, since: int) -> list[dict[str, Any]]:
     ]
 
 
-def _listed(world: MachineView, device: DeviceHandle, kind: str) -> list[dict[str, int]]:
-    gpu = world.gpu(device)
+def _listed(view: MachineView, device: DeviceHandle, kind: str) -> list[dict[str, int]]:
+    gpu = view.gpu(device)
     if device.is_mig:
-        world.mig_device(device)
+        view.mig_device(device)
     return [_fields(p) for p in gpu.processes if p.kind == kind and _concerns(p, device)]
 
 

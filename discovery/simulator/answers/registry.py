@@ -26,11 +26,11 @@ NOT_FOUND = int(pynvml.NVML_ERROR_NOT_FOUND)
 NOT_SUPPORTED = int(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
 ANSWERS: dict[str, Answer] = {}
-"""C name to its answer: called with the world and the inputs. Without one: NOT_SUPPORTED."""
+"""C name to its answer: called with the machine view and the inputs. Without one: NOT_SUPPORTED."""
 
 
 def answers(*names: str) -> Callable[[_F], _F]:
-    """Register what is called with the world and the inputs as they are."""
+    """Register what is called with the machine view and the inputs as they are."""
 
     def register(function: _F) -> _F:
         for name in names:
@@ -41,14 +41,14 @@ def answers(*names: str) -> Callable[[_F], _F]:
 
 
 def answers_on_gpu(*names: str, mig_devices: bool = False) -> Callable[[_F], _F]:
-    """Register what is called with the GPU instead of the world and its handle.
+    """Register what is called with the GPU instead of the machine view and its handle.
 
     A MIG device's handle leads to its GPU with ``mig_devices``, else to NOT_SUPPORTED.
     """
 
     def register(function: _F) -> _F:
-        def on_handle(world: MachineView, device: DeviceHandle, *rest: Any) -> Any:
-            return function(_gpu(world, device, mig_devices=mig_devices), *rest)
+        def on_handle(view: MachineView, device: DeviceHandle, *rest: Any) -> Any:
+            return function(_gpu(view, device, mig_devices=mig_devices), *rest)
 
         for name in names:
             _register(name, on_handle)
@@ -76,14 +76,14 @@ def need(has: object) -> None:
         raise Nvml(NOT_SUPPORTED)
 
 
-def need_right(world: MachineView, right: Right) -> None:
+def need_right(view: MachineView, right: Right) -> None:
     """Raises Nvml: NO_PERMISSION where processes on this machine lack the right."""
-    if right in world.state.lacking:
+    if right in view.state.lacking:
         raise Nvml(NO_PERMISSION)
 
 
-def _gpu(world: MachineView, device: DeviceHandle, *, mig_devices: bool) -> SimulatedGpu:
-    gpu = world.gpu(device)
+def _gpu(view: MachineView, device: DeviceHandle, *, mig_devices: bool) -> SimulatedGpu:
+    gpu = view.gpu(device)
     if device.is_mig and not mig_devices:
         raise Nvml(NOT_SUPPORTED)
     return gpu

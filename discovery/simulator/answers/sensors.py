@@ -36,7 +36,7 @@ _SLOW_STATE = 8  # NVML_PSTATE_8
 
 def sensors(gpu: SimulatedGpu) -> Sensors:
     """The GPU's sensors now."""
-    return Sensors(gpu=gpu, now=gpu.world.now)
+    return Sensors(gpu=gpu, now=gpu.view.now)
 
 
 @answers_on_gpu("nvmlDeviceGetClockInfo")

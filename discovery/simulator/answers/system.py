@@ -17,82 +17,82 @@ _T = TypeVar("_T")
 
 
 @answers("nvmlSystemGetDriverVersion")
-def driver_version(world: MachineView) -> str:
+def driver_version(view: MachineView) -> str:
     """``550.54.15``."""
-    return _driver(world).version
+    return _driver(view).version
 
 
 @answers("nvmlSystemGetNVMLVersion")
-def nvml_version(world: MachineView) -> str:
+def nvml_version(view: MachineView) -> str:
     """``12.550.54.15``."""
-    return _driver(world).nvml
+    return _driver(view).nvml
 
 
 @answers("nvmlSystemGetCudaDriverVersion", "nvmlSystemGetCudaDriverVersion_v2")
-def cuda_version(world: MachineView) -> int:
+def cuda_version(view: MachineView) -> int:
     """``12040`` for 12.4."""
-    return _driver(world).cuda
+    return _driver(view).cuda
 
 
 @answers("nvmlSystemGetProcessName")
-def process_name(world: MachineView, pid: int) -> str:
+def process_name(view: MachineView, pid: int) -> str:
     """Of a process that uses a GPU."""
-    names = (process.name for process in world.state.processes if process.pid == pid)
+    names = (process.name for process in view.state.processes if process.pid == pid)
     return _found(next(names, None))
 
 
 @answers("nvmlDeviceGetCount_v2")
-def count(world: MachineView) -> int:
+def count(view: MachineView) -> int:
     """GPUs on the bus, lost ones included."""
-    return len(world.gpus)
+    return len(view.gpus)
 
 
 @answers("nvmlGetExcludedDeviceCount")
-def excluded_count(world: MachineView) -> int:
+def excluded_count(view: MachineView) -> int:
     """GPUs that the driver was told to leave alone."""
-    return len(world.excluded)
+    return len(view.excluded)
 
 
 @answers("nvmlGetExcludedDeviceInfoByIndex")
-def excluded_info(world: MachineView, index: int) -> dict[str, Any]:
+def excluded_info(view: MachineView, index: int) -> dict[str, Any]:
     """Where it is and who; there is no handle of it."""
-    if index >= len(world.excluded):
+    if index >= len(view.excluded):
         raise Nvml(INVALID_ARGUMENT)
-    gpu = world.excluded[index]
+    gpu = view.excluded[index]
     return {"pci": pci_info(gpu), "uuid": gpu.uuid}
 
 
 @answers("nvmlDeviceGetHandleByIndex_v2")
-def by_index(world: MachineView, index: int) -> DeviceHandle:
+def by_index(view: MachineView, index: int) -> DeviceHandle:
     """Indices follow the PCI bus."""
-    if index >= len(world.gpus):
+    if index >= len(view.gpus):
         raise Nvml(INVALID_ARGUMENT)
-    return DeviceHandle(world.gpus[index].spec.bus_id)
+    return DeviceHandle(view.gpus[index].spec.bus_id)
 
 
 @answers("nvmlDeviceGetHandleByPciBusId_v2")
-def by_bus_id(world: MachineView, bus_id: str) -> DeviceHandle:
+def by_bus_id(view: MachineView, bus_id: str) -> DeviceHandle:
     """Any spelling of the bus id."""
     try:
         wanted = normal_bus_id(bus_id)
     except ValueError as error:
         raise Nvml(INVALID_ARGUMENT) from error
-    there = {gpu.spec.bus_id: DeviceHandle(gpu.spec.bus_id) for gpu in world.gpus}
+    there = {gpu.spec.bus_id: DeviceHandle(gpu.spec.bus_id) for gpu in view.gpus}
     return _found(there.get(wanted))
 
 
 @answers("nvmlDeviceGetHandleBySerial")
-def by_serial(world: MachineView, serial: str) -> DeviceHandle:
+def by_serial(view: MachineView, serial: str) -> DeviceHandle:
     """The board's serial number."""
-    there = {gpu.serial: DeviceHandle(gpu.spec.bus_id) for gpu in world.gpus}
+    there = {gpu.serial: DeviceHandle(gpu.spec.bus_id) for gpu in view.gpus}
     return _found(there.get(serial))
 
 
 @answers("nvmlDeviceGetHandleByUUID")
-def by_uuid(world: MachineView, uuid: str) -> DeviceHandle:
+def by_uuid(view: MachineView, uuid: str) -> DeviceHandle:
     """A GPU's or a MIG device's UUID."""
-    there = {gpu.uuid: DeviceHandle(gpu.spec.bus_id) for gpu in world.gpus}
-    for gpu in world.gpus:
+    there = {gpu.uuid: DeviceHandle(gpu.spec.bus_id) for gpu in view.gpus}
+    for gpu in view.gpus:
         for instance, compute in mig_geometry.devices(gpu.state):
             mig_uuid = mig_geometry.device_uuid(gpu.uuid, instance.id, compute.id)
             there[mig_uuid] = DeviceHandle(gpu.spec.bus_id, instance.id, compute.id)
@@ -105,8 +105,8 @@ def _found(value: _T | None) -> _T:
     return value
 
 
-def _driver(world: MachineView) -> DriverSpec:
-    driver = world.machine.driver
+def _driver(view: MachineView) -> DriverSpec:
+    driver = view.machine.driver
     if driver is None:
         raise ValueError("a machine without a driver was asked")  # its init is refused
     return driver

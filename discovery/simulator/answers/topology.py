@@ -25,15 +25,15 @@ _P2P_KINDS = 5  # NVML_P2P_CAPS_INDEX_UNKNOWN
 
 
 @answers("nvmlDeviceGetTopologyCommonAncestor")
-def ancestor(world: MachineView, a: DeviceHandle, b: DeviceHandle) -> int:
+def ancestor(view: MachineView, a: DeviceHandle, b: DeviceHandle) -> int:
     """NVML_TOPOLOGY_*."""
-    return common_ancestor(world.gpu(a).spec, world.gpu(b).spec)
+    return common_ancestor(view.gpu(a).spec, view.gpu(b).spec)
 
 
 @answers_on_gpu("nvmlDeviceGetTopologyNearestGpus")
 def nearest(gpu: SimulatedGpu, level: int) -> list[DeviceHandle]:
     """Other GPUs at exactly this level."""
-    others = (other for other in gpu.world.gpus if other is not gpu)
+    others = (other for other in gpu.view.gpus if other is not gpu)
     return [
         DeviceHandle(other.spec.bus_id)
         for other in others
@@ -42,15 +42,15 @@ def nearest(gpu: SimulatedGpu, level: int) -> list[DeviceHandle]:
 
 
 @answers("nvmlDeviceOnSameBoard")
-def on_same_board(world: MachineView, a: DeviceHandle, b: DeviceHandle) -> int:
+def on_same_board(view: MachineView, a: DeviceHandle, b: DeviceHandle) -> int:
     """No simulated board holds two GPUs."""
-    return int(world.gpu(a) is world.gpu(b))
+    return int(view.gpu(a) is view.gpu(b))
 
 
 @answers("nvmlDeviceGetP2PStatus")
-def p2p_status(world: MachineView, a: DeviceHandle, b: DeviceHandle, index: int) -> int:
+def p2p_status(view: MachineView, a: DeviceHandle, b: DeviceHandle, index: int) -> int:
     """NVLink where both ends see a link; the rest between all GPUs that can be peers."""
-    here, there = world.gpu(a), world.gpu(b)
+    here, there = view.gpu(a), view.gpu(b)
     if index >= _P2P_KINDS:
         raise Nvml(INVALID_ARGUMENT)
     linked = index != _P2P_NVLINK or (_linked(here, there) and _linked(there, here))
@@ -60,7 +60,7 @@ def p2p_status(world: MachineView, a: DeviceHandle, b: DeviceHandle, index: int)
 
 
 def _linked(here: SimulatedGpu, there: SimulatedGpu) -> bool:
-    ends = here.world.link_ends[here.place]
+    ends = here.view.link_ends[here.place]
     return any(
         end is not None and end.place in (None, there.place) and is_up(here, link)
         for link, end in enumerate(ends)
@@ -71,7 +71,7 @@ def _linked(here: SimulatedGpu, there: SimulatedGpu) -> bool:
 def cpu_affinity(gpu: SimulatedGpu, room: int) -> list[int]:
     """Of its NUMA node, else of the whole host."""
     del room  # what does not fit is left out when it is written
-    numa = gpu.world.machine.host.numa
+    numa = gpu.view.machine.host.numa
     node = gpu.spec.numa_node
     lists = [gpu.spec.cpus] if gpu.spec.cpus else [numa[node]] if node >= 0 else list(numa)
     return _words(number for text in lists for number in cpu_numbers(text))
@@ -90,7 +90,7 @@ def memory_affinity(gpu: SimulatedGpu, room: int, scope: int) -> list[int]:
     del room
     _check(scope)
     node = gpu.spec.numa_node
-    return _words([node] if node >= 0 else range(len(gpu.world.machine.host.numa)))
+    return _words([node] if node >= 0 else range(len(gpu.view.machine.host.numa)))
 
 
 def _check(scope: int) -> None:

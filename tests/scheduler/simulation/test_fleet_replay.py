@@ -45,8 +45,8 @@ def played(
     give: Give = lowest,
     lag_seconds: float = 0.0,
 ) -> tuple[Placed, ...]:
-    world = ReplaySetup(kinds=tuple(kinds), give=give, lag_seconds=lag_seconds)
-    return replay(world, arrivals, choose, seeded())
+    setup = ReplaySetup(kinds=tuple(kinds), give=give, lag_seconds=lag_seconds)
+    return replay(setup, arrivals, choose, seeded())
 
 
 def waits(*placed: Placed) -> list[float]:
