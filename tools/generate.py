@@ -23,7 +23,7 @@ from click.testing import CliRunner
 from packaging.requirements import Requirement
 
 from agent.config import OPTIONS
-from api import keys
+from api import keys, names
 from api.keys import LABELS, OTHERS, Key
 from cli.main import main as gpuscape
 from discovery.model import Driver, GpuSnapshot, Host, NodeSnapshot, Xid
@@ -303,7 +303,8 @@ def policy_table() -> str:
         ("policy", "rule", "what it says when it refuses"),
         (
             (f"`{policy.name}`", rule.name, rule.message)
-            for policies in access.POLICIES.values()
+            for holder, policies in access.POLICIES.items()
+            if holder != names.COORDINATOR
             for policy in policies
             for rule in policy.rules
         ),
