@@ -1,7 +1,8 @@
-"""Pages that people write: lines that fit beside code, and links that lead somewhere."""
+"""Pages that people write: lines that fit, links that lead somewhere, names that exist."""
 
 from __future__ import annotations
 
+import pkgutil
 import re
 import tomllib
 from collections.abc import Iterator
@@ -26,6 +27,10 @@ _DECISION: Final = re.compile(r"# (?P<title>.+)\n\nStatus: (?P<status>.+)\.\n")
 _STATUS: Final = r"(?:proposed|accepted|superseded by \[.+\]\(.+\)), \d{4}-\d\d-\d\d.*?"
 _ROW: Final = re.compile(
     rf"^\| \[(?P<title>.+?)\]\((?P<file>.+?)\) \| .+ \| (?P<status>{_STATUS}) \|$", re.MULTILINE
+)
+_PATH: Final = re.compile(r"`([\w.-]+/[\w./*-]*)`")
+_STEP: Final = re.compile(
+    r"^\| \d+ \| `(?P<file>[\w/.-]+\.py)` \| (?P<names>[^|]*) \|", re.MULTILINE
 )
 _OUTSIDE: Final = re.compile(r"[a-z]+:")
 
@@ -78,6 +83,63 @@ def test_prose_fits_in_its_width(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     assert [target for target in links(page) if not leads_somewhere(page, target)] == []
+
+
+def named_files(page: Path) -> set[str]:
+    """Paths from the repository's root that a page has in backquotes; ``*`` stands for names."""
+    outside_blocks = re.sub(r"^( *)```.*?^\1```$", "", page.read_text("utf-8"), flags=re.M | re.S)
+    folders = {it.name for it in ROOT.iterdir() if it.is_dir()}
+    found = (match[1] for match in _PATH.finditer(outside_blocks))
+    return {path for path in found if path.partition("/")[0] in folders}
+
+
+def steps(text: str) -> Iterator[tuple[str, str]]:
+    """File and name of each row of the tables whose columns are step, file, names."""
+    for row in _STEP.finditer(text):
+        for named in re.findall(r"`([\w.]+)`", row["names"]):
+            yield row["file"], named
+
+
+def is_there(file: str, named: str) -> bool:
+    """Whether the module has the name: a function, a class, or something in a class."""
+    try:
+        pkgutil.resolve_name(f"{file.removesuffix('.py').replace('/', '.')}:{named}")
+    except (AttributeError, ImportError):
+        return False
+    return True
+
+
+HISTORY: Final = ("CHANGELOG",)
+"""What stands there was there once."""
+
+
+@pytest.mark.parametrize("page", [it for it in WRITTEN if it.stem not in HISTORY], ids=name)
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    assert [path for path in sorted(named_files(page)) if not any(ROOT.glob(path))] == []
+
+
+def test_the_architecture_page_names_functions_that_exist() -> None:
+    named = list(steps((ROOT / "docs" / "architecture.md").read_text("utf-8")))
+    assert len(named) > 40
+    assert [each for each in named if not is_there(*each)] == []
+
+
+def test_a_name_that_does_not_exist_would_be_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "| 1 | `base/runtime.py` | `Runtime.start` | x |\n"
+        "| 2 | `base/runtime.py` | `Gone` | `y` |\n"
+        "`base/gone.py` `docs/*.md` `docs/*.gone` `nvidia.com/gpu`\n"
+    )
+    assert named_files(page) == {"base/runtime.py", "base/gone.py", "docs/*.md", "docs/*.gone"}
+    assert [path for path in sorted(named_files(page)) if not any(ROOT.glob(path))] == [
+        "base/gone.py",
+        "docs/*.gone",
+    ]
+    assert [(named, is_there(file, named)) for file, named in steps(page.read_text())] == [
+        ("Runtime.start", True),
+        ("Gone", False),
+    ]
 
 
 def decisions() -> dict[str, tuple[str, str]]:
