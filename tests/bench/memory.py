@@ -148,7 +148,7 @@ def _run(state_file: str, kubeconfig: str | None = None, node: str | None = None
         log_level="error",
     )
     use_ready_machine(Path(state_file))
-    with mock.patch.object(main, "Server", Told):
+    with mock.patch.object(main, "HttpServer", Told):
         return main.run(lambda: settings)
 
 

@@ -57,7 +57,7 @@ def node(plane: Plane) -> str:
 def listener(api: ApiClient, node: str) -> Iterator[Listener]:
     """Whoever follows the Node, synced."""
     listener = Listener(api, NODES, name=node)
-    assert listener.until("Synced") == ["LinkUp", f"seen {node} 1", "Synced"]
+    assert listener.until("CacheSynced") == ["WatchConnected", f"seen {node} 1", "CacheSynced"]
     yield listener
     listener.follower.close()
 
@@ -108,14 +108,14 @@ def test_a_half_open_watch_is_noticed_and_nothing_is_missed(
     assert listener.until("down")[-1].endswith("nothing came for too long")
     assert relay.accepted <= before + 1
     relay.set(Mode.PASS)
-    assert listener.until(f"seen {node} 2")[-2:] == ["LinkUp", f"seen {node} 2"]
+    assert listener.until(f"seen {node} 2")[-2:] == ["WatchConnected", f"seen {node} 2"]
 
 
 def test_a_reset_watch_goes_on_where_it_was(
     plane: Plane, relay: Relay, node: str, listener: Listener
 ) -> None:
     relay.cut()
-    assert listener.until("LinkUp")[0].startswith("down ")
+    assert listener.until("WatchConnected")[0].startswith("down ")
     label(plane, node, "2")
     assert listener.until(f"seen {node} 2") == [f"seen {node} 2"]
 
@@ -136,7 +136,7 @@ def test_closing_a_follower_ends_its_connection_within_a_second(
 ) -> None:
     api = client("gpuscape-agent", plane.kubeconfig(), port=relay.port)
     listener = Listener(api, NODES, name=node)
-    listener.until("Synced")
+    listener.until("CacheSynced")
     listener.follower.close()
     listener.thread.join(1)
     assert not listener.thread.is_alive()
@@ -146,14 +146,14 @@ def test_closing_a_follower_ends_its_connection_within_a_second(
 def test_a_server_that_restarted_and_forgot_is_asked_for_everything(tmp_path: Path) -> None:
     """What it knows begins after the version that we ended with, so it answers 410."""
     with own_plane(tmp_path) as plane, following(plane) as listener:
-        assert listener.until("Synced") == ["LinkUp", "seen n 1", "Synced"]
+        assert listener.until("CacheSynced") == ["WatchConnected", "seen n 1", "CacheSynced"]
         for name in ("others", "move", "the-version", "on"):
             make_node(plane, name)
 
         plane.stop_apiserver(signal.SIGKILL)
         assert listener.until("down")
         plane.start_apiserver()
-        assert listener.until("Synced")[-2:] == ["seen n 1", "Synced"]
+        assert listener.until("CacheSynced")[-2:] == ["seen n 1", "CacheSynced"]
         label(plane, "n", "2")
         assert listener.until("seen n 2") == ["seen n 2"]
 
@@ -164,13 +164,13 @@ WITHOUT_WATCH_LIST = ("--feature-gates=WatchList=false",)
 def test_a_server_that_marks_no_start_is_followed_all_the_same(tmp_path: Path) -> None:
     with own_plane(tmp_path, *WITHOUT_WATCH_LIST) as plane:
         with following(plane) as listener:
-            assert listener.until("Synced") == ["LinkUp", "seen n 1", "Synced"]
+            assert listener.until("CacheSynced") == ["WatchConnected", "seen n 1", "CacheSynced"]
             label(plane, "n", "2")
             assert listener.until("seen n 2") == ["seen n 2"]
         with following(plane, "not-there") as listener:
-            assert listener.until("Synced") == ["LinkUp", "Synced"]
+            assert listener.until("CacheSynced") == ["WatchConnected", "CacheSynced"]
         with following(plane, None) as listener:
-            assert listener.until("Synced") == ["LinkUp", "seen n 2", "Synced"]
+            assert listener.until("CacheSynced") == ["WatchConnected", "seen n 2", "CacheSynced"]
 
 
 @contextmanager

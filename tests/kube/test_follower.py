@@ -31,7 +31,7 @@ def api() -> FakeApi:
 def listener(api: FakeApi) -> Iterator[Listener]:
     """Whoever follows ``n``, synced."""
     listener = Listener(api, NODES, name="n")
-    assert listener.words(3) == ["LinkUp", "seen n 1", "Synced"]
+    assert listener.words(3) == ["WatchConnected", "seen n 1", "CacheSynced"]
     yield listener
     listener.follower.close()
 
@@ -61,7 +61,7 @@ def test_others_are_not_told(api: FakeApi, listener: Listener) -> None:
 
 def test_that_an_object_is_not_there_is_known_at_once() -> None:
     listener = Listener(FakeApi(), NODES, name="n")
-    assert listener.words(2) == ["LinkUp", "Synced"]
+    assert listener.words(2) == ["WatchConnected", "CacheSynced"]
     listener.follower.close()
 
 
@@ -92,7 +92,7 @@ def test_what_happened_out_of_sight_is_found_when_the_version_is_too_old(
 
     api.before("watch", meanwhile, times=1)
     api.end_watches()
-    assert listener.words(2) == ["seen n 2", "Synced"]
+    assert listener.words(2) == ["seen n 2", "CacheSynced"]
 
 
 def test_a_deletion_out_of_sight_is_found_too(api: FakeApi, listener: Listener) -> None:
@@ -103,7 +103,7 @@ def test_a_deletion_out_of_sight_is_found_too(api: FakeApi, listener: Listener) 
 
     api.before("watch", meanwhile, times=1)
     api.end_watches()
-    assert listener.words(2) == ["gone n", "Synced"]
+    assert listener.words(2) == ["gone n", "CacheSynced"]
 
 
 @pytest.mark.parametrize("in_sight", [True, False])
@@ -127,7 +127,13 @@ def test_a_broken_link_is_told_and_so_is_its_return(api: FakeApi, listener: List
     api.fail("watch", Unreachable("away"), times=2)
     api.break_watches(Unreachable("reset"))
     label(api, "n", "2")
-    assert listener.words(5) == ["down reset", "down away", "down away", "LinkUp", "seen n 2"]
+    assert listener.words(5) == [
+        "down reset",
+        "down away",
+        "down away",
+        "WatchConnected",
+        "seen n 2",
+    ]
 
 
 class BreaksAmid(FakeApi):
@@ -148,13 +154,13 @@ def test_a_first_watch_that_breaks_amid_what_exists_begins_again() -> None:
         api.server.create(NODES, node(name))
     listener = Listener(api, NODES)
     assert listener.words(7) == [
-        "LinkUp",
+        "WatchConnected",
         "seen x 1",
         "down reset",
-        "LinkUp",
+        "WatchConnected",
         "seen x 1",
         "seen y 1",
-        "Synced",
+        "CacheSynced",
     ]
     listener.follower.close()
 
@@ -165,7 +171,7 @@ def test_all_of_a_namespace_are_followed() -> None:
         api.server.create(LEASES, node("x"), namespace)
     api.server.create(LEASES, node("y"), "default")
     listener = Listener(api, LEASES, namespace="default")
-    assert listener.words(4) == ["LinkUp", "seen x 1", "seen y 1", "Synced"]
+    assert listener.words(4) == ["WatchConnected", "seen x 1", "seen y 1", "CacheSynced"]
     listener.follower.close()
 
 
@@ -253,7 +259,7 @@ def test_what_is_not_to_be_kept_is_passed_over_and_gone_where_it_was_told() -> N
     words += [heard.get(timeout=DEADLINE_SECONDS) for _ in range(3)]
     follower.close()
 
-    assert words == ["LinkUp", "seen x 1", "Synced", "gone x", "seen x 00", "seen y 2"]
+    assert words == ["WatchConnected", "seen x 1", "CacheSynced", "gone x", "seen x 00", "seen y 2"]
 
 
 def test_what_is_not_to_be_kept_when_all_is_told_anew_is_gone() -> None:
@@ -281,7 +287,7 @@ def test_what_is_not_to_be_kept_when_all_is_told_anew_is_gone() -> None:
     words = [heard.get(timeout=DEADLINE_SECONDS) for _ in range(2)]
     follower.close()
 
-    assert words == ["gone x", "Synced"]
+    assert words == ["gone x", "CacheSynced"]
 
 
 def test_how_a_follower_narrows_its_watch_reaches_the_server(api: FakeApi) -> None:
@@ -315,7 +321,7 @@ def test_nothing_is_told_once_it_is_closed(api: FakeApi) -> None:
 
     def tell(news: News) -> None:
         told.append(word(news))
-        if told[-1] == "Synced":
+        if told[-1] == "CacheSynced":
             api.server.delete(NODES, "n")
             api.server.create(NODES, node("n", a="2"))
             api.break_watches(Expired("too old resource version"), keep=0)
@@ -324,7 +330,7 @@ def test_nothing_is_told_once_it_is_closed(api: FakeApi) -> None:
 
     follower = Follower(api, NODES, tell, name="n", backoff=Backoff(uniform=none), uniform=none)
     follower.run()
-    assert told == ["LinkUp", "seen n 1", "Synced", "gone n"]
+    assert told == ["WatchConnected", "seen n 1", "CacheSynced", "gone n"]
 
 
 def test_a_listener_that_fails_is_told_the_next_all_the_same(
@@ -339,6 +345,9 @@ def test_a_listener_that_fails_is_told_the_next_all_the_same(
 
     follower = Follower(api, NODES, tell, name="n")
     threading.Thread(target=follower.run, daemon=True).start()
-    assert [heard.get(timeout=DEADLINE_SECONDS) for _ in range(2)] == ["LinkUp", "Synced"]
+    assert [heard.get(timeout=DEADLINE_SECONDS) for _ in range(2)] == [
+        "WatchConnected",
+        "CacheSynced",
+    ]
     follower.close()
     assert "news not taken" in caplog.text
