@@ -70,15 +70,14 @@ SAID: Final[Mapping[str, SettingSpec]] = {
     ),
     "topology_manager": SettingSpec(
         _one_of(TopologyManager),
-        "The kubelets' TopologyManager policy, for nodes whose agent does not tell it.",
+        "The kubelets' TopologyManager policy.",
     ),
     "topology_manager_scope": SettingSpec(
         _one_of(Scope), "The scope of that policy in the kubelets' configuration."
     ),
     "allocation": SettingSpec(
         _one_of(DevicePluginPolicy),
-        "How the device plugin chooses GPUs, for nodes whose agent does not tell it: NVIDIA's"
-        " own is best-effort.",
+        "How the device plugin chooses GPUs; NVIDIA's own is best-effort.",
     ),
     "budget_seconds": SettingSpec(
         kinds.duration("1ms"),

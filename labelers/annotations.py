@@ -9,14 +9,12 @@ from labelers.decision import Decision, Decisions, Value
 from labelers.groups.labelled_gpus import unsure, without_answers
 
 
-def node_annotations(
-    snapshot: NodeSnapshot, *, tm: str | None = None, al: str | None = None
-) -> Decisions:
-    """Every annotation of a node. ``tm`` and ``al``: the kubelet's and device plugin's policies."""
-    return {keys.TOPOLOGY: _topology(snapshot, tm, al)}
+def node_annotations(snapshot: NodeSnapshot) -> Decisions:
+    """Every annotation of a node."""
+    return {keys.TOPOLOGY: _topology(snapshot)}
 
 
-def _topology(snapshot: NodeSnapshot, tm: str | None, al: str | None) -> Decision:
+def _topology(snapshot: NodeSnapshot) -> Decision:
     """What was measured with all GPUs answering stays while one does not: links do not move.
 
     A node without it gets what is known, once all GPUs had time for their first answer.
@@ -24,7 +22,7 @@ def _topology(snapshot: NodeSnapshot, tm: str | None, al: str | None) -> Decisio
     none = without_answers(snapshot)
     if none is not None:
         return none
-    text = schema.encode(snapshot, tm=tm, al=al)
+    text = schema.encode(snapshot)
     unknown = schema.unknown_places(snapshot)
     if not unknown:
         return Value(text=text)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 
 from api import keys
 from base.errors import BadInput
@@ -94,12 +94,6 @@ class TopologyAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_default
             " of them in nv, pc and ids is not known."
         ),
     ] = ()
-    tm: Annotated[
-        str | UnsetType, Meta(description="The kubelet's TopologyManager policy, where known.")
-    ] = UNSET
-    al: Annotated[
-        str | UnsetType, Meta(description="The device plugin's allocation policy, where known.")
-    ] = UNSET
 
     def links(self, i: int, j: int) -> int:
         """NVLinks between GPUs i and j; 0 for a GPU and itself."""
@@ -114,10 +108,8 @@ class _Versioned(msgspec.Struct):
     v: int
 
 
-def annotation(
-    snapshot: NodeSnapshot, *, tm: str | None = None, al: str | None = None
-) -> TopologyAnnotation:
-    """The annotation of a node. ``tm`` and ``al``: the kubelet's and device plugin's policies."""
+def annotation(snapshot: NodeSnapshot) -> TopologyAnnotation:
+    """The annotation of a node."""
     links = snapshot.topology
     n = len(links.gpus)
     pairs = [(i, j) for i in range(n) for j in range(i + 1, n)]
@@ -137,8 +129,6 @@ def annotation(
             for k, nic in enumerate(snapshot.host.nics)
         ),
         miss=unknown_places(snapshot),
-        tm=UNSET if tm is None else tm,
-        al=UNSET if al is None else al,
     )
     return msgspec.structs.replace(ungenerated, gen=generation(ungenerated))
 
@@ -150,9 +140,9 @@ def unknown_places(snapshot: NodeSnapshot) -> tuple[int, ...]:
     )
 
 
-def encode(snapshot: NodeSnapshot, *, tm: str | None = None, al: str | None = None) -> str:
+def encode(snapshot: NodeSnapshot) -> str:
     """The annotation's text: compact JSON, the same for the same snapshot."""
-    return msgspec.json.encode(annotation(snapshot, tm=tm, al=al)).decode()
+    return msgspec.json.encode(annotation(snapshot)).decode()
 
 
 def decode(text: str) -> TopologyAnnotation | None:
@@ -191,8 +181,7 @@ def generation(annotation: TopologyAnnotation) -> str:
         annotation.pc,
         annotation.numa,
         sorted(nic.levels for nic in annotation.nic),
-        annotation.tm or None,
-        annotation.al or None,
+        *(None, None),  # kept for policies of the node, so that the classes of version 1 stay equal
     )
     return hashlib.sha256(msgspec.json.encode(used)).hexdigest()[:_GEN_DIGITS]
 

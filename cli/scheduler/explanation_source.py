@@ -113,7 +113,7 @@ def worked_out(
     wanted = ask(read, rules)
     if wanted is None:
         return nothing_asked(read.metadata.namespace, read.metadata.name)
-    tables = ScoreTables(default=settings.policies)
+    tables = ScoreTables(policies=settings.policies)
     cache = NodeCache(tables)
     watches = Watches(api, cache, namespace=settings.namespace, rules=rules)
     watches.start()

@@ -59,7 +59,7 @@ def run(settings: SchedulerSettings) -> int:
 def _start(settings: SchedulerSettings, ending: contextlib.ExitStack) -> None:
     """Start all parts, the server first, so that probes are answered; ``ending`` ends them."""
     client = _client(settings)
-    tables = ScoreTables(in_background("tables"), default=settings.policies)
+    tables = ScoreTables(in_background("tables"), policies=settings.policies)
     metrics = ExtenderMetrics(version("gpuscape"))
     events = PodEvents(client, instance=settings.instance or socket.gethostname())
     landings = PredictionResults(tables, metrics, events.unlinked if settings.events else None)

@@ -35,11 +35,11 @@ class SchedulerSettings:
     nic_resources: tuple[str, ...] = ()
     """Extended resources that are RDMA NICs: a pod that asks for one likes GPUs close to it."""
     topology_manager: TopologyManager = TopologyManager.NONE
-    """The kubelets' TopologyManager policy, for nodes that do not tell theirs."""
+    """The kubelets' TopologyManager policy."""
     topology_manager_scope: Scope = Scope.CONTAINER
     """Of that policy, on all nodes."""
     allocation: DevicePluginPolicy = DevicePluginPolicy.BEST_EFFORT
-    """The device plugin's allocation policy, for nodes that do not tell theirs."""
+    """The device plugin's allocation policy."""
     budget_seconds: float = 0.05
     """From a request's last byte; past it the answer is neutral."""
     events: bool = True
@@ -52,7 +52,7 @@ class SchedulerSettings:
 
     @property
     def policies(self) -> Policies:
-        """Of nodes that tell nothing."""
+        """Of all nodes."""
         return Policies(
             tm=self.topology_manager, scope=self.topology_manager_scope, al=self.allocation
         )

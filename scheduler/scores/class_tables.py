@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 
 from labelers.schema import TopologyAnnotation, generation
-from scheduler.scores.kubelet_model import DevicePluginPolicy, Policies, TopologyManager
+from scheduler.scores.kubelet_model import Policies
 from scheduler.scores.score_table import MOST_GPUS, Later, ScoreTable
 from scheduler.scores.shape import shape
 
@@ -21,15 +21,15 @@ class ScoreTables:
         self,
         later: Later | None = None,
         *,
-        default: Policies | None = None,
+        policies: Policies | None = None,
         most: int = _MOST_CLASSES,
     ) -> None:
         """``later``: an executor's ``submit``, for what takes too long within a request.
 
-        ``default``: policies of nodes that do not tell theirs.
+        ``policies``: of all nodes.
         """
         self._later = later
-        self._default = default or Policies()
+        self._policies = policies or Policies()
         self._most = most
         self._tables: OrderedDict[str, ScoreTable] = OrderedDict()
         self._lock = threading.Lock()
@@ -41,7 +41,7 @@ class ScoreTables:
         """
         gen = generation(annotation)
         if self.find(gen) is None and annotation.n <= MOST_GPUS:
-            table = ScoreTable(shape(annotation), self._policies(annotation), self._later)
+            table = ScoreTable(shape(annotation), self._policies, self._later)
             with self._lock:
                 self._tables.setdefault(gen, table)
                 if len(self._tables) > self._most:
@@ -57,18 +57,3 @@ class ScoreTables:
             if table is not None:
                 self._tables.move_to_end(gen)
         return table
-
-    def _policies(self, annotation: TopologyAnnotation) -> Policies:
-        """The node's; the default for one that it does not tell, or that is not known here."""
-        return Policies(
-            tm=_TM.get(annotation.tm or "", self._default.tm),
-            scope=self._default.scope,
-            al=_AL.get(annotation.al or "", self._default.al),
-        )
-
-
-_TM = {each.value: each for each in TopologyManager}
-_AL = {each.value: each for each in DevicePluginPolicy} | {
-    "distributed": DevicePluginPolicy.RANDOM,  # of the plugin's greedy ones: GPUs are alike to them
-    "packed": DevicePluginPolicy.RANDOM,
-}

@@ -17,9 +17,7 @@ from tests import build
 
 def test_a_node_whose_gpus_all_answer_gets_its_topology() -> None:
     snapshot = build.node(gpus=(build.gpu(0), build.gpu(1)))
-    assert node_annotations(snapshot, tm="restricted") == {
-        keys.TOPOLOGY: Value(text=schema.encode(snapshot, tm="restricted"))
-    }
+    assert node_annotations(snapshot) == {keys.TOPOLOGY: Value(text=schema.encode(snapshot))}
 
 
 SILENT = build.silent(1, GpuState.HUNG)

@@ -75,7 +75,7 @@ def test_the_keys_and_their_shapes_are_the_published_ones() -> None:
         pcie=((0, 1, 4, 1), (1, 0, 3, 2), (4, 3, 0, 5), (1, 2, 5, 0)),
     )
 
-    content = json.loads(encode(seen, tm="restricted", al="distributed"))
+    content = json.loads(encode(seen))
 
     assert len(content.pop("gen")) == 10
     assert content == {
@@ -89,8 +89,6 @@ def test_the_keys_and_their_shapes_are_the_published_ones() -> None:
         "ids": [gpu.uuid for gpu in gpus],
         "bus": ["0000:10:00.0", "0000:11:00.0", "0000:12:00.0"],
         "nic": [["mlx5_0", "0000:18:00.0", "125"]],
-        "tm": "restricted",
-        "al": "distributed",
     }
 
 
@@ -192,25 +190,17 @@ def test_the_order_of_nics_does_not_change_the_gen() -> None:
         {"pc": "4"},
         {"numa": [0, 0]},
         {"nic": [["mlx5_0", "0000:c0:00.0", "54"]]},
-        {"tm": "none"},
-        {"al": "packed"},
     ],
     ids=lambda key: next(iter(key)),
 )
 def test_whatever_scoring_uses_changes_the_gen(key: dict[str, Any]) -> None:
-    text = encode(switched(2, nics=1), tm="restricted", al="distributed")
+    text = encode(switched(2, nics=1))
     before = decode(text)
     after = decode(changed(text, **key))
 
     assert before is not None
     assert after is not None
     assert generation(after) != generation(before) == before.gen
-
-
-def test_two_policies_are_not_taken_for_each_other() -> None:
-    seen = switched(2)
-
-    assert json.loads(encode(seen, tm="x"))["gen"] != json.loads(encode(seen, al="x"))["gen"]
 
 
 # size and schema
@@ -230,7 +220,7 @@ def test_sixteen_gpus_with_ten_nics_stay_within_four_kib() -> None:
     ]
     nics = tuple(Nic(name=f"rocep{k:03}s0f0np0", bus_id=f"1{k:04x}:00:00.1") for k in range(10))
 
-    text = encode(node(gpus, nics, kind=FabricKind.SWITCH), tm="best-effort", al="distributed")
+    text = encode(node(gpus, nics, kind=FabricKind.SWITCH))
 
     assert len(text.encode()) <= 4096
 
@@ -240,7 +230,7 @@ def test_what_is_written_fits_the_published_schema(n: int) -> None:
     schema = json_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
 
-    jsonschema.validate(json.loads(encode(switched(n, nics=2), tm="none")), schema)
+    jsonschema.validate(json.loads(encode(switched(n, nics=2))), schema)
 
 
 def test_the_published_schema_refuses_a_wrong_level() -> None:
@@ -278,14 +268,14 @@ def nodes(draw: st.DrawFn) -> NodeSnapshot:
     )
 
 
-@given(seen=nodes(), tm=st.none() | st.text(), al=st.none() | st.text())
-def test_what_is_written_is_read_back(seen: NodeSnapshot, tm: str | None, al: str | None) -> None:
-    text = encode(seen, tm=tm, al=al)
+@given(seen=nodes())
+def test_what_is_written_is_read_back(seen: NodeSnapshot) -> None:
+    text = encode(seen)
     found = decode(text)
 
     assert found is not None
     assert msgspec.json.encode(found).decode() == text
-    assert found == annotation(seen, tm=tm, al=al)
+    assert found == annotation(seen)
     assert generation(found) == found.gen
     for i, j in itertools.combinations(range(found.n), 2):
         level = seen.topology.pcie[i][j]
@@ -296,7 +286,9 @@ def test_what_is_written_is_read_back(seen: NodeSnapshot, tm: str | None, al: st
 def test_keys_of_later_versions_are_ignored() -> None:
     text = encode(switched(2))
 
-    assert decode(changed(text, isl=[1, 1], later={"deep": [None]})) == decode(text)
+    assert decode(changed(text, isl=[1, 1], later={"deep": [None]}, tm="none", al=3)) == decode(
+        text
+    )
 
 
 @pytest.mark.parametrize(
@@ -338,8 +330,6 @@ def test_another_major_version_is_no_data(text: str) -> None:
         ({"bus": None}, r"\$\.bus"),
         ({"nic": [["mlx5_0", "0000:18:00.0"]]}, r"\$\.nic"),
         ({"nic": [["mlx5_0", "0000:18:00.0", "12"]]}, r"`nic\[0\]\[2\]` has 2 entries, not 3"),
-        ({"tm": None}, r"\$\.tm"),
-        ({"al": 3}, r"\$\.al"),
     ],
 )
 def test_a_damaged_annotation_is_refused_by_the_name_of_its_key(
@@ -384,7 +374,7 @@ VALUES = st.recursive(
 )
 
 
-@given(st.dictionaries(st.sampled_from([*KEYS, "tm", "al"]), VALUES))
+@given(st.dictionaries(st.sampled_from(KEYS), VALUES))
 def test_hand_edited_garbage_is_read_or_refused_and_never_crashes(keys: dict[str, Any]) -> None:
     text = changed(encode(switched(2, nics=1)), **keys)
 

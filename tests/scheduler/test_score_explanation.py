@@ -178,7 +178,7 @@ def test_of_many_sets_eight_are_told(tables: ScoreTables) -> None:
 
 def test_a_node_whose_kubelet_would_refuse_the_pod_says_so() -> None:
     """One GPU is free on each NUMA node."""
-    aligned = ScoreTables(default=Policies(tm=TopologyManager.SINGLE_NUMA_NODE))
+    aligned = ScoreTables(policies=Policies(tm=TopologyManager.SINGLE_NUMA_NODE))
     aligned.add(simulated.annotation())
     found = answers(explained(aligned, POD, node=view(0b00010001)))["node"]
     assert (found.rank, found.why) == (

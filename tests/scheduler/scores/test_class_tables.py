@@ -8,7 +8,7 @@ from labelers.schema import annotation, generation
 from scheduler.gpu_request import wish
 from scheduler.scores.best_effort import LOST
 from scheduler.scores.class_tables import ScoreTables
-from scheduler.scores.kubelet_model import Policies, TopologyManager
+from scheduler.scores.kubelet_model import DevicePluginPolicy, Policies, TopologyManager
 from tests.observed import observed
 from tests.scheduler.later import Later
 
@@ -48,22 +48,19 @@ def test_a_node_with_more_gpus_than_any_has_no_table() -> None:
     assert tables.find(tables.add(huge)) is None
 
 
-def test_a_node_follows_its_own_policies_and_else_the_default() -> None:
+def test_nodes_follow_the_configured_policies() -> None:
     strict = Policies(tm=TopologyManager.SINGLE_NUMA_NODE)
-    tables = ScoreTables(default=strict)
-    lax = msgspec.structs.replace(PAIRS, tm="none")
-    unknown = msgspec.structs.replace(PAIRS, tm="brand-new")
     likely = [
         table.likely(ACROSS, wish(2))
-        for each in (PAIRS, unknown, lax)
-        if (table := tables.find(tables.add(each)))
+        for tables in (ScoreTables(policies=strict), ScoreTables())
+        if (table := tables.find(tables.add(PAIRS)))
     ]
-    assert likely == [LOST, LOST, ACROSS]
+    assert likely == [LOST, ACROSS]
 
 
 def test_a_plugin_of_another_allocation_policy_may_hand_out_any_set() -> None:
-    tables = ScoreTables()
-    table = tables.find(tables.add(msgspec.structs.replace(PAIRS, al="distributed")))
+    tables = ScoreTables(policies=Policies(al=DevicePluginPolicy.RANDOM))
+    table = tables.find(tables.add(PAIRS))
     assert table
     assert len(table.outcome(0b1111, wish(2)).sets) == 6
 
