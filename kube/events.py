@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from base.backoff import Backoff
 from kube.api import EVENTS, Api, Object
 from kube.api_errors import ApiError, Busy, Conflict, NotFound, Unauthorized, Unreachable
-from kube.backoff import Backoff
 from kube.lease import micro_time
 
 BURST = 25

@@ -8,9 +8,9 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from base.backoff import Backoff
 from kube.api import Api, ApiResource, Change, Object, Watch
 from kube.api_errors import ApiError, Expired
-from kube.backoff import Backoff
 
 log = logging.getLogger(__name__)
 

@@ -19,11 +19,11 @@ from enum import Enum, auto
 from typing import Any, Final
 
 from api import keys, names
+from base.backoff import Backoff
 from base.errors import Permanent
 from kube import lease as leases
 from kube.api import LEASES, Api, Object
 from kube.api_errors import ApiError, Conflict, NotFound
-from kube.backoff import Backoff
 from kube.lease import ObservedLease
 
 log = logging.getLogger(__name__)

@@ -11,9 +11,9 @@ import random
 from collections.abc import Callable, Iterable
 
 from api import keys
+from base.backoff import Backoff
 from base.errors import Permanent
 from kube.api_errors import ApiError
-from kube.backoff import Backoff
 
 DEBOUNCE_SECONDS = 10.0
 """What changes together is written together."""

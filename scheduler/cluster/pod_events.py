@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from typing import Final
 
 from api import keys, names
+from base.backoff import Backoff
 from kube.api import EVENTS, Api, Object
 from kube.api_errors import ApiError, Busy, Conflict, Unauthorized, Unreachable
-from kube.backoff import Backoff
 from kube.lease import micro_time
 from scheduler.cluster.predictions import PredictionCheck
 from scheduler.scores.masks import members

@@ -5,8 +5,8 @@ from __future__ import annotations
 import queue
 import threading
 
+from base.backoff import Backoff
 from kube.api import Api, ApiResource
-from kube.backoff import Backoff
 from kube.follower import Follower, News, ObjectGone, ObjectSeen, WatchLost
 from tests.kube.clocks import none
 

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from base.backoff import Backoff
 from kube.api import EVENTS, Object
 from kube.api_errors import ApiError, Busy, Forbidden, Unauthorized, Unreachable
-from kube.backoff import Backoff
 from kube.events import Recorder
 from tests.fakes.api import FakeApi
 from tests.kube.clocks import Clock, highest

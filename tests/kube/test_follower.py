@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from base.backoff import Backoff
 from base.errors import GpuscapeError
 from kube.api import LEASES, NODES, Object
 from kube.api_errors import Busy, Expired, Unreachable
-from kube.backoff import Backoff
 from kube.follower import Follower, News
 from tests.fakes.api import Call, FakeApi, FakeWatch
 from tests.kube.clocks import highest, none

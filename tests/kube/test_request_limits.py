@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from base.backoff import Backoff
 from kube.api_errors import Busy, Unreachable
-from kube.backoff import Backoff
 from kube.request_limits import RequestLimits
 from tests.kube.clocks import Clock, highest, none
 

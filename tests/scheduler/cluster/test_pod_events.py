@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 import pytest
 
 from api import names
+from base.backoff import Backoff
 from kube.api import EVENTS, NODES
 from kube.api_errors import ApiError, Busy, Forbidden, NotFound, Unreachable
-from kube.backoff import Backoff
 from scheduler.cluster.pod_events import BURST, GAP_SECONDS, PodEvents
 from scheduler.cluster.predictions import PredictionCheck
 from scheduler.gpu_request import Link, PodRequest, wish
