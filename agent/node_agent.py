@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from agent.backoff import Backoff
 from agent.gpu_errors.kernel_records import SxidSeen
 from agent.gpu_errors.sxid_book import SxidBook
 from agent.gpu_errors.xid_book import XidBook
@@ -23,6 +22,7 @@ from agent.gpu_errors.xid_merge import XidMerge
 from agent.metrics.latest_metrics import LatestMetrics
 from agent.metrics.program_use import program_uses
 from agent.publish import Published, Publisher
+from base.backoff import Backoff
 from base.errors import Transient
 from base.runtime import Tick
 from discovery.driver_errors import DriverAbsent, DriverMismatch, ReaderStuck, Released
@@ -44,6 +44,8 @@ OLD_INTERVALS = 3
 ALIVE_SECONDS = 30.0
 """The watch tick never touches a GPU's answer, so silence for this long means a dead agent."""
 INJECTED_LIBRARY_SECONDS = 60.0
+RETRY_SECONDS, LONGEST_RETRY_SECONDS = 5.0, 30.0
+"""Between two discoveries while something fails: short enough to see its return."""
 
 
 class GpuReader(Protocol):
@@ -105,7 +107,9 @@ class NodeAgent:
         self._beside = beside
         self._clock = clock
         self._wall = wall
-        self._retry = Backoff()
+        self._retry = Backoff(
+            first_seconds=RETRY_SECONDS, longest_seconds=LONGEST_RETRY_SECONDS, uniform=None
+        )
         self._xids = XidBook()
         self._xid_merge = XidMerge()
         self._sxids = SxidBook()

@@ -1,22 +1,19 @@
-"""How long to wait after a failed request: jittered, so that a fleet never comes back at once."""
+"""How long to wait before the next try, after failures in a row."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
 
-from base.errors import GpuscapeError
-from kube.api_errors import Busy
-
 FIRST_SECONDS = 1.0
 LONGEST_SECONDS = 60.0
 
 
 class Backoff:
-    """Full jitter: each wait is drawn from zero to a bound that doubles from 1 s to 60 s.
+    """A bound that doubles with each failure until one try succeeds; each wait is drawn below it.
 
-    What the server asked for by Retry-After comes on top, since a fleet that was told
-    the same number would otherwise return in the same instant.
+    With full jitter, the default, a wait is anything from zero to the bound, so that a fleet
+    whose server went away never comes back at once.
     """
 
     def __init__(
@@ -24,18 +21,22 @@ class Backoff:
         *,
         first_seconds: float = FIRST_SECONDS,
         longest_seconds: float = LONGEST_SECONDS,
-        uniform: Callable[[float, float], float] = random.uniform,
+        uniform: Callable[[float, float], float] | None = random.uniform,
     ) -> None:
+        """``uniform`` draws a wait between two bounds; None waits for the whole bound each time."""
         self._first = self._bound = first_seconds
         self._longest = longest_seconds
         self._uniform = uniform
 
-    def failed(self, error: GpuscapeError | None = None) -> float:
-        """Seconds to wait before the next try."""
-        jitter = self._uniform(0.0, self._bound)
+    def failed(self, asked_seconds: float | None = None) -> float:
+        """Seconds to wait before the next try.
+
+        ``asked_seconds``, what a server asked for by Retry-After, comes on top: clients that
+        were all sent the same number would otherwise return in the same instant.
+        """
+        wait = self._bound if self._uniform is None else self._uniform(0.0, self._bound)
         self._bound = min(2 * self._bound, self._longest)
-        asked = error.retry_after_seconds if isinstance(error, Busy) else None
-        return jitter + (asked or 0.0)
+        return wait + (asked_seconds or 0.0)
 
     def succeeded(self) -> None:
         """The next failure starts again with the shortest bound."""

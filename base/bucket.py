@@ -4,18 +4,32 @@ from __future__ import annotations
 
 
 class Bucket:
-    """Tokens that come back with time; one thread takes them."""
+    """Tokens that come back one by one with time; whoever uses it from threads holds a lock.
+
+    ``now`` is the caller's monotonic clock in seconds, from any start.
+    """
 
     def __init__(self, *, interval_seconds: float, burst: int) -> None:
         """One comes back each interval, and there are never more than ``burst``: all at first."""
         self._interval_seconds = interval_seconds
         self._depth_seconds = burst * interval_seconds
-        self._full_at = 0.0
+        self._full_at = float("-inf")
 
     def take(self, now: float) -> bool:
-        """Whether there was a token; ``now`` is monotonic."""
-        full_at = max(self._full_at, now) + self._interval_seconds
-        if full_at - now > self._depth_seconds:
+        """Take a token; False, and none is taken, where there is none."""
+        if self.wait_seconds(now) > 0:
             return False
-        self._full_at = full_at
+        self.reserve(now)
         return True
+
+    def wait_seconds(self, now: float, *, borrowed: int = 0) -> float:
+        """Seconds until there is a token, 0 for now; ``borrowed`` come out of the time after."""
+        full_at = max(self._full_at, now) + self._interval_seconds
+        depth_seconds = self._depth_seconds + borrowed * self._interval_seconds
+        return max(0.0, full_at - depth_seconds - now)
+
+    def reserve(self, now: float) -> float:
+        """Take the next token, be it one that is still to come; seconds until it is there."""
+        wait = self.wait_seconds(now)
+        self._full_at = max(self._full_at, now) + self._interval_seconds
+        return wait

@@ -8,6 +8,9 @@ from base.errors import GpuscapeError, Permanent, Transient
 class ApiError(GpuscapeError):
     """Base of all errors of the Kubernetes API; its text names the request and the cause."""
 
+    retry_after_seconds: float | None = None
+    """How long the server asked its client to wait, by Retry-After; None where it did not."""
+
 
 class Unreachable(ApiError, Transient):
     """No whole answer came: refused, reset, timed out, TLS. A write may have happened."""

@@ -123,7 +123,7 @@ class Follower:
         except ApiError as error:
             self._up = False
             self._say(WatchLost(error=error))
-            return self._backoff.failed(error)
+            return self._backoff.failed(error.retry_after_seconds)
         # its time was up; one that ends without a word is not asked for in a hot loop
         return self._backoff.failed()
 

@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from base.bucket import Bucket
+
 LONGEST_HOLD_SECONDS = 300.0
 
 
@@ -20,20 +22,16 @@ class RequestLimits:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._gap = 1.0 / per_second
-        self._depth = burst * self._gap
+        self._bucket = Bucket(interval_seconds=1.0 / per_second, burst=burst)
         self._clock = clock
         self._sleep = sleep
         self._lock = threading.Lock()
-        self._full_at = clock()  # when the bucket will have all its tokens back
         self._closed_until = clock()
 
     def wait(self) -> None:
         """Take a token, or sleep until one is there; turns go in the order of asking."""
         with self._lock:
-            now = self._clock()
-            self._full_at = max(self._full_at, now) + self._gap
-            pause = self._full_at - self._depth - now
+            pause = self._bucket.reserve(self._clock())
         if pause > 0:
             self._sleep(pause)
 

@@ -248,7 +248,7 @@ class Heartbeat:
             self._state_at = now + RENEW_SECONDS
         self.failure = error
         self._tell(logging.WARNING, "Lease not written", why=str(error))
-        return self._backoff.failed(error)
+        return self._backoff.failed(error.retry_after_seconds)
 
     def _lost(self) -> None:
         """Not ours, as far as is known: only a write that succeeds can say otherwise."""

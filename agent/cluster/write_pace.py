@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 
 from api import keys
 from base.backoff import Backoff
+from base.bucket import Bucket
 from base.errors import Permanent
 from kube.api_errors import ApiError
 
@@ -49,7 +50,7 @@ class WritePace:
     def __init__(self, *, uniform: Callable[[float, float], float] = random.uniform) -> None:
         self._uniform = uniform
         self._backoff = Backoff(uniform=uniform)
-        self._full_at = float("-inf")  # when all of the burst will be there again
+        self._bucket = Bucket(interval_seconds=GAP_SECONDS, burst=BURST)
         self._held_until = float("-inf")
         self._since: float | None = None
         self._calm = False
@@ -80,12 +81,12 @@ class WritePace:
         if self._since is None:
             self._since = now
         debounced = self._since + DEBOUNCE_SECONDS if self._calm and not urgent else self._since
-        affordable = self._full_at - (BURST if urgent else BURST - 1) * GAP_SECONDS
-        return max(0.0, max(debounced, affordable, self._held_until) - now)
+        affordable = self._bucket.wait_seconds(now, borrowed=1 if urgent else 0)
+        return max(affordable, debounced - now, self._held_until - now)
 
     def sent(self, now: float) -> None:
         """A write is on its way."""
-        self._full_at = max(self._full_at, now) + GAP_SECONDS
+        self._bucket.reserve(now)
 
     def succeeded(self) -> None:
         """It was taken."""
@@ -97,6 +98,6 @@ class WritePace:
         if slowly or isinstance(error, Permanent):
             wait = SLOW_SECONDS * self._uniform(*SPREAD)
         else:
-            wait = self._backoff.failed(error)
+            wait = self._backoff.failed(error.retry_after_seconds)
         self._held_until = now + wait
         return wait

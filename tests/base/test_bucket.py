@@ -17,3 +17,31 @@ def test_there_are_never_more_tokens_than_the_burst() -> None:
     bucket = Bucket(interval_seconds=1, burst=2)
 
     assert [bucket.take(1000) for _ in range(3)] == [True, True, False]
+
+
+def test_the_wait_is_until_the_next_token_and_asking_takes_none() -> None:
+    bucket = Bucket(interval_seconds=10, burst=2)
+    fresh = bucket.wait_seconds(100)
+    bucket.take(100)
+    bucket.take(104)
+
+    assert (fresh, bucket.wait_seconds(104), bucket.wait_seconds(104)) == (0, 6, 6)
+    assert bucket.wait_seconds(200) == 0
+
+
+def test_a_borrowed_token_is_there_at_once_and_its_time_is_lent_from_the_next() -> None:
+    bucket = Bucket(interval_seconds=10, burst=1)
+    bucket.take(100)
+
+    borrowed = bucket.wait_seconds(100, borrowed=1)
+    bucket.reserve(100)
+
+    assert borrowed == 0
+    assert (bucket.wait_seconds(100, borrowed=1), bucket.wait_seconds(100)) == (10, 20)
+
+
+def test_reserved_tokens_come_one_after_the_other() -> None:
+    bucket = Bucket(interval_seconds=10, burst=1)
+
+    assert [bucket.reserve(100) for _ in range(3)] == [0, 10, 20]
+    assert bucket.reserve(130) == 0

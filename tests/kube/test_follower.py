@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from base.backoff import Backoff
-from base.errors import GpuscapeError
 from kube.api import LEASES, NODES, Object
 from kube.api_errors import Busy, Expired, Unreachable
 from kube.follower import Follower, News
@@ -184,9 +183,9 @@ class Spy(Backoff):
         self.count = count
         self.follower: Follower | None = None
 
-    def failed(self, error: GpuscapeError | None = None) -> float:
+    def failed(self, asked_seconds: float | None = None) -> float:
         """See :class:`Backoff`."""
-        self.waits.append(super().failed(error))
+        self.waits.append(super().failed(asked_seconds))
         if len(self.waits) == self.count and self.follower:
             self.follower.close()
         return 0.0

@@ -1,13 +1,9 @@
-"""How often a program may ask, and how long it waits after failures."""
+"""How often a program may send requests to its API server."""
 
 from __future__ import annotations
 
-import pytest
-
-from base.backoff import Backoff
-from kube.api_errors import Busy, Unreachable
 from kube.request_limits import RequestLimits
-from tests.kube.clocks import Clock, highest, none
+from tests.kube.clocks import Clock
 
 
 def limits(clock: Clock) -> RequestLimits:
@@ -63,32 +59,3 @@ def test_no_server_closes_the_gate_for_more_than_five_minutes() -> None:
     gate = limits(Clock())
     gate.close(86400)
     assert gate.closed_seconds() == 300
-
-
-def test_waits_are_drawn_from_a_bound_that_doubles_to_a_minute() -> None:
-    backoff = Backoff(uniform=highest)
-    assert [backoff.failed() for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
-    backoff.succeeded()
-    assert backoff.failed() == 1
-
-
-def test_the_jitter_is_full() -> None:
-    drawn: list[tuple[float, float]] = []
-
-    def uniform(low: float, high: float) -> float:
-        drawn.append((low, high))
-        return low
-
-    backoff = Backoff(uniform=uniform)
-    backoff.failed()
-    backoff.failed()
-    assert drawn == [(0, 1), (0, 2)]
-
-
-@pytest.mark.parametrize(
-    ("error", "least"),
-    [(Busy("429", retry_after_seconds=7), 7), (Busy("500"), 0), (Unreachable("away"), 0)],
-)
-def test_what_the_server_asked_for_is_the_least(error: Busy | Unreachable, least: float) -> None:
-    assert Backoff(uniform=none).failed(error) == least
-    assert Backoff(uniform=highest).failed(error) == least + 1
