@@ -15,15 +15,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from api import names
 from base.backoff import Backoff
+from base.bucket import Bucket
 from kube.api import EVENTS, Api, Object
 from kube.api_errors import ApiError, Busy, Conflict, NotFound, Unauthorized, Unreachable
 from kube.lease import micro_time
 
-BURST = 25
-GAP_SECONDS = 300.0
-"""One Event of a reason about a subject in this time; and the burst grows back one by one."""
 REMEMBERED = 100
+"""Names of Events whose count is kept."""
 LONGEST_NOTE = 1024
 STEM = r"[a-z0-9](.{0,198}[a-z0-9])?"
 """What an Event's name has of its subject's: as far as there is room for the digest behind it."""
@@ -31,10 +31,31 @@ DIGEST_DIGITS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EventBudget:
+    """How many Events one program may send; those above it are dropped and counted."""
+
+    burst: int
+    """At once; and so many wait while the server is away."""
+    refill_seconds: float
+    """The burst grows back one by one in this time."""
+    repeat_seconds: float = 0.0
+    """One Event of a reason about a subject in this time; 0: no bound."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Event:
-    name: str
     body: Object
     at: datetime
+    counts: bool
+    """A repetition is counted in the series of the one that exists."""
+
+    @property
+    def name(self) -> str:
+        return str(self.body["metadata"]["name"])
+
+    @property
+    def namespace(self) -> str:
+        return str(self.body["metadata"]["namespace"])
 
 
 class Recorder:
@@ -46,16 +67,17 @@ class Recorder:
         *,
         controller: str,
         instance: str,
-        namespace: str,
+        budget: EventBudget,
         backoff: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """``controller`` reports, as ``instance`` (its pod), Events that live in ``namespace``."""
+        """``controller`` reports, as ``instance`` (the name of its pod or machine)."""
         self._api = api
         self._controller = controller
         self._instance = instance
-        self._namespace = namespace
+        self._budget = budget
+        self._bucket = Bucket(interval_seconds=budget.refill_seconds, burst=budget.burst)
         self._backoff = backoff or Backoff()
         self._clock = clock
         self._now = now
@@ -63,7 +85,6 @@ class Recorder:
         self._sending = threading.Lock()
         self._waiting: deque[_Event] = deque()
         self._recorded: dict[tuple[str, str], float] = {}
-        self._full_at = clock()
         self._send_at = clock()
         self._counts: dict[str, int] = {}
         self.dropped = 0
@@ -77,17 +98,34 @@ class Recorder:
         action: str,
         note: str,
         warning: bool = False,
+        name: str | None = None,
     ) -> None:
-        """Take one Event about ``regarding`` (apiVersion, kind, name, uid); never blocks or raises.
+        """Take one Event about ``regarding`` (apiVersion, kind, namespace, name, uid).
 
-        ``reason`` and ``action`` are words in CamelCase; ``note`` is cut at 1 KiB.
+        Never blocks or raises. ``reason`` and ``action`` are words in CamelCase; ``note`` is cut
+        at 1 KiB. With a ``name`` there is one Event of that name, whichever replica makes it, and
+        it is never counted up; without one the name follows from all that the Event says, and
+        the same again is counted in its series.
         """
         subject = f"{regarding.get('kind')}/{regarding.get('name')}/{regarding.get('uid')}"
         with self._lock:
             if not self._within_budget((subject, reason)):
                 self.dropped += 1
                 return
-            self._waiting.append(self._event(regarding, reason, action, note, warning))
+            at = self._now()
+            body: Object = {
+                "metadata": {"namespace": regarding.get("namespace") or names.EVENT_NAMESPACE},
+                "eventTime": micro_time(at),
+                "reportingController": self._controller,
+                "reportingInstance": self._instance,
+                "regarding": dict(regarding),
+                "reason": reason,
+                "action": action,
+                "note": note.encode()[:LONGEST_NOTE].decode(errors="ignore"),
+                "type": "Warning" if warning else "Normal",
+            }
+            body["metadata"]["name"] = name or _name_by_content(body, note)
+            self._waiting.append(_Event(body=body, at=at, counts=name is None))
 
     def flush(self) -> None:
         """Send what waits; what the server cannot take now is kept for later. Never raises."""
@@ -96,7 +134,7 @@ class Recorder:
                 try:
                     self._send(self._waiting[0])
                 except (Busy, Unauthorized, Unreachable) as error:
-                    self._send_at = self._clock() + self._backoff.failed(error)
+                    self._send_at = self._clock() + self._backoff.failed(error.retry_after_seconds)
                     return
                 except ApiError:
                     self.dropped += 1
@@ -105,42 +143,20 @@ class Recorder:
 
     def _within_budget(self, key: tuple[str, str]) -> bool:
         now = self._clock()
-        last = self._recorded.get(key)
-        if last is not None and now - last < GAP_SECONDS:
+        last, quiet_seconds = self._recorded.get(key), self._budget.repeat_seconds
+        if last is not None and now - last < quiet_seconds:
             return False
-        full_at = max(self._full_at, now) + GAP_SECONDS
-        if full_at - now > BURST * GAP_SECONDS or len(self._waiting) >= BURST:
+        if len(self._waiting) >= self._budget.burst or not self._bucket.take(now):
             return False
-        self._full_at = full_at
         self._recorded = {
-            kept: at for kept, at in self._recorded.items() if now - at < GAP_SECONDS
-        } | {key: now}
+            kept: at
+            for kept, at in (self._recorded | {key: now}).items()
+            if now - at < quiet_seconds
+        }
         return True
 
-    def _event(
-        self, regarding: Mapping[str, str], reason: str, action: str, note: str, warning: bool
-    ) -> _Event:
-        at = self._now()
-        kind = "Warning" if warning else "Normal"
-        said = (self._controller, *sorted(regarding.items()), reason, action, note, kind)
-        digest = hashlib.sha256(repr(said).encode()).hexdigest()[:DIGEST_DIGITS]
-        stem = re.match(STEM, regarding.get("name", ""))
-        name = f"{stem[0] if stem else ''}.{digest}"
-        body: Object = {
-            "metadata": {"name": name, "namespace": self._namespace},
-            "eventTime": micro_time(at),
-            "reportingController": self._controller,
-            "reportingInstance": self._instance,
-            "regarding": dict(regarding),
-            "reason": reason,
-            "action": action,
-            "note": note.encode()[:LONGEST_NOTE].decode(errors="ignore"),
-            "type": kind,
-        }
-        return _Event(name=name, body=body, at=at)
-
     def _send(self, event: _Event) -> None:
-        """Make it, or count one more of it: its name says all it says, so a restart finds it."""
+        """Make it, or count one more of it: a restarted program finds it by its name."""
         if event.name in self._counts:
             try:
                 self._repeat(event, self._counts[event.name] + 1)
@@ -149,19 +165,35 @@ class Recorder:
             else:
                 return
         try:
-            self._api.create(EVENTS, event.body, namespace=self._namespace)
-            self._remember(event.name, 1)
+            self._api.create(EVENTS, event.body, namespace=event.namespace)
         except Conflict:
-            # an empty patch changes nothing and answers with the object: no right to get is needed
-            there = self._api.patch(EVENTS, event.name, {}, namespace=self._namespace)
-            self._repeat(event, (there.get("series") or {}).get("count", 1) + 1)
+            if event.counts:
+                # an empty patch changes nothing and answers with the object: no right to get
+                there = self._api.patch(EVENTS, event.name, {}, namespace=event.namespace)
+                self._repeat(event, (there.get("series") or {}).get("count", 1) + 1)
+        else:
+            if event.counts:
+                self._remember(event.name, 1)
 
     def _repeat(self, event: _Event, count: int) -> None:
         series = {"count": count, "lastObservedTime": micro_time(event.at)}
-        self._api.patch(EVENTS, event.name, {"series": series}, namespace=self._namespace)
+        self._api.patch(EVENTS, event.name, {"series": series}, namespace=event.namespace)
         self._remember(event.name, count)
 
     def _remember(self, name: str, count: int) -> None:
         self._counts[name] = count
         if len(self._counts) > REMEMBERED:
             del self._counts[next(iter(self._counts))]
+
+
+def _name_by_content(body: Object, note: str) -> str:
+    """Equal for Events that say the same, so that a repetition finds the one that exists."""
+    regarding = body["regarding"]
+    content = (
+        body["reportingController"],
+        *sorted(regarding.items()),
+        *(body["reason"], body["action"], note, body["type"]),
+    )
+    stem = re.match(STEM, regarding.get("name", ""))
+    digest = hashlib.sha256(repr(content).encode()).hexdigest()[:DIGEST_DIGITS]
+    return f"{stem[0] if stem else ''}.{digest}"

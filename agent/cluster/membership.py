@@ -28,7 +28,7 @@ from api import keys, names
 from base.runtime import Tick
 from exporters.gpuscape.agent_metrics import AgentMetrics
 from kube.api import NODE_FEATURES, NODES, Api, ApiResource, Object
-from kube.events import Recorder
+from kube.events import EventBudget, Recorder
 from kube.follower import CacheSynced, News, ObjectGone, ObjectSeen, WatchConnected, WatchLost
 
 log = logging.getLogger(__name__)
@@ -41,6 +41,7 @@ GATE_SECONDS = 5.0
 """Between two looks whether the Lease may be written."""
 CONFINE_WITHIN_SECONDS = 45.0
 """A policy that does not hold is noticed within a minute of the start."""
+EVENT_BUDGET = EventBudget(burst=25, refill_seconds=300.0, repeat_seconds=300.0)
 SOURCE = "kubernetes"
 
 
@@ -99,7 +100,7 @@ class Cluster:
             api,
             controller=names.AGENT,
             instance=member.pod,
-            namespace=names.EVENT_NAMESPACE,
+            budget=EVENT_BUDGET,
             clock=clock,
         )
         self._confinement = ConfinementCheck(

@@ -12,13 +12,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from typing import Final
 
 from api import names
 from kube.client import ApiClient, Program, connect
+from kube.events import Recorder
+from scheduler.cluster import pod_events
 from scheduler.cluster.node_cache import NodeCache
-from scheduler.cluster.pod_events import PodEvents
 from scheduler.cluster.pod_objects import Rules
 from scheduler.cluster.watches import Watches
 from scheduler.extender.extender import Extender
@@ -61,8 +63,14 @@ def _start(settings: SchedulerSettings, ending: contextlib.ExitStack) -> None:
     client = _client(settings)
     tables = ScoreTables(in_background("tables"), policies=settings.policies)
     metrics = ExtenderMetrics(version("gpuscape"))
-    events = PodEvents(client, instance=settings.instance or socket.gethostname())
-    landings = PredictionResults(tables, metrics, events.unlinked if settings.events else None)
+    events = Recorder(
+        client,
+        controller=names.SCHEDULER,
+        instance=settings.instance or socket.gethostname(),
+        budget=pod_events.BUDGET,
+    )
+    unlinked = partial(pod_events.record_unlinked, events) if settings.events else None
+    landings = PredictionResults(tables, metrics, unlinked)
     cache = NodeCache(tables, landed=landings.take)
     metrics.ask_fleet(lambda: fleet_use(cache, cache.names(), tables, synced=cache.synced))
     rules = Rules(gpu=settings.gpu_resource, nics=frozenset(settings.nic_resources))
@@ -78,7 +86,7 @@ def _start(settings: SchedulerSettings, ending: contextlib.ExitStack) -> None:
     threading.Thread(target=_keep, args=(cache, events), name="keep", daemon=True).start()
 
 
-def _keep(cache: NodeCache, events: PodEvents) -> None:
+def _keep(cache: NodeCache, events: Recorder) -> None:
     """Send Events as they come; once all is read, have the collector leave it alone."""
     is_frozen = False
     while True:

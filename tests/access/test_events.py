@@ -6,6 +6,7 @@ import contextlib
 
 import pytest
 
+from agent.cluster.membership import EVENT_BUDGET
 from api import names
 from kube.api import EVENTS
 from kube.events import Recorder
@@ -29,9 +30,7 @@ def test_events_of_the_agent_are_taken_and_counted(plane: Plane, long: bool) -> 
     kubeconfig = plane.kubeconfig(token=plane.bound_token(stage.namespace, names.AGENT, node))
 
     def recorded() -> Recorder:
-        made = Recorder(
-            api, controller=names.AGENT, instance="agent-1", namespace=names.EVENT_NAMESPACE
-        )
+        made = Recorder(api, controller=names.AGENT, instance="agent-1", budget=EVENT_BUDGET)
         made.record(about, reason="Tried", action="Try", note="n" * 2000, warning=True)
         made.flush()
         return made

@@ -9,11 +9,12 @@ import pytest
 from base.backoff import Backoff
 from kube.api import EVENTS, Object
 from kube.api_errors import ApiError, Busy, Forbidden, Unauthorized, Unreachable
-from kube.events import Recorder
+from kube.events import EventBudget, Recorder
 from tests.fakes.api import FakeApi
 from tests.kube.clocks import Clock, highest
 
 NODE = {"apiVersion": "v1", "kind": "Node", "name": "node-a", "uid": "uid-a"}
+BUDGET = EventBudget(burst=25, refill_seconds=300, repeat_seconds=300)
 NOW = datetime(2026, 11, 20, 8, tzinfo=UTC)
 
 
@@ -23,7 +24,7 @@ def recorder(api: FakeApi, clock: Clock, now: datetime = NOW) -> Recorder:
         api,
         controller="gpuscape-agent",
         instance="pod-a",
-        namespace="default",
+        budget=BUDGET,
         backoff=Backoff(uniform=highest),
         clock=clock,
         now=lambda: now,
@@ -220,3 +221,46 @@ def test_only_the_last_hundred_are_remembered_and_older_ones_still_counted() -> 
     assert verbs == ["patch", "create", "patch", "patch"]
     counts = {event["reason"]: event.get("series", {}).get("count") for event in events(api)}
     assert (counts["Reason0"], counts["Reason100"], counts["Reason50"]) == (2, 2, None)
+
+
+POD = {"apiVersion": "v1", "kind": "Pod", "namespace": "team", "name": "p", "uid": "uid-p"}
+
+
+def test_an_event_stands_in_the_namespace_of_its_object() -> None:
+    api = FakeApi()
+    api.server.add_namespace("team")
+    events_of_pod = recorder(api, Clock())
+    events_of_pod.record(POD, reason="Tried", action="Try", note="n")
+    events_of_pod.flush()
+
+    assert [event["metadata"]["namespace"] for event in events(api)] == ["team"]
+
+
+def test_an_event_with_a_name_of_its_own_is_made_once_and_never_counted_up() -> None:
+    api, clock = FakeApi(), Clock()
+    api.server.add_namespace("team")
+    replicas = [recorder(api, clock), recorder(api, clock)]
+    for replica in (*replicas, replicas[0]):
+        replica.record(POD, reason="Tried", action="Try", note="n", name="gpuscape-uid-p")
+        replica.flush()
+        clock.now += 300
+
+    (event,) = events(api)
+    assert event["metadata"]["name"] == "gpuscape-uid-p"
+    assert "series" not in event
+    assert [replica.dropped for replica in replicas] == [0, 0]
+    assert [call.verb for call in api.calls] == ["create"] * 3
+
+
+def test_without_a_bound_on_repetitions_only_the_burst_counts() -> None:
+    api = FakeApi()
+    budget = EventBudget(burst=3, refill_seconds=300)
+    events_of_pod = Recorder(
+        api, controller="c", instance="i", budget=budget, clock=Clock(), now=lambda: NOW
+    )
+    for _ in range(4):
+        say(events_of_pod)
+        events_of_pod.flush()
+
+    (event,) = events(api)
+    assert (event["series"]["count"], events_of_pod.dropped) == (3, 1)

@@ -10,7 +10,8 @@ from api import names
 from base.backoff import Backoff
 from kube.api import EVENTS, NODES
 from kube.api_errors import ApiError, Busy, Forbidden, NotFound, Unreachable
-from scheduler.cluster.pod_events import BURST, GAP_SECONDS, PodEvents
+from kube.events import Recorder
+from scheduler.cluster.pod_events import BUDGET, record_unlinked
 from scheduler.cluster.predictions import PredictionCheck
 from scheduler.gpu_request import Link, PodRequest, wish
 from tests.fakes.api import FakeApi
@@ -38,8 +39,10 @@ class Reporter:
     def __init__(self, api: FakeApi | None = None) -> None:
         self.api = api or FakeApi(manager=names.SCHEDULER)
         self.clock = Clock()
-        self.events = PodEvents(
+        self.events = Recorder(
             self.api,
+            controller=names.SCHEDULER,
+            budget=BUDGET,
             instance="gpuscape-scheduler-0",
             backoff=Backoff(uniform=highest),
             clock=self.clock,
@@ -55,7 +58,7 @@ class Reporter:
 def test_the_event_is_about_the_pod_and_says_what_it_was_given() -> None:
     reporter = Reporter()
 
-    reporter.events.unlinked(landing())
+    record_unlinked(reporter.events, landing())
     reporter.events.flush()
 
     (event,) = reporter.api.server.objects(EVENTS)
@@ -75,7 +78,7 @@ def test_the_event_is_about_the_pod_and_says_what_it_was_given() -> None:
 def test_nothing_is_sent_before_the_flush_and_nothing_twice() -> None:
     reporter = Reporter()
 
-    reporter.events.unlinked(landing())
+    record_unlinked(reporter.events, landing())
     before = len(reporter.api.calls)
     reporter.events.flush()
     reporter.events.flush()
@@ -86,7 +89,7 @@ def test_nothing_is_sent_before_the_flush_and_nothing_twice() -> None:
 def test_of_many_replicas_and_restarts_there_is_one_event() -> None:
     first = Reporter()
     for reporter in (first, Reporter(first.api), Reporter(first.api)):
-        reporter.events.unlinked(landing())
+        record_unlinked(reporter.events, landing())
         reporter.events.flush()
         assert reporter.events.dropped == 0
 
@@ -98,7 +101,7 @@ def test_of_many_replicas_and_restarts_there_is_one_event() -> None:
 def test_what_the_server_cannot_take_now_is_sent_later(error: ApiError) -> None:
     reporter = Reporter()
     reporter.api.fail("create", error)
-    reporter.events.unlinked(landing())
+    record_unlinked(reporter.events, landing())
 
     reporter.events.flush()
     reporter.events.flush()
@@ -112,7 +115,7 @@ def test_what_the_server_cannot_take_now_is_sent_later(error: ApiError) -> None:
 def test_an_answer_that_was_lost_does_no_harm() -> None:
     reporter = Reporter()
     reporter.api.lose_reply("create")
-    reporter.events.unlinked(landing())
+    record_unlinked(reporter.events, landing())
 
     reporter.events.flush()
     reporter.clock.now += 1
@@ -125,8 +128,8 @@ def test_an_answer_that_was_lost_does_no_harm() -> None:
 def test_what_the_server_will_never_take_is_counted_and_the_next_one_sent(error: ApiError) -> None:
     reporter = Reporter()
     reporter.api.fail("create", error)
-    reporter.events.unlinked(landing())
-    reporter.events.unlinked(landing("q", "uid-q"))
+    record_unlinked(reporter.events, landing())
+    record_unlinked(reporter.events, landing("q", "uid-q"))
 
     reporter.events.flush()
 
@@ -135,17 +138,17 @@ def test_what_the_server_will_never_take_is_counted_and_the_next_one_sent(error:
 
 def test_a_flood_is_cut_and_counted_and_the_budget_grows_back() -> None:
     reporter = Reporter()
-    for at in range(BURST + 5):
-        reporter.events.unlinked(landing(f"p{at}", f"uid-{at}"))
+    for at in range(BUDGET.burst + 5):
+        record_unlinked(reporter.events, landing(f"p{at}", f"uid-{at}"))
         reporter.events.flush()
     flood = len(reporter.written)
 
-    reporter.clock.now += GAP_SECONDS
+    reporter.clock.now += BUDGET.refill_seconds
     for uid in ("one", "two"):
-        reporter.events.unlinked(landing(uid, uid))
+        record_unlinked(reporter.events, landing(uid, uid))
     reporter.events.flush()
 
-    assert (flood, len(reporter.written)) == (BURST, BURST + 1)
+    assert (flood, len(reporter.written)) == (BUDGET.burst, BUDGET.burst + 1)
     assert reporter.events.dropped == 6
 
 
@@ -153,13 +156,13 @@ def test_a_server_that_is_away_for_long_costs_no_memory() -> None:
     reporter = Reporter()
     reporter.api.fail("create", Unreachable("away"), times=None)
 
-    for at in range(10 * BURST):
-        reporter.clock.now += GAP_SECONDS
-        reporter.events.unlinked(landing(f"p{at}", f"uid-{at}"))
+    for at in range(10 * BUDGET.burst):
+        reporter.clock.now += BUDGET.refill_seconds
+        record_unlinked(reporter.events, landing(f"p{at}", f"uid-{at}"))
         reporter.events.flush()
     reporter.api.heal()
     reporter.clock.now += 3600
     reporter.events.flush()
 
-    assert len(reporter.written) == BURST
+    assert len(reporter.written) == BUDGET.burst
     assert reporter.api.server.objects(NODES) == []

@@ -10,9 +10,10 @@ import pytest
 from api import keys, names
 from kube.api import EVENTS, LEASES, NODES
 from kube.client import ApiClient
+from kube.events import Recorder
 from scheduler.cluster.node_cache import NodeCache
 from scheduler.cluster.node_views import NoView, ScoringView
-from scheduler.cluster.pod_events import PodEvents
+from scheduler.cluster.pod_events import BUDGET, record_unlinked
 from scheduler.cluster.pod_objects import GPU
 from scheduler.cluster.predictions import PredictionCheck
 from scheduler.cluster.watches import Watches
@@ -93,7 +94,10 @@ def test_a_pod_is_followed_from_its_binding_to_its_gpus_and_told_of_once(cluster
     landed: list[PredictionCheck] = []
     cache = NodeCache(ScoreTables(), landed=landed.append)
     watches = Watches(cluster.api, cache, namespace=cluster.namespace)
-    replicas = [PodEvents(cluster.api, instance=f"replica-{at}") for at in (0, 1)]
+    replicas = [
+        Recorder(cluster.api, controller=names.SCHEDULER, instance=f"replica-{at}", budget=BUDGET)
+        for at in (0, 1)
+    ]
 
     def free() -> int | NoView:
         view = cache.view(cluster.node)
@@ -114,7 +118,7 @@ def test_a_pod_is_followed_from_its_binding_to_its_gpus_and_told_of_once(cluster
     finally:
         watches.close()
     for replica in replicas:
-        replica.unlinked(landed[0])
+        record_unlinked(replica, landed[0])
         replica.flush()
 
     assert (at_first, found) == (6, 4)
