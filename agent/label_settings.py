@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 from agent.config import AgentSettings
 from base.errors import BadInput
+from base.files import read_text
 from discovery.host.host_facts import MACHINE_TYPE_FILE
 from labelers.label_settings import LabelSettings, MigStrategy
 from labelers.plugin_config import PluginConfig, parse
 
 
-def plugin_config(
-    settings: AgentSettings, read_file: Callable[[Path], str] = Path.read_text
-) -> PluginConfig:
+def plugin_config(settings: AgentSettings) -> PluginConfig:
     """What the device plugin's file says of labels; nothing where no file is named.
 
     Raises BadInput when the file cannot be read or is wrong.
@@ -23,11 +19,10 @@ def plugin_config(
     if file is None:
         return PluginConfig()
     try:
-        return parse(read_file(file), str(file))
-    except OSError as error:
-        raise BadInput(f"sharing-config: cannot read {file}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise BadInput(f"sharing-config: {file} is not UTF-8 text") from error
+        text = read_text(file)
+    except BadInput as error:
+        raise BadInput(f"sharing-config: {error}") from error
+    return parse(text, str(file))
 
 
 def label_settings(

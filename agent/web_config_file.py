@@ -12,10 +12,10 @@ from pathlib import Path
 
 from agent.followed_file import FollowedFile, Tell
 from base.bucket import Bucket
-from base.errors import BadInput
+from base.files import read_text
 from web.client_access import OPEN, ClientAccess
 from web.tls import Material, context_of, read_material
-from web.web_config import MOST_BYTES, WebConfig, read_web_config
+from web.web_config import WebConfig, read_web_config
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class WebConfigFile:
         return self._followed.look(now)
 
     def _read(self, *, first: bool = False) -> None:
-        text = _text_of(self._path)
+        text = read_text(self._path, "web config file")
         changed = first or text != self._text
         config = read_web_config(text, str(self._path)) if changed else self._config
         material = {} if config.tls is None else read_material(config.tls)
@@ -93,16 +93,3 @@ class WebConfigFile:
             if config.rate is None
             else Bucket(interval_seconds=config.rate.interval_seconds, burst=config.rate.burst),
         )
-
-
-def _text_of(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
-        if len(content) > MOST_BYTES:
-            raise BadInput(f"{path}: it is larger than a MiB: it is no web config file")
-        return content.decode()
-    except OSError as error:
-        raise BadInput(f"cannot read the web config file {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path}: it is not UTF-8 text") from error

@@ -1,9 +1,15 @@
-"""What to do when a file cannot be written, by the operating system's reason."""
+"""Files that people name: their text within bounds, and what to do when one cannot be written."""
 
 from __future__ import annotations
 
 import errno
 from pathlib import Path
+from typing import Final
+
+from base.errors import BadInput
+
+MOST_BYTES: Final = 1 << 20
+"""A ConfigMap holds no more."""
 
 _MENDS = {
     errno.ENOSPC: "free some space, or name another place",
@@ -28,3 +34,27 @@ def cannot_write(what: Path | str, error: OSError) -> str:
     reason = error.strerror or str(error)
     mend = _MENDS.get(error.errno or 0)
     return f"cannot write {what}: {reason}" + (f": {mend}" if mend else "")
+
+
+def read_text(path: Path, kind: str = "", *, most_bytes: int = MOST_BYTES) -> str:
+    """A file's text; messages call it a ``kind``, such as "machine file".
+
+    Raises BadInput that names the file, also where it is larger than ``most_bytes`` or not UTF-8.
+    """
+    name = f"the {kind} {path}" if kind else str(path)
+    try:
+        with path.open("rb") as file:
+            content = file.read(most_bytes + 1)
+    except OSError as error:
+        raise BadInput(f"cannot read {name}: {error.strerror}") from error
+    if len(content) > most_bytes:
+        raise too_large(str(path), most_bytes)
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise BadInput(f"cannot read {name}: it is not UTF-8 text") from error
+
+
+def too_large(file: str, most_bytes: int) -> BadInput:
+    """The error for a file of more than so many bytes."""
+    return BadInput(f"{file}: larger than {most_bytes >> 20} MiB: is it the right file?")

@@ -1,25 +1,64 @@
-"""YAML as a person wrote it: values with their places, so that a mistake can be shown. Pure.
+"""YAML that a person wrote: values with file, line and key, within bounds. Pure.
 
-Import it where such a file is read, not before: the parser takes memory.
+The one reader of YAML in the product. Whatever the text is, it gives values or raises BadInput:
+text that is too long, nested too deeply, multiplied by aliases, or with a key that stands twice is
+refused before values are built. Import it where such a file is read, not before: the parser takes
+memory.
 """
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 import yaml
 
 from base.errors import BadInput
+from base.files import MOST_BYTES, too_large
+from base.words import closest
 
-_TAG = "tag:yaml.org,2002:"
-MOST_SHOWN = 40
+try:
+    from yaml import CSafeLoader as _FastLoader
+except ImportError:  # PyYAML built without libyaml: ten times slower, else the same
+    from yaml import SafeLoader as _FastLoader  # type: ignore[assignment]
+
+_TAG: Final = "tag:yaml.org,2002:"
+MOST_SHOWN: Final = 40
+MOST_LEVELS: Final = 64
+"""Of lists and mappings inside each other."""
+MOST_REPEATED: Final = 10_000
+"""Values that all aliases of a file stand for."""
+
+Place = tuple[str | int, ...]
+"""Keys and list positions from one value down to another."""
+
+
+class CoreLoader(_FastLoader):
+    """Reads plain values as YAML 1.2's core schema does.
+
+    YAML 1.1 takes the bus id 0000:07:00.0 for the number 420.0, in base 60, ``no`` for false, and a
+    date for a date; here they stay text, quoted or not.
+    """
+
+    yaml_implicit_resolvers = {}  # noqa: RUF012  # the base's own must not be reached
+
+
+for _tag, _pattern, _first in (
+    ("null", r"~|null|", ["~", "n", ""]),
+    ("bool", r"true|false", ["t", "f"]),
+    ("int", r"[-+]?(?:0|[1-9][0-9]*)|0x[0-9a-fA-F]+", list("-+0123456789")),
+    ("float", r"[-+]?[0-9]+\.[0-9]+(?:[eE][-+]?[0-9]+)?", list("-+0123456789")),
+):
+    CoreLoader.add_implicit_resolver(_TAG + _tag, re.compile(f"^(?:{_pattern})$"), _first)
+
+Loader = type[yaml.SafeLoader] | type[CoreLoader]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class YamlValue:
-    """One value and where it stands. Each method raises BadInput for a value of another type."""
+    """One value of a YAML file and its place. Methods raise BadInput for other types."""
 
     file: str
     line: int
@@ -27,52 +66,63 @@ class YamlValue:
     key: str
     """Keys from the outermost on, with dots between."""
     node: yaml.Node = field(repr=False)
+    loader: Loader = field(repr=False)
 
     @property
     def place(self) -> str:
-        """For the beginning of messages."""
+        """File, line and key, for the beginning of messages."""
         return f"{self.file}:{self.line}: {self.key}" if self.key else f"{self.file}:{self.line}"
 
     def wrong(self, reason: str) -> BadInput:
-        """The error that says so of this entry."""
+        """The error that blames this value."""
         return BadInput(f"{self.place}: {reason}")
 
+    @property
+    def is_null(self) -> bool:
+        """Nothing stands there."""
+        return self._is("null")
+
+    @property
+    def is_mapping(self) -> bool:
+        """It has keys."""
+        return isinstance(self.node, yaml.MappingNode)
+
+    @property
+    def is_list(self) -> bool:
+        """It has positions."""
+        return isinstance(self.node, yaml.SequenceNode)
+
     def mapping(self, known: Collection[str] | None = None) -> Mapping[str, YamlValue]:
-        """Its entries by key; keys that are not ``known`` are refused. Empty for null."""
-        if self._is("null"):
+        """Its entries by key; keys that are not ``known`` are refused. Empty for null.
+
+        A key that is itself a list or mapping reads as the empty text.
+        """
+        if self.is_null:
             return {}
         if not isinstance(self.node, yaml.MappingNode):
             raise self.wrong("expected lines of key: value")
         entries: dict[str, YamlValue] = {}
         for key_node, node in self.node.value:
-            line = key_node.start_mark.line + 1
             key = str(key_node.value) if isinstance(key_node, yaml.ScalarNode) else ""
-            word = key if key.isprintable() and len(key) <= MOST_SHOWN else _shown(key)
-            inner = f"{self.key}.{word}" if self.key else word
-            entry = YamlValue(file=self.file, line=line, key=inner, node=node)
+            entry = self._inner(key, key_node, node)
             if known is not None and key not in known:
-                raise BadInput(f"{self.file}:{line}: {_unknown(inner, key, known)}")
-            if key in entries:
-                raise entry.wrong("it is given twice: keep one")
+                raise BadInput(f"{self.file}:{entry.line}: {_unknown(entry.key, key, known)}")
             entries[key] = entry
         return entries
 
     def items(self) -> tuple[YamlValue, ...]:
         """The entries of a list. Empty for null."""
-        if self._is("null"):
+        if self.is_null:
             return ()
         if not isinstance(self.node, yaml.SequenceNode):
             raise self.wrong("expected a list")
-        return tuple(
-            YamlValue(file=self.file, line=node.start_mark.line + 1, key=self.key, node=node)
-            for node in self.node.value
-        )
+        return tuple(replace(self, node=node, line=_line(node)) for node in self.node.value)
 
     def text(self) -> str:
         """Any plain value as it is written, empty for null."""
         if not isinstance(self.node, yaml.ScalarNode):
             raise self.wrong("expected one value")
-        return "" if self._is("null") else str(self.node.value)
+        return "" if self.is_null else str(self.node.value)
 
     def texts(self) -> tuple[str, ...]:
         """The plain values of a list."""
@@ -99,31 +149,151 @@ class YamlValue:
             raise self.wrong("expected a whole number")
         return int(text)
 
+    def content(self) -> Any:
+        """The value as dicts, lists and plain Python values."""
+        loader = self.loader("")
+        try:
+            return loader.construct_document(self.node)
+        except yaml.MarkedYAMLError as error:
+            raise _not_valid(self.file, error) from error
+        except Exception as error:  # a tag may stand at any text, and fails in any way
+            problem = str(error).partition("\n")[0]
+            raise BadInput(f"{self.file}: not valid YAML: {problem}") from error
+        finally:
+            loader.dispose()
+
+    def at(self, place: Place) -> YamlValue:
+        """The value at this place below; where nothing stands there, the line of its parent."""
+        value = self
+        for step in place:
+            key = f"{value.key}[{step}]" if isinstance(step, int) else f"{value.key}.{step}"
+            child = value._child(step)
+            value = replace(child or value, key=key.removeprefix("."))
+        return value
+
+    def _child(self, step: str | int) -> YamlValue | None:
+        if isinstance(step, int):
+            items = self.items() if self.is_list else ()
+            return items[step] if step < len(items) else None
+        return self.mapping().get(step) if self.is_mapping else None
+
+    def _inner(self, key: str, key_node: yaml.Node, node: yaml.Node) -> YamlValue:
+        word = key if key.isprintable() and len(key) <= MOST_SHOWN else _shown(key)
+        inner = f"{self.key}.{word}" if self.key else word
+        return replace(self, line=_line(key_node), key=inner, node=node)
+
     def _is(self, kind: str) -> bool:
         return bool(self.node.tag == _TAG + kind)
 
 
-def read_mapping(text: str, file: str, known: Collection[str]) -> Mapping[str, YamlValue]:
-    """The entries of a file that is one mapping, or empty. Raises BadInput with file and line."""
+def read_yaml(
+    text: str, file: str, *, loader: Loader = yaml.SafeLoader, most_bytes: int = MOST_BYTES
+) -> YamlValue:
+    """The value that a YAML text holds, which messages call ``file``; null for an empty one.
+
+    Raises BadInput with file and line for text that is not YAML, holds a key twice, or goes beyond
+    a bound.
+    """
+    if len(text) > most_bytes:
+        raise too_large(file, most_bytes)
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        _check_bounds(text, file, loader)
+        root = yaml.compose(text, Loader=loader)
     except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise BadInput(f"{file}:{line}: not valid YAML: {error.problem}") from error
+        raise _not_valid(file, error) from error
     except yaml.YAMLError as error:
         raise BadInput(f"{file}: not valid YAML: {str(error).splitlines()[0]}") from error
-    except RecursionError:
-        raise BadInput(f"{file}: not valid YAML: it is nested too deeply") from None
     if root is None:
-        return {}
-    top = YamlValue(file=file, line=root.start_mark.line + 1, key="", node=root)
-    return top.mapping(known)
+        return read_yaml("null", file, loader=loader)
+    value = YamlValue(file=file, line=_line(root), key="", node=root, loader=loader)
+    _check_keys(value)
+    return value
+
+
+def read_mapping(text: str, file: str, known: Collection[str]) -> Mapping[str, YamlValue]:
+    """The entries of a file that is one mapping, or empty. Raises BadInput with file and line."""
+    return read_yaml(text, file).mapping(known)
+
+
+def misfit(message: str) -> tuple[str, Place]:
+    """What msgspec found wrong when it converted :meth:`YamlValue.content`, and where."""
+    problem, _, path = message.partition(" - at `")
+    steps = re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", path.rpartition("$")[2])
+    return problem, tuple(key or (int(at) if at.isdecimal() else at) for key, at in steps)
+
+
+_NO_TEXT: Final = re.compile("[\0\ud800-\udfff]")
+"""Escapes can make these; no path and no header takes them."""
+
+
+def _check_bounds(text: str, file: str, loader: Loader) -> None:
+    """Refuse what would take more time, memory or stack than the file's size lets one expect."""
+    values = repeated = 0
+    open_anchors: list[tuple[str | None, int]] = []
+    sizes: dict[str, int] = {}
+    for event in yaml.parse(text, Loader=loader):
+        line = event.start_mark.line + 1 if event.start_mark else 1
+        if isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = open_anchors.pop()
+            if anchor is not None:
+                sizes[anchor] = values - before
+        elif isinstance(event, yaml.CollectionStartEvent):
+            open_anchors.append((event.anchor, values))
+            values += 1
+            if len(open_anchors) > MOST_LEVELS:
+                raise BadInput(f"{file}: not valid YAML: it is nested too deeply in line {line}")
+        elif isinstance(event, yaml.ScalarEvent):
+            values += 1
+            if _NO_TEXT.search(event.value):
+                raise BadInput(f"{file}:{line}: not valid YAML: a character that no text has")
+        elif isinstance(event, yaml.AliasEvent):
+            if any(anchor == event.anchor for anchor, _ in open_anchors):
+                raise BadInput(f"{file}:{line}: not valid YAML: *{event.anchor} contains itself")
+            size = sizes.get(str(event.anchor), 1)
+            values += size
+            repeated += size
+            if repeated > MOST_REPEATED:
+                raise BadInput(f"{file}:{line}: not valid YAML: aliases repeat too many values")
+
+
+def _check_keys(value: YamlValue) -> None:
+    """Refuse a key that stands twice in one mapping: PyYAML would let the last one win."""
+    for place, key_node in _repeated(value.node, (), set()):
+        raise replace(value.at(place), line=_line(key_node)).wrong("it is given twice: keep one")
+
+
+def _repeated(node: yaml.Node, place: Place, seen: set[int]) -> Iterator[tuple[Place, yaml.Node]]:
+    if id(node) in seen:  # an alias leads to the same node again
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.SequenceNode):
+        for position, child in enumerate(node.value):
+            yield from _repeated(child, (*place, position), seen)
+    elif isinstance(node, yaml.MappingNode):
+        keys: set[str] = set()
+        for key_node, child in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                continue
+            inner = (*place, key_node.value)
+            if key_node.value in keys:
+                yield inner, key_node
+            keys.add(key_node.value)
+            yield from _repeated(child, inner, seen)
+
+
+def _not_valid(file: str, error: yaml.MarkedYAMLError) -> BadInput:
+    line = error.problem_mark.line + 1 if error.problem_mark else 1
+    return BadInput(f"{file}:{line}: not valid YAML: {error.problem}")
 
 
 def _unknown(inner: str, key: str, known: Collection[str]) -> str:
-    close = difflib.get_close_matches(key, known, n=1)
-    guess = f": did you mean {close[0]}?" if close else ""
+    close = closest(key, known)
+    guess = f": did you mean {close}?" if close else ""
     return f"{_shown(inner)} is not a key of this file{guess}"
+
+
+def _line(node: yaml.Node) -> int:
+    return int(node.start_mark.line) + 1
 
 
 def _shown(text: str) -> str:

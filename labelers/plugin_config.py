@@ -11,20 +11,16 @@ Source: NVIDIA k8s-device-plugin v0.20.0, api/config/v1.
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import msgspec
-import yaml
 
 from base.errors import BadInput
+from base.yaml_places import YamlValue, misfit, read_yaml
 from labelers.groups.sharing import NOTHING_SHARED, SharedResource, Sharing, SharingStrategy
 from labelers.label_settings import MigStrategy
-
-MAX_BYTES = 1 << 20
-"""What a ConfigMap holds at most."""
 
 _PREFIX = "nvidia.com/"
 
@@ -88,15 +84,13 @@ def parse(text: str, name: str) -> PluginConfig:
 
     Raises BadInput naming file, line and key, and the key that was probably meant.
     """
-    tree, content = _read(text, name)
-    if tree is None:
-        return PluginConfig()
-    for line, path, meant in _slips(tree, _SCHEMA, ""):
+    written = read_yaml(text, name)
+    for line, path, meant in _slips(written, _SCHEMA, ""):
         raise BadInput(f"{name}:{line}: unknown key {path}; write {meant}")
     try:
-        file = msgspec.convert(content, _File)
+        file = msgspec.convert({} if written.is_null else written.content(), _File)
     except msgspec.ValidationError as error:
-        raise BadInput(_sentence(error, tree, name)) from error
+        raise _misfit(error, written) from error
     flags = file.flags or _Flags()
     labels = flags.gfd or _Labels()
     return PluginConfig(
@@ -125,30 +119,16 @@ def _sharing(part: _Sharing) -> Sharing:
     )
 
 
-def _read(text: str, name: str) -> tuple[yaml.Node | None, object]:
-    """The YAML nodes, which know their lines, and their content; None for an empty file."""
-    if len(text) > MAX_BYTES:
-        raise BadInput(f"{name}: larger than {MAX_BYTES} bytes; this is no device plugin config")
-    try:
-        return yaml.compose(text, Loader=yaml.SafeLoader), yaml.safe_load(text)
-    except yaml.MarkedYAMLError as error:
-        where = f"{name}:{error.problem_mark.line + 1}" if error.problem_mark else name
-        raise BadInput(f"{where}: not valid YAML: {error.problem}; correct this line") from error
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        problem = str(error).partition("\n")[0]
-        raise BadInput(f"{name}: not valid YAML: {problem}; correct the file") from error
-
-
-def _slips(node: yaml.Node, schema: object, path: str) -> Iterator[tuple[int, str, str]]:
+def _slips(value: YamlValue, schema: object, path: str) -> Iterator[tuple[int, str, str]]:
     """Keys that are nearly known ones: line, path, and the key meant."""
     fields = _fields(schema)
-    for item in node.value if isinstance(node, yaml.SequenceNode) else [node]:
-        for key, child in _entries(item):
-            here = f"{path}.{key.value}" if path else str(key.value)
-            if key.value in fields:
-                yield from _slips(child, fields[key.value], here)
-            elif near := difflib.get_close_matches(key.value, fields, n=1, cutoff=0.8):
-                yield _line(key), here, near[0]
+    for item in value.items() if value.is_list else (value,):
+        for key, child in item.mapping().items() if item.is_mapping else ():
+            here = f"{path}.{key}" if path else key
+            if key in fields:
+                yield from _slips(child, fields[key], here)
+            elif near := difflib.get_close_matches(key, fields, n=1, cutoff=0.8):
+                yield child.line, here, near[0]
 
 
 def _fields(schema: object) -> dict[str, object]:
@@ -163,31 +143,13 @@ def _fields(schema: object) -> dict[str, object]:
     return {}
 
 
-def _entries(node: yaml.Node) -> list[tuple[yaml.ScalarNode, yaml.Node]]:
-    pairs = node.value if isinstance(node, yaml.MappingNode) else []
-    return [(key, child) for key, child in pairs if isinstance(key, yaml.ScalarNode)]
-
-
-def _line(node: yaml.Node) -> int:
-    return int(node.start_mark.line) + 1
-
-
-def _sentence(error: msgspec.ValidationError, tree: yaml.Node, name: str) -> str:
-    """File, line and key of what does not fit, from the path at the end of msgspec's text."""
-    problem, _, where = str(error).partition(" - at `")
-    path = where.rpartition("$")[2].strip("`.")
-    node = tree
-    for step in re.findall(r"\w+", path):
-        node = _child(node, step) or node
-    fix = next((fix for last, fix in _FIXES.items() if path.endswith(last)), "correct it")
+def _misfit(error: msgspec.ValidationError, file: YamlValue) -> BadInput:
+    problem, place = misfit(str(error))
+    value = file.at(place)
+    fix = next((fix for last, fix in _FIXES.items() if value.key.endswith(last)), "correct it")
     problem = problem[:1].lower() + problem[1:]
-    return f"{name}:{_line(node)}: {path or 'the whole file'}: {problem}; {fix}"
-
-
-def _child(node: yaml.Node, step: str) -> yaml.Node | None:
-    if isinstance(node, yaml.SequenceNode):
-        return node.value[int(step)] if step.isdigit() else None
-    return next((child for key, child in _entries(node) if key.value == step), None)
+    where = f"{value.file}:{value.line}: {value.key or 'the whole file'}"
+    return BadInput(f"{where}: {problem}; {fix}")
 
 
 _SCHEMA = msgspec.inspect.type_info(_File)

@@ -16,10 +16,6 @@ from pathlib import Path, PurePosixPath
 from base.errors import BadInput
 from base.yaml_places import YamlValue, read_mapping
 
-MOST_BYTES = 1 << 20
-"""A ConfigMap holds no more."""
-
-
 _SECTIONS = ("tls_server_config", "http_server_config", "basic_auth_users", "rate_limit")
 
 

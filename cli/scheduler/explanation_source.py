@@ -12,6 +12,7 @@ import msgspec
 
 from agent.config import nearest
 from base.errors import BadInput
+from base.files import read_text
 from cli.failures import UNREADABLE, CommandFailure
 from kube.api import Api, Object
 from scheduler.cluster.node_cache import NodeCache
@@ -43,15 +44,9 @@ class ExtenderClient:
 
 def manifest(file: Path) -> Object:
     """The pod in a file of YAML or JSON. Raises BadInput."""
-    import yaml
+    from base.yaml_places import CoreLoader, read_yaml
 
-    try:
-        read = yaml.safe_load(file.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise BadInput(f"cannot read {file}: {reason}") from error
-    except yaml.YAMLError as error:
-        raise BadInput(f"{file}: not valid YAML: {str(error).splitlines()[0]}") from error
+    read = read_yaml(read_text(file), str(file), loader=CoreLoader).content()
     if not isinstance(read, dict) or read.get("kind") != "Pod":
         raise BadInput(f"{file} holds no Pod: give one manifest with kind: Pod")
     _pod(read, str(file))

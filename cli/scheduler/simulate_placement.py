@@ -12,6 +12,7 @@ import click
 
 from agent.config import AgentSettings
 from base.errors import BadInput
+from base.files import read_text
 from cli import options, terminal
 from cli.observe import take_snapshot
 from cli.terminal import Styled, TextTable
@@ -109,7 +110,11 @@ def command(
     No cluster is needed and none is touched.
     """
     tables = ScoreTables()
-    kinds = tuple(_kinds(fleet_file.read(_text(fleet), str(fleet)), tables))
+    kinds = tuple(
+        _kinds(
+            fleet_file.read(read_text(fleet, most_bytes=fleet_file.MOST_BYTES), str(fleet)), tables
+        )
+    )
     gpus = sum(kind.table.n for kind in kinds)
     arrivals = _arrivals(workload_name, load, pods, gpus, seed)
     found = [
@@ -136,14 +141,6 @@ def table(found: Sequence[SchedulerResult]) -> TextTable:
         ]
     header = ("SCHEDULER", "PODS", "BEST SETS", "SPEED", "MEAN WAIT", "LONGEST", "LOST", "NEVER")
     return TextTable(header=header, rows=tuple(rows), right=frozenset(range(1, len(header))))
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise BadInput(f"cannot read {file}: {reason}") from error
 
 
 def _kinds(groups: Sequence[fleet_file.NodeGroup], tables: ScoreTables) -> Iterator[NodeKind]:
@@ -173,7 +170,7 @@ def _arrivals(name: str, load: float, pods: int, gpus: int, seed: int) -> tuple[
         return workload.drawn(mix, gpus, Random(seed))  # noqa: S311  # has to repeat
     if not Path(name).exists():
         raise BadInput(f"there is no file {name}; pods are drawn for {' and '.join(MIXES)}")
-    return workload.read(_text(Path(name)), name)
+    return workload.read(read_text(Path(name), most_bytes=workload.MOST_BYTES), name)
 
 
 def _schedulers(tables: ScoreTables) -> Mapping[str, Choose]:

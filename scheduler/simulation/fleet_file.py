@@ -12,6 +12,8 @@ from labelers import schema
 from labelers.schema import TopologyAnnotation
 
 MOST_NODES: Final = 5000
+MOST_BYTES: Final = 256 << 20
+"""So many Nodes as kubectl prints them, with 50 KiB each."""
 _KEYS: Final = ("machine", "topology", "count")
 _SHAPE: Final = (
     "a list of entries such as {machine: dgx-a100, count: 8}, or kubectl's list of Nodes"
@@ -34,12 +36,9 @@ def read(text: str, source: str) -> tuple[NodeGroup, ...]:
 
     Raises BadInput that names the entry or Node, and the key.
     """
-    import yaml
+    from base.yaml_places import CoreLoader, read_yaml
 
-    try:
-        found = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise BadInput(f"{source}: not valid YAML: {str(error).splitlines()[0]}") from error
+    found = read_yaml(text, source, loader=CoreLoader, most_bytes=MOST_BYTES).content()
     if isinstance(found, dict) and isinstance(found.get("items"), list):
         groups = tuple(_of_nodes(found["items"], source))
         if not groups:

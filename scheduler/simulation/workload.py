@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 from types import MappingProxyType
+from typing import Final
 
 from base.errors import BadInput
 from scheduler.gpu_request import GpuRequest, Link, wish
@@ -17,6 +18,8 @@ SUBMITTED, LASTS, GPUS, LINK, NIC = "submit_seconds", "duration_seconds", "gpus"
 COLUMNS = (SUBMITTED, LASTS, GPUS, LINK, NIC)
 _NEEDED = (SUBMITTED, LASTS, GPUS)
 _NIC_WORDS = {"": False, "false": False, "true": True}
+MOST_BYTES: Final = 256 << 20
+"""Some millions of pods, a line each."""
 MOST_GPUS = 1024
 """As many as a topology annotation may have."""
 

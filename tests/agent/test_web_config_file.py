@@ -96,7 +96,7 @@ def test_a_file_that_kubelet_replaces_by_a_link_is_seen(file: Path) -> None:
     ("content", "reason"),
     [
         (b"\xff\xfe", "it is not UTF-8 text"),
-        (b"#" * (2 << 20), "it is larger than a MiB"),
+        (b"#" * (2 << 20), "larger than 1 MiB"),
         (b"tls: 1", "'tls' is not a key"),
         (TLS.replace("tls.key", "none").encode(), "cannot read"),
     ],

@@ -509,7 +509,7 @@ def test_host_files_that_contradict_each_other_are_refused(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [
-        (lambda text: text[: len(text) // 2], r"taken.json, line \d+: not valid JSON"),
+        (lambda text: text[: len(text) // 2], r"taken.json:\d+: not valid JSON"),
         (lambda text: text.replace("recording/1", "recording/9"), "this version reads"),
         (lambda text: text.replace('"entry"', '"enrty"', 1), r"calls\[0\]\.enrty: .*'entry'"),
         (lambda text: text.replace('"flags"', '"flag"', 1), r"calls\[0\]: .*record anew"),

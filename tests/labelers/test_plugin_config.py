@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from base.errors import BadInput
+from base.files import MOST_BYTES
 from labelers.groups.sharing import SharedResource, Sharing, SharingStrategy
 from labelers.label_settings import MigStrategy
-from labelers.plugin_config import MAX_BYTES, PluginConfig, parse
+from labelers.plugin_config import PluginConfig, parse
 
 TIME_SLICING = """\
 version: v1
@@ -132,7 +133,7 @@ def test_bad_input_names_file_line_key_and_the_fix(text: str, sentence: str) -> 
         ("\0", "c: not valid YAML: "),
         ("a: 2001-99-99", "c: not valid YAML: "),
         ("a: !!python/name:os.system x", "c:1: not valid YAML: "),
-        ("#" * (MAX_BYTES + 1), "c: larger than"),
+        ("#" * (MOST_BYTES + 1), "c: larger than"),
     ],
 )
 def test_text_that_is_no_yaml_is_one_sentence(text: str, start: str) -> None:

@@ -273,17 +273,6 @@ def test_secrets_are_not_shown() -> None:
     assert HASH not in repr(config)
 
 
-def test_aliases_cost_no_more_than_their_text() -> None:
-    """Each line stands for ten of the one before: written out, it would be a terabyte."""
-    lines = ["a: &a [x, x, x, x, x, x, x, x, x, x]"]
-    lines += [
-        f"{b}: &{b} [{', '.join([f'*{a}'] * 10)}]"
-        for a, b in zip("abcdefghijk", "bcdefghijkl", strict=True)
-    ]
-
-    assert "'a' is not a key of this file" in refusal("\n".join(lines))
-
-
 SECTIONS = ["tls_server_config", "http_server_config", "basic_auth_users", "rate_limit"]
 KEYS = st.sampled_from(
     [*SECTIONS, "headers", "cert_file", "key", "cipher_suites", "client_auth_type", "burst"]

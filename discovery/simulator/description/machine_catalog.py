@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from base.errors import BadInput
+from base.files import read_text
 from discovery.simulator.description.document import nearest, parse
 from discovery.simulator.description.machine_checks import problems
 from discovery.simulator.description.machine_schema import MachineDescription, Model
@@ -45,18 +46,12 @@ def read_machine(path: Path) -> MachineDescription:
 
     Raises BadInput that names the file, the line, the key and the fix.
     """
-    try:
-        text = path.read_text("utf-8")
-    except OSError as error:
-        raise BadInput(f"cannot read the machine file {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path} is not UTF-8 text: is it a machine file?") from error
-    return _checked(text, str(path))
+    return _checked(read_text(path, "machine file"), str(path))
 
 
 def _checked(text: str, source: str) -> MachineDescription:
     """The machine in ``text``; raises BadInput for the first thing wrong with it."""
     machine, document = parse(text, source, MachineDescription)
     for problem in problems(machine, load_models()):
-        raise document.error(problem.at, problem.text)
+        raise document.at(problem.at).wrong(problem.text)
     return machine

@@ -7,8 +7,9 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from base.yaml_places import Place
 from discovery.model import normal_bus_id
-from discovery.simulator.description.document import Place, nearest
+from discovery.simulator.description.document import nearest
 from discovery.simulator.description.machine_schema import (
     Gpu,
     MachineDescription,

@@ -75,15 +75,15 @@ def test_a_recording_is_replayed(tmp_path: Path) -> None:
         ("dgx-a10", None, "simulate --list"),
         ("missing.json", None, "missing.json"),
         ("./nowhere/machine.yaml", None, "machine.yaml"),
-        ("typo.yaml", MACHINE.replace("summary", "sumary"), "typo.yaml, line 1: .*did you mean"),
+        ("typo.yaml", MACHINE.replace("summary", "sumary"), "typo.yaml:1: .*did you mean"),
         ("other.json", '{"schema": "something/1"}', "no machine"),
         ("list.json", "[1]", "no machine"),
-        ("cut.json", '{\n"schema": "gpuscape-rec', "cut.json, line 2: not valid JSON"),
+        ("cut.json", '{\n"schema": "gpuscape-rec', "cut.json:2: not valid JSON"),
         ("old.json", '{"schema": "gpuscape-recording/0"}', "no machine"),
         (
             "state.json",
             '{"schema": "gpuscape-simulation/1", "name": 3}',
-            "state.json, line 1: name: expected",
+            "state.json:1: name: expected",
         ),
         (
             "calls.json",

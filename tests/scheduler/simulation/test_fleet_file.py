@@ -48,7 +48,7 @@ def test_nodes_are_taken_from_kubectl_and_those_without_gpus_passed_over() -> No
         ("", "f is no fleet: write a list"),
         ("[]", "f is no fleet"),
         ("{a: 1}", "f is no fleet"),
-        ("[{]", "f: not valid YAML"),
+        ("[{]", "f:1: not valid YAML"),
         ("- dgx-a100", "f: entry 1 names neither machine nor topology"),
         ("- machine: a\n- count: 2", "f: entry 2 names neither"),
         ("- {machine: a, nodes: 2}", "f: entry 1: 'nodes' is no key"),

@@ -122,13 +122,13 @@ def test_a_state_survives_being_written_and_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [
-        (lambda text: text[: len(text) // 2], r"line \d+: not valid JSON"),
+        (lambda text: text[: len(text) // 2], r"json:\d+: not valid JSON"),
         (lambda text: text.replace("simulation/1", "simulation/2"), "this version reads"),
-        (lambda text: text.replace('"driver": "ok"', '"driver": "fine"'), r"line \d+: driver: "),
+        (lambda text: text.replace('"driver": "ok"', '"driver": "fine"'), r"json:\d+: driver: "),
         (lambda text: text.replace('"clients"', '"cleints"'), "cleints: .*did you mean 'clients'"),
         (lambda text: text.replace('"name": "custom",', ""), "key 'name' is missing"),
         (lambda text: text.replace('"links_down": []', '"links_down": 3'), r"gpus\..*links_down"),
-        (lambda _: "", "line 1: not valid JSON"),
+        (lambda _: "", "json:1: not valid JSON"),
     ],
 )
 def test_a_damaged_file_is_named_with_what_is_wrong(

@@ -1,0 +1,122 @@
+"""Every reader of YAML refuses hostile files as bad input, and nothing else gets out of it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agent.config import AgentSettings
+from agent.label_settings import plugin_config
+from agent.web_config_file import WebConfigFile
+from base.errors import BadInput
+from base.files import read_text
+from cli.scheduler.explanation_source import manifest
+from discovery.simulator import recording_file
+from discovery.simulator.description.machine_catalog import read_machine
+from discovery.simulator.state.state_file import StateFile
+from scheduler.simulation import fleet_file
+
+READERS: dict[str, Callable[[Path], object]] = {
+    "web config": WebConfigFile,
+    "plugin config": lambda path: plugin_config(AgentSettings(sharing_config=path)),
+    "machine": read_machine,
+    "fleet": lambda path: fleet_file.read(
+        read_text(path, most_bytes=fleet_file.MOST_BYTES), str(path)
+    ),
+    "pod manifest": manifest,
+}
+JSON_READERS: dict[str, Callable[[Path], object]] = {
+    "recording": recording_file.load,
+    "state file": lambda path: StateFile(path).read(),
+}
+
+_LEVELS = "".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]\n" for n in range(1, 9))
+_MERGES = "".join(f"m{n}: &m{n} {{<<: [{', '.join([f'*m{n - 1}'] * 9)}]}}\n" for n in range(1, 9))
+HOSTILE: dict[str, tuple[bytes, str]] = {
+    "deep lists": (b"[" * 100_000, "nested too deeply"),
+    "deep lists that end": (b"[" * 5000 + b"]" * 5000, "nested too deeply"),
+    "deep mappings": (b"{a: " * 5000 + b"}" * 5000, "nested too deeply"),
+    "deep blocks": (b"".join(b" " * n + b"a:\n" for n in range(900)), "nested too deeply"),
+    "deep block lists": (b"- " * 5000, "nested too deeply"),
+    "aliases of aliases": (b"l0: &l0 [x]\n" + _LEVELS.encode(), "aliases repeat too many"),
+    "merges of merges": (b"m0: &m0 {k: v}\n" + _MERGES.encode(), "aliases repeat too many"),
+    "an alias of itself": (b"a: &a [*a]\n", r"\*a contains itself"),
+    "an alias of nothing": (b"a: *a\n", "alias"),
+    "tabs": (b"a:\n\tb: 1\n", ":2: not valid YAML: .*cannot start any token"),
+    "a key twice": (b"a: 1\nb: 2\na: 3\n", ":3: a: it is given twice"),
+    "an inner key twice": (b"a:\n- b: 1\n  b: 2\n", r":3: a\[0\].b: it is given twice"),
+    "no UTF-8": (b"a: \xff\xfe\n", "it is not UTF-8 text"),
+    "UTF-16": ("a: 1\n".encode("utf-16"), "it is not UTF-8 text"),
+    "NUL": (b"a: \0b\n", "not valid YAML: unacceptable character #x0000"),
+    "an escaped NUL": (b'a: "\\0"\n', ":1: not valid YAML: a character that no text has"),
+    "half a character": (b'a: "\\ud800"\n', ":1: not valid YAML: "),
+    "two documents": (b"a: 1\n---\nb: 2\n", ":2: not valid YAML: "),
+    "no end": (b"a: [1, 2\n", "not valid YAML"),
+}
+BUILT = {
+    "an object": b"a: !!python/object/apply:os.system [x]\n",
+    "a number that is none": b"a: !!int ''\n",
+    "a flag that is none": b"a: !!bool x\n",
+    "a date that is none": b"a: !!timestamp x\n",
+    "a day that is none": b"a: 2001-99-99\n",
+    "a number of very many digits": b"a: " + b"9" * 5000 + b"\n",
+    "a list as a key": b"? [a]\n: 1\n",
+    "nothing but space": b" \n\n",
+}
+"""Right as far as nodes go: most readers have other reasons to refuse it, some do not mind."""
+
+
+def written(folder: Path, content: bytes) -> Path:
+    file = folder / "file.yaml"
+    file.write_bytes(content)
+    return file
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_file_is_bad_input_with_its_name_and_the_reason(
+    tmp_path: Path, reader: str, kind: str
+) -> None:
+    content, reason = HOSTILE[kind]
+    file = written(tmp_path, content)
+
+    with pytest.raises(BadInput, match=reason) as caught:
+        READERS[reader](file)
+
+    assert str(file) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < len(str(file)) + 200
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("kind", BUILT)
+def test_values_that_cannot_be_built_are_bad_input_or_do_not_matter(
+    tmp_path: Path, reader: str, kind: str
+) -> None:
+    file = written(tmp_path, BUILT[kind])
+    with contextlib.suppress(BadInput):
+        READERS[reader](file)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_file_beyond_all_measure_is_refused_unread(tmp_path: Path, reader: str) -> None:
+    file = written(tmp_path, b"")
+    with file.open("r+b") as stream:
+        stream.truncate(1 << 30)
+
+    with pytest.raises(BadInput, match="larger than"):
+        READERS[reader](file)
+
+
+@pytest.mark.parametrize("reader", JSON_READERS)
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_where_json_is_expected_it_is_bad_input_too(tmp_path: Path, reader: str, kind: str) -> None:
+    file = written(tmp_path, HOSTILE[kind][0])
+
+    with pytest.raises(BadInput) as caught:
+        JSON_READERS[reader](file)
+
+    assert str(file) in str(caught.value)
