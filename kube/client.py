@@ -11,7 +11,8 @@ from urllib.parse import quote, urlencode
 
 from kube.api import ApiResource, Change, Object, Watch
 from kube.api_errors import ApiError, Invalid, NotFound
-from kube.credentials import ApiServer, find
+from kube.api_server import ApiServer
+from kube.credentials import find
 from kube.error_answers import decoded, request_name
 from kube.request_limits import RequestLimits
 from kube.transport import JSON, ApiRequest, Transport, body

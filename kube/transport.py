@@ -10,15 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kubernetes.client.exceptions import ApiException
-from kubernetes.client.rest import RESTClientObject
-from kubernetes.utils import tcp_keepalive_socket_options
 from urllib3 import HTTPResponse
 from urllib3.exceptions import HTTPError
 
 from kube.api_errors import ApiError, Busy, Unauthorized, Unreachable
-from kube.credentials import ApiServer, ClientIdentity
+from kube.api_server import ApiServer, ClientIdentity
 from kube.error_answers import error, one_line
+from kube.official import ApiException, RESTClientObject, tcp_keepalive_socket_options
 from kube.request_limits import RequestLimits
 
 KEEPALIVE = {"idle": 30, "interval": 10, "count": 3}

@@ -16,7 +16,7 @@ from discovery.model import NodeSnapshot
 from exporters.gpuscape.agent_metrics import AgentMetrics
 from kube.api import Api
 from kube.client import ApiClient, Program
-from kube.credentials import Kubeconfig
+from kube.kubeconfig import Kubeconfig
 from kube.request_limits import RequestLimits
 from labelers.annotations import node_annotations
 from labelers.compose import wanted

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kube.api import NODES, PODS, Api, ApiResource, Object
 from kube.client import ApiClient, Program
-from kube.credentials import Kubeconfig
+from kube.kubeconfig import Kubeconfig
 from tests.fakes.api import FakeApi
 
 if TYPE_CHECKING:

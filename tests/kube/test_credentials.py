@@ -14,7 +14,8 @@ from base.errors import BadInput
 from kube.api import NODES
 from kube.api_errors import Unauthorized, Unreachable
 from kube.client import ApiClient, Program
-from kube.credentials import Kubeconfig, ServiceAccount, find
+from kube.credentials import ServiceAccount, find
+from kube.kubeconfig import Kubeconfig
 from tests.controlplane.pki import Pki
 from tests.fakes.scripted import Reply, Request, ScriptedServer, answer, status
 

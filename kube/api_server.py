@@ -1,0 +1,53 @@
+"""Where an API server is, and who we are to it: what a service account and a kubeconfig give."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from kube.api_errors import Unauthorized
+from kube.official import Configuration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientIdentity:
+    """What a request proves who we are with."""
+
+    authorization: str | None = field(repr=False)
+    """The header's value, None where a certificate does it."""
+    certificate: tuple[str | None, ...] = ()
+    """Files of certificate and key."""
+
+    @property
+    def account(self) -> str:
+        """Whom a JSON web token speaks for, unverified and for messages only; else empty."""
+        try:
+            payload = (self.authorization or "").split(".")[1]
+            claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+            return str(claims["sub"])
+        except (IndexError, KeyError, TypeError, ValueError):
+            return ""
+
+
+class ApiServer(Protocol):
+    """A way to one API server."""
+
+    configuration: Configuration
+    """Address, certificates, proxy. Files named in it are read at each TLS handshake."""
+    source: str
+    """Where it comes from, for messages."""
+
+    def identity(self) -> ClientIdentity:
+        """As of now; raises Unauthorized."""
+
+    def renew(self) -> None:
+        """Read anew what is kept, because the server refused it; raises Unauthorized."""
+
+
+def header(value: str, source: str) -> str:
+    """The value itself; raises Unauthorized for one that http.client would quote in an error."""
+    if value == "Bearer " or not (value.isascii() and value.isprintable()):
+        raise Unauthorized(f"{source}: holds no token")
+    return value
