@@ -101,14 +101,20 @@ def gpuscape(
         assert latest.snapshot is not None
         latest.show_snapshot(latest.snapshot, time.monotonic())
 
-    use_ready_machine(Path(state_file))
     LatestMetrics.__init__ = known  # type: ignore[method-assign,assignment]  # as before, but known here
     _meter_readers(meter_file)
     _obey(render)
-    sys.argv = ["gpuscape", "agent", "--standalone", "--simulate", state_file, "--node-name", NODE]
-    sys.argv += ["--listen", f"{HOST}:{port}", "--probe-listen", f"{HOST}:0"]
-    sys.argv += ["--sample-interval", f"{sample_seconds}s", "--own-families", own_families]
-    sys.argv += ["--discover-interval", f"{DISCOVER_SECONDS}s", "--log-level", "error"]
+    options = ["--standalone", "--simulate", state_file, "--node-name", NODE]
+    options += ["--listen", f"{HOST}:{port}", "--probe-listen", f"{HOST}:0"]
+    options += ["--sample-interval", f"{sample_seconds}s", "--own-families", own_families]
+    options += ["--discover-interval", f"{DISCOVER_SECONDS}s", "--log-level", "error"]
+    agent(state_file, *options)
+
+
+def agent(state_file: str, *options: str) -> None:
+    """The agent, by its own command and unmetered; its machine is ready made."""
+    use_ready_machine(Path(state_file))
+    sys.argv = ["gpuscape", "agent", *options]
     importlib.import_module("cli.main").main()
 
 
@@ -222,7 +228,7 @@ def _median_seconds(work: Callable[[], None], rounds: int) -> float:
 
 PROGRAMS: dict[str, Callable[..., None]] = {
     each.__name__: each
-    for each in (gpuscape, gpuscape_none, prometheus_client, nvitop, reader, loaded)
+    for each in (gpuscape, gpuscape_none, agent, prometheus_client, nvitop, reader, loaded)
 }
 
 if __name__ == "__main__":

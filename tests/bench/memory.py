@@ -8,31 +8,39 @@ reader is told apart. Source: Pss in /proc/<pid>/smaps_rollup.
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
-import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from unittest import mock
 
 import psutil
 
-from tests.bench.launch import use_ready_machine
+from api import names
+from discovery.reader.child import Child
+from discovery.reader.protocol import Discover, Start
+from discovery.simulator.simulation import Simulation
+from tests.agent.agent_process import SOON, until
+from tests.bench.launch import HOST
 from tests.bench.page import Section
-from tests.bench.programs import pss_mib
+from tests.bench.programs import agent_command, free_port, pss_mib
+from tests.cluster.agents import Site, has_topology
+from tests.controlplane.plane import Plane
 
 MACHINE = "dgx-a100-mig-single"
 SETTLE_SECONDS = 5.0
 CPU_SECONDS = 60.0
-SAMPLE_SECONDS = 10.0
-BUDGET_MIB = 96
+BUDGET_MIB = 64
 
 
 def section() -> Section:
     """Run the agent as it runs on a node, and look at it from outside."""
-    with tempfile.TemporaryDirectory() as folder, _agent(Path(folder)) as (agent, series):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        _agent(Path(folder), "--standalone") as (agent, series),
+    ):
         time.sleep(SETTLE_SECONDS)
         before = sum(agent.cpu_times()[:2])
         time.sleep(CPU_SECONDS)
@@ -45,7 +53,7 @@ def section() -> Section:
         title="Memory and CPU of the agent",
         text=(
             f"8 GPUs with 7 MIG devices each, {series} series served, sampled every "
-            f"{SAMPLE_SECONDS:g} s. Proportional set size, so what agent and reader share counts "
+            "10 s. Proportional set size, so what agent and reader share counts "
             "once; the simulator is left out of both, and with it the driver's own library. CPU is "
             f"the agent's over {CPU_SECONDS:g} s, without its reader, which ran the simulator. In "
             "a cluster: on a real API server, its Node watched, its Lease held, labels published."
@@ -62,95 +70,58 @@ def section() -> Section:
 
 
 @contextlib.contextmanager
-def _agent(folder: Path, *cluster: str) -> Iterator[tuple[psutil.Process, int]]:
+def _agent(
+    folder: Path, *options: str, environment: Mapping[str, str] | None = None
+) -> Iterator[tuple[psutil.Process, int]]:
     """The agent on a machine made beforehand, and how many series it serves.
 
-    ``cluster``: kubeconfig and Node where it is to be part of one.
+    ``options`` and ``environment`` are those of its container, for a node of its own.
     """
-    from discovery.simulator.simulation import Simulation
-
-    simulation = Simulation.create(MACHINE, folder)
-    command = [sys.executable, "-m", "tests.bench.memory", str(simulation.state_file), *cluster]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    state_file, port = Simulation.create(MACHINE, folder).state_file, free_port()
+    command = agent_command(state_file, port, *options)
+    with subprocess.Popen(command, env={**os.environ, **(environment or {})}) as process:
         try:
-            assert process.stdout is not None
-            address = process.stdout.readline().strip()
-            yield psutil.Process(process.pid), _series(address)
+            yield psutil.Process(process.pid), _series(port)
         finally:
             process.terminate()
 
 
 def _in_cluster_mib() -> float:
-    """An agent that has published to a real API server."""
-    from api import names
-    from tests.agent.agent_process import until
-    from tests.cluster.agents import Site, has_topology
-    from tests.controlplane.plane import Plane
-
+    """An agent that has published to a real API server, as a pod of its service account."""
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
-        with Plane.start(place / "plane", controller_manager=False) as plane:
+        account = Path(folder) / "account"
+        with Plane.start(Path(folder) / "plane", controller_manager=False) as plane:
             site = Site.create(plane, names.NAMESPACE)
             node = plane.make_node()
             token = plane.bound_token(site.namespace, names.AGENT, node)
-            with _agent(place, str(plane.kubeconfig(token=token)), node) as (agent, _series):
+            environment = plane.account_folder(account, site.namespace, token)
+            options = ("--service-account", str(account), "--node-name", node)
+            with _agent(Path(folder), *options, environment=environment) as (agent, _series):
                 until(lambda: has_topology(site, node))
                 time.sleep(SETTLE_SECONDS)
                 return pss_mib(agent.pid)
 
 
-def _series(address: str) -> int:
-    """Series at the address, once the GPUs are among them."""
-    end = time.monotonic() + 60
+def _series(port: int) -> int:
+    """Series at the port, once the GPUs are among them."""
+    end = time.monotonic() + SOON
     while time.monotonic() < end:
-        with urllib.request.urlopen(f"http://{address}/metrics") as response:  # ours
+        with (
+            contextlib.suppress(OSError),
+            urllib.request.urlopen(f"http://{HOST}:{port}/metrics") as response,  # ours
+        ):
             lines = response.read().decode().splitlines()
-        if any(line.startswith("DCGM_FI_DEV_FB_USED{") for line in lines):
-            return sum(1 for line in lines if not line.startswith("#"))
+            if any(line.startswith("DCGM_FI_DEV_FB_USED{") for line in lines):
+                return sum(1 for line in lines if not line.startswith("#"))
         time.sleep(0.2)
     raise TimeoutError("the agent serves no GPU series")
 
 
 def _reader_alone_mib() -> float:
     """A device reader that has loaded all of itself but no library."""
-    from discovery.reader.child import Child
-    from discovery.reader.protocol import Discover, Start
-
     child = Child(Start(library="/nonexistent/libnvidia-ml.so.1"), lambda _event: None)
-    list(child.ask(Discover(request=1), 60.0))
+    list(child.ask(Discover(request=1), SOON))
     measured = pss_mib(child.pid)
     child.stop()
     child.wait(5.0)
     return measured
-
-
-def _run(state_file: str, kubeconfig: str | None = None, node: str | None = None) -> int:
-    """The agent itself, on a machine whose simulator it never loads."""
-    from agent import main
-    from agent.config import AgentSettings
-    from web.address import Address
-    from web.server import HttpServer
-
-    class Told(HttpServer):
-        def start(self) -> None:
-            super().start()
-            sys.stdout.write(f"127.0.0.1:{self.address.port}\n")
-            sys.stdout.flush()
-
-    settings = AgentSettings(
-        standalone=kubeconfig is None,
-        kubeconfig=None if kubeconfig is None else Path(kubeconfig),
-        node_name=node,
-        start_spread_seconds=0.0,
-        listen=Address(host="127.0.0.1", port=0),
-        probe_listen=Address(host="127.0.0.1", port=0),
-        sample_interval_seconds=SAMPLE_SECONDS,
-        log_level="error",
-    )
-    use_ready_machine(Path(state_file))
-    with mock.patch.object(main, "HttpServer", Told):
-        return main.run(lambda: settings)
-
-
-if __name__ == "__main__":
-    sys.exit(_run(*sys.argv[1:]))

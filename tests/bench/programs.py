@@ -102,7 +102,7 @@ class Program:
 def running(name: str, state_file: Path, sample_seconds: float = 10.0) -> Iterator[Program]:
     """One of ``launch.PROGRAMS`` on this machine, reading its GPUs so often."""
     with tempfile.TemporaryDirectory() as folder:
-        meter_file, port = Path(folder) / "meter", _free_port()
+        meter_file, port = Path(folder) / "meter", free_port()
         meter = Meter(meter_file)
         process = _launch(name, *map(str, (state_file, meter_file, port, sample_seconds)))
         program = Program(name, process, port, meter)
@@ -110,6 +110,16 @@ def running(name: str, state_file: Path, sample_seconds: float = 10.0) -> Iterat
             yield program
         finally:
             program.close()
+
+
+def agent_command(state_file: Path, port: int, *options: str) -> list[str]:
+    """How to start the agent as a node does, on a machine made beforehand, with these options.
+
+    The simulator is in its reader alone. It serves on this port, and samples every 10 s.
+    """
+    command = [sys.executable, "-m", "tests.bench.launch", "agent", str(state_file), *options]
+    command += ["--listen", f"{HOST}:{port}", "--probe-listen", f"{HOST}:0"]
+    return [*command, "--sample-interval", "10s", "--start-spread", "0", "--log-level", "error"]
 
 
 def simulator_mib(module: str, state_file: Path) -> float:
@@ -175,7 +185,8 @@ def _end(process: subprocess.Popen[str]) -> None:
             process.kill()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
     with socket.create_server((HOST, 0)) as server:
         port: int = server.getsockname()[1]
         return port

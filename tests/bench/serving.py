@@ -25,7 +25,7 @@ from discovery.simulator.simulation import Simulation
 from tests.bench import clock
 from tests.bench.memory import MACHINE
 from tests.bench.page import Section, table
-from tests.bench.programs import pss_mib
+from tests.bench.programs import agent_command, free_port, pss_mib
 from tests.controlplane.lifetime import end_with_parent
 
 SLOW = 1000
@@ -241,9 +241,9 @@ async def _not_reading(loop: asyncio.AbstractEventLoop, client: socket.socket) -
 def _agent(folder: Path) -> Iterator[tuple[int, int]]:
     """Its process and port; its machine is ready made, so the simulator is not in its memory."""
     state_file = Simulation.create(MACHINE, folder).state_file
-    with _child([sys.executable, "-m", "tests.bench.memory", str(state_file)]) as process:
-        assert process.stdout is not None
-        yield process.pid, int(process.stdout.readline().rpartition(":")[2])
+    port = free_port()
+    with _child(agent_command(state_file, port, "--standalone")) as process:
+        yield process.pid, port
 
 
 @contextlib.contextmanager
@@ -266,10 +266,13 @@ def _await_text(port: int) -> int:
     """Bytes of the text, once the GPUs are in it."""
     end = time.monotonic() + SOON_SECONDS
     while time.monotonic() < end:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as response:  # ours
+        with (
+            contextlib.suppress(OSError),  # it does not listen yet
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as response,  # ours
+        ):
             text = response.read()
-        if b"\nDCGM_FI_DEV_FB_USED{" in text:
-            return len(text)
+            if b"\nDCGM_FI_DEV_FB_USED{" in text:
+                return len(text)
         time.sleep(0.2)
     raise TimeoutError("the agent serves no GPU series")
 
