@@ -56,7 +56,7 @@ class FollowedFile:
         except BadInput as error:
             if str(error) != self._fault:
                 self._fault = str(error)
-                log.error("%s: %s", self._refused, error)  # noqa: TRY400  # one sentence tells all
+                log.error(self._refused, extra={"file": str(self._path), "why": str(error)})  # noqa: TRY400  # the sentence is enough
                 self._tell(lambda own: own.source_failed(self._source))
         else:
             if self._fault:

@@ -88,14 +88,14 @@ def run(load: Callable[[], AgentSettings]) -> int:
             except GpuscapeError as error:
                 if proven is None or proven is settings:
                     raise
-                log.error("new settings refused, the old ones stay: %s", error)  # noqa: TRY400  # one sentence tells all
+                log.error("settings rejected, previous ones kept", extra={"why": str(error)})  # noqa: TRY400  # the sentence is enough
                 settings = proven
                 continue
             if following is None:
-                log.info("ended", extra={"reason": reason})
+                log.info("agent stopped", extra={"reason": reason})
                 return EXIT_NEW_LIBRARY if reason == "library" else EXIT_OK
             settings = following
-            log.info("settings read again")
+            log.info("settings reloaded")
 
 
 def _until_ended(
@@ -120,7 +120,7 @@ def _until_ended(
                 try:
                     return "reload", load()
                 except GpuscapeError as error:
-                    log.error("settings not read again: %s", error)  # noqa: TRY400  # one sentence tells all
+                    log.error("settings rejected, previous ones kept", extra={"why": str(error)})  # noqa: TRY400  # the sentence is enough
 
 
 @contextlib.contextmanager
@@ -168,7 +168,10 @@ class _Running:
         Handles are closed, or taken back once a release under way is over, by another thread.
         """
         if self._holds.ask(who, causes):
-            log.info("release", extra={"causes": "; ".join(self._holds.causes) or "none left"})
+            log.info(
+                "release requests changed",
+                extra={"causes": "; ".join(self._holds.causes) or "none left"},
+            )
             self._errands.put(self._follow_holds)
 
     def _follow_holds(self) -> None:

@@ -330,7 +330,7 @@ class NodeAgent:
             self._xids.add(event, self._wall())
             log.warning("XID error", extra={"gpu": event.bus_id, "xid": event.code})
             return True
-        log.warning("XID events are not complete", extra={"reason": event.text})
+        log.warning("XID events incomplete", extra={"reason": event.text})
         return False
 
     def _tell_sampled(self, own: AgentMetrics, seconds: float) -> None:
@@ -350,9 +350,9 @@ class NodeAgent:
         silent = {g.bus_id: g.state for g in snapshot.gpus if g.state is not GpuState.PRESENT}
         if silent and silent != self._silent:
             named = ", ".join(f"{bus_id} {state}" for bus_id, state in silent.items())
-            log.warning("GPUs do not answer", extra={"gpus": named})
+            log.warning("GPUs not responding", extra={"gpus": named})
         elif self._silent and not silent:
-            log.info("all GPUs answer again")
+            log.info("all GPUs responding")
         self._silent = silent
 
     def _tell_cycle(self, snapshot: NodeSnapshot, published: Published, seconds: float) -> None:
@@ -372,7 +372,7 @@ class NodeAgent:
         self._latest.refresh(tell)
         states = Counter(gpu.state.value for gpu in snapshot.gpus)
         log.info(
-            "looked at the node",
+            "discovery cycle finished",
             extra={
                 "gpus": ",".join(f"{state}:{n}" for state, n in states.items()) or "none",
                 "driver": snapshot.driver.version or snapshot.driver.gaps[0].detail,

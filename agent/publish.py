@@ -72,7 +72,7 @@ class Publisher:
             self._sinks[name](decided)
         except GpuscapeError as error:
             if self._told.get(name) != str(error):  # once, not at every cycle
-                log.error("labels not written", extra={"sink": name, "why": str(error)})  # noqa: TRY400  # the sentence tells all
+                log.error("labels not written", extra={"sink": name, "why": str(error)})  # noqa: TRY400  # the sentence is enough
             self._told[name] = str(error)
             return False
         self._told.pop(name, None)

@@ -47,7 +47,7 @@ def client(settings: AgentSettings, ending: contextlib.ExitStack) -> ApiClient |
     except BadInput as error:
         if needed:
             raise
-        log.warning("pods that share a GPU are not told apart", extra={"why": str(error)})
+        log.warning("pods on shared GPUs not distinguished", extra={"why": str(error)})
         return None
 
 

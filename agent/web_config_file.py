@@ -46,8 +46,8 @@ class WebConfigFile:
             path,
             SOURCE,
             self._read,
-            refused="web config refused, the last good one stays",
-            mended="web config is right again",
+            refused="web config file rejected, previous one kept",
+            mended="web config file valid again",
             tell=tell,
             wall=wall,
         )
@@ -66,9 +66,10 @@ class WebConfigFile:
         self.current = self._access(config, material)
         self._text, self._config, self._material = text, config, material
         for note in config.notes if changed else ():
-            log.warning("web config: %s", note)
+            log.warning("web config setting not served as written", extra={"why": note})
         log.info(
-            "web config read", extra={"tls": config.tls is not None, "users": len(config.users)}
+            "web config file loaded",
+            extra={"tls": config.tls is not None, "users": len(config.users)},
         )
 
     def _access(self, config: WebConfig, material: Material) -> ClientAccess:

@@ -127,5 +127,5 @@ class Runtime:
         while not self._stopping.wait(COMPARE_SECONDS):
             before, offset = offset, self._wall() - self._clock()
             if abs(offset - before) > STEP_SECONDS:
-                log.warning("the wall clock was set", extra={"step_seconds": offset - before})
+                log.warning("wall clock changed", extra={"step_seconds": offset - before})
                 self.replan()

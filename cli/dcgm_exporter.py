@@ -85,7 +85,7 @@ def command(arguments: Sequence[str]) -> None:
     settings, told = load(arguments, os.environ)
     logs.configure(settings.log_level, settings.log_format)
     for note in told.notes:
-        log.warning(note)
+        log.warning("dcgm-exporter setting ignored", extra={"why": note})
     from agent.main import run
 
     sys.exit(run(lambda: load(arguments, os.environ)[0]))

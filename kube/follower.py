@@ -195,4 +195,4 @@ class Follower:
         try:
             self._tell(news)
         except Exception:
-            log.exception("news not taken", extra={"news": type(news).__name__})
+            log.exception("event dropped", extra={"event": type(news).__name__})

@@ -187,7 +187,7 @@ class HttpServer:
         try:
             return route()
         except Exception:
-            log.exception("no answer for %s", request.path)
+            log.exception("request failed", extra={"path": request.path})
             return _FAILED
 
 

@@ -242,13 +242,17 @@ class ConfinementCheck:
 
     def _log(self, now: Confinement) -> None:
         if now.confirmed:
-            log.info("confined to its own node by admission policies", extra={"node": self._node})
+            log.info("admission policies enforced", extra={"node": self._node})
         elif self._allow_unconfined:
-            log.warning("writing although not confined", extra={"why": now.reason})
+            log.warning(
+                "admission policies not enforced, all is written", extra={"why": now.reason}
+            )
         elif self._holds(*CORE):
-            log.error("partly written until confined", extra={"why": now.reason})
+            log.error("admission policies not enforced, part is written", extra={"why": now.reason})
         else:
-            log.error("nothing is written until confined", extra={"why": now.reason})
+            log.error(
+                "admission policies not enforced, nothing is written", extra={"why": now.reason}
+            )
 
 
 def _verdicts(confinement: Confinement) -> tuple[PolicyVerdict, ...]:

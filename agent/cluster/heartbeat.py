@@ -172,9 +172,7 @@ class Heartbeat:
             case LeaseStep.RENEW if lease is not None:
                 return self._renew(lease, now)
             case _:
-                self._tell(
-                    logging.WARNING, "only reads: another holds the Lease", holder=self.other
-                )
+                self._tell(logging.WARNING, "Lease held by another agent", holder=self.other)
                 return LOOK_SECONDS
         return self._wait(now)
 
@@ -233,7 +231,7 @@ class Heartbeat:
         self._lease = lease
         self._sure_until = now + SURE_SECONDS
         self._renew_at = now + RENEW_SECONDS
-        self._tell(logging.INFO, "this agent holds the Lease")
+        self._tell(logging.INFO, "Lease acquired")
 
     def _saw(self, lease: Object) -> None:
         self._seen = leases.observe(self._seen, lease, self._clock())
@@ -262,7 +260,7 @@ class Heartbeat:
                     patch = leases.release(lease, at=self._wall())
                     self._api.patch(LEASES, self._name, patch, namespace=self._namespace)
             except ApiError as error:
-                log.info("Lease not emptied", extra={"why": str(error)})
+                log.info("Lease not released", extra={"why": str(error)})
 
     # what is due
 

@@ -67,11 +67,11 @@ def config_map_text(client: Api, named: str) -> bytes | None:
     try:
         data = client.get(CONFIG_MAPS, name, namespace=namespace).get("data") or {}
     except ApiError as error:
-        log.warning("ConfigMap of counters not read", extra={"why": str(error)})
+        log.warning("counters ConfigMap not read", extra={"why": str(error)})
         return None
     if COUNTERS_KEY not in data:
         why = f"it has no key {COUNTERS_KEY}"
-        log.warning("ConfigMap of counters not read", extra={"why": why})
+        log.warning("counters ConfigMap not read", extra={"why": why})
         return None
     return str(data[COUNTERS_KEY]).encode("utf-8", "replace")
 

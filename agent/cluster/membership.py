@@ -187,7 +187,7 @@ class Cluster:
             case WatchLost(error=error):
                 self._tell(lambda own: own.source_failed(SOURCE))
                 if self._unheard != str(error):  # once, not at every attempt
-                    log.warning("the API server is not heard", extra={"why": str(error)})
+                    log.warning("watch lost", extra={"source": SOURCE, "why": str(error)})
                 self._unheard = str(error)
 
     def leave(self) -> None:

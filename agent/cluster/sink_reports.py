@@ -38,14 +38,14 @@ class SinkReports:
 
     def wrote(self, keys: int) -> None:
         """A write of so many keys was taken."""
-        log.info("written", extra={"object": self._of, "keys": keys})
+        log.info("object written", extra={"object": self._of, "keys": keys})
         self._wrote()
         self.well()
 
     def well(self) -> None:
         """Nothing stands in the way any more."""
         if self.error is not None:
-            log.info("can be written again", extra={"object": self._of})
+            log.info("object writes recovered", extra={"object": self._of})
         self.error = None
 
     def failed(self, why: str, *, lasting: bool) -> None:
@@ -55,7 +55,7 @@ class SinkReports:
         """
         if why != self.error:
             level = logging.ERROR if lasting else logging.WARNING
-            log.log(level, "not written", extra={"object": self._of, "why": why})
+            log.log(level, "object not written", extra={"object": self._of, "why": why})
             if lasting:
                 self._event("NotWritten", why)
         self.error = why

@@ -79,7 +79,7 @@ class KernelLog:
             if (event := seen_in(record)) is not None:
                 found.append(event)
         if len(found) > MOST_EVENTS:
-            log.warning("errors left out of a burst", extra={"errors": len(found) - MOST_EVENTS})
+            log.warning("kernel log errors dropped", extra={"errors": len(found) - MOST_EVENTS})
         return tuple(found[:MOST_EVENTS])
 
     def close(self) -> None:
@@ -96,7 +96,7 @@ class KernelLog:
         except OSError as error:
             self._failed(error, now)
             return False
-        log.info("the kernel log is read", extra={"path": str(self._path)})
+        log.info("kernel log opened", extra={"path": str(self._path)})
         self._told = ""
         return True
 
@@ -111,7 +111,7 @@ class KernelLog:
         except BrokenPipeError:  # the next read gives the oldest record there is
             self.overruns += 1
             if self.overruns == 1:
-                log.warning("the kernel log was overwritten faster than it could be read")
+                log.warning("kernel log records lost")
             return b""
         except OSError as error:
             self.close()
@@ -123,6 +123,7 @@ class KernelLog:
         self._again_at = now + AGAIN_SECONDS
         reason = error.strerror or str(error)
         if reason != self._told:
-            advice = _ADVICE.get(error.errno or 0, "XIDs come from NVML alone")
-            log.warning("cannot read %s: %s: %s", self._path, reason, advice)
+            advice = _ADVICE.get(error.errno or 0, "none: XIDs come from NVML alone")
+            facts = {"path": str(self._path), "why": reason, "action": advice}
+            log.warning("kernel log not readable", extra=facts)
             self._told = reason

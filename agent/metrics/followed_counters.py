@@ -24,7 +24,7 @@ def read_file(path: Path) -> CountersConfig:
 def tell_skipped(counters: CountersConfig) -> None:
     """Log the lines that are not served, one by one."""
     for skipped in counters.skipped:
-        log.warning("not served: %s", skipped)
+        log.warning("counter not served", extra={"why": str(skipped)})
 
 
 class CountersFile:
@@ -51,8 +51,8 @@ class CountersFile:
             path,
             SOURCE,
             self._read,
-            refused="counters refused, the last good ones stay",
-            mended="counters file is right again",
+            refused="counters file rejected, previous one kept",
+            mended="counters file valid again",
             tell=tell,
             wall=wall,
         )
@@ -75,7 +75,7 @@ class CountersFile:
                 )
             self._take(found)
             tell_skipped(found)
-            log.info("counters read again", extra={"families": len(found.families)})
+            log.info("counters file reloaded", extra={"families": len(found.families)})
         self._content, self._served = content, found
 
 

@@ -103,7 +103,7 @@ class KnownPods:
     def _say(self, error: ApiError) -> None:
         why = _RIGHT if isinstance(error, Forbidden) else str(error)
         if why != self._unheard:  # once, not at every attempt
-            log.warning("UIDs and labels of pods are not known", extra={"why": why})
+            log.warning("watch lost", extra={"source": SOURCE, "why": why})
         self._unheard = why
 
 

@@ -121,7 +121,7 @@ class KubeletPods:
 
     def _say(self, what: str) -> None:
         if what and what != self._said:  # once, not at every question
-            log.warning("which pod holds which GPU is not known in full", extra={"why": what})
+            log.warning("GPU to pod mapping incomplete", extra={"why": what})
         self._said = what
 
 

@@ -73,7 +73,7 @@ class JobFolder:
     def _say(self, faults: tuple[str, ...]) -> None:
         for fault in faults:
             if fault not in self._said:  # once, not at every look
-                log.warning("jobs on GPUs are not known in full", extra={"why": fault})
+                log.warning("HPC job mapping incomplete", extra={"why": fault})
         self._said = faults
 
 

@@ -67,7 +67,7 @@ class GpuProcesses:
         if self._allowed is None:  # a process never changes its PID namespace
             why = missing(self._proc)
             if why is not None:
-                log.warning("processes on GPUs are not told", extra={"why": why})
+                log.warning("GPU processes unavailable", extra={"why": why})
             self._allowed = why is None
         return self._allowed
 

@@ -140,7 +140,7 @@ class Watches:
             pod = msgspec.convert(seen, Pod)
         except msgspec.ValidationError as error:
             name = seen["metadata"]["name"]
-            log.warning("pod is not counted", extra={"pod": name, "why": str(error)})
+            log.warning("pod not counted", extra={"pod": name, "why": str(error)})
             return
         wanted = ask(pod, self._rules)
         if wanted is not None and pod.spec.node_name:
@@ -163,14 +163,14 @@ class Watches:
         match news:
             case CacheSynced():
                 self._cache.told(source)
-                log.info("all is told", extra={"source": source})
+                log.info("cache synced", extra={"source": source})
             case WatchConnected():
                 if self._down.pop(source, None) is not None:
-                    log.info("heard again", extra={"source": source})
+                    log.info("watch reconnected", extra={"source": source})
             case WatchLost(error=error):
                 why = _why(source, error)
                 if why != self._down.get(source):  # once, not at every attempt
-                    log.warning("nothing is heard", extra={"source": source, "why": why})
+                    log.warning("watch lost", extra={"source": source, "why": why})
                 self._down[source] = why
 
 

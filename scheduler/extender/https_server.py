@@ -80,7 +80,7 @@ class ExtenderServer:
                 pass
             except (OSError, RuntimeError) as error:
                 if not self._is_stopping:
-                    log.warning("a client was not admitted: %s", error)
+                    log.warning("connection not accepted", extra={"why": str(error)})
                     time.sleep(_GRACE_SECONDS)  # no descriptor or thread: some may end by then
             if self._tls is not None and time.monotonic() - looked_at > _LOOK_SECONDS:
                 looked_at = time.monotonic()

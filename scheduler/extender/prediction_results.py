@@ -33,7 +33,7 @@ class PredictionResults:
         unlinked = table is not None and is_unlinked(landing, table)
         self._metrics.landed(odds=landing.chance, ideal=ideal, unlinked=unlinked)
         log.info(
-            "pod has its GPUs",
+            "GPUs allocated to pod",
             extra={
                 "pod": f"{landing.ask.namespace}/{landing.ask.name}",
                 "node": landing.node,

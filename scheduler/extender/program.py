@@ -54,7 +54,7 @@ def run(settings: SchedulerSettings) -> int:
     with contextlib.ExitStack() as ending:
         _start(settings, ending)
         ended.wait()
-    log.info("ended")
+    log.info("scheduler extender stopped")
     return 0
 
 
@@ -121,7 +121,7 @@ def _terms(settings: SchedulerSettings) -> ClientTerms:
             )
         )
         if settings.client_ca_file is None:
-            log.warning("everybody who reaches it is served: client-ca-file is not set")
+            log.warning("clients not authenticated", extra={"action": "set client-ca-file"})
     return ClientTerms(
         tls=tls,
         needs_certificate=settings.client_ca_file is not None,
@@ -140,7 +140,7 @@ def in_background(name: str) -> Callable[[Callable[[], object]], None]:
             try:
                 job()
             except Exception:  # a defect in one job must not end the others
-                log.exception("not done in the background")
+                log.exception("background job failed")
 
     threading.Thread(target=work, name=name, daemon=True).start()
     return jobs.put

@@ -152,7 +152,7 @@ class Routes:
         except BadInput as error:
             return messages.text(str(error), HTTPStatus.BAD_REQUEST)
         except Exception:  # whoever asked gets an answer, and others go on
-            log.exception("no answer", extra={"verb": route.verb})
+            log.exception("request failed", extra={"verb": route.verb})
             return messages.text(
                 "No answer could be made; the log says why.", HTTPStatus.INTERNAL_SERVER_ERROR
             )
@@ -185,7 +185,7 @@ class Routes:
         except BadInput:
             raise
         except Exception:  # whatever it is, the pod is scheduled without us
-            log.exception("no scores")
+            log.exception("scoring failed")
             self._metrics.neutral(Neutral.FAULT)
         return _json(extender_messages.NEUTRAL)
 

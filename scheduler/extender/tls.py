@@ -63,12 +63,12 @@ class ServerTls:
                 self.current = _context(self._files)
                 self._read = found
                 self._ends = _ends(self._files, found)
-                log.info("certificates read again")
+                log.info("certificates reloaded")
             self._fault = ""
         except BadInput as error:
             if str(error) != self._fault:
                 self._fault = str(error)
-                log.error("certificates refused, the last good ones stay: %s", error)  # noqa: TRY400  # one sentence tells all
+                log.error("certificates rejected, previous ones kept", extra={"why": str(error)})  # noqa: TRY400  # the sentence is enough
 
     def admitted(self, client: Mapping[str, Any]) -> None:
         """A client with this certificate is served. For any thread."""
@@ -115,7 +115,9 @@ def _ends(files: TlsFiles, contents: Mapping[Path, bytes]) -> dict[Party, float]
             try:
                 found[party] = min(certificates.ends(contents[path]))
             except ValueError as error:
-                log.warning("end of a certificate unknown: %s: %s", path, error)
+                log.warning(
+                    "certificate expiry unknown", extra={"file": str(path), "why": str(error)}
+                )
     return found
 
 

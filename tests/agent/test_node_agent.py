@@ -227,7 +227,7 @@ def test_a_fresh_node_is_described_without_a_silent_gpu_once_all_had_time_to_ans
     assert scene.labels["gpuscape.io/gpu.health-reason"] == "gpu-unreadable"
     assert [line.endswith(" 1") for line in scene.series("gpuscape_gpu_up{")] == [True, True, False]
     assert 'gpuscape_gpu_up{pci_bus_id="0000:12:00.0"} 0' in scene.metrics()
-    named = [record.gpus for record in caplog.records if record.message == "GPUs do not answer"]  # type: ignore[attr-defined]  # a field of ours
+    named = [record.gpus for record in caplog.records if record.message == "GPUs not responding"]  # type: ignore[attr-defined]  # a field of ours
     assert named == ["0000:12:00.0 unreadable"]  # once
 
 

@@ -68,7 +68,7 @@ def test_settings_read_again_leave_gpus_in_their_places(tmp_path: Path) -> None:
         machines.unplug(simulation, next(iter(simulation.state.gpus)))
         until(lambda: agent.gpus("lost") == 1)
         agent.signal(signal.SIGHUP)
-        until(lambda: any(each["message"] == "settings read again" for each in agent.logged))
+        until(lambda: any(each["message"] == "settings reloaded" for each in agent.logged))
         until(lambda: agent.gpus("lost") == 1)
         until(lambda: "DCGM_FI_DEV_GPU_TEMP{" in agent.metrics())
         assert set(re.findall(r'DCGM_FI_DEV_GPU_TEMP{gpu="(.)"', agent.metrics())) == set("123")
@@ -150,7 +150,7 @@ def test_a_hangup_with_bad_settings_changes_nothing_and_says_why(
         until(lambda: agent.gpus("present") == 2)
         file.write_text(text)
         agent.signal(signal.SIGHUP)
-        until(lambda: any(named in str(record.get("message")) for record in agent.logged))
+        until(lambda: any(named in str(record.get("why")) for record in agent.logged))
         until(lambda: agent.gpus("present") == 2)
 
 

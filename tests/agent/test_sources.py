@@ -38,7 +38,7 @@ def test_without_a_cluster_pods_that_share_a_gpu_are_not_told_apart_and_the_rest
     caplog.set_level(logging.WARNING)
     with contextlib.ExitStack() as ending:
         assert sources.client(SHARED, ending) is None
-    assert [line.message for line in caplog.records] == ["pods that share a GPU are not told apart"]
+    assert [line.message for line in caplog.records] == ["pods on shared GPUs not distinguished"]
 
 
 def test_what_cannot_be_shown_without_a_cluster_ends_the_start() -> None:

@@ -99,7 +99,7 @@ def test_of_two_agents_on_a_node_the_second_only_reads(scene: Scene, tmp_path: P
     (tmp_path / "second").mkdir()
     mark = scene.site.plane.mark()
     with agent(scene.site, scene.node, scene.process.simulation, tmp_path / "second") as second:
-        until(lambda: any("only reads" in str(it["message"]) for it in second.logged))
+        until(lambda: any(it["message"] == "Lease held by another agent" for it in second.logged))
         scene.site.edit(scene.node, labels={keys.FOUND: "7"})
         until(lambda: scene.site.labels(scene.node)[keys.FOUND] == "2")
     writes = scene.site.plane.audit(since=mark, user=AGENT, verb="patch", resource="nodes")

@@ -349,4 +349,4 @@ def test_a_listener_that_fails_is_told_the_next_all_the_same(
         "CacheSynced",
     ]
     follower.close()
-    assert "news not taken" in caplog.text
+    assert "event dropped" in caplog.text

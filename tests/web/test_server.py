@@ -137,7 +137,7 @@ def test_a_route_that_raises_is_a_500_and_the_next_request_is_served(
     statuses = [ask(server, path)[0].status for path in ("/broken", "/livez")]
 
     assert statuses == [500, 200]
-    assert "no answer for /broken" in caplog.text
+    assert [record.__dict__["path"] for record in caplog.records] == ["/broken"]
 
 
 def test_a_connection_serves_request_after_request(start: Start) -> None:

@@ -41,7 +41,7 @@ class Function:
         except Nvml as refused:
             return None if self._entry.text else refused.code
         except Exception:
-            _log.exception("the simulated %s failed", self._entry.name)
+            _log.exception("simulated NVML call failed", extra={"call": self._entry.name})
             return None if self._entry.text else int(pynvml.NVML_ERROR_UNKNOWN)
 
     def _call(self, args: tuple[object, ...]) -> int | bytes:

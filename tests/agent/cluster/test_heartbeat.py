@@ -365,7 +365,7 @@ def test_a_failure_is_told_once(world: World, caplog: pytest.LogCaptureFixture) 
 
     agent.run(300)
 
-    assert caplog.messages == ["Lease not written", "this agent holds the Lease"]
+    assert caplog.messages == ["Lease not written", "Lease acquired"]
     assert getattr(caplog.records[0], "why", None) == "no route"
 
 

@@ -49,11 +49,11 @@ def test_after_a_success_the_same_failure_is_said_again(caplog: pytest.LogCaptur
 
     assert ended is None
     assert [line.message for line in caplog.records] == [
-        "not written",
-        "written",
-        "can be written again",
-        "not written",
-        "can be written again",
+        "object not written",
+        "object written",
+        "object writes recovered",
+        "object not written",
+        "object writes recovered",
     ]
 
 

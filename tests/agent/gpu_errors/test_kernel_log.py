@@ -109,7 +109,7 @@ def test_records_overwritten_before_they_were_read_are_counted_and_the_rest_is_t
         assert kernel_log.events(0.0) == (xid(31), xid(79))
         assert kernel_log.overruns == 2
     assert [it.message for it in caplog.records if it.levelno == logging.WARNING] == [
-        "the kernel log was overwritten faster than it could be read"
+        "kernel log records lost"
     ]
 
 
@@ -133,7 +133,7 @@ def test_a_burst_is_read_in_portions_and_errors_beyond_them_are_dropped(
         assert len(kernel_log.events(0.0)) == MOST_EVENTS
         assert len(left) == 5
         assert len(kernel_log.events(1.0)) == 5
-    assert "errors left out of a burst" in caplog.text
+    assert "kernel log errors dropped" in caplog.text
 
 
 Refusing = Callable[[Path], int]
@@ -142,10 +142,10 @@ Refusing = Callable[[Path], int]
 @pytest.mark.parametrize(
     ("number", "advice"),
     [
-        (errno.ENOENT, "No such file or directory: mount the host's /dev/kmsg there"),
-        (errno.EACCES, "Permission denied: it belongs to root: run as uid 0"),
-        (errno.EPERM, "Operation not permitted: a container has to be privileged to open it"),
-        (errno.ENODEV, "No such device: XIDs come from NVML alone"),
+        (errno.ENOENT, "mount the host's /dev/kmsg there"),
+        (errno.EACCES, "it belongs to root: run as uid 0"),
+        (errno.EPERM, "a container has to be privileged to open it"),
+        (errno.ENODEV, "none: XIDs come from NVML alone"),
     ],
 )
 def test_a_missing_right_is_said_once_with_what_to_do(
@@ -163,8 +163,10 @@ def test_a_missing_right_is_said_once_with_what_to_do(
         assert kernel_log.events(now) == ()
 
     assert tries == 3
-    (said,) = caplog.messages
-    assert said.startswith(f"cannot read /host/dev/kmsg: {advice}")
+    (logged,) = (record.__dict__ for record in caplog.records)
+    assert (logged["message"], logged["path"]) == ("kernel log not readable", "/host/dev/kmsg")
+    assert logged["why"] == os.strerror(number)
+    assert logged["action"].startswith(advice)
 
 
 def test_it_begins_to_read_once_the_right_is_given(kmsg: Kmsg) -> None:
@@ -196,7 +198,9 @@ def test_a_log_that_fails_is_opened_again_later(
         assert kernel_log.events(0.0) == ()
         assert kernel_log.events(1.0) == ()
         assert kernel_log.events(AGAIN_SECONDS) == (xid(79),)
-    assert "Input/output error: XIDs come from NVML alone" in caplog.text
+    (logged,) = (record.__dict__ for record in caplog.records)
+    assert logged["why"] == "Input/output error"
+    assert logged["action"] == "none: XIDs come from NVML alone"
 
 
 def test_closing_leaves_no_descriptor_behind(kmsg: Kmsg) -> None:

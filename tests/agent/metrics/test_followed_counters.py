@@ -90,9 +90,9 @@ def test_lines_that_cannot_be_served_are_told_and_the_others_taken(
     assert followed.after(f"{POWER}nonsense\n", f"{POWER}nonsense\n") == [
         ["DCGM_FI_DEV_POWER_USAGE"]
     ]
-    told = [record.message for record in caplog.records if record.levelno == logging.WARNING]
-    assert len(told) == 1
-    assert f"{followed.path}, line 2: " in told[0]
+    skipped = [record.__dict__["why"] for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(skipped) == 1
+    assert f"{followed.path}, line 2: " in skipped[0]
     assert followed.up
 
 
@@ -117,14 +117,14 @@ def test_a_broken_file_and_its_end_are_told_once_in_the_log_and_in_metrics(
         states.append(followed.up)
 
     assert states == [True, False, False, False, False, True, True]
-    assert [message.split(":")[0] for message in caplog.messages] == [
-        "counters refused, the last good ones stay",
-        "counters refused, the last good ones stay",
-        "counters file is right again",
-        "counters read again",
+    assert caplog.messages == [
+        "counters file rejected, previous one kept",
+        "counters file rejected, previous one kept",
+        "counters file valid again",
+        "counters file reloaded",
     ]
-    assert "asks for no metric that can be served" in caplog.messages[0]
-    assert "No such file" in caplog.messages[1]
+    assert "asks for no metric that can be served" in caplog.records[0].__dict__["why"]
+    assert "No such file" in caplog.records[1].__dict__["why"]
 
 
 def test_the_agent_cannot_start_without_the_file(tmp_path: Path) -> None:

@@ -223,7 +223,7 @@ def test_a_pod_that_makes_no_sense_is_passed_over(
 
     stage.watches.hear_pods(ObjectSeen(object=odd))
 
-    assert [record.getMessage() for record in caplog.records] == ["pod is not counted"]
+    assert [record.getMessage() for record in caplog.records] == ["pod not counted"]
 
 
 def test_gpus_of_another_name_are_watched_for() -> None:

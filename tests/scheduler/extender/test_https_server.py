@@ -419,7 +419,7 @@ def test_a_client_for_whom_there_is_no_thread_keeps_no_other_out(
         with pytest.raises((http.client.HTTPException, ConnectionError)):
             extender.ask("/livez")
         assert extender.ask("/livez").status == http.client.OK
-    assert "can't start new thread" in caplog.text
+    assert "can't start new thread" in caplog.records[0].__dict__["why"]
 
 
 def test_it_ends_while_clients_are_idle_or_in_between() -> None:

@@ -99,7 +99,7 @@ def nobody(tmp_path: Path) -> Path:
 
 def test_without_an_api_server_it_lives_is_not_ready_and_scores_nothing(nobody: Path) -> None:
     with running(nobody) as helper:
-        until(lambda: helper.says("nothing is heard"))
+        until(lambda: helper.says("watch lost"))
         assert helper.ask("/livez").status == http.client.OK
         assert helper.ask("/readyz").status == http.client.SERVICE_UNAVAILABLE
         assert helper.ask("/v1/prioritize", body()).body == b"[]"
@@ -110,7 +110,7 @@ def test_a_signal_ends_it_with_success(nobody: Path, number: signal.Signals) -> 
     with running(nobody) as helper:
         helper.process.send_signal(number)
         assert helper.process.wait(SOON) == 0
-        until(lambda: helper.says("ended"))
+        until(lambda: helper.says("scheduler extender stopped"))
 
 
 def test_files_that_are_not_there_end_it_at_once_in_one_sentence(nobody: Path) -> None:
