@@ -27,20 +27,15 @@ class FollowedFile:
         source: str,
         read: Callable[[], None],
         *,
-        refused: str,
-        mended: str,
         tell: Tell = lambda _change: None,
         wall: Callable[[], float] = time.time,
     ) -> None:
         """It is right now. ``read`` takes what has changed, or raises BadInput and takes nothing;
-        ``source`` is its name in metrics, ``refused`` and ``mended`` are words for the log;
-        ``wall`` is Unix time, only shown.
+        ``source`` is its name in metrics; ``wall`` is Unix time, only shown.
         """
         self._path = path
         self._source = source
         self._read = read
-        self._refused = refused
-        self._mended = mended
         self._tell = tell
         self._wall = wall
         self._fault = ""
@@ -56,12 +51,13 @@ class FollowedFile:
         except BadInput as error:
             if str(error) != self._fault:
                 self._fault = str(error)
-                log.error(self._refused, extra={"file": str(self._path), "why": str(error)})  # noqa: TRY400  # the sentence is enough
+                facts = {"file": str(self._path), "why": str(error)}
+                log.error("file rejected, previous content kept", extra=facts)  # noqa: TRY400  # the sentence is enough
                 self._tell(lambda own: own.source_failed(self._source))
         else:
             if self._fault:
                 self._fault = ""
-                log.info(self._mended, extra={"file": str(self._path)})
+                log.info("file valid again", extra={"file": str(self._path)})
                 self._tell_good()
         return LOOK_SECONDS
 

@@ -46,8 +46,6 @@ class WebConfigFile:
             path,
             SOURCE,
             self._read,
-            refused="web config file rejected, previous one kept",
-            mended="web config file valid again",
             tell=tell,
             wall=wall,
         )

@@ -105,7 +105,7 @@ class Heartbeat:
         self._sure_until = self._renew_at = self._state_at = _NEVER
         self._wanted: State | None = None
         self._leaving = False
-        self._told: tuple[str, dict[str, str | None]] = ("", {})
+        self._logged: tuple[str, str | None] = ("", None)
         self.shown: str | None = None
         """The state on the Lease as last seen: what the first one after a start follows on."""
         self.failure: ApiError | None = None
@@ -172,7 +172,9 @@ class Heartbeat:
             case LeaseStep.RENEW if lease is not None:
                 return self._renew(lease, now)
             case _:
-                self._tell(logging.WARNING, "Lease held by another agent", holder=self.other)
+                if self._changed("held by another", self.other):
+                    holder = {"lease": self._name, "holder": self.other}
+                    log.warning("Lease held by another agent", extra=holder)
                 return LOOK_SECONDS
         return self._wait(now)
 
@@ -231,7 +233,8 @@ class Heartbeat:
         self._lease = lease
         self._sure_until = now + SURE_SECONDS
         self._renew_at = now + RENEW_SECONDS
-        self._tell(logging.INFO, "Lease acquired")
+        if self._changed("acquired"):
+            log.info("Lease acquired", extra={"lease": self._name})
 
     def _saw(self, lease: Object) -> None:
         self._seen = leases.observe(self._seen, lease, self._clock())
@@ -245,7 +248,8 @@ class Heartbeat:
         if isinstance(error, Permanent):  # perhaps for its state: let the heartbeat go on without
             self._state_at = now + RENEW_SECONDS
         self.failure = error
-        self._tell(logging.WARNING, "Lease not written", why=str(error))
+        if self._changed("not written", str(error)):
+            log.warning("Lease not written", extra={"lease": self._name, "why": str(error)})
         return self._backoff.failed(error.retry_after_seconds)
 
     def _lost(self) -> None:
@@ -287,10 +291,10 @@ class Heartbeat:
         due = min(self._renew_at, self._state_at) if pending else self._renew_at
         return max(0.0, due - now)
 
-    def _tell(self, level: int, news: str, **facts: str | None) -> None:
-        if (news, facts) != self._told:  # once, not at every beat
-            log.log(level, news, extra={"lease": self._name, **facts})
-            self._told = (news, facts)
+    def _changed(self, state: str, detail: str | None = None) -> bool:
+        """Whether this is another state than the one that was logged last, at an earlier beat."""
+        before, self._logged = self._logged, (state, detail)
+        return self._logged != before
 
 
 def _is_untouched(node: Object) -> bool:

@@ -1,4 +1,4 @@
-"""What a sink says of itself to people: each thing once, and not at every try."""
+"""Log lines, Events and metrics about what a sink writes: each fact once, not at every try."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ class SinkReports:
         self._left_alone: int | None = None
         self._count_refused = refused
         self._refused: int | None = None
-        self._told: dict[str, Mapping[str, str]] = {}
+        self._reported: dict[str, Mapping[str, str]] = {}
         self.error: str | None = None
         """Why the object is not as it should be; None while it is."""
 
     def wrote(self, keys: int) -> None:
-        """A write of so many keys was taken."""
+        """Report a successful write of so many keys."""
         log.info("object written", extra={"object": self._of, "keys": keys})
         self._wrote()
         self.well()
 
     def well(self) -> None:
-        """Nothing stands in the way any more."""
+        """Report that the object is as it should be."""
         if self.error is not None:
             log.info("object writes recovered", extra={"object": self._of})
         self.error = None
 
     def failed(self, why: str, *, lasting: bool) -> None:
-        """It could not be written; said again only when the reason changes.
+        """Report that the object could not be written; again only when the reason changes.
 
-        ``lasting``: until somebody helps, who is told by an Event too.
+        ``lasting``: until somebody changes something; then an Event reports it too.
         """
         if why != self.error:
             level = logging.ERROR if lasting else logging.WARNING
@@ -61,33 +61,42 @@ class SinkReports:
         self.error = why
 
     def kept_out(self, left_alone: Mapping[str, str], dropped: Mapping[str, str]) -> None:
-        """Keys that are left to another owner, and those for which there is no room; and why."""
+        """Report keys that belong to another owner, and keys without room, each with its reason."""
         if len(left_alone) != self._left_alone:
             self._left_alone = len(left_alone)
             self._count_left_alone(self._left_alone)
-        self._tell("KeysLeftAlone", "keys left alone", left_alone)
-        self._tell("KeysDropped", "keys dropped", dropped)
+        if self._changed("KeysLeftAlone", left_alone):
+            log.log(_level(left_alone), "keys left alone", extra=self._facts(left_alone))
+        if self._changed("KeysDropped", dropped):
+            log.log(_level(dropped), "keys dropped", extra=self._facts(dropped))
 
     def refused(self, keys: Mapping[str, str]) -> None:
-        """Keys that the API server refuses for good, and why."""
+        """Report keys that the API server refuses for good, each with its reason."""
         if len(keys) != self._refused:
             self._refused = len(keys)
             self._count_refused(self._refused)
-        self._tell("KeysRefused", "keys refused", keys)
+        if self._changed("KeysRefused", keys):
+            log.log(_level(keys), "keys refused", extra=self._facts(keys))
 
-    def _tell(self, reason: str, what: str, keys: Mapping[str, str]) -> None:
-        if keys == self._told.get(reason, {}):
-            return
-        self._told[reason] = keys
-        note = by_reason(keys)
-        level = logging.WARNING if keys else logging.INFO
-        log.log(level, what, extra={"object": self._of, "why": note or "none any more"})
+    def _changed(self, reason: str, keys: Mapping[str, str]) -> bool:
+        """Whether these are other keys than at the last call; an Event reports them then."""
+        if keys == self._reported.get(reason, {}):
+            return False
+        self._reported[reason] = keys
         if keys:
-            self._event(reason, note)
+            self._event(reason, by_reason(keys))
+        return True
+
+    def _facts(self, keys: Mapping[str, str]) -> dict[str, str]:
+        return {"object": self._of, "why": by_reason(keys) or "none any more"}
+
+
+def _level(keys: Mapping[str, str]) -> int:
+    return logging.WARNING if keys else logging.INFO
 
 
 def by_reason(keys: Mapping[str, str]) -> str:
-    """Keys with one reason each, as one line that says each reason once; empty without any.
+    """Keys with one reason each, as one line with each reason once; empty without any.
 
     Of many keys with one reason the first ten are named.
     """

@@ -51,8 +51,6 @@ class CountersFile:
             path,
             SOURCE,
             self._read,
-            refused="counters file rejected, previous one kept",
-            mended="counters file valid again",
             tell=tell,
             wall=wall,
         )

@@ -119,7 +119,9 @@ def test_what_is_not_done_as_written_is_told_once(
     config = opened(file, f"basic_auth_users: {{a: {HASH}}}")
     config.look(0.0)
 
-    notes = [record.__dict__["why"] for record in caplog.records if record.levelno == logging.WARNING]
+    notes = [
+        record.__dict__["why"] for record in caplog.records if record.levelno == logging.WARNING
+    ]
     assert len(notes) == 1
     assert notes[0].startswith("passwords are asked for without TLS")
 
@@ -141,6 +143,6 @@ def test_a_broken_file_and_its_end_are_told_in_the_log_and_in_metrics(
     assert states == [True, False, False, True]
     assert caplog.messages == [
         "web config file loaded",
-        "web config file rejected, previous one kept",
-        "web config file valid again",
+        "file rejected, previous content kept",
+        "file valid again",
     ]

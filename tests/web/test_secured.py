@@ -325,5 +325,5 @@ def test_what_is_broken_later_is_told_once_and_the_last_good_state_stays(
 
     assert ask(server, site.context(), headers=basic("alice", PASSWORD))[1] == b"ok\n"
     assert ask(server, site.context())[0].status == 401
-    refusals = [message for message in caplog.messages if "previous one kept" in message]
+    refusals = [message for message in caplog.messages if "file rejected" in message]
     assert len(refusals) == 1

@@ -353,7 +353,10 @@ def test_the_log_says_in_one_line_what_is_wrong(caplog: pytest.LogCaptureFixture
     check_of(api).check(0.0)
 
     (record,) = caplog.records
-    assert (record.levelname, record.msg) == ("ERROR", "admission policies not enforced, nothing is written")
+    assert (record.levelname, record.msg) == (
+        "ERROR",
+        "admission policies not enforced, nothing is written",
+    )
     assert NODE in record.__dict__["why"]
     assert "\n" not in record.__dict__["why"]
 

@@ -90,7 +90,9 @@ def test_lines_that_cannot_be_served_are_told_and_the_others_taken(
     assert followed.after(f"{POWER}nonsense\n", f"{POWER}nonsense\n") == [
         ["DCGM_FI_DEV_POWER_USAGE"]
     ]
-    skipped = [record.__dict__["why"] for record in caplog.records if record.levelno == logging.WARNING]
+    skipped = [
+        record.__dict__["why"] for record in caplog.records if record.levelno == logging.WARNING
+    ]
     assert len(skipped) == 1
     assert f"{followed.path}, line 2: " in skipped[0]
     assert followed.up
@@ -118,9 +120,9 @@ def test_a_broken_file_and_its_end_are_told_once_in_the_log_and_in_metrics(
 
     assert states == [True, False, False, False, False, True, True]
     assert caplog.messages == [
-        "counters file rejected, previous one kept",
-        "counters file rejected, previous one kept",
-        "counters file valid again",
+        "file rejected, previous content kept",
+        "file rejected, previous content kept",
+        "file valid again",
         "counters file reloaded",
     ]
     assert "asks for no metric that can be served" in caplog.records[0].__dict__["why"]
