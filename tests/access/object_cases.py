@@ -407,7 +407,7 @@ _SUBJECT, _NAMED, _REPORTER, _RELATED, _BARE = (
     f"{_EVENT}/{rule}" for rule in ("subject", "name", "reporter", "related", "bare")
 )
 _CORE, _NEW = CORE_EVENTS.format("default"), EVENTS.format("default")
-_CORE_HOME, _NEW_HOME = CORE_EVENTS.format("$ns"), EVENTS.format("$ns")
+_NEW_HOME = EVENTS.format("$ns")
 NAMED = "$node.$digest"
 """As the agent names its Events; $digest is another one each time."""
 KNOWN = "$node.0123456789abcdef"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from api.keys import KEYS, Key, KeyLocation, Writer
 from tools.access import __main__ as command
 from tools.access import cel, grants, nodes
 from tools.access.files import POLICIES, files, parts_of
-from tools.access.policy import Object, Policy
+from tools.access.policy import Policy
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 ALL = [policy for policies in POLICIES.values() for policy in policies]
@@ -108,10 +107,6 @@ def test_key_policies_never_go_by_a_prefix() -> None:
     used = [policy.name for policy in ALL if "startsWith" in str(policy.variables)]
 
     assert used == []
-
-
-def policy_objects(part: str = "base", namespace: str = names.NAMESPACE) -> Iterable[Object]:
-    return [it for it in parts_of(namespace)[part] if it["kind"] == "ValidatingAdmissionPolicy"]
 
 
 @pytest.mark.parametrize("policy", ALL, ids=lambda policy: policy.name)

@@ -139,11 +139,6 @@ class FakeApi:
         for watch in list(self._watches):
             watch.bookmark()
 
-    @property
-    def open_watches(self) -> int:
-        """How many are open now."""
-        return len(self._watches)
-
     def writes(self, resource: ApiResource | None = None) -> list[Call]:
         """The creates and patches so far, dry runs left out."""
         return [

@@ -66,17 +66,6 @@ class Prometheus:
             Series(labels=one["metric"], points=(_point(one["value"]),)) for one in data["result"]
         ]
 
-    def query_range(
-        self, expression: str, *, start: float, end: float, step: float
-    ) -> list[Series]:
-        """The expression's series over a time, as a graph asks for them."""
-        span = {"start": str(start), "end": str(end), "step": str(step)}
-        data = self._get("query_range", {"query": expression, **span})
-        return [
-            Series(labels=one["metric"], points=tuple(_point(it) for it in one["values"]))
-            for one in data["result"]
-        ]
-
     def label_values(self, label: str, *matching: str) -> list[str]:
         """Values of a label, of the series that match; sorted."""
         found: list[str] = self._get(f"label/{label}/values", [("match[]", it) for it in matching])

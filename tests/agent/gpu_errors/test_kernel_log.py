@@ -6,7 +6,7 @@ import contextlib
 import errno
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -134,9 +134,6 @@ def test_a_burst_is_read_in_portions_and_errors_beyond_them_are_dropped(
         assert len(left) == 5
         assert len(kernel_log.events(1.0)) == 5
     assert "kernel log errors dropped" in caplog.text
-
-
-Refusing = Callable[[Path], int]
 
 
 @pytest.mark.parametrize(

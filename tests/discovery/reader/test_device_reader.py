@@ -29,8 +29,6 @@ DEADLINE_SECONDS = 1.0
 SOON = 30.0
 """For something that happens at once, even where the machine is busy."""
 
-Open = Callable[..., "Bench"]
-
 
 class Bench:
     """A reader on a simulated machine, with a clock that the test sets."""
