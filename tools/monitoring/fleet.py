@@ -41,8 +41,8 @@ _NOW = (
         steps=_BAD_IF_ANY,
     ),
     Number(
-        title="GPUs to look at",
-        description="GPUs that are degraded or unhealthy; the table below says why.",
+        title="GPUs to check",
+        description="GPUs that are degraded or unhealthy; the table below has the reasons.",
         queries=(
             ask(
                 """count(gpuscape_gpu_health_info{@node, health=~"degraded|unhealthy"})
@@ -63,7 +63,7 @@ _NOW = (
     ),
     Number(
         title="Free",
-        description="GPUs that a pod could be given whole now.",
+        description="GPUs that a pod could get whole now.",
         queries=(ask("sum(gpuscape_free_gpus{@node})"),),
         width=3,
         height=4,
@@ -71,7 +71,7 @@ _NOW = (
     Number(
         title="Activity",
         description="How busy GPUs are on average: GPM's word on Hopper and later, else"
-        " utilisation. GPUs under MIG before Hopper tell nothing and do not count.",
+        " utilisation. GPUs under MIG before Hopper have no such reading and do not count.",
         queries=(ask("avg(gpuscape_gpu_active_ratio{@node})"),),
         unit=Unit.RATIO,
         decimals=0,
@@ -92,7 +92,7 @@ _NOW = (
 
 _WRONG = (
     Table(
-        title="GPUs to look at",
+        title="GPUs to check",
         description="Each GPU that is not healthy, and its worst reason.",
         queries=(ask('gpuscape_gpu_health_info{@node, health!="healthy"}'),),
         columns=(

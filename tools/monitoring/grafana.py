@@ -69,7 +69,7 @@ class Panel:
 
     title: str
     description: str
-    """What it shows and when it is empty, for whoever looks at it."""
+    """What it shows and when it is empty, for the reader."""
     queries: tuple[Query, ...]
     unit: Unit = Unit.COUNT
     width: int = 12

@@ -82,8 +82,8 @@ _NOW = (
 _LAYOUT = (
     Table(
         title="Instances",
-        description="What each instance is, what it uses, and who holds it. GPM tells activity on"
-        " Hopper and later.",
+        description="What each instance is, what it uses, and who holds it. Activity is measured"
+        " by GPM, on Hopper and later.",
         queries=(
             ask("""sum by (instance, index, gpu_instance_id, profile, placement_start)
                 (gpuscape_mig_instance_info{@node} * @index)"""),
@@ -138,8 +138,8 @@ _USE = (
     ),
     Graph(
         title="Activity of instances",
-        description="Share of the time for which anything ran. Hopper and later: before, nobody"
-        " tells how busy an instance is.",
+        description="Share of the time for which anything ran. Hopper and later: before, nothing"
+        " measures how busy an instance is.",
         queries=(ask("gpuscape_mig_instance_graphics_active_ratio{@node} * @index", _LEGEND),),
         unit=Unit.RATIO,
         most=1,

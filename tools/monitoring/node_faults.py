@@ -94,7 +94,7 @@ FAULTS = (
     ),
     Table(
         title="NVSwitch errors",
-        description="By switch and code, where the agent is told to read the kernel log.",
+        description="By switch and code, where the agent is configured to read the kernel log.",
         queries=(
             ask("sum by (pci_bus_id, sxid, severity) (gpuscape_nvswitch_errors_total{@node})"),
         ),

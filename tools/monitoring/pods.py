@@ -67,7 +67,7 @@ _NOW = (
     ),
     Number(
         title="Share of held GPUs that is idle",
-        description="On average over the nodes that can tell.",
+        description="On average over the nodes where it is measured.",
         queries=(ask("avg(gpuscape_allocated_idle_ratio{@node})"),),
         unit=Unit.RATIO,
         decimals=0,
@@ -85,8 +85,8 @@ _NOW = (
         height=4,
     ),
     Number(
-        title="Cannot be told",
-        description="GPUs and GPU instances that pods hold and of which nothing tells how busy"
+        title="Not measured",
+        description="GPUs and GPU instances that pods hold and for which nothing measures how busy"
         " they are, such as all under MIG before Hopper.",
         queries=(ask("sum(gpuscape_allocated_unmeasured{@node})"),),
         width=4,
@@ -138,7 +138,7 @@ _PODS = (
     Graph(
         title="GPU memory by pod",
         description="In use on the GPUs and GPU instances that each pod holds. What several share"
-        " counts for each of them: the table of processes tells them apart.",
+        " counts for each of them: the table of processes shows each.",
         queries=(
             ask(
                 f"sum by (namespace, pod) ({_POD} * @part group_left () (@memory))",
@@ -175,8 +175,8 @@ _PODS = (
     ),
     Table(
         title="Processes",
-        description="Memory of each process, with its pod. Empty unless the agent is told to read"
-        " processes.",
+        description="Memory of each process, with its pod. Empty unless the agent is configured"
+        " to read processes.",
         queries=(
             ask(
                 """sum by (namespace, pod, process, instance, pci_bus_id, gpu_instance_id)
@@ -197,7 +197,7 @@ _PODS = (
 
 _ROOM = (
     Bars(
-        title="Resources given to pods",
+        title="Resources allocated to pods",
         description="Share of each resource's devices that pods have, over all nodes.",
         queries=(
             ask(

@@ -54,7 +54,7 @@ _NOW = (
     ),
     Number(
         title="First certificate to end",
-        description="From then on kube-scheduler goes without the helper, and says nothing.",
+        description="From then on kube-scheduler works without the helper, and reports nothing.",
         queries=(ask(f"min({_ENDS})"),),
         unit=Unit.SECONDS,
         least=None,
@@ -92,7 +92,7 @@ _ANSWERS = (
     Graph(
         title="Answers without scores, by cause",
         description="A second. budget: it would have taken too long; unsynced: the cluster is not"
-        " read yet; fault: the log says more.",
+        " read yet; fault: the log has the reason.",
         queries=(
             ask(
                 """sum by (cause)
@@ -150,7 +150,7 @@ _SEEN = (
     ),
     Graph(
         title="Predictions that came true",
-        description="Share of pods that were given one of the sets that were predicted.",
+        description="Share of pods that got one of the predicted sets.",
         queries=(
             ask(
                 """sum(rate(gpuscape_scheduler_predictions_total{@replica, result="hit"}

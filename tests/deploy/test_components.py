@@ -1,4 +1,4 @@
-"""The components that run the agent beside another exporter, and with the kernel log."""
+"""The components that run the agent next to another exporter, and with the kernel log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import yaml
 from agent.config import OPTIONS
 from tests.deploy.daemonset import DEPLOY, container, daemonset
 
-PATCHES = {"shadow": "beside-another.yaml", "kernel-log": "read-kernel-log.yaml"}
+PATCHES = {"shadow": "prefix-without-sink.yaml", "kernel-log": "read-kernel-log.yaml"}
 DOCS = DEPLOY.parent / "docs"
 
 
@@ -38,7 +38,7 @@ def test_its_variables_are_settings_that_take_these_values(component: str) -> No
         kinds[name].read(value)  # raises for a value that the setting does not take
 
 
-def test_beside_another_exporter_names_are_others_and_no_node_is_written() -> None:
+def test_next_to_another_exporter_names_are_others_and_no_node_is_written() -> None:
     assert variables("shadow") == {"GPUSCAPE_PREFIX": "shadow_", "GPUSCAPE_SINK": "none"}
     page = (DOCS / "shadow-mode.md").read_text()
     assert "--prefix shadow_" in page
