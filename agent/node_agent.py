@@ -24,6 +24,7 @@ from agent.metrics.program_use import program_uses
 from agent.publish import Published, Publisher
 from base.backoff import Backoff
 from base.errors import Transient
+from base.log_once import LogOnce
 from base.runtime import Tick
 from discovery.driver_errors import DriverAbsent, DriverMismatch, ReaderStuck, Released
 from discovery.model import Driver, Gap, GpuSnapshot, GpuState, NodeSnapshot, Reason
@@ -115,7 +116,7 @@ class NodeAgent:
         self._sxids = SxidBook()
         self._driver_gone_since: float | None = None
         self._answered_once = False
-        self._silent: Mapping[str, GpuState] = {}
+        self._silent = LogOnce()
         self._watched_at = self._looked_at = clock()
         self._showing = threading.Lock()
         self._sampled_at: float | None = None  # None: no readings are served
@@ -348,12 +349,12 @@ class NodeAgent:
     def _name_silent(self, snapshot: NodeSnapshot) -> None:
         """Log which GPUs do not answer, whenever that changes."""
         silent = {g.bus_id: g.state for g in snapshot.gpus if g.state is not GpuState.PRESENT}
-        if silent and silent != self._silent:
-            named = ", ".join(f"{bus_id} {state}" for bus_id, state in silent.items())
-            log.warning("GPUs not responding", extra={"gpus": named})
-        elif self._silent and not silent:
+        if silent:
+            if self._silent.is_new(silent):
+                named = ", ".join(f"{bus_id} {state}" for bus_id, state in silent.items())
+                log.warning("GPUs not responding", extra={"gpus": named})
+        elif self._silent.clear():
             log.info("all GPUs responding")
-        self._silent = silent
 
     def _tell_cycle(self, snapshot: NodeSnapshot, published: Published, seconds: float) -> None:
         """The cycle's metrics and its one line."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 from base.errors import GpuscapeError
+from base.log_once import LogOnce
 from discovery.model import NodeSnapshot
 from labelers import feature_file
 from labelers.annotations import node_annotations
@@ -51,7 +52,7 @@ class Publisher:
         self._settings = settings
         self._sinks = sinks
         self._labels: dict[str, str] = {}
-        self._told: dict[str, str] = {}
+        self._failures = LogOnce()
 
     def publish(self, snapshot: NodeSnapshot) -> Published:
         """Decide and hand over; one sink's failure leaves the others alone and is tried again."""
@@ -71,11 +72,10 @@ class Publisher:
         try:
             self._sinks[name](decided)
         except GpuscapeError as error:
-            if self._told.get(name) != str(error):  # once, not at every cycle
+            if self._failures.is_new(str(error), name):
                 log.error("labels not written", extra={"sink": name, "why": str(error)})  # noqa: TRY400  # the sentence is enough
-            self._told[name] = str(error)
             return False
-        self._told.pop(name, None)
+        self._failures.clear(name)
         return True
 
 

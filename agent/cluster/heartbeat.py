@@ -21,6 +21,7 @@ from typing import Any, Final
 from api import keys, names
 from base.backoff import Backoff
 from base.errors import Permanent
+from base.log_once import LogOnce
 from kube import lease as leases
 from kube.api import LEASES, Api, Object
 from kube.api_errors import ApiError, Conflict, NotFound
@@ -105,7 +106,7 @@ class Heartbeat:
         self._sure_until = self._renew_at = self._state_at = _NEVER
         self._wanted: State | None = None
         self._leaving = False
-        self._logged: tuple[str, str | None] = ("", None)
+        self._logged = LogOnce()
         self.shown: str | None = None
         """The state on the Lease as last seen: what the first one after a start follows on."""
         self.failure: ApiError | None = None
@@ -172,7 +173,7 @@ class Heartbeat:
             case LeaseStep.RENEW if lease is not None:
                 return self._renew(lease, now)
             case _:
-                if self._changed("held by another", self.other):
+                if self._logged.is_new(("held by another", self.other)):
                     holder = {"lease": self._name, "holder": self.other}
                     log.warning("Lease held by another agent", extra=holder)
                 return LOOK_SECONDS
@@ -233,7 +234,7 @@ class Heartbeat:
         self._lease = lease
         self._sure_until = now + SURE_SECONDS
         self._renew_at = now + RENEW_SECONDS
-        if self._changed("acquired"):
+        if self._logged.is_new("acquired"):
             log.info("Lease acquired", extra={"lease": self._name})
 
     def _saw(self, lease: Object) -> None:
@@ -248,7 +249,7 @@ class Heartbeat:
         if isinstance(error, Permanent):  # perhaps for its state: let the heartbeat go on without
             self._state_at = now + RENEW_SECONDS
         self.failure = error
-        if self._changed("not written", str(error)):
+        if self._logged.is_new(("not written", str(error))):
             log.warning("Lease not written", extra={"lease": self._name, "why": str(error)})
         return self._backoff.failed(error.retry_after_seconds)
 
@@ -290,11 +291,6 @@ class Heartbeat:
         pending = self._pending() is not None
         due = min(self._renew_at, self._state_at) if pending else self._renew_at
         return max(0.0, due - now)
-
-    def _changed(self, state: str, detail: str | None = None) -> bool:
-        """Whether this is another state than the one that was logged last, at an earlier beat."""
-        before, self._logged = self._logged, (state, detail)
-        return self._logged != before
 
 
 def _is_untouched(node: Object) -> bool:

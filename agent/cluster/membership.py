@@ -25,6 +25,7 @@ from agent.cluster.sink_reports import SinkReports
 from agent.pods.kubelet_pods import KubeletPods
 from agent.publish import NodeDecision
 from api import keys, names
+from base.log_once import LogOnce
 from base.runtime import Tick
 from exporters.gpuscape.agent_metrics import AgentMetrics
 from kube.api import NODE_FEATURES, NODES, Api, ApiResource, Object
@@ -94,7 +95,7 @@ class Cluster:
         self._causes: tuple[str, ...] | None = None
         self._sink = sink
         self._was_unconfined = False
-        self._unheard = ""
+        self._lost = LogOnce()
         self._releases = ReleaseSignals(str(driver_ready_file))
         self._events = Recorder(
             api,
@@ -183,12 +184,11 @@ class Cluster:
             case WatchConnected():
                 at = self._wall()
                 self._tell(lambda own: own.source_answered(SOURCE, at))
-                self._unheard = ""
+                self._lost.clear()
             case WatchLost(error=error):
                 self._tell(lambda own: own.source_failed(SOURCE))
-                if self._unheard != str(error):  # once, not at every attempt
+                if self._lost.is_new(str(error)):
                     log.warning("watch lost", extra={"source": SOURCE, "why": str(error)})
-                self._unheard = str(error)
 
     def leave(self) -> None:
         """Empty the Lease, so that the next agent need not wait; takes 2 s at most."""

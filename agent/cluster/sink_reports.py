@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
+from base.log_once import LogOnce
+
 log = logging.getLogger(__name__)
 
 MOST_NAMED = 10
@@ -32,7 +34,7 @@ class SinkReports:
         self._left_alone: int | None = None
         self._count_refused = refused
         self._refused: int | None = None
-        self._reported: dict[str, Mapping[str, str]] = {}
+        self._reported = LogOnce()
         self.error: str | None = None
         """Why the object is not as it should be; None while it is."""
 
@@ -80,12 +82,12 @@ class SinkReports:
 
     def _changed(self, reason: str, keys: Mapping[str, str]) -> bool:
         """Whether these are other keys than at the last call; an Event reports them then."""
-        if keys == self._reported.get(reason, {}):
-            return False
-        self._reported[reason] = keys
-        if keys:
+        if not keys:
+            return self._reported.clear(reason)
+        is_new = self._reported.is_new(keys, reason)
+        if is_new:
             self._event(reason, by_reason(keys))
-        return True
+        return is_new
 
     def _facts(self, keys: Mapping[str, str]) -> dict[str, str]:
         return {"object": self._of, "why": by_reason(keys) or "none any more"}

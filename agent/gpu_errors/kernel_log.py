@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agent.gpu_errors.kernel_records import SxidSeen, seen_in
+from base.log_once import LogOnce
 from discovery.reader.protocol import XidSeen
 
 log = logging.getLogger(__name__)
@@ -63,7 +64,7 @@ class KernelLog:
         self._read = read
         self._descriptor: int | None = None
         self._again_at = 0.0
-        self._told = ""
+        self._failures = LogOnce()
         self.overruns = 0
         """How often the kernel overwrote records before they were read."""
 
@@ -97,7 +98,7 @@ class KernelLog:
             self._failed(error, now)
             return False
         log.info("kernel log opened", extra={"path": str(self._path)})
-        self._told = ""
+        self._failures.clear()
         return True
 
     def _next_record(self, now: float) -> bytes | None:
@@ -119,11 +120,10 @@ class KernelLog:
             return None
 
     def _failed(self, error: OSError, now: float) -> None:
-        """Say so once for each reason, and try again later."""
+        """Log each reason once, and try again later."""
         self._again_at = now + AGAIN_SECONDS
         reason = error.strerror or str(error)
-        if reason != self._told:
+        if self._failures.is_new(reason):
             advice = _ADVICE.get(error.errno or 0, "none: XIDs come from NVML alone")
             facts = {"path": str(self._path), "why": reason, "action": advice}
             log.warning("kernel log not readable", extra=facts)
-            self._told = reason

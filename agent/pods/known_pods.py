@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from base.log_once import LogOnce
 from exporters.gpuscape.agent_metrics import AgentMetrics
 from kube.api import Object
 from kube.api_errors import ApiError, Forbidden
@@ -59,7 +60,7 @@ class KnownPods:
         self._wall = wall
         self._lock = threading.Lock()
         self._pods: dict[tuple[str, str], KnownPod] = {}
-        self._unheard = ""
+        self._lost = LogOnce()
 
     def hear(self, news: News) -> None:
         """Take what a watch of the pods tells."""
@@ -74,7 +75,7 @@ class KnownPods:
             case WatchConnected():
                 at = self._wall()
                 self._tell(lambda own: own.source_answered(SOURCE, at))
-                self._unheard = ""
+                self._lost.clear()
             case WatchLost(error=error):
                 self._tell(lambda own: own.source_failed(SOURCE))
                 self._say(error)
@@ -102,9 +103,8 @@ class KnownPods:
 
     def _say(self, error: ApiError) -> None:
         why = _RIGHT if isinstance(error, Forbidden) else str(error)
-        if why != self._unheard:  # once, not at every attempt
+        if self._lost.is_new(why):
             log.warning("watch lost", extra={"source": SOURCE, "why": why})
-        self._unheard = why
 
 
 def chosen_labels(

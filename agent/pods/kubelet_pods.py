@@ -14,6 +14,7 @@ from agent.pods.allocated_devices import NodeAllocation, UnknownDevice, allocati
 from agent.pods.device_names import DeviceNames, Resolve, no_slices
 from agent.pods.held_gpus import About, holdings, nothing_known
 from base.errors import Transient
+from base.log_once import LogOnce
 from discovery.model import NodeSnapshot
 from exporters.gpuscape.agent_metrics import AgentMetrics
 from exporters.gpuscape.node_view import GpuHoldings
@@ -76,7 +77,7 @@ class KubeletPods:
         self._resources = resources
         self._wall = wall
         self._told: _Told | None = None
-        self._said = ""
+        self._incomplete = LogOnce()
         self.resolve: Resolve = no_slices
         """Names devices of DRA claims; set, as the next two are, by whoever joins a cluster."""
         self.about: About = nothing_known
@@ -120,9 +121,8 @@ class KubeletPods:
         return allocation(told.pods, told.offered, names, resources=self._resources)
 
     def _say(self, what: str) -> None:
-        if what and what != self._said:  # once, not at every question
+        if self._incomplete.is_new(what) and what:
             log.warning("GPU to pod mapping incomplete", extra={"why": what})
-        self._said = what
 
 
 def _answered(own: AgentMetrics, *, at: float, unknown: int) -> None:
