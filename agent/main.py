@@ -23,14 +23,14 @@ from importlib.metadata import version
 from types import FrameType
 
 from agent import sources
-from agent.config import AgentSettings
-from agent.inputs import place_of, start_of
-from agent.label_settings import label_settings, plugin_config
 from agent.metrics import metric_settings
 from agent.metrics.latest_metrics import LatestMetrics
 from agent.node_agent import Intervals, NodeAgent
 from agent.publish import Publisher, Sink, to_feature_file, to_stream
 from agent.release_requests import ReleaseRequests
+from agent.settings.agent_settings import AgentSettings
+from agent.settings.labels_from_settings import label_settings, plugin_config
+from agent.settings.machine_from_settings import place_of, start_of
 from base import heap
 from base import log as logs
 from base.errors import GpuscapeError

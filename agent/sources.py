@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.config import AgentSettings
 from agent.gpu_errors.kernel_log import PATH as KERNEL_LOG
 from agent.gpu_errors.kernel_log import KernelLog
 from agent.metrics import metric_settings
@@ -20,6 +19,7 @@ from agent.metrics.latest_metrics import LatestMetrics
 from agent.node_agent import ExtraReadings, NodeAgent
 from agent.processes.batch_jobs import JobFolder
 from agent.processes.gpu_processes import GpuProcesses, nobody_named
+from agent.settings.agent_settings import AgentSettings
 from base.errors import BadInput
 from exporters.dcgm.counters_format import CountersConfig
 

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from agent.config import OPTIONS
+from agent.settings.agent_settings import OPTIONS
 from cli import options
 from cli.options import Load
 

@@ -6,7 +6,7 @@ import time
 
 import click
 
-from agent.label_settings import label_settings, plugin_config
+from agent.settings.labels_from_settings import label_settings, plugin_config
 from cli import options, terminal
 from cli.failures import UNEXPECTED, CommandFailure
 from cli.observe import take_snapshot

@@ -15,7 +15,7 @@ COMMANDS: Mapping[str, str] = {
     "topo": "cli.topo",
     "labels": "cli.labels",
     "agent": "cli.agent_command",
-    "dcgm-exporter": "cli.dcgm_exporter",
+    "dcgm-exporter": "cli.dcgm_exporter.dcgm_exporter_command",
     "scheduler": "cli.scheduler.scheduler_command",
     "compare": "cli.exporter_comparison.compare_command",
     "record": "cli.record",

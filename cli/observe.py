@@ -7,8 +7,8 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from agent.config import AgentSettings
-from agent.inputs import place_of, start_of
+from agent.settings.agent_settings import AgentSettings
+from agent.settings.machine_from_settings import place_of, start_of
 from base.errors import BadInput
 from discovery.model import NodeSnapshot
 from discovery.reader.device_reader import DeviceReader, DiscoveryResult

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from agent.config import OPTIONS, AgentSettings, Option
-from cli.settings import CONFIG_VARIABLE, load_settings
+from agent.settings.agent_settings import OPTIONS, AgentSettings, Option
+from base.settings.layers import CONFIG_VARIABLE, load_settings
 
 READING = ("simulate", "host-root", "library", "deadline")
 """Settings of every command that looks at the machine."""

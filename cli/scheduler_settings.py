@@ -8,12 +8,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from agent import kinds
-from agent.config import OPTIONS as AGENT_OPTIONS
-from agent.config import Option, SettingSpec, values
-from agent.kinds import SettingKind
-from cli.settings import layers
-from scheduler.extender.settings import SchedulerSettings
+from agent.settings.agent_settings import OPTIONS as AGENT_OPTIONS
+from agent.settings.agent_settings import Option, SettingSpec, values
+from base.settings import setting_kinds as kinds
+from base.settings.layers import layers
+from base.settings.setting_kinds import SettingKind
+from scheduler.extender.scheduler_settings import SchedulerSettings
 from scheduler.scores.kubelet_model import DevicePluginPolicy, Scope, TopologyManager
 from web.address import Address
 
@@ -136,7 +136,7 @@ def load(
     environ: Mapping[str, str],
     read_file: Callable[[Path], str] = Path.read_text,
 ) -> SchedulerSettings:
-    """The settings as they stand now; precedence and mistakes as in :mod:`cli.settings`.
+    """The settings as they stand now; precedence and mistakes as in :mod:`base.settings.layers`.
 
     Raises BadInput with one sentence that names the flag, variable, or file, line and key.
     """

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.config import AgentSettings
-from agent.label_settings import plugin_config
+from agent.settings.agent_settings import AgentSettings
+from agent.settings.labels_from_settings import plugin_config
 from agent.web_config_file import WebConfigFile
 from base.errors import BadInput
 from base.files import read_text

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from agent.config import AgentSettings
+from agent.settings.agent_settings import AgentSettings
 from api import keys, names
 from cli import terminal
 from cli.observe import take_snapshot

@@ -22,7 +22,7 @@ import msgspec
 from click.testing import CliRunner
 from packaging.requirements import Requirement
 
-from agent.config import OPTIONS
+from agent.settings.agent_settings import OPTIONS
 from api import keys, names
 from api.keys import LABELS, OTHERS, Key
 from cli.main import main as gpuscape

@@ -12,11 +12,11 @@ from importlib.metadata import version
 from pathlib import Path
 
 from agent.cluster.membership import Cluster, Member
-from agent.config import AgentSettings
 from agent.metrics.latest_metrics import LatestMetrics
 from agent.pods.known_pods import KnownPods
 from agent.pods.kubelet_pods import KubeletPods
 from agent.pods.resource_slices import FIELD, ResourceSlices
+from agent.settings.agent_settings import AgentSettings
 from api import names
 from base.errors import BadInput
 from kube.api import CONFIG_MAPS, NODES, PODS, RESOURCE_SLICES, Api

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from agent.config import AgentSettings
 from agent.metrics.followed_counters import read_file, tell_skipped
 from agent.metrics.latest_metrics import LatestMetrics
+from agent.settings.agent_settings import AgentSettings
 from discovery.sample import ReadingGroup
 from exporters.dcgm.counters_format import DEFAULT_COUNTERS, CountersConfig, read_counters
 from exporters.dcgm.render import Renderer

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import click
 
-from agent import kinds
 from base.errors import BadInput
+from base.settings import setting_kinds as kinds
 from cli import options, terminal
 from cli.exporter_comparison.endpoints import MIB, ExpositionSource, access, source_of
 from cli.exporter_comparison.scrapes import ScrapedSide, ScrapePlan, run

@@ -20,7 +20,7 @@ from cli.scheduler_settings import OPTIONS, load
 from cli.terminal import Cell, Styled, TextTable
 from kube.api import PODS, Api, Object
 from kube.api_errors import NotFound
-from scheduler.extender.settings import SchedulerSettings
+from scheduler.extender.scheduler_settings import SchedulerSettings
 from scheduler.score_explanation import Chance, Explanation, NodeAnswer
 
 if TYPE_CHECKING:

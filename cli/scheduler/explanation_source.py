@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from agent.config import nearest
+from agent.settings.agent_settings import nearest
 from base.errors import BadInput
 from base.files import read_text
 from cli.failures import UNREADABLE, CommandFailure
@@ -18,7 +18,7 @@ from kube.api import Api, Object
 from scheduler.cluster.node_cache import NodeCache
 from scheduler.cluster.pod_objects import Pod, Rules, ask
 from scheduler.cluster.watches import Watches
-from scheduler.extender.settings import SchedulerSettings
+from scheduler.extender.scheduler_settings import SchedulerSettings
 from scheduler.node_ranking import NodeRanker
 from scheduler.score_explanation import Explanation, explain, nothing_asked
 from scheduler.scores.class_tables import ScoreTables

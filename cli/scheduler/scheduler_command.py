@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from cli import options
 from cli.scheduler_settings import OPTIONS, load
-from scheduler.extender.settings import SchedulerSettings
+from scheduler.extender.scheduler_settings import SchedulerSettings
 
 COMMANDS: Final[Mapping[str, str]] = {
     "explain": "cli.scheduler.explain_command",

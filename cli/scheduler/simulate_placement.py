@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-from agent.config import AgentSettings
+from agent.settings.agent_settings import AgentSettings
 from base.errors import BadInput
 from base.files import read_text
 from cli import options, terminal

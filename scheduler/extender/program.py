@@ -29,7 +29,7 @@ from scheduler.extender.fleet_fragmentation import fleet_use
 from scheduler.extender.https_server import ExtenderServer
 from scheduler.extender.prediction_results import PredictionResults
 from scheduler.extender.routes import ClientTerms
-from scheduler.extender.settings import SchedulerSettings
+from scheduler.extender.scheduler_settings import SchedulerSettings
 from scheduler.extender.tls import ServerTls, TlsFiles
 from scheduler.scores.class_tables import ScoreTables
 

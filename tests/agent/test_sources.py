@@ -8,8 +8,8 @@ import logging
 import pytest
 
 from agent import sources
-from agent.config import AgentSettings
 from agent.metrics import metric_settings
+from agent.settings.agent_settings import AgentSettings
 from base.errors import BadInput
 from discovery.sample import ReadingGroup
 from exporters.dcgm.counters_format import DEFAULT_COUNTERS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from agent.config import AgentSettings
+from agent.settings.agent_settings import AgentSettings
 from api import names
 from tests.bench.page import Section
 from tests.cluster import load

@@ -124,7 +124,7 @@ def use_ready_machine(state_file: Path) -> None:
     from collections.abc import Iterator
 
     from agent import main
-    from agent.config import AgentSettings
+    from agent.settings.agent_settings import AgentSettings
     from discovery.reader.protocol import Start
 
     @contextlib.contextmanager

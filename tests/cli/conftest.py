@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from click.testing import CliRunner, Result
 
-from agent.config import AgentSettings
+from agent.settings.agent_settings import AgentSettings
 from cli import discover, labels, topo
 from cli.main import main
 from discovery.model import NodeSnapshot

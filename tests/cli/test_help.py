@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import pytest
 from click.testing import CliRunner
 
-from agent.config import OPTIONS as AGENT
-from cli.dcgm_flags import FLAGS
+from agent.settings.agent_settings import OPTIONS as AGENT
+from cli.dcgm_exporter.dcgm_flags import FLAGS
 from cli.main import main
 from cli.scheduler_settings import OPTIONS as SCHEDULER
 

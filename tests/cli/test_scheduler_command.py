@@ -14,7 +14,7 @@ import pytest
 from base.errors import BadInput
 from cli.scheduler.scheduler_command import COMMANDS
 from cli.scheduler_settings import OPTIONS, SAID, load
-from scheduler.extender.settings import SchedulerSettings
+from scheduler.extender.scheduler_settings import SchedulerSettings
 from scheduler.scores.kubelet_model import DevicePluginPolicy, TopologyManager
 from tests.cli.conftest import Run
 from web.address import Address

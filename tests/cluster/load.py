@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from agent.config import AgentSettings
+from agent.settings.agent_settings import AgentSettings
 from api import keys
 from discovery.simulator.simulation import Simulation
 from tests.agent.agent_process import until

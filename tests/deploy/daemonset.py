@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from agent import kinds
-from agent.config import OPTIONS
+from agent.settings.agent_settings import OPTIONS
+from base.settings import setting_kinds as kinds
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 

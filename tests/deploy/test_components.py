@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.config import OPTIONS
+from agent.settings.agent_settings import OPTIONS
 from tests.deploy.daemonset import DEPLOY, container, daemonset
 
 PATCHES = {"shadow": "prefix-without-sink.yaml", "kernel-log": "read-kernel-log.yaml"}

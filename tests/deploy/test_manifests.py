@@ -13,10 +13,10 @@ import click
 import pytest
 import yaml
 
-from agent.config import METRICS_ADDRESS, OPTIONS, PROBE_ADDRESS
+from agent.settings.agent_settings import METRICS_ADDRESS, OPTIONS, PROBE_ADDRESS
 from api import keys, names
+from base.settings.layers import load_settings
 from cli.main import main
-from cli.settings import load_settings
 from tests.deploy import install_page
 from tests.deploy.daemonset import DEPLOY, agent_process, container, daemonset
 

@@ -21,9 +21,9 @@ from pathlib import Path
 
 import msgspec
 
-from agent.config import AgentSettings
 from agent.gpu_errors.xid_book import XidBook
 from agent.metrics import metric_settings
+from agent.settings.agent_settings import AgentSettings
 from discovery.model import Driver, GpuSnapshot, NodeSnapshot
 from discovery.node_host import NodeHost
 from discovery.reader.protocol import (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.config import AgentSettings
+from agent.settings.agent_settings import AgentSettings
 from cli.scheduler import simulate_placement
 from tests.cli.conftest import Run
 from tests.observed import observed

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from agent.config import AgentSettings
 from agent.metrics import metric_settings
 from agent.metrics.latest_metrics import LatestMetrics
+from agent.settings.agent_settings import AgentSettings
 from discovery.model import Fabric, Mode, RemappedRows
 from discovery.sample import ReadingGroup
 from discovery.simulator.description.machine_catalog import machine_names

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.config import AgentSettings
+from agent.settings.agent_settings import AgentSettings
 from base.errors import BadInput
 from base.files import read_text
 from discovery.host.host_facts import MACHINE_TYPE_FILE

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 
-from agent.config import Layer, WrittenValue, nearest
+from agent.settings.agent_settings import Layer, WrittenValue, nearest
 from base.errors import BadInput
-from cli.settings import is_service_link
+from base.settings.layers import is_service_link
 from exporters.dcgm.legacy import COMPATIBILITY_FILE
 
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from agent.config import OPTIONS, AgentSettings, Layer, Option, WrittenValue, settle
+from agent.settings.agent_settings import (
+    OPTIONS,
+    AgentSettings,
+    Layer,
+    Option,
+    WrittenValue,
+    settle,
+)
 from base.errors import BadInput
 from exporters.dcgm.selection import Level, LevelSelection, Selection
 

@@ -9,8 +9,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent.config import AgentSettings
-from agent.label_settings import machine_type_file
+from agent.settings.agent_settings import AgentSettings
+from agent.settings.labels_from_settings import machine_type_file
 from base.errors import BadInput
 from discovery.node_host import NodeHost
 from discovery.reader.protocol import Start

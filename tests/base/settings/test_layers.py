@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.config import AgentSettings
+from agent.settings.agent_settings import AgentSettings
 from base.errors import BadInput
-from cli.settings import load_settings
+from base.settings.layers import load_settings
 
 AGENT_YAML = Path("agent.yaml")
 

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from agent.config import AgentSettings
 from agent.metrics import metric_settings
+from agent.settings.agent_settings import AgentSettings
 from base.errors import BadInput
-from cli import dcgm_flags
-from cli.dcgm_exporter import load
-from cli.dcgm_flags import FLAGS, Flag
+from cli.dcgm_exporter import dcgm_flags
+from cli.dcgm_exporter.dcgm_exporter_command import load
+from cli.dcgm_exporter.dcgm_flags import FLAGS, Flag
 from exporters.dcgm.selection import Level, LevelSelection, Selection
 from tests.cli.conftest import Run
 from web.address import Address
 
-PAGE = Path(__file__).parents[2] / "docs" / "dcgm-exporter.md"
+PAGE = Path(__file__).parents[3] / "docs" / "dcgm-exporter.md"
 
 OURS = {
     "standalone": True,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from agent.config import (
+from agent.settings.agent_settings import (
     OPTIONS,
     AgentSettings,
     Layer,

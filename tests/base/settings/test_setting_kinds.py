@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent import kinds
+from base.settings import setting_kinds as kinds
 from web.address import Address
 
 

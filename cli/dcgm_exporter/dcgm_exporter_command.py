@@ -11,11 +11,11 @@ from pathlib import Path
 
 import click
 
-from agent.config import OPTIONS, AgentSettings, Layer, WrittenValue, settle
+from agent.settings.agent_settings import OPTIONS, AgentSettings, Layer, WrittenValue, settle
 from base import log as logs
-from cli import dcgm_flags
-from cli.dcgm_flags import FLAGS, DcgmSettings, Flag, Form
-from cli.settings import CONFIG_VARIABLE, environment_layer, named_file_layer
+from base.settings.layers import CONFIG_VARIABLE, environment_layer, named_file_layer
+from cli.dcgm_exporter import dcgm_flags
+from cli.dcgm_exporter.dcgm_flags import FLAGS, DcgmSettings, Flag, Form
 
 log = logging.getLogger(__name__)
 

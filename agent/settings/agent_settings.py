@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, get_type_hints
 
-from agent import kinds
-from agent.kinds import SettingKind
 from api import names
 from base.errors import BadInput
+from base.settings import setting_kinds as kinds
+from base.settings.setting_kinds import SettingKind
 from base.words import closest
 from exporters.dcgm.selection import FLEXIBLE, Selection
 from exporters.dcgm.windows import DEFAULT_SECONDS as WINDOW_SECONDS

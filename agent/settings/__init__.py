@@ -1,0 +1,1 @@
+"""The agent's settings, and what they mean for the machine it reads and the labels it writes."""

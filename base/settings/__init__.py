@@ -1,0 +1,1 @@
+"""Settings of a program from flags, environment and file."""

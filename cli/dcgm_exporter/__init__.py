@@ -1,0 +1,1 @@
+"""``gpuscape dcgm-exporter``: the agent with dcgm-exporter's flags and variables."""
