@@ -133,7 +133,7 @@ def beside(
     processes = GpuProcesses(root, by_uid=nobody_named if known is None else known.by_uid)
     if settings.processes:
         read = replace(read, processes=processes.uses)
-    if settings.tells_pods_apart:
+    if settings.distinguishes_pods:
         read = replace(read, of_pods=processes.of_pods)
     if settings.hpc_jobs is not None:
         read = replace(read, jobs=JobFolder(settings.hpc_jobs).look)

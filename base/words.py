@@ -15,5 +15,11 @@ def closest(word: str, known: Iterable[str]) -> str | None:
     return by_form[alike[0]] if alike else None
 
 
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown word: the known one it resembles, else nothing."""
+    close = closest(word, known)
+    return f": did you mean {close}?" if close else ""
+
+
 def _form(word: str) -> str:
     return word.strip().lower().replace("_", "-").replace(" ", "-")

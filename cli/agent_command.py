@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from agent.settings.agent_settings import OPTIONS
+from agent.settings.agent_settings import AGENT_SETTINGS
 from cli import options
 from cli.options import Load
 
@@ -39,7 +39,7 @@ Exit codes:
 
 Durations are written 500ms, 60s, 1m30s, or as plain seconds.""",
 )
-@options.settings(*(option.name for option in OPTIONS))
+@options.program_settings(AGENT_SETTINGS)
 def command(load: Load) -> None:
     """Run the node agent: read the GPUs again and again, label the Node, serve metrics.
 

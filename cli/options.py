@@ -1,27 +1,27 @@
-"""Command-line options made from the agent's settings, so that each is declared once."""
+"""Command-line options made from a program's settings, so that each is declared once."""
 
 from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
-from agent.settings.agent_settings import OPTIONS, AgentSettings, Option
-from base.settings.layers import CONFIG_VARIABLE, load_settings
+from agent.settings.agent_settings import AGENT_SETTINGS, AgentSettings
+from base.settings.layers import CONFIG_VARIABLE
+from base.settings.option import Option
+from base.settings.program_settings import ProgramSettings
 
 READING = ("simulate", "host-root", "library", "deadline")
-"""Settings of every command that looks at the machine."""
+"""Settings of every command that reads the machine."""
 
 Load = Callable[[], AgentSettings]
 """Gives the settings as they stand now; each call reads environment and file again."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-_BY_NAME = {option.name: option for option in OPTIONS}
 
 
 class _SettingOption(click.Option):
@@ -51,28 +51,30 @@ class BySubject(click.Command):
 
 
 def settings(*names: str) -> Callable[[Function], Function]:
-    """Add these settings as options, and ``--config``; the command gets ``load``.
-
-    Environment and settings file hold for every command, whether or not it has the flag.
-    """
-    return options([_BY_NAME[name] for name in names], load_settings)
+    """Add these settings of the agent as options, and ``--config``; the command gets ``load``."""
+    return program_settings(AGENT_SETTINGS, names)
 
 
-def options(
-    chosen: Sequence[Option], load: Callable[[Mapping[str, str], Mapping[str, str]], object]
+def program_settings(
+    program: ProgramSettings[Any], names: Sequence[str] | None = None
 ) -> Callable[[Function], Function]:
-    """Add these options, and ``--config``; the command gets ``load``, bound to what was given.
+    """Add a program's settings as options, all of them or those named, and ``--config``.
 
-    ``load`` makes settings of what flags say, by option name, and of the environment.
+    The command gets ``load``, bound to the flags; environment and settings file apply to every
+    command, whether or not it has the flag. The agent's variables are no mistake in any of them.
     """
+    by_name = {option.name: option for option in program.options}
+    chosen = [by_name[name] for name in (by_name if names is None else names)]
+    others = () if program is AGENT_SETTINGS else AGENT_SETTINGS.options
 
     def decorate(function: Function) -> Function:
         @functools.wraps(function)
         def command(**parameters: Any) -> Any:
             names = ("config", *(option.name for option in chosen))
-            given = {name: parameters.pop(_parameter(name)) for name in names}
-            flags = {name: _text(value) for name, value in given.items() if value is not None}
-            return function(load=functools.partial(load, flags, os.environ), **parameters)
+            written = {name: parameters.pop(_parameter(name)) for name in names}
+            flags = {name: _text(value) for name, value in written.items() if value is not None}
+            load = functools.partial(program.load, flags, os.environ, others=others)
+            return function(load=load, **parameters)
 
         decorated = _config_option(command)
         for option in reversed(chosen):
@@ -111,11 +113,11 @@ def _config_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _click_option(option: Option) -> Callable[[Function], Function]:
-    """The option as text; its kind judges it later, beside the other sources."""
+    """The option as text, which its kind checks later, together with the other layers."""
     notes = f"env var: {', '.join(option.variables)}"
-    if option.default_text is not None:
+    if option.default_text:
         notes += f"; default: {option.default_text}"
-    words = f"{option.said.help}  [{notes}]"
+    words = f"{option.spec.help}  [{notes}]"
     if option.is_flag:
         spelling = f"--{option.name}/--no-{option.name}"
         return click.option(
@@ -130,7 +132,7 @@ def _click_option(option: Option) -> Callable[[Function], Function]:
         f"--{option.name}",
         cls=_SettingOption,
         subject=option.subject,
-        metavar=option.said.kind.metavar,
+        metavar=option.spec.kind.metavar,
         help=words,
         shell_complete=_complete_machines if option.name == "simulate" else None,
     )

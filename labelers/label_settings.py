@@ -1,4 +1,4 @@
-"""What a person chooses about labels."""
+"""Settings that all labelers share."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ import msgspec
 from click.testing import CliRunner
 from packaging.requirements import Requirement
 
-from agent.settings.agent_settings import OPTIONS
+from agent.settings.agent_settings import AGENT_SETTINGS
 from api import keys, names
 from api.keys import LABELS, OTHERS, Key
 from cli.main import main as gpuscape
@@ -159,13 +159,11 @@ def option_table() -> str:
             (
                 f"`{option.name}`",
                 ", ".join(f"`{name}`" for name in option.variables),
-                option.said.kind.expects,
-                _quoted(option.default_text)
-                if option.default not in (None, ())
-                else option.default_text or "",
-                option.said.help,
+                option.spec.kind.expects,
+                _quoted(option.default_text) if option.has_default else option.default_text,
+                option.spec.help,
             )
-            for option in OPTIONS
+            for option in AGENT_SETTINGS.options
         ),
     )
 

@@ -1,12 +1,14 @@
-"""Where our servers listen, and the socket that does."""
+"""Where our servers listen: the address as a setting, and the socket on it."""
 
 from __future__ import annotations
 
 import errno
+import re
 import socket
 from dataclasses import dataclass
 
 from base.errors import Permanent
+from base.settings.setting_kinds import SettingKind
 
 _ADVICE = {
     errno.EADDRINUSE: "another program listens there, end it or choose another port",
@@ -27,6 +29,18 @@ class Address:
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
+
+
+def parse_address(text: str) -> Address:
+    """``:9400``, ``127.0.0.1:9400``, ``node:9400`` or ``[::1]:9400``; ValueError otherwise."""
+    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.%]+)\]|([^\s:\[\]]*)):(\d{1,5})", text)
+    if match is None or int(match[3]) > 65535:
+        raise ValueError(text)
+    return Address(host=match[1] or match[2], port=int(match[3]))
+
+
+ADDRESS = SettingKind(metavar="ADDRESS", expects=":port or host:port", parse=parse_address)
+"""The kind of a setting that names an address to listen on."""
 
 
 def listening(address: Address) -> socket.socket:

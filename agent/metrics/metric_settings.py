@@ -50,7 +50,7 @@ def counters(settings: AgentSettings, config_map: bytes | None = None) -> Counte
 def groups(settings: AgentSettings, counters: CountersConfig) -> tuple[ReadingGroup, ...]:
     """The readings that what is served needs, next to those always made."""
     asked = set(counters.groups) | (core_families.groups(own_families(settings)) - ASKED_FOR)
-    if settings.processes or settings.tells_pods_apart:
+    if settings.processes or settings.distinguishes_pods:
         asked.add(ReadingGroup.PROCESSES)
     return tuple(sorted(asked))
 

@@ -1,4 +1,4 @@
-"""What the settings mean for labels, together with the device plugin's own configuration."""
+"""Settings of labels: the agent's own together with the device plugin's configuration file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from labelers.plugin_config import PluginConfig, parse
 
 
 def plugin_config(settings: AgentSettings) -> PluginConfig:
-    """What the device plugin's file says of labels; nothing where no file is named.
+    """Settings of labels in the device plugin's file; empty where no file is named.
 
     Raises BadInput when the file cannot be read or is wrong.
     """
@@ -28,7 +28,7 @@ def plugin_config(settings: AgentSettings) -> PluginConfig:
 def label_settings(
     settings: AgentSettings, plugin: PluginConfig, started_seconds: float
 ) -> LabelSettings:
-    """Settings of all labelers; our own win over the plugin's, as flags do over its file.
+    """Settings of all labelers; the agent's win over the plugin's, as flags win over a file.
 
     ``started_seconds`` is when this process started, Unix seconds.
     """

@@ -1,4 +1,4 @@
-"""What the settings point at: the machine to read, real or simulated, and its name."""
+"""The machine that the settings select: real or simulated, and its name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from labelers.plugin_config import PluginConfig
 
 @contextlib.contextmanager
 def start_of(settings: AgentSettings) -> Iterator[Start]:
-    """What to tell the device reader; a simulation that is asked for lives until the block ends.
+    """Start parameters of the device reader; a simulation of the settings ends with the block.
 
     Raises BadInput for an unknown machine, a damaged file, and where there is no room for it.
     """

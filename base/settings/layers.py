@@ -1,22 +1,40 @@
-"""Settings from flags, environment and file, in this order of precedence."""
+"""Where the text of settings comes from: one layer each for flags, environment and file."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
-from agent.settings.agent_settings import (
-    OPTIONS,
-    AgentSettings,
-    Layer,
-    Option,
-    WrittenValue,
-    nearest,
-    settle,
-    variable,
-)
 from base.errors import BadInput
+from base.settings.option import Option, variable
+from base.settings.setting_kinds import SettingKind
+from base.words import did_you_mean
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenValue:
+    """One value as somebody wrote it."""
+
+    text: str
+    """Empty counts as not set, as unset variables in manifests come out."""
+    source: str
+    """Where it stands, for messages: ``--deadline``, a variable, ``agent.yaml:3: deadline``."""
+
+    def read(self, kind: SettingKind[Value]) -> Value:
+        """The value. Raises BadInput that names the source, the text and what is expected."""
+        try:
+            return kind.read(self.text.strip())
+        except ValueError as error:
+            raise BadInput(f"{self.source} is {self.text!r}: {error}") from None
+
+
+Layer = Mapping[str, WrittenValue]
+"""Option names, as :attr:`Option.name` has them, to what one source sets."""
 
 CONFIG_VARIABLE = variable("config")
 
@@ -25,56 +43,28 @@ _SERVICE_LINK = re.compile(
 )
 
 
-def load_settings(
-    flags: Mapping[str, str],
-    environ: Mapping[str, str],
-    read_file: Callable[[Path], str] = Path.read_text,
-) -> AgentSettings:
-    """The agent's settings as they stand now; call it again with the same flags to reload.
-
-    ``flags`` holds what the command line gave, by option name, ``config`` too.
-    Raises BadInput with one sentence that names the flag, variable, or file, line and key.
-    """
-    return settle(layers(flags, environ, read_file))
-
-
-def layers(
-    flags: Mapping[str, str],
-    environ: Mapping[str, str],
-    read_file: Callable[[Path], str] = Path.read_text,
-    options: Sequence[Option] = OPTIONS,
-    *,
-    beside: Sequence[Option] = (),
-) -> list[Layer]:
-    """What was given for these options, the layer that wins first. Raises BadInput.
-
-    Variables of the options ``beside`` are another program's: they may be there.
-    """
-    environment = environment_layer(environ, options, beside=beside)
-    named = WrittenValue(text=flags.get("config", ""), source="--config")
-    if not named.text:
-        named = WrittenValue(text=environ.get(CONFIG_VARIABLE, ""), source=CONFIG_VARIABLE)
-    flag_layer = {
+def flag_layer(flags: Mapping[str, str]) -> Layer:
+    """What the command line sets, ``config`` aside, which only names the file."""
+    return {
         name: WrittenValue(text=text, source=f"--{name}")
         for name, text in flags.items()
         if name != "config"
     }
-    return [flag_layer, environment, named_file_layer(named, read_file, options)]
 
 
 def environment_layer(
-    environ: Mapping[str, str],
-    options: Sequence[Option] = OPTIONS,
-    *,
-    beside: Sequence[Option] = (),
+    environ: Mapping[str, str], options: Sequence[Option], *, others: Iterable[Option] = ()
 ) -> Layer:
-    """What the environment says. Raises BadInput for an unknown ``GPUSCAPE_`` variable."""
-    known = [name for option in (*options, *beside) for name in option.variables]
+    """What the environment sets. Raises BadInput for an unknown ``GPUSCAPE_`` variable.
+
+    Variables of ``others``, the options of other programs, are known and set nothing.
+    """
+    known = [name for option in (*options, *others) for name in option.variables]
     for name in environ:
         if name.startswith("GPUSCAPE_") and name not in (*known, CONFIG_VARIABLE):
             if is_service_link(name, "GPUSCAPE_"):
                 continue
-            raise BadInput(f"{name} is not a setting{nearest(name, known)}")
+            raise BadInput(f"{name} is not a setting{did_you_mean(name, known)}")
     layer = {}
     for option in options:
         for name in option.variables:
@@ -94,10 +84,10 @@ def is_service_link(name: str, prefix: str) -> bool:
 
 def named_file_layer(
     named: WrittenValue,
+    options: Sequence[Option],
     read_file: Callable[[Path], str] = Path.read_text,
-    options: Sequence[Option] = OPTIONS,
 ) -> Layer:
-    """What the settings file of this name says; without a name, nothing. Raises BadInput."""
+    """What the settings file of this name sets; nothing without a name. Raises BadInput."""
     if not named.text:
         return {}
     try:
@@ -108,8 +98,8 @@ def named_file_layer(
     return file_layer(text, named.text, options)
 
 
-def file_layer(text: str, file: str, options: Sequence[Option] = OPTIONS) -> Layer:
-    """What a settings file says: one YAML mapping of option names to plain values.
+def file_layer(text: str, file: str, options: Sequence[Option]) -> Layer:
+    """What a settings file sets: one YAML mapping of option names to plain values.
 
     Raises BadInput naming file, line and key for anything else: unknown and repeated
     keys, lists and mappings as values, YAML that does not parse.
@@ -119,7 +109,7 @@ def file_layer(text: str, file: str, options: Sequence[Option] = OPTIONS) -> Lay
     for line, key, value in _entries(text, file):
         place = f"{file}:{line}"
         if key not in keys:
-            raise BadInput(f"{place}: {key!r} is not a setting{nearest(key, keys)}")
+            raise BadInput(f"{place}: {key!r} is not a setting{did_you_mean(key, keys)}")
         if key in layer:
             raise BadInput(f"{place}: {key} is given twice: keep one")
         if value is None:

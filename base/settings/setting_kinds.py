@@ -1,31 +1,35 @@
-"""Kinds of setting: what the text may look like and the value it stands for. Pure."""
+"""Kinds of setting: what the text may look like and the value it stands for. Pure.
+
+A kind whose value belongs to one domain stands with that domain, such as the address of a server.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
-from typing import cast
+from typing import Any, Generic, TypeVar
 
-from exporters.dcgm.selection import Level, LevelSelection, Selection, parse_selection
-from web.address import Address
+Value = TypeVar("Value", covariant=True)
+Member = TypeVar("Member", bound=StrEnum)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SettingKind:
+class SettingKind(Generic[Value]):
     """How one kind of value is written."""
 
     metavar: str
     """Placeholder in help texts."""
     expects: str
-    """What a person is told to write, as it follows the word "expected"."""
-    parse: Callable[[str], object]
+    """What to write, as it follows the word "expected" in messages."""
+    parse: Callable[[str], Value]
     """Raises ValueError or KeyError on any other text."""
-    show: Callable[[object], str] = str
+    show: Callable[[Any], str] = str
     """The text that gives this value; never called with None."""
 
-    def read(self, text: str) -> object:
+    def read(self, text: str) -> Value:
         """The value of ``text``. Raises ValueError that says what is expected."""
         try:
             return self.parse(text)
@@ -47,7 +51,7 @@ def _seconds(text: str) -> float:
     return sum(float(number) * _SECONDS_BY_UNIT[unit] for number, unit in _PART.findall(text))
 
 
-def _show_seconds(value: object) -> str:
+def _show_seconds(value: float) -> str:
     return f"{value:.3f}".rstrip("0").rstrip(".") + "s"
 
 
@@ -55,19 +59,11 @@ def _flag(text: str) -> bool:
     return {"true": True, "false": False}[text.lower()]
 
 
-def _address(text: str) -> Address:
-    """``:9400``, ``127.0.0.1:9400``, ``node:9400`` or ``[::1]:9400``."""
-    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.%]+)\]|([^\s:\[\]]*)):(\d{1,5})", text)
-    if match is None or int(match[3]) > 65535:
-        raise ValueError(text)
-    return Address(host=match[1] or match[2], port=int(match[3]))
-
-
 def _text(text: str) -> str:
     return text
 
 
-def duration(at_least: str) -> SettingKind:
+def duration(at_least: str) -> SettingKind[float]:
     """A duration in seconds, from ``at_least`` to a day."""
 
     def parse(text: str) -> float:
@@ -80,7 +76,7 @@ def duration(at_least: str) -> SettingKind:
     return SettingKind(metavar="DURATION", expects=expects, parse=parse, show=_show_seconds)
 
 
-def ratio(at_most: float) -> SettingKind:
+def ratio(at_most: float) -> SettingKind[float]:
     """A number from 0 to ``at_most``."""
 
     def parse(text: str) -> float:
@@ -92,7 +88,7 @@ def ratio(at_most: float) -> SettingKind:
     return SettingKind(metavar="RATIO", expects=f"a number from 0 to {at_most:g}", parse=parse)
 
 
-def count(at_most: int) -> SettingKind:
+def count(at_most: int) -> SettingKind[int]:
     """A whole number from 0 to ``at_most``."""
 
     def parse(text: str) -> int:
@@ -103,7 +99,7 @@ def count(at_most: int) -> SettingKind:
     return SettingKind(metavar="COUNT", expects=f"a whole number from 0 to {at_most}", parse=parse)
 
 
-def choice(*words: str) -> SettingKind:
+def choice(*words: str) -> SettingKind[str]:
     """One of these words."""
 
     def parse(text: str) -> str:
@@ -116,19 +112,24 @@ def choice(*words: str) -> SettingKind:
     return SettingKind(metavar="|".join(words), expects=expects, parse=parse)
 
 
+def member_of(words: type[Member]) -> SettingKind[Member]:
+    """One of an enumeration's values, read as its member."""
+    named = choice(*(each.value for each in words))
+    return SettingKind(metavar=named.metavar, expects=named.expects, parse=words)
+
+
 FLAG = SettingKind(
     metavar="", expects="true or false", parse=_flag, show=lambda value: str(value).lower()
 )
-ADDRESS = SettingKind(metavar="ADDRESS", expects=":port or host:port", parse=_address)
 PATH = SettingKind(metavar="PATH", expects="a path", parse=Path)
 
 
-def text(metavar: str) -> SettingKind:
+def text(metavar: str) -> SettingKind[str]:
     """Any text."""
     return SettingKind(metavar=metavar, expects="text", parse=_text)
 
 
-def matching(metavar: str, expects: str, pattern: str) -> SettingKind:
+def matching(metavar: str, expects: str, pattern: str) -> SettingKind[str]:
     """Text that looks as ``pattern`` says, from its first character to its last."""
 
     def parse(text: str) -> str:
@@ -158,37 +159,16 @@ def _patterns(text: str) -> tuple[re.Pattern[str], ...]:
         raise ValueError(text) from error
 
 
-def _show_names(value: object) -> str:
-    return ",".join(cast("tuple[str, ...]", value))
-
-
-def _show_patterns(value: object) -> str:
-    return ",".join(each.pattern for each in cast("tuple[re.Pattern[str], ...]", value))
-
-
-def _show_selection(value: object) -> str:
-    return "+".join(map(_show_choice, cast("Selection", value).choices))
-
-
-def _show_choice(choice: LevelSelection) -> str:
-    ids = "" if choice.ids is None else ",".join(map(str, sorted(choice.ids)))
-    return f"{choice.level}:{ids}" if ids else str(choice.level)
+def _show_patterns(value: tuple[re.Pattern[str], ...]) -> str:
+    return ",".join(each.pattern for each in value)
 
 
 NAMES = SettingKind(
-    metavar="NAME,…", expects="names with commas between", parse=_names, show=_show_names
+    metavar="NAME,…", expects="names with commas between", parse=_names, show=",".join
 )
 PATTERNS = SettingKind(
     metavar="REGEX,…",
     expects="regular expressions with commas between",
     parse=_patterns,
     show=_show_patterns,
-)
-DEVICES = SettingKind(
-    metavar="f|g[:IDS]|i[:IDS]|g+i",
-    expects=(
-        f"{Level.FLEXIBLE}, {Level.GPUS}, {Level.INSTANCES}, g+i, or letters with ids: g:0,2-4+i"
-    ),
-    parse=parse_selection,
-    show=_show_selection,
 )

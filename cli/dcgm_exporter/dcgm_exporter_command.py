@@ -1,4 +1,4 @@
-"""``gpuscape dcgm-exporter``: the agent, told what to do in dcgm-exporter's own words."""
+"""``gpuscape dcgm-exporter``: the agent, configured by dcgm-exporter's flags and variables."""
 
 from __future__ import annotations
 
@@ -7,19 +7,25 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
-from pathlib import Path
 
 import click
 
-from agent.settings.agent_settings import OPTIONS, AgentSettings, Layer, WrittenValue, settle
+from agent.settings.agent_settings import AGENT_SETTINGS, AgentSettings
 from base import log as logs
-from base.settings.layers import CONFIG_VARIABLE, environment_layer, named_file_layer
-from cli.dcgm_exporter import dcgm_flags
-from cli.dcgm_exporter.dcgm_flags import FLAGS, DcgmSettings, Flag, Form
+from base.settings.layers import (
+    CONFIG_VARIABLE,
+    Layer,
+    WrittenValue,
+    environment_layer,
+    named_file_layer,
+)
+from cli.dcgm_exporter import dcgm_arguments
+from cli.dcgm_exporter.dcgm_arguments import DcgmSettings
+from cli.dcgm_exporter.dcgm_flags import FLAGS, Flag, Form
 
 log = logging.getLogger(__name__)
 
-_UNASKED: Layer = {
+_DEFAULTS: Layer = {
     # the series of dcgm-exporter and no others
     "own-families": WrittenValue(text="none", source="dcgm-exporter"),
     # nothing is written into a cluster: its containers have no rights for that
@@ -39,21 +45,21 @@ class _Command(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx
         rows: dict[str, list[tuple[str, str]]] = {}
-        for option in OPTIONS:
-            given = [_row(flag) for flag in FLAGS if flag.setting == option.name]
-            if given:
-                rows.setdefault(option.subject, []).extend(given)
+        for option in AGENT_SETTINGS.options:
+            setting_it = [_row(flag) for flag in FLAGS if flag.setting == option.name]
+            if setting_it:
+                rows.setdefault(option.subject, []).extend(setting_it)
         for subject, listed in rows.items():
             with formatter.section(subject):
                 formatter.write_dl(listed)
-        with formatter.section("Flags that are taken and give no setting"):
+        with formatter.section("Flags that are accepted and set nothing"):
             formatter.write_dl([_row(flag) for flag in FLAGS if not flag.setting])
 
 
 def _row(flag: Flag) -> tuple[str, str]:
     words = f"-{flag.short}, --{flag.name}" if flag.short else f"--{flag.name}"
     unit = " MILLISECONDS" if flag.form is Form.MILLISECONDS else ""
-    what = flag.does or f"Gives {flag.setting}."
+    what = flag.does or f"Sets {flag.setting}."
     return f"{words}{unit}", f"{what}  [env var: {flag.variable}]"
 
 
@@ -67,24 +73,24 @@ Examples:
   DCGM_EXPORTER_LISTEN=:9400 DCGM_EXPORTER_KUBERNETES=true gpuscape dcgm-exporter
 
 Flags are written as dcgm-exporter takes them: -f FILE or --collectors=FILE, and switches
-alone or with =true and =false. What is given, signals and exit codes are described at
+alone or with =true and =false. The settings, signals and exit codes are described at
 gpuscape agent.""",
 )
 def command(arguments: Sequence[str]) -> None:
     """Run the agent in dcgm-exporter's place: its flags, its variables, its metrics.
 
     Metrics are served and nothing is written into a cluster. Settings without a flag here are
-    given as GPUSCAPE_ variables; those also win over dcgm-exporter's variables.
+    set by GPUSCAPE_ variables; those also win over dcgm-exporter's variables.
     """
-    if dcgm_flags.asks_for(("h", "help"), arguments):
+    if dcgm_arguments.asks_for(("h", "help"), arguments):
         click.echo(click.get_current_context().get_help())
         return
-    if dcgm_flags.asks_for(("v", "version"), arguments):
+    if dcgm_arguments.asks_for(("v", "version"), arguments):
         click.echo(f"gpuscape {version('gpuscape')}, in place of dcgm-exporter")
         return
-    settings, told = load(arguments, os.environ)
+    settings, dcgm = load(arguments, os.environ)
     logs.configure(settings.log_level, settings.log_format)
-    for note in told.notes:
+    for note in dcgm.notes:
         log.warning("dcgm-exporter setting ignored", extra={"why": note})
     from agent.main import run
 
@@ -95,19 +101,19 @@ def load(
     arguments: Sequence[str],
     environ: Mapping[str, str],
 ) -> tuple[AgentSettings, DcgmSettings]:
-    """The settings as they stand now, and what dcgm-exporter's part in them was.
+    """The settings as they stand now, and dcgm-exporter's part in them.
 
     Its flags win over GPUSCAPE_ variables, these over its variables, and these over the
     settings file. Raises BadInput that names the flag, variable, or file, line and key.
     """
-    told = dcgm_flags.read(arguments, environ)
+    dcgm = dcgm_arguments.read(arguments, environ)
     file = WrittenValue(text=environ.get(CONFIG_VARIABLE, ""), source=CONFIG_VARIABLE)
     layers = [
-        told.flags,
-        environment_layer(environ),
-        told.environment,
-        named_file_layer(file, Path.read_text),
-        told.untold,
-        _UNASKED,
+        dcgm.flags,
+        environment_layer(environ, AGENT_SETTINGS.options),
+        dcgm.environment,
+        named_file_layer(file, AGENT_SETTINGS.options),
+        dcgm.fallback,
+        _DEFAULTS,
     ]
-    return settle(layers), told
+    return AGENT_SETTINGS.settle(layers), dcgm

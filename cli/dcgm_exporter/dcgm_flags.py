@@ -1,21 +1,13 @@
-"""dcgm-exporter's own flags and variables, and the settings they stand for. Pure.
+"""dcgm-exporter's own flags and variables, and the setting of ours that each gives. Pure.
 
-Source: NVIDIA/dcgm-exporter, ``pkg/cmd/app.go`` (4.5.3-4.8.2), for names, units and defaults; the
-grammar is that of Go's package flag, with which it reads them.
+Source: NVIDIA/dcgm-exporter, ``pkg/cmd/app.go`` (4.5.3-4.8.2), for names, units and defaults.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
-from pathlib import Path
-
-from agent.settings.agent_settings import Layer, WrittenValue, nearest
-from base.errors import BadInput
-from base.settings.layers import is_service_link
-from exporters.dcgm.legacy import COMPATIBILITY_FILE
 
 
 class Form(Enum):
@@ -38,24 +30,14 @@ class Flag:
     setting: str = ""
     """The setting of ours that it gives; empty: none."""
     values: Mapping[str, str] = field(default_factory=dict)
-    """What we call its values, where that differs; empty text: as if not given."""
+    """Our words for its values, where they differ; empty text: as if not set."""
     does: str = ""
     """For a flag that sets nothing: what holds here instead, as a sentence."""
     silent: tuple[str, ...] = ("false",)
-    """Values with which that need not be said, since they change nothing there either."""
+    """Values that need no note, since they change nothing in dcgm-exporter either."""
     refused: bool = False
     """All other values end the start, since going on would do what was not asked for."""
 
-
-_IMAGE_FOLDER = Path("/etc/dcgm-exporter")
-_DEFAULT_FILE = _IMAGE_FOLDER / "default-counters.csv"
-_BUILT_IN: Mapping[Path, Path | None] = {
-    _DEFAULT_FILE: None,
-    _IMAGE_FOLDER / "dcp-metrics-included.csv": None,
-    _IMAGE_FOLDER / "1.x-compatibility-metrics.csv": COMPATIBILITY_FILE,
-}
-"""Files of dcgm-exporter's image, which manifests name, to what stands for each where it is not
-there: a file of ours, or None for the families that are served anyway."""
 
 _NO_DCGM = "There is no DCGM here: this machine's GPUs are read through NVML."
 _NO_DUMPS = "No dumps are written; `gpuscape record` writes down what a machine answers."
@@ -232,7 +214,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag(
         name="gpu-bind-unbind-poll-interval",
         variable="DCGM_EXPORTER_GPU_BIND_UNBIND_POLL_INTERVAL",
-        does=f"{_ALWAYS_SEEN} GPUSCAPE_DISCOVER_INTERVAL sets how often one looks.",
+        does=f"{_ALWAYS_SEEN} GPUSCAPE_DISCOVER_INTERVAL sets how often GPUs are listed.",
         silent=("1s",),
     ),
     Flag(
@@ -281,144 +263,3 @@ FLAGS: tuple[Flag, ...] = (
         refused=True,
     ),
 )
-
-_BY_WORD = {word: flag for flag in FLAGS for word in (flag.name, flag.short) if word}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DcgmSettings:
-    """What dcgm-exporter was told, as settings."""
-
-    flags: Layer
-    environment: Layer
-    notes: tuple[str, ...]
-    """What was asked for and is not done: sentences that name the flag or variable."""
-    untold: Layer
-    """What holds where nobody says otherwise."""
-
-
-def read(
-    arguments: Sequence[str],
-    environ: Mapping[str, str],
-    is_there: Callable[[Path], bool] = Path.exists,
-) -> DcgmSettings:
-    """Settings from dcgm-exporter's command line, without its name, and its environment.
-
-    Raises BadInput that names the flag or variable: for unknown flags, words that are none,
-    values of another form, and what is not done and cannot be passed over.
-    """
-    from_flags, from_variables = _flags(arguments), _variables(environ)
-    everything = [*from_flags, *from_variables]
-    notes = [note for flag, given in everything if (note := _note(flag, given))]
-    return DcgmSettings(
-        flags=_layer(from_flags, is_there),
-        environment=_layer(from_variables, is_there),
-        notes=(*notes, *_unknown(environ)),
-        untold=_untold(is_there),
-    )
-
-
-def _untold(is_there: Callable[[Path], bool]) -> Layer:
-    """The counters file that people mount over that of dcgm-exporter's image."""
-    if not is_there(_DEFAULT_FILE):
-        return {}
-    return {"counters": WrittenValue(text=str(_DEFAULT_FILE), source="dcgm-exporter")}
-
-
-def asks_for(words: Iterable[str], arguments: Iterable[str]) -> bool:
-    """One of the arguments is one of these words as a flag."""
-    return any(each.startswith("-") and each.lstrip("-") in words for each in arguments)
-
-
-_Said = list[tuple[Flag, WrittenValue]]
-
-
-def _flags(arguments: Sequence[str]) -> _Said:
-    """Each flag once, with its last value, or with all that were added to its list."""
-    said: dict[str, tuple[Flag, WrittenValue]] = {}
-    rest = list(arguments)
-    while rest:
-        flag, given = _next(rest)
-        if flag.form is Form.LIST and flag.name in said:
-            given = replace(given, text=f"{said[flag.name][1].text},{given.text}")
-        said[flag.name] = flag, given
-    return list(said.values())
-
-
-def _next(rest: list[str]) -> tuple[Flag, WrittenValue]:
-    """Take a flag and its value from the front."""
-    word = rest.pop(0)
-    match = re.fullmatch(r"--?([^-=][^=]*)(?:=(.*))?", word, re.DOTALL)
-    if match is None:
-        advice = ": write --kubernetes=true, with =" if word in _BOOLEANS else ""
-        raise BadInput(f"{word!r} is not a flag of dcgm-exporter{advice}")
-    name, value = match.groups()
-    if (flag := _BY_WORD.get(name)) is None:
-        raise BadInput(f"{word!r} is not a flag of dcgm-exporter{nearest(name, _BY_WORD)}")
-    if value is None and flag.form is Form.SWITCH:
-        value = "true"
-    elif value is None:
-        if not rest:
-            raise BadInput(f"{word} needs a value: {flag.form.value}")
-        value = rest.pop(0)
-    return flag, _given(flag, value, word.partition("=")[0])
-
-
-def _variables(environ: Mapping[str, str]) -> _Said:
-    return [
-        (flag, _given(flag, text, flag.variable))
-        for flag in FLAGS
-        if (text := environ.get(flag.variable, "")).strip()
-    ]
-
-
-_BOOLEANS = {
-    **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), "true"),
-    **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), "false"),
-}
-"""Source: Go's strconv.ParseBool."""
-
-
-def _given(flag: Flag, text: str, source: str) -> WrittenValue:
-    """The value as our setting takes it. Raises BadInput where its form is another."""
-    value = text.strip()
-    if flag.form is Form.SWITCH:
-        value = _BOOLEANS.get(value, "")
-    elif flag.form is Form.MILLISECONDS:
-        value = f"{value}ms" if re.fullmatch(r"[0-9]+", value) else ""
-    if text.strip() and not value:
-        raise BadInput(f"{source} is {text!r}: expected {flag.form.value}")
-    return WrittenValue(text=flag.values.get(value, value), source=source)
-
-
-def _note(flag: Flag, given: WrittenValue) -> str:
-    """What to say of a flag that sets nothing here. Raises BadInput for a refused one."""
-    if flag.setting or not given.text or given.text in flag.silent:
-        return ""
-    if flag.refused:
-        raise BadInput(f"{given.source} is {given.text!r}: {flag.does.lower()[0]}{flag.does[1:]}")
-    return f"{given.source} does nothing: {flag.does[0].lower()}{flag.does[1:]}"
-
-
-def _layer(said: _Said, is_there: Callable[[Path], bool]) -> Layer:
-    """What gives a setting; for a file that only dcgm-exporter's image has, what stands for it."""
-    layer: dict[str, WrittenValue] = {}
-    for flag, given in said:
-        file = Path(given.text)
-        if flag.setting == "counters" and file in _BUILT_IN and not is_there(file):
-            if (instead := _BUILT_IN[file]) is not None:
-                layer[flag.setting] = replace(given, text=str(instead))
-        elif flag.setting:
-            layer[flag.setting] = given
-    return layer
-
-
-def _unknown(environ: Mapping[str, str]) -> list[str]:
-    known = [flag.variable for flag in FLAGS]
-    return [
-        f"{name} does nothing: it is no variable of dcgm-exporter{nearest(name, known)}"
-        for name in environ
-        if name.startswith("DCGM_EXPORTER_")
-        and name not in known
-        and not is_service_link(name, "DCGM_EXPORTER_")
-    ]

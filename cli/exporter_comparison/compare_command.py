@@ -13,6 +13,7 @@ import click
 
 from base.errors import BadInput
 from base.settings import setting_kinds as kinds
+from base.settings.layers import WrittenValue
 from cli import options, terminal
 from cli.exporter_comparison.endpoints import MIB, ExpositionSource, access, source_of
 from cli.exporter_comparison.scrapes import ScrapedSide, ScrapePlan, run
@@ -45,6 +46,7 @@ _MOST_NAMED = 5
 _GOOD, _BAD = "green", "red"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Value = TypeVar("Value")
 
 
 def _access_options(side: str) -> Callable[[Function], Function]:
@@ -177,7 +179,7 @@ def _source(side: str, text: str, given: dict[str, Any]) -> ExpositionSource:
         ca_file=given[f"{side}_ca_file"],
         insecure=given[f"{side}_insecure"],
     )
-    mebibytes = int(_read("--max-size", kinds.count(1024), given["max_size"]))
+    mebibytes = _read("--max-size", kinds.count(1024), given["max_size"])
     if not mebibytes:
         raise BadInput("--max-size is '0': expected a whole number from 1 to 1024")
     return source_of(text, how, mebibytes * MIB)
@@ -189,7 +191,7 @@ def _plan(given: dict[str, Any], *, live: bool) -> ScrapePlan:
     interval = _read("--interval", _DURATION, given["interval"])
     rounds = 1 + int(60 / interval) if live else 1
     if given["count"] is not None:
-        rounds = int(_read("--count", _COUNT, given["count"]))
+        rounds = _read("--count", _COUNT, given["count"])
     elif given["duration"] is not None:
         rounds = 1 + int(_read("--duration", _DURATION, given["duration"]) / interval)
     if not 1 <= rounds <= MOST_ROUNDS:
@@ -198,12 +200,8 @@ def _plan(given: dict[str, Any], *, live: bool) -> ScrapePlan:
     return ScrapePlan(rounds=rounds, interval_seconds=interval, timeout_seconds=timeout)
 
 
-def _read(option: str, kind: kinds.SettingKind, text: str) -> float:
-    try:
-        value: Any = kind.read(text)
-    except ValueError as error:
-        raise BadInput(f"{option} is {text!r}: {error}") from None
-    return float(value)
+def _read(option: str, kind: kinds.SettingKind[Value], text: str) -> Value:
+    return WrittenValue(text=text, source=option).read(kind)
 
 
 def _comparison(given: dict[str, Any]) -> Comparison:

@@ -16,11 +16,10 @@ from api import names
 from base.errors import BadInput
 from cli import options, terminal
 from cli.scheduler.explanation_source import ExtenderClient, asked, manifest, worked_out
-from cli.scheduler_settings import OPTIONS, load
 from cli.terminal import Cell, Styled, TextTable
 from kube.api import PODS, Api, Object
 from kube.api_errors import NotFound
-from scheduler.extender.scheduler_settings import SchedulerSettings
+from scheduler.extender.scheduler_settings import SCHEDULER_SETTINGS, SchedulerSettings
 from scheduler.score_explanation import Chance, Explanation, NodeAnswer
 
 if TYPE_CHECKING:
@@ -29,18 +28,13 @@ if TYPE_CHECKING:
 _ME: Final = "gpuscape-explain"
 _REQUESTS_PER_SECOND: Final = 50  # a list by pages is what a person waits for
 _BEST: Final = 10
-_READING: Final = tuple(
-    option
-    for option in OPTIONS
-    if option.name
-    in (
-        "kubeconfig",
-        "gpu-resource",
-        "nic-resources",
-        "topology-manager",
-        "topology-manager-scope",
-        "allocation",
-    )
+_READING: Final = (
+    "kubeconfig",
+    "gpu-resource",
+    "nic-resources",
+    "topology-manager",
+    "topology-manager-scope",
+    "allocation",
 )
 """Settings of the extender that an explanation depends on."""
 _FILE: Final = click.Path(dir_okay=False, path_type=Path)
@@ -86,7 +80,7 @@ Exit codes: 2 bad input, 4 the extender or the cluster did not answer."""
     "--timeout", default=30.0, show_default=True, type=click.FloatRange(0.1), help="Seconds."
 )
 @options.output("table", "wide", "json", "yaml")
-@options.options(_READING, load)
+@options.program_settings(SCHEDULER_SETTINGS, _READING)
 def command(
     load: Callable[[], SchedulerSettings],
     pod: str | None,

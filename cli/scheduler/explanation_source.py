@@ -10,9 +10,9 @@ from typing import Final
 
 import msgspec
 
-from agent.settings.agent_settings import nearest
 from base.errors import BadInput
 from base.files import read_text
+from base.words import did_you_mean
 from cli.failures import UNREADABLE, CommandFailure
 from kube.api import Api, Object
 from scheduler.cluster.node_cache import NodeCache
@@ -120,7 +120,7 @@ def worked_out(
     there = sorted(cache.names())
     for name in nodes:
         if name not in there:
-            raise BadInput(f"there is no node {name} in the cluster{nearest(name, there)}")
+            raise BadInput(f"there is no node {name} in the cluster{did_you_mean(name, there)}")
     verdicts = NodeRanker(cache, tables).judge(wanted, nodes or there)
     return explain(wanted, verdicts, tables)
 

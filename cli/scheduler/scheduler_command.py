@@ -11,8 +11,7 @@ import click
 from click.core import ParameterSource
 
 from cli import options
-from cli.scheduler_settings import OPTIONS, load
-from scheduler.extender.scheduler_settings import SchedulerSettings
+from scheduler.extender.scheduler_settings import SCHEDULER_SETTINGS, SchedulerSettings
 
 COMMANDS: Final[Mapping[str, str]] = {
     "explain": "cli.scheduler.explain_command",
@@ -67,7 +66,7 @@ Paths:
 
 SIGTERM and SIGINT end it within 5 s. Exit codes: 0 ended by a signal, 2 bad input.""",
 )
-@options.options(OPTIONS, load)
+@options.program_settings(SCHEDULER_SETTINGS)
 @click.pass_context
 def command(ctx: click.Context, load: Callable[[], SchedulerSettings]) -> None:
     """Score nodes for a stock kube-scheduler, as its HTTP extender.

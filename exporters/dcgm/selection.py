@@ -34,6 +34,10 @@ class LevelSelection:
     ids: frozenset[int] | None = None
     """GPU indices, or DCGM's numbers of instances; None: all."""
 
+    def __str__(self) -> str:
+        ids = ",".join(map(str, sorted(self.ids or ())))
+        return f"{self.level}:{ids}" if ids else str(self.level)
+
     def instances(self, gpu: GpuSnapshot) -> Iterator[int | None]:
         """What of this GPU has series: ids of GPU instances, None for the GPU itself."""
         present = instances_of(gpu)
@@ -51,6 +55,10 @@ class Selection:
     """What was asked for: one level, or GPUs and then instances."""
 
     choices: tuple[LevelSelection, ...] = (LevelSelection(),)
+
+    def __str__(self) -> str:
+        """As :func:`parse_selection` reads it."""
+        return "+".join(map(str, self.choices))
 
     def instances(self, gpu: GpuSnapshot) -> Iterator[int | None]:
         """As of a choice, of each in turn."""

@@ -1,4 +1,4 @@
-"""What the scheduler's helper may be told. How it is written is said beside the command line."""
+"""The scheduler's settings: each declared once, with type, default, kind and help text. Pure."""
 
 from __future__ import annotations
 
@@ -8,51 +8,114 @@ from pathlib import Path
 
 from api import names
 from base.errors import BadInput
+from base.settings import setting_kinds as kinds
+from base.settings.log_settings import log_format, log_level
+from base.settings.option import setting
+from base.settings.program_settings import ProgramSettings
 from scheduler.cluster.pod_objects import GPU
 from scheduler.scores.kubelet_model import DevicePluginPolicy, Policies, Scope, TopologyManager
-from web.address import Address
+from web.address import ADDRESS, Address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerSettings:
-    """Everything, with the values that hold where nothing is said, but for the address."""
+    """All settings of the scheduler's extender."""
 
-    listen: Address
-    kubeconfig: Path | None = None
-    """None: the pod's own token, else kubectl's file."""
-    namespace: str = names.NAMESPACE
-    """Where the agents' Leases are."""
+    listen: Address = setting(
+        Address(host="127.0.0.1", port=8888),
+        ADDRESS,
+        "Where it is served; port 0 is any free one. Any address but loopback needs TLS.",
+        subject="Addresses and access",
+    )
+    tls_cert_file: Path | None = setting(
+        None,
+        kinds.PATH,
+        "The server's certificate, PEM; changed files take effect within seconds.",
+        unset="plain HTTP, on loopback only",
+    )
+    tls_private_key_file: Path | None = setting(
+        None, kinds.PATH, "The key of that certificate, PEM, not encrypted."
+    )
+    client_ca_file: Path | None = setting(
+        None,
+        kinds.PATH,
+        "Authorities, PEM, one of which has to have signed a client's certificate; probes,"
+        " metrics and the API's description are served without.",
+        unset="everybody is served",
+    )
+    client_names: tuple[str, ...] = setting(
+        (),
+        kinds.NAMES,
+        "Common or DNS names, of which a client's certificate has to carry one.",
+        unset="any",
+    )
 
-    tls_cert_file: Path | None = None
-    tls_private_key_file: Path | None = None
-    client_ca_file: Path | None = None
-    """Authorities whose certificates a client has to show for all but probes and metrics."""
-    client_names: tuple[str, ...] = ()
-    """Common or DNS names, of which a client's certificate needs one; none: any."""
+    kubeconfig: Path | None = setting(
+        None,
+        kinds.PATH,
+        "How to reach the cluster.",
+        unset="the pod's own token, else kubectl's file",
+        subject="Cluster",
+        variables=("KUBECONFIG",),
+    )
+    namespace: str = setting(
+        names.NAMESPACE,
+        kinds.text("NAME"),
+        "Namespace of the agents' Leases.",
+        variables=("POD_NAMESPACE",),
+    )
+    events: bool = setting(
+        True, kinds.FLAG, "Write an Event on a pod that asked for linked GPUs and did not get them."
+    )
+    instance: str | None = setting(
+        None,
+        kinds.text("NAME"),
+        "What Events call this replica.",
+        unset="the host's name",
+        variables=("POD_NAME",),
+    )
 
-    gpu_resource: str = GPU
-    """Extended resource that is whole GPUs."""
-    nic_resources: tuple[str, ...] = ()
-    """Extended resources that are RDMA NICs: a pod that asks for one likes GPUs close to it."""
-    topology_manager: TopologyManager = TopologyManager.NONE
-    """The kubelets' TopologyManager policy."""
-    topology_manager_scope: Scope = Scope.CONTAINER
-    """Of that policy, on all nodes."""
-    allocation: DevicePluginPolicy = DevicePluginPolicy.BEST_EFFORT
-    """The device plugin's allocation policy."""
-    budget_seconds: float = 0.05
-    """From a request's last byte; past it the answer is neutral."""
-    events: bool = True
-    """Write an Event on a pod that asked for linked GPUs and did not get them."""
-    instance: str | None = None
-    """What Events call this replica; None: the host's name."""
+    gpu_resource: str = setting(
+        GPU,
+        kinds.text("NAME"),
+        "The resource by which pods ask for whole GPUs.",
+        subject="Scores",
+    )
+    nic_resources: tuple[str, ...] = setting(
+        (),
+        kinds.NAMES,
+        "Resources that are RDMA NICs: a pod that asks for one is sent where its GPUs are close"
+        " to a NIC, as with the annotation gpuscape.io/nic.",
+        unset="none",
+    )
+    topology_manager: TopologyManager = setting(
+        TopologyManager.NONE,
+        kinds.member_of(TopologyManager),
+        "The kubelets' TopologyManager policy.",
+    )
+    topology_manager_scope: Scope = setting(
+        Scope.CONTAINER,
+        kinds.member_of(Scope),
+        "The scope of that policy in the kubelets' configuration.",
+    )
+    allocation: DevicePluginPolicy = setting(
+        DevicePluginPolicy.BEST_EFFORT,
+        kinds.member_of(DevicePluginPolicy),
+        "How the device plugin chooses GPUs; NVIDIA's own is best-effort.",
+    )
+    budget_seconds: float = setting(
+        0.05,
+        kinds.duration("1ms"),
+        "Time for an answer, past which it is empty and the scheduler's other opinions decide;"
+        " keep it below the scheduler's httpTimeout.",
+    )
 
-    log_level: str = "info"
-    log_format: str = "text"
+    log_level: str = log_level()
+    log_format: str = log_format()
 
     @property
     def policies(self) -> Policies:
-        """Of all nodes."""
+        """The kubelets' and the device plugins' policies, of all nodes."""
         return Policies(
             tm=self.topology_manager, scope=self.topology_manager_scope, al=self.allocation
         )
@@ -83,3 +146,6 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+SCHEDULER_SETTINGS = ProgramSettings(SchedulerSettings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from base.words import closest
+from base.words import closest, did_you_mean
 
 KNOWN = ("hgx-h100", "hgx-h200", "dgx1-v100", "GPUSCAPE_SIMULATE")
 
@@ -27,3 +27,8 @@ def test_the_nearest_word_is_found_whatever_its_capitals(word: str, meant: str |
 
 def test_nothing_is_near_where_nothing_is_known() -> None:
     assert closest("a", ()) is None
+
+
+def test_a_guess_ends_a_message_and_without_one_nothing_is_added() -> None:
+    assert did_you_mean("hgx-h10", KNOWN) == ": did you mean hgx-h100?"
+    assert did_you_mean("zebra", KNOWN) == ""

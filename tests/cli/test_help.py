@@ -8,14 +8,14 @@ from collections.abc import Mapping
 import pytest
 from click.testing import CliRunner
 
-from agent.settings.agent_settings import OPTIONS as AGENT
+from agent.settings.agent_settings import AGENT_SETTINGS
 from cli.dcgm_exporter.dcgm_flags import FLAGS
 from cli.main import main
-from cli.scheduler_settings import OPTIONS as SCHEDULER
+from scheduler.extender.scheduler_settings import SCHEDULER_SETTINGS
 
 NAMES = {
-    "agent": {option.name for option in AGENT} | {"config", "help"},
-    "scheduler": {option.name for option in SCHEDULER} | {"config", "help"},
+    "agent": {option.name for option in AGENT_SETTINGS.options} | {"config", "help"},
+    "scheduler": {option.name for option in SCHEDULER_SETTINGS.options} | {"config", "help"},
     "dcgm-exporter": {flag.name for flag in FLAGS},
 }
 MOST = 16

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from agent.settings.agent_settings import OPTIONS
+from agent.settings.agent_settings import AGENT_SETTINGS
 from base.settings import setting_kinds as kinds
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -72,8 +72,8 @@ def _value(entry: Manifest, fields: Mapping[str, str]) -> str:
 def _led(environment: Mapping[str, str], mounted: PurePosixPath, folder: Path) -> dict[str, str]:
     """Variables that lead the path settings below ``mounted`` to ``folder``."""
     led = {}
-    for option in OPTIONS:
-        if option.said.kind is not kinds.PATH:
+    for option in AGENT_SETTINGS.options:
+        if option.spec.kind is not kinds.PATH:
             continue
         given = next((environment[name] for name in option.variables if name in environment), None)
         path = PurePosixPath(given or str(option.default or ""))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.settings.agent_settings import OPTIONS
+from agent.settings.agent_settings import AGENT_SETTINGS
 from tests.deploy.daemonset import DEPLOY, container, daemonset
 
 PATCHES = {"shadow": "prefix-without-sink.yaml", "kernel-log": "read-kernel-log.yaml"}
@@ -33,7 +33,8 @@ def test_a_patch_is_for_the_agents_container(component: str) -> None:
 
 @pytest.mark.parametrize("component", PATCHES)
 def test_its_variables_are_settings_that_take_these_values(component: str) -> None:
-    kinds = {name: option.said.kind for option in OPTIONS for name in option.variables}
+    options = AGENT_SETTINGS.options
+    kinds = {name: option.spec.kind for option in options for name in option.variables}
     for name, value in variables(component).items():
         kinds[name].read(value)  # raises for a value that the setting does not take
 

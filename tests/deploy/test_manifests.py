@@ -13,9 +13,8 @@ import click
 import pytest
 import yaml
 
-from agent.settings.agent_settings import METRICS_ADDRESS, OPTIONS, PROBE_ADDRESS
+from agent.settings.agent_settings import AGENT_SETTINGS, METRICS_ADDRESS, PROBE_ADDRESS
 from api import keys, names
-from base.settings.layers import load_settings
 from cli.main import main
 from tests.deploy import install_page
 from tests.deploy.daemonset import DEPLOY, agent_process, container, daemonset
@@ -88,7 +87,7 @@ def test_the_container_starts_a_command_with_options_that_it_has() -> None:
 
 
 def test_every_variable_is_a_setting_of_the_agent_or_the_container_toolkits() -> None:
-    known = {name for option in OPTIONS for name in option.variables}
+    known = {name for option in AGENT_SETTINGS.options for name in option.variables}
     given = {entry["name"] for entry in container(daemonset())["env"]}
 
     assert {name for name in given - known if not name.startswith("NVIDIA_")} == set()
@@ -104,7 +103,7 @@ def test_the_settings_are_those_of_the_pod(tmp_path: Path) -> None:
         mounts={POD_RESOURCES: tmp_path},
         extra={"GPUSCAPE_LISTEN": "127.0.0.1:0"},
     )
-    settings = load_settings({}, environment)
+    settings = AGENT_SETTINGS.load({}, environment)
 
     assert (settings.node_name, settings.namespace) == ("node-a", "gpuscape")
     assert (settings.pod_name, settings.pod_uid) == ("agent-x", "uid-1")
@@ -121,7 +120,9 @@ def test_a_folder_for_what_is_not_mounted_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_is_mounted_is_where_the_agent_looks() -> None:
-    socket = next(option for option in OPTIONS if option.field == "pod_resources_socket")
+    socket = next(
+        option for option in AGENT_SETTINGS.options if option.field == "pod_resources_socket"
+    )
     mounted = {mount["mountPath"] for mount in container(daemonset())["volumeMounts"]}
 
     assert str(Path(str(socket.default)).parent) == POD_RESOURCES

@@ -14,7 +14,7 @@ import yaml
 
 from api import names
 from cli.main import main
-from cli.scheduler_settings import OPTIONS
+from scheduler.extender.scheduler_settings import SCHEDULER_SETTINGS
 from tests.cluster.scheduling import ACCOUNT, SECRETS, SERVICE
 from tests.controlplane.plane import Plane
 from tests.deploy import install_page, scheduler_page
@@ -70,7 +70,7 @@ def test_the_extender_is_started_with_options_that_it_has() -> None:
 
     assert command is not None
     command.make_context(argv[1], argv[2:], parent=called)  # raises for an unknown option
-    known = {name for option in OPTIONS for name in option.variables}
+    known = {name for option in SCHEDULER_SETTINGS.options for name in option.variables}
     assert set(environment) <= known
     assert {each["name"] for each in container(deployment("scheduler"))["env"]} <= known
 

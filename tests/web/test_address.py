@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from web.address import Address, listening
+from web.address import ADDRESS, Address, listening
 
 
 @pytest.mark.parametrize("host", ["", "127.0.0.1"])
@@ -19,3 +19,26 @@ def test_answers_are_sent_at_once(host: str) -> None:
         opened.enter_context(socket.create_connection(("127.0.0.1", port)))
         accepted = opened.enter_context(listener.accept()[0])
         assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        (":9400", "", 9400),
+        ("127.0.0.1:0", "127.0.0.1", 0),
+        ("node-a:80", "node-a", 80),
+        ("[::1]:9400", "::1", 9400),
+    ],
+)
+def test_an_address_is_host_and_port_and_shows_as_it_was_written(
+    text: str, host: str, port: int
+) -> None:
+    address = ADDRESS.read(text)
+    assert address == Address(host=host, port=port)
+    assert str(address) == text
+
+
+@pytest.mark.parametrize("text", ["9400", "node", ":65536", "::1:9400", "a b:1", ":", ":-1"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="expected "):
+        ADDRESS.read(text)

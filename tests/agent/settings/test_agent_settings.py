@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from agent.settings.agent_settings import (
-    OPTIONS,
-    AgentSettings,
-    Layer,
-    Option,
-    WrittenValue,
-    settle,
-)
+from agent.settings.agent_settings import AGENT_SETTINGS, AgentSettings
 from base.errors import BadInput
+from base.settings.layers import Layer, WrittenValue
+from base.settings.option import Option
 from exporters.dcgm.selection import Level, LevelSelection, Selection
 
-PARTICULAR = [option for option in OPTIONS if option.said.kind.expects not in ("text", "a path")]
-WITH_DEFAULT = [option for option in OPTIONS if option.default not in (None, ())]
+PARTICULAR = [
+    option
+    for option in AGENT_SETTINGS.options
+    if option.spec.kind.expects not in ("text", "a path")
+]
+WITH_DEFAULT = [option for option in AGENT_SETTINGS.options if option.has_default]
 
 
 def layer(source: str, **texts: str) -> Layer:
@@ -28,11 +27,11 @@ def layer(source: str, **texts: str) -> Layer:
 
 
 def test_nothing_given_gives_the_defaults() -> None:
-    assert settle([{}, {}, {}]) == AgentSettings()
+    assert AGENT_SETTINGS.settle([{}, {}, {}]) == AgentSettings()
 
 
 def test_the_first_layer_that_gives_a_value_wins() -> None:
-    settings = settle(
+    settings = AGENT_SETTINGS.settle(
         [
             layer("flag", deadline="1s"),
             layer("variable", deadline="2s", log_level="debug"),
@@ -43,45 +42,48 @@ def test_the_first_layer_that_gives_a_value_wins() -> None:
 
 
 def test_empty_text_counts_as_not_given() -> None:
-    settings = settle([layer("flag", deadline="  "), layer("variable", deadline="2s")])
+    settings = AGENT_SETTINGS.settle(
+        [layer("flag", deadline="  "), layer("variable", deadline="2s")]
+    )
     assert settings.deadline_seconds == 2.0
 
 
 @pytest.mark.parametrize("option", WITH_DEFAULT, ids=lambda option: option.name)
 def test_a_default_is_written_as_text_that_gives_it_back(option: Option) -> None:
-    assert option.default_text is not None
-    assert option.said.kind.read(option.default_text) == option.default
+    assert option.spec.kind.read(option.default_text) == option.default
 
 
 @pytest.mark.parametrize("option", PARTICULAR, ids=lambda option: option.name)
 def test_a_wrong_value_names_its_source_and_what_is_expected(option: Option) -> None:
     with pytest.raises(BadInput) as caught:
-        settle([{option.name: WrittenValue(text="(wröng", source="THE-SOURCE")}])
-    assert str(caught.value) == f"THE-SOURCE is '(wröng': expected {option.said.kind.expects}"
+        AGENT_SETTINGS.settle([{option.name: WrittenValue(text="(wröng", source="THE-SOURCE")}])
+    assert str(caught.value) == f"THE-SOURCE is '(wröng': expected {option.spec.kind.expects}"
 
 
 def test_a_wrong_value_is_told_even_where_a_higher_layer_hides_it() -> None:
     with pytest.raises(BadInput, match="GPUSCAPE_DEADLINE"):
-        settle([layer("--deadline", deadline="1s"), layer("GPUSCAPE_DEADLINE", deadline="soon")])
+        AGENT_SETTINGS.settle(
+            [layer("--deadline", deadline="1s"), layer("GPUSCAPE_DEADLINE", deadline="soon")]
+        )
 
 
 def test_one_address_for_two_servers_is_refused() -> None:
     with pytest.raises(BadInput, match="listen and probe-listen are both :9400"):
-        settle([layer("flag", probe_listen=":9400")])
+        AGENT_SETTINGS.settle([layer("flag", probe_listen=":9400")])
 
 
 def test_any_free_port_twice_is_no_conflict() -> None:
-    settle([layer("flag", listen="127.0.0.1:0", probe_listen="127.0.0.1:0")])
+    AGENT_SETTINGS.settle([layer("flag", listen="127.0.0.1:0", probe_listen="127.0.0.1:0")])
 
 
 def test_a_library_beside_a_simulation_is_refused() -> None:
     with pytest.raises(BadInput, match="simulate and library exclude each other"):
-        settle([layer("flag", simulate="dgx-a100", library="/x/libnvidia-ml.so.1")])
+        AGENT_SETTINGS.settle([layer("flag", simulate="dgx-a100", library="/x/libnvidia-ml.so.1")])
 
 
 def test_the_hostname_label_can_be_left_out() -> None:
     assert AgentSettings().hostname_label == "hostname"
-    assert settle([layer("flag", hostname_label="none")]).hostname_label is None
+    assert AGENT_SETTINGS.settle([layer("flag", hostname_label="none")]).hostname_label is None
 
 
 @pytest.mark.parametrize(
@@ -94,7 +96,7 @@ def test_the_hostname_label_can_be_left_out() -> None:
     ],
 )
 def test_pods_are_shown_in_a_cluster_unless_it_is_said(given: dict[str, str], shown: bool) -> None:
-    assert settle([layer("flag", **given)]).shows_pods is shown
+    assert AGENT_SETTINGS.settle([layer("flag", **given)]).shows_pods is shown
 
 
 @pytest.mark.parametrize(
@@ -112,23 +114,23 @@ def test_pods_are_shown_in_a_cluster_unless_it_is_said(given: dict[str, str], sh
 def test_pods_are_asked_about_only_for_what_is_shown_of_them(
     given: dict[str, str], followed: bool
 ) -> None:
-    assert settle([layer("flag", **given)]).follows_pods is followed
+    assert AGENT_SETTINGS.settle([layer("flag", **given)]).follows_pods is followed
 
 
 @pytest.mark.parametrize("text", ["a", "a:b:c", "A:b", "a/b", ":", "a:", ":b", "a :b"])
 def test_a_config_map_is_named_with_its_namespace(text: str) -> None:
     with pytest.raises(BadInput, match="namespace:name"):
-        settle([layer("flag", counters_from=text)])
+        AGENT_SETTINGS.settle([layer("flag", counters_from=text)])
 
 
 @pytest.mark.parametrize("text", ["1a", "a-b", "a:b", "a b", "ä"])
 def test_a_prefix_is_what_a_name_may_begin_with(text: str) -> None:
     with pytest.raises(BadInput, match="letters, digits and _"):
-        settle([layer("flag", prefix=text)])
+        AGENT_SETTINGS.settle([layer("flag", prefix=text)])
 
 
 def test_the_settings_of_series_have_their_types() -> None:
-    settings = settle(
+    settings = AGENT_SETTINGS.settle(
         [
             layer(
                 "flag",

@@ -7,27 +7,26 @@ from pathlib import Path
 
 import pytest
 
-from agent.settings.agent_settings import AgentSettings
 from base.errors import BadInput
-from base.settings.layers import load_settings
+from tests.base.settings.tiny_program import TINY_SETTINGS, TinySettings
 
-AGENT_YAML = Path("agent.yaml")
+TINY_YAML = Path("tiny.yaml")
 
 
 def load(
     flags: Mapping[str, str] | None = None,
     environ: Mapping[str, str] | None = None,
     file: str | None = None,
-) -> AgentSettings:
-    """Settings where ``file`` is the text of agent.yaml, named by --config."""
+) -> TinySettings:
+    """Settings where ``file`` is the text of tiny.yaml, named by --config."""
 
     def read(path: Path) -> str:
-        assert path == AGENT_YAML
+        assert path == TINY_YAML
         assert file is not None
         return file
 
-    named = {} if file is None else {"config": str(AGENT_YAML)}
-    return load_settings({**named, **(flags or {})}, environ or {}, read)
+    named = {} if file is None else {"config": str(TINY_YAML)}
+    return TINY_SETTINGS.load({**named, **(flags or {})}, environ or {}, read)
 
 
 def refusal(file: str | None = None, **environ: str) -> str:
@@ -43,7 +42,7 @@ def test_flags_win_over_the_environment_and_the_environment_over_the_file() -> N
         {"GPUSCAPE_DEADLINE": "2s", "GPUSCAPE_LOG_LEVEL": "debug"},
         "deadline: 3s\nlog-level: error\nlog-format: json\n",
     )
-    assert settings == AgentSettings(deadline_seconds=1.0, log_level="debug", log_format="json")
+    assert settings == TinySettings(deadline_seconds=1.0, log_level="debug", log_format="json")
 
 
 def test_values_of_every_plain_yaml_kind_read_as_their_text() -> None:
@@ -63,13 +62,13 @@ def test_values_of_every_plain_yaml_kind_read_as_their_text() -> None:
 
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "---\n", "null"])
 def test_an_empty_file_says_nothing(text: str) -> None:
-    assert load(file=text) == AgentSettings()
+    assert load(file=text) == TinySettings()
 
 
 def test_the_file_can_be_named_by_the_environment() -> None:
-    environ = {"GPUSCAPE_CONFIG": "agent.yaml"}
-    settings = load_settings({}, environ, lambda path: f"node-name: {path.stem}")
-    assert settings.node_name == "agent"
+    environ = {"GPUSCAPE_CONFIG": "tiny.yaml"}
+    settings = TINY_SETTINGS.load({}, environ, lambda path: f"node-name: {path.stem}")
+    assert settings.node_name == "tiny"
 
 
 def test_the_node_name_that_manifests_set_is_read_after_our_own_variable() -> None:
@@ -80,7 +79,7 @@ def test_the_node_name_that_manifests_set_is_read_after_our_own_variable() -> No
 
 def test_an_unknown_key_names_file_line_and_the_nearest_known_key() -> None:
     assert refusal("standalone: true\ndiscover-intervall: 5s\n") == (
-        "agent.yaml:2: 'discover-intervall' is not a setting: did you mean discover-interval?"
+        "tiny.yaml:2: 'discover-intervall' is not a setting: did you mean discover-interval?"
     )
 
 
@@ -91,7 +90,7 @@ def test_an_unknown_variable_names_the_nearest_known_one() -> None:
 
 
 def test_an_unknown_word_like_no_other_is_refused_without_a_guess() -> None:
-    assert refusal("qqqq: 1\n") == "agent.yaml:1: 'qqqq' is not a setting"
+    assert refusal("qqqq: 1\n") == "tiny.yaml:1: 'qqqq' is not a setting"
 
 
 @pytest.mark.parametrize(
@@ -108,11 +107,11 @@ def test_an_unknown_word_like_no_other_is_refused_without_a_guess() -> None:
     ],
 )
 def test_variables_that_the_kubelet_sets_for_a_service_are_no_mistakes(name: str) -> None:
-    assert load(environ={name: "10.0.0.1"}) == AgentSettings()
+    assert load(environ={name: "10.0.0.1"}) == TinySettings()
 
 
 def test_a_wrong_value_in_the_file_names_file_line_and_key() -> None:
-    assert refusal("\ndeadline: soon\n").startswith("agent.yaml:2: deadline is 'soon': expected ")
+    assert refusal("\ndeadline: soon\n").startswith("tiny.yaml:2: deadline is 'soon': expected ")
 
 
 def test_a_wrong_value_in_a_variable_names_the_variable() -> None:
@@ -129,14 +128,14 @@ def test_a_wrong_value_of_a_flag_names_the_flag() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("- a\n- b\n", "agent.yaml:1: expected lines such as deadline: 5s"),
-        ("deadline\n", "agent.yaml:1: expected lines such as deadline: 5s"),
-        ("deadline: [1, 2]\n", "agent.yaml:1: deadline takes one value, not a list or mapping"),
-        ("deadline: 1s\ndeadline: 2s\n", "agent.yaml:2: deadline is given twice: keep one"),
-        ("a: b: c\n", "agent.yaml:1: not valid YAML: mapping values are not allowed here"),
-        ("? [a]\n: 1\n", "agent.yaml:1: '' is not a setting"),
-        ("a: \x07\n", "agent.yaml: not valid YAML: "),
-        ("a: 1\n---\nb: 2\n", "agent.yaml:2: not valid YAML: "),
+        ("- a\n- b\n", "tiny.yaml:1: expected lines such as deadline: 5s"),
+        ("deadline\n", "tiny.yaml:1: expected lines such as deadline: 5s"),
+        ("deadline: [1, 2]\n", "tiny.yaml:1: deadline takes one value, not a list or mapping"),
+        ("deadline: 1s\ndeadline: 2s\n", "tiny.yaml:2: deadline is given twice: keep one"),
+        ("a: b: c\n", "tiny.yaml:1: not valid YAML: mapping values are not allowed here"),
+        ("? [a]\n: 1\n", "tiny.yaml:1: '' is not a setting"),
+        ("a: \x07\n", "tiny.yaml: not valid YAML: "),
+        ("a: 1\n---\nb: 2\n", "tiny.yaml:2: not valid YAML: "),
     ],
 )
 def test_a_file_that_is_no_list_of_settings_is_refused(text: str, sentence: str) -> None:
@@ -147,12 +146,12 @@ def test_a_file_that_is_no_list_of_settings_is_refused(text: str, sentence: str)
 def test_a_file_that_cannot_be_read_names_who_asked_for_it_and_why(tmp_path: Path) -> None:
     missing = tmp_path / "none.yaml"
     with pytest.raises(BadInput) as caught:
-        load_settings({}, {"GPUSCAPE_CONFIG": str(missing)})
+        TINY_SETTINGS.load({}, {"GPUSCAPE_CONFIG": str(missing)})
     assert str(caught.value) == f"GPUSCAPE_CONFIG: cannot read {missing}: No such file or directory"
 
 
 def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "agent.yaml"
+    file = tmp_path / "tiny.yaml"
     file.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(BadInput, match=r"--config: cannot read .*: it is not UTF-8 text"):
-        load_settings({"config": str(file)}, {})
+        TINY_SETTINGS.load({"config": str(file)}, {})

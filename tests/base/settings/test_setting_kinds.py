@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from base.settings import setting_kinds as kinds
-from web.address import Address
 
 
 @pytest.mark.parametrize(
@@ -30,29 +31,6 @@ def test_what_is_no_duration_or_too_short_is_refused(text: str) -> None:
 def test_a_duration_is_shown_as_text_that_gives_it_back(seconds: int) -> None:
     kind = kinds.duration("1s")
     assert kind.read(kind.show(float(seconds))) == seconds
-
-
-@pytest.mark.parametrize(
-    ("text", "host", "port"),
-    [
-        (":9400", "", 9400),
-        ("127.0.0.1:0", "127.0.0.1", 0),
-        ("node-a:80", "node-a", 80),
-        ("[::1]:9400", "::1", 9400),
-    ],
-)
-def test_an_address_is_host_and_port_and_shows_as_it_was_written(
-    text: str, host: str, port: int
-) -> None:
-    address = kinds.ADDRESS.read(text)
-    assert address == Address(host=host, port=port)
-    assert str(address) == text
-
-
-@pytest.mark.parametrize("text", ["9400", "node", ":65536", "::1:9400", "a b:1", ":", ":-1"])
-def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="expected "):
-        kinds.ADDRESS.read(text)
 
 
 @pytest.mark.parametrize("text", ["-0.1", "0.51", "nan", "x", "1/2"])
@@ -85,17 +63,22 @@ def test_what_is_no_regular_expression_is_refused(text: str) -> None:
         kinds.PATTERNS.read(text)
 
 
-@pytest.mark.parametrize("text", ["f", "g", "i", "g:0,2,3", "i:7", "g:1+i:0,2"])
-def test_devices_are_shown_as_text_that_gives_them_back(text: str) -> None:
-    assert kinds.DEVICES.show(kinds.DEVICES.read(text)) == text
-
-
-@pytest.mark.parametrize("text", ["f:0", "x", "g:", "g:a", "g:3-2", "gi", "g+g", "f+i", "g+", ""])
-def test_what_selects_no_devices_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="expected f, g, i"):
-        kinds.DEVICES.read(text)
-
-
 @pytest.mark.parametrize("kind", [kinds.NAMES, kinds.PATTERNS], ids=["names", "patterns"])
-def test_a_list_is_shown_as_text_that_gives_it_back(kind: kinds.SettingKind) -> None:
+def test_a_list_is_shown_as_text_that_gives_it_back(kind: kinds.SettingKind[object]) -> None:
     assert kind.show(kind.read("a, b.c")) == "a,b.c"
+
+
+class Colour(StrEnum):
+    """An enumeration, for a setting whose value is one of its members."""
+
+    RED = "red"
+    DARK_BLUE = "dark-blue"
+
+
+def test_a_member_of_an_enumeration_is_read_by_its_value_and_shown_as_it() -> None:
+    kind = kinds.member_of(Colour)
+    assert kind.read("dark-blue") is Colour.DARK_BLUE
+    assert kind.show(Colour.DARK_BLUE) == "dark-blue"
+    assert kind.metavar == "red|dark-blue"
+    with pytest.raises(ValueError, match="expected red or dark-blue"):
+        kind.read("DARK_BLUE")

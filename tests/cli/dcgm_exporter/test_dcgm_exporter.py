@@ -14,7 +14,7 @@ import pytest
 from agent.metrics import metric_settings
 from agent.settings.agent_settings import AgentSettings
 from base.errors import BadInput
-from cli.dcgm_exporter import dcgm_flags
+from cli.dcgm_exporter import dcgm_arguments
 from cli.dcgm_exporter.dcgm_exporter_command import load
 from cli.dcgm_exporter.dcgm_flags import FLAGS, Flag
 from exporters.dcgm.selection import Level, LevelSelection, Selection
@@ -189,13 +189,13 @@ def test_the_container_of_the_gpu_operator_settles_and_no_dcgm_is_asked() -> Non
 
 
 def test_a_counters_file_that_is_mounted_over_its_own_counts() -> None:
-    told = dcgm_flags.read(*HELM, is_there=lambda _path: True)
+    told = dcgm_arguments.read(*HELM, is_there=lambda _path: True)
 
     assert told.flags["counters"].text == "/etc/dcgm-exporter/default-counters.csv"
 
 
 def test_a_file_of_its_image_that_is_not_there_asks_for_the_default_families() -> None:
-    told = dcgm_flags.read(*HELM, is_there=lambda _path: False)
+    told = dcgm_arguments.read(*HELM, is_there=lambda _path: False)
 
     assert "counters" not in told.flags
 
@@ -224,7 +224,7 @@ def test_the_file_of_old_names_asks_for_them_though_it_is_not_there() -> None:
 def test_the_file_of_old_names_that_is_mounted_counts() -> None:
     file = "/etc/dcgm-exporter/1.x-compatibility-metrics.csv"
 
-    told = dcgm_flags.read(("-f", file), {}, is_there=lambda _path: True)
+    told = dcgm_arguments.read(("-f", file), {}, is_there=lambda _path: True)
 
     assert told.flags["counters"].text == file
 
@@ -233,15 +233,15 @@ def test_the_file_of_old_names_that_is_mounted_counts() -> None:
 def test_without_a_word_the_file_that_is_mounted_over_its_own_counts(is_there: bool) -> None:
     file = Path("/etc/dcgm-exporter/default-counters.csv")
 
-    told = dcgm_flags.read((), {}, is_there=lambda path: is_there and path == file)
+    told = dcgm_arguments.read((), {}, is_there=lambda path: is_there and path == file)
 
-    assert {name: given.text for name, given in told.untold.items()} == (
+    assert {name: given.text for name, given in told.fallback.items()} == (
         {"counters": str(file)} if is_there else {}
     )
 
 
 def test_another_counters_file_is_never_left_out() -> None:
-    told = dcgm_flags.read(("-f", "/etc/mine.csv"), {}, is_there=lambda _path: False)
+    told = dcgm_arguments.read(("-f", "/etc/mine.csv"), {}, is_there=lambda _path: False)
 
     assert told.flags["counters"].text == "/etc/mine.csv"
 

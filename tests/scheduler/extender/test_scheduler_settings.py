@@ -1,10 +1,8 @@
-"""``gpuscape scheduler``: its settings, and what it says of mistakes in them."""
+"""The scheduler's settings, and the errors about mistakes in them."""
 
 from __future__ import annotations
 
 import dataclasses
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,11 +10,8 @@ from typing import Any
 import pytest
 
 from base.errors import BadInput
-from cli.scheduler.scheduler_command import COMMANDS
-from cli.scheduler_settings import OPTIONS, SAID, load
-from scheduler.extender.scheduler_settings import SchedulerSettings
+from scheduler.extender.scheduler_settings import SCHEDULER_SETTINGS, SchedulerSettings
 from scheduler.scores.kubelet_model import DevicePluginPolicy, TopologyManager
-from tests.cli.conftest import Run
 from web.address import Address
 
 LOOPBACK = Address(host="127.0.0.1", port=8888)
@@ -29,7 +24,7 @@ def settings(
     """As they come from these layers; underscores in a flag's name stand for dashes."""
     given = {name.replace("_", "-"): text for name, text in flags.items()}
     named = {"config": "scheduler.yaml"} if file else {}
-    return load({**given, **named}, environ or {}, lambda _: file)
+    return SCHEDULER_SETTINGS.load({**given, **named}, environ or {}, lambda _: file)
 
 
 def refusal(environ: Mapping[str, str] | None = None, file: str = "", **flags: str) -> str:
@@ -40,8 +35,8 @@ def refusal(environ: Mapping[str, str] | None = None, file: str = "", **flags: s
 
 def test_every_setting_can_be_given_and_is_explained() -> None:
     fields = [field.name for field in dataclasses.fields(SchedulerSettings)]
-    assert list(SAID) == fields
-    assert all(said.help.endswith(".") for said in SAID.values())
+    assert [option.field for option in SCHEDULER_SETTINGS.options] == fields
+    assert all(option.spec.help.endswith(".") for option in SCHEDULER_SETTINGS.options)
 
 
 def test_without_any_it_listens_on_loopback_with_the_defaults() -> None:
@@ -50,11 +45,11 @@ def test_without_any_it_listens_on_loopback_with_the_defaults() -> None:
 
 def test_defaults_read_back_as_they_are_shown() -> None:
     shown = {
-        option.name: option.said.kind.show(option.default)
-        for option in OPTIONS
-        if option.default not in (None, ())
+        option.name: option.spec.kind.show(option.default)
+        for option in SCHEDULER_SETTINGS.options
+        if option.has_default
     }
-    assert load(shown, {}) == SchedulerSettings(listen=LOOPBACK)
+    assert SCHEDULER_SETTINGS.load(shown, {}) == SchedulerSettings(listen=LOOPBACK)
 
 
 def test_flags_win_over_the_environment_and_that_over_the_file() -> None:
@@ -114,37 +109,3 @@ def test_loopback_needs_no_tls(address: str) -> None:
 
 def test_any_address_is_served_with_tls() -> None:
     assert settings(listen=":8443", **TLS).listen == Address(host="", port=8443)
-
-
-def test_variables_of_the_agent_may_be_there() -> None:
-    assert settings({"GPUSCAPE_SIMULATE": "t4"}) == settings()
-
-
-def test_help_tells_the_subcommands_and_what_the_scheduler_needs(run: Run) -> None:
-    said = run("scheduler", "--help")
-    assert said.exit_code == 0
-    for words in (*COMMANDS, "prioritizeVerb: prioritize", "--client-ca-file", "/v1/explain"):
-        assert words in said.output
-
-
-def test_options_in_front_of_a_subcommand_are_refused(run: Run) -> None:
-    said = run("scheduler", "--listen", ":1", "explain", "pod")
-    assert said.exit_code == 2
-    assert "--listen stands before explain" in said.output
-
-
-def test_a_mistake_is_one_sentence(run: Run) -> None:
-    said = run("scheduler", "--listen", ":8443")
-    assert (said.exit_code, said.output.count("\n")) == (2, 1)
-
-
-def test_settings_and_help_load_no_server() -> None:
-    """It takes memory and time, which nobody else should pay for."""
-    script = (
-        "import sys; from cli.main import main\n"
-        "try: main(['scheduler', '--help'])\n"
-        "except SystemExit: pass\n"
-        "print({'ssl', 'prometheus_client'} & set(sys.modules), file=sys.stderr)"
-    )
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert ran.stderr.strip() == "set()"

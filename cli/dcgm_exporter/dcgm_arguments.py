@@ -1,0 +1,169 @@
+"""dcgm-exporter's command line and environment, read as layers of our settings. Pure.
+
+The grammar is that of Go's package flag, with which dcgm-exporter reads its flags.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from base.errors import BadInput
+from base.settings.layers import Layer, WrittenValue, is_service_link
+from base.words import did_you_mean
+from cli.dcgm_exporter.dcgm_flags import FLAGS, Flag, Form
+from exporters.dcgm.legacy import COMPATIBILITY_FILE
+
+_IMAGE_FOLDER = Path("/etc/dcgm-exporter")
+_DEFAULT_FILE = _IMAGE_FOLDER / "default-counters.csv"
+_BUILT_IN: Mapping[Path, Path | None] = {
+    _DEFAULT_FILE: None,
+    _IMAGE_FOLDER / "dcp-metrics-included.csv": None,
+    _IMAGE_FOLDER / "1.x-compatibility-metrics.csv": COMPATIBILITY_FILE,
+}
+"""Files of dcgm-exporter's image, which manifests name, to what stands for each where it is not
+there: a file of ours, or None for the families that are served anyway."""
+
+_BY_WORD = {word: flag for flag in FLAGS for word in (flag.name, flag.short) if word}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DcgmSettings:
+    """dcgm-exporter's command line and environment, as settings of ours."""
+
+    flags: Layer
+    environment: Layer
+    notes: tuple[str, ...]
+    """What was asked for and is not done: sentences that name the flag or variable."""
+    fallback: Layer
+    """What applies when neither a person nor a file of ours sets it."""
+
+
+def read(
+    arguments: Sequence[str],
+    environ: Mapping[str, str],
+    is_there: Callable[[Path], bool] = Path.exists,
+) -> DcgmSettings:
+    """Settings from dcgm-exporter's command line, without its name, and its environment.
+
+    Raises BadInput that names the flag or variable: for unknown flags, words that are none,
+    values of another form, and what is not done and cannot be passed over.
+    """
+    from_flags, from_variables = _flags(arguments), _variables(environ)
+    everything = [*from_flags, *from_variables]
+    notes = [note for flag, written in everything if (note := _note(flag, written))]
+    return DcgmSettings(
+        flags=_layer(from_flags, is_there),
+        environment=_layer(from_variables, is_there),
+        notes=(*notes, *_unknown(environ)),
+        fallback=_fallback(is_there),
+    )
+
+
+def _fallback(is_there: Callable[[Path], bool]) -> Layer:
+    """The counters file that people mount over that of dcgm-exporter's image."""
+    if not is_there(_DEFAULT_FILE):
+        return {}
+    return {"counters": WrittenValue(text=str(_DEFAULT_FILE), source="dcgm-exporter")}
+
+
+def asks_for(words: Iterable[str], arguments: Iterable[str]) -> bool:
+    """One of the arguments is one of these words as a flag."""
+    return any(each.startswith("-") and each.lstrip("-") in words for each in arguments)
+
+
+_Found = list[tuple[Flag, WrittenValue]]
+
+
+def _flags(arguments: Sequence[str]) -> _Found:
+    """Each flag once, with its last value, or with all that were added to its list."""
+    found: dict[str, tuple[Flag, WrittenValue]] = {}
+    rest = list(arguments)
+    while rest:
+        flag, written = _next(rest)
+        if flag.form is Form.LIST and flag.name in found:
+            written = replace(written, text=f"{found[flag.name][1].text},{written.text}")
+        found[flag.name] = flag, written
+    return list(found.values())
+
+
+def _next(rest: list[str]) -> tuple[Flag, WrittenValue]:
+    """Take a flag and its value from the front."""
+    word = rest.pop(0)
+    match = re.fullmatch(r"--?([^-=][^=]*)(?:=(.*))?", word, re.DOTALL)
+    if match is None:
+        advice = ": write --kubernetes=true, with =" if word in _BOOLEANS else ""
+        raise BadInput(f"{word!r} is not a flag of dcgm-exporter{advice}")
+    name, value = match.groups()
+    if (flag := _BY_WORD.get(name)) is None:
+        raise BadInput(f"{word!r} is not a flag of dcgm-exporter{did_you_mean(name, _BY_WORD)}")
+    if value is None and flag.form is Form.SWITCH:
+        value = "true"
+    elif value is None:
+        if not rest:
+            raise BadInput(f"{word} needs a value: {flag.form.value}")
+        value = rest.pop(0)
+    return flag, _written(flag, value, word.partition("=")[0])
+
+
+def _variables(environ: Mapping[str, str]) -> _Found:
+    return [
+        (flag, _written(flag, text, flag.variable))
+        for flag in FLAGS
+        if (text := environ.get(flag.variable, "")).strip()
+    ]
+
+
+_BOOLEANS = {
+    **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), "true"),
+    **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), "false"),
+}
+"""Source: Go's strconv.ParseBool."""
+
+
+def _written(flag: Flag, text: str, source: str) -> WrittenValue:
+    """The value as our setting takes it. Raises BadInput where its form is another."""
+    value = text.strip()
+    if flag.form is Form.SWITCH:
+        value = _BOOLEANS.get(value, "")
+    elif flag.form is Form.MILLISECONDS:
+        value = f"{value}ms" if re.fullmatch(r"[0-9]+", value) else ""
+    if text.strip() and not value:
+        raise BadInput(f"{source} is {text!r}: expected {flag.form.value}")
+    return WrittenValue(text=flag.values.get(value, value), source=source)
+
+
+def _note(flag: Flag, written: WrittenValue) -> str:
+    """The note about a flag that sets nothing here. Raises BadInput for a refused one."""
+    if flag.setting or not written.text or written.text in flag.silent:
+        return ""
+    reason = f"{flag.does[0].lower()}{flag.does[1:]}"
+    if flag.refused:
+        raise BadInput(f"{written.source} is {written.text!r}: {reason}")
+    return f"{written.source} does nothing: {reason}"
+
+
+def _layer(found: _Found, is_there: Callable[[Path], bool]) -> Layer:
+    """The flags that set something; a file that only dcgm-exporter's image has is replaced."""
+    layer: dict[str, WrittenValue] = {}
+    for flag, written in found:
+        file = Path(written.text)
+        if flag.setting == "counters" and file in _BUILT_IN and not is_there(file):
+            if (instead := _BUILT_IN[file]) is not None:
+                layer[flag.setting] = replace(written, text=str(instead))
+        elif flag.setting:
+            layer[flag.setting] = written
+    return layer
+
+
+def _unknown(environ: Mapping[str, str]) -> list[str]:
+    known = [flag.variable for flag in FLAGS]
+    return [
+        f"{name} does nothing: it is no variable of dcgm-exporter{did_you_mean(name, known)}"
+        for name in environ
+        if name.startswith("DCGM_EXPORTER_")
+        and name not in known
+        and not is_service_link(name, "DCGM_EXPORTER_")
+    ]
