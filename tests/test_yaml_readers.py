@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.settings.agent_settings import AgentSettings
+from agent.settings.agent_settings import AGENT_SETTINGS, AgentSettings
 from agent.settings.labels_from_settings import plugin_config
 from agent.web_config_file import WebConfigFile
 from base.errors import BadInput
@@ -20,6 +20,7 @@ from discovery.simulator.state.state_file import StateFile
 from scheduler.simulation import fleet_file
 
 READERS: dict[str, Callable[[Path], object]] = {
+    "settings": lambda path: AGENT_SETTINGS.load({"config": str(path)}, {}),
     "web config": WebConfigFile,
     "plugin config": lambda path: plugin_config(AgentSettings(sharing_config=path)),
     "machine": read_machine,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from base.errors import BadInput
+from base.files import read_text
 from base.settings.option import Option, variable
 from base.settings.setting_kinds import SettingKind
 from base.words import did_you_mean
@@ -85,16 +86,15 @@ def is_service_link(name: str, prefix: str) -> bool:
 def named_file_layer(
     named: WrittenValue,
     options: Sequence[Option],
-    read_file: Callable[[Path], str] = Path.read_text,
+    read_file: Callable[[Path], str] = read_text,
 ) -> Layer:
     """What the settings file of this name sets; nothing without a name. Raises BadInput."""
     if not named.text:
         return {}
     try:
         text = read_file(Path(named.text))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise BadInput(f"{named.source}: cannot read {named.text}: {reason}") from error
+    except BadInput as error:
+        raise BadInput(f"{named.source}: {error}") from error
     return file_layer(text, named.text, options)
 
 
@@ -104,39 +104,14 @@ def file_layer(text: str, file: str, options: Sequence[Option]) -> Layer:
     Raises BadInput naming file, line and key for anything else: unknown and repeated
     keys, lists and mappings as values, YAML that does not parse.
     """
+    from base.yaml_places import read_yaml  # takes memory, and most programs run without a file
+
     keys = tuple(option.name for option in options)
-    layer: dict[str, WrittenValue] = {}
-    for line, key, value in _entries(text, file):
-        place = f"{file}:{line}"
+    layer = {}
+    for key, value in read_yaml(text, file).mapping().items():
         if key not in keys:
-            raise BadInput(f"{place}: {key!r} is not a setting{did_you_mean(key, keys)}")
-        if key in layer:
-            raise BadInput(f"{place}: {key} is given twice: keep one")
-        if value is None:
-            raise BadInput(f"{place}: {key} takes one value, not a list or mapping")
-        layer[key] = WrittenValue(text=value, source=f"{place}: {key}")
+            raise BadInput(
+                f"{file}:{value.line}: {key!r} is not a setting{did_you_mean(key, keys)}"
+            )
+        layer[key] = WrittenValue(text=value.text(), source=value.place)
     return layer
-
-
-def _entries(text: str, file: str) -> Iterator[tuple[int, str, str | None]]:
-    """Line, key and value as written; the value is empty for null, None where it is no scalar."""
-    import yaml  # the agent has no other use for it, and mostly runs without a file
-
-    def scalar(node: yaml.Node) -> str | None:
-        if not isinstance(node, yaml.ScalarNode):
-            return None
-        return "" if node.tag == "tag:yaml.org,2002:null" else str(node.value)
-
-    try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise BadInput(f"{file}:{line}: not valid YAML: {error.problem}") from error
-    except yaml.YAMLError as error:
-        raise BadInput(f"{file}: not valid YAML: {str(error).splitlines()[0]}") from error
-    if root is None or scalar(root) == "":
-        return
-    if not isinstance(root, yaml.MappingNode):
-        raise BadInput(f"{file}:{root.start_mark.line + 1}: expected lines such as deadline: 5s")
-    for key, value in root.value:
-        yield key.start_mark.line + 1, scalar(key) or "", scalar(value)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from base.files import read_text
 from base.settings.layers import (
     CONFIG_VARIABLE,
     Layer,
@@ -36,7 +37,7 @@ class ProgramSettings(Generic[Settings]):
         self,
         flags: Mapping[str, str],
         environ: Mapping[str, str],
-        read_file: Callable[[Path], str] = Path.read_text,
+        read_file: Callable[[Path], str] = read_text,
         *,
         others: Iterable[Option] = (),
     ) -> Settings:

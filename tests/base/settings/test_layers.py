@@ -128,10 +128,10 @@ def test_a_wrong_value_of_a_flag_names_the_flag() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("- a\n- b\n", "tiny.yaml:1: expected lines such as deadline: 5s"),
-        ("deadline\n", "tiny.yaml:1: expected lines such as deadline: 5s"),
-        ("deadline: [1, 2]\n", "tiny.yaml:1: deadline takes one value, not a list or mapping"),
-        ("deadline: 1s\ndeadline: 2s\n", "tiny.yaml:2: deadline is given twice: keep one"),
+        ("- a\n- b\n", "tiny.yaml:1: expected lines of key: value"),
+        ("deadline\n", "tiny.yaml:1: expected lines of key: value"),
+        ("deadline: [1, 2]\n", "tiny.yaml:1: deadline: expected one value"),
+        ("deadline: 1s\ndeadline: 2s\n", "tiny.yaml:2: deadline: it is given twice: keep one"),
         ("a: b: c\n", "tiny.yaml:1: not valid YAML: mapping values are not allowed here"),
         ("? [a]\n: 1\n", "tiny.yaml:1: '' is not a setting"),
         ("a: \x07\n", "tiny.yaml: not valid YAML: "),
