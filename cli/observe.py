@@ -13,7 +13,7 @@ from base.errors import BadInput
 from discovery.model import NodeSnapshot
 from discovery.reader.device_reader import DeviceReader, DiscoveryResult
 from discovery.reader.protocol import Start
-from labelers.plugin_config import PluginConfig
+from labelers.label_settings import PluginConfig
 
 
 def take_snapshot(settings: AgentSettings, plugin: PluginConfig | None = None) -> NodeSnapshot:

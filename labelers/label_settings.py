@@ -1,4 +1,4 @@
-"""Settings that all labelers share."""
+"""Settings that all labelers share, and what the device plugin's file adds to them."""
 
 from __future__ import annotations
 
@@ -24,3 +24,13 @@ class LabelSettings:
     sharing: Sharing = NOTHING_SHARED
     timestamp_seconds: int | None = None
     """Start of this process, Unix seconds; None: no timestamp label."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginConfig:
+    """What the device plugin's configuration file sets for labels; None where it sets nothing."""
+
+    sharing: Sharing = NOTHING_SHARED
+    mig_strategy: MigStrategy | None = None
+    no_timestamp: bool | None = None
+    machine_type_file: str | None = None

@@ -4,6 +4,7 @@ One file configures the NVIDIA device plugin and its labels; read here are
 ``sharing``, ``flags.migStrategy``, ``flags.gfd.noTimestamp`` and
 ``flags.gfd.machineTypeFile``. The rest is the plugin's own and passes unread, but
 a key that is nearly a known one is taken for a slip of the pen.
+Import it where such a file is read, not before: the parser takes memory.
 
 Source: NVIDIA k8s-device-plugin v0.20.0, api/config/v1.
 """
@@ -12,7 +13,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -20,19 +20,9 @@ import msgspec
 from base.errors import BadInput
 from base.yaml_places import YamlValue, misfit, read_yaml
 from labelers.groups.sharing import NOTHING_SHARED, SharedResource, Sharing, SharingStrategy
-from labelers.label_settings import MigStrategy
+from labelers.label_settings import MigStrategy, PluginConfig
 
 _PREFIX = "nvidia.com/"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PluginConfig:
-    """What the file says about labels; None where it says nothing."""
-
-    sharing: Sharing = NOTHING_SHARED
-    mig_strategy: MigStrategy | None = None
-    no_timestamp: bool | None = None
-    machine_type_file: str | None = None
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -6,8 +6,7 @@ from agent.settings.agent_settings import AgentSettings
 from base.errors import BadInput
 from base.files import read_text
 from discovery.host.host_facts import MACHINE_TYPE_FILE
-from labelers.label_settings import LabelSettings, MigStrategy
-from labelers.plugin_config import PluginConfig, parse
+from labelers.label_settings import LabelSettings, MigStrategy, PluginConfig
 
 
 def plugin_config(settings: AgentSettings) -> PluginConfig:
@@ -18,6 +17,8 @@ def plugin_config(settings: AgentSettings) -> PluginConfig:
     file = settings.sharing_config
     if file is None:
         return PluginConfig()
+    from labelers.plugin_config import parse  # YAML takes memory
+
     try:
         text = read_text(file)
     except BadInput as error:

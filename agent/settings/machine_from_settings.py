@@ -14,7 +14,7 @@ from agent.settings.labels_from_settings import machine_type_file
 from base.errors import BadInput
 from discovery.node_host import NodeHost
 from discovery.reader.protocol import Start
-from labelers.plugin_config import PluginConfig
+from labelers.label_settings import PluginConfig
 
 
 @contextlib.contextmanager

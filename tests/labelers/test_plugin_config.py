@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from base.errors import BadInput
 from base.files import MOST_BYTES
 from labelers.groups.sharing import SharedResource, Sharing, SharingStrategy
-from labelers.label_settings import MigStrategy
-from labelers.plugin_config import PluginConfig, parse
+from labelers.label_settings import MigStrategy, PluginConfig
+from labelers.plugin_config import parse
 
 TIME_SLICING = """\
 version: v1
