@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -74,6 +76,12 @@ def written(folder: Path, content: bytes) -> Path:
     file = folder / "file.yaml"
     file.write_bytes(content)
     return file
+
+
+def test_an_agent_without_such_a_file_does_not_load_the_parser() -> None:
+    script = "import sys, agent.main; print('yaml' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "False"
 
 
 @pytest.mark.parametrize("reader", READERS)

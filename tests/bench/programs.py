@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -142,6 +143,24 @@ def simulator_mib(module: str, state_file: Path) -> float:
 def pss_mib(pid: int) -> float:
     """Proportional set size of a process: what it shares counts in parts."""
     return _memory_mib(pid, "Pss:")
+
+
+def resident_kib(pid: int) -> Counter[str]:
+    """What a process has in memory: KiB of each file that it maps, by path, and "" for no file.
+
+    Source: Rss and Anonymous of each mapping in /proc/<pid>/smaps, in kB.
+    """
+    found = Counter[str]()
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        name, *values = line.split()
+        if not name.endswith(":"):  # a mapping begins: addresses, then its file, if it has one
+            file = values[4] if len(values) > 4 else ""
+        elif name == "Rss:":
+            found[file] += int(values[0])
+        elif name == "Anonymous:":
+            found[file] -= int(values[0])
+            found[""] += int(values[0])
+    return found
 
 
 def private_mib(pid: int) -> float:
