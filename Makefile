@@ -30,13 +30,14 @@ controlplane: $(VENV)/.dev ## build the Kubernetes that tests run on, into ~/.ca
 cluster: $(VENV)/.dev ## a cluster to play with: simulated GPU nodes, real agents, pods on linked GPUs (MACHINES="a30-pair hgx-16" picks others)
 	@$(BIN)/python -m tests.kubelet.play $(MACHINES)
 
-check: $(VENV)/.dev ## seconds: format, lint, types, import contracts, generated files
+check: $(VENV)/.dev ## seconds: format, lint, types, import contracts, generated files, figures of the source tree
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/generate.py --check
 	$(BIN)/python -m tools.stubs --check
+	$(BIN)/python -m tools.structure --check
 
 long: controlplane ## soak, random tests SCALE times over (10 unless given), benchmarks into docs/
 	SCALE=$(SCALE) $(PYTEST) -m "not gpu" --timeout 3600
@@ -53,6 +54,7 @@ bench: controlplane ## benchmarks alone, side by side in one run
 
 docs: $(VENV)/.dev ## write the generated pages and schemas again
 	$(BIN)/python tools/generate.py
+	$(BIN)/python -m tools.structure
 
 lock: ## pin dependencies again, with hashes and without download addresses (needs uv and npm)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
