@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from api import keys
+from api import topology_annotation as schema
 from discovery.model import NodeSnapshot
-from labelers import schema
 from labelers.decision import Decision, Decisions, Value
 from labelers.groups.labelled_gpus import unsure, without_answers
 

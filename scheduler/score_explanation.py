@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
+from api.gpu_request import GpuRequest, Link, PodRequest
 from scheduler.cluster.node_views import NoView
-from scheduler.gpu_request import GpuRequest, Link, PodRequest
 from scheduler.node_ranking import RankedNode
 from scheduler.scores.best_effort import Odds
 from scheduler.scores.class_tables import ScoreTables

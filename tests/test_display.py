@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from api import keys
+from api import topology_annotation as schema
+from api.state_annotation import state
 from discovery.sample import ReadingGroup
 from discovery.simulator.description.machine_catalog import load_models
 from discovery.simulator.description.machine_schema import DirectLinks, Gpu
 from discovery.simulator.simulation import Simulation
 from exporters.gpuscape.families import GpuscapeFamilies
-from labelers import schema
 from labelers.compose import wanted
 from labelers.label_settings import LabelSettings
-from labelers.state import state
 from tests import machines
 from tests.exporters.gpuscape_series import by_gpu
 from tests.observed import Observed, look_at

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from api import topology_annotation as schema
 from discovery.simulator.description.machine_catalog import machine_names
 from exporters.dcgm.render import Renderer, SeriesIdentity
-from labelers import schema
 from labelers.compose import wanted
 from labelers.label_settings import LabelSettings, MigStrategy
 from labelers.label_values import key_fault, value_fault

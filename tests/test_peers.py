@@ -10,12 +10,12 @@ import pytest
 from msgspec import structs
 
 from api import keys
+from api import topology_annotation as schema
 from discovery.model import NodeSnapshot
 from discovery.sample import ReadingGroup
 from discovery.simulator.description.machine_catalog import load_machine, machine_names
 from discovery.simulator.simulation import Simulation
 from discovery.simulator.state.edits import with_gpu_changed
-from labelers import schema
 from labelers.compose import wanted
 from labelers.label_settings import LabelSettings
 from tests.exporters.gpuscape_series import told

@@ -11,12 +11,13 @@ import msgspec
 
 from agent.settings.agent_settings import AgentSettings
 from api import keys, names
+from api import state_annotation as state
+from api import topology_annotation as schema
+from api.state_annotation import StateAnnotation
+from api.topology_annotation import TopologyAnnotation
 from cli import terminal
 from cli.observe import take_snapshot
 from cli.scheduler.explain_command import table
-from labelers import schema, state
-from labelers.schema import TopologyAnnotation
-from labelers.state import StateAnnotation
 from scheduler.cluster.node_cache import CacheSource, NodeCache
 from scheduler.cluster.pod_objects import Pod, Rules, ask
 from scheduler.node_ranking import NodeRanker

@@ -24,6 +24,8 @@ from packaging.requirements import Requirement
 
 from agent.settings.agent_settings import AGENT_SETTINGS
 from api import keys, names
+from api import state_annotation as state
+from api import topology_annotation as schema
 from api.keys import LABELS, OTHERS, Key
 from cli.main import main as gpuscape
 from discovery.model import Driver, GpuSnapshot, Host, NodeSnapshot, Xid
@@ -32,7 +34,6 @@ from exporters.dcgm.dcgm_family import AnyFamily, LabelRow, UnderMig
 from exporters.gpuscape.agent_metrics import AgentMetrics, ProgramUse
 from exporters.gpuscape.core_families import CORE, ServedFamilies
 from exporters.gpuscape.families import FAMILIES
-from labelers import schema, state
 from labelers.deviations import DEVIATIONS
 from labelers.health import RULES, XIDS
 from tools.access import files as access

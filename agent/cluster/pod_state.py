@@ -8,9 +8,10 @@ from typing import Protocol
 from agent.cluster.heartbeat import State
 from agent.pods.allocated_devices import NodeAllocation
 from api import keys
+from api import state_annotation as state
+from api import topology_annotation as schema
 from base.errors import BadInput
 from discovery.model import NodeSnapshot
-from labelers import schema, state
 from labelers.annotations import node_annotations
 from labelers.decision import Value
 

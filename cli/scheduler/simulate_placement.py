@@ -11,12 +11,12 @@ from typing import Final
 import click
 
 from agent.settings.agent_settings import AgentSettings
+from api.topology_annotation import TopologyAnnotation, annotation
 from base.errors import BadInput
 from base.files import read_text
 from cli import options, terminal
 from cli.observe import take_snapshot
 from cli.terminal import Styled, TextTable
-from labelers.schema import TopologyAnnotation, annotation
 from scheduler.scores.class_tables import ScoreTables
 from scheduler.simulation import choosers, fleet_file, workload
 from scheduler.simulation.fleet_replay import (

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from scheduler.gpu_request import GpuRequest, PodRequest
+from api.gpu_request import GpuRequest, PodRequest
 from scheduler.scores.best_effort import Odds
 from scheduler.scores.score_table import PlacementOutcome
 
@@ -30,7 +30,7 @@ class ReportedState:
     ok: int
     used: int
     pods: Mapping[str, int]
-    """Key of each pod (:func:`labelers.state.pod_key`) to its GPUs."""
+    """Key of each pod (:func:`api.state_annotation.pod_key`) to its GPUs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class Bound:
     """A pod that is bound to the node and has not ended."""
 
     key: str
-    """:func:`labelers.state.pod_key` of it."""
+    """:func:`api.state_annotation.pod_key` of it."""
     ask: PodRequest
     order: tuple[str, int]
     """Sorts pods as they were bound."""

@@ -8,16 +8,16 @@ from functools import lru_cache
 from typing import Protocol
 
 from api import keys
+from api import state_annotation as states
+from api import topology_annotation as schema
+from api.gpu_request import PodRequest
+from api.topology_annotation import TopologyAnnotation
 from base.errors import BadInput
 from kube.api import Object
 from kube.lease import ObservedLease, observe
-from labelers import schema
-from labelers import state as states
-from labelers.schema import TopologyAnnotation
 from scheduler.cluster.free_gpus import Bound, ExpectedGpus, LikelySets, ReportedState, reckon
 from scheduler.cluster.node_views import NoView, ScoringView
 from scheduler.cluster.predictions import PredictionCheck
-from scheduler.gpu_request import PodRequest
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from scheduler.gpu_request import GpuRequest, Link, PodRequest
+from api.gpu_request import GpuRequest, Link, PodRequest
 from scheduler.scores.best_effort import Odds
 from scheduler.scores.masks import subsets
 

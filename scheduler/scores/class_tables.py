@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 
-from labelers.schema import TopologyAnnotation, generation
+from api.topology_annotation import TopologyAnnotation, generation
 from scheduler.scores.kubelet_model import Policies
 from scheduler.scores.score_table import MOST_GPUS, Later, ScoreTable
 from scheduler.scores.shape import shape

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from scheduler.gpu_request import Link
+from api.gpu_request import Link
 from scheduler.scores.masks import members
 from scheduler.scores.shape import Shape
 from scheduler.scores.speed import SetSpeeds, has_ring

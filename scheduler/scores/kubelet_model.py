@@ -21,7 +21,7 @@ from fractions import Fraction
 from functools import cache
 from typing import NamedTuple
 
-from scheduler.gpu_request import ContainerRequest, GpuRequest
+from api.gpu_request import ContainerRequest, GpuRequest
 from scheduler.scores.best_effort import LOST, BestEffort, Odds
 from scheduler.scores.grade import BEST, Grade, Grades, worse
 from scheduler.scores.masks import subsets, union

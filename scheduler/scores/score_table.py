@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
 
-from scheduler.gpu_request import GpuRequest, wish
+from api.gpu_request import GpuRequest, wish
 from scheduler.scores.best_effort import LOST, Odds
 from scheduler.scores.grade import Grades
 from scheduler.scores.kubelet_model import KubeletModel, Policies

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import Any
 
+from api.gpu_request import GpuRequest, PodRequest
 from scheduler.cluster.node_views import NoView, ScoringView
-from scheduler.gpu_request import GpuRequest, PodRequest
 from scheduler.node_ranking import NodeRanker
 from scheduler.scores.class_tables import ScoreTables
 from scheduler.simulation.fleet_replay import Choose, Give, NodeKind, Placement, ReplayNode

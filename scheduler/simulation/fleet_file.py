@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from api import keys
+from api import topology_annotation as schema
+from api.topology_annotation import TopologyAnnotation
 from base.errors import BadInput
-from labelers import schema
-from labelers.schema import TopologyAnnotation
 
 MOST_NODES: Final = 5000
 MOST_BYTES: Final = 256 << 20

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from random import Random
 from statistics import fmean
 
+from api.gpu_request import GpuRequest, PodRequest
 from scheduler.cluster.free_gpus import Bound, ReportedState, reckon
 from scheduler.cluster.node_views import ScoringView
-from scheduler.gpu_request import GpuRequest, PodRequest
 from scheduler.scores.best_effort import LOST
 from scheduler.scores.score_table import ScoreTable
 from scheduler.simulation.workload import Arrival

@@ -11,8 +11,8 @@ from random import Random
 from types import MappingProxyType
 from typing import Final
 
+from api.gpu_request import GpuRequest, Link, wish
 from base.errors import BadInput
-from scheduler.gpu_request import GpuRequest, Link, wish
 
 SUBMITTED, LASTS, GPUS, LINK, NIC = "submit_seconds", "duration_seconds", "gpus", "link", "nic"
 COLUMNS = (SUBMITTED, LASTS, GPUS, LINK, NIC)

@@ -16,12 +16,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from api.gpu_request import GpuRequest
+from api.topology_annotation import annotation
 from discovery.model import NodeSnapshot
 from discovery.simulator.description.machine_catalog import load_machine
 from discovery.simulator.description.machine_schema import DirectLinks
 from discovery.simulator.simulation import Simulation
-from labelers.schema import annotation
-from scheduler.gpu_request import GpuRequest
 from scheduler.scores.best_effort import LOST
 from scheduler.scores.class_tables import ScoreTables
 from scheduler.scores.masks import members, union

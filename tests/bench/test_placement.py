@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from labelers.schema import annotation
-from scheduler.gpu_request import wish
+from api.gpu_request import wish
+from api.topology_annotation import annotation
 from scheduler.scores.class_tables import ScoreTables
 from scheduler.simulation.fleet_replay import Summary
 from scheduler.simulation.workload import USUAL

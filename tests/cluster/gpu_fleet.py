@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from api import keys, names
+from api import state_annotation as state
+from api import topology_annotation as schema
+from api.state_annotation import StateAnnotation, pod_key
+from api.topology_annotation import TopologyAnnotation
 from kube import lease
-from labelers import schema, state
-from labelers.schema import TopologyAnnotation
-from labelers.state import StateAnnotation, pod_key
 from tests.cluster.scheduling import GPU, PROFILE
 from tests.controlplane.plane import ADMIN, MERGE_PATCH, Plane
 

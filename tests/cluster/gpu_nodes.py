@@ -9,10 +9,11 @@ from itertools import pairwise
 from pathlib import Path
 
 from api import keys
+from api import state_annotation as state
+from api import topology_annotation as schema
+from api.topology_annotation import TopologyAnnotation
 from discovery.simulator.simulation import Simulation
-from labelers import schema, state
 from labelers.label_settings import MigStrategy
-from labelers.schema import TopologyAnnotation
 from tests.agent.agent_process import until
 from tests.cluster.agents import Site, agent, has_topology
 from tests.cluster.scheduling import GPU, Stage

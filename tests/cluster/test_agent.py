@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from api import keys, names
+from api import topology_annotation as schema
 from discovery.simulator.simulation import Simulation
-from labelers import schema
 from tests.agent.agent_process import AgentProcess, until
 from tests.cluster.agents import Site, agent, has_topology
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from api import keys
+from api import topology_annotation as schema
 from discovery import remember
 from discovery.model import Gap, GpuSnapshot, GpuState, NodeSnapshot, NvLink, Reason
 from discovery.nvml_terms import LinkPeer
 from discovery.simulator.simulation import Return, Simulation
-from labelers import schema
 from labelers.annotations import node_annotations
 from labelers.compose import wanted
 from labelers.diff import applied

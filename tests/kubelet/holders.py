@@ -14,9 +14,10 @@ from itertools import combinations
 from typing import Any
 
 from api import keys, names
-from labelers import schema, state
-from labelers.schema import TopologyAnnotation
-from labelers.state import StateAnnotation, pod_key
+from api import state_annotation as state
+from api import topology_annotation as schema
+from api.state_annotation import StateAnnotation, pod_key
+from api.topology_annotation import TopologyAnnotation
 
 
 def main() -> int:

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from api import keys, names
-from labelers import schema, state
-from labelers.state import StateAnnotation, pod_key
+from api import state_annotation as state
+from api import topology_annotation as schema
+from api.state_annotation import StateAnnotation, pod_key
 from tests.kubelet.holders import lines
 
 TOPOLOGY = (Path(__file__).parents[1] / "golden/dgx1-v100/topology.json").read_text()

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from api import keys
+from api import topology_annotation as schema
 from discovery.model import Driver, GpuState, NodeSnapshot, Reason
-from labelers import schema
 from labelers.annotations import node_annotations
 from labelers.decision import Absent, Keep, Value
 from labelers.diff import applied

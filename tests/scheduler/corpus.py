@@ -11,12 +11,12 @@ from collections.abc import Iterable
 
 import msgspec
 
-from labelers.schema import TopologyAnnotation, annotation
+from api.gpu_request import GpuRequest, Link, PodRequest, wish
+from api.score_table_file import ScoreTableFile, sheet
+from api.topology_annotation import TopologyAnnotation, annotation
 from scheduler.cluster.node_views import NoView, ScoringView
-from scheduler.gpu_request import GpuRequest, Link, PodRequest, wish
 from scheduler.node_ranking import NodeRanker
 from scheduler.scores.class_tables import ScoreTables
-from scheduler.scores.sheet import ScoreTableFile, sheet
 from tests.observed import observed
 
 MACHINES = ("a100-pcie-pairs", "dgx1-v100", "hgx-h100-rdma", "mixed", "gb200")

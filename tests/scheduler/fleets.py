@@ -12,12 +12,13 @@ from typing import Any
 import msgspec
 
 from api import keys
+from api import state_annotation as state
+from api import topology_annotation as schema
+from api.gpu_request import GpuRequest, PodRequest, wish
+from api.topology_annotation import TopologyAnnotation
 from kube.api import Object
-from labelers import schema, state
-from labelers.schema import TopologyAnnotation
 from scheduler.cluster.node_cache import NodeCache
 from scheduler.cluster.predictions import PredictionCheck
-from scheduler.gpu_request import GpuRequest, PodRequest, wish
 from scheduler.scores.masks import members, union
 from scheduler.scores.score_table import PlacementOutcome
 from tests.observed import observed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from labelers.schema import annotation
+from api.topology_annotation import annotation
 from scheduler.scores.shape import Shape, shape
 from tests.observed import observed
 

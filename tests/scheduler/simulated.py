@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 from random import Random
 
-from labelers.schema import TopologyAnnotation
-from labelers.schema import annotation as annotation_of
-from scheduler.gpu_request import GpuRequest, wish
+from api.gpu_request import GpuRequest, wish
+from api.topology_annotation import TopologyAnnotation
+from api.topology_annotation import annotation as annotation_of
 from scheduler.scores.best_effort import LOST
 from scheduler.scores.class_tables import ScoreTables
 from scheduler.scores.masks import members, union

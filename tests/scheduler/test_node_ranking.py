@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
-from labelers.schema import annotation
+from api.gpu_request import Link, PodRequest, wish
+from api.topology_annotation import annotation
 from scheduler.cluster.node_views import NoView, ScoringView
-from scheduler.gpu_request import Link, PodRequest, wish
 from scheduler.node_ranking import NodeRanker, OutcomeUnknown, RankedNode
 from scheduler.scores.class_tables import ScoreTables
 from tests.observed import observed

@@ -9,8 +9,8 @@ from fractions import Fraction
 import msgspec
 import pytest
 
+from api.gpu_request import Link, PodRequest
 from scheduler.cluster.node_views import NoView, ScoringView
-from scheduler.gpu_request import Link, PodRequest
 from scheduler.node_ranking import NodeRanker, RankedNode
 from scheduler.score_explanation import REASONS, SHORT_OF, Chance, Explanation, NodeAnswer, explain
 from scheduler.scores.class_tables import ScoreTables

@@ -13,13 +13,14 @@ from agent.cluster.membership import Cluster, Member
 from agent.pods.kubelet_pods import KubeletPods
 from agent.publish import NodeDecision
 from api import keys, names
+from api import state_annotation as state
+from api import topology_annotation as schema
 from base.errors import Transient
 from discovery.model import GpuState, NodeSnapshot
 from exporters.gpuscape.agent_metrics import AgentMetrics
 from kube.api import EVENTS, LEASES, NODE_FEATURES, NODES, Object
 from kube.api_errors import Unreachable
 from kube.follower import CacheSynced, ObjectGone, ObjectSeen, WatchConnected, WatchLost
-from labelers import schema, state
 from labelers.annotations import node_annotations
 from labelers.decision import Value
 from tests import build, exposition

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.gpu_request import PodRequest, wish
 from scheduler.cluster.free_gpus import (
     Bound,
     ExpectedGpus,
@@ -17,7 +18,6 @@ from scheduler.cluster.free_gpus import (
     ReportedState,
     reckon,
 )
-from scheduler.gpu_request import PodRequest, wish
 from tests.scheduler.fleets import ALL, LowestFirst, Unknown
 
 TABLE = LowestFirst()

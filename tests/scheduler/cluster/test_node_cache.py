@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from labelers import state
+from api import state_annotation as state
 from scheduler.cluster.node_cache import CacheSource, NodeCache
 from scheduler.cluster.node_record import LONGEST_LEASE_SECONDS
 from scheduler.cluster.node_views import NoView, ScoringView

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.gpu_request import ContainerRequest, Link, PodRequest
 from scheduler.cluster.pod_objects import GPU, Pod, Rules, ask
-from scheduler.gpu_request import ContainerRequest, Link, PodRequest
 
 RULES = Rules(nics=frozenset({"rdma/hca"}))
 

@@ -6,7 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from labelers import schema
+from api import topology_annotation as schema
+from api.gpu_request import ContainerRequest, GpuRequest, Link, PodRequest, wish
 from scheduler.cluster.predictions import (
     FASTEST_PCIE_GBPS,
     PredictionCheck,
@@ -14,7 +15,6 @@ from scheduler.cluster.predictions import (
     is_unlinked,
     speed,
 )
-from scheduler.gpu_request import ContainerRequest, GpuRequest, Link, PodRequest, wish
 from scheduler.scores.best_effort import Odds
 from scheduler.scores.class_tables import ScoreTables
 from scheduler.scores.score_table import ScoreTable

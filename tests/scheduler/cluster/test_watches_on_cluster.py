@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from api import keys, names
+from api.gpu_request import Link
 from kube.api import EVENTS, LEASES, NODES
 from kube.client import ApiClient
 from kube.events import Recorder
@@ -17,7 +18,6 @@ from scheduler.cluster.pod_events import BUDGET, record_unlinked
 from scheduler.cluster.pod_objects import GPU
 from scheduler.cluster.predictions import PredictionCheck
 from scheduler.cluster.watches import Watches
-from scheduler.gpu_request import Link
 from scheduler.scores.class_tables import ScoreTables
 from tests.access.stage import Roles, Stage
 from tests.kube.clusters import client

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from labelers import schema
+from api import topology_annotation as schema
+from api.gpu_request import Link, PodRequest, wish
 from scheduler.cluster.node_views import NoView
 from scheduler.cluster.pod_objects import Rules
 from scheduler.cluster.predictions import PredictionCheck
@@ -24,7 +25,6 @@ from scheduler.extender.extender_metrics import (
 from scheduler.extender.fleet_fragmentation import fleet_use
 from scheduler.extender.prediction_results import PredictionResults
 from scheduler.extender.tls import Party
-from scheduler.gpu_request import Link, PodRequest, wish
 from scheduler.scores.best_effort import Odds
 from scheduler.scores.class_tables import ScoreTables
 from tests import exposition

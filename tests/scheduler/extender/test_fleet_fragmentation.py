@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from labelers.schema import annotation
+from api.topology_annotation import annotation
 from scheduler.cluster.node_views import ScoringView
 from scheduler.extender.fleet_fragmentation import fleet_use
 from scheduler.scores.class_tables import ScoreTables

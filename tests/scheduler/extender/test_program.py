@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from api import keys, names
-from labelers.state import pod_key
+from api.state_annotation import pod_key
 from tests.agent.agent_process import GPUSCAPE, SOON, until
 from tests.controlplane.components import free_port
 from tests.controlplane.lifetime import end_with_parent

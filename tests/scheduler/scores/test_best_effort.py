@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import pytest
 
-from labelers.schema import annotation
+from api.topology_annotation import annotation
 from scheduler.scores.best_effort import LOST, BestEffort, Odds
 from scheduler.scores.masks import members, union
 from scheduler.scores.shape import Shape, shape

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from labelers.schema import annotation, generation
-from scheduler.gpu_request import wish
+from api.gpu_request import wish
+from api.topology_annotation import annotation, generation
 from scheduler.scores.best_effort import LOST
 from scheduler.scores.class_tables import ScoreTables
 from scheduler.scores.kubelet_model import DevicePluginPolicy, Policies, TopologyManager

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.gpu_request import ContainerRequest, GpuRequest, Link, wish
+from api.gpu_request import ContainerRequest, GpuRequest, Link, wish
 from scheduler.rank_levels import BEST, ranks
 from scheduler.scores.best_effort import LOST
 from scheduler.scores.kubelet_model import Policies, TopologyManager

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from scheduler.gpu_request import ContainerRequest, GpuRequest, wish
+from api.gpu_request import ContainerRequest, GpuRequest, wish
 from scheduler.scores.best_effort import LOST, Odds
 from scheduler.scores.grade import Grades
 from scheduler.scores.kubelet_model import (

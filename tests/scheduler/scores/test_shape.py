@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from api.topology_annotation import NicLevels, TopologyAnnotation
 from discovery.model import FabricKind
-from labelers.schema import NicLevels, TopologyAnnotation
 from scheduler.scores.shape import Shape, shape
 
 

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from scheduler.gpu_request import GpuRequest, PodRequest, wish
+from api.gpu_request import GpuRequest, PodRequest, wish
 from scheduler.scores.class_tables import ScoreTables
 from scheduler.simulation import choosers
 from scheduler.simulation.fleet_replay import (

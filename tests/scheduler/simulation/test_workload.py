@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
+from api.gpu_request import Link, wish
 from base.errors import BadInput
-from scheduler.gpu_request import Link, wish
 from scheduler.simulation.workload import PUBLISHED, USUAL, Arrival, Mix, drawn, read
 from tests.scheduler.simulated import seeded
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.gpu_request import ContainerRequest, GpuRequest, wish
+from api.gpu_request import ContainerRequest, GpuRequest, wish
 
 INIT, APP = True, False
 

@@ -10,8 +10,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from api.gpu_request import GpuRequest, Link, wish
 from base.errors import BadInput
-from scheduler.gpu_request import GpuRequest, Link, wish
 from scheduler.scores.score_table import PlacementOutcome
 
 VERSION: Final = 2

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.topology_annotation import annotation, decode, encode, generation, json_schema
 from base.errors import BadInput
 from discovery.model import FabricKind, GpuSnapshot, Nic, NodeSnapshot, NvLink, Topology
 from discovery.nvml_terms import LinkPeer
-from labelers.schema import annotation, decode, encode, generation, json_schema
 from tests import build
 
 KEYS = ["v", "gen", "n", "fab", "lbw", "nv", "pc", "numa", "ids", "bus", "nic"]

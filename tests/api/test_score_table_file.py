@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from api.gpu_request import Link, wish
+from api.score_table_file import ScoreTableFile, decode, encode, every_wish, sheet
 from base.errors import BadInput
-from scheduler.gpu_request import Link, wish
 from scheduler.rank_levels import ranks
 from scheduler.scores.score import in_clique
 from scheduler.scores.score_table import ScoreTable
-from scheduler.scores.sheet import ScoreTableFile, decode, encode, every_wish, sheet
 from tests.goldens import Goldens
 from tests.scheduler.corpus import Case, Corpus, corpus
 from tests.scheduler.shapes import drawn

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.state_annotation import StateAnnotation, decode, encode, json_schema, pod_key, state
 from base.errors import BadInput
 from discovery.model import GpuSnapshot, GpuState, NodeSnapshot, RemappedRows, Xid
-from labelers.state import StateAnnotation, decode, encode, json_schema, pod_key, state
 from tests import build
 
 GEN = "9f31c07ab2"
