@@ -1,8 +1,7 @@
-"""What a pod asks of GPUs, as scoring sees it."""
+"""What a pod asks of GPUs, as scoring sees it and score table files have it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
@@ -49,18 +48,6 @@ class GpuRequest(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
         """For each step whether its GPUs' quality counts: of those that stay, if any does."""
         staying = tuple(not step.ends for step in self.steps)
         return staying if any(staying) else (True,) * len(staying)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodRequest:
-    """One pod and its wish."""
-
-    namespace: str
-    name: str
-    uid: str
-    wish: GpuRequest
-    job: str | None = None
-    """Equal for pods of one job, which like to share an NVLink clique across nodes."""
 
 
 def wish(*gpus: int, link: Link = Link.ANY, nic: bool = False) -> GpuRequest:

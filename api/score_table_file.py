@@ -1,28 +1,30 @@
-"""Score tables as bytes, for fronts that look up and have no scoring logic of their own."""
+"""The score table of one topology class as a file, for a scheduler without scoring logic.
+
+A plugin of kube-scheduler looks up in it what :mod:`scheduler.scores` computed.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import itertools
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final, Literal
 
 import msgspec
 
-from api.gpu_request import GpuRequest, Link, wish
-from base.errors import BadInput
-from scheduler.scores.score_table import PlacementOutcome
+from api.gpu_request import GpuRequest
+from api.versioned import VersionedFormat
 
 VERSION: Final = 2
 """Also of what scores are made of: scheduler.scores.score."""
 _HASH_DIGITS = 16
+_MOST_BYTES = 16 * 2**20
+"""A table of 8 GPUs that is complete for pods of one container takes about 150 kB."""
 
 
 class ScoreRow(msgspec.Struct, frozen=True, kw_only=True):
     """One wish: for each mask of free GPUs, ascending, its score and its likeliest set.
 
-    A mask that is left out serves no such pod, as far as the sheet knows.
+    A mask that is left out serves no such pod, as far as the table knows.
     """
 
     wish: GpuRequest
@@ -49,63 +51,39 @@ class ScoreTableFile(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
 
-class _Versioned(msgspec.Struct):
-    v: int
+def with_hash(table: ScoreTableFile) -> ScoreTableFile:
+    """The same with the hash of its content."""
+    return msgspec.structs.replace(table, hash=_hash(table))
 
 
-def every_wish(n: int) -> Iterator[GpuRequest]:
-    """Those of pods with one container, on nodes with so many GPUs."""
-    sizes, nics = range(1, n + 1), (False, True)
-    for gpus, link, nic in itertools.product(sizes, Link, nics):
-        yield wish(gpus, link=link, nic=nic)
-
-
-def sheet(gen: str, outcomes: Mapping[tuple[int, GpuRequest], PlacementOutcome]) -> ScoreTableFile:
-    """The sheet of a class with these outcomes."""
-    by_wish: dict[GpuRequest, dict[int, PlacementOutcome]] = defaultdict(dict)
-    for (free, asked), outcome in outcomes.items():
-        by_wish[asked][free] = outcome
-    rows = [_row(asked, found) for asked, found in by_wish.items()]
-    rows.sort(key=lambda row: msgspec.json.encode(row.wish))
-    plain = ScoreTableFile(gen=gen, rows=tuple(rows))
-    return msgspec.structs.replace(plain, hash=_hash(plain))
-
-
-def encode(sheet: ScoreTableFile) -> bytes:
-    """Compact JSON; the same for the same sheet."""
-    return msgspec.json.encode(sheet)
+def encode(table: ScoreTableFile) -> bytes:
+    """The bytes of the file: compact JSON, the same for equal tables."""
+    return _FORMAT.encode(table)
 
 
 def decode(data: bytes) -> ScoreTableFile | None:
-    """The sheet in ``data``; None for a version other than ours.
+    """The table in ``data``; None for a version other than ours.
 
     Raises BadInput for anything that ``encode`` did not write.
     """
-    try:
-        if msgspec.json.decode(data, type=_Versioned).v != VERSION:
-            return None
-        found = msgspec.json.decode(data, type=ScoreTableFile)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise _damaged(str(error)) from error
-    if found.hash != _hash(found):
-        raise _damaged("its hash is not that of its content")
-    return found
+    return _FORMAT.decode(data)
 
 
-def _row(asked: GpuRequest, outcomes: Mapping[int, PlacementOutcome]) -> ScoreRow:
-    served = [(free, outcomes[free]) for free in sorted(outcomes) if outcomes[free].score]
-    return ScoreRow(
-        wish=asked,
-        free=tuple(free for free, _ in served),
-        scores=tuple(outcome.score for _, outcome in served),
-        sets=tuple(outcome.likely for _, outcome in served),
-    )
-
-
-def _hash(sheet: ScoreTableFile) -> str:
-    plain = msgspec.json.encode(msgspec.structs.replace(sheet, hash=""))
+def _hash(table: ScoreTableFile) -> str:
+    plain = msgspec.json.encode(msgspec.structs.replace(table, hash=""))
     return hashlib.sha256(plain).hexdigest()[:_HASH_DIGITS]
 
 
-def _damaged(why: str) -> BadInput:
-    return BadInput(f"score table is damaged: {why}; delete the file and it is written again")
+def _faults(found: ScoreTableFile) -> Iterator[str]:
+    if found.hash != _hash(found):
+        yield "`hash` is not that of its content"
+
+
+_FORMAT: Final = VersionedFormat(
+    name="score table",
+    remedy="delete the file and it is written again",
+    content=ScoreTableFile,
+    version=VERSION,
+    most_length=_MOST_BYTES,
+    faults=_faults,
+)

@@ -1,24 +1,21 @@
-"""The state annotation on the agent's Lease: one schema for its writer and its readers.
+"""The state annotation on the Lease of a node's agent: which GPUs are usable, and who has them.
 
 Masks are hex with one digit for every four GPUs begun; bit 0 is the first GPU of the
-topology annotation. Readers ignore keys that they do not know, and take another
-major version for no data at all.
+topology annotation.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
 from api import keys
-from base.errors import BadInput
-from discovery.model import NodeSnapshot
-from labelers.groups.labelled_gpus import answering
-from labelers.health import Health, gpu_verdict
+from api.limits import MOST_STATE_CHARACTERS
+from api.versioned import VersionedFormat
 
 VERSION: Final = 1
 _POD_DIGITS = 8
@@ -64,99 +61,59 @@ class StateAnnotation(msgspec.Struct, frozen=True, kw_only=True):
         return int(self.ok, 16) & ~int(self.used, 16)
 
 
-class _Versioned(msgspec.Struct):
-    v: int
-
-
-def state(
-    snapshot: NodeSnapshot,
-    *,
-    gen: str,
-    whole: Collection[str],
-    pods: Mapping[tuple[str, str], Collection[str]],
-    before: StateAnnotation | None = None,
-) -> StateAnnotation:
-    """The state now; equal to ``before`` where nothing changed, ``seq`` included.
-
-    ``gen``: of the topology annotation on the Node. ``whole``: bus ids of the GPUs
-    that device plugins offer undivided and unshared. ``pods``: (namespace, name) to
-    the bus ids of the GPUs that the pod has all or part of.
-    """
-    order = [gpu.bus_id for gpu in snapshot.gpus]
-    works = {
-        gpu.bus_id
-        for gpu in answering(snapshot)
-        if not gpu.mig_enabled and gpu_verdict(gpu, snapshot).health < Health.UNHEALTHY
-    }
-    by_key: dict[str, set[str]] = {}
-    for (namespace, name), gpus in pods.items():
-        by_key.setdefault(pod_key(namespace, name), set()).update(gpus)
-    now = StateAnnotation(
-        v=VERSION,
-        gen=gen,
-        seq=0 if before is None else before.seq,
-        ok=_mask(order, works.intersection(whole)),
-        used=_mask(order, set().union(*by_key.values())),
-        pods={key: _mask(order, gpus) for key, gpus in sorted(by_key.items())},
-    )
-    if before in (None, now):
-        return now
-    return msgspec.structs.replace(now, seq=(now.seq + 1) % (_MAX_SEQ + 1))
-
-
 def pod_key(namespace: str, name: str) -> str:
-    """What a pod is called in the annotation: the kubelet tells no UID, and names are long."""
+    """Key of a pod in the annotation: the kubelet reports no UID, and names are long."""
     return hashlib.sha256(f"{namespace}/{name}".encode()).hexdigest()[:_POD_DIGITS]
+
+
+def hex_mask(places: Iterable[int], gpus: int) -> str:
+    """The mask of the GPUs at these places, from 0, on a node with so many GPUs."""
+    bits = sum(1 << place for place in places)
+    return f"{bits:0{max(1, -(-gpus // 4))}x}"
+
+
+def numbered(state: StateAnnotation, before: StateAnnotation | None) -> StateAnnotation:
+    """``state`` with the ``seq`` that follows ``before``: the same where nothing else changed."""
+    if before is None:
+        return state
+    state = msgspec.structs.replace(state, seq=before.seq)
+    if state == before:
+        return state
+    return msgspec.structs.replace(state, seq=(state.seq + 1) % (_MAX_SEQ + 1))
 
 
 def encode(state: StateAnnotation) -> str:
     """The annotation's text: compact JSON."""
-    return msgspec.json.encode(state).decode()
+    return _FORMAT.encode(state).decode()
 
 
 def decode(text: str) -> StateAnnotation | None:
-    """The annotation in ``text``; None for a major version other than ours.
-
-    Raises BadInput naming the key that is missing, of the wrong kind, out of its
-    range or of the wrong length; nothing else, whatever the text is.
-    """
-    try:
-        if msgspec.json.decode(text, type=_Versioned).v != VERSION:
-            return None
-        found = msgspec.json.decode(text, type=StateAnnotation)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise _damaged(str(error)) from error
-    for key, entry in _patterned(found):
-        if entry.endswith("\n"):  # which a pattern's dollar sign lets through
-            raise _damaged(f"`{key}` ends in a newline")
-    for key, mask in _masks(found):
-        if len(mask) != len(found.ok):
-            raise _damaged(f"`{key}` has {len(mask)} digits and `ok` has {len(found.ok)}")
-    return found
+    """The annotation in ``text``; None for a major version other than ours. Raises BadInput."""
+    return _FORMAT.decode(text)
 
 
 def json_schema() -> dict[str, Any]:
     """JSON Schema of the annotation, 2020-12; it cannot say that all masks are of one length."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": f"Lease annotation {keys.STATE}",
-        **msgspec.json.schema(StateAnnotation),
-    }
+    return _FORMAT.json_schema(f"Lease annotation {keys.STATE}")
 
 
-def _mask(order: list[str], gpus: Collection[str]) -> str:
-    bits = sum(1 << at for at, bus_id in enumerate(order) if bus_id in gpus)
-    return f"{bits:0{max(1, -(-len(order) // 4))}x}"
+def _faults(found: StateAnnotation) -> Iterator[str]:
+    for key, entry in _patterned(found):
+        if entry.endswith("\n"):  # which a pattern's dollar sign lets through
+            yield f"`{key}` ends in a newline"
+    for key, mask in _masks(found):
+        if len(mask) != len(found.ok):
+            yield f"`{key}` has {len(mask)} digits and `ok` has {len(found.ok)}"
 
 
-def _masks(found: StateAnnotation) -> Iterable[tuple[str, str]]:
+def _masks(found: StateAnnotation) -> Iterator[tuple[str, str]]:
     """Key and mask."""
     yield "used", found.used
     for pod, mask in found.pods.items():
         yield f"pods.{pod}", mask
 
 
-def _patterned(found: StateAnnotation) -> Iterable[tuple[str, str]]:
+def _patterned(found: StateAnnotation) -> Iterator[tuple[str, str]]:
     """Key and text."""
     yield "gen", found.gen
     yield "ok", found.ok
@@ -165,7 +122,11 @@ def _patterned(found: StateAnnotation) -> Iterable[tuple[str, str]]:
         yield "pods", pod
 
 
-def _damaged(why: str) -> BadInput:
-    return BadInput(
-        f"annotation {keys.STATE} is damaged: {why}; delete it and the agent writes it again"
-    )
+_FORMAT: Final = VersionedFormat(
+    name=f"annotation {keys.STATE}",
+    remedy="delete it and the agent writes it again",
+    content=StateAnnotation,
+    version=VERSION,
+    most_length=MOST_STATE_CHARACTERS,
+    faults=_faults,
+)

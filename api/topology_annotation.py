@@ -1,29 +1,27 @@
-"""The topology annotation: one schema for the agent that writes it and all who read it.
+"""The topology annotation on a Node: the links between its GPUs, for schedulers and tools.
 
-Each key stands for what its description says; lengths follow from ``n``. Readers
-ignore keys they do not know, and take another major version for no data at all.
+The agent writes it. Each key means what its description says; lengths follow from ``n``.
 """
 
 from __future__ import annotations
 
 import hashlib
 import string
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
 from api import keys
-from base.errors import BadInput
-from discovery.model import FabricKind, NodeSnapshot
-from discovery.topology import link_bytes_per_second, links_known
+from api.fabric_kind import FabricKind
+from api.limits import MOST_ANNOTATION_CHARACTERS
+from api.versioned import VersionedFormat
 
 VERSION: Final = 1
 _COUNTS = string.digits + string.ascii_lowercase + string.ascii_uppercase
 _SYSTEM_LEVEL = 5
 _GEN_DIGITS = 10
-_GIGA = 10**9
 
 # Upper bounds are far above what exists; they keep later arithmetic and encoding from overflow.
 _MAX_GPUS = 1024
@@ -104,66 +102,14 @@ class TopologyAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_default
         return 0 if i == j else int(self.pc[_pair(self.n, i, j)])
 
 
-class _Versioned(msgspec.Struct):
-    v: int
-
-
-def annotation(snapshot: NodeSnapshot) -> TopologyAnnotation:
-    """The annotation of a node."""
-    links = snapshot.topology
-    n = len(links.gpus)
-    pairs = [(i, j) for i in range(n) for j in range(i + 1, n)]
-    ungenerated = TopologyAnnotation(
-        v=VERSION,
-        gen="0" * _GEN_DIGITS,
-        n=n,
-        fab=links.kind,
-        lbw=_rates(snapshot),
-        nv="".join(_count(links.effective(i, j)) for i, j in pairs),
-        pc=_levels(links.pcie[i][j] for i, j in pairs),
-        numa=tuple(-1 if gpu.numa_node is None else gpu.numa_node for gpu in snapshot.gpus),
-        ids=tuple(gpu.uuid or "" for gpu in snapshot.gpus),
-        bus=links.gpus,
-        nic=tuple(
-            NicLevels(nic.name, nic.bus_id, _levels(links.pcie[n + k][:n]))
-            for k, nic in enumerate(snapshot.host.nics)
-        ),
-        miss=unknown_places(snapshot),
-    )
-    return msgspec.structs.replace(ungenerated, gen=generation(ungenerated))
-
-
-def unknown_places(snapshot: NodeSnapshot) -> tuple[int, ...]:
-    """Places of the GPUs of which this snapshot cannot tell links or UUID."""
-    return tuple(
-        place for place, gpu in enumerate(snapshot.gpus) if gpu.uuid is None or not links_known(gpu)
-    )
-
-
-def encode(snapshot: NodeSnapshot) -> str:
-    """The annotation's text: compact JSON, the same for the same snapshot."""
-    return msgspec.json.encode(annotation(snapshot)).decode()
+def encode(annotation: TopologyAnnotation) -> str:
+    """The annotation's text: compact JSON, the same for equal annotations."""
+    return _FORMAT.encode(annotation).decode()
 
 
 def decode(text: str) -> TopologyAnnotation | None:
-    """The annotation in ``text``; None for a major version other than ours.
-
-    Raises BadInput naming the key that is missing, of the wrong kind, out of its
-    range or of the wrong length; nothing else, whatever the text is.
-    """
-    try:
-        if msgspec.json.decode(text, type=_Versioned).v != VERSION:
-            return None
-        found = msgspec.json.decode(text, type=TopologyAnnotation)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise _damaged(str(error)) from error
-    for key, entries, lengths in _sized(found):
-        if len(entries) not in lengths:
-            wanted = " or ".join(str(length) for length in lengths)
-            raise _damaged(f"`{key}` has {len(entries)} entries, not {wanted}")
-        if entries[-1:] == "\n":  # which a pattern's dollar sign lets through
-            raise _damaged(f"`{key}` ends in a newline")
-    return found
+    """The annotation in ``text``; None for a major version other than ours. Raises BadInput."""
+    return _FORMAT.decode(text)
 
 
 def generation(annotation: TopologyAnnotation) -> str:
@@ -186,30 +132,24 @@ def generation(annotation: TopologyAnnotation) -> str:
     return hashlib.sha256(msgspec.json.encode(used)).hexdigest()[:_GEN_DIGITS]
 
 
+def with_generation(annotation: TopologyAnnotation) -> TopologyAnnotation:
+    """The same with the ``gen`` that follows from its content."""
+    return msgspec.structs.replace(annotation, gen=generation(annotation))
+
+
+def link_digits(counts: Iterable[int | None]) -> str:
+    """NVLink counts as ``nv`` has them; None, not known, as 0."""
+    return "".join(_COUNTS[min(count or 0, len(_COUNTS) - 1)] for count in counts)
+
+
+def level_digits(levels: Iterable[int | None]) -> str:
+    """PCIe ancestor levels as ``pc`` and ``nic`` have them; None, not known, as the farthest."""
+    return "".join(str(_SYSTEM_LEVEL if level is None else level) for level in levels)
+
+
 def json_schema() -> dict[str, Any]:
     """JSON Schema of the annotation, 2020-12; it cannot say how lengths follow from ``n``."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": f"Node annotation {keys.TOPOLOGY}",
-        **msgspec.json.schema(TopologyAnnotation),
-    }
-
-
-def _rates(snapshot: NodeSnapshot) -> tuple[int, ...]:
-    """One rate where the GPUs that tell theirs agree, else one each; none without GPUs."""
-    rates = [rate and rate // _GIGA for rate in link_bytes_per_second(snapshot.gpus)]
-    known = {rate for rate in rates if rate is not None}
-    if len(known) > 1:
-        return tuple(rate or 0 for rate in rates)
-    return (max(known, default=0),) if rates else ()
-
-
-def _count(links: int | None) -> str:
-    return _COUNTS[min(links or 0, len(_COUNTS) - 1)]
-
-
-def _levels(levels: Iterable[int | None]) -> str:
-    return "".join(str(_SYSTEM_LEVEL if level is None else level) for level in levels)
+    return _FORMAT.json_schema(f"Node annotation {keys.TOPOLOGY}")
 
 
 def _pair(n: int, i: int, j: int) -> int:
@@ -218,6 +158,15 @@ def _pair(n: int, i: int, j: int) -> int:
     if not 0 <= a < b < n:
         raise IndexError(f"no pair ({i}, {j}) among {n} GPUs")
     return a * (2 * n - a - 1) // 2 + b - a - 1
+
+
+def _faults(found: TopologyAnnotation) -> Iterator[str]:
+    for key, entries, lengths in _sized(found):
+        if len(entries) not in lengths:
+            wanted = " or ".join(str(length) for length in lengths)
+            yield f"`{key}` has {len(entries)} entries, not {wanted}"
+        if entries[-1:] == "\n":  # which a pattern's dollar sign lets through
+            yield f"`{key}` ends in a newline"
 
 
 def _sized(found: TopologyAnnotation) -> list[tuple[str, Sequence[object], tuple[int, ...]]]:
@@ -235,7 +184,11 @@ def _sized(found: TopologyAnnotation) -> list[tuple[str, Sequence[object], tuple
     ]
 
 
-def _damaged(why: str) -> BadInput:
-    return BadInput(
-        f"annotation {keys.TOPOLOGY} is damaged: {why}; delete it and the agent writes it again"
-    )
+_FORMAT: Final = VersionedFormat(
+    name=f"annotation {keys.TOPOLOGY}",
+    remedy="delete it and the agent writes it again",
+    content=TopologyAnnotation,
+    version=VERSION,
+    most_length=MOST_ANNOTATION_CHARACTERS,
+    faults=_faults,
+)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from api.fabric_kind import FabricKind
 from discovery.nvml_terms import Architecture, LinkPeer, Virtualization
 
 Bytes = int
@@ -303,15 +304,6 @@ class PciFacts:
     bridges: tuple[str, ...] = ()
     """Bus ids of the bridges above it, from the root port down; empty on the root bus itself."""
     gaps: tuple[Gap, ...] = ()
-
-
-class FabricKind(StrEnum):
-    """How the GPUs of one node are linked by NVLink."""
-
-    NONE = "none"
-    BRIDGE = "bridge"  # isolated pairs
-    MESH = "mesh"  # direct links among more than two
-    SWITCH = "switch"  # through NVSwitch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

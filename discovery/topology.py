@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
-from discovery.model import FabricKind, GpuSnapshot, GpuState, Nic, PciFacts, Topology
+from api.fabric_kind import FabricKind
+from discovery.model import GpuSnapshot, GpuState, Nic, PciFacts, Topology
 from discovery.nvml_terms import LinkPeer
 
 UNKNOWN_CLASS = "N/A"

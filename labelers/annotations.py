@@ -1,17 +1,83 @@
-"""The Node annotations that the agent decides from a snapshot."""
+"""The annotations that the agent decides from a snapshot: topology and state."""
 
 from __future__ import annotations
 
-from api import keys
-from api import topology_annotation as schema
+from collections.abc import Collection, Mapping
+
+from api import keys, state_annotation, topology_annotation
+from api.state_annotation import StateAnnotation, hex_mask, numbered, pod_key
+from api.topology_annotation import NicLevels, TopologyAnnotation, level_digits, link_digits
 from discovery.model import NodeSnapshot
+from discovery.topology import link_bytes_per_second, links_known
 from labelers.decision import Decision, Decisions, Value
-from labelers.groups.labelled_gpus import unsure, without_answers
+from labelers.groups.labelled_gpus import answering, unsure, without_answers
+from labelers.health import Health, gpu_verdict
+
+_GIGA = 10**9
 
 
 def node_annotations(snapshot: NodeSnapshot) -> Decisions:
     """Every annotation of a node."""
     return {keys.TOPOLOGY: _topology(snapshot)}
+
+
+def topology_of(snapshot: NodeSnapshot) -> TopologyAnnotation:
+    """The topology annotation of a node."""
+    links = snapshot.topology
+    n = len(links.gpus)
+    pairs = [(i, j) for i in range(n) for j in range(i + 1, n)]
+    return topology_annotation.with_generation(
+        TopologyAnnotation(
+            v=topology_annotation.VERSION,
+            gen="",
+            n=n,
+            fab=links.kind,
+            lbw=_rates(snapshot),
+            nv=link_digits(links.effective(i, j) for i, j in pairs),
+            pc=level_digits(links.pcie[i][j] for i, j in pairs),
+            numa=tuple(-1 if gpu.numa_node is None else gpu.numa_node for gpu in snapshot.gpus),
+            ids=tuple(gpu.uuid or "" for gpu in snapshot.gpus),
+            bus=links.gpus,
+            nic=tuple(
+                NicLevels(nic.name, nic.bus_id, level_digits(links.pcie[n + k][:n]))
+                for k, nic in enumerate(snapshot.host.nics)
+            ),
+            miss=_unknown_places(snapshot),
+        )
+    )
+
+
+def state_of(
+    snapshot: NodeSnapshot,
+    *,
+    gen: str,
+    whole: Collection[str],
+    pods: Mapping[tuple[str, str], Collection[str]],
+    before: StateAnnotation | None = None,
+) -> StateAnnotation:
+    """The state annotation now; equal to ``before`` where nothing changed, ``seq`` included.
+
+    ``gen``: of the topology annotation on the Node. ``whole``: bus ids of the GPUs
+    that device plugins offer undivided and unshared. ``pods``: (namespace, name) to
+    the bus ids of the GPUs that the pod has all or part of.
+    """
+    works = {
+        gpu.bus_id
+        for gpu in answering(snapshot)
+        if not gpu.mig_enabled and gpu_verdict(gpu, snapshot).health < Health.UNHEALTHY
+    }
+    by_key: dict[str, set[str]] = {}
+    for (namespace, name), gpus in pods.items():
+        by_key.setdefault(pod_key(namespace, name), set()).update(gpus)
+    now = StateAnnotation(
+        v=state_annotation.VERSION,
+        gen=gen,
+        seq=0,
+        ok=_mask(snapshot, works.intersection(whole)),
+        used=_mask(snapshot, set().union(*by_key.values())),
+        pods={key: _mask(snapshot, gpus) for key, gpus in sorted(by_key.items())},
+    )
+    return numbered(now, before)
 
 
 def _topology(snapshot: NodeSnapshot) -> Decision:
@@ -22,9 +88,31 @@ def _topology(snapshot: NodeSnapshot) -> Decision:
     none = without_answers(snapshot)
     if none is not None:
         return none
-    text = schema.encode(snapshot)
-    unknown = schema.unknown_places(snapshot)
-    if not unknown:
+    annotation = topology_of(snapshot)
+    text = topology_annotation.encode(annotation)
+    if not annotation.miss:
         return Value(text=text)
-    missing = ", ".join(snapshot.gpus[place].bus_id for place in unknown)
+    missing = ", ".join(snapshot.gpus[place].bus_id for place in annotation.miss)
     return unsure(snapshot, f"links or UUID not known: {missing}", text)
+
+
+def _unknown_places(snapshot: NodeSnapshot) -> tuple[int, ...]:
+    """Places of the GPUs whose links or UUID are not known from this snapshot."""
+    return tuple(
+        place for place, gpu in enumerate(snapshot.gpus) if gpu.uuid is None or not links_known(gpu)
+    )
+
+
+def _rates(snapshot: NodeSnapshot) -> tuple[int, ...]:
+    """GB/s of one NVLink: one for all GPUs with a known rate that agree, else one each."""
+    rates = [rate and rate // _GIGA for rate in link_bytes_per_second(snapshot.gpus)]
+    known = {rate for rate in rates if rate is not None}
+    if len(known) > 1:
+        return tuple(rate or 0 for rate in rates)
+    return (max(known, default=0),) if rates else ()
+
+
+def _mask(snapshot: NodeSnapshot, bus_ids: Collection[str]) -> str:
+    """The mask of these GPUs."""
+    places = (place for place, gpu in enumerate(snapshot.gpus) if gpu.bus_id in bus_ids)
+    return hex_mask(places, len(snapshot.gpus))

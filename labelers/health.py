@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from api import keys
-from discovery.model import FabricKind, GpuSnapshot, GpuState, NodeSnapshot, Reason
+from api.fabric_kind import FabricKind
+from discovery.model import GpuSnapshot, GpuState, NodeSnapshot, Reason
 from labelers.decision import Absent, Decisions, value
 from labelers.groups.labelled_gpus import answering, is_driverless, known, without_gpus
 from labelers.label_settings import LabelSettings

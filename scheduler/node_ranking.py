@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from api.gpu_request import GpuRequest, PodRequest
+from api.gpu_request import GpuRequest
 from scheduler.cluster.node_views import Fleet, NoView, ScoringView
+from scheduler.pod_request import PodRequest
 from scheduler.rank_levels import ranks
 from scheduler.scores.class_tables import ScoreTables
 from scheduler.scores.score import in_clique

@@ -8,9 +8,10 @@ from typing import Final
 
 import msgspec
 
-from api.gpu_request import GpuRequest, Link, PodRequest
+from api.gpu_request import GpuRequest, Link
 from scheduler.cluster.node_views import NoView
 from scheduler.node_ranking import RankedNode
+from scheduler.pod_request import PodRequest
 from scheduler.scores.best_effort import Odds
 from scheduler.scores.class_tables import ScoreTables
 from scheduler.scores.masks import members

@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from api import keys
-from api import topology_annotation as schema
-from api.state_annotation import state
 from discovery.sample import ReadingGroup
 from discovery.simulator.description.machine_catalog import load_models
 from discovery.simulator.description.machine_schema import DirectLinks, Gpu
 from discovery.simulator.simulation import Simulation
 from exporters.gpuscape.families import GpuscapeFamilies
+from labelers.annotations import state_of, topology_of
 from labelers.compose import wanted
 from labelers.label_settings import LabelSettings
 from tests import machines
@@ -75,10 +74,10 @@ def test_labels_are_those_of_the_gpus(seen: Observed) -> None:
 
 
 def test_matrix_and_masks_have_no_place_for_it(seen: Observed) -> None:
-    written = schema.annotation(seen.snapshot)
+    written = topology_of(seen.snapshot)
     assert written.bus == tuple(bus_id for at, bus_id in enumerate(BUSES) if at != DISPLAY)
     assert (written.n, written.fab, written.nv) == (4, "mesh", "444444")
-    now = state(seen.snapshot, gen=written.gen, whole=BUSES, pods={("a", "b"): [BUSES[4]]})
+    now = state_of(seen.snapshot, gen=written.gen, whole=BUSES, pods={("a", "b"): [BUSES[4]]})
     assert (now.ok, now.used) == ("f", "8")
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from api import topology_annotation as schema
+from api import topology_annotation
 from discovery.simulator.description.machine_catalog import machine_names
 from exporters.dcgm.render import Renderer, SeriesIdentity
+from labelers.annotations import topology_of
 from labelers.compose import wanted
 from labelers.label_settings import LabelSettings, MigStrategy
 from labelers.label_values import key_fault, value_fault
@@ -106,8 +107,8 @@ def test_the_topology_annotation_is_as_reviewed_and_can_be_read_back(
     machine: str, goldens: Goldens
 ) -> None:
     snapshot = observed(machine).snapshot
-    text = schema.encode(snapshot)
-    assert schema.decode(text) == schema.annotation(snapshot)
+    text = topology_annotation.encode(topology_of(snapshot))
+    assert topology_annotation.decode(text) == topology_of(snapshot)
     assert len(text.encode()) <= 4096
     goldens.check_text(f"{machine}/topology.json", text + "\n")
 

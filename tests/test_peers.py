@@ -9,13 +9,13 @@ import pynvml as nv
 import pytest
 from msgspec import structs
 
-from api import keys
-from api import topology_annotation as schema
+from api import keys, topology_annotation
 from discovery.model import NodeSnapshot
 from discovery.sample import ReadingGroup
 from discovery.simulator.description.machine_catalog import load_machine, machine_names
 from discovery.simulator.simulation import Simulation
 from discovery.simulator.state.edits import with_gpu_changed
+from labelers.annotations import topology_of
 from labelers.compose import wanted
 from labelers.label_settings import LabelSettings
 from tests.exporters.gpuscape_series import told
@@ -46,7 +46,7 @@ def by_matrix(node: NodeSnapshot) -> Pairs:
 
 
 def by_annotation(node: NodeSnapshot) -> Pairs:
-    read = schema.decode(schema.encode(node))
+    read = topology_annotation.decode(topology_annotation.encode(topology_of(node)))
     assert read is not None
     rows = range(read.n)
     return {
@@ -116,8 +116,8 @@ def test_where_no_gpu_has_peers_the_node_has_no_nvlink(
     node = seen.snapshot
     labels = wanted(node, LabelSettings()).values
     assert (labels[keys.NVLINK_CLASS], labels[keys.NVLINK_ISLAND]) == ("none", "1")
-    assert schema.annotation(node).fab == "none"
-    assert set(schema.annotation(node).nv) == {"0"}
+    assert topology_of(node).fab == "none"
+    assert set(topology_of(node).nv) == {"0"}
     assert not any(by_driver(seen).values())
     assert told("gpuscape_gpu_nvlinks_expected", node) == {}
 

@@ -10,14 +10,13 @@ from typing import Any, Final
 import msgspec
 
 from agent.settings.agent_settings import AgentSettings
-from api import keys, names
-from api import state_annotation as state
-from api import topology_annotation as schema
+from api import keys, names, state_annotation, topology_annotation
 from api.state_annotation import StateAnnotation
 from api.topology_annotation import TopologyAnnotation
 from cli import terminal
 from cli.observe import take_snapshot
 from cli.scheduler.explain_command import table
+from labelers.annotations import topology_of
 from scheduler.cluster.node_cache import CacheSource, NodeCache
 from scheduler.cluster.pod_objects import Pod, Rules, ask
 from scheduler.node_ranking import NodeRanker
@@ -39,9 +38,9 @@ def explained() -> str:
     tables = ScoreTables()
     cache = NodeCache(tables, clock=lambda: 0.0)
     snapshot = take_snapshot(replace(AgentSettings(), simulate=_MACHINE))
-    topology = schema.annotation(snapshot)
+    topology = topology_of(snapshot)
     for name, free in _FREE.items():
-        cache.node(name, topology=schema.encode(snapshot))
+        cache.node(name, topology=topology_annotation.encode(topology_of(snapshot)))
         cache.lease(name, _lease(name, topology, free), 0.0)
     for source in CacheSource:
         cache.told(source)
@@ -58,13 +57,13 @@ def _lease(node: str, topology: TopologyAnnotation, free: set[int]) -> dict[str,
     """The Lease of a node's agent."""
     used = sum(1 << gpu for gpu in range(topology.n) if gpu not in free)
     annotation = StateAnnotation(
-        v=state.VERSION, gen=topology.gen, seq=1, ok="ff", used=f"{used:02x}", pods={}
+        v=state_annotation.VERSION, gen=topology.gen, seq=1, ok="ff", used=f"{used:02x}", pods={}
     )
     return {
         "metadata": {
             "name": names.lease(node),
             "uid": node,
-            "annotations": {keys.STATE: state.encode(annotation)},
+            "annotations": {keys.STATE: state_annotation.encode(annotation)},
         },
         "spec": {"holderIdentity": node, "leaseDurationSeconds": 180, "renewTime": "0"},
     }

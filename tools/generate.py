@@ -23,9 +23,7 @@ from click.testing import CliRunner
 from packaging.requirements import Requirement
 
 from agent.settings.agent_settings import AGENT_SETTINGS
-from api import keys, names
-from api import state_annotation as state
-from api import topology_annotation as schema
+from api import keys, names, state_annotation, topology_annotation
 from api.keys import LABELS, OTHERS, Key
 from cli.main import main as gpuscape
 from discovery.model import Driver, GpuSnapshot, Host, NodeSnapshot, Xid
@@ -104,8 +102,8 @@ def _section(match: re.Match[str]) -> str:
 def schemas() -> Mapping[str, Any]:
     """JSON Schemas by file name."""
     return {
-        "topology.schema.json": _cleaned(schema.json_schema()),
-        "state.schema.json": _cleaned(state.json_schema()),
+        "topology.schema.json": _cleaned(topology_annotation.json_schema()),
+        "state.schema.json": _cleaned(state_annotation.json_schema()),
         "snapshot.schema.json": _cleaned(msgspec.json.schema(NodeSnapshot)),
     }
 

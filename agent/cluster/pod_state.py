@@ -7,12 +7,10 @@ from typing import Protocol
 
 from agent.cluster.heartbeat import State
 from agent.pods.allocated_devices import NodeAllocation
-from api import keys
-from api import state_annotation as state
-from api import topology_annotation as schema
+from api import keys, state_annotation, topology_annotation
 from base.errors import BadInput
 from discovery.model import NodeSnapshot
-from labelers.annotations import node_annotations
+from labelers.annotations import node_annotations, state_of, topology_of
 from labelers.decision import Value
 
 
@@ -48,10 +46,8 @@ class PodState:
 
         def following(shown: str | None) -> str:
             before = _decoded(shown)
-            now = state.state(
-                snapshot, gen=gen, whole=given.whole, pods=given.by_pod, before=before
-            )
-            return state.encode(now)
+            now = state_of(snapshot, gen=gen, whole=given.whole, pods=given.by_pod, before=before)
+            return state_annotation.encode(now)
 
         self._lease.show(following)
         shown = self._lease.shown
@@ -65,16 +61,16 @@ class PodState:
         other GPUs, or there is nothing yet.
         """
         if isinstance(node_annotations(snapshot)[keys.TOPOLOGY], Value):
-            self._gen = schema.annotation(snapshot).gen
+            self._gen = topology_of(snapshot).gen
         else:
             self._gen = _shown_generation(self._topology(), snapshot) or self._gen
         return self._gen
 
 
-def _decoded(text: str | None) -> state.StateAnnotation | None:
+def _decoded(text: str | None) -> state_annotation.StateAnnotation | None:
     """What stands on the Lease, if it can be read: ``seq`` goes on from there."""
     try:
-        return None if text is None else state.decode(text)
+        return None if text is None else state_annotation.decode(text)
     except BadInput:
         return None
 
@@ -82,9 +78,9 @@ def _decoded(text: str | None) -> state.StateAnnotation | None:
 def _shown_generation(topology: str | None, snapshot: NodeSnapshot) -> str | None:
     """Of the annotation that an agent before this one wrote, if it is about the same GPUs."""
     try:
-        shown = None if topology is None else schema.decode(topology)
+        shown = None if topology is None else topology_annotation.decode(topology)
     except BadInput:
         return None
     if shown is None or list(shown.bus) != [gpu.bus_id for gpu in snapshot.gpus]:
         return None
-    return schema.generation(shown)
+    return topology_annotation.generation(shown)

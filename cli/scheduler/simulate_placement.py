@@ -11,12 +11,13 @@ from typing import Final
 import click
 
 from agent.settings.agent_settings import AgentSettings
-from api.topology_annotation import TopologyAnnotation, annotation
+from api.topology_annotation import TopologyAnnotation
 from base.errors import BadInput
 from base.files import read_text
 from cli import options, terminal
 from cli.observe import take_snapshot
 from cli.terminal import Styled, TextTable
+from labelers.annotations import topology_of
 from scheduler.scores.class_tables import ScoreTables
 from scheduler.simulation import choosers, fleet_file, workload
 from scheduler.simulation.fleet_replay import (
@@ -158,7 +159,7 @@ def _kinds(groups: Sequence[fleet_file.NodeGroup], tables: ScoreTables) -> Itera
 
 
 def _of_machine(machine: str) -> TopologyAnnotation:
-    topology = annotation(take_snapshot(AgentSettings(simulate=machine)))
+    topology = topology_of(take_snapshot(AgentSettings(simulate=machine)))
     if not topology.n:
         raise BadInput(f"machine {machine} has no GPU: leave it out of the fleet")
     return topology

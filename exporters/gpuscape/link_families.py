@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 
-from discovery.model import FabricKind
+from api.fabric_kind import FabricKind
 from discovery.sample import LinkCounters, LinkError, ReadingGroup
 from exporters.gpuscape.gpuscape_family import GPU, GpuscapeFamily, Series, of_gpu_parts, of_gpus
 from exporters.gpuscape.node_view import GpuView, NodeView

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from api import keys
-from discovery.model import FabricKind, GpuSnapshot, NodeSnapshot
+from api.fabric_kind import FabricKind
+from discovery.model import GpuSnapshot, NodeSnapshot
 from discovery.topology import largest_island
 from labelers.decision import Absent, Decision, Decisions, Keep, value, why_none
 from labelers.groups.labelled_gpus import answering, unsure, without_answers

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from api.gpu_request import GpuRequest, PodRequest
+from api.gpu_request import GpuRequest
+from scheduler.pod_request import PodRequest
 from scheduler.scores.best_effort import Odds
 from scheduler.scores.score_table import PlacementOutcome
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from api.gpu_request import PodRequest
 from kube.api import Object
 from scheduler.cluster.free_gpus import ExpectedGpus, ReportedState
 from scheduler.cluster.node_record import NodeRecord, TableLookup, bound
 from scheduler.cluster.node_views import NoView, ScoringView
 from scheduler.cluster.predictions import PredictionCheck
+from scheduler.pod_request import PodRequest
 
 
 class CacheSource(StrEnum):

@@ -7,10 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Protocol
 
-from api import keys
-from api import state_annotation as states
-from api import topology_annotation as schema
-from api.gpu_request import PodRequest
+from api import keys, state_annotation, topology_annotation
 from api.topology_annotation import TopologyAnnotation
 from base.errors import BadInput
 from kube.api import Object
@@ -18,6 +15,7 @@ from kube.lease import ObservedLease, observe
 from scheduler.cluster.free_gpus import Bound, ExpectedGpus, LikelySets, ReportedState, reckon
 from scheduler.cluster.node_views import NoView, ScoringView
 from scheduler.cluster.predictions import PredictionCheck
+from scheduler.pod_request import PodRequest
 
 log = logging.getLogger(__name__)
 
@@ -217,7 +215,7 @@ class NodeRecord:
 
 def bound(ask: PodRequest, order: tuple[str, int]) -> Bound:
     """A pod as nodes keep it."""
-    return Bound(key=states.pod_key(ask.namespace, ask.name), ask=ask, order=order)
+    return Bound(key=state_annotation.pod_key(ask.namespace, ask.name), ask=ask, order=order)
 
 
 @lru_cache(maxsize=4096)
@@ -230,7 +228,7 @@ def _topology(text: str | None) -> TopologyAnnotation | NoView:
     """What the annotation says. Raises BadInput."""
     if text is None:
         return NoView.NO_TOPOLOGY
-    found = schema.decode(text)
+    found = topology_annotation.decode(text)
     if found is None:
         return NoView.OTHER_VERSION
     return found if found.n else NoView.NO_TOPOLOGY
@@ -241,7 +239,7 @@ def _state(lease: Object) -> ReportedState | NoView:
     text = (lease["metadata"].get("annotations") or {}).get(keys.STATE)
     if text is None:
         return NoView.NO_STATE
-    found = states.decode(text)
+    found = state_annotation.decode(text)
     if found is None:
         return NoView.OTHER_VERSION
     return ReportedState(

@@ -10,7 +10,8 @@ from typing import Final
 import msgspec
 
 from api import keys
-from api.gpu_request import ContainerRequest, GpuRequest, Link, PodRequest
+from api.gpu_request import ContainerRequest, GpuRequest, Link
+from scheduler.pod_request import PodRequest
 
 GPU: Final = "nvidia.com/gpu"
 """Whole GPUs, as NVIDIA's device plugin offers them. Shared GPUs may carry another name, MIG

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from api.gpu_request import GpuRequest, Link, PodRequest
+from api.gpu_request import GpuRequest, Link
+from scheduler.pod_request import PodRequest
 from scheduler.scores.best_effort import Odds
 from scheduler.scores.masks import subsets
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from api.fabric_kind import FabricKind
 from api.topology_annotation import TopologyAnnotation
-from discovery.model import FabricKind
 
 Matrix = tuple[tuple[int, ...], ...]
 """n x n and symmetric, with a zero diagonal."""

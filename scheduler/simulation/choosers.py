@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import Any
 
-from api.gpu_request import GpuRequest, PodRequest
+from api.gpu_request import GpuRequest
 from scheduler.cluster.node_views import NoView, ScoringView
 from scheduler.node_ranking import NodeRanker
+from scheduler.pod_request import PodRequest
 from scheduler.scores.class_tables import ScoreTables
 from scheduler.simulation.fleet_replay import Choose, Give, NodeKind, Placement, ReplayNode
 

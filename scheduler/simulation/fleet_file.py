@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from api import keys
-from api import topology_annotation as schema
+from api import keys, topology_annotation
 from api.topology_annotation import TopologyAnnotation
 from base.errors import BadInput
 
@@ -82,7 +81,7 @@ def _group(entry: Any, place: str) -> NodeGroup:
 
 def _topology(text: Any, place: str) -> TopologyAnnotation:
     try:
-        found = schema.decode(text) if isinstance(text, str) else None
+        found = topology_annotation.decode(text) if isinstance(text, str) else None
     except BadInput as error:
         raise BadInput(f"{place}: {error}") from error
     if found is None or not found.n:

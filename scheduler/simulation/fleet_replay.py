@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from random import Random
 from statistics import fmean
 
-from api.gpu_request import GpuRequest, PodRequest
+from api.gpu_request import GpuRequest
 from scheduler.cluster.free_gpus import Bound, ReportedState, reckon
 from scheduler.cluster.node_views import ScoringView
+from scheduler.pod_request import PodRequest
 from scheduler.scores.best_effort import LOST
 from scheduler.scores.score_table import ScoreTable
 from scheduler.simulation.workload import Arrival

@@ -6,11 +6,12 @@ import msgspec
 import pytest
 
 from api.gpu_request import Link, wish
-from api.score_table_file import ScoreTableFile, decode, encode, every_wish, sheet
+from api.score_table_file import ScoreTableFile, decode, encode
 from base.errors import BadInput
 from scheduler.rank_levels import ranks
 from scheduler.scores.score import in_clique
 from scheduler.scores.score_table import ScoreTable
+from scheduler.scores.table_file import every_wish, table_file
 from tests.goldens import Goldens
 from tests.scheduler.corpus import Case, Corpus, corpus
 from tests.scheduler.shapes import drawn
@@ -26,8 +27,8 @@ def table() -> ScoreTable:
     return table
 
 
-def test_a_sheet_has_what_the_table_has(table: ScoreTable) -> None:
-    written = sheet(GEN, table.outcomes())
+def test_a_file_has_what_the_table_has(table: ScoreTable) -> None:
+    written = table_file(GEN, table.outcomes())
     for asked in every_wish(3):
         for free in range(8):
             assert written.score(free, asked) == table.outcome(free, asked).score
@@ -38,13 +39,13 @@ def test_every_wish_is_one_of_a_single_container() -> None:
     assert len(set(every_wish(8))) == 8 * len(Link) * 2
 
 
-def test_a_sheet_is_read_as_it_was_written(table: ScoreTable) -> None:
-    written = sheet(GEN, table.outcomes())
+def test_a_file_is_read_as_it_was_written(table: ScoreTable) -> None:
+    written = table_file(GEN, table.outcomes())
     assert decode(encode(written)) == written
 
 
 def test_the_likeliest_set_of_each_mask_is_there(table: ScoreTable) -> None:
-    row = next(row for row in sheet(GEN, table.outcomes()).rows if row.wish == wish(2))
+    row = next(row for row in table_file(GEN, table.outcomes()).rows if row.wish == wish(2))
     assert dict(zip(row.free, row.sets, strict=True)) == {
         0b011: 0b011, 0b101: 0b101, 0b110: 0b110, 0b111: 0b011
     }  # fmt: skip
@@ -52,26 +53,16 @@ def test_the_likeliest_set_of_each_mask_is_there(table: ScoreTable) -> None:
 
 def test_the_order_in_which_outcomes_were_worked_out_does_not_show(table: ScoreTable) -> None:
     backwards = dict(reversed(list(table.outcomes().items())))
-    assert encode(sheet(GEN, backwards)) == encode(sheet(GEN, table.outcomes()))
+    assert encode(table_file(GEN, backwards)) == encode(table_file(GEN, table.outcomes()))
 
 
 def test_another_table_has_another_hash(table: ScoreTable) -> None:
     fewer = dict(list(table.outcomes().items())[:-1])
-    assert sheet(GEN, fewer).hash != sheet(GEN, table.outcomes()).hash
+    assert table_file(GEN, fewer).hash != table_file(GEN, table.outcomes()).hash
 
 
-def test_a_sheet_of_another_version_is_none_at_all() -> None:
-    assert decode(b'{"v":1,"whatever":1}') is None
-
-
-@pytest.mark.parametrize("damage", [b"", b"[]", b"{}", b'{"v":2}', b"\xff"])
-def test_what_is_no_sheet_is_refused(damage: bytes) -> None:
-    with pytest.raises(BadInput, match="score table is damaged"):
-        decode(damage)
-
-
-def test_a_sheet_that_was_changed_is_refused(table: ScoreTable) -> None:
-    changed = msgspec.structs.replace(sheet(GEN, table.outcomes()), gen="9876543210")
+def test_a_file_that_was_changed_is_refused(table: ScoreTable) -> None:
+    changed = msgspec.structs.replace(table_file(GEN, table.outcomes()), gen="9876543210")
     with pytest.raises(BadInput, match="hash"):
         decode(encode(changed))
 

@@ -17,11 +17,11 @@ from typing import Final
 from msgspec.structs import replace
 
 from api.gpu_request import GpuRequest
-from api.topology_annotation import annotation
 from discovery.model import NodeSnapshot
 from discovery.simulator.description.machine_catalog import load_machine
 from discovery.simulator.description.machine_schema import DirectLinks
 from discovery.simulator.simulation import Simulation
+from labelers.annotations import topology_of
 from scheduler.scores.best_effort import LOST
 from scheduler.scores.class_tables import ScoreTables
 from scheduler.scores.masks import members, union
@@ -156,7 +156,7 @@ def measure(
     """
     snapshot = snapshot_of(machine)
     tables = ScoreTables()
-    gen = tables.add(annotation(snapshot))
+    gen = tables.add(topology_of(snapshot))
     scores = tables.find(gen)
     assert scores
     kinds = (NodeKind(name=machine, gen=gen, table=scores),) * nodes

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from api.gpu_request import wish
-from api.topology_annotation import annotation
+from labelers.annotations import topology_of
 from scheduler.scores.class_tables import ScoreTables
 from scheduler.simulation.fleet_replay import Summary
 from scheduler.simulation.workload import USUAL
@@ -81,7 +81,7 @@ def test_the_page_says_over_how_many_pods_the_device_plugin_failed() -> None:
 
 
 def test_quads_are_joined_within_and_not_between(tmp_path: Path) -> None:
-    found = annotation(quads(tmp_path))
+    found = topology_of(quads(tmp_path))
     assert found.n == 8
     joined = {(a, b) for a in range(8) for b in range(a) if found.links(a, b)}
     assert joined == {(a, b) for a in range(8) for b in range(a) if a // 4 == b // 4}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from discovery.model import FabricKind, Nic, NodeSnapshot, Topology
+from api.fabric_kind import FabricKind
+from discovery.model import Nic, NodeSnapshot, Topology
 from tests import build
 
 

@@ -15,9 +15,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from api import keys, names
-from api import state_annotation as state
-from api import topology_annotation as schema
+from api import keys, names, state_annotation, topology_annotation
 from api.state_annotation import StateAnnotation, pod_key
 from api.topology_annotation import TopologyAnnotation
 from kube import lease
@@ -94,7 +92,7 @@ def tell_states(
         body = lease.new(
             names.lease(node.name), holder=node.name, duration_seconds=LEASE_SECONDS, at=now
         )
-        body["metadata"]["annotations"] = {keys.STATE: state.encode(_state(node, pods))}
+        body["metadata"]["annotations"] = {keys.STATE: state_annotation.encode(_state(node, pods))}
         requests.append(Request(method="POST", path=path, body=body))
     send(plane, requests)
 
@@ -139,7 +137,7 @@ def _state(node: Written, pods: Mapping[str, int]) -> StateAnnotation:
     n = node.topology.n
     digits = max(1, -(-n // 4))
     return StateAnnotation(
-        v=state.VERSION,
+        v=state_annotation.VERSION,
         gen=node.topology.gen,
         seq=1,
         ok=f"{(1 << n) - 1:0{digits}x}",
@@ -150,7 +148,7 @@ def _state(node: Written, pods: Mapping[str, int]) -> StateAnnotation:
 
 @cache
 def _topology(machine: str) -> TopologyAnnotation:
-    found = schema.decode(_text(machine))
+    found = topology_annotation.decode(_text(machine))
     assert found is not None
     return found
 

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from api import keys
-from api import state_annotation as state
-from api import topology_annotation as schema
+from api import keys, state_annotation, topology_annotation
 from api.topology_annotation import TopologyAnnotation
 from discovery.simulator.simulation import Simulation
 from labelers.label_settings import MigStrategy
@@ -36,7 +34,7 @@ class GpuNode:
     @property
     def topology(self) -> TopologyAnnotation:
         """As its agent published it."""
-        found = schema.decode(self.site.annotations(self.name)[keys.TOPOLOGY])
+        found = topology_annotation.decode(self.site.annotations(self.name)[keys.TOPOLOGY])
         assert found is not None
         return found
 
@@ -44,7 +42,7 @@ class GpuNode:
         """Mask of the GPUs that its agent tells are free; None where it tells nothing."""
         lease = self.site.lease(self.name) or {"metadata": {}}
         text = lease["metadata"].get("annotations", {}).get(keys.STATE)
-        found = None if text is None else state.decode(text)
+        found = None if text is None else state_annotation.decode(text)
         return None if found is None else found.free
 
     def gpus_of(self, uid: str) -> tuple[int, ...]:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from api import keys, names
-from api import topology_annotation as schema
+from api import keys, names, topology_annotation
 from discovery.simulator.simulation import Simulation
 from tests.agent.agent_process import AgentProcess, until
 from tests.cluster.agents import Site, agent, has_topology
@@ -69,7 +68,7 @@ def test_a_start_takes_one_watch_and_one_write_of_the_node(
 def test_labels_and_topology_are_those_of_the_machine(scene: Scene) -> None:
     labels = scene.site.labels(scene.node)
     assert (labels["nvidia.com/gpu.count"], labels[keys.FOUND]) == ("2", "2")
-    topology = schema.decode(scene.site.annotations(scene.node)[keys.TOPOLOGY])
+    topology = topology_annotation.decode(scene.site.annotations(scene.node)[keys.TOPOLOGY])
     assert topology is not None
     assert topology.n == 2
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from api import keys
-from api import topology_annotation as schema
+from api import keys, topology_annotation
 from discovery import remember
 from discovery.model import Gap, GpuSnapshot, GpuState, NodeSnapshot, NvLink, Reason
 from discovery.nvml_terms import LinkPeer
@@ -128,10 +127,10 @@ def test_a_link_that_is_read_as_down_is_published(tmp_path: Path) -> None:
     """That is a state, and it was read."""
     node = Node(Simulation.create("hgx-h100", tmp_path))
     node.look()
-    before = schema.decode(node.annotations[keys.TOPOLOGY])
+    before = topology_annotation.decode(node.annotations[keys.TOPOLOGY])
     node.simulation.links_down(next(iter(node.simulation.state.gpus)), 0, 1)
     node.look()
-    after = schema.decode(node.annotations[keys.TOPOLOGY])
+    after = topology_annotation.decode(node.annotations[keys.TOPOLOGY])
     assert before is not None
     assert after is not None
     assert (before.links(0, 1), after.links(0, 1)) == (18, 16)

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.fabric_kind import FabricKind
 from discovery.model import (
     Fabric,
-    FabricKind,
     Gap,
     GpuSnapshot,
     GpuState,

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from api.fabric_kind import FabricKind
 from discovery.model import (
     Fabric,
-    FabricKind,
     GpuSnapshot,
     GpuState,
     MigDevice,

@@ -13,9 +13,7 @@ from collections.abc import Iterator, Mapping
 from itertools import combinations
 from typing import Any
 
-from api import keys, names
-from api import state_annotation as state
-from api import topology_annotation as schema
+from api import keys, names, state_annotation, topology_annotation
 from api.state_annotation import StateAnnotation, pod_key
 from api.topology_annotation import TopologyAnnotation
 
@@ -39,9 +37,9 @@ def lines(objects: list[dict[str, Any]]) -> Iterator[str]:
     }
     for meta in _metadata(objects, "Node"):
         text = (meta.get("annotations") or {}).get(keys.TOPOLOGY)
-        topology = schema.decode(text) if text else None
+        topology = topology_annotation.decode(text) if text else None
         lease = names.lease(meta["name"])
-        found = state.decode(states[lease]) if lease in states else None
+        found = state_annotation.decode(states[lease]) if lease in states else None
         if topology is not None and found is not None:
             yield from (f"{meta['name']}: {each}" for each in _holders(topology, found, pods))
 

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from api import keys, names
-from api import state_annotation as state
-from api import topology_annotation as schema
+from api import keys, names, state_annotation, topology_annotation
 from api.state_annotation import StateAnnotation, pod_key
 from tests.kubelet.holders import lines
 
@@ -21,17 +19,17 @@ def node(name: str = "a", topology: str = TOPOLOGY) -> dict[str, Any]:
 
 
 def lease(used: int = 0, name: str = "a", **pods: int) -> dict[str, Any]:
-    topology = schema.decode(TOPOLOGY)
+    topology = topology_annotation.decode(TOPOLOGY)
     assert topology is not None
     annotation = StateAnnotation(
-        v=state.VERSION,
+        v=state_annotation.VERSION,
         gen=topology.gen,
         seq=1,
         ok="ff",
         used=f"{used:02x}",
         pods={pod_key("team", pod): f"{mask:02x}" for pod, mask in pods.items()},
     )
-    annotations = {keys.STATE: state.encode(annotation)}
+    annotations = {keys.STATE: state_annotation.encode(annotation)}
     return {"kind": "Lease", "metadata": {"name": names.lease(name), "annotations": annotations}}
 
 

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from api import keys
-from api import topology_annotation as schema
+from api import keys, topology_annotation
 from discovery.model import Driver, GpuState, NodeSnapshot, Reason
-from labelers.annotations import node_annotations
+from labelers.annotations import node_annotations, topology_of
 from labelers.decision import Absent, Keep, Value
 from labelers.diff import applied
 from tests import build
@@ -17,7 +16,9 @@ from tests import build
 
 def test_a_node_whose_gpus_all_answer_gets_its_topology() -> None:
     snapshot = build.node(gpus=(build.gpu(0), build.gpu(1)))
-    assert node_annotations(snapshot) == {keys.TOPOLOGY: Value(text=schema.encode(snapshot))}
+    assert node_annotations(snapshot) == {
+        keys.TOPOLOGY: Value(text=topology_annotation.encode(topology_of(snapshot)))
+    }
 
 
 SILENT = build.silent(1, GpuState.HUNG)
@@ -38,7 +39,7 @@ def test_a_gpu_that_does_not_answer_leaves_the_topology_as_it_was_and_is_named()
 
 
 def test_a_node_without_topology_gets_what_is_known_and_what_is_not_is_marked() -> None:
-    found = schema.decode(written(WITH_SILENT, None) or "")
+    found = topology_annotation.decode(written(WITH_SILENT, None) or "")
     assert found is not None
     assert (found.n, found.miss, found.bus) == (2, (1,), ("0000:10:00.0", SILENT.bus_id))
 
@@ -52,7 +53,7 @@ def test_one_fact_that_was_never_read_is_not_published_as_nothing(what: str) -> 
     gpus = (build.gpu(0), build.lacking(build.gpu(1), what, Reason.FAILED))
     snapshot = build.node(gpus=gpus)
     assert written(snapshot, "whatever it was") == "whatever it was"
-    found = schema.decode(written(snapshot, None) or "")
+    found = topology_annotation.decode(written(snapshot, None) or "")
     assert found is not None
     assert found.miss == (1,)
 

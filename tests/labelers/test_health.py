@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from api.fabric_kind import FabricKind
 from discovery.model import (
     Driver,
     Fabric,
-    FabricKind,
     Gap,
     GpuSnapshot,
     GpuState,

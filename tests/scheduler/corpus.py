@@ -11,12 +11,15 @@ from collections.abc import Iterable
 
 import msgspec
 
-from api.gpu_request import GpuRequest, Link, PodRequest, wish
-from api.score_table_file import ScoreTableFile, sheet
-from api.topology_annotation import TopologyAnnotation, annotation
+from api.gpu_request import GpuRequest, Link, wish
+from api.score_table_file import ScoreTableFile
+from api.topology_annotation import TopologyAnnotation
+from labelers.annotations import topology_of
 from scheduler.cluster.node_views import NoView, ScoringView
 from scheduler.node_ranking import NodeRanker
+from scheduler.pod_request import PodRequest
 from scheduler.scores.class_tables import ScoreTables
+from scheduler.scores.table_file import table_file
 from tests.observed import observed
 
 MACHINES = ("a100-pcie-pairs", "dgx1-v100", "hgx-h100-rdma", "mixed", "gb200")
@@ -70,7 +73,9 @@ def corpus() -> Corpus:
     sizes = {tables.add(each): each.n for each in map(_annotation, MACHINES)}
     cases = tuple(_case(tables, sizes, chance) for _ in range(_CASES))
     return Corpus(
-        tables=tuple(sheet(gen, table.outcomes()) for gen in sizes if (table := tables.find(gen))),
+        tables=tuple(
+            table_file(gen, table.outcomes()) for gen in sizes if (table := tables.find(gen))
+        ),
         cases=cases,
     )
 
@@ -104,4 +109,4 @@ def _view(sizes: dict[str, int], chance: random.Random) -> ScoringView:
 
 
 def _annotation(machine: str) -> TopologyAnnotation:
-    return annotation(observed(machine).snapshot)
+    return topology_of(observed(machine).snapshot)

@@ -11,14 +11,14 @@ from typing import Any
 
 import msgspec
 
-from api import keys
-from api import state_annotation as state
-from api import topology_annotation as schema
-from api.gpu_request import GpuRequest, PodRequest, wish
+from api import keys, state_annotation, topology_annotation
+from api.gpu_request import GpuRequest, wish
 from api.topology_annotation import TopologyAnnotation
 from kube.api import Object
+from labelers.annotations import topology_of
 from scheduler.cluster.node_cache import NodeCache
 from scheduler.cluster.predictions import PredictionCheck
+from scheduler.pod_request import PodRequest
 from scheduler.scores.masks import members, union
 from scheduler.scores.score_table import PlacementOutcome
 from tests.observed import observed
@@ -56,7 +56,7 @@ class LowestTables:
 
     def add(self, annotation: TopologyAnnotation) -> str:
         """See :class:`scheduler.cluster.node_record.TableLookup`."""
-        return schema.generation(annotation)
+        return topology_annotation.generation(annotation)
 
     def find(self, gen: str) -> LowestFirst | None:
         """See :class:`scheduler.cluster.node_record.TableLookup`."""
@@ -111,12 +111,12 @@ def until(holds: Callable[[], bool]) -> None:
 @cache
 def topology(machine: str = MACHINE) -> str:
     """The annotation of a simulated machine."""
-    return schema.encode(observed(machine).snapshot)
+    return topology_annotation.encode(topology_of(observed(machine).snapshot))
 
 
 def gen(machine: str = MACHINE) -> str:
     """Its topology class."""
-    found = schema.decode(topology(machine))
+    found = topology_annotation.decode(topology(machine))
     assert found is not None
     return found.gen
 
@@ -136,12 +136,12 @@ def said(
     namespace: str = "default",
 ) -> str:
     """A state annotation; ``pods`` by name and what they use."""
-    masks = {state.pod_key(namespace, name): mask for name, mask in (pods or {}).items()}
+    masks = {state_annotation.pod_key(namespace, name): mask for name, mask in (pods or {}).items()}
     taken = 0
     for mask in masks.values():
         taken |= mask
-    return state.encode(
-        state.StateAnnotation(
+    return state_annotation.encode(
+        state_annotation.StateAnnotation(
             v=1,
             gen=of or gen(),
             seq=seq,

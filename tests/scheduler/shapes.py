@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from api.topology_annotation import annotation
+from labelers.annotations import topology_of
 from scheduler.scores.shape import Shape, shape
 from tests.observed import observed
 
@@ -26,4 +26,4 @@ def drawn(n: int, links: Links) -> Shape:
 
 def machine(name: str) -> Shape:
     """That of a simulated machine."""
-    return shape(annotation(observed(name).snapshot))
+    return shape(topology_of(observed(name).snapshot))

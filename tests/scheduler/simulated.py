@@ -7,7 +7,7 @@ from random import Random
 
 from api.gpu_request import GpuRequest, wish
 from api.topology_annotation import TopologyAnnotation
-from api.topology_annotation import annotation as annotation_of
+from labelers.annotations import topology_of
 from scheduler.scores.best_effort import LOST
 from scheduler.scores.class_tables import ScoreTables
 from scheduler.scores.masks import members, union
@@ -20,7 +20,7 @@ from tests.scheduler import fleets
 @cache
 def annotation(machine: str = fleets.MACHINE) -> TopologyAnnotation:
     """Of a simulated machine."""
-    return annotation_of(observed(machine).snapshot)
+    return topology_of(observed(machine).snapshot)
 
 
 def kind(tables: ScoreTables, machine: str = fleets.MACHINE) -> NodeKind:

@@ -6,17 +6,18 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
-from api.gpu_request import Link, PodRequest, wish
-from api.topology_annotation import annotation
+from api.gpu_request import Link, wish
+from labelers.annotations import topology_of
 from scheduler.cluster.node_views import NoView, ScoringView
 from scheduler.node_ranking import NodeRanker, OutcomeUnknown, RankedNode
+from scheduler.pod_request import PodRequest
 from scheduler.scores.class_tables import ScoreTables
 from tests.observed import observed
 from tests.scheduler.later import Later
 
-PAIRS = annotation(observed("a100-pcie-pairs").snapshot)
-MESH = annotation(observed("dgx1-v100").snapshot)
-MANY = annotation(observed("hgx-16").snapshot)
+PAIRS = topology_of(observed("a100-pcie-pairs").snapshot)
+MESH = topology_of(observed("dgx1-v100").snapshot)
+MANY = topology_of(observed("hgx-16").snapshot)
 
 
 class Fleet:

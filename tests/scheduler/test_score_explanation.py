@@ -9,9 +9,10 @@ from fractions import Fraction
 import msgspec
 import pytest
 
-from api.gpu_request import Link, PodRequest
+from api.gpu_request import Link
 from scheduler.cluster.node_views import NoView, ScoringView
 from scheduler.node_ranking import NodeRanker, RankedNode
+from scheduler.pod_request import PodRequest
 from scheduler.score_explanation import REASONS, SHORT_OF, Chance, Explanation, NodeAnswer, explain
 from scheduler.scores.class_tables import ScoreTables
 from scheduler.scores.kubelet_model import Policies, TopologyManager

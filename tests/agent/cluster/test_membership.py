@@ -12,16 +12,14 @@ from agent.cluster.confinement import CORE
 from agent.cluster.membership import Cluster, Member
 from agent.pods.kubelet_pods import KubeletPods
 from agent.publish import NodeDecision
-from api import keys, names
-from api import state_annotation as state
-from api import topology_annotation as schema
+from api import keys, names, state_annotation, topology_annotation
 from base.errors import Transient
 from discovery.model import GpuState, NodeSnapshot
 from exporters.gpuscape.agent_metrics import AgentMetrics
 from kube.api import EVENTS, LEASES, NODE_FEATURES, NODES, Object
 from kube.api_errors import Unreachable
 from kube.follower import CacheSynced, ObjectGone, ObjectSeen, WatchConnected, WatchLost
-from labelers.annotations import node_annotations
+from labelers.annotations import node_annotations, topology_of
 from labelers.decision import Value
 from tests import build, exposition
 from tests.agent.virtual import VirtualRuntime
@@ -137,9 +135,9 @@ class Scene:
     def node(self) -> Object:
         return self.api.server.get(NODES, NODE)["metadata"]  # type: ignore[no-any-return]  # JSON
 
-    def shown(self) -> state.StateAnnotation:
+    def shown(self) -> state_annotation.StateAnnotation:
         lease = self.api.server.get(LEASES, names.lease(NODE), NAMESPACE)
-        found = state.decode(lease["metadata"]["annotations"][keys.STATE])
+        found = state_annotation.decode(lease["metadata"]["annotations"][keys.STATE])
         assert found is not None
         return found
 
@@ -268,7 +266,7 @@ def test_the_gpus_of_pods_are_shown_and_let_go(scene: Scene) -> None:
     scene.kubelet.held["job-1"] = 1
     scene.start()
     assert (scene.shown().ok, scene.shown().used) == ("3", "2")
-    assert scene.shown().pods == {state.pod_key("jobs", "job-1"): "2"}
+    assert scene.shown().pods == {state_annotation.pod_key("jobs", "job-1"): "2"}
     scene.kubelet.held.clear()
     scene.run()
     assert (scene.shown().used, scene.shown().pods) == ("0", {})
@@ -316,7 +314,9 @@ def test_an_agent_that_starts_with_a_lost_gpu_and_no_topology_of_these_gpus_show
     scene: Scene, what: str
 ) -> None:
     text = {
-        "other GPUs": schema.encode(build.node(gpus=(build.gpu(0), build.gpu(2)))),
+        "other GPUs": topology_annotation.encode(
+            topology_of(build.node(gpus=(build.gpu(0), build.gpu(2))))
+        ),
         "damaged": "{",
         "none": None,
     }[what]

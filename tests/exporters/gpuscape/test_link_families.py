@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from discovery.model import FabricKind, GpuSnapshot, NvLink
+from api.fabric_kind import FabricKind
+from discovery.model import GpuSnapshot, NvLink
 from discovery.nvml_terms import LinkPeer
 from discovery.sample import LinkCounters, LinkError, NvLinkErrors
 from exporters.gpuscape.families import GpuscapeFamilies

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from discovery.model import Fabric, FabricKind, GpuSnapshot, NodeSnapshot, Reason, Topology
+from api.fabric_kind import FabricKind
+from discovery.model import Fabric, GpuSnapshot, NodeSnapshot, Reason, Topology
 from labelers.decision import Absent, Decision, Keep, Value
 from labelers.diff import applied
 from labelers.groups.topology_labels import link_labels

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.gpu_request import PodRequest, wish
+from api.gpu_request import wish
 from scheduler.cluster.free_gpus import (
     Bound,
     ExpectedGpus,
@@ -18,6 +18,7 @@ from scheduler.cluster.free_gpus import (
     ReportedState,
     reckon,
 )
+from scheduler.pod_request import PodRequest
 from tests.scheduler.fleets import ALL, LowestFirst, Unknown
 
 TABLE = LowestFirst()

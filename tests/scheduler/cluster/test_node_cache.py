@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from api import state_annotation as state
+from api import state_annotation
 from scheduler.cluster.node_cache import CacheSource, NodeCache
 from scheduler.cluster.node_record import LONGEST_LEASE_SECONDS
 from scheduler.cluster.node_views import NoView, ScoringView
@@ -465,7 +465,7 @@ def test_a_node_can_be_looked_at() -> None:
     assert detail is not None
     assert detail.state is not None
     assert (detail.gen, detail.state.seq, detail.heard_seconds) == (gen(), 7, 5)
-    assert detail.state.pods == {state.pod_key("default", "p"): 0b11}
+    assert detail.state.pods == {state_annotation.pod_key("default", "p"): 0b11}
     assert [(each.name, each.gpus, each.expected is None) for each in detail.pods] == [
         ("p", 0b11, True),
         ("q", None, False),

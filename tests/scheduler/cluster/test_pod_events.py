@@ -7,13 +7,14 @@ from datetime import UTC, datetime
 import pytest
 
 from api import names
-from api.gpu_request import Link, PodRequest, wish
+from api.gpu_request import Link, wish
 from base.backoff import Backoff
 from kube.api import EVENTS, NODES
 from kube.api_errors import ApiError, Busy, Forbidden, NotFound, Unreachable
 from kube.events import Recorder
 from scheduler.cluster.pod_events import BUDGET, record_unlinked
 from scheduler.cluster.predictions import PredictionCheck
+from scheduler.pod_request import PodRequest
 from tests.fakes.api import FakeApi
 from tests.kube.clocks import highest
 from tests.scheduler.fleets import Clock

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.gpu_request import ContainerRequest, Link, PodRequest
+from api.gpu_request import ContainerRequest, Link
 from scheduler.cluster.pod_objects import GPU, Pod, Rules, ask
+from scheduler.pod_request import PodRequest
 
 RULES = Rules(nics=frozenset({"rdma/hca"}))
 

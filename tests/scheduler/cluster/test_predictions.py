@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from api import topology_annotation as schema
-from api.gpu_request import ContainerRequest, GpuRequest, Link, PodRequest, wish
+from api import topology_annotation
+from api.gpu_request import ContainerRequest, GpuRequest, Link, wish
 from scheduler.cluster.predictions import (
     FASTEST_PCIE_GBPS,
     PredictionCheck,
@@ -15,6 +15,7 @@ from scheduler.cluster.predictions import (
     is_unlinked,
     speed,
 )
+from scheduler.pod_request import PodRequest
 from scheduler.scores.best_effort import Odds
 from scheduler.scores.class_tables import ScoreTables
 from scheduler.scores.score_table import ScoreTable
@@ -126,7 +127,7 @@ def test_a_pod_is_unlinked_where_it_asked_for_nvlink_and_surely_has_none(
     "name", ["dgx1-v100", "hgx-h100", "gb200", "a100-pcie-pairs", "a30-pair", "l40s", "mixed"]
 )
 def test_what_is_faster_than_any_pcie_is_nvlink(name: str) -> None:
-    found = schema.decode(topology(name))
+    found = topology_annotation.decode(topology(name))
     assert found is not None
     table = ScoreTables()
     shape = table.find(table.add(found))

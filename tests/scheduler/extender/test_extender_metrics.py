@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from api import topology_annotation as schema
-from api.gpu_request import Link, PodRequest, wish
+from api import topology_annotation
+from api.gpu_request import Link, wish
 from scheduler.cluster.node_views import NoView
 from scheduler.cluster.pod_objects import Rules
 from scheduler.cluster.predictions import PredictionCheck
@@ -25,6 +25,7 @@ from scheduler.extender.extender_metrics import (
 from scheduler.extender.fleet_fragmentation import fleet_use
 from scheduler.extender.prediction_results import PredictionResults
 from scheduler.extender.tls import Party
+from scheduler.pod_request import PodRequest
 from scheduler.scores.best_effort import Odds
 from scheduler.scores.class_tables import ScoreTables
 from tests import exposition
@@ -125,7 +126,7 @@ def landed(
     """What is counted and told of a pod with two GPUs of a node with bridges."""
     tables = ScoreTables()
     metrics, told = ExtenderMetrics("1.0"), list[PredictionCheck]()
-    annotation = schema.decode(fleets.topology())
+    annotation = topology_annotation.decode(fleets.topology())
     assert annotation is not None
     ask = PodRequest(namespace="default", name="p", uid="u", wish=wish(2, link=link))
     landing = PredictionCheck(

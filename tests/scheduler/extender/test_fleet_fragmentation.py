@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from api.topology_annotation import annotation
+from labelers.annotations import topology_of
 from scheduler.cluster.node_views import ScoringView
 from scheduler.extender.fleet_fragmentation import fleet_use
 from scheduler.scores.class_tables import ScoreTables
@@ -15,7 +15,7 @@ from tests.scheduler.test_node_ranking import Fleet
 def ratio(machine: str, *free: int) -> float | None:
     """Of nodes of this machine with these free GPUs; None where they have no worth at all."""
     tables = ScoreTables()
-    gen = tables.add(annotation(observed(machine).snapshot))
+    gen = tables.add(topology_of(observed(machine).snapshot))
     views = {str(at): ScoringView(gen=gen, free=mask, ok=0xFF) for at, mask in enumerate(free)}
     (use,) = fleet_use(Fleet(views), views, tables, synced=True).classes
     return use.worth / use.most if use.most else None

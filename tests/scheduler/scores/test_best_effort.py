@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import pytest
 
-from api.topology_annotation import annotation
+from labelers.annotations import topology_of
 from scheduler.scores.best_effort import LOST, BestEffort, Odds
 from scheduler.scores.masks import members, union
 from scheduler.scores.shape import Shape, shape
@@ -130,7 +130,7 @@ def test_the_policy_chooses_what_is_predicted_about_as_often(
         rows=[gpu.uuid or "" for gpu in snapshot.gpus],
         links=link_types(snapshot),
     )
-    known, chance = shape(annotation(snapshot)), random.Random(machine)  # noqa: S311 (has to repeat)
+    known, chance = shape(topology_of(snapshot)), random.Random(machine)  # noqa: S311 (has to repeat)
     for _ in range(12):
         free = chance.randrange(1, 1 << known.n) | chance.randrange(1 << known.n)
         size = chance.randint(1, free.bit_count())

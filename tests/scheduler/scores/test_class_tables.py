@@ -5,14 +5,15 @@ from __future__ import annotations
 import msgspec
 
 from api.gpu_request import wish
-from api.topology_annotation import annotation, generation
+from api.topology_annotation import generation
+from labelers.annotations import topology_of
 from scheduler.scores.best_effort import LOST
 from scheduler.scores.class_tables import ScoreTables
 from scheduler.scores.kubelet_model import DevicePluginPolicy, Policies, TopologyManager
 from tests.observed import observed
 from tests.scheduler.later import Later
 
-PAIRS = annotation(observed("a100-pcie-pairs").snapshot)
+PAIRS = topology_of(observed("a100-pcie-pairs").snapshot)
 ACROSS = 0b10001
 """Two GPUs of PAIRS on two NUMA nodes."""
 

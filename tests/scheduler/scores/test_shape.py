@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from api.fabric_kind import FabricKind
 from api.topology_annotation import NicLevels, TopologyAnnotation
-from discovery.model import FabricKind
 from scheduler.scores.shape import Shape, shape
 
 

@@ -7,7 +7,8 @@ from random import Random
 
 import pytest
 
-from api.gpu_request import GpuRequest, PodRequest, wish
+from api.gpu_request import GpuRequest, wish
+from scheduler.pod_request import PodRequest
 from scheduler.scores.class_tables import ScoreTables
 from scheduler.simulation import choosers
 from scheduler.simulation.fleet_replay import (

@@ -1,0 +1,19 @@
+"""A pod that has to be placed, as far as scoring needs to know it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from api.gpu_request import GpuRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodRequest:
+    """One pod and its wish."""
+
+    namespace: str
+    name: str
+    uid: str
+    wish: GpuRequest
+    job: str | None = None
+    """Equal for pods of one job, which like to share an NVLink clique across nodes."""

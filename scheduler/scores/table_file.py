@@ -1,0 +1,42 @@
+"""What a score table file holds of the outcomes of one class."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from api.gpu_request import GpuRequest, Link, wish
+from api.score_table_file import ScoreRow, ScoreTableFile, with_hash
+from scheduler.scores.score_table import PlacementOutcome
+
+
+def every_wish(n: int) -> Iterator[GpuRequest]:
+    """Those of pods with one container, on nodes with so many GPUs."""
+    sizes, nics = range(1, n + 1), (False, True)
+    for gpus, link, nic in itertools.product(sizes, Link, nics):
+        yield wish(gpus, link=link, nic=nic)
+
+
+def table_file(
+    gen: str, outcomes: Mapping[tuple[int, GpuRequest], PlacementOutcome]
+) -> ScoreTableFile:
+    """The file of a class with these outcomes, by free GPUs and wish."""
+    by_wish: dict[GpuRequest, dict[int, PlacementOutcome]] = defaultdict(dict)
+    for (free, asked), outcome in outcomes.items():
+        by_wish[asked][free] = outcome
+    rows = [_row(asked, found) for asked, found in by_wish.items()]
+    rows.sort(key=lambda row: msgspec.json.encode(row.wish))
+    return with_hash(ScoreTableFile(gen=gen, rows=tuple(rows)))
+
+
+def _row(asked: GpuRequest, outcomes: Mapping[int, PlacementOutcome]) -> ScoreRow:
+    served = [(free, outcomes[free]) for free in sorted(outcomes) if outcomes[free].score]
+    return ScoreRow(
+        wish=asked,
+        free=tuple(free for free, _ in served),
+        scores=tuple(outcome.score for _, outcome in served),
+        sets=tuple(outcome.likely for _, outcome in served),
+    )
