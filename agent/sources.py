@@ -28,8 +28,8 @@ log = logging.getLogger(__name__)
 if TYPE_CHECKING:
     from agent.pods.known_pods import KnownPods
     from agent.pods.kubelet_pods import KubeletPods
-    from agent.web_config_file import WebConfigFile
     from kube.client import ApiClient
+    from web.web_config_file import WebConfigFile
 
 
 def client(settings: AgentSettings, ending: contextlib.ExitStack) -> ApiClient | None:
@@ -148,6 +148,6 @@ def web_config(settings: AgentSettings, latest: LatestMetrics) -> WebConfigFile 
     """Who may scrape, where a file says so. Raises BadInput that names file, line and key."""
     if settings.web_config_file is None:
         return None
-    from agent.web_config_file import WebConfigFile  # YAML and hashes take memory
+    from web.web_config_file import WebConfigFile  # YAML and hashes take memory
 
     return WebConfigFile(settings.web_config_file, tell=latest.refresh)

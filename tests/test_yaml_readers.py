@@ -12,7 +12,6 @@ import pytest
 
 from agent.settings.agent_settings import AGENT_SETTINGS, AgentSettings
 from agent.settings.labels_from_settings import plugin_config
-from agent.web_config_file import WebConfigFile
 from base.errors import BadInput
 from base.files import read_text
 from cli.scheduler.explanation_source import manifest
@@ -20,6 +19,7 @@ from discovery.simulator import recording_file
 from discovery.simulator.description.machine_catalog import read_machine
 from discovery.simulator.state.state_file import StateFile
 from scheduler.simulation import fleet_file
+from web.web_config_file import WebConfigFile
 
 READERS: dict[str, Callable[[Path], object]] = {
     "settings": lambda path: AGENT_SETTINGS.load({"config": str(path)}, {}),

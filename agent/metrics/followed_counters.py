@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from agent.followed_file import FollowedFile, Tell
 from base.errors import BadInput
+from base.followed_file import FollowedFile, Tell
 from exporters.dcgm.counters_format import MOST_BYTES, CountersConfig, read_counters
 
 log = logging.getLogger(__name__)

@@ -13,12 +13,12 @@ from types import MappingProxyType
 
 import bcrypt
 
-from agent.web_config_file import WebConfigFile
 from tests.web.certificates import Certificate, authority, issued
 from web.address import Address
 from web.messages import Body, Response, ServerLimits, text
 from web.refusals import ClientRefusals, RefusalReason
 from web.server import HttpServer
+from web.web_config_file import WebConfigFile
 
 PASSWORD = "s3cret"  # noqa: S105  # a test's own
 HASH = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(4)).decode()

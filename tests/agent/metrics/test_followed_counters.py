@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.followed_file import LOOK_SECONDS
 from agent.metrics.followed_counters import CountersFile, read_file
 from base.errors import BadInput
+from base.followed_file import LOOK_SECONDS
 from exporters.dcgm.counters_format import CountersConfig
 from exporters.gpuscape.agent_metrics import AgentMetrics
 

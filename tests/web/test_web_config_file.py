@@ -8,12 +8,12 @@ from pathlib import Path
 import bcrypt
 import pytest
 
-from agent.followed_file import LOOK_SECONDS
-from agent.web_config_file import WebConfigFile
 from base.errors import BadInput
+from base.followed_file import LOOK_SECONDS
 from exporters.gpuscape.agent_metrics import AgentMetrics
 from tests.web.certificates import authority, issued
 from web.client_access import OPEN
+from web.web_config_file import WebConfigFile
 
 HASH = bcrypt.hashpw(b"word", bcrypt.gensalt(4)).decode()
 TLS = "tls_server_config: {cert_file: tls.crt, key_file: tls.key}\n"

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from agent.followed_file import FollowedFile, Tell
 from base.bucket import Bucket
 from base.files import read_text
+from base.followed_file import FollowedFile, Tell
 from web.client_access import OPEN, ClientAccess
 from web.tls import Material, context_of, read_material
 from web.web_config import WebConfig, read_web_config
