@@ -227,10 +227,10 @@ class _Running:
             self.agent.release()
         if counters_file is not None:
             counters = sources.counters_file(settings, counters_file, served, latest, self.agent)
-            ticks["counters"] = counters.look
+            ticks["counters"] = counters.poll
         web = sources.web_config(settings, latest)
         if web is not None:
-            ticks["web-config"] = web.look
+            ticks["web-config"] = web.poll
         access = (lambda: OPEN) if web is None else (lambda: web.current)
         self._serve(latest, access, own.serving, ending)
         ticks.update(self.agent.ticks)

@@ -16,6 +16,7 @@ from agent.gpu_errors.kernel_log import KernelLog
 from agent.metrics import metric_settings
 from agent.metrics.followed_counters import CountersFile
 from agent.metrics.latest_metrics import LatestMetrics
+from agent.metrics.source_reports import source_report
 from agent.node_agent import ExtraReadings, NodeAgent
 from agent.processes.batch_jobs import JobFolder
 from agent.processes.gpu_processes import GpuProcesses, nobody_named
@@ -79,7 +80,8 @@ def counters_file(
         agent.read_groups(metric_settings.groups(settings, found))
         latest.show_counters(metric_settings.renderer(settings, found), len(found.skipped))
 
-    return CountersFile(file, served, take=take, tell=latest.refresh)
+    report = source_report(latest.refresh, "counters")
+    return CountersFile(file, served, take=take, report=report)
 
 
 def known_pods(
@@ -150,4 +152,5 @@ def web_config(settings: AgentSettings, latest: LatestMetrics) -> WebConfigFile 
         return None
     from web.web_config_file import WebConfigFile  # YAML and hashes take memory
 
-    return WebConfigFile(settings.web_config_file, tell=latest.refresh)
+    report = source_report(latest.refresh, "web-config")
+    return WebConfigFile(settings.web_config_file, report=report)

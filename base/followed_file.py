@@ -1,66 +1,55 @@
-"""A file of settings that is looked at again and again while the agent runs."""
+"""A file of settings that is polled for changes while a program runs."""
 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from base.errors import BadInput
-from exporters.gpuscape.agent_metrics import AgentMetrics
+from base.log_once import LogOnce
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 2.0
+POLL_SECONDS: Final = 2.0
 
-Tell = Callable[[Callable[[AgentMetrics], None]], None]
-"""Takes what to say in metrics."""
+FileReport = Callable[[bool], None]
+"""Takes whether the file can be used: at the start, and with each line that is logged."""
 
 
 class FollowedFile:
-    """Whether the file is right, told when that changes; for one thread."""
+    """Rereads a file, or several that belong together; a broken one changes nothing. One thread."""
 
     def __init__(
         self,
         path: Path,
-        source: str,
         read: Callable[[], None],
         *,
-        tell: Tell = lambda _change: None,
-        wall: Callable[[], float] = time.time,
+        report: FileReport = lambda _is_good: None,
     ) -> None:
-        """It is right now. ``read`` takes what has changed, or raises BadInput and takes nothing;
-        ``source`` is its name in metrics; ``wall`` is Unix time, only shown.
+        """``path`` names it in the log; its content was good just now.
+
+        ``read`` takes over what has changed, or raises BadInput and takes over nothing.
         """
         self._path = path
-        self._source = source
         self._read = read
-        self._tell = tell
-        self._wall = wall
-        self._fault = ""
-        self._tell_good()
+        self._report = report
+        self._failures = LogOnce()
+        self._report(True)
 
-    def look(self, _now: float) -> float:
-        """Take what has changed; a broken file is told once, and what held before holds on.
-
-        The seconds until the next time.
-        """
+    def poll(self, _now: float) -> float:
+        """Take over what has changed, else log why not, once. The seconds until the next poll."""
+        file = str(self._path)
         try:
             self._read()
         except BadInput as error:
-            if str(error) != self._fault:
-                self._fault = str(error)
-                facts = {"file": str(self._path), "why": str(error)}
+            if self._failures.is_new(str(error)):
+                facts = {"file": file, "why": str(error)}
                 log.error("file rejected, previous content kept", extra=facts)  # noqa: TRY400  # the sentence is enough
-                self._tell(lambda own: own.source_failed(self._source))
+                self._report(False)
         else:
-            if self._fault:
-                self._fault = ""
-                log.info("file valid again", extra={"file": str(self._path)})
-                self._tell_good()
-        return LOOK_SECONDS
-
-    def _tell_good(self) -> None:
-        at = self._wall()
-        self._tell(lambda own: own.source_answered(self._source, at))
+            if self._failures.clear():
+                log.info("file valid again", extra={"file": file})
+                self._report(True)
+        return POLL_SECONDS

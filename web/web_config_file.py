@@ -6,20 +6,16 @@ Import it only where there is such a file: YAML and hashes take memory.
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from base.bucket import Bucket
 from base.files import read_text
-from base.followed_file import FollowedFile, Tell
+from base.followed_file import FileReport, FollowedFile
 from web.client_access import OPEN, ClientAccess
 from web.tls import Material, context_of, read_material
 from web.web_config import WebConfig, read_web_config
 
 log = logging.getLogger(__name__)
-
-SOURCE = "web-config"
 
 
 class WebConfigFile:
@@ -29,30 +25,20 @@ class WebConfigFile:
         self,
         path: Path,
         *,
-        tell: Tell = lambda _change: None,
-        wall: Callable[[], float] = time.time,
+        report: FileReport = lambda _is_good: None,
     ) -> None:
-        """Read it. Raises BadInput that names file, line and key.
-
-        ``tell`` takes what to say of it in metrics; ``wall`` is Unix time, only shown.
-        """
+        """Read it. Raises BadInput that names file, line and key."""
         self._path = path
         self._text = ""
         self._config = WebConfig()
         self._material: Material = {}
         self.current = OPEN
         self._read(first=True)
-        self._followed = FollowedFile(
-            path,
-            SOURCE,
-            self._read,
-            tell=tell,
-            wall=wall,
-        )
+        self._followed = FollowedFile(path, self._read, report=report)
 
-    def look(self, now: float) -> float:
-        """Take what has changed; the seconds until the next time."""
-        return self._followed.look(now)
+    def poll(self, now: float) -> float:
+        """Take what has changed; the seconds until the next poll."""
+        return self._followed.poll(now)
 
     def _read(self, *, first: bool = False) -> None:
         text = read_text(self._path, "web config file")

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from base.errors import BadInput
-from base.followed_file import FollowedFile, Tell
+from base.followed_file import FileReport, FollowedFile
 from exporters.dcgm.counters_format import MOST_BYTES, CountersConfig, read_counters
 
 log = logging.getLogger(__name__)
-
-SOURCE = "counters"
 
 
 def read_file(path: Path) -> CountersConfig:
@@ -36,28 +33,18 @@ class CountersFile:
         served: CountersConfig,
         *,
         take: Callable[[CountersConfig], None],
-        tell: Tell = lambda _change: None,
-        wall: Callable[[], float] = time.time,
+        report: FileReport = lambda _is_good: None,
     ) -> None:
-        """``served`` is what it asked for until now, ``take`` has something else served.
-
-        ``tell`` takes what to say of it in metrics; ``wall`` is Unix time, only shown.
-        """
+        """``served`` is what it asked for until now, ``take`` has something else served."""
         self._path = path
         self._served = served
         self._take = take
         self._content: bytes | None = None
-        self._followed = FollowedFile(
-            path,
-            SOURCE,
-            self._read,
-            tell=tell,
-            wall=wall,
-        )
+        self._followed = FollowedFile(path, self._read, report=report)
 
-    def look(self, now: float) -> float:
-        """Take what has changed; the seconds until the next time."""
-        return self._followed.look(now)
+    def poll(self, now: float) -> float:
+        """Take what has changed; the seconds until the next poll."""
+        return self._followed.poll(now)
 
     def _read(self) -> None:
         content = _content(self._path)

@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 
 MOST_CONNECTIONS: Final = 64
 """A scheduler keeps one or two; one more takes the place of another: `ExtenderServer._vacate`."""
-_LOOK_SECONDS: Final = 2.0
-"""Between two looks at the certificates."""
+_ACCEPT_SECONDS: Final = 2.0
+"""How long a new connection is awaited before the certificates' turn comes."""
 _GRACE_SECONDS: Final = 1.0
 """For answers under way when the server stops."""
 
@@ -37,7 +37,7 @@ class ExtenderServer:
     ) -> None:
         """Listen. Raises Permanent where that cannot be."""
         self._listener = listening(address)
-        self._listener.settimeout(_LOOK_SECONDS)
+        self._listener.settimeout(_ACCEPT_SECONDS)
         self._tls = terms.tls
         self._site = Routes(terms, extender, measured)
         self._clients: dict[Connection, threading.Thread] = {}
@@ -72,7 +72,7 @@ class ExtenderServer:
         self._site.close()
 
     def _run(self) -> None:
-        looked_at = time.monotonic()
+        poll_at = time.monotonic()
         while not self._is_stopping:
             try:
                 self._admit(self._listener.accept()[0])
@@ -82,9 +82,8 @@ class ExtenderServer:
                 if not self._is_stopping:
                     log.warning("connection not accepted", extra={"why": str(error)})
                     time.sleep(_GRACE_SECONDS)  # no descriptor or thread: some may end by then
-            if self._tls is not None and time.monotonic() - looked_at > _LOOK_SECONDS:
-                looked_at = time.monotonic()
-                self._tls.look()
+            if self._tls is not None and (now := time.monotonic()) >= poll_at:
+                poll_at = now + self._tls.poll(now)
 
     def _admit(self, client: socket.socket) -> None:
         """Attend to a new connection, where there is room."""

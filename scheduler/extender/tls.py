@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from base.errors import BadInput
+from base.followed_file import FollowedFile
 from web import certificates
 from web.tls import read_pem, server_context
 
@@ -48,27 +49,24 @@ class ServerTls:
     def __init__(self, files: TlsFiles) -> None:
         """Read them. Raises BadInput that names the file."""
         self._files = files
-        self._fault = ""
         self._read = _contents(files)
         self.current = _context(files)
         """Of connections made from now on."""
         self._ends = _ends(files, self._read)
         self._client: Mapping[str, Any] = {}
+        self._followed = FollowedFile(files.certificate, self._reread)
 
-    def look(self) -> None:
-        """Take what has changed; a fault is told once, and what held before holds on."""
-        try:
-            found = _contents(self._files)
-            if found != self._read:
-                self.current = _context(self._files)
-                self._read = found
-                self._ends = _ends(self._files, found)
-                log.info("certificates reloaded")
-            self._fault = ""
-        except BadInput as error:
-            if str(error) != self._fault:
-                self._fault = str(error)
-                log.error("certificates rejected, previous ones kept", extra={"why": str(error)})  # noqa: TRY400  # the sentence is enough
+    def poll(self, now: float) -> float:
+        """Take what has changed; the seconds until the next poll."""
+        return self._followed.poll(now)
+
+    def _reread(self) -> None:
+        found = _contents(self._files)
+        if found != self._read:
+            self.current = _context(self._files)
+            self._read = found
+            self._ends = _ends(self._files, found)
+            log.info("certificates reloaded")
 
     def admitted(self, client: Mapping[str, Any]) -> None:
         """A client with this certificate is served. For any thread."""

@@ -264,7 +264,7 @@ def test_a_new_certificate_is_served_from_the_next_connection_on(site: Site) -> 
     other = authority("new")
     issued(other).write(site.folder)
 
-    site.file.look(0.0)
+    site.file.poll(0.0)
 
     assert refused(server, site.context())
     site.authority = other
@@ -277,7 +277,7 @@ def test_a_new_config_counts_for_connections_that_were_there_before(site: Site) 
     client.request("GET", "/livez")
     before = client.getresponse().read()
     site.write(USERS)
-    site.file.look(0.0)
+    site.file.poll(0.0)
 
     client.request("GET", "/livez")
 
@@ -291,7 +291,7 @@ def test_a_connection_made_before_tls_was_asked_for_is_ended(site: Site) -> None
     client.request("GET", "/livez")
     client.getresponse().read()
     site.write(TLS)
-    site.file.look(0.0)
+    site.file.poll(0.0)
 
     client.request("GET", "/livez")
 
@@ -321,7 +321,7 @@ def test_what_is_broken_later_is_told_once_and_the_last_good_state_stays(
     damage(site)
 
     for _ in range(3):
-        site.file.look(0.0)
+        site.file.poll(0.0)
 
     assert ask(server, site.context(), headers=basic("alice", PASSWORD))[1] == b"ok\n"
     assert ask(server, site.context())[0].status == 401

@@ -9,8 +9,7 @@ import bcrypt
 import pytest
 
 from base.errors import BadInput
-from base.followed_file import LOOK_SECONDS
-from exporters.gpuscape.agent_metrics import AgentMetrics
+from base.followed_file import POLL_SECONDS
 from tests.web.certificates import authority, issued
 from web.client_access import OPEN
 from web.web_config_file import WebConfigFile
@@ -38,7 +37,7 @@ def test_a_look_at_what_has_not_changed_changes_nothing(file: Path) -> None:
     config = opened(file, TLS)
     before = config.current
 
-    assert config.look(0.0) == LOOK_SECONDS
+    assert config.poll(0.0) == POLL_SECONDS
     assert config.current is before
 
 
@@ -49,7 +48,7 @@ def test_who_has_given_a_password_need_not_be_checked_again_when_certificates_ch
     before = config.current
     issued(authority()).write(file.parent)
 
-    config.look(0.0)
+    config.poll(0.0)
 
     assert config.current.context is not before.context
     assert config.current.passwords is before.passwords is not None
@@ -60,7 +59,7 @@ def test_connections_outlive_a_change_that_is_not_about_tls(file: Path) -> None:
     before = config.current
     file.write_text(f"{TLS}basic_auth_users: {{a: {HASH}}}")
 
-    config.look(0.0)
+    config.poll(0.0)
 
     assert config.current.context is before.context is not None
     assert config.current.passwords is not None
@@ -70,7 +69,7 @@ def test_what_is_taken_out_of_the_file_no_longer_holds(file: Path) -> None:
     config = opened(file, f"{TLS}basic_auth_users: {{a: {HASH}}}")
     file.write_text("")
 
-    config.look(0.0)
+    config.poll(0.0)
 
     assert config.current == OPEN
 
@@ -87,7 +86,7 @@ def test_a_file_that_kubelet_replaces_by_a_link_is_seen(file: Path) -> None:
     (volume / "..tmp").symlink_to("new")
     (volume / "..tmp").rename(volume / "..data")
 
-    config.look(0.0)
+    config.poll(0.0)
 
     assert config.current.context is not None
 
@@ -117,7 +116,7 @@ def test_what_is_not_done_as_written_is_told_once(
     file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = opened(file, f"basic_auth_users: {{a: {HASH}}}")
-    config.look(0.0)
+    config.poll(0.0)
 
     notes = [
         record.__dict__["why"] for record in caplog.records if record.levelno == logging.WARNING
@@ -129,18 +128,19 @@ def test_what_is_not_done_as_written_is_told_once(
 def test_a_broken_file_and_its_end_are_told_in_the_log_and_in_metrics(
     file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    own = AgentMetrics("1", lambda: 0.0)
+    reports: list[bool] = []
     file.write_text(TLS)
     caplog.set_level(logging.INFO)
-    config = WebConfigFile(file, tell=lambda change: change(own), wall=lambda: 7.0)
+    config = WebConfigFile(file, report=reports.append)
 
     states = []
     for text in (TLS, "tls: 1", "tls: 1", TLS):
         file.write_text(text)
-        config.look(0.0)
-        states.append(b'gpuscape_source_up{source="web-config"} 1.0' in own.render())
+        config.poll(0.0)
+        states.append(reports[-1])
 
     assert states == [True, False, False, True]
+    assert reports == [True, False, True]
     assert caplog.messages == [
         "web config file loaded",
         "file rejected, previous content kept",

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from agent.metrics.followed_counters import CountersFile, read_file
+from agent.metrics.source_reports import source_report
 from base.errors import BadInput
-from base.followed_file import LOOK_SECONDS
+from base.followed_file import POLL_SECONDS
 from exporters.dcgm.counters_format import CountersConfig
 from exporters.gpuscape.agent_metrics import AgentMetrics
 
@@ -29,15 +30,14 @@ class Followed:
             path,
             read_file(path),
             take=self.taken.append,
-            tell=lambda change: change(self.own),
-            wall=lambda: 7.0,
+            report=source_report(lambda change: change(self.own), "counters", lambda: 7.0),
         )
 
     def after(self, *texts: str) -> list[list[str]]:
         """Names of what was taken, when the file held one text after the other."""
         for text in texts:
             self.path.write_text(text)
-            self.counters.look(0.0)
+            self.counters.poll(0.0)
         return [[family.name for family in each.families] for each in self.taken]
 
     @property
@@ -51,7 +51,7 @@ def followed(tmp_path: Path) -> Followed:
 
 
 def test_a_look_at_what_has_not_changed_changes_nothing(followed: Followed) -> None:
-    assert followed.counters.look(0.0) == LOOK_SECONDS
+    assert followed.counters.poll(0.0) == POLL_SECONDS
     assert followed.taken == []
 
 
@@ -79,7 +79,7 @@ def test_a_file_that_kubelet_replaces_by_a_link_is_seen(tmp_path: Path) -> None:
     (tmp_path / "..tmp").symlink_to("new")
     (tmp_path / "..tmp").rename(tmp_path / "..data")
 
-    followed.counters.look(0.0)
+    followed.counters.poll(0.0)
 
     assert len(followed.taken) == 1
 
@@ -115,7 +115,7 @@ def test_a_broken_file_and_its_end_are_told_once_in_the_log_and_in_metrics(
         followed.path.unlink(missing_ok=True)
         if text is not None:
             followed.path.write_text(text)
-        followed.counters.look(0.0)
+        followed.counters.poll(0.0)
         states.append(followed.up)
 
     assert states == [True, False, False, False, False, True, True]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from base import followed_file
 from base.errors import BadInput
 from scheduler.extender import https_server
 from scheduler.extender.routes import ClientTerms
@@ -37,7 +38,8 @@ def files(tmp_path: Path) -> TlsFiles:
 
 @pytest.fixture
 def extender(files: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
-    monkeypatch.setattr(https_server, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(https_server, "_ACCEPT_SECONDS", 0.01)
+    monkeypatch.setattr(followed_file, "POLL_SECONDS", 0.01)
     terms = ClientTerms(
         tls=ServerTls(files),
         needs_certificate=True,
@@ -188,19 +190,19 @@ def test_files_that_do_not_fit_together_change_nothing_and_are_told_once(
     tls = ServerTls(files)
     held = tls.current
     files.key.write_bytes(issued(OURS).key_pem())
-    tls.look()
-    tls.look()
+    tls.poll(0.0)
+    tls.poll(0.0)
     assert tls.current is held
     assert str([line.__dict__ for line in caplog.records]).count("the key is not that") == 1
     issued(OURS, "server").write(files.key.parent)
-    tls.look()
+    tls.poll(0.0)
     assert tls.current is not held
 
 
 def test_equal_files_change_nothing(files: TlsFiles) -> None:
     tls = ServerTls(files)
     held = tls.current
-    tls.look()
+    tls.poll(0.0)
     assert tls.current is held
 
 
@@ -290,9 +292,9 @@ def test_new_files_have_new_ends_and_refused_ones_leave_the_old(
     renewed = issued(OURS, "server", days=300)
     renewed.write(tmp_path)
 
-    tls.look()
+    tls.poll(0.0)
     assert tls.ends()[Party.SERVER] == end(renewed)
 
     (tmp_path / "tls.crt").write_bytes(issued(OURS, "server", days=900).pem)  # of another key
-    tls.look()
+    tls.poll(0.0)
     assert tls.ends()[Party.SERVER] == end(renewed)
