@@ -17,7 +17,7 @@ import yaml
 
 from base.errors import BadInput
 from base.files import MOST_BYTES, too_large
-from base.words import closest
+from base.words import did_you_mean
 
 try:
     from yaml import CSafeLoader as _FastLoader
@@ -287,9 +287,7 @@ def _not_valid(file: str, error: yaml.MarkedYAMLError) -> BadInput:
 
 
 def _unknown(inner: str, key: str, known: Collection[str]) -> str:
-    close = closest(key, known)
-    guess = f": did you mean {close}?" if close else ""
-    return f"{_shown(inner)} is not a key of this file{guess}"
+    return f"{_shown(inner)} is not a key of this file{did_you_mean(key, known)}"
 
 
 def _line(node: yaml.Node) -> int:

@@ -139,6 +139,7 @@ def test_hangup_reads_the_settings_again(simulation: Simulation, tmp_path: Path)
     [
         ("mig-stratgy: mixed\n", "mig-strategy"),
         ("sharing-config: /nonexistent/plugin.yaml\n", "/nonexistent/plugin.yaml"),
+        ("[" * 5000, "nested too deeply"),
     ],
 )
 def test_a_hangup_with_bad_settings_changes_nothing_and_says_why(
