@@ -8,6 +8,7 @@ from dataclasses import replace
 from discovery import remember
 from discovery.model import Driver, Gap, GpuSnapshot, GpuState, Reason, bus_order
 from discovery.reader.quarantine import Quarantine
+from discovery.unread import unread_gpu
 
 SETTLE_SECONDS = 60.0
 """How long a GPU may take for its first answer before a node is described without it."""
@@ -80,4 +81,4 @@ class KnownGpus:
         else:
             state = GpuState.UNREADABLE
             gap = Gap(what="state", reason=Reason.FAILED, source="device reader", detail="not read")
-        return GpuSnapshot(bus_id=bus_id, state=state, gaps=(gap,))
+        return unread_gpu(bus_id, state, gap)

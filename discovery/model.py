@@ -157,53 +157,56 @@ class Xid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSnapshot:
-    """One GPU. Everything but ``bus_id`` and ``state`` may be missing, each with a gap."""
+    """One GPU. Everything but ``bus_id`` and ``state`` may be missing, each with a gap.
+
+    No field has a default, so whoever reads a GPU says of each where it comes from.
+    """
 
     bus_id: str
     """As sysfs writes it: ``0000:1b:00.0``, four-digit domain, lower case."""
-    state: GpuState = GpuState.PRESENT
-    index: int | None = None
+    state: GpuState
+    index: int | None
     """The GPU's place, kept while the agent lives: at the start the order of the PCI bus, as
     NVML counts; a GPU that comes later has the next free one."""
-    minor: int | None = None
-    uuid: str | None = None
-    serial: str | None = None
-    model: str | None = None
-    architecture: Architecture | None = None
-    compute_capability: tuple[int, int] | None = None
-    pci_device_id: int | None = None
+    minor: int | None
+    uuid: str | None
+    serial: str | None
+    model: str | None
+    architecture: Architecture | None
+    compute_capability: tuple[int, int] | None
+    pci_device_id: int | None
     """Device id in the upper 16 bits, vendor in the lower: ``0x20B010DE``."""
-    pci_subsystem_id: int | None = None
-    pci_class: int | None = None
+    pci_subsystem_id: int | None
+    pci_class: int | None
     """24-bit class code from sysfs, such as ``0x030200``."""
-    vbios_version: str | None = None
-    memory_bytes: Bytes | None = None
-    memory_bus_bits: int | None = None
+    vbios_version: str | None
+    memory_bytes: Bytes | None
+    memory_bus_bits: int | None
     """Width of the memory interface. Source: nvmlDeviceGetMemoryBusWidth."""
-    ecc: Mode | None = None
-    mig: Mode | None = None
+    ecc: Mode | None
+    mig: Mode | None
     """None where the GPU is not MIG-capable (gap UNSUPPORTED) or did not say (any other gap)."""
-    max_mig_devices: int | None = None
-    mig_devices: tuple[MigDevice, ...] = ()
-    fabric: Fabric | None = None
-    links: tuple[NvLink, ...] = ()
-    remapped_rows: RemappedRows | None = None
-    retired_pages_pending: bool | None = None
-    recovery_action: int | None = None
+    max_mig_devices: int | None
+    mig_devices: tuple[MigDevice, ...]
+    fabric: Fabric | None
+    links: tuple[NvLink, ...]
+    remapped_rows: RemappedRows | None
+    retired_pages_pending: bool | None
+    recovery_action: int | None
     """0 none, 1 GPU reset, 2 node reboot, 3 drain peers, 4 drain and reset, 5 IMEX, 6 bus reset."""
-    virtualization: Virtualization | None = None
-    persistence: bool | None = None
-    numa_node: int | None = None
+    virtualization: Virtualization | None
+    persistence: bool | None
+    numa_node: int | None
     """The host's NUMA node; None where the kernel says -1."""
-    own_numa_node: int | None = None
+    own_numa_node: int | None
     """The node that the GPU's own memory is, on coherent systems such as GB200."""
-    cpu_affinity: str | None = None
+    cpu_affinity: str | None
     """Kernel list format, such as ``0-15,128-143``."""
-    ancestors: tuple[tuple[str, int], ...] = ()
+    ancestors: tuple[tuple[str, int], ...]
     """PCIe ancestor levels to other GPUs as NVML tells them: (bus id, level 0 to 5)."""
-    xids: tuple[Xid, ...] = ()
+    xids: tuple[Xid, ...]
     """By their newest events, oldest first: the last is the newest, whatever the clock did."""
-    gaps: tuple[Gap, ...] = ()
+    gaps: tuple[Gap, ...]
 
     @property
     def mig_capable(self) -> bool:

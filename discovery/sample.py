@@ -73,14 +73,14 @@ class HeldDown:
     Source: fields NVML_FI_DEV_PERF_POLICY_*, which count nanoseconds.
     """
 
-    power: float | None = None
-    thermal: float | None = None
-    sync_boost: float | None = None
-    board_limit: float | None = None
-    low_utilization: float | None = None
-    reliability: float | None = None
-    application_clocks: float | None = None
-    base_clocks: float | None = None
+    power: float | None
+    thermal: float | None
+    sync_boost: float | None
+    board_limit: float | None
+    low_utilization: float | None
+    reliability: float | None
+    application_clocks: float | None
+    base_clocks: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,43 +90,43 @@ class EccErrors:
     Source: fields NVML_FI_DEV_ECC_{SBE,DBE}_{VOL,AGG}_TOTAL.
     """
 
-    corrected_volatile: int | None = None
-    uncorrected_volatile: int | None = None
-    corrected_aggregate: int | None = None
-    uncorrected_aggregate: int | None = None
+    corrected_volatile: int | None
+    uncorrected_volatile: int | None
+    corrected_aggregate: int | None
+    uncorrected_aggregate: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetiredPages:
     """Memory pages out of service, before Ampere. Source: fields NVML_FI_DEV_RETIRED_*."""
 
-    corrected: int | None = None
+    corrected: int | None
     """After many errors of a single bit."""
-    uncorrected: int | None = None
+    uncorrected: int | None
     """After an error of two bits."""
-    pending: bool | None = None
+    pending: bool | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerLimits:
     """Watts. Source: nvmlDeviceGet{PowerManagement,Enforced}*Limit*."""
 
-    current: float | None = None
-    enforced: float | None = None
-    default: float | None = None
-    lowest: float | None = None
-    highest: float | None = None
+    current: float | None
+    enforced: float | None
+    default: float | None
+    lowest: float | None
+    highest: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemperatureLimits:
     """Degrees Celsius. Source: nvmlDeviceGet{TemperatureThreshold,MarginTemperature}."""
 
-    slowdown: int | None = None
-    shutdown: int | None = None
-    gpu_most: int | None = None
-    memory_most: int | None = None
-    margin: int | None = None
+    slowdown: int | None
+    shutdown: int | None
+    gpu_most: int | None
+    memory_most: int | None
+    margin: int | None
     """How far the GPU is below the temperature at which it slows down; negative above."""
 
 
@@ -134,13 +134,13 @@ class TemperatureLimits:
 class Clocks:
     """Hertz. Source: nvmlDeviceGet{ClockInfo,ApplicationsClock,MaxClockInfo}."""
 
-    video: int | None = None
-    application_sm: int | None = None
+    video: int | None
+    application_sm: int | None
     """What applications are to run at; newer GPUs have no such setting."""
-    application_memory: int | None = None
-    highest_sm: int | None = None
-    highest_memory: int | None = None
-    highest_video: int | None = None
+    application_memory: int | None
+    highest_sm: int | None
+    highest_memory: int | None
+    highest_video: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,20 +151,20 @@ class Pcie:
     of which nvml.h says that they may start again from 0; it does not say after how much.
     """
 
-    generation: int | None = None
-    width: int | None = None
-    sent_bytes: Bytes | None = None
-    received_bytes: Bytes | None = None
+    generation: int | None
+    width: int | None
+    sent_bytes: Bytes | None
+    received_bytes: Bytes | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvLinkErrors:
     """Errors over all NVLinks, up to NVLink 4. Source: fields NVML_FI_DEV_NVLINK_*_COUNT_TOTAL."""
 
-    crc_flit: int | None = None
-    crc_data: int | None = None
-    replay: int | None = None
-    recovery: int | None = None
+    crc_flit: int | None
+    crc_data: int | None
+    replay: int | None
+    recovery: int | None
 
 
 class LinkError(StrEnum):
@@ -223,56 +223,56 @@ class GpuSample:
     """Readings of one GPU that change by the second, in base units."""
 
     bus_id: str
-    at_seconds: float = 0.0
+    at_seconds: float
     """Monotonic clock of the reader when the GPU was read."""
-    sm_clock_hertz: int | None = None
-    memory_clock_hertz: int | None = None
-    gpu_celsius: int | None = None
-    memory_celsius: int | None = None
-    power_watts: float | None = None
+    sm_clock_hertz: int | None
+    memory_clock_hertz: int | None
+    gpu_celsius: int | None
+    memory_celsius: int | None
+    power_watts: float | None
     """Since Ampere an average over a second, on most GPUs."""
-    instant_power_watts: float | None = None
+    instant_power_watts: float | None
     """At the moment. Source: field NVML_FI_DEV_POWER_INSTANT."""
-    energy_joules: float | None = None
+    energy_joules: float | None
     """Since the driver was loaded."""
-    pcie_replays: int | None = None
-    gpu_busy_ratio: float | None = None
-    memory_busy_ratio: float | None = None
-    encoder_busy_ratio: float | None = None
-    decoder_busy_ratio: float | None = None
-    memory: MemoryUse | None = None
-    nvlink_received_bytes: Bytes | None = None
-    nvlink_sent_bytes: Bytes | None = None
+    pcie_replays: int | None
+    gpu_busy_ratio: float | None
+    memory_busy_ratio: float | None
+    encoder_busy_ratio: float | None
+    decoder_busy_ratio: float | None
+    memory: MemoryUse | None
+    nvlink_received_bytes: Bytes | None
+    nvlink_sent_bytes: Bytes | None
     """Data bytes over all links since the driver was loaded."""
-    remapped_rows: RemappedRows | None = None
-    vgpu_licensed: bool | None = None
-    mig_memory: tuple[tuple[int, MemoryUse], ...] = ()
+    remapped_rows: RemappedRows | None
+    vgpu_licensed: bool | None
+    mig_memory: tuple[tuple[int, MemoryUse], ...]
     """GPU instance id to its frame buffer use, in the order of ``mig_devices``."""
-    profiling: tuple[tuple[int, float], ...] = ()
+    profiling: tuple[tuple[int, float], ...]
     """GPM metric id to its value since the sample before, as a ratio or in bytes each second."""
-    mig_profiling: tuple[tuple[int, tuple[tuple[int, float], ...]], ...] = ()
+    mig_profiling: tuple[tuple[int, tuple[tuple[int, float], ...]], ...]
     """GPU instance id to the same of that instance."""
-    clock_event_reasons: int | None = None
+    clock_event_reasons: int | None
     """Bits: why clocks are held down now. Source: nvmlDeviceGetCurrentClocksEventReasons."""
-    held_down: HeldDown | None = None
-    ecc_errors: EccErrors | None = None
-    retired_pages: RetiredPages | None = None
-    power_limits: PowerLimits | None = None
-    temperature_limits: TemperatureLimits | None = None
-    clocks: Clocks | None = None
-    pcie: Pcie | None = None
-    bar1: MemoryUse | None = None
-    fan_ratio: float | None = None
+    held_down: HeldDown | None
+    ecc_errors: EccErrors | None
+    retired_pages: RetiredPages | None
+    power_limits: PowerLimits | None
+    temperature_limits: TemperatureLimits | None
+    clocks: Clocks | None
+    pcie: Pcie | None
+    bar1: MemoryUse | None
+    fan_ratio: float | None
     """Of the fan's highest speed; GPUs cooled by the chassis have none."""
-    performance_state: int | None = None
+    performance_state: int | None
     """P-state: 0 is the fastest, 15 the slowest."""
-    nvlink_errors: NvLinkErrors | None = None
-    links: tuple[LinkCounters, ...] = ()
+    nvlink_errors: NvLinkErrors | None
+    links: tuple[LinkCounters, ...]
     """The NVLinks that were active at the last discovery."""
-    nvlink_p2p: tuple[tuple[str, int], ...] = ()
+    nvlink_p2p: tuple[tuple[str, int], ...]
     """Bus id of another GPU to whether this one can reach its memory over NVLink: 0 it can, else
     why not, as NVML_P2P_STATUS_* has it. As it was after the last discovery.
 
     Source: nvmlDeviceGetP2PStatus with NVML_P2P_CAPS_INDEX_NVLINK."""
-    processes: tuple[Process, ...] = ()
-    gaps: tuple[Gap, ...] = ()
+    processes: tuple[Process, ...]
+    gaps: tuple[Gap, ...]

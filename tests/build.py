@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from api.fabric_kind import FabricKind
 from discovery.model import (
@@ -21,6 +21,9 @@ from discovery.model import (
 )
 from discovery.nvml_terms import Architecture
 from discovery.sample import GpuSample, MemoryUse
+from discovery.unread import unread_fields, unread_gpu
+
+Value = TypeVar("Value")
 
 MIB = 1 << 20
 
@@ -28,10 +31,17 @@ WHOLE = Mode(current=False, pending=False)
 SPLIT = Mode(current=True, pending=True)
 
 
+def only(kind: type[Value], **readings: Any) -> Value:
+    """A value with these readings and no others."""
+    return kind(**(unread_fields(kind) | readings))
+
+
 def gpu(at: int = 0, **facts: Any) -> GpuSnapshot:
     """A MIG-capable GPU named MOCKMODEL with 300 MiB, the ``at``-th on its bus."""
-    plain = GpuSnapshot(
+    plain = only(
+        GpuSnapshot,
         bus_id=f"0000:{0x10 + at:02x}:00.0",
+        state=GpuState.PRESENT,
         index=at,
         minor=at,
         uuid=f"GPU-00000000-0000-0000-0000-{at:012d}",
@@ -50,13 +60,12 @@ def lacking(
 ) -> GpuSnapshot:
     """The GPU without the reading ``what``, and the gap that tells why."""
     gap = Gap(what=what, reason=reason, source=source)
-    never: dict[str, Any] = {what: getattr(GpuSnapshot(bus_id=of.bus_id), what)}
-    return replace(of, **never, gaps=(*of.gaps, gap))
+    return replace(of, **{what: unread_fields(GpuSnapshot)[what]}, gaps=(*of.gaps, gap))
 
 
 def silent(at: int = 0, state: GpuState = GpuState.LOST, **facts: Any) -> GpuSnapshot:
     """A GPU that does not answer: only its place on the bus is known."""
-    return replace(GpuSnapshot(bus_id=gpu(at).bus_id, state=state), **facts)
+    return replace(unread_gpu(gpu(at).bus_id, state), **facts)
 
 
 def mig_device(profile: str = "1g.5gb", gi: int = 1, ci: int = 0, **facts: Any) -> MigDevice:
@@ -104,7 +113,8 @@ def unlinked(bus_ids: Sequence[str]) -> Topology:
 
 def sample(of: GpuSnapshot, **readings: Any) -> GpuSample:
     """A sample of an idle GPU with plausible readings."""
-    plain = GpuSample(
+    plain = only(
+        GpuSample,
         bus_id=of.bus_id,
         at_seconds=100.0,
         sm_clock_hertz=210_000_000,

@@ -13,6 +13,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,8 @@ from agent.settings.agent_settings import AGENT_SETTINGS
 from api import keys, names, state_annotation, topology_annotation
 from api.keys import LABELS, OTHERS, Key
 from cli.main import main as gpuscape
-from discovery.model import Driver, GpuSnapshot, Host, NodeSnapshot, Xid
+from discovery.model import Driver, GpuState, Host, NodeSnapshot, Xid
+from discovery.unread import unread_gpu
 from exporters.dcgm.catalog import CATALOG, COUNTED, LABEL_ROWS
 from exporters.dcgm.dcgm_family import AnyFamily, LabelRow, UnderMig
 from exporters.gpuscape.agent_metrics import AgentMetrics, ProgramUse
@@ -263,7 +265,7 @@ def own_metric_table() -> str:
 
 def _own_metrics(served: ServedFamilies) -> str:
     own = AgentMetrics("0", lambda: 0.0, served)
-    gpu = GpuSnapshot(bus_id="0000:00:00.0", xids=(Xid(code=1, count=1),))
+    gpu = replace(unread_gpu("0000:00:00.0", GpuState.PRESENT), xids=(Xid(code=1, count=1),))
     own.snapshot_taken(NodeSnapshot(host=Host(name=""), driver=Driver(), gpus=(gpu,)), at=0.0)
     own.samples_taken(0.0)
     own.programs_use({"agent": ProgramUse(cpu_seconds=0.0, resident_bytes=0)})

@@ -1,20 +1,23 @@
-"""One NVML call at a time: its value, or a gap that says why there is none."""
+"""Makes NVML calls one at a time: each gives its value, or a gap that says why there is none."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar, overload
 
 import pynvml
 
 from base.errors import Transient
 from discovery.driver_errors import DriverAbsent, DriverMismatch, GpuLost
-from discovery.model import Gap, Reason, normal_bus_id
+from discovery.model import Gap, Reason
+from discovery.nvml.conversions import Garbage
 
 Handle = Any
-"""A device handle as pynvml gives it: a ctypes pointer."""
+"""A device handle of pynvml: a ctypes pointer."""
+
+Value = TypeVar("Value")
 
 _REASONS = {
     pynvml.NVML_ERROR_NOT_SUPPORTED: Reason.UNSUPPORTED,
@@ -43,30 +46,14 @@ _SESSION_GONE: dict[int, type[Transient]] = {
 }
 
 
-class Garbage(ValueError):
-    """An answer outside what is possible; its text says which."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallReading:
-    """One field that one NVML call gives."""
+class Field(Generic[Value]):
+    """A field that nvmlDeviceGetFieldValues reads."""
 
-    what: str
-    """Field of the value that is being read."""
-    call: str
-    """pynvml's function, called with the handle and ``args``."""
-    convert: Callable[[Any], Any]
-    """Answer to field value; raises Garbage for the impossible."""
-    args: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
-    """One reading that nvmlDeviceGetFieldValues gives."""
-
-    what: str
-    field: int
-    convert: Callable[[Any], Any]
+    number: int
+    """NVML_FI_DEV_* of nvml.h."""
+    convert: Callable[[Any], Value]
+    """From the field's number to the reading; raises Garbage for the impossible."""
     scope: int = 0
     mistyped: str | None = None
     """Union member to read where the value's type cannot be right, as some drivers have it."""
@@ -80,74 +67,82 @@ class Calls:
         self.gaps: list[Gap] = []
         self._reasons = _REASONS | {pynvml.NVML_ERROR_INVALID_ARGUMENT: invalid_argument}
 
+    @overload
+    def ask(self, what: str, call: str, *args: object) -> Any: ...
+
+    @overload
+    def ask(
+        self, what: str, call: str, *args: object, convert: Callable[[Any], Value]
+    ) -> Value | None: ...
+
     def ask(
         self, what: str, call: str, *args: object, convert: Callable[[Any], Any] = lambda it: it
     ) -> Any:
-        """What ``pynvml.<call>(*args)`` gives, converted; None beside a new gap.
+        """The answer of ``pynvml.<call>(*args)``, converted; None with a new gap named ``what``.
 
         Raises GpuLost when the GPU is gone, DriverAbsent or DriverMismatch when
-        the whole session is: both make further calls pointless.
+        the whole session is gone: both make further calls pointless.
         """
-        try:
-            return convert(getattr(pynvml, call)(*args))
-        except pynvml.NVMLError as error:
-            raise_if_gone(error, call)
-            self.miss(what, self._reasons.get(error.value, Reason.FAILED), call, str(error))
-        except UnicodeDecodeError:
-            self.miss(what, Reason.GARBAGE, call, "text that is not UTF-8")
-        except ValueError as error:  # Garbage, and what ctypes or int() make of nonsense
-            self.miss(what, Reason.GARBAGE, call, str(error))
-        except (AttributeError, TypeError) as error:  # another version of pynvml: lose this alone
-            self.miss(what, Reason.FAILED, call, f"{type(error).__name__}: {error}")
-        return None
+        return self._tried(what, call, self._reasons, lambda: convert(getattr(pynvml, call)(*args)))
 
-    def read(self, readings: Sequence[CallReading], handle: Handle) -> dict[str, Any]:
-        """All readings of a table that give something, by field."""
-        asked = {
-            r.what: self.ask(r.what, r.call, handle, *r.args, convert=r.convert) for r in readings
-        }
-        return {what: value for what, value in asked.items() if value is not None}
+    def fields(
+        self, asked: Sequence[tuple[str, Field[Value]]], handle: Handle
+    ) -> list[Value | None]:
+        """The readings of all fields, in their order, from one call.
 
-    def fields(self, fields: Sequence[Field], handle: Handle) -> dict[str, Any]:
-        """All field values that give something, asked in one call, by field."""
+        ``asked``: names of the gaps, and fields. Raises as :meth:`ask` does.
+        """
         call = "nvmlDeviceGetFieldValues"
-        asked = self.ask("fields", call, handle, [(f.field, f.scope) for f in fields])
-        if asked is None:
-            whole = self.gaps.pop()
-            for field in fields:
-                self.miss(field.what, whole.reason, call, whole.detail)
-            return {}
-        found = {}
-        for field, value in zip(fields, asked, strict=True):
-            number = self.part(field.what, f"{call}({field.field})", _converted, field, value)
-            if number is not None:
-                found[field.what] = number
-        return found
-
-    def parts(self, parts: Mapping[str, Callable[[Any], Any]], call: str, *args: object) -> Any:
-        """What one call tells of several fields, by field: each is converted by itself."""
         tried = Calls()
-        answer = tried.ask("all", call, *args)
+        answer = tried.ask("fields", call, handle, [(it.number, it.scope) for _, it in asked])
         if answer is None:
-            for what in parts:
-                self.miss(what, tried.gaps[0].reason, call, tried.gaps[0].detail)
-            return {}
-        asked = {what: self.part(what, call, convert, answer) for what, convert in parts.items()}
-        return {what: value for what, value in asked.items() if value is not None}
+            self._miss_all([what for what, _ in asked], tried.gaps[0])
+            return [None] * len(asked)
+        return [
+            self.part(what, f"{call}({field.number})", _converted, field, value)
+            for (what, field), value in zip(asked, answer, strict=True)
+        ]
 
-    def part(self, what: str, source: str, read: Callable[..., Any], *args: object) -> Any:
-        """What ``read(*args)`` gives, which looks at one part of an answer; None beside a gap.
+    def parts(
+        self, converts: Mapping[str, Callable[[Any], Any]], call: str, *args: object
+    ) -> dict[str, Any]:
+        """The readings that one call answers together, by name; each is converted by itself.
 
         Raises as :meth:`ask` does.
         """
+        tried = Calls()
+        answer = tried.ask("all", call, *args)
+        if answer is None:
+            self._miss_all(converts, tried.gaps[0])
+            return {}
+        return {what: self.part(what, call, convert, answer) for what, convert in converts.items()}
+
+    def part(self, what: str, source: str, read: Callable[..., Value], *args: Any) -> Value | None:
+        """The result of ``read(*args)``, which converts one part of an answer; None with a gap.
+
+        Raises as :meth:`ask` does.
+        """
+        return self._tried(what, source, _PART_REASONS, lambda: read(*args))
+
+    def _tried(
+        self, what: str, source: str, reasons: Mapping[int, Reason], read: Callable[[], Value]
+    ) -> Value | None:
         try:
-            return read(*args)
+            return read()
         except pynvml.NVMLError as error:
             raise_if_gone(error, source)
-            self.miss(what, _PART_REASONS.get(error.value, Reason.FAILED), source, str(error))
-        except ValueError as error:
+            self.miss(what, reasons.get(error.value, Reason.FAILED), source, str(error))
+        except UnicodeDecodeError:
+            self.miss(what, Reason.GARBAGE, source, "text that is not UTF-8")
+        except ValueError as error:  # Garbage, and what ctypes or int() make of nonsense
             self.miss(what, Reason.GARBAGE, source, str(error))
+        except (AttributeError, TypeError) as error:  # another version of pynvml: lose this alone
+            self.miss(what, Reason.FAILED, source, f"{type(error).__name__}: {error}")
         return None
+
+    def _miss_all(self, whats: Iterable[str], whole: Gap) -> None:
+        for what in whats:
+            self.miss(what, whole.reason, whole.source, whole.detail)
 
     def miss(self, what: str, reason: Reason, source: str, detail: str) -> None:
         """Keep a gap."""
@@ -175,7 +170,7 @@ _UNION = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 """Member of nvmlValue_t by nvmlValueType_t. Source: nvml.h."""
 
 
-def _converted(field: Field, value: Any) -> Any:
+def _converted(field: Field[Value], value: Any) -> Value:
     return field.convert(field_value(value, field.mistyped))
 
 
@@ -196,75 +191,3 @@ def field_value(value: Any, mistyped: str | None = None) -> float | int:
     elif not known:
         raise Garbage(f"value type {value.valueType}")
     return number
-
-
-# conversions: each checks the range that is possible at all
-
-NOT_AVAILABLE = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
-"""NVML_VALUE_NOT_AVAILABLE in 32 and 64 bits, which some getters return with success."""
-
-
-def whole(top: int) -> Callable[[Any], int]:
-    """An integer from 0 to ``top``."""
-
-    def convert(value: Any) -> int:
-        try:
-            number = int(value.value if hasattr(value, "value") else value)
-        except OverflowError as error:  # infinity
-            raise Garbage(str(error)) from error
-        if number in NOT_AVAILABLE or not 0 <= number <= top:
-            raise Garbage(f"{number} is not in 0..{top}")
-        return number
-
-    return convert
-
-
-def between(least: float, most: float) -> Callable[[Any], float]:
-    """A number within these bounds; NaN is in none."""
-
-    def convert(value: Any) -> float:
-        if not least <= value <= most:
-            raise Garbage(f"{value} is not in {least:g}..{most:g}")
-        number: float = value
-        return number
-
-    return convert
-
-
-def text(room: int) -> Callable[[Any], str]:
-    """Printable text that leaves space for its end in a buffer of ``room`` bytes; never empty."""
-
-    def convert(value: Any) -> str:
-        if not isinstance(value, str) or not value.strip() or not value.isprintable():
-            raise Garbage(f"not a printable text: {value!r:.80}")
-        if len(value.encode()) >= room:
-            raise Garbage(f"a text without an end: {value!r:.80}")
-        return value.strip()
-
-    return convert
-
-
-def bus_id(value: Any) -> str:
-    """The bus id in an nvmlPciInfo_t, normalised; pynvml gives it as bytes or str by version."""
-    raw = value.busId
-    try:
-        return normal_bus_id(raw.decode("ascii") if isinstance(raw, bytes) else raw)
-    except ValueError as error:
-        raise Garbage(str(error)) from error
-
-
-def flag(value: Any) -> bool:
-    """0 or 1."""
-    return whole(1)(value) == 1
-
-
-def scaled(factor: int, top: int) -> Callable[[Any], int]:
-    """An integer times ``factor``: MHz to hertz, KiB to bytes."""
-    within = whole(top)
-    return lambda value: within(value) * factor
-
-
-def divided(divisor: float, top: int) -> Callable[[Any], float]:
-    """An integer divided by ``divisor``: milliwatts to watts, percent to a ratio."""
-    within = whole(top)
-    return lambda value: within(value) / divisor

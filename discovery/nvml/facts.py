@@ -1,21 +1,37 @@
-"""What stays the same for minutes: the driver's facts and each GPU's."""
+"""Reads what stays the same for minutes: the driver's facts and each GPU's."""
 
 from __future__ import annotations
 
 import ctypes
 import uuid
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import pynvml
 
 from discovery.driver_errors import GpuLost
-from discovery.model import Driver, Fabric, Gap, GpuSnapshot, GpuState, Mode, Reason, RemappedRows
-from discovery.nvml.calls import CallReading, Calls, Field, Garbage, Handle, flag, text, whole
+from discovery.model import (
+    Driver,
+    Fabric,
+    Gap,
+    GpuSnapshot,
+    GpuState,
+    MigDevice,
+    Mode,
+    NvLink,
+    Reason,
+    RemappedRows,
+)
+from discovery.nvml.calls import Calls, Handle
+from discovery.nvml.conversions import BYTES, Garbage, flag, text, whole
 from discovery.nvml.links import read_links
 from discovery.nvml.mig import read_mig_devices
+from discovery.nvml.reading_plan import Answer, OpenGpu, ReadingPlan, by_call, by_field, computed
 from discovery.nvml_terms import Architecture, Virtualization
+from discovery.unread import unread_gpu
+
+Read = TypeVar("Read")
 
 _ARCHITECTURES = {
     2: Architecture.KEPLER,
@@ -64,8 +80,8 @@ def remapped_rows(value: Any) -> RemappedRows:
     )
 
 
-def _memory(value: Any) -> int:
-    total = whole(1 << 50)(value.total)
+def _total_bytes(value: Any) -> int:
+    total = BYTES(value.total)
     if total == 0:
         raise Garbage("0 bytes in total")
     return total
@@ -82,64 +98,20 @@ def _uuid(value: Any) -> str:
     return found
 
 
-def _pci_ids(value: Any) -> tuple[int, int]:
-    """Device and subsystem id; the vendor in the lower half tells nonsense apart."""
-    if int(value.pciDeviceId) & 0xFFFF != _NVIDIA:
-        raise Garbage(f"device id {value.pciDeviceId:#x} is not NVIDIA's")
-    return int(value.pciDeviceId), int(value.pciSubSystemId)
+def _pci_id(of: str) -> Callable[[Any], int]:
+    """Device or subsystem id; the vendor in the lower half of the former shows nonsense."""
+
+    def convert(value: Any) -> int:
+        if int(value.pciDeviceId) & 0xFFFF != _NVIDIA:
+            raise Garbage(f"device id {value.pciDeviceId:#x} is not NVIDIA's")
+        return int(getattr(value, of))
+
+    return convert
 
 
 _NAME = text(pynvml.NVML_DEVICE_NAME_V2_BUFFER_SIZE)
 _DRIVER_VERSION = text(pynvml.NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE)
 _NVML_VERSION = text(pynvml.NVML_SYSTEM_NVML_VERSION_BUFFER_SIZE)
-
-_IDENTITY = (
-    CallReading(what="uuid", call="nvmlDeviceGetUUID", convert=_uuid),
-    CallReading(what="model", call="nvmlDeviceGetName", convert=_NAME),
-    CallReading(what="minor", call="nvmlDeviceGetMinorNumber", convert=whole(0xFFFFF)),
-    CallReading(
-        what="serial",
-        call="nvmlDeviceGetSerial",
-        convert=text(pynvml.NVML_DEVICE_SERIAL_BUFFER_SIZE),
-    ),
-    CallReading(
-        what="vbios_version",
-        call="nvmlDeviceGetVbiosVersion",
-        convert=text(pynvml.NVML_DEVICE_VBIOS_VERSION_BUFFER_SIZE),
-    ),
-    CallReading(what="architecture", call="nvmlDeviceGetArchitecture", convert=_architecture),
-    CallReading(
-        what="compute_capability",
-        call="nvmlDeviceGetCudaComputeCapability",
-        convert=_capability,
-    ),
-    CallReading(what="memory_bytes", call="nvmlDeviceGetMemoryInfo", convert=_memory),
-    CallReading(what="memory_bus_bits", call="nvmlDeviceGetMemoryBusWidth", convert=whole(1 << 16)),
-)
-
-_MODES = (
-    CallReading(what="ecc", call="nvmlDeviceGetEccMode", convert=_mode),
-    CallReading(what="persistence", call="nvmlDeviceGetPersistenceMode", convert=flag),
-    CallReading(
-        what="virtualization", call="nvmlDeviceGetVirtualizationMode", convert=_virtualization
-    ),
-    CallReading(what="remapped_rows", call="nvmlDeviceGetRemappedRows", convert=remapped_rows),
-    CallReading(
-        what="retired_pages_pending",
-        call="nvmlDeviceGetRetiredPagesPendingStatus",
-        convert=flag,
-    ),
-    CallReading(what="own_numa_node", call="nvmlDeviceGetNumaNodeId", convert=whole(1 << 16)),
-    CallReading(what="mig", call="nvmlDeviceGetMigMode", convert=_mode),
-)
-
-_FIELDS = (
-    Field(
-        what="recovery_action",
-        field=pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION,
-        convert=whole(255),
-    ),
-)
 
 
 def read_driver() -> Driver:
@@ -158,58 +130,72 @@ def _cuda(value: Any) -> tuple[int, int]:
     return number // 1000, number % 1000 // 10
 
 
+@dataclass(slots=True, kw_only=True)
+class _DiscoveredGpu(OpenGpu):
+    peers: Mapping[str, Handle]
+    memory_bytes: int | None = None
+    """Once it is read, as the mode is: they say what MIG devices are called."""
+    mig: Mode | None = None
+
+
 def read_gpu(bus_id: str, handle: Handle, peers: Mapping[str, Handle]) -> GpuSnapshot:
-    """Everything NVML says of one GPU; what it does not give is a gap.
+    """Everything that NVML reports of one GPU; what it does not give is a gap.
 
     ``peers`` are the handles of GPUs read before it, for the PCIe ancestor levels.
     A GPU that is lost on the way keeps what was read until then. Raises
     DriverAbsent or DriverMismatch when the whole session is gone.
     """
     calls = Calls()
-    facts: dict[str, Any] = {}
-    try:
-        facts |= calls.read(_IDENTITY, handle)
-        facts |= _pci(calls, handle)
-        facts |= calls.read(_MODES, handle)
-        facts |= calls.fields(_FIELDS, handle)
-        facts["fabric"] = _fabric(calls, handle)
-        facts["links"] = read_links(calls, handle)
-        facts |= read_mig_devices(calls, handle, facts.get("mig"), facts.get("memory_bytes"))
-        facts["ancestors"] = _ancestors(calls, handle, peers)
-    except GpuLost as error:
-        calls.miss("state", Reason.LOST, "nvml", str(error))
-        facts["state"] = GpuState.LOST
-    return GpuSnapshot(bus_id=bus_id, gaps=tuple(calls.gaps), **facts)
+    gpu = _DiscoveredGpu(bus_id=bus_id, handle=handle, calls=calls, peers=peers)
+    found, lost = _GPU.read(gpu)
+    state = GpuState.PRESENT if lost is None else GpuState.LOST
+    return replace(found, bus_id=bus_id, state=state, gaps=tuple(calls.gaps))
 
 
 def unreadable(bus_id: str, state: GpuState, reason: Reason, source: str, why: str) -> GpuSnapshot:
-    """A GPU of which nothing but its place is known."""
-    gap = Gap(what="state", reason=reason, source=source, detail=why)
-    return GpuSnapshot(bus_id=bus_id, state=state, gaps=(gap,))
+    """A GPU of which nothing but its place is known, and the gap that says why."""
+    return unread_gpu(bus_id, state, Gap(what="state", reason=reason, source=source, detail=why))
 
 
-def _pci(calls: Calls, handle: Handle) -> dict[str, int]:
-    ids = calls.ask("pci_device_id", "nvmlDeviceGetPciInfo_v3", handle, convert=_pci_ids)
-    if ids is None:
-        calls.gaps.append(replace(calls.gaps[-1], what="pci_subsystem_id"))
-        return {}
-    return {"pci_device_id": ids[0], "pci_subsystem_id": ids[1]}
+def _memory_bytes(gpu: _DiscoveredGpu, what: str) -> int | None:
+    call = "nvmlDeviceGetMemoryInfo"
+    gpu.memory_bytes = gpu.calls.ask(what, call, gpu.handle, convert=_total_bytes)
+    return gpu.memory_bytes
 
 
-def _ancestors(
-    calls: Calls, handle: Handle, peers: Mapping[str, Handle]
-) -> tuple[tuple[str, int], ...]:
+def _mig_mode(gpu: _DiscoveredGpu, what: str) -> Mode | None:
+    gpu.mig = gpu.calls.ask(what, "nvmlDeviceGetMigMode", gpu.handle, convert=_mode)
+    return gpu.mig
+
+
+def _most_mig_devices(gpu: _DiscoveredGpu, what: str) -> int | None:
+    if gpu.mig is None:
+        return None
+    return gpu.calls.ask(what, "nvmlDeviceGetMaxMigDeviceCount", gpu.handle, convert=whole(255))
+
+
+def _mig_devices(gpu: _DiscoveredGpu, _what: str) -> tuple[MigDevice, ...]:
+    if gpu.mig is None or not gpu.mig.current:
+        return ()
+    return read_mig_devices(gpu.calls, gpu.handle, gpu.memory_bytes)
+
+
+def _links(gpu: _DiscoveredGpu, _what: str) -> tuple[NvLink, ...]:
+    return read_links(gpu.calls, gpu.handle)
+
+
+def _ancestors(gpu: _DiscoveredGpu, what: str) -> tuple[tuple[str, int], ...]:
     """(bus id, level 0 to 5) for each peer; NVML counts levels in tens.
 
     A pair with a lost GPU does not tell which of the two is lost, so that is a gap.
     """
     call = "nvmlDeviceGetTopologyCommonAncestor"
     levels = []
-    for peer, other in peers.items():
+    for peer, other in gpu.peers.items():
         try:
-            level = calls.ask("ancestors", call, handle, other, convert=_level)
+            level = gpu.calls.ask(what, call, gpu.handle, other, convert=_level)
         except GpuLost as error:
-            calls.miss("ancestors", Reason.LOST, call, str(error))
+            gpu.calls.miss(what, Reason.LOST, call, str(error))
             continue
         if level is not None:
             levels.append((peer, level))
@@ -224,30 +210,26 @@ def _level(value: Any) -> int:
     return level
 
 
-def _fabric(calls: Calls, handle: Handle) -> Fabric | None:
+def _fabric(gpu: _DiscoveredGpu, what: str) -> Fabric | None:
     """Fabric registration: the versioned call first, since only it has health."""
+    calls, handle = gpu.calls, gpu.handle
     info = pynvml.c_nvmlGpuFabricInfo_v2_t()
     info.version = pynvml.nvmlGpuFabricInfo_v2
     older, call = Calls(), "nvmlDeviceGetGpuFabricInfoV"
-    if older.ask("fabric", call, handle, ctypes.byref(info)) is not None:
-        mask = calls.part("fabric.health_mask", call, _HEALTH_MASK, info.healthMask)
-        return _checked_fabric(calls, call, info, mask)
+    if older.ask(what, call, handle, ctypes.byref(info)) is not None:
+        mask = calls.part(f"{what}.health_mask", call, _HEALTH_MASK, info.healthMask)
+        return calls.part(what, call, _fabric_value, info, mask)
     if older.gaps[0].reason is not Reason.UNSUPPORTED:
         calls.gaps += older.gaps
         return None
     first, call = pynvml.c_nvmlGpuFabricInfo_t(), "nvmlDeviceGetGpuFabricInfo"
-    if calls.ask("fabric", call, handle, ctypes.byref(first)) is None:
+    if calls.ask(what, call, handle, ctypes.byref(first)) is None:
         return None
-    return _checked_fabric(calls, call, first, None)
+    return calls.part(what, call, _fabric_value, first, None)
 
 
 _HEALTH_MASK = whole((1 << 16) - 1)
 """NVML_GPU_FABRIC_HEALTH_MASK_*: pairs of bits and one field of four, twelve bits so far."""
-
-
-def _checked_fabric(calls: Calls, call: str, info: Any, health_mask: int | None) -> Fabric | None:
-    found: Fabric | None = calls.part("fabric", call, _fabric_value, info, health_mask)
-    return found
 
 
 def _fabric_value(info: Any, health_mask: int | None) -> Fabric:
@@ -262,3 +244,51 @@ def _fabric_value(info: Any, health_mask: int | None) -> Fabric:
         clique_id=whole(0xFFFFFFFE)(info.cliqueId),
         health_mask=health_mask,
     )
+
+
+def _by(read: Callable[[_DiscoveredGpu, str], Read]) -> Read:
+    return computed(read)
+
+
+_PCI_INFO = Answer("nvmlDeviceGetPciInfo_v3")
+
+_GPU = ReadingPlan(
+    GpuSnapshot(
+        bus_id="",
+        state=GpuState.PRESENT,
+        uuid=by_call("nvmlDeviceGetUUID", convert=_uuid),
+        model=by_call("nvmlDeviceGetName", convert=_NAME),
+        minor=by_call("nvmlDeviceGetMinorNumber", convert=whole(0xFFFFF)),
+        serial=by_call("nvmlDeviceGetSerial", convert=text(pynvml.NVML_DEVICE_SERIAL_BUFFER_SIZE)),
+        vbios_version=by_call(
+            "nvmlDeviceGetVbiosVersion",
+            convert=text(pynvml.NVML_DEVICE_VBIOS_VERSION_BUFFER_SIZE),
+        ),
+        architecture=by_call("nvmlDeviceGetArchitecture", convert=_architecture),
+        compute_capability=by_call("nvmlDeviceGetCudaComputeCapability", convert=_capability),
+        memory_bytes=_by(_memory_bytes),
+        memory_bus_bits=by_call("nvmlDeviceGetMemoryBusWidth", convert=whole(1 << 16)),
+        pci_device_id=_PCI_INFO.part(_pci_id("pciDeviceId")),
+        pci_subsystem_id=_PCI_INFO.part(_pci_id("pciSubSystemId")),
+        ecc=by_call("nvmlDeviceGetEccMode", convert=_mode),
+        persistence=by_call("nvmlDeviceGetPersistenceMode", convert=flag),
+        virtualization=by_call("nvmlDeviceGetVirtualizationMode", convert=_virtualization),
+        remapped_rows=by_call("nvmlDeviceGetRemappedRows", convert=remapped_rows),
+        retired_pages_pending=by_call("nvmlDeviceGetRetiredPagesPendingStatus", convert=flag),
+        own_numa_node=by_call("nvmlDeviceGetNumaNodeId", convert=whole(1 << 16)),
+        mig=_by(_mig_mode),
+        recovery_action=by_field(pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, whole(255)),
+        fabric=_by(_fabric),
+        links=_by(_links),
+        max_mig_devices=_by(_most_mig_devices),
+        mig_devices=_by(_mig_devices),
+        ancestors=_by(_ancestors),
+        # not NVML's: the agent fills these from sysfs and from what it knows of before
+        index=None,
+        pci_class=None,
+        numa_node=None,
+        cpu_affinity=None,
+        xids=(),
+        gaps=(),
+    )
+)

@@ -13,7 +13,8 @@ from typing import Any
 import pynvml
 
 from discovery.model import Gap, Reason
-from discovery.nvml.calls import Calls, between
+from discovery.nvml.calls import Calls
+from discovery.nvml.conversions import between
 from discovery.sample import PROFILED, ReadingGroup
 
 Metrics = tuple[int, ...]

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import pynvml
 
 from discovery.model import Gap, Reason
-from discovery.nvml.calls import Calls, Field, Handle, scaled
-from discovery.nvml.counters import COUNT
+from discovery.nvml.calls import Calls, Field, Handle
+from discovery.nvml.conversions import COUNT, scaled
 from discovery.nvml.links import port_states
 from discovery.sample import LinkCounters, LinkError
 
 _KIB = scaled(1024, 1 << 52)
 
-_TRAFFIC = {
-    "received_bytes": pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX,
-    "sent_bytes": pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX,
-}
+_RECEIVED = pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX
+_SENT = pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX
 
 _ERRORS: Mapping[LinkError, int] = {
     LinkError.MALFORMED_PACKETS: pynvml.NVML_FI_DEV_NVLINK_COUNT_MALFORMED_PACKET_ERRORS,
@@ -57,9 +54,9 @@ def find_ports(handle: Handle) -> Ports:
     if not active:
         return Ports(active=(), errors=(), gaps=tuple(calls.gaps))
     tried = Calls()
-    tried.fields([_field(active[0], error, _ERRORS[error]) for error in _ERRORS], handle)
+    tried.fields([(error, _error(active[0], error)) for error in _ERRORS], handle)
     missing = {gap.what for gap in tried.gaps if gap.reason is Reason.UNSUPPORTED}
-    counted = tuple(error for error in _ERRORS if _name(active[0], error) not in missing)
+    counted = tuple(error for error in _ERRORS if error not in missing)
     if not counted:
         calls.miss("links.errors", Reason.UNSUPPORTED, tried.gaps[0].source, tried.gaps[0].detail)
     return Ports(active=active, errors=counted, gaps=tuple(calls.gaps))
@@ -73,32 +70,39 @@ def read_link_counters(
     Empty where no link counts any of that.
     """
     calls.gaps += ports.gaps
-    fields = [field for port in ports.active for field in _fields(port, ports.errors, traffic)]
-    if not fields:
+    asked = dict(_asked(ports, traffic))
+    if not asked:
         return ()
-    found = calls.fields(fields, handle)
-    return tuple(_counters(port, ports.errors, found) for port in ports.active)
-
-
-def _fields(port: int, errors: tuple[LinkError, ...], traffic: bool) -> list[Field]:
-    moved = [_field(port, name, number) for name, number in _TRAFFIC.items()] if traffic else []
-    return moved + [_field(port, error, _ERRORS[error]) for error in errors]
-
-
-def _field(port: int, name: str, number: int) -> Field:
-    convert = _KIB if name in _TRAFFIC else COUNT
-    return Field(what=_name(port, name), field=number, scope=port, convert=convert)
-
-
-def _name(port: int, name: str) -> str:
-    return f"links.{port}.{name}"
-
-
-def _counters(port: int, errors: tuple[LinkError, ...], found: Mapping[str, Any]) -> LinkCounters:
-    counted = ((error, found.get(_name(port, error))) for error in errors)
-    return LinkCounters(
-        link=port,
-        received_bytes=found.get(_name(port, "received_bytes")),
-        sent_bytes=found.get(_name(port, "sent_bytes")),
-        errors=tuple((error, count) for error, count in counted if count is not None),
+    read = calls.fields(tuple(asked.values()), handle)
+    counts = dict(zip(asked, read, strict=True))
+    return tuple(
+        LinkCounters(
+            link=port,
+            received_bytes=counts.get((port, _RECEIVED)),
+            sent_bytes=counts.get((port, _SENT)),
+            errors=tuple(
+                (error, count)
+                for error in ports.errors
+                if (count := counts[port, _ERRORS[error]]) is not None
+            ),
+        )
+        for port in ports.active
     )
+
+
+def _asked(ports: Ports, traffic: bool) -> Iterator[tuple[tuple[int, int], tuple[str, Field[int]]]]:
+    """Link and number of each field; the name of its gap, and the field."""
+    for port in ports.active:
+        if traffic:
+            yield (port, _RECEIVED), (f"links.{port}.received_bytes", _traffic(port, _RECEIVED))
+            yield (port, _SENT), (f"links.{port}.sent_bytes", _traffic(port, _SENT))
+        for error in ports.errors:
+            yield (port, _ERRORS[error]), (f"links.{port}.{error}", _error(port, error))
+
+
+def _traffic(port: int, number: int) -> Field[int]:
+    return Field(number=number, scope=port, convert=_KIB)
+
+
+def _error(port: int, error: LinkError) -> Field[int]:
+    return Field(number=_ERRORS[error], scope=port, convert=COUNT)

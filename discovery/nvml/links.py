@@ -9,7 +9,8 @@ from typing import Any
 import pynvml
 
 from discovery.model import NvLink, Reason
-from discovery.nvml.calls import Calls, Field, Handle, bus_id, flag, scaled, whole
+from discovery.nvml.calls import Calls, Field, Handle
+from discovery.nvml.conversions import bus_id, flag, scaled, whole
 from discovery.nvml_terms import LinkPeer
 
 _PEERS = {
@@ -18,7 +19,7 @@ _PEERS = {
     pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH: LinkPeer.SWITCH,
 }
 
-_PORTS = Field(what="ports", field=pynvml.NVML_FI_DEV_NVLINK_LINK_COUNT, convert=whole(255))
+_PORTS = Field(number=pynvml.NVML_FI_DEV_NVLINK_LINK_COUNT, convert=whole(255))
 _SPEED = pynvml.NVML_FI_DEV_NVLINK_GET_SPEED
 _COMMON = pynvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON
 _MBPS = 1_000_000
@@ -42,9 +43,9 @@ def read_links(calls: Calls, handle: Handle) -> tuple[NvLink, ...]:
 
 def port_states(calls: Calls, handle: Handle) -> Iterator[tuple[int, bool | None]]:
     """Number of each NVLink port and whether its link is active, as :func:`read_links` says."""
-    count = Calls().fields((_PORTS,), handle).get(_PORTS.what, pynvml.NVML_NVLINK_MAX_LINKS)
+    (count,) = Calls().fields([("ports", _PORTS)], handle)
     found = False
-    for port in range(count):
+    for port in range(pynvml.NVML_NVLINK_MAX_LINKS if count is None else count):
         tried = Calls(invalid_argument=Reason.UNSUPPORTED)
         active = tried.ask("links", "nvmlDeviceGetNvLinkState", handle, port, convert=flag)
         refused = active is None and tried.gaps[0].reason is Reason.UNSUPPORTED
@@ -88,16 +89,17 @@ def _with_rates(calls: Calls, handle: Handle, links: tuple[NvLink, ...]) -> tupl
     if not active:
         return links
     tried = Calls()
-    own = tried.fields([_rate(str(port), _SPEED, port) for port in active], handle)
-    common = None if own else tried.fields([_rate("all", _COMMON, 0)], handle).get("all")
+    rates = tried.fields([(str(port), _rate(_SPEED, port)) for port in active], handle)
+    own = {port: rate for port, rate in zip(active, rates, strict=True) if rate is not None}
+    (common,) = (None,) if own else tried.fields([("all", _rate(_COMMON, 0))], handle)
     if common is None and len(own) < len(active):
         failed = [gap for gap in tried.gaps if gap.reason is not Reason.UNSUPPORTED]
         calls.gaps += [replace(gap, what="link_rates") for gap in failed[:1]]
     return tuple(
-        replace(link, bytes_per_second=(own.get(str(link.link)) or common) if link.active else None)
+        replace(link, bytes_per_second=(own.get(link.link) or common) if link.active else None)
         for link in links
     )
 
 
-def _rate(what: str, field: int, scope: int) -> Field:
-    return Field(what=what, field=field, scope=scope, convert=scaled(_MBPS, 1_000_000))
+def _rate(number: int, scope: int) -> Field[int]:
+    return Field(number=number, scope=scope, convert=scaled(_MBPS, 1_000_000))

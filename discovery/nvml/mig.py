@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pynvml
 
-from discovery.model import Gap, MigDevice, Mode, Reason
-from discovery.nvml.calls import Calls, Garbage, Handle, scaled, text, whole
+from discovery.model import Gap, MigDevice, Reason
+from discovery.nvml.calls import Calls, Handle
+from discovery.nvml.conversions import Garbage, scaled, text, whole
 from discovery.nvml.mig_profiles import InstanceProfile, instance_profiles
 
 _MEMORY = scaled(1 << 20, 1 << 30)
@@ -39,20 +40,13 @@ def mig_handles(calls: Calls, handle: Handle) -> Iterator[Handle]:
 
 
 def read_mig_devices(
-    calls: Calls, handle: Handle, mode: Mode | None, total_bytes: int | None
-) -> dict[str, Any]:
-    """``max_mig_devices`` and ``mig_devices`` of a GPU; empty unless MIG is on now.
+    calls: Calls, handle: Handle, total_bytes: int | None
+) -> tuple[MigDevice, ...]:
+    """The MIG devices of a GPU with MIG on; ``total_bytes`` is the GPU's memory.
 
     A MIG device of which an id, its sizes or its profile cannot be had is left out
     with a gap: half of its labels would be wrong.
     """
-    if mode is None:
-        return {}
-    slots = calls.ask(
-        "max_mig_devices", "nvmlDeviceGetMaxMigDeviceCount", handle, convert=whole(255)
-    )
-    if not mode.current:
-        return {"max_mig_devices": slots}
     profiles = instance_profiles(handle)
     devices = [
         device
@@ -60,12 +54,12 @@ def read_mig_devices(
         if (device := _read(calls, handle, mig, profiles, total_bytes)) is not None
     ]
     if not devices:
-        _look_behind(calls, handle)
+        _check_right(calls, handle)
     calls.gaps[:] = [_with_fix(gap) for gap in calls.gaps]
-    return {"max_mig_devices": slots, "mig_devices": tuple(devices)}
+    return tuple(devices)
 
 
-def _look_behind(calls: Calls, handle: Handle) -> None:
+def _check_right(calls: Calls, handle: Handle) -> None:
     """Keep a gap where no MIG device is listed only because the right to see them is missing.
 
     Without it the driver leaves devices out of the list as if they were not there, but
@@ -165,7 +159,15 @@ def _read(
         compute_instance_id=compute,
         profile=called,
         placement=placement,
-        **asdict(sizes),
+        memory_bytes=sizes.memory_bytes,
+        multiprocessors=sizes.multiprocessors,
+        gpu_instance_slices=sizes.gpu_instance_slices,
+        compute_instance_slices=sizes.compute_instance_slices,
+        copy_engines=sizes.copy_engines,
+        decoders=sizes.decoders,
+        encoders=sizes.encoders,
+        jpeg_engines=sizes.jpeg_engines,
+        ofa_engines=sizes.ofa_engines,
     )
 
 
@@ -179,10 +181,8 @@ def _instance_info(
     found = calls.ask("mig_devices", "nvmlDeviceGetGpuInstanceById", handle, instance)
     if found is None:
         return None
-    read: tuple[int, tuple[int, int]] | None = calls.ask(
-        "mig_devices", "nvmlGpuInstanceGetInfo", found, convert=_profile_and_placement
-    )
-    return read
+    call = "nvmlGpuInstanceGetInfo"
+    return calls.ask("mig_devices", call, found, convert=_profile_and_placement)
 
 
 def _profile_and_placement(info: Any) -> tuple[int, tuple[int, int]]:

@@ -9,7 +9,8 @@ from typing import Any
 
 from discovery.mig_profile import ATTRIBUTES, compute_part, profile_name
 from discovery.model import Reason
-from discovery.nvml.calls import Calls, Garbage, Handle
+from discovery.nvml.calls import Calls, Handle
+from discovery.nvml.conversions import Garbage
 
 _PROFILES = 32
 """GPU instance profile numbers to try at most; NVML has 18 of them today."""

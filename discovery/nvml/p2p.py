@@ -9,7 +9,8 @@ import pynvml
 
 from discovery.driver_errors import GpuLost
 from discovery.model import Gap, Reason
-from discovery.nvml.calls import Calls, Handle, whole
+from discovery.nvml.calls import Calls, Handle
+from discovery.nvml.conversions import whole
 
 Peers = Iterable[tuple[str, Handle]]
 """Bus id and handle of the other GPUs. Going through them may tell somebody which is next."""

@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any
 
 from discovery.model import Reason
-from discovery.nvml.calls import Calls, Handle, divided, whole
+from discovery.nvml.calls import Calls, Handle
+from discovery.nvml.conversions import BYTES, divided, whole
 from discovery.sample import Process, ProcessKind
 
 _LISTS = {
@@ -20,7 +21,6 @@ _UTILIZATION = "nvmlDeviceGetProcessUtilization"
 _WHAT = "processes"
 
 _PID = whole((1 << 31) - 1)
-_BYTES = whole(1 << 50)
 _INSTANCE = whole(0xFFFF)
 _WHOLE_GPU = 0xFFFFFFFF
 """Instance id of a process on no MIG device. Source: nvmlProcessInfo_t, nvml.h."""
@@ -100,7 +100,7 @@ def _process(calls: Calls, call: str, kind: ProcessKind, row: Any) -> Process:
     return Process(
         pid=_PID(row.pid),
         kind=kind,
-        memory_bytes=None if memory is None else calls.part(_WHAT, call, _BYTES, memory),
+        memory_bytes=None if memory is None else calls.part(_WHAT, call, BYTES, memory),
         gpu_instance_id=_instance(row.gpuInstanceId),
         compute_instance_id=_instance(row.computeInstanceId),
     )

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import NamedTuple
 
 import pynvml
 
 from discovery.model import Gap, Reason
 from discovery.nvml import gpm
-from discovery.nvml.calls import Calls, Handle, flag
+from discovery.nvml.calls import Calls, Handle
+from discovery.nvml.conversions import flag
 from discovery.nvml.gpm import Found, GpmTrack
 from discovery.sample import ReadingGroup
 
 _WHAT = "profiling"
 _SUPPORT = "nvmlGpmQueryDeviceSupport"
+
+
+class Profiled(NamedTuple):
+    """Profiling metrics since the sample before; empty the first time."""
+
+    gpu: Found
+    instances: tuple[tuple[int, Found], ...]
+    """GPU instance id to its metrics, of those that have some."""
+
+
+NOT_PROFILED = Profiled((), ())
 
 
 class Profiler:
@@ -34,8 +46,8 @@ class Profiler:
         instances: Sequence[int],
         groups: Collection[ReadingGroup],
         now: Callable[[], float],
-    ) -> dict[str, Any]:
-        """``profiling`` and ``mig_profiling`` of one GPU; empty the first time.
+    ) -> Profiled:
+        """The metrics of one GPU and of its GPU instances.
 
         ``instances`` are its GPU instances that have a compute instance: nothing runs
         on the others, and the driver refuses them. Of ``groups`` those of GPM count.
@@ -45,7 +57,7 @@ class Profiler:
         refused = self._refusal(bus_id, handle)
         if refused is not None:
             calls.gaps.append(refused)
-            return {}
+            return NOT_PROFILED
 
         def metrics(instance: int | None, take: str, *args: object) -> Found:
             track = self._track(bus_id, instance)
@@ -56,10 +68,7 @@ class Profiler:
         of_instances = [
             (each, metrics(each, "nvmlGpmMigSampleGet", handle, each)) for each in instances
         ]
-        return {
-            "profiling": of_gpu,
-            "mig_profiling": tuple((each, found) for each, found in of_instances if found),
-        }
+        return Profiled(of_gpu, tuple((each, found) for each, found in of_instances if found))
 
     def rediscovered(self, bus_ids: Collection[str]) -> None:
         """Give back what was for other GPUs, and ask these again for what they refused."""

@@ -1,131 +1,69 @@
-"""What changes by the second, for one GPU and its GPU instances."""
+"""Reads what changes by the second, for one GPU and its GPU instances: the table of all readings.
+
+Sources: the calls and fields of nvml.h that stand in the table.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from contextlib import closing, nullcontext
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import pynvml
 
-from discovery.driver_errors import GpuLost
 from discovery.model import Reason
-from discovery.nvml.calls import (
-    CallReading,
-    Calls,
-    Field,
-    Handle,
+from discovery.nvml.calls import Calls, Handle
+from discovery.nvml.conversions import (
+    BYTES,
+    CELSIUS,
+    COUNT,
+    MEGAHERTZ,
+    MILLIWATTS,
+    between,
     divided,
+    flag,
     scaled,
     whole,
 )
-from discovery.nvml.counters import MEGAHERTZ, assembled, wanted
 from discovery.nvml.facts import remapped_rows
 from discovery.nvml.history import History
 from discovery.nvml.link_counters import read_link_counters
 from discovery.nvml.mig import mig_handles
 from discovery.nvml.p2p import Peers
 from discovery.nvml.processes import read_processes
-from discovery.sample import PROFILED, GpuSample, MemoryUse, ReadingGroup
-
-_ALL_LINKS = 0xFFFFFFFF
-_PERCENT = 100
-_BYTES = whole(1 << 50)
+from discovery.nvml.profiling import NOT_PROFILED, Profiled
+from discovery.nvml.reading_plan import (
+    Answer,
+    Groups,
+    OpenGpu,
+    ReadingPlan,
+    by_call,
+    by_field,
+    computed,
+    in_part,
+)
+from discovery.sample import (
+    PROFILED,
+    Clocks,
+    EccErrors,
+    GpuSample,
+    HeldDown,
+    LinkCounters,
+    MemoryUse,
+    NvLinkErrors,
+    Pcie,
+    PowerLimits,
+    Process,
+    ReadingGroup,
+    RetiredPages,
+    TemperatureLimits,
+)
 
 MigDevices = tuple[tuple[int, Handle], ...]
 """GPU instance id and handle of each MIG device."""
 
-
-def _memory(value: Any) -> MemoryUse:
-    """Version 2 tells what the driver reserves; version 1 counts it as used."""
-    reserved = getattr(value, "reserved", None)
-    return MemoryUse(
-        free_bytes=_BYTES(value.free),
-        used_bytes=_BYTES(value.used),
-        reserved_bytes=None if reserved is None else _BYTES(reserved),
-    )
-
-
-def _licensed(value: Any) -> bool:
-    """Source: nvmlDeviceGetGridLicensableFeatures; feature code 1 is vGPU."""
-    if not value.isGridLicenseSupported:
-        return False
-    count = whole(len(value.gridLicensableFeatures))(value.licensableFeaturesCount)
-    features = list(value.gridLicensableFeatures)[:count]
-    return any(f.featureCode == 1 and f.featureState > 0 for f in features)
-
-
-def _share(of: str) -> Callable[[Any], float]:
-    share = divided(_PERCENT, _PERCENT)
-    return lambda value: share(getattr(value, of))
-
-
-def _first(value: Any) -> float:
-    """Utilisation beside its sampling period."""
-    return divided(_PERCENT, _PERCENT)(value[0])
-
-
-_READINGS = (
-    CallReading(
-        what="sm_clock_hertz",
-        call="nvmlDeviceGetClockInfo",
-        args=(pynvml.NVML_CLOCK_SM,),
-        convert=MEGAHERTZ,
-    ),
-    CallReading(
-        what="memory_clock_hertz",
-        call="nvmlDeviceGetClockInfo",
-        args=(pynvml.NVML_CLOCK_MEM,),
-        convert=MEGAHERTZ,
-    ),
-    CallReading(
-        what="gpu_celsius",
-        call="nvmlDeviceGetTemperature",
-        args=(pynvml.NVML_TEMPERATURE_GPU,),
-        convert=whole(200),
-    ),
-    CallReading(
-        what="power_watts", call="nvmlDeviceGetPowerUsage", convert=divided(1000, 10_000_000)
-    ),
-    CallReading(
-        what="energy_joules",
-        call="nvmlDeviceGetTotalEnergyConsumption",
-        convert=divided(1000, 1 << 60),
-    ),
-    CallReading(what="pcie_replays", call="nvmlDeviceGetPcieReplayCounter", convert=whole(1 << 31)),
-    CallReading(what="encoder_busy_ratio", call="nvmlDeviceGetEncoderUtilization", convert=_first),
-    CallReading(what="decoder_busy_ratio", call="nvmlDeviceGetDecoderUtilization", convert=_first),
-    CallReading(what="remapped_rows", call="nvmlDeviceGetRemappedRows", convert=remapped_rows),
-    CallReading(
-        what="vgpu_licensed", call="nvmlDeviceGetGridLicensableFeatures_v4", convert=_licensed
-    ),
-)
-
-_FIELDS = (
-    # drivers of the 545 series give this field a wrong type: DCGM's source says so
-    Field(
-        what="memory_celsius",
-        field=pynvml.NVML_FI_DEV_MEMORY_TEMP,
-        convert=whole(200),
-        mistyped="uiVal",
-    ),
-    Field(
-        what="nvlink_received_bytes",
-        field=pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX,
-        scope=_ALL_LINKS,
-        convert=scaled(1024, 1 << 62),
-    ),
-    Field(
-        what="nvlink_sent_bytes",
-        field=pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX,
-        scope=_ALL_LINKS,
-        convert=scaled(1024, 1 << 62),
-    ),
-)
-
-
-_RATES = {"gpu_busy_ratio": _share("gpu"), "memory_busy_ratio": _share("memory")}
-"""Both come from one call, which is not supported while MIG is on."""
+Read = TypeVar("Read")
 
 
 def read_sample(
@@ -145,67 +83,310 @@ def read_sample(
     A GPU lost on the way keeps what was read. Raises DriverAbsent or DriverMismatch when the
     whole session is gone.
     """
-    calls = Calls()
-    found: dict[str, Any] = {}
-    asked = wanted(groups)
     with closing(History()) if history is None else nullcontext(history) as kept:
-        try:
-            found |= calls.read(_READINGS, handle)
-            found |= calls.parts(_RATES, "nvmlDeviceGetUtilizationRates", handle)
-            found |= calls.fields((*_FIELDS, *asked.fields), handle)
-            found["memory"] = _memory_use(calls, handle, "memory")
-            mig, devices = _mig_devices(calls, handle)
-            found["mig_memory"] = _mig_memory(calls, devices)
-            found |= calls.read(asked.readings, handle)
-            for read in asked.more:
-                found |= read(calls, handle)
-            if ReadingGroup.LINKS in groups or ReadingGroup.LINK_ERRORS in groups:
-                found["links"] = read_link_counters(
-                    calls, handle, kept.ports(bus_id, handle), traffic=ReadingGroup.LINKS in groups
-                )
-            if ReadingGroup.PROCESSES in groups:
-                found["processes"] = read_processes(
-                    calls, bus_id, handle, kept.utilization, mig=mig
-                )
-            if not PROFILED.keys().isdisjoint(groups):
-                instances = tuple(dict.fromkeys(instance for instance, _ in devices))
-                found |= kept.profiler.read(calls, bus_id, handle, instances, groups, now)
-            if ReadingGroup.P2P in groups:
-                p2p = kept.p2p(bus_id, handle, peers)
-                found["nvlink_p2p"] = p2p.statuses
-                calls.gaps += p2p.gaps
-        except GpuLost as error:
-            calls.miss("state", Reason.LOST, "nvml", str(error))
-    return GpuSample(bus_id=bus_id, at_seconds=now(), gaps=tuple(calls.gaps), **assembled(found))
+        gpu = _SampledGpu(
+            bus_id=bus_id,
+            handle=handle,
+            calls=Calls(),
+            now=now,
+            groups=groups,
+            history=kept,
+            peers=peers,
+        )
+        sample, _ = _SAMPLE.read(gpu, groups)
+    return replace(sample, bus_id=bus_id, at_seconds=now(), gaps=tuple(gpu.calls.gaps))
 
 
-def _memory_use(calls: Calls, handle: Handle, what: str) -> Any:
-    newer = Calls(invalid_argument=Reason.UNSUPPORTED)
-    use = newer.ask(what, "nvmlDeviceGetMemoryInfo", handle, pynvml.nvmlMemory_v2, convert=_memory)
+@dataclass(slots=True, kw_only=True)
+class _SampledGpu(OpenGpu):
+    now: Callable[[], float]
+    groups: Collection[ReadingGroup]
+    history: History
+    peers: Peers
+    mig: bool = False
+    """MIG is on, once ``mig_memory`` is read."""
+    mig_devices: MigDevices = ()
+    """Once ``mig_memory`` is read."""
+    profiled: Profiled = NOT_PROFILED
+    """Once ``profiling`` is read."""
+
+
+# Conversions of answers that are not a number
+
+
+def _memory(value: Any) -> MemoryUse:
+    """Version 2 has what the driver reserves; version 1 counts it as used."""
+    reserved = getattr(value, "reserved", None)
+    return MemoryUse(
+        free_bytes=BYTES(value.free),
+        used_bytes=BYTES(value.used),
+        reserved_bytes=None if reserved is None else BYTES(reserved),
+    )
+
+
+def _bar1(value: Any) -> MemoryUse:
+    return MemoryUse(free_bytes=BYTES(value.bar1Free), used_bytes=BYTES(value.bar1Used))
+
+
+def _licensed(value: Any) -> bool:
+    """Source: nvmlDeviceGetGridLicensableFeatures; feature code 1 is vGPU."""
+    if not value.isGridLicenseSupported:
+        return False
+    count = whole(len(value.gridLicensableFeatures))(value.licensableFeaturesCount)
+    features = list(value.gridLicensableFeatures)[:count]
+    return any(f.featureCode == 1 and f.featureState > 0 for f in features)
+
+
+def _first(value: Any) -> float:
+    """Utilisation, which comes with its sampling period."""
+    return _SHARE(value[0])
+
+
+# Readings that take more than one call and its answer
+
+
+def _memory_use(gpu: _SampledGpu, what: str) -> MemoryUse | None:
+    return _memory_of(gpu.calls, gpu.handle, what)
+
+
+def _memory_of(calls: Calls, handle: Handle, what: str) -> MemoryUse | None:
+    call, newer = "nvmlDeviceGetMemoryInfo", Calls(invalid_argument=Reason.UNSUPPORTED)
+    use = newer.ask(what, call, handle, pynvml.nvmlMemory_v2, convert=_memory)
     if use is not None or newer.gaps[0].reason is not Reason.UNSUPPORTED:
         calls.gaps += newer.gaps
         return use
-    return calls.ask(what, "nvmlDeviceGetMemoryInfo", handle, convert=_memory)
+    return calls.ask(what, call, handle, convert=_memory)
 
 
-def _mig_devices(calls: Calls, handle: Handle) -> tuple[bool, MigDevices]:
+def _mig_memory(gpu: _SampledGpu, what: str) -> tuple[tuple[int, MemoryUse], ...]:
+    """GPU instance id to its memory use, read on its first compute instance that gives it."""
+    gpu.mig, gpu.mig_devices = _mig_devices(gpu.calls, gpu.handle, what)
+    uses: dict[int, MemoryUse] = {}
+    for instance, mig in gpu.mig_devices:
+        if instance not in uses:
+            use = _memory_of(gpu.calls, mig, what)
+            if use is not None:
+                uses[instance] = use
+    return tuple(uses.items())
+
+
+def _mig_devices(calls: Calls, handle: Handle, what: str) -> tuple[bool, MigDevices]:
     """Whether MIG is on, and the GPU instance id and handle of each MIG device."""
     mode = Calls().ask("mig", "nvmlDeviceGetMigMode", handle)
     if mode is None or mode[0] != 1:
         return False, ()
     asked = (
-        (calls.ask("mig_memory", "nvmlDeviceGetGpuInstanceId", mig, convert=whole(0xFFFF)), mig)
+        (calls.ask(what, "nvmlDeviceGetGpuInstanceId", mig, convert=whole(0xFFFF)), mig)
         for mig in mig_handles(calls, handle)
     )
     return True, tuple((instance, mig) for instance, mig in asked if instance is not None)
 
 
-def _mig_memory(calls: Calls, devices: MigDevices) -> tuple[tuple[int, MemoryUse], ...]:
-    """GPU instance id to its memory use, read on its first compute instance that tells it."""
-    uses: dict[int, MemoryUse] = {}
-    for instance, mig in devices:
-        if instance not in uses:
-            use = _memory_use(calls, mig, "mig_memory")
-            if use is not None:
-                uses[instance] = use
-    return tuple(uses.items())
+def _event_reasons(gpu: _SampledGpu, what: str) -> int | None:
+    """Drivers before 535 know the call by its older name only."""
+    newer, mask = Calls(), whole((1 << 53) - 1)
+    bits = newer.ask(what, "nvmlDeviceGetCurrentClocksEventReasons", gpu.handle, convert=mask)
+    if bits is None and newer.gaps[0].reason is Reason.UNSUPPORTED:
+        older = "nvmlDeviceGetCurrentClocksThrottleReasons"
+        return gpu.calls.ask(what, older, gpu.handle, convert=mask)
+    gpu.calls.gaps += newer.gaps
+    return bits
+
+
+def _links(gpu: _SampledGpu, _what: str) -> tuple[LinkCounters, ...]:
+    ports = gpu.history.ports(gpu.bus_id, gpu.handle)
+    traffic = ReadingGroup.LINKS in gpu.groups
+    return read_link_counters(gpu.calls, gpu.handle, ports, traffic=traffic)
+
+
+def _processes(gpu: _SampledGpu, _what: str) -> tuple[Process, ...]:
+    utilization = gpu.history.utilization
+    return read_processes(gpu.calls, gpu.bus_id, gpu.handle, utilization, mig=gpu.mig)
+
+
+def _profiling(gpu: _SampledGpu, _what: str) -> tuple[tuple[int, float], ...]:
+    """The GPU's; its instances' are read with them."""
+    instances = tuple(dict.fromkeys(instance for instance, _ in gpu.mig_devices))
+    gpu.profiled = gpu.history.profiler.read(
+        gpu.calls, gpu.bus_id, gpu.handle, instances, gpu.groups, gpu.now
+    )
+    return gpu.profiled.gpu
+
+
+def _mig_profiling(
+    gpu: _SampledGpu, _what: str
+) -> tuple[tuple[int, tuple[tuple[int, float], ...]], ...]:
+    return gpu.profiled.instances
+
+
+def _nvlink_p2p(gpu: _SampledGpu, _what: str) -> tuple[tuple[str, int], ...]:
+    p2p = gpu.history.p2p(gpu.bus_id, gpu.handle, gpu.peers)
+    gpu.calls.gaps += p2p.gaps
+    return p2p.statuses
+
+
+# The table
+
+_ALL_LINKS = 0xFFFFFFFF
+_KIB = scaled(1024, 1 << 62)
+_NANOSECONDS = divided(1_000_000_000, 1 << 62)
+_SHARE = divided(100, 100)
+_FAN_SHARE = divided(100, 200)  # nvml.h: above 100 where a fan is faster than it should be
+_PAGES = whole(1 << 20)
+
+_RATES = Answer("nvmlDeviceGetUtilizationRates")  # not supported while MIG is on
+_POWER_RANGE = Answer("nvmlDeviceGetPowerManagementLimitConstraints")
+
+
+def _by(read: Callable[[_SampledGpu, str], Read], *groups: ReadingGroup) -> Read:
+    return computed(read, groups=groups)
+
+
+def _clock(call: str, clock: int, groups: Groups = ()) -> int | None:
+    return by_call(call, clock, convert=MEGAHERTZ, groups=groups)
+
+
+def _threshold(threshold: int, *groups: ReadingGroup) -> int | None:
+    call = "nvmlDeviceGetTemperatureThreshold"
+    return by_call(call, threshold, convert=CELSIUS, groups=groups)
+
+
+_SAMPLE = ReadingPlan(
+    GpuSample(
+        bus_id="",
+        at_seconds=0.0,
+        gaps=(),
+        # always
+        sm_clock_hertz=_clock("nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_SM),
+        memory_clock_hertz=_clock("nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_MEM),
+        gpu_celsius=by_call(
+            "nvmlDeviceGetTemperature", pynvml.NVML_TEMPERATURE_GPU, convert=CELSIUS
+        ),
+        power_watts=by_call("nvmlDeviceGetPowerUsage", convert=MILLIWATTS),
+        energy_joules=by_call(
+            "nvmlDeviceGetTotalEnergyConsumption", convert=divided(1000, 1 << 60)
+        ),
+        pcie_replays=by_call("nvmlDeviceGetPcieReplayCounter", convert=whole(1 << 31)),
+        encoder_busy_ratio=by_call("nvmlDeviceGetEncoderUtilization", convert=_first),
+        decoder_busy_ratio=by_call("nvmlDeviceGetDecoderUtilization", convert=_first),
+        remapped_rows=by_call("nvmlDeviceGetRemappedRows", convert=remapped_rows),
+        vgpu_licensed=by_call("nvmlDeviceGetGridLicensableFeatures_v4", convert=_licensed),
+        gpu_busy_ratio=_RATES.part(lambda rates: _SHARE(rates.gpu)),
+        memory_busy_ratio=_RATES.part(lambda rates: _SHARE(rates.memory)),
+        # drivers of the 545 series give this field a wrong type: DCGM's source says so
+        memory_celsius=by_field(pynvml.NVML_FI_DEV_MEMORY_TEMP, CELSIUS, mistyped="uiVal"),
+        nvlink_received_bytes=by_field(
+            pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, _KIB, scope=_ALL_LINKS
+        ),
+        nvlink_sent_bytes=by_field(
+            pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, _KIB, scope=_ALL_LINKS
+        ),
+        # fields that only some ask for, which come in the same call
+        held_down=in_part(
+            HeldDown(
+                power=by_field(pynvml.NVML_FI_DEV_PERF_POLICY_POWER, _NANOSECONDS),
+                thermal=by_field(pynvml.NVML_FI_DEV_PERF_POLICY_THERMAL, _NANOSECONDS),
+                sync_boost=by_field(pynvml.NVML_FI_DEV_PERF_POLICY_SYNC_BOOST, _NANOSECONDS),
+                board_limit=by_field(pynvml.NVML_FI_DEV_PERF_POLICY_BOARD_LIMIT, _NANOSECONDS),
+                low_utilization=by_field(
+                    pynvml.NVML_FI_DEV_PERF_POLICY_LOW_UTILIZATION, _NANOSECONDS
+                ),
+                reliability=by_field(pynvml.NVML_FI_DEV_PERF_POLICY_RELIABILITY, _NANOSECONDS),
+                application_clocks=by_field(
+                    pynvml.NVML_FI_DEV_PERF_POLICY_TOTAL_APP_CLOCKS, _NANOSECONDS
+                ),
+                base_clocks=by_field(
+                    pynvml.NVML_FI_DEV_PERF_POLICY_TOTAL_BASE_CLOCKS, _NANOSECONDS
+                ),
+            ),
+            groups=(ReadingGroup.HELD_DOWN,),
+        ),
+        ecc_errors=in_part(
+            EccErrors(
+                corrected_volatile=by_field(pynvml.NVML_FI_DEV_ECC_SBE_VOL_TOTAL, COUNT),
+                uncorrected_volatile=by_field(pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL, COUNT),
+                corrected_aggregate=by_field(pynvml.NVML_FI_DEV_ECC_SBE_AGG_TOTAL, COUNT),
+                uncorrected_aggregate=by_field(pynvml.NVML_FI_DEV_ECC_DBE_AGG_TOTAL, COUNT),
+            ),
+            groups=(ReadingGroup.ECC,),
+        ),
+        retired_pages=in_part(
+            RetiredPages(
+                corrected=by_field(pynvml.NVML_FI_DEV_RETIRED_SBE, _PAGES),
+                uncorrected=by_field(pynvml.NVML_FI_DEV_RETIRED_DBE, _PAGES),
+                pending=by_field(pynvml.NVML_FI_DEV_RETIRED_PENDING, flag),
+            ),
+            groups=(ReadingGroup.ECC,),
+        ),
+        instant_power_watts=by_field(
+            pynvml.NVML_FI_DEV_POWER_INSTANT, MILLIWATTS, groups=(ReadingGroup.INSTANT_POWER,)
+        ),
+        # always
+        memory=_by(_memory_use),
+        mig_memory=_by(_mig_memory),
+        # calls that only some ask for
+        power_limits=in_part(
+            PowerLimits(
+                current=by_call("nvmlDeviceGetPowerManagementLimit", convert=MILLIWATTS),
+                enforced=by_call("nvmlDeviceGetEnforcedPowerLimit", convert=MILLIWATTS),
+                default=by_call("nvmlDeviceGetPowerManagementDefaultLimit", convert=MILLIWATTS),
+                lowest=_POWER_RANGE.part(lambda limits: MILLIWATTS(limits[0])),
+                highest=_POWER_RANGE.part(lambda limits: MILLIWATTS(limits[1])),
+            ),
+            groups=(ReadingGroup.LIMITS,),
+        ),
+        temperature_limits=in_part(
+            TemperatureLimits(
+                slowdown=_threshold(pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN),
+                shutdown=_threshold(pynvml.NVML_TEMPERATURE_THRESHOLD_SHUTDOWN),
+                gpu_most=_threshold(
+                    pynvml.NVML_TEMPERATURE_THRESHOLD_GPU_MAX, ReadingGroup.WORKING_LIMIT
+                ),
+                memory_most=_threshold(pynvml.NVML_TEMPERATURE_THRESHOLD_MEM_MAX),
+                margin=by_call("nvmlDeviceGetMarginTemperature", convert=between(-200, 200)),
+            ),
+            groups=(ReadingGroup.LIMITS,),
+        ),
+        clocks=in_part(
+            Clocks(
+                video=_clock("nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_VIDEO),
+                application_sm=_clock("nvmlDeviceGetApplicationsClock", pynvml.NVML_CLOCK_GRAPHICS),
+                application_memory=_clock("nvmlDeviceGetApplicationsClock", pynvml.NVML_CLOCK_MEM),
+                highest_sm=_clock("nvmlDeviceGetMaxClockInfo", pynvml.NVML_CLOCK_SM),
+                highest_memory=_clock("nvmlDeviceGetMaxClockInfo", pynvml.NVML_CLOCK_MEM),
+                highest_video=_clock("nvmlDeviceGetMaxClockInfo", pynvml.NVML_CLOCK_VIDEO),
+            ),
+            groups=(ReadingGroup.CLOCKS,),
+        ),
+        pcie=in_part(
+            Pcie(
+                generation=by_call("nvmlDeviceGetCurrPcieLinkGeneration", convert=whole(15)),
+                width=by_call("nvmlDeviceGetCurrPcieLinkWidth", convert=whole(64)),
+                sent_bytes=by_field(pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES, COUNT),
+                received_bytes=by_field(pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES, COUNT),
+            ),
+            groups=(ReadingGroup.PCIE,),
+        ),
+        nvlink_errors=in_part(
+            NvLinkErrors(
+                crc_flit=by_field(pynvml.NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL, COUNT),
+                crc_data=by_field(pynvml.NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL, COUNT),
+                replay=by_field(pynvml.NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL, COUNT),
+                recovery=by_field(pynvml.NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL, COUNT),
+            ),
+            groups=(ReadingGroup.NVLINK_ERRORS,),
+        ),
+        bar1=by_call("nvmlDeviceGetBAR1MemoryInfo", convert=_bar1, groups=(ReadingGroup.BAR1,)),
+        fan_ratio=by_call("nvmlDeviceGetFanSpeed", convert=_FAN_SHARE, groups=(ReadingGroup.FAN,)),
+        performance_state=by_call(
+            "nvmlDeviceGetPerformanceState", convert=whole(15), groups=(ReadingGroup.FAN,)
+        ),
+        clock_event_reasons=_by(_event_reasons, ReadingGroup.CLOCK_EVENTS),
+        # what has a module of its own
+        links=_by(_links, ReadingGroup.LINKS, ReadingGroup.LINK_ERRORS),
+        processes=_by(_processes, ReadingGroup.PROCESSES),
+        profiling=_by(_profiling, *PROFILED),
+        mig_profiling=_by(_mig_profiling, *PROFILED),
+        nvlink_p2p=_by(_nvlink_p2p, ReadingGroup.P2P),
+    )
+)

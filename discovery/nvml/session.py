@@ -9,7 +9,8 @@ import pynvml
 from base.errors import Transient
 from discovery.driver_errors import DriverAbsent, DriverMismatch, GpuLost
 from discovery.model import Gap, bus_order
-from discovery.nvml.calls import Calls, Handle, bus_id, whole
+from discovery.nvml.calls import Calls, Handle
+from discovery.nvml.conversions import bus_id, whole
 from discovery.reader.protocol import XidSeen
 
 NvmlError = pynvml.NVMLError

@@ -49,6 +49,7 @@ from discovery.reader.protocol import (
     frame,
     from_agent,
 )
+from discovery.unread import unread_gpu
 
 EVENT_WAIT_MILLISECONDS = 500
 """How long one wait for events lasts, and so how long a stop may take."""
@@ -201,7 +202,7 @@ class SessionReader:
             source = "nvmlDeviceGetHandleByPciBusId"
             return unreadable(bus_id, GpuState.LOST, Reason.LOST, source, str(error))
         if gap is not None:
-            return GpuSnapshot(bus_id=bus_id, state=GpuState.UNREADABLE, gaps=(gap,))
+            return unread_gpu(bus_id, GpuState.UNREADABLE, gap)
         gpu = read_gpu(bus_id, handle, handles)
         if gpu.state is GpuState.PRESENT:
             handles[bus_id] = handle

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from discovery.model import GpuSnapshot, GpuState, MigDevice, NodeSnapshot
 from discovery.sample import GpuSample, MemoryUse
+from discovery.unread import unread_sample
 from exporters.gpu_holders import Entity, Holder, Holders
 from exporters.gpuscape.process_use import ProcessUse
 from exporters.gpuscape.switch_errors import Sxid
@@ -141,7 +142,7 @@ def gpu_labels(gpu: GpuSnapshot) -> tuple[str, str]:
 
 
 def _gpu(gpu: GpuSnapshot, sample: GpuSample | None) -> GpuView:
-    read = sample or GpuSample(bus_id=gpu.bus_id)
+    read = sample or unread_sample(gpu.bus_id)
     return GpuView(
         gpu=gpu,
         labels=gpu_labels(gpu),

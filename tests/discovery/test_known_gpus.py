@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 from discovery.known_gpus import SETTLE_SECONDS, KnownGpus
 from discovery.model import Gap, GpuSnapshot, GpuState, Reason
 from discovery.reader.quarantine import Quarantine
+from discovery.unread import unread_gpu
 from tests import build
 
 A, B, C = build.gpu(0), build.gpu(1), build.gpu(2)
@@ -102,7 +104,7 @@ def test_a_gpu_that_is_listed_but_was_never_read_is_unreadable_and_nameless() ->
 def test_what_a_lost_gpu_still_told_wins_over_what_was_known() -> None:
     roster = KnownGpus()
     called(roster, (A.bus_id,), (A,))
-    told = GpuSnapshot(bus_id=A.bus_id, state=GpuState.LOST, uuid=A.uuid, vbios_version="new")
+    told = replace(unread_gpu(A.bus_id, GpuState.LOST), uuid=A.uuid, vbios_version="new")
     (gpu,) = called(roster, (A.bus_id,), (told,))
     assert (gpu.uuid, gpu.model, gpu.vbios_version) == (A.uuid, A.model, "new")
 

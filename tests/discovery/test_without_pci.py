@@ -12,7 +12,8 @@ from click.testing import CliRunner
 
 from cli.main import main
 from discovery.model import Reason
-from discovery.nvml.calls import Calls, Garbage, bus_id
+from discovery.nvml.calls import Calls
+from discovery.nvml.conversions import Garbage, bus_id
 from discovery.simulator.description.machine_schema import HostSpec, PciFunction
 from discovery.simulator.simulation import Simulation
 from tests import machines

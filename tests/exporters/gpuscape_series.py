@@ -192,16 +192,16 @@ def _full_sample(gpu: GpuSnapshot, devices: Sequence[MigDevice]) -> GpuSample:
         profiling=profiling,
         mig_profiling=tuple((device.gpu_instance_id, profiling) for device in devices),
         clock_event_reasons=0x24,
-        held_down=HeldDown(power=1.5, thermal=0.0),
-        ecc_errors=EccErrors(corrected_volatile=1, uncorrected_aggregate=2),
-        retired_pages=RetiredPages(corrected=1, uncorrected=2, pending=True),
-        power_limits=PowerLimits(current=400.0, enforced=400.0),
-        temperature_limits=TemperatureLimits(slowdown=90, gpu_most=85, margin=-3),
-        pcie=Pcie(generation=5, width=16, sent_bytes=1, received_bytes=2),
+        held_down=build.only(HeldDown, power=1.5, thermal=0.0),
+        ecc_errors=build.only(EccErrors, corrected_volatile=1, uncorrected_aggregate=2),
+        retired_pages=build.only(RetiredPages, corrected=1, uncorrected=2, pending=True),
+        power_limits=build.only(PowerLimits, current=400.0, enforced=400.0),
+        temperature_limits=build.only(TemperatureLimits, slowdown=90, gpu_most=85, margin=-3),
+        pcie=build.only(Pcie, generation=5, width=16, sent_bytes=1, received_bytes=2),
         bar1=MemoryUse(free_bytes=GIB, used_bytes=GIB),
         fan_ratio=0.5,
         performance_state=0,
-        nvlink_errors=NvLinkErrors(crc_flit=1, replay=2),
+        nvlink_errors=build.only(NvLinkErrors, crc_flit=1, replay=2),
         links=tuple(
             LinkCounters(link=link.link, received_bytes=1, sent_bytes=2, errors=errors)
             for link in gpu.links

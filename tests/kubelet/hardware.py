@@ -25,6 +25,7 @@ from discovery.nvml.session import bus_ids_by_index, close_session, open_gpu, op
 from discovery.simulator.simulation import Return, Simulation
 from discovery.simulator.state.machine_state import MachineState
 from discovery.simulator.state.state_file import StateFile
+from discovery.unread import unread_gpu
 
 _PYNVML = threading.Lock()
 """pynvml has one library at a time in a process."""
@@ -79,7 +80,7 @@ def _gpus(root: Path) -> Iterator[GpuSnapshot]:
             except GpuLost:
                 handle = None
             if handle is None:
-                yield GpuSnapshot(bus_id=bus_id, state=GpuState.LOST)
+                yield unread_gpu(bus_id, GpuState.LOST)
             else:
                 yield read_gpu(bus_id, handle, handles)
     finally:

@@ -20,6 +20,7 @@ from discovery.nvml_terms import Architecture, LinkPeer
 from discovery.sample import GpuSample, MemoryUse
 from discovery.simulator.description.machine_catalog import load_machine
 from discovery.simulator.simulation import Return, Simulation, Spoil
+from discovery.unread import unread_gpu
 from tests.discovery.sampling import leaves
 
 CODES = sorted(
@@ -112,9 +113,9 @@ class Bench:
         try:
             handle, gap = open_gpu(bus_id)
         except GpuLost:
-            return GpuSnapshot(bus_id=bus_id, state=GpuState.LOST), None
+            return unread_gpu(bus_id, GpuState.LOST), None
         if gap is not None:
-            return GpuSnapshot(bus_id=bus_id, state=GpuState.UNREADABLE, gaps=(gap,)), None
+            return unread_gpu(bus_id, GpuState.UNREADABLE, gap), None
         peers = {self.other: self.other_handle} if bus_id != self.other else {}
         return read_gpu(bus_id, handle, peers), read_sample(bus_id, handle, lambda: 0.0)
 

@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 
 from discovery.model import GpuSnapshot, Reason
-from discovery.nvml.calls import Garbage
+from discovery.nvml.conversions import Garbage
 from discovery.nvml.mig import checked_sizes
 from discovery.simulator.description.machine_catalog import load_machine
 from discovery.simulator.simulation import Simulation

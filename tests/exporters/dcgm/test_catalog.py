@@ -424,7 +424,7 @@ def test_a_reading_that_a_device_does_not_give_is_no_value(family: DcgmFamily) -
         ("GPU_UTIL", {"gpu_busy_ratio": math.nan}),
         ("FB_USED", {"memory": MemoryUse(free_bytes=0, used_bytes=0xFFFFFFFFFFFFFFFF)}),
         ("PSTATE", {"performance_state": 32}),
-        ("PCIE_LINK_GEN", {"pcie": Pcie(generation=0xFFFFFFFF)}),
+        ("PCIE_LINK_GEN", {"pcie": build.only(Pcie, generation=0xFFFFFFFF)}),
         ("CLOCK_THROTTLE_REASONS", {"clock_event_reasons": 2**64 - 1}),
     ],
 )
@@ -514,13 +514,13 @@ def test_errors_over_all_links_are_not_told_where_one_link_does_not_count_them()
 def pcie(**before: Any) -> str | None:
     """What is told of a GPU without GPM that sent 5000 bytes in ten seconds."""
     gpu = build.gpu()
-    now = build.sample(gpu, at_seconds=110.0, pcie=Pcie(sent_bytes=6000))
-    then = build.sample(gpu, **({"pcie": Pcie(sent_bytes=1000)} | before))
+    now = build.sample(gpu, at_seconds=110.0, pcie=build.only(Pcie, sent_bytes=6000))
+    then = build.sample(gpu, **({"pcie": build.only(Pcie, sent_bytes=1000)} | before))
     return text("DCGM_FI_PROF_PCIE_TX_BYTES", DcgmReading(sample=now, gpu=gpu, before=then))
 
 
 def test_a_pcie_link_without_traffic_says_0() -> None:
-    assert pcie(pcie=Pcie(sent_bytes=6000)) == "0"
+    assert pcie(pcie=build.only(Pcie, sent_bytes=6000)) == "0"
 
 
 def test_rates_are_right_below_a_second_too() -> None:
@@ -537,7 +537,12 @@ def test_without_gpm_pcie_traffic_is_what_was_counted_since_the_sample_before() 
 
 @pytest.mark.parametrize(
     "before",
-    [{"pcie": None}, {"pcie": Pcie()}, {"pcie": Pcie(sent_bytes=6001)}, {"at_seconds": 110.0}],
+    [
+        {"pcie": None},
+        {"pcie": build.only(Pcie)},
+        {"pcie": build.only(Pcie, sent_bytes=6001)},
+        {"at_seconds": 110.0},
+    ],
     ids=["not read", "not counted", "counters began again", "no time went by"],
 )
 def test_pcie_traffic_that_cannot_be_known_is_not_told(before: dict[str, Any]) -> None:

@@ -9,7 +9,8 @@ from itertools import pairwise
 import pytest
 
 from discovery.model import GpuState
-from discovery.sample import GpuSample, ReadingGroup
+from discovery.sample import ReadingGroup
+from discovery.unread import unread_sample
 from exporters.gpuscape.core_families import groups
 from exporters.gpuscape.families import FAMILIES, GpuscapeFamilies
 from exporters.gpuscape.gpuscape_family import GpuscapeFamily
@@ -143,7 +144,7 @@ def test_a_gpu_without_uuid_has_no_label_for_it() -> None:
 def test_without_a_sample_there_are_facts_and_no_readings() -> None:
     gpu = split(0)
     facts = GpuscapeFamilies().render(build.node([gpu]), ())
-    empty = GpuscapeFamilies().render(build.node([gpu]), [GpuSample(bus_id=gpu.bus_id)])
+    empty = GpuscapeFamilies().render(build.node([gpu]), [unread_sample(gpu.bus_id)])
 
     assert facts == empty
     assert set(exposition.parse(facts)) == {

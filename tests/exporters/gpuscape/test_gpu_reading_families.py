@@ -9,7 +9,6 @@ import pytest
 
 from discovery.sample import (
     EccErrors,
-    GpuSample,
     HeldDown,
     MemoryUse,
     Pcie,
@@ -17,6 +16,7 @@ from discovery.sample import (
     RetiredPages,
     TemperatureLimits,
 )
+from discovery.unread import unread_sample
 from exporters.gpuscape.gpu_reading_families import FAMILIES
 from tests import build
 from tests.exporters.gpuscape_series import everything, told, value
@@ -41,16 +41,20 @@ NUMBERS: list[tuple[str, dict[str, Any], float]] = [
     ("nvlink_received_bytes_total", {"nvlink_received_bytes": 1 << 50}, 1 << 50),
     ("nvlink_sent_bytes_total", {"nvlink_sent_bytes": 12}, 12),
     ("vgpu_licensed", {"vgpu_licensed": True}, 1),
-    ("temperature_margin_celsius", {"temperature_limits": TemperatureLimits(margin=-3)}, -3),
     (
-        "temperature_headroom_celsius",
-        {"gpu_celsius": 88, "temperature_limits": TemperatureLimits(gpu_most=85)},
+        "temperature_margin_celsius",
+        {"temperature_limits": build.only(TemperatureLimits, margin=-3)},
         -3,
     ),
-    ("pcie_generation", {"pcie": Pcie(generation=5)}, 5),
-    ("pcie_lanes", {"pcie": Pcie(width=16)}, 16),
-    ("pcie_received_bytes_total", {"pcie": Pcie(received_bytes=10)}, 10),
-    ("pcie_sent_bytes_total", {"pcie": Pcie(sent_bytes=11)}, 11),
+    (
+        "temperature_headroom_celsius",
+        {"gpu_celsius": 88, "temperature_limits": build.only(TemperatureLimits, gpu_most=85)},
+        -3,
+    ),
+    ("pcie_generation", {"pcie": build.only(Pcie, generation=5)}, 5),
+    ("pcie_lanes", {"pcie": build.only(Pcie, width=16)}, 16),
+    ("pcie_received_bytes_total", {"pcie": build.only(Pcie, received_bytes=10)}, 10),
+    ("pcie_sent_bytes_total", {"pcie": build.only(Pcie, sent_bytes=11)}, 11),
     ("bar1_used_bytes", {"bar1": USE}, 2),
     ("bar1_free_bytes", {"bar1": USE}, 1),
     ("fan_speed_ratio", {"fan_ratio": 0.3}, 0.3),
@@ -61,37 +65,37 @@ PARTS: list[tuple[str, str, dict[str, Any], dict[str, float]]] = [
     (
         "held_down_seconds_total",
         "cause",
-        {"held_down": HeldDown(power=1.5, base_clocks=0.0)},
+        {"held_down": build.only(HeldDown, power=1.5, base_clocks=0.0)},
         {"power": 1.5, "base_clocks": 0},
     ),
     (
         "ecc_errors_total",
         "error",
-        {"ecc_errors": EccErrors(corrected_volatile=1, uncorrected_volatile=2)},
+        {"ecc_errors": build.only(EccErrors, corrected_volatile=1, uncorrected_volatile=2)},
         {"corrected": 1, "uncorrected": 2},
     ),
     (
         "ecc_lifetime_errors_total",
         "error",
-        {"ecc_errors": EccErrors(corrected_volatile=9, uncorrected_aggregate=3)},
+        {"ecc_errors": build.only(EccErrors, corrected_volatile=9, uncorrected_aggregate=3)},
         {"uncorrected": 3},
     ),
     (
         "retired_pages_total",
         "error",
-        {"retired_pages": RetiredPages(corrected=4, uncorrected=5, pending=True)},
+        {"retired_pages": build.only(RetiredPages, corrected=4, uncorrected=5, pending=True)},
         {"corrected": 4, "uncorrected": 5},
     ),
     (
         "power_limit_watts",
         "limit",
-        {"power_limits": PowerLimits(current=400.0, highest=700.0)},
+        {"power_limits": build.only(PowerLimits, current=400.0, highest=700.0)},
         {"current": 400, "highest": 700},
     ),
     (
         "temperature_limit_celsius",
         "limit",
-        {"temperature_limits": TemperatureLimits(slowdown=89, gpu_most=85, margin=50)},
+        {"temperature_limits": build.only(TemperatureLimits, slowdown=89, gpu_most=85, margin=50)},
         {"slowdown": 89, "gpu_most": 85},
     ),
 ]
@@ -110,7 +114,7 @@ def test_a_reading_is_told_in_base_units(
 ) -> None:
     gpu = build.gpu()
 
-    sample = replace(GpuSample(bus_id=gpu.bus_id), **reading)
+    sample = replace(unread_sample(gpu.bus_id), **reading)
 
     assert value(f"gpuscape_gpu_{name}", gpu, sample) == expected
 
@@ -120,7 +124,7 @@ def test_readings_of_one_kind_are_told_apart_and_those_missing_left_out(
     name: str, label: str, reading: dict[str, Any], expected: dict[str, float]
 ) -> None:
     gpu = build.gpu()
-    sample = replace(GpuSample(bus_id=gpu.bus_id), **reading)
+    sample = replace(unread_sample(gpu.bus_id), **reading)
 
     found = told(f"gpuscape_gpu_{name}", build.node([gpu]), [sample])
 

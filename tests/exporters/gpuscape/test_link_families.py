@@ -107,7 +107,7 @@ def test_bytes_and_errors_are_counted_by_link() -> None:
 
 def test_errors_over_all_links_are_told_by_kind_where_the_gpu_counts_them() -> None:
     gpu = build.gpu()
-    errors = NvLinkErrors(crc_flit=1, recovery=0)
+    errors = build.only(NvLinkErrors, crc_flit=1, recovery=0)
 
     found = told(
         "gpuscape_gpu_nvlink_errors_total",
@@ -120,7 +120,7 @@ def test_errors_over_all_links_are_told_by_kind_where_the_gpu_counts_them() -> N
 
 def test_errors_for_which_data_was_sent_again_are_one_sum_for_either_generation() -> None:
     gpu = build.gpu(links=links(2))
-    old = NvLinkErrors(crc_flit=1000, crc_data=1, replay=20, recovery=None)
+    old = build.only(NvLinkErrors, crc_flit=1000, crc_data=1, replay=20, recovery=None)
     new = tuple(
         LinkCounters(link=at, errors=tuple((error, 10**at) for error in LinkError))
         for at in range(2)

@@ -47,8 +47,10 @@ def test_every_number_is_the_metric_that_nvml_calls_so() -> None:
 
 def test_values_of_a_gpu_and_its_instances_are_told_apart() -> None:
     gpu = split(0, instance(1), instance(2))
-    sample = GpuSample(
+    sample = build.only(
+        GpuSample,
         bus_id=gpu.bus_id,
+        at_seconds=0.0,
         profiling=((1, 0.75),),
         mig_profiling=((1, ((1, 0.5),)), (2, ((5, 1.0),))),
     )

@@ -1,0 +1,96 @@
+"""Conversions of NVML's answers to base units; each checks the range that is possible at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from discovery.model import normal_bus_id
+
+Number = TypeVar("Number", int, float)
+
+
+class Garbage(ValueError):
+    """An answer outside what is possible; its text says which."""
+
+
+NOT_AVAILABLE = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
+"""NVML_VALUE_NOT_AVAILABLE in 32 and 64 bits, which some getters return with success."""
+
+
+def whole(top: int) -> Callable[[Any], int]:
+    """An integer from 0 to ``top``."""
+
+    def convert(value: Any) -> int:
+        try:
+            number = int(value.value if hasattr(value, "value") else value)
+        except OverflowError as error:  # infinity
+            raise Garbage(str(error)) from error
+        if number in NOT_AVAILABLE or not 0 <= number <= top:
+            raise Garbage(f"{number} is not in 0..{top}")
+        return number
+
+    return convert
+
+
+def between(least: Number, most: Number) -> Callable[[Any], Number]:
+    """A number within these bounds, as NVML has it; NaN is in none."""
+
+    def convert(value: Any) -> Number:
+        if not least <= value <= most:
+            raise Garbage(f"{value} is not in {least:g}..{most:g}")
+        number: Number = value
+        return number
+
+    return convert
+
+
+def text(room: int) -> Callable[[Any], str]:
+    """Printable text that leaves space for its end in a buffer of ``room`` bytes; never empty."""
+
+    def convert(value: Any) -> str:
+        if not isinstance(value, str) or not value.strip() or not value.isprintable():
+            raise Garbage(f"not a printable text: {value!r:.80}")
+        if len(value.encode()) >= room:
+            raise Garbage(f"a text without an end: {value!r:.80}")
+        return value.strip()
+
+    return convert
+
+
+def bus_id(value: Any) -> str:
+    """The bus id in an nvmlPciInfo_t, normalised; pynvml gives it as bytes or str by version."""
+    raw = value.busId
+    try:
+        return normal_bus_id(raw.decode("ascii") if isinstance(raw, bytes) else raw)
+    except ValueError as error:
+        raise Garbage(str(error)) from error
+
+
+def flag(value: Any) -> bool:
+    """0 or 1."""
+    return whole(1)(value) == 1
+
+
+def scaled(factor: int, top: int) -> Callable[[Any], int]:
+    """An integer times ``factor``: MHz to hertz, KiB to bytes."""
+    within = whole(top)
+    return lambda value: within(value) * factor
+
+
+def divided(divisor: float, top: int) -> Callable[[Any], float]:
+    """An integer divided by ``divisor``: milliwatts to watts, percent to a ratio."""
+    within = whole(top)
+    return lambda value: within(value) / divisor
+
+
+COUNT = whole(1 << 62)
+"""A counter of 64 bits; no device comes near its end."""
+BYTES = whole(1 << 50)
+"""A size of memory; none comes near a pebibyte."""
+MEGAHERTZ = scaled(1_000_000, 20_000)
+"""A clock in megahertz, as NVML counts, to hertz."""
+MILLIWATTS = divided(1000, 10_000_000)
+"""A power in milliwatts, as NVML counts, to watts."""
+CELSIUS = whole(200)
+"""A temperature."""

@@ -1,0 +1,31 @@
+"""Values of which nothing was read: every reading is missing."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from discovery.model import Gap, GpuSnapshot, GpuState
+from discovery.sample import GpuSample
+
+
+def unread_fields(of: type[Any]) -> dict[str, Any]:
+    """The fields of a dataclass that may be missing: ``()`` of lists, None of all others."""
+    missing: dict[str, Any] = {}
+    for field in fields(of):
+        if str(field.type).endswith("| None"):
+            missing[field.name] = None
+        elif str(field.type).startswith("tuple["):
+            missing[field.name] = ()
+    return missing
+
+
+def unread_gpu(bus_id: str, state: GpuState, *gaps: Gap) -> GpuSnapshot:
+    """A GPU of which only the place on the bus is known."""
+    known = {"bus_id": bus_id, "state": state, "gaps": gaps}
+    return GpuSnapshot(**(unread_fields(GpuSnapshot) | known))
+
+
+def unread_sample(bus_id: str) -> GpuSample:
+    """A sample of a GPU that gave no reading."""
+    return GpuSample(**(unread_fields(GpuSample) | {"bus_id": bus_id, "at_seconds": 0.0}))
