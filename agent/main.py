@@ -190,28 +190,38 @@ class _Running:
         start = ending.enter_context(start_of(settings))
         place = place_of(settings, plugin, start)
         client = sources.client(settings, ending)
+        runtime = Runtime(jitter_ratio=settings.jitter_ratio)
         served, counters_file = sources.counters(settings, client)
         own = AgentMetrics(version("gpuscape"), time.monotonic, metric_settings.served(settings))
         latest = metric_settings.latest(settings, place.name, own, served)
         reader = DeviceReader(
-            start, deadline_seconds=settings.deadline_seconds, roster=self._roster
+            start,
+            deadline_seconds=settings.deadline_seconds,
+            roster=self._roster,
+            on_news=functools.partial(runtime.hasten, "watch"),
         )
         ending.callback(reader.close)
         sinks, ticks = _sinks(settings), dict[str, Tick]()
         known = sources.known_pods(settings, client, place.name, latest, ending)
-        cluster = None
-        if settings.shows_pods or not settings.standalone:
-            pods = sources.pods(settings, place.name, latest, known)
-            ticks["pods"] = pods.ask
-            if client is not None and not settings.standalone:
-                from agent.cluster.join import joined
+        in_cluster = None
+        if client is not None and not settings.standalone:
+            from agent.cluster.join import joined
 
-                hold = functools.partial(self.hold, "cluster")
-                cluster = ending.enter_context(
-                    joined(settings, client, place.name, pods=pods, latest=latest, hold=hold)
+            hold = functools.partial(self.hold, "cluster")
+            in_cluster = ending.enter_context(
+                joined(
+                    settings,
+                    client,
+                    place.name,
+                    latest=latest,
+                    hold=hold,
+                    hasten=runtime.hasten,
                 )
-                sinks["cluster"] = cluster.want
-                ticks.update(cluster.ticks)
+            )
+            sinks["cluster"] = in_cluster.cluster.want
+            ticks.update(in_cluster.cluster.ticks)
+        if settings.shows_pods or not settings.standalone:
+            ticks["pods"] = sources.pods(settings, place.name, latest, known, in_cluster).ask
         self.agent = NodeAgent(
             reader,
             place,
@@ -221,7 +231,8 @@ class _Running:
                 discover=settings.discover_interval_seconds,
                 sample=settings.sample_interval_seconds,
             ),
-            beside=sources.beside(settings, served, place.root, known, ending),
+            hasten=runtime.hasten,
+            extra=sources.extra_readings(settings, served, place.root, known, ending),
         )
         if self._holds.causes:
             self.agent.release()
@@ -234,15 +245,10 @@ class _Running:
         access = (lambda: OPEN) if web is None else (lambda: web.current)
         self._serve(latest, access, own.serving, ending)
         ticks.update(self.agent.ticks)
-        runtime = Runtime(ticks, jitter_ratio=settings.jitter_ratio)
-        self.agent.hasten = runtime.hasten
-        reader.on_news = functools.partial(runtime.hasten, "watch")
-        if cluster is not None:
-            cluster.hasten = runtime.hasten
         threading.Thread(target=self._run_errands, name="errands", daemon=True).start()
         ending.callback(self._errands.put, None)
         ending.callback(runtime.stop)
-        runtime.start()
+        runtime.start(ticks)
 
     def _serve(
         self,

@@ -82,7 +82,7 @@ class ExtraReadings:
     """Errors that the kernel logged since the last look; it never waits."""
 
 
-NOTHING_BESIDE = ExtraReadings()
+NO_EXTRA_READINGS = ExtraReadings()
 
 
 class NodeAgent:
@@ -90,22 +90,28 @@ class NodeAgent:
 
     def __init__(
         self,
-        source: GpuReader,
-        place: NodeHost,
+        reader: GpuReader,
+        host: NodeHost,
         latest: LatestMetrics,
         publisher: Publisher,
         *,
         intervals: Intervals,
-        beside: ExtraReadings = NOTHING_BESIDE,
+        hasten: Callable[[str], None],
+        extra: ExtraReadings = NO_EXTRA_READINGS,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._source = source
-        self._place = place
+        """``hasten`` runs another of the :attr:`ticks` soon, by its name.
+
+        ``clock`` is monotonic, the one of the ticks; ``wall`` is Unix time, only shown.
+        """
+        self._reader = reader
+        self._host = host
         self._latest = latest
         self._publisher = publisher
         self._intervals = intervals
-        self._beside = beside
+        self._hasten = hasten
+        self._extra = extra
         self._clock = clock
         self._wall = wall
         self._retry = Backoff(
@@ -117,19 +123,17 @@ class NodeAgent:
         self._driver_gone_since: float | None = None
         self._answered_once = False
         self._silent = LogOnce()
-        self._watched_at = self._looked_at = clock()
+        self._watched_at = self._discovered_at = clock()
         self._showing = threading.Lock()
         self._sampled_at: float | None = None  # None: no readings are served
-        self._starts_told = 0
-        self.hasten: Callable[[str], None] = lambda _tick: None
-        """Runs another tick soon; set by whoever runs the ticks."""
+        self._starts_counted = 0
 
     # ticks
 
     def discover(self, now: float) -> float:
         """Read the node, serve and publish it; the seconds until the next time."""
         try:
-            snapshot = self._look()
+            snapshot = self._read_node()
         except Released:
             return self._intervals.discover
         faulty = any(gpu.state is not GpuState.PRESENT for gpu in snapshot.gpus)
@@ -137,12 +141,12 @@ class NodeAgent:
         if not snapshot.answering:
             self._drop_readings()
         elif self._sampled_at is None:
-            self.hasten("sample")
+            self._hasten("sample")
         snapshot = self._xids.enter(snapshot)
-        self._looked_at = now
+        self._discovered_at = now
         self._latest.show_snapshot(snapshot, now)
-        self._tell_cycle(snapshot, self._publisher.publish(snapshot), self._clock() - now)
-        self._name_silent(snapshot)
+        self._report_cycle(snapshot, self._publisher.publish(snapshot), self._clock() - now)
+        self._log_silent(snapshot)
         if not faulty:
             self._retry.succeeded()
             return self._intervals.discover
@@ -154,31 +158,31 @@ class NodeAgent:
         if snapshot is None or not snapshot.answering:
             self._drop_readings()
             return self._intervals.sample  # discovery alone probes a source that is gone
-        before = self._source.health()
+        before = self._reader.health()
         try:
-            samples = self._source.sample(self._beside.groups)
+            samples = self._reader.sample(self._extra.groups)
         except Transient as error:
             samples = ()
             if not isinstance(error, Released):
-                self.hasten("discover")
+                self._hasten("discover")
         self._show_readings(samples, snapshot)
         lost = any(gap.what == "state" for sample in samples for gap in sample.gaps)
-        if lost or self._source.health().quarantined != before.quarantined:
-            self.hasten("discover")
-        self._latest.refresh(lambda own: self._tell_sampled(own, self._clock() - now))
+        if lost or self._reader.health().quarantined != before.quarantined:
+            self._hasten("discover")
+        self._latest.refresh(lambda own: self._count_sample(own, self._clock() - now))
         return self._intervals.sample
 
     def watch(self, now: float) -> float:
         """Take events, show what hangs, drop old readings, tell how the reader fares."""
         self._watched_at = now
-        xids = [event for event in self._events(now) if self._noted(event)]
+        xids = [event for event in self._events(now) if self._entered(event)]
         self._show_hung()
         self._drop_old_readings(now)
         if xids:
-            self.hasten("discover")
-        if self._source.health().quarantined:
-            self.hasten("probe")
-        self._latest.refresh(self._tell_reader)
+            self._hasten("discover")
+        if self._reader.health().quarantined:
+            self._hasten("probe")
+        self._latest.refresh(self._show_reader_health)
         return WATCH_SECONDS
 
     def probe(self, _now: float) -> float:
@@ -186,8 +190,8 @@ class NodeAgent:
 
         The watch tick hastens it while there are some.
         """
-        if self._source.probe():
-            self.hasten("discover")
+        if self._reader.probe():
+            self._hasten("discover")
         return self._intervals.discover
 
     # what others ask
@@ -224,7 +228,7 @@ class NodeAgent:
 
     def release(self) -> None:
         """Close every NVML handle and leave the GPUs alone until :meth:`resume`."""
-        closed = self._source.release()
+        closed = self._reader.release()
         self._driver_gone_since = None  # gone on purpose from here on
         self._drop_readings()
         self._latest.refresh(lambda own: own.is_released(True))
@@ -232,23 +236,23 @@ class NodeAgent:
 
     def resume(self) -> None:
         """Read the GPUs again at once; readings follow as soon as one answers."""
-        self._source.resume()
+        self._reader.resume()
         self._latest.refresh(lambda own: own.is_released(False))
-        self.hasten("discover")
+        self._hasten("discover")
 
     def read_groups(self, groups: tuple[ReadingGroup, ...]) -> None:
         """Make these readings beside those that always are, from now on."""
-        self._beside = replace(self._beside, groups=groups)
-        self.hasten("sample")
+        self._extra = replace(self._extra, groups=groups)
+        self._hasten("sample")
 
     # parts of a tick
 
     def _show_readings(self, samples: tuple[GpuSample, ...], snapshot: NodeSnapshot) -> None:
         """Serve these readings, unless a release has begun while they were made."""
-        processes, jobs = self._beside.processes(samples), self._beside.jobs(snapshot)
-        of_pods = self._beside.of_pods(samples)
+        processes, jobs = self._extra.processes(samples), self._extra.jobs(snapshot)
+        of_pods = self._extra.of_pods(samples)
         with self._showing:
-            if not self._source.health().released:
+            if not self._reader.health().released:
                 self._sampled_at = self._clock()
                 self._latest.show_samples(samples, processes=processes, of_pods=of_pods, jobs=jobs)
 
@@ -258,10 +262,10 @@ class NodeAgent:
             self._sampled_at = None
             self._latest.show_samples(())
 
-    def _look(self) -> NodeSnapshot:
+    def _read_node(self) -> NodeSnapshot:
         """The node as it is; one without a driver where none answers. Raises Released."""
         try:
-            reading = self._source.discover()
+            reading = self._reader.discover()
         except Released:
             raise
         except Transient as error:
@@ -270,11 +274,11 @@ class NodeAgent:
                 self._answered_once = True
                 if self._driver_gone_since is None:
                     self._driver_gone_since = self._clock()
-            return self._place.snapshot(*self._unanswered(error))
+            return self._host.snapshot(*self._unanswered(error))
         self._driver_gone_since = None
         self._answered_once = True
         self._latest.refresh(lambda own: own.source_answered("nvml", self._wall()))
-        snapshot = self._place.snapshot(reading.driver, reading.gpus)
+        snapshot = self._host.snapshot(reading.driver, reading.gpus)
         return replace(snapshot, settling=reading.settling)
 
     def _unanswered(self, error: Transient) -> tuple[Driver, tuple[GpuSnapshot, ...]]:
@@ -294,7 +298,7 @@ class NodeAgent:
 
     def _show_hung(self) -> None:
         """Show GPUs that hang as soon as they are quarantined; the rest may take a while yet."""
-        quarantined = self._source.health().quarantined
+        quarantined = self._reader.health().quarantined
         snapshot = self._latest.snapshot
         if snapshot is None or not any(it.bus_id in quarantined for it in snapshot.answering):
             return
@@ -303,8 +307,8 @@ class NodeAgent:
             replace(gpu, state=GpuState.HUNG, gaps=(gap,)) if gpu.bus_id in quarantined else gpu
             for gpu in snapshot.gpus
         )
-        self._latest.show_snapshot(replace(snapshot, gpus=gpus), self._looked_at)
-        self.hasten("discover")
+        self._latest.show_snapshot(replace(snapshot, gpus=gpus), self._discovered_at)
+        self._hasten("discover")
 
     def _drop_old_readings(self, now: float) -> None:
         """Serve no readings too old, as while one GPU after the other hangs."""
@@ -315,7 +319,7 @@ class NodeAgent:
 
     def _events(self, now: float) -> list[Event]:
         """What the driver told, and what only the kernel log says; switches' errors are shown."""
-        logged = self._beside.kernel_log(now)
+        logged = self._extra.kernel_log(now)
         switches = [event for event in logged if isinstance(event, SxidSeen)]
         for event in switches:
             self._sxids.add(event, self._wall())
@@ -323,9 +327,9 @@ class NodeAgent:
         if switches:
             self._latest.show_sxids(self._sxids.seen)
         xids = (event for event in logged if isinstance(event, XidSeen))
-        return self._xid_merge.merged(self._source.events(), xids, now)
+        return self._xid_merge.merged(self._reader.events(), xids, now)
 
-    def _noted(self, event: Event) -> bool:
+    def _entered(self, event: Event) -> bool:
         """Whether the event is an XID; what is lost of events is logged."""
         if isinstance(event, XidSeen):
             self._xids.add(event, self._wall())
@@ -334,19 +338,19 @@ class NodeAgent:
         log.warning("XID events incomplete", extra={"reason": event.text})
         return False
 
-    def _tell_sampled(self, own: AgentMetrics, seconds: float) -> None:
+    def _count_sample(self, own: AgentMetrics, seconds: float) -> None:
         own.cycle_done("sample", seconds)
-        own.programs_use(program_uses(self._source.health().pid))
+        own.programs_use(program_uses(self._reader.health().pid))
 
-    def _tell_reader(self, own: AgentMetrics) -> None:
-        health = self._source.health()
-        for _ in range(max(self._starts_told, 1), health.starts):
+    def _show_reader_health(self, own: AgentMetrics) -> None:
+        health = self._reader.health()
+        for _ in range(max(self._starts_counted, 1), health.starts):
             own.reader_restarted()
-        self._starts_told = health.starts
+        self._starts_counted = health.starts
         own.reader_is_stuck(health.stuck > 0)
         own.gpus_quarantined(len(health.quarantined))
 
-    def _name_silent(self, snapshot: NodeSnapshot) -> None:
+    def _log_silent(self, snapshot: NodeSnapshot) -> None:
         """Log which GPUs do not answer, whenever that changes."""
         silent = {g.bus_id: g.state for g in snapshot.gpus if g.state is not GpuState.PRESENT}
         if silent:
@@ -356,7 +360,7 @@ class NodeAgent:
         elif self._silent.clear():
             log.info("all GPUs responding")
 
-    def _tell_cycle(self, snapshot: NodeSnapshot, published: Published, seconds: float) -> None:
+    def _report_cycle(self, snapshot: NodeSnapshot, published: Published, seconds: float) -> None:
         """The cycle's metrics and its one line."""
 
         def tell(own: AgentMetrics) -> None:

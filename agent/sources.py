@@ -1,4 +1,4 @@
-"""What the agent works with beside the driver, as the settings say: made here, run by others.
+"""Makes the parts that the settings ask for, next to the driver: API server, pods, processes.
 
 What takes memory is imported only where it is asked: gRPC, the API server's client.
 """
@@ -27,6 +27,7 @@ from exporters.dcgm.counters_format import CountersConfig
 log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
+    from agent.cluster.join import Joined
     from agent.pods.known_pods import KnownPods
     from agent.pods.kubelet_pods import KubeletPods
     from kube.client import ApiClient
@@ -104,33 +105,39 @@ def known_pods(
 
 
 def pods(
-    settings: AgentSettings, node: str, latest: LatestMetrics, known: KnownPods | None
+    settings: AgentSettings,
+    node: str,
+    latest: LatestMetrics,
+    known: KnownPods | None,
+    joined: Joined | None,
 ) -> KubeletPods:
-    """Who holds what, as the kubelet says."""
+    """Who holds what, as the kubelet reports."""
     from agent.podresources.client import PodResources  # gRPC takes memory
-    from agent.pods.kubelet_pods import KubeletPods
+    from agent.pods.device_names import no_slices
+    from agent.pods.held_gpus import nothing_known
+    from agent.pods.kubelet_pods import KubeletPods, shown_nowhere
 
-    asked = KubeletPods(
+    return KubeletPods(
         PodResources(settings.pod_resources_socket),
         node=node,
         snapshot=lambda: latest.snapshot,
         tell=latest.refresh,
         show=latest.show_holdings if settings.shows_pods else lambda _holdings: None,
+        allocated=shown_nowhere if joined is None else joined.cluster.show_allocation,
+        resolve=no_slices if joined is None else joined.slices.uuid,
+        about=nothing_known if known is None else known.named,
         resources=settings.resource_names,
     )
-    if known is not None:
-        asked.about = known.named
-    return asked
 
 
-def beside(
+def extra_readings(
     settings: AgentSettings,
     served: CountersConfig,
     root: Path,
     known: KnownPods | None,
     ending: contextlib.ExitStack,
 ) -> ExtraReadings:
-    """What is read beside what always is."""
+    """The readings that the settings ask for, next to those that are always made."""
     read = ExtraReadings(groups=metric_settings.groups(settings, served))
     processes = GpuProcesses(root, by_uid=nobody_named if known is None else known.by_uid)
     if settings.processes:

@@ -38,15 +38,17 @@ class Runtime:
 
     def __init__(
         self,
-        ticks: Mapping[str, Tick],
         *,
         jitter_ratio: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
-        """Each wait is varied by up to ``jitter_ratio`` of itself, so that nodes spread out."""
-        self._ticks = ticks
+        """Each wait is varied by up to ``jitter_ratio`` of itself, so that nodes spread out.
+
+        It is made before the parts whose ticks it runs, so that each can be given :meth:`hasten`.
+        """
+        self._ticks: Mapping[str, Tick] = {}
         self._jitter = jitter_ratio
         self._clock = clock
         self._wall = wall
@@ -57,7 +59,6 @@ class Runtime:
         self._again: set[str] = set()
         self._stopping = threading.Event()
         self._scheduler = BackgroundScheduler(
-            executors={"default": ThreadPoolExecutor(len(ticks))},
             # no run may be dropped, since each plans the next; _run sees to it that none overlaps
             job_defaults={
                 "misfire_grace_time": None,
@@ -67,16 +68,23 @@ class Runtime:
             timezone=UTC,
         )
 
-    def start(self) -> None:
+    def start(self, ticks: Mapping[str, Tick]) -> None:
         """Run every tick once now, and from then on as each asks."""
+        self._ticks = ticks
+        self._scheduler.add_executor(ThreadPoolExecutor(len(ticks)))
         self._scheduler.start()
-        for name in self._ticks:
+        for name in ticks:
             self.hasten(name)
         threading.Thread(target=self._watch_clock, name="clock", daemon=True).start()
 
     def hasten(self, name: str) -> None:
-        """Run a tick as soon as it can; once more if it is running now."""
+        """Run a tick as soon as it can; once more if it is running now.
+
+        Before the start this changes nothing: the start runs every tick.
+        """
         with self._lock:
+            if not self._ticks:
+                return
             if name in self._running:
                 self._again.add(name)
             else:
@@ -85,7 +93,8 @@ class Runtime:
     def stop(self) -> None:
         """Start no further run; a run in progress is not waited for."""
         self._stopping.set()
-        self._scheduler.shutdown(wait=False)
+        if self._scheduler.running:
+            self._scheduler.shutdown(wait=False)
 
     def replan(self) -> None:
         """Plan every waiting tick again for the monotonic time at which it is due."""

@@ -8,13 +8,13 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 from agent.cluster.membership import Cluster, Member
 from agent.metrics.latest_metrics import LatestMetrics
 from agent.pods.known_pods import KnownPods
-from agent.pods.kubelet_pods import KubeletPods
 from agent.pods.resource_slices import FIELD, ResourceSlices
 from agent.settings.agent_settings import AgentSettings
 from api import names
@@ -83,23 +83,31 @@ def followed_pods(client: ApiClient, node: str, known: KnownPods) -> Iterator[No
         yield
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """What the agent has of a cluster it has joined."""
+
+    cluster: Cluster
+    slices: ResourceSlices
+    """Empty where the settings do not allow to read them."""
+
+
 @contextlib.contextmanager
 def joined(
     settings: AgentSettings,
     client: ApiClient,
     node: str,
     *,
-    pods: KubeletPods,
     latest: LatestMetrics,
     hold: Callable[[tuple[str, ...]], None],
-) -> Iterator[Cluster]:
+    hasten: Callable[[str], None],
+) -> Iterator[Joined]:
     """The cluster, its Node watched until the block ends; then the Lease is emptied.
 
-    ``pods`` are run by the cluster's ticks. ``hold`` hears for which causes the GPUs are to be
-    left alone. A server that does not answer is waited for.
+    ``hold`` and ``hasten`` are as :class:`Cluster` has them. A server that does not answer is
+    waited for.
     """
     slices = ResourceSlices()
-    pods.resolve = slices.uuid
     cluster = Cluster(
         client,
         Member(
@@ -111,10 +119,10 @@ def joined(
         sink=settings.sink,
         allow_unconfined=settings.allow_unconfined,
         start_spread_seconds=settings.start_spread_seconds,
-        pods=pods,
         driver_ready_file=_below(settings.host_root, settings.driver_ready_file),
         tell=latest.refresh,
         hold=hold,
+        hasten=hasten,
         wall=time.time,
     )
     with contextlib.ExitStack() as ending:
@@ -124,7 +132,7 @@ def joined(
             slices_news = Follower(client, RESOURCE_SLICES, slices.hear, fields=fields)
             ending.enter_context(_followed(slices_news))
         ending.callback(cluster.leave)
-        yield cluster
+        yield Joined(cluster=cluster, slices=slices)
 
 
 @contextlib.contextmanager

@@ -22,11 +22,12 @@ from agent.cluster.node_sink import NodeSink
 from agent.cluster.pod_state import PodState
 from agent.cluster.release_signals import ReleaseSignals
 from agent.cluster.sink_reports import SinkReports
-from agent.pods.kubelet_pods import KubeletPods
+from agent.pods.allocated_devices import NodeAllocation
 from agent.publish import NodeDecision
 from api import keys, names
 from base.log_once import LogOnce
 from base.runtime import Tick
+from discovery.model import NodeSnapshot
 from exporters.gpuscape.agent_metrics import AgentMetrics
 from kube.api import NODE_FEATURES, NODES, Api, ApiResource, Object
 from kube.events import EventBudget, Recorder
@@ -69,10 +70,10 @@ class Cluster:
         sink: str,
         allow_unconfined: bool,
         start_spread_seconds: float,
-        pods: KubeletPods,
         driver_ready_file: Path,
         tell: Callable[[Callable[[AgentMetrics], None]], None],
         hold: Callable[[tuple[str, ...]], None],
+        hasten: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         uniform: Callable[[float, float], float] = random.uniform,
@@ -80,15 +81,16 @@ class Cluster:
         """``sink``: where labels go: ``node``, ``nodefeature``, or ``none``, which leaves out the
         topology annotation too.
 
-        ``pods`` ask the kubelet who holds what, for the Lease too. ``tell`` takes what to say of
-        this in metrics; ``hold`` hears for which causes the GPUs are to be left alone, none when
-        they no longer are.
+        ``tell`` gets changes of the agent's own metrics; ``hold`` gets the causes for which the
+        GPUs are to be left alone, none when they no longer are; ``hasten`` runs another tick
+        soon, by its name: one of :attr:`ticks`, or ``pods``, which asks the kubelet again.
         ``clock`` is monotonic, the one of the ticks; ``wall`` is Unix time, only shown.
         """
         self._member = member
         self._ready_file = driver_ready_file
         self._tell = tell
         self._hold = hold
+        self._hasten = hasten
         self._clock = clock
         self._wall = wall
         self._node: Object | None = None
@@ -121,10 +123,9 @@ class Cluster:
             clock=clock,
             uniform=uniform,
         )
-        self._pods = pods
-        pods.allocated = PodState(
-            self._heartbeat, topology=self._topology, changed=lambda: self.hasten("lease")
-        ).show
+        self._pod_state = PodState(
+            self._heartbeat, topology=self._topology, changed=lambda: hasten("lease")
+        )
         self._node_sink = NodeSink(
             api,
             member.node,
@@ -146,8 +147,6 @@ class Cluster:
         self._confine_at = start + uniform(0.0, min(start_spread_seconds, CONFINE_WITHIN_SECONDS))
         # the root lets few begin early, when all of a new fleet open their watches
         self._write_at = start + start_spread_seconds * math.sqrt(uniform(0.0, 1.0))
-        self.hasten: Callable[[str], None] = lambda _tick: None
-        """Runs another tick soon; set by whoever runs the ticks."""
 
     @property
     def ticks(self) -> Mapping[str, Tick]:
@@ -158,7 +157,6 @@ class Cluster:
             "confine": self.confine,
             "lease": self.beat,
             "node": self._node_sink.tick,
-            "pods": self._pods.ask,
             "events": self.flush,
             **feature,
         }
@@ -190,6 +188,10 @@ class Cluster:
                 if self._lost.is_new(str(error)):
                     log.warning("watch lost", extra={"source": SOURCE, "why": str(error)})
 
+    def show_allocation(self, snapshot: NodeSnapshot, allocation: NodeAllocation) -> None:
+        """Show on the Lease who holds which GPU of this snapshot."""
+        self._pod_state.show(snapshot, allocation)
+
     def leave(self) -> None:
         """Empty the Lease, so that the next agent need not wait; takes 2 s at most."""
         self._heartbeat.leave()
@@ -210,7 +212,7 @@ class Cluster:
         if now < self._confine_at:
             return self._confine_at - now
         wait = self._confinement.check(now)
-        self.hasten("lease")
+        self._hasten("lease")
         return wait
 
     def beat(self, now: float) -> float:
@@ -257,7 +259,7 @@ class Cluster:
     def _soon(self, *ticks: str) -> None:
         for tick in ticks:
             if tick != "feature" or self._feature_sink is not None:
-                self.hasten(tick)
+                self._hasten(tick)
 
     def _reports(self, of: ApiResource) -> SinkReports:
         return SinkReports(

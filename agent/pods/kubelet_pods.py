@@ -49,6 +49,10 @@ class _Told:
     at: float
 
 
+def shown_nowhere(_snapshot: NodeSnapshot, _allocation: NodeAllocation) -> None:
+    """Without a cluster nobody shows who holds what on the Lease."""
+
+
 class KubeletPods:
     """Asks the kubelet who holds what, and has it shown. One thread runs the tick."""
 
@@ -60,6 +64,9 @@ class KubeletPods:
         snapshot: Callable[[], NodeSnapshot | None],
         tell: Callable[[Callable[[AgentMetrics], None]], None],
         show: Callable[[GpuHoldings | None], None] = lambda _holdings: None,
+        allocated: Callable[[NodeSnapshot, NodeAllocation], None] = shown_nowhere,
+        resolve: Resolve = no_slices,
+        about: About = nothing_known,
         resources: Collection[str] = (),
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -67,24 +74,22 @@ class KubeletPods:
 
         ``snapshot`` gives the newest; ``tell`` takes what to say of the socket in metrics;
         ``show`` gets what is held at each look, the same again too, and None where that is not
-        known. ``wall`` is Unix time, only shown.
+        known; ``allocated`` gets every answer of the kubelet, but not what is kept when it gives
+        none. ``resolve`` names devices of DRA claims, ``about`` has what the API server knows of a
+        pod. ``wall`` is Unix time, only shown.
         """
         self._kubelet = kubelet
         self._node = node
         self._snapshot = snapshot
         self._tell = tell
         self._show = show
+        self._allocated = allocated
+        self._resolve = resolve
+        self._about = about
         self._resources = resources
         self._wall = wall
         self._told: _Told | None = None
         self._incomplete = LogOnce()
-        self.resolve: Resolve = no_slices
-        """Names devices of DRA claims; set, as the next two are, by whoever joins a cluster."""
-        self.about: About = nothing_known
-        self.allocated: Callable[[NodeSnapshot, NodeAllocation], None] = lambda _snapshot, _given: (
-            None
-        )
-        """Hears every answer of the kubelet, but not what is kept when it gives none."""
 
     def ask(self, now: float) -> float:
         """Ask once, at a monotonic time in seconds; the seconds until the next time."""
@@ -103,8 +108,8 @@ class KubeletPods:
         given = self._given(snapshot, self._told)
         self._tell(partial(_answered, at=self._wall(), unknown=len(given.unknown)))
         self._say(_unknown(given.unknown))
-        self._show(holdings(given, snapshot, self.about))
-        self.allocated(snapshot, given)
+        self._show(holdings(given, snapshot, self._about))
+        self._allocated(snapshot, given)
         return ASK_SECONDS
 
     def _keep(self, snapshot: NodeSnapshot, now: float) -> None:
@@ -114,10 +119,10 @@ class KubeletPods:
         if self._told is None:
             self._show(None)
         else:
-            self._show(holdings(self._given(snapshot, self._told), snapshot, self.about))
+            self._show(holdings(self._given(snapshot, self._told), snapshot, self._about))
 
     def _given(self, snapshot: NodeSnapshot, told: _Told) -> NodeAllocation:
-        names = DeviceNames(snapshot, pool=self._node, resolve=self.resolve)
+        names = DeviceNames(snapshot, pool=self._node, resolve=self._resolve)
         return allocation(told.pods, told.offered, names, resources=self._resources)
 
     def _say(self, what: str) -> None:

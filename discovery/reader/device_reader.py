@@ -83,10 +83,14 @@ class DeviceReader:
         *,
         deadline_seconds: float = 5.0,
         roster: KnownGpus | None = None,
+        on_news: Callable[[], None] = lambda: None,
         spawn: Spawn = Child,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``roster``: what is known from a reader before this one, of the same machine."""
+        """``roster``: what is known from a reader before this one, of the same machine.
+
+        ``on_news`` is called, in any thread, when an event came or something hung.
+        """
         self._start = start
         self._deadline = deadline_seconds
         self._spawn = spawn
@@ -102,8 +106,7 @@ class DeviceReader:
         self._roster = KnownGpus() if roster is None else roster
         self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
         self._groups: tuple[ReadingGroup, ...] = ()  # asked for last, so a probe asks for them too
-        self.on_news: Callable[[], None] = lambda: None
-        """Runs when an event came or something hung; set by whoever asks for these."""
+        self._on_news = on_news
         self._requests = self._starts = self._hangs = self._deaths = 0
         self._released = False
 
@@ -275,7 +278,7 @@ class DeviceReader:
 
     def _take(self, event: Event) -> None:
         self._events.append(event)
-        self.on_news()
+        self._on_news()
 
     def _reap(self) -> None:
         """Forget children that ended; one too slow to leave gets SIGTERM and counts as stuck."""
@@ -319,7 +322,7 @@ class DeviceReader:
                 self._stuck.append((child, driver_wide))
             if bus_id is not None:
                 self._quarantine.isolate(bus_id, Reason.HUNG, why, self._clock())
-        self.on_news()
+        self._on_news()
         if driver_wide:
             raise ReaderStuck(f"the NVIDIA driver as a whole: {why}")
 

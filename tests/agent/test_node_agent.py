@@ -11,7 +11,7 @@ import pytest
 
 from agent.gpu_errors.kernel_records import SxidSeen
 from agent.metrics.latest_metrics import LatestMetrics
-from agent.node_agent import NOTHING_BESIDE, ExtraReadings, Intervals, NodeAgent
+from agent.node_agent import NO_EXTRA_READINGS, ExtraReadings, Intervals, NodeAgent
 from agent.publish import NodeDecision, Publisher, Sink
 from base.errors import Permanent, Transient
 from discovery.driver_errors import DriverAbsent, DriverMismatch, ReaderGone, ReaderStuck, Released
@@ -92,12 +92,13 @@ class Scene:
     """An agent over a fake source, with a clock that the test sets."""
 
     def __init__(
-        self, root: Path, sinks: dict[str, Sink], beside: ExtraReadings = NOTHING_BESIDE
+        self, root: Path, sinks: dict[str, Sink], extra: ExtraReadings = NO_EXTRA_READINGS
     ) -> None:
         self.now = 1000.0
         self.source = FakeSource()
         self.labels: dict[str, str] = {}
         self.hastened: list[str] = []
+        self.runtime: VirtualRuntime | None = None
         own = AgentMetrics("0", lambda: self.now)
         self.latest = LatestMetrics(SeriesIdentity(hostname="node-a"), own)
         self.agent = NodeAgent(
@@ -106,11 +107,21 @@ class Scene:
             self.latest,
             Publisher(LabelSettings(), {"labels": self._take, **sinks}),
             intervals=INTERVALS,
-            beside=beside,
+            hasten=self._hasten,
+            extra=extra,
             clock=lambda: self.now,
             wall=lambda: 1_700_000_000.0,
         )
-        self.agent.hasten = self.hastened.append
+
+    def _hasten(self, tick: str) -> None:
+        self.hastened.append(tick)
+        if self.runtime is not None:
+            self.runtime.hasten(tick)
+
+    def run_ticks(self) -> VirtualRuntime:
+        """A clock that runs the ticks, from now on those that are hastened too."""
+        self.runtime = VirtualRuntime(self.agent.ticks, now=self.now)
+        return self.runtime
 
     def _take(self, decided: NodeDecision) -> None:
         self.labels = applied(self.labels, decided.labels)
@@ -385,8 +396,7 @@ def test_release_drops_the_readings_keeps_the_labels_and_resume_looks_at_once(
 
 def test_readings_are_back_as_soon_as_a_release_ends(scene: Scene) -> None:
     """Not an interval later, though the GPUs were never gone from the snapshot."""
-    runtime = VirtualRuntime(scene.agent.ticks, now=scene.now)
-    scene.agent.hasten = runtime.hasten
+    runtime = scene.run_ticks()
     runtime.run(25.0)
     scene.agent.release()
     runtime.run(1.0)
@@ -406,8 +416,7 @@ def test_readings_that_a_release_overtakes_are_not_shown(scene: Scene) -> None:
 
 def test_readings_that_always_fail_are_tried_once_an_interval(scene: Scene) -> None:
     """Each failure has the node read again, and the GPUs answer that: it must not go round."""
-    runtime = VirtualRuntime(scene.agent.ticks, now=scene.now)
-    scene.agent.hasten = runtime.hasten
+    runtime = scene.run_ticks()
     tries: list[float] = []
 
     def fail() -> None:

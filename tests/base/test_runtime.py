@@ -47,8 +47,8 @@ def start(wall: WallClock) -> Iterator[Callable[..., Runtime]]:
     started: list[Runtime] = []
 
     def make(**ticks: Tick) -> Runtime:
-        runtime = Runtime(ticks, wall=wall)
-        runtime.start()
+        runtime = Runtime(wall=wall)
+        runtime.start(ticks)
         started.append(runtime)
         return runtime
 
@@ -127,8 +127,8 @@ def test_a_tick_hastened_while_its_next_run_is_planned_runs_now() -> None:
             runtime.hasten("look")
         return 1.0
 
-    runtime = Runtime({"look": tick}, uniform=uniform)
-    runtime.start()
+    runtime = Runtime(uniform=uniform)
+    runtime.start({"look": tick})
     try:
         assert runs.get(timeout=SOON) < runs.get(timeout=SOON)
     finally:
@@ -191,8 +191,29 @@ def test_setting_the_clock_by_a_day_neither_stops_nor_hurries_the_ticks(
 
 
 def test_waits_are_varied_by_the_given_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    runtime = Runtime({"look": lambda _now: 100.0}, jitter_ratio=0.1, uniform=lambda low, _: low)
+    runtime = Runtime(jitter_ratio=0.1, uniform=lambda low, _: low)
     planned: list[float] = []
+    monkeypatch.setattr(runtime, "_ticks", {"look": lambda _now: 100.0})
     monkeypatch.setattr(runtime, "_plan", lambda _name, seconds: planned.append(seconds))
     runtime._run("look")
     assert planned == [90.0]
+
+
+def test_a_tick_hastened_before_the_start_is_run_by_the_start_once() -> None:
+    """As parts hasten each other's ticks while the program is put together."""
+    runs: queue.Queue[float] = queue.Queue()
+
+    def tick(now: float) -> float:
+        runs.put(now)
+        return DAY
+
+    runtime = Runtime()
+    runtime.hasten("look")
+    runtime.start({"look": tick})
+    try:
+        runs.get(timeout=SOON)
+        runtime.hasten("look")
+        runs.get(timeout=SOON)
+        assert runs.empty()
+    finally:
+        runtime.stop()

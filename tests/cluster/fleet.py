@@ -114,12 +114,12 @@ def publishing(
             token=tokens[number],
             clock=time.monotonic,
             sleep=time.sleep,
+            hasten=lambda name: runtime.plan(number, name, _once(ticks[name]), 0),
             start_spread_seconds=spread_seconds,
             seed=number,
         )
         publishers.append(publisher)
-        ticks = {**publisher.cluster.ticks, "publish": publisher.publish}
-        publisher.cluster.hasten = lambda name: runtime.plan(number, name, _once(ticks[name]), 0)
+        ticks = publisher.ticks
         for name, tick in ticks.items():
             runtime.plan(number, name, tick, 0)
         follower = Follower(publisher.client, NODES, publisher.cluster.hear, name=nodes[number])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -12,6 +12,7 @@ from agent.podresources.model import ContainerDevices, PodDevices, ResourceDevic
 from agent.pods.kubelet_pods import KubeletPods
 from agent.publish import NodeDecision
 from api import names
+from base.runtime import Tick
 from discovery.model import NodeSnapshot
 from exporters.gpuscape.agent_metrics import AgentMetrics
 from kube.api import Api
@@ -65,6 +66,7 @@ class Publisher:
         *,
         clock: Callable[[], float],
         sleep: Callable[[float], None],
+        hasten: Callable[[str], None],
         token: str | None = None,
         start_spread_seconds: float = 0.0,
         seed: int = 0,
@@ -89,15 +91,25 @@ class Publisher:
             sink="node",
             allow_unconfined=False,
             start_spread_seconds=start_spread_seconds,
-            pods=KubeletPods(
-                self.kubelet, node=node, snapshot=lambda: self.snapshot, tell=self._tell
-            ),
             driver_ready_file=site.plane.folder / "none",
             tell=self._tell,
             hold=self._hold,
+            hasten=hasten,
             clock=clock,
             uniform=random.Random(seed).uniform,  # noqa: S311  # spreads requests, no secret
         )
+        self.pods = KubeletPods(
+            self.kubelet,
+            node=node,
+            snapshot=lambda: self.snapshot,
+            tell=self._tell,
+            allocated=self.cluster.show_allocation,
+        )
+
+    @property
+    def ticks(self) -> Mapping[str, Tick]:
+        """What has to be run of this agent."""
+        return {**self.cluster.ticks, "pods": self.pods.ask, "publish": self.publish}
 
     def publish(self, _now: float) -> float:
         """Decide from the snapshot, as the agent does each minute."""

@@ -37,16 +37,16 @@ class Hour:
         self.site = site
         self.node = site.plane.make_node()
         self.runtime: VirtualRuntime | None = None
-        self.publisher = Publisher(site, self.node, clock=self._clock, sleep=self._sleep)
-        ticks = {
-            **self.publisher.cluster.ticks,
-            "publish": self.publisher.publish,
-            "watch": self._tell,
-            "pods": self._churn,
-        }
+        self.publisher = Publisher(
+            site, self.node, clock=self._clock, sleep=self._sleep, hasten=self._hasten
+        )
+        ticks = {**self.publisher.ticks, "watch": self._tell, "pods": self._churn}
         self.runtime = VirtualRuntime(ticks)
-        self.publisher.cluster.hasten = self.runtime.hasten
         self._pods = 0
+
+    def _hasten(self, tick: str) -> None:
+        if self.runtime is not None:
+            self.runtime.hasten(tick)
 
     def run(self, seconds: float) -> list[dict[str, Any]]:
         """Let time pass; the agent's requests meanwhile, dry runs left out."""
@@ -95,7 +95,7 @@ class Hour:
                 held.popitem()
             else:
                 held[f"pod-{self._pods}"] = self._pods // 6 % 2
-        return float(self.publisher.cluster.ticks["pods"](now))
+        return self.publisher.pods.ask(now)
 
 
 @pytest.fixture(scope="module")

@@ -82,21 +82,26 @@ class Scene:
             sink=sink,
             allow_unconfined=unconfined,
             start_spread_seconds=spread,
-            pods=KubeletPods(
-                self.kubelet,
-                node=NODE,
-                snapshot=lambda: self.snapshot,
-                tell=self._tell,
-            ),
             driver_ready_file=ready,
             tell=self._tell,
             hold=self.held.append,
+            hasten=self._hasten,
             clock=self._clock,
             wall=lambda: 1_700_000_000.0,
             uniform=lambda _low, high: high,
         )
-        self.runtime = VirtualRuntime(self.cluster.ticks)
-        self.cluster.hasten = self.runtime.hasten
+        pods = KubeletPods(
+            self.kubelet,
+            node=NODE,
+            snapshot=lambda: self.snapshot,
+            tell=self._tell,
+            allocated=self.cluster.show_allocation,
+        )
+        self.runtime = VirtualRuntime({**self.cluster.ticks, "pods": pods.ask})
+
+    def _hasten(self, tick: str) -> None:
+        if self.runtime is not None:
+            self.runtime.hasten(tick)
 
     def run(self, seconds: float = 30.0) -> None:
         assert self.runtime is not None

@@ -212,10 +212,10 @@ class Scene:
             snapshot=lambda: self.snapshot,
             tell=lambda change: change(self.own),
             show=self._show,
+            allocated=lambda _snapshot, given: self.given.append(given),
             wall=lambda: 1_700_000_000.0,
-            **more,  # type: ignore[arg-type]  # resources, where they are given
+            **more,  # type: ignore[arg-type]  # resources and resolve, where they are set
         )
-        self.pods.allocated = lambda _snapshot, given: self.given.append(given)
 
     def list(self) -> tuple[PodDevices, ...]:
         self.asked.append("list")
@@ -324,9 +324,8 @@ def test_further_resource_names_count() -> None:
 
 def test_names_of_claims_are_looked_up_where_somebody_knows_them() -> None:
     claim = ClaimedDevice(claim="c", driver="gpu.nvidia.com", pool="node-a", device="odd")
-    scene = Scene()
+    scene = Scene(resolve=lambda _driver, _pool, device: C if device == "odd" else None)
     scene.told = (pod("job", claims=(claim,)),)
-    scene.pods.resolve = lambda _driver, _pool, device: C if device == "odd" else None
 
     scene.pods.ask(0.0)
 

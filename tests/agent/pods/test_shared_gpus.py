@@ -110,11 +110,11 @@ def shared(simulation: Simulation, latest: LatestMetrics, folder: Path) -> dict[
             snapshot=lambda: snapshot,
             tell=latest.refresh,
             show=latest.show_holdings,
+            allocated=lambda _snapshot, allocation: given.append(allocation),
+            about=lambda namespace, name: KnownPod(
+                namespace=namespace, name=name, uid=UID[name], ended=False
+            ),
         )
-        pods.about = lambda namespace, name: KnownPod(
-            namespace=namespace, name=name, uid=UID[name], ended=False
-        )
-        pods.allocated = lambda _snapshot, allocation: given.append(allocation)
         pods.ask(0.0)
     finally:
         node.server.stop()

@@ -42,10 +42,12 @@ class Bench:
     ) -> None:
         self.simulation = simulation
         self.now = 1000.0
+        self.on_news: Callable[[], None] = lambda: None
         self.reader = DeviceReader(
             Start(host_root=str(simulation.host_root), simulation=str(simulation.state_file)),
             deadline_seconds=deadline_seconds,
             roster=roster,
+            on_news=lambda: self.on_news(),
             clock=lambda: self.now,
         )
         self.bus_ids = tuple(gpu.bus_id for gpu in self.reader.discover().gpus)
@@ -166,7 +168,7 @@ def test_a_gpu_that_hangs_is_quarantined_and_the_others_are_read_in_the_same_ans
 
 def test_a_gpu_that_hangs_while_sampled_costs_its_own_readings(bench: Bench) -> None:
     news: list[tuple[str, ...]] = []
-    bench.reader.on_news = lambda: news.append(bench.reader.health().quarantined)
+    bench.on_news = lambda: news.append(bench.reader.health().quarantined)
     bench.simulation.fault(Hang(), "nvmlDeviceGetPowerUsage", bus_id=bench.bus_ids[0])
     assert [sample.bus_id for sample in bench.reader.sample()] == [bench.bus_ids[1]]
     assert bench.states() == [HUNG, PRESENT]
@@ -400,7 +402,7 @@ def test_no_failure_of_the_driver_is_latched(
 
 def test_an_xid_is_pushed_with_its_gpu_and_instance(bench: Bench) -> None:
     news: list[None] = []
-    bench.reader.on_news = lambda: news.append(None)
+    bench.on_news = lambda: news.append(None)
     bench.simulation.xid(bench.bus_ids[1], 94, gpu_instance_id=3, compute_instance_id=0)
     seen: list[object] = []
 
