@@ -157,11 +157,9 @@ class Xid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSnapshot:
-    """One GPU. Everything but ``bus_id`` and ``state`` may be missing, each with a gap.
+    """One GPU. Everything but ``bus_id`` and ``state`` may be missing, each with a gap."""
 
-    No field has a default, so whoever reads a GPU says of each where it comes from.
-    """
-
+    # no field has a default: whoever reads a GPU says of each where it comes from
     bus_id: str
     """As sysfs writes it: ``0000:1b:00.0``, four-digit domain, lower case."""
     state: GpuState

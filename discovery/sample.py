@@ -222,6 +222,7 @@ class Process:
 class GpuSample:
     """Readings of one GPU that change by the second, in base units."""
 
+    # no field has a default: the table of readings says of each how it is read
     bus_id: str
     at_seconds: float
     """Monotonic clock of the reader when the GPU was read."""
