@@ -29,7 +29,7 @@ EVENT_NAMESPACE: Final = "default"
 """Where Events about Nodes live, which have no namespace of their own."""
 
 NODE_FEATURE_NODE_LABEL: Final = "nfd.node.kubernetes.io/node-name"
-"""Label by which nfd-master tells the Node of a NodeFeature."""
+"""Label that names the Node of a NodeFeature to nfd-master."""
 FEATURE_LABELS: Final = "nfd.node.kubernetes.io/feature-labels"
 """Node annotation: the labels that nfd-master owns, separated by commas."""
 DEPLOY_LABELS: Final = r"nvidia\.com/gpu\.deploy\.[a-z0-9.-]+"

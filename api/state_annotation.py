@@ -26,7 +26,7 @@ _Pod = Annotated[str, Meta(pattern=rf"^[0-9a-f]{{{_POD_DIGITS}}}$")]
 
 
 class StateAnnotation(msgspec.Struct, frozen=True, kw_only=True):
-    """Which GPUs of one node can be given to pods, and which pods have them."""
+    """Annotation on the Lease: GPUs that can be allocated to pods, and the pods that have them."""
 
     v: Annotated[Literal[1], Meta(description="Major version of this schema.")]
     gen: Annotated[
@@ -57,7 +57,7 @@ class StateAnnotation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def free(self) -> int:
-        """Mask of the GPUs that can be given out whole now."""
+        """Mask of the GPUs that can be allocated whole now."""
         return int(self.ok, 16) & ~int(self.used, 16)
 
 

@@ -77,9 +77,7 @@ class TopologyAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_default
         tuple[Annotated[int, Meta(ge=-1, le=_MAX_NUMBER)], ...],
         Meta(description="NUMA node of each GPU; -1 where unknown."),
     ]
-    ids: Annotated[
-        tuple[str, ...], Meta(description="UUID of each GPU; empty where it never told it.")
-    ]
+    ids: Annotated[tuple[str, ...], Meta(description="UUID of each GPU; empty while unknown.")]
     bus: Annotated[tuple[str, ...], Meta(description="PCI bus id of each GPU.")]
     nic: Annotated[
         tuple[NicLevels, ...],
@@ -88,8 +86,8 @@ class TopologyAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_default
     miss: Annotated[
         tuple[Annotated[int, Meta(ge=0, lt=_MAX_GPUS)], ...],
         Meta(
-            description="Places, from 0, of GPUs that never told their links or UUID: what is said"
-            " of them in nv, pc and ids is not known."
+            description="Places, from 0, of GPUs whose links or UUID are unknown: ignore"
+            " their entries in nv, pc and ids."
         ),
     ] = ()
 

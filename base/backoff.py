@@ -31,7 +31,7 @@ class Backoff:
     def failed(self, asked_seconds: float | None = None) -> float:
         """Seconds to wait before the next try.
 
-        ``asked_seconds``, what a server asked for by Retry-After, comes on top: clients that
+        ``asked_seconds``, the time in a server's Retry-After, comes on top: clients that
         were all sent the same number would otherwise return in the same instant.
         """
         wait = self._bound if self._uniform is None else self._uniform(0.0, self._bound)

@@ -50,9 +50,9 @@ def _quoted(value: object) -> str:
 
 
 def configure(level: str, form: str, stream: TextIO = sys.stderr) -> None:
-    """Send all logs of the given level and above to ``stream``; ``form`` is text or json.
+    """Send all logs of this level and above to ``stream``; ``form`` is text or json.
 
-    apscheduler tells of every run at info level, so it speaks from warnings on.
+    apscheduler logs every run at info level, so only its warnings and errors are kept.
     """
     handler = logging.StreamHandler(stream)
     if form == "json":

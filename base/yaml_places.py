@@ -259,7 +259,7 @@ def _check_bounds(text: str, file: str, loader: Loader) -> None:
 def _check_keys(value: YamlValue) -> None:
     """Refuse a key that stands twice in one mapping: PyYAML would let the last one win."""
     for place, key_node in _repeated(value.node, (), set()):
-        raise replace(value.at(place), line=_line(key_node)).wrong("it is given twice: keep one")
+        raise replace(value.at(place), line=_line(key_node)).wrong("it stands twice: keep one")
 
 
 def _repeated(node: yaml.Node, place: Place, seen: set[int]) -> Iterator[tuple[Place, yaml.Node]]:

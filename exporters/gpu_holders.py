@@ -1,4 +1,4 @@
-"""Who holds a GPU or a GPU instance, as metrics name him."""
+"""Containers, pods and jobs that hold a GPU or a GPU instance, as metrics name them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Holder:
     """The replica of a shared device: what stands behind ``::`` in its id."""
     claim: Claim | None = None
     labels: tuple[tuple[str, str], ...] = ()
-    """Labels of the pod that were asked for, by names that Prometheus allows, sorted.
+    """Labels of the pod that the settings select, by names that Prometheus allows, sorted.
 
     A name may be one that a series has anyway, such as ``pod``: then the series' own is right.
     """
@@ -66,6 +66,6 @@ A pod that is not in there has no process on it; of a GPU that is not in there n
 NO_POD_USES: PodUses = {}
 
 JobIds = Mapping[Entity, tuple[str, ...]]
-"""The jobs of a batch system that run on it, in the order in which they were told; never empty."""
+"""The jobs of a batch system that run on it, in the order of their file; never empty."""
 
 NO_JOBS: JobIds = {}

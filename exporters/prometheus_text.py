@@ -19,9 +19,9 @@ class MetricType(StrEnum):
 
 
 def labels_text(labels: Mapping[str, str | None]) -> str:
-    """``name="value",…`` in the given order; a label whose value is None is left out.
+    """``name="value",…`` in the order of the mapping; a label whose value is None is left out.
 
-    Text from a driver or a file may hold what UTF-8 cannot say: it becomes question marks.
+    Text from a driver or a file may hold what UTF-8 cannot encode: it becomes question marks.
     """
     text = ",".join(
         f'{name}="{value[:MOST_LABEL_CHARACTERS].translate(_ESCAPES)}"'

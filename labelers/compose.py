@@ -1,4 +1,4 @@
-"""All labels of one snapshot: every labeler is asked, and each key has one owner.
+"""All labels of one snapshot: every labeler runs, and each key has one owner.
 
 A labeler that fails is a bug, and costs its own labels only: they are kept as they
 are on the node, and the failure is returned to be counted. Every value is checked

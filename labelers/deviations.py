@@ -32,9 +32,9 @@ DEVIATIONS: tuple[Deviation, ...] = (
     ),
     Deviation(
         about="gpu.memory, gpu.family, gpu.compute.* on mixed-model nodes",
-        upstream="What the named model does not tell is taken from another model.",
+        upstream="What the named model does not report is taken from another model.",
         here="It is left out.",
-        why="Memory of one model beside the name of another is wrong.",
+        why="Memory of one model next to the name of another is wrong.",
     ),
     Deviation(
         about="one GPU that does not answer",
@@ -146,6 +146,6 @@ DEVIATIONS: tuple[Deviation, ...] = (
         about="GPUs of integrated systems (Tegra) and GPUs bound to vfio-pci",
         upstream="Labels from CUDA or from PCI tables, with values such as unknown or -1.",
         here="Not supported: gpuscape reads NVML.",
-        why="Without NVML there are neither links nor health to tell.",
+        why="Without NVML neither links nor health are known.",
     ),
 )

@@ -86,7 +86,7 @@ def _content(path: Path) -> bytes | None:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Write beside the file under a name that NFD passes over, then rename over it."""
+    """Write next to the file under a name that NFD passes over, then rename over it."""
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -83,7 +83,7 @@ def _fabric_unfinished(gpu: GpuSnapshot, _: NodeSnapshot) -> bool:
 
 
 def _fabric_unhealthy(gpu: GpuSnapshot, _: NodeSnapshot) -> bool:
-    """A pair of bits is 1 for yes, 2 for no; the configuration is right at 0 (not told) or 1."""
+    """A pair of bits is 1 for yes, 2 for no; the configuration is right at 0 (unknown) or 1."""
     mask = None if gpu.fabric is None else gpu.fabric.health_mask
     if mask is None:
         return False
@@ -98,12 +98,12 @@ def _active_links(gpu: GpuSnapshot) -> int:
 def _has_dead_links(gpu: GpuSnapshot, snapshot: NodeSnapshot) -> bool:
     """Fewer active links than another GPU of its model; only where all GPUs should be linked.
 
-    Not asked of bridged cards, which may stand alone by intent; nor with MIG on,
-    which takes links down on Ampere; nor of a GPU that did not tell all its links.
+    Not checked on bridged cards, which may stand alone by intent; nor with MIG on,
+    which takes links down on Ampere; nor on a GPU that did not report all its links.
     """
     linked = snapshot.topology.kind in (FabricKind.MESH, FabricKind.SWITCH)
-    told = bool(gpu.links) and all(link.active is not None for link in gpu.links)
-    if not linked or gpu.mig_enabled or not told:
+    complete = bool(gpu.links) and all(link.active is not None for link in gpu.links)
+    if not linked or gpu.mig_enabled or not complete:
         return False
     peers = [
         _active_links(peer)
@@ -116,7 +116,7 @@ def _has_dead_links(gpu: GpuSnapshot, snapshot: NodeSnapshot) -> bool:
 def _has_half_links(gpu: GpuSnapshot, snapshot: NodeSnapshot) -> bool:
     """To some GPU it sees another number of links than that GPU sees back.
 
-    Not asked behind NVSwitches: two GPUs' links end there and not at each other.
+    Not checked behind NVSwitches: two GPUs' links end there and not at each other.
     """
     topology = snapshot.topology
     switched = topology.kind is FabricKind.SWITCH
@@ -274,7 +274,7 @@ XIDS: tuple[XidClass, ...] = (
         codes=frozenset({48, 62, 64, 74, 79, 95, 119, 120}),
         health=Health.UNHEALTHY,
         meaning=(
-            "The GPU or its links failed. Degraded once the driver tells recovery action 0:"
+            "The GPU or its links failed. Degraded once the driver reports recovery action 0:"
             " the fault is over, for instance after a reset."
         ),
         source=_ALERTS,
@@ -325,9 +325,9 @@ def gpu_verdict(gpu: GpuSnapshot, snapshot: NodeSnapshot) -> HealthVerdict:
 
 
 def xid_health(code: int, *, recovered: bool) -> Health:
-    """What an XID seen since the agent's start says of the GPU now.
+    """Health of a GPU after an XID that came since the agent's start.
 
-    ``recovered``: the driver tells that no recovery action is needed (any longer).
+    ``recovered``: the driver reports that no recovery action is needed (any longer).
     """
     health = next((of.health for of in XIDS if code in of.codes), Health.DEGRADED)
     return min(health, Health.DEGRADED) if recovered else health

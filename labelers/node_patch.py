@@ -1,7 +1,7 @@
 """What to write on a Node so that it shows what was decided, and what to leave to others.
 
 One key of another owner in a patch may have the whole of it refused: an admission policy
-freezes what server-side apply owns, and so the label beside it would be lost too. Labels
+freezes what server-side apply owns, and so every other label in it would be lost too. Labels
 that nfd-master owns would be accepted, and go as soon as their NodeFeature goes. So both
 are found in the Node itself and left out.
 
@@ -163,7 +163,7 @@ def _fitting(there: Mapping[str, str], changed: Changes) -> tuple[Changes, dict[
     """The changes that fit, and why others do not.
 
     One that does not fit is removed, for its old text is known to be wrong. MIG changes
-    come first by name, so the room they are given is theirs.
+    come first by name, so they get the room first.
     """
     after = {
         key: text

@@ -92,7 +92,7 @@ def parse(text: str, name: str) -> PluginConfig:
 
 
 def _sharing(part: _Sharing) -> Sharing:
-    """MPS wins where both are given; ``rename`` and ``devices`` of one resource change nothing."""
+    """MPS wins where both are set; ``rename`` and ``devices`` of one resource change nothing."""
     shared = part.mps or part.time_slicing
     if shared is None:
         return NOTHING_SHARED

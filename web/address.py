@@ -48,7 +48,7 @@ def listening(address: Address) -> socket.socket:
 
     What it accepts sends at once, as Linux inherits that: else the last part of an answer waits
     40 ms for the client's delayed acknowledgement of the parts before. asyncio sees to it only
-    where a socket tells its protocol, and these do not.
+    where a socket has its protocol set, and these do not.
     """
     made = _bound(address)
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

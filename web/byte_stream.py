@@ -1,7 +1,8 @@
 """The two ends of one connection's bytes: plain, or secured by TLS.
 
 asyncio's own TLS is not used: it keeps 256 KiB for each connection until the garbage collector
-comes by, drops the alert that tells a client why, and calls an answer sent that is still here.
+comes by, drops the alert that names the reason to a client, and reports an answer as sent that
+is still here.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class ByteStream:
         await self._writer.drain()
 
     async def end(self) -> None:
-        """Tell the client that nothing follows, where there is a word for it."""
+        """Announce the end to the client, where the protocol has a message for it."""
 
     def abort(self) -> None:
         """Close at once: what the kernel has not taken is lost."""
@@ -58,7 +59,7 @@ class TlsByteStream(ByteStream):
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
 
     async def open(self) -> ssl.SSLObject | None:
-        """Shake hands. Raises ssl.SSLError where that fails, which TLS tells the client too."""
+        """Shake hands. Raises ssl.SSLError where that fails; TLS sends the client an alert then."""
         while True:
             try:
                 self._tls.do_handshake()
@@ -89,7 +90,7 @@ class TlsByteStream(ByteStream):
         await self._flush()
 
     async def end(self) -> None:
-        """Without this word a client cannot tell an end from an attack that cuts the connection.
+        """Send TLS's close_notify; without it a client takes the end for an attack.
 
         The client's own is not waited for.
         """

@@ -1,6 +1,6 @@
 """When certificates end, of PEM as programs are configured with it. Pure.
 
-The ssl module tells that of a verified peer alone, and never of a certificate of one's own. So
+The ssl module has that of a verified peer alone, and never of a certificate of one's own. So
 the few bytes are read here that lead to it. Source: RFC 5280, 4.1, and X.690 for their form.
 """
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from base.bucket import Bucket
 
 if TYPE_CHECKING:
-    from web.passwords import Passwords  # loaded only where passwords are asked for
+    from web.passwords import Passwords  # loaded only where passwords are required
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

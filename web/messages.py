@@ -1,7 +1,7 @@
 """HTTP as our servers speak it: what they spend on a client, what they read, what they answer.
 
 Values and text only; the sockets are elsewhere. HTTP/1.1 with keep-alive; request bodies only
-where they are asked for, and never in chunks: what scrapers, probes, browsers and Go's clients
+where a route wants them, and never in chunks: what scrapers, probes, browsers and Go's clients
 need, and nothing a stranger could abuse. Source of the grammar: RFC 9110 and RFC 9112.
 """
 
@@ -58,13 +58,13 @@ class HttpRequest:
     encoding: str = ""
     """Of the body: ``Content-Encoding``."""
     waits: bool = False
-    """The client sends the body when it was told to: :data:`CONTINUE`."""
+    """The client sends the body after the interim answer :data:`CONTINUE`."""
 
 
 class Body:
-    """Bytes that are served often: compressed once, when first asked for.
+    """Bytes that are served often: compressed once, at the first request for it.
 
-    Threads that ask at the same time may compress twice, and get the same.
+    Threads that need it at the same time may compress twice, and get the same.
     """
 
     __slots__ = ("_compressed", "_compressor", "plain")
@@ -99,7 +99,7 @@ class Response:
     compress: bool = True
     """Compressed where the client takes that and it is worth it."""
     allow: str = READS
-    """The methods there are, told with 405."""
+    """Methods of the path, listed in the answer 405."""
 
     def message(
         self,
@@ -142,7 +142,7 @@ class Refusal(Exception):
     """A request that is not served: the status that says so, and why in a sentence."""
 
     def __init__(self, status: HTTPStatus, reason: str, *, allow: str = READS) -> None:
-        """``allow``: the methods there are, told with 405."""
+        """``allow``: methods of the path, listed in the answer 405."""
         super().__init__(reason)
         self.response = Response(body=Body(f"{reason}\n".encode()), status=status, allow=allow)
 
@@ -180,7 +180,7 @@ _HEADER = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\x00\r\n]*)")
 def read_request(head: bytes, *, bodies: bool = False) -> HttpRequest:
     """The request whose head, up to and with the empty line, this is. Raises Refusal.
 
-    With ``bodies`` any method is read, and a body is allowed whose length is told.
+    With ``bodies`` any method is read, and a body is allowed with a Content-Length.
     """
     first, *lines = head.decode("latin-1").removesuffix(END_OF_HEAD.decode()).split("\r\n")
     line = _REQUEST_LINE.fullmatch(first)
@@ -213,14 +213,14 @@ def _path(target: str) -> str:
 
 def _length(headers: Mapping[str, str], *, bodies: bool) -> int:
     """Of the body. Raises Refusal."""
-    told = headers.get("content-length", "0")
-    if not bodies and ("transfer-encoding" in headers or told != "0"):
+    length = headers.get("content-length", "0")
+    if not bodies and ("transfer-encoding" in headers or length != "0"):
         raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "No request bodies are taken.")
     if "transfer-encoding" in headers:
         raise Refusal(HTTPStatus.LENGTH_REQUIRED, "Bodies are taken with a Content-Length only.")
-    if _LENGTH.fullmatch(told) is None:
+    if _LENGTH.fullmatch(length) is None:
         raise Refusal(HTTPStatus.BAD_REQUEST, "Content-Length is no number of bytes.")
-    return int(told)
+    return int(length)
 
 
 def _headers(lines: Iterable[str]) -> Mapping[str, str]:

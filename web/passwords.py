@@ -56,12 +56,12 @@ class Passwords:
     def __init__(
         self, users: Mapping[str, bytes], *, matches: Callable[[bytes, bytes], bool] = _matches
     ) -> None:
-        """``matches`` tells whether a password is that of a hash; it may be slow."""
+        """``matches`` checks a password against a hash; it may be slow."""
         self._users = users
         self._names = sorted(users)
         self._secret = secrets.token_bytes(32)
         self._verified: dict[str, bytes] = {}
-        """The digest of each user's right password, once it was given: no more than users."""
+        """The digest of each user's right password, once it was used: no more than users."""
         self._checks: queue.SimpleQueue[_Check | None] = queue.SimpleQueue()
         # a daemon, unlike an executor's threads: the program's end waits for no check
         threading.Thread(
@@ -71,10 +71,10 @@ class Passwords:
 
     async def admit(self, authorization: str) -> bool:
         """Whether this ``Authorization`` header holds a user's name and password."""
-        given = _credentials(authorization)
-        if given is None:
+        credentials = _credentials(authorization)
+        if credentials is None:
             return False
-        name, password = given
+        name, password = credentials
         digest = self._digest(password)
         known = name in self._users
         # an unknown name always costs a whole check, against a hash that is the same each time;

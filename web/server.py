@@ -73,7 +73,7 @@ class HttpServer:
         refusals: ClientRefusals | None = None,
         served: Served = lambda _path, _seconds: None,
     ) -> None:
-        """``access`` is asked at each connection and request; like a route it must not wait.
+        """``access`` is called at each connection and request; like a route it must not wait.
 
         Nor must ``served``. Without ``refusals`` they are logged and not counted.
         """
@@ -219,7 +219,7 @@ class _Client:
         self.ending = False
         """Serve no request after the present one."""
         self.waiting_since = time.monotonic()
-        """When it last did what we waited for: came, asked, took a part of the answer."""
+        """When the client last did what is waited for: connected, sent a request, read some."""
 
     async def attend(self) -> None:
         """Serve requests until either side ends it or a limit is reached."""

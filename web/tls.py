@@ -20,7 +20,7 @@ _VERSIONS = {
 }
 _VERIFY = {
     ClientCertificate.NONE: ssl.CERT_NONE,
-    ClientCertificate.IF_GIVEN: ssl.CERT_OPTIONAL,
+    ClientCertificate.IF_SHOWN: ssl.CERT_OPTIONAL,
     ClientCertificate.REQUIRED: ssl.CERT_REQUIRED,
 }
 
@@ -57,8 +57,8 @@ def context_of(tls: TlsConfig, material: Material) -> ssl.SSLContext:
 def server_context() -> ssl.SSLContext:
     """What every server of ours starts from: TLS 1.2 or later, HTTP/1.1, no renegotiation.
 
-    Every connection is negotiated anew: a ticket would outlive the certificates it was given
-    for.
+    Every connection is negotiated anew: a ticket would outlive the certificates it was
+    made with.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -20,10 +20,10 @@ _SECTIONS = ("tls_server_config", "http_server_config", "basic_auth_users", "rat
 
 
 class ClientCertificate(Enum):
-    """What is asked of a client."""
+    """Whether a client needs a certificate, and whether it is verified."""
 
     NONE = "none"
-    IF_GIVEN = "verified if given"
+    IF_SHOWN = "verified if shown"
     REQUIRED = "required and verified"
 
 
@@ -98,7 +98,7 @@ def read_web_config(text: str, file: str) -> WebConfig:
     users = _users(sections.get("basic_auth_users"))
     tls = _tls(sections.get("tls_server_config"), PurePosixPath(file).parent, notes)
     if users and tls is None:
-        notes.append("passwords are asked for without TLS: anybody on the way can read them")
+        notes.append("passwords are required without TLS: anybody on the way can read them")
     return WebConfig(
         tls=tls,
         users=users,
@@ -119,7 +119,7 @@ _TLS_KEYS = (
 _CLIENT_CERTIFICATES = {
     "NoClientCert": ClientCertificate.NONE,
     "RequestClientCert": ClientCertificate.NONE,
-    "VerifyClientCertIfGiven": ClientCertificate.IF_GIVEN,
+    "VerifyClientCertIfGiven": ClientCertificate.IF_SHOWN,
     "RequireAndVerifyClientCert": ClientCertificate.REQUIRED,
 }
 _UNVERIFIED = ("RequireAnyClientCert", "RequireClientCert")
@@ -197,7 +197,7 @@ def _pem(found: Mapping[str, YamlValue], key: str, folder: PurePosixPath) -> Pem
     path = "" if file is None else file.text()
     if inline is not None and text:
         if path:
-            raise inline.wrong(f"{key}_file is given too: keep one of them")
+            raise inline.wrong(f"{key}_file is set too: keep one of them")
         return Pem(place=inline.place, text=text)
     if file is not None and path:
         return Pem(place=file.place, path=Path(folder / path))
@@ -207,8 +207,10 @@ def _pem(found: Mapping[str, YamlValue], key: str, folder: PurePosixPath) -> Pem
 def _client_certificate(
     found: Mapping[str, YamlValue], authorities: Pem | None, notes: list[str]
 ) -> ClientCertificate:
-    """What is asked of a client. Go takes the system's authorities where none are named: not here,
-    since anybody can have a certificate of theirs.
+    """Whether a client needs a certificate.
+
+    Go takes the system's authorities where none are named: not here, since anybody can have a
+    certificate of theirs.
     """
     entry = found.get("client_auth_type")
     kind = "" if entry is None else entry.text()
@@ -223,7 +225,7 @@ def _client_certificate(
         raise entry.wrong(f"{kind} lets every certificate in: RequireAndVerifyClientCert checks it")
     asked = _CLIENT_CERTIFICATES[entry.one_of((*_CLIENT_CERTIFICATES, *_UNVERIFIED))]
     if kind == "NoClientCert" and authorities is not None:
-        raise entry.wrong("client_ca is given and does not count with this: keep one of them")
+        raise entry.wrong("client_ca is set and does not count with this: keep one of them")
     if asked is ClientCertificate.REQUIRED and authorities is None:
         raise entry.wrong("client_ca_file is missing: it says whose certificates count")
     if kind == "RequestClientCert" or (authorities is None and kind != "NoClientCert"):
@@ -260,7 +262,7 @@ def _ciphers(entry: YamlValue | None) -> tuple[str, ...]:
 
 
 def _curve(entry: YamlValue | None, notes: list[str]) -> str | None:
-    """The first that can be the only one: Python takes no list, and none beside is to be used."""
+    """The first that can be the only one: Python takes no list, and no other is to be used."""
     curves = [] if entry is None else [each.one_of(_CURVES) for each in entry.items()]
     if entry is None or not curves:
         return None

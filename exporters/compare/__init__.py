@@ -1,1 +1,1 @@
-"""What `gpuscape compare` says of two exporters."""
+"""Compare the expositions of two exporters: the verdicts of `gpuscape compare`."""

@@ -68,7 +68,7 @@ class Comparison:
     ) -> None:
         """With ``allow_extra`` what only the right side has is no difference.
 
-        ``wanted`` is asked with names as they are written, without the prefix.
+        ``wanted`` is called with names as they are written, without the prefix.
         """
         self._matching = matching
         self._wanted = wanted
@@ -244,7 +244,7 @@ class _Judged:
     def _is_missing(self, here: int, there: int) -> bool:
         """Whether a series that one side had in so many rounds is missing on the other.
 
-        One that came and went may have ended before the other side looked.
+        One that came and went may have ended before the other side was scraped.
         """
         if there == 0 and 2 * here > self._rounds:
             return True
@@ -271,7 +271,7 @@ class _Judged:
             if concerned:
                 worst = max(concerned, key=self._apart)
                 concerned = [worst, *(pair for pair in concerned if pair is not worst)]
-                yield _finding(verdict, [it.labels for it in concerned], self._told(worst))
+                yield _finding(verdict, [it.labels for it in concerned], self._described(worst))
 
     def _apart(self, pair: _Pair) -> float:
         """How far apart the values are, to find the worst."""
@@ -279,7 +279,7 @@ class _Judged:
         apart = abs(left - right) / (max(abs(left), abs(right)) or 1.0)
         return math.inf if math.isnan(apart) else apart
 
-    def _told(self, pair: _Pair) -> str:
+    def _described(self, pair: _Pair) -> str:
         left, right = self._value(pair.left), self._value(pair.right)
         if self._measure is not Measure.RATE:
             return f"{left:.6g} against {right:.6g}"

@@ -18,7 +18,7 @@ SPELLINGS: Mapping[str, str] = {
 """Labels of older versions and of dcgm-exporter's old namespace, to their names today."""
 
 
-_SAID_ANYHOW = frozenset({"err_msg"})
+_IMPLIED = frozenset({"err_msg"})
 """Of a series with ``err_code``: that code in words, which each exporter has of its own."""
 
 
@@ -42,12 +42,12 @@ class Matching:
         Empty labels are left out, as Prometheus does; what a histogram's series is goes in as
         ``__name__``.
         """
-        name, given = key
-        names = {label for label, _ in given}
-        ignored = self.ignored_labels | (_SAID_ANYHOW if "err_code" in names else frozenset())
+        name, own = key
+        names = {label for label, _ in own}
+        ignored = self.ignored_labels | (_IMPLIED if "err_code" in names else frozenset())
         labels = {
             today: value
-            for label, value in given
+            for label, value in own
             if value
             and label not in ignored
             and (today := self._spelling(label, names)) not in self.ignored_labels
@@ -57,7 +57,7 @@ class Matching:
         return tuple(sorted(labels.items()))
 
     def _spelling(self, label: str, names: set[str]) -> str:
-        """Today's name, unless the series has a label of that name beside it."""
+        """Today's name, unless the series has a label of that name too."""
         today = self.spellings.get(label, label)
         return label if today in names else today
 
@@ -104,7 +104,7 @@ def _values(series: Iterable[Labels]) -> defaultdict[str, set[str]]:
 
 
 def _unique(left: set[Labels], right: set[Labels], dropped: frozenset[str]) -> list[Pair]:
-    """Pairs of series that are the only ones of their side with the same labels besides."""
+    """Pairs of series that are the only ones of their side once these labels are dropped."""
     by_rest_left, by_rest_right = _by_rest(left, dropped), _by_rest(right, dropped)
     pairs = (
         (one, other)

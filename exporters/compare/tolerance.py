@@ -80,7 +80,7 @@ RULES = (
     _rule(r"DCGM_(\w+_)?(FB|BAR1)_(USED|FREE)", Measure.MEAN, 0.02, 64),  # mebibytes
     _rule(r"DCGM_\w+_BAR1_(USED|FREE)_BYTES", Measure.MEAN, 0.02, 64 << 20),
 )
-"""The first that fits; names of all of DCGM's spellings, whose case tells their age."""
+"""The first that fits counts; names are in all of DCGM's spellings, whose case shows their age."""
 
 OTHERWISE = Tolerance(ratio=0.1)
 EVERYTHING = "*"
@@ -88,7 +88,7 @@ EVERYTHING = "*"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToleranceOverride:
-    """A tolerance that somebody asked for."""
+    """A tolerance that the command line sets for the metrics that a pattern names."""
 
     tolerance: Tolerance
     names: str = EVERYTHING

@@ -1,4 +1,4 @@
-"""What is said of two sides' metrics, and how two series are judged. Pure."""
+"""Verdicts on two sides' metrics, and how two series are compared. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STALE_CHANGES = 3
 
 
 class MetricVerdict(StrEnum):
-    """What is to be said of a metric; the worst first."""
+    """Result for one metric of the comparison; the worst first."""
 
     ONLY_LEFT = "only-left"
     ONLY_RIGHT = "only-right"
@@ -88,7 +88,7 @@ class SideActivity:
     frozen: int
     """Those that stood still here while they moved on the other side."""
     renewed_seconds: float | None
-    """About how often values are new; None where none changed often enough to tell."""
+    """About how often values are new; None where none changed often enough to measure it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,7 @@ COUNTED: tuple[Counted | Paired, ...] = (*catalog_errors.COUNTED, *catalog_links
 """dcgm-exporter's own, which are no fields of DCGM: they have several series for one device."""
 
 DEFAULT_FAMILIES: tuple[AnyFamily, ...] = tuple(family for family in CATALOG if family.default)
-"""What dcgm-exporter serves without being asked."""
+"""The families that dcgm-exporter serves by default."""
 
 DEFAULT_LABELS: tuple[LabelRow, ...] = tuple(row for row in LABEL_ROWS if row.default)
 

@@ -23,7 +23,7 @@ _ALWAYS: tuple[tuple[int, str, int, str, str, _Hertz], ...] = (
 )  # fmt: skip
 """DCGM's field and name in MHz, those in hertz, in words, where it is read."""
 
-_ASKED_FOR: tuple[tuple[int, str, int, str, str, _Hertz], ...] = (
+_SELECTED: tuple[tuple[int, str, int, str, str, _Hertz], ...] = (
     (102, "VIDEO_CLOCK", 1605, "VIDEO_CLOCK", "Clock of the video encoders and decoders",
      _of(lambda clocks: clocks.video)),
     (110, "APP_SM_CLOCK", 1606, "SM_APP_CLOCK",
@@ -44,7 +44,7 @@ _ASKED_FOR: tuple[tuple[int, str, int, str, str, _Hertz], ...] = (
 
 FAMILIES: tuple[DcgmFamily, ...] = tuple(
     family
-    for clocks, group in ((_ALWAYS, None), (_ASKED_FOR, ReadingGroup.CLOCKS))
+    for clocks, group in ((_ALWAYS, None), (_SELECTED, ReadingGroup.CLOCKS))
     for field, name, base_field, base_name, words, read in clocks
     for family in (
         DcgmFamily(

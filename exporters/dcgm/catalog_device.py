@@ -34,18 +34,18 @@ from exporters.prometheus_text import MetricType
 
 _temperature = partial(DcgmFamily, most=CELSIUS_MOST)
 _temperature_limit = partial(
-    _temperature, group=ReadingGroup.LIMITS, gpus="where the driver tells the limit"
+    _temperature, group=ReadingGroup.LIMITS, gpus="where the driver reports the limit"
 )
 _power_limit = partial(
     DcgmFamily,
     most=WATTS_MOST,
     decimals=True,
     group=ReadingGroup.LIMITS,
-    gpus="where the driver tells the limit",
+    gpus="where the driver reports the limit",
 )
 _utilisation = partial(DcgmFamily, most=PERCENT_MOST, under_mig=UnderMig.ABSENT, default=True)
 _frame_buffer = partial(DcgmFamily, most=MIB_MOST, under_mig=UnderMig.OWN)
-# NVML tells an instance's own, which nobody reads here; the GPU's would be wrong on it
+# NVML has an instance's own, which nobody reads here; the GPU's would be wrong on it
 _bar1 = partial(DcgmFamily, most=MIB_MOST, under_mig=UnderMig.ABSENT, group=ReadingGroup.BAR1)
 _BAR1_BYTES: tuple[tuple[int, str, str, Callable[[MemoryUse], int]], ...] = (
     (1600, "CAPACITY", "Window through which the CPU reaches the GPU's memory", total_bytes),
@@ -134,7 +134,7 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         most=WATTS_MOST,
         decimals=True,
         group=ReadingGroup.INSTANT_POWER,
-        gpus="where the driver tells it",
+        gpus="where the driver reports it",
     ),
     _temperature_limit(
         field=158,
@@ -343,13 +343,13 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         ),
         value=of_gpu(lambda gpu: gpu.recovery_action),
         most=COUNT_MOST,
-        gpus="where the driver tells it",
+        gpus="where the driver reports it",
     ),
 )
 
 
 def _fabric_status(fabric: Fabric) -> int:
-    """DCGM's status; it tells registrations that ended with an error apart as 4."""
+    """DCGM's status; a registration that ended with an error is 4."""
     return 4 if fabric.state == 3 and fabric.status != 0 else fabric.state
 
 

@@ -1,8 +1,8 @@
-"""Which families and labels are served: dcgm-exporter's counters file. Pure.
+"""The counters file of dcgm-exporter, which selects families and labels. Pure.
 
 Each line names a DCGM field, what stands behind ``# TYPE``, and the help text. Source of the
 format: dcgm-exporter, ``etc/default-counters.csv`` and ``counter_config.go``. Upstream ends
-where a line is wrong; here that line is left out and told, the others count.
+where a line is wrong; here that line is skipped and reported, the others count.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class CountersConfig:
 
     @property
     def groups(self) -> frozenset[ReadingGroup]:
-        """The readings that the families need beside those that are always made."""
+        """The readings that the families need in addition to those that are always made."""
         return frozenset(family.group for family in self.families if family.group is not None)
 
 
@@ -85,7 +85,7 @@ class _Refused(ValueError):
 
 
 def read_counters(text: str | bytes, file: str) -> CountersConfig:
-    """The families and labels that a counters file asks for, and what it asks in vain.
+    """Parse a counters file: its families and labels, and the lines that cannot be served.
 
     ``file`` is what messages call it. Never raises: at worst nothing is served. A line is a
     record, so a quoted text ends on its line.

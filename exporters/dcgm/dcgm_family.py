@@ -84,13 +84,13 @@ class DcgmFamily:
     group: ReadingGroup | None = None
     """The readings it needs; None: those that are always made."""
     default: bool = False
-    """dcgm-exporter serves it without being asked."""
+    """dcgm-exporter serves it by default."""
     gpus: str = "all"
     """Which GPUs have it, for people."""
     attributes: Attributes | None = None
     """Further labels that follow from the written value."""
     of_pod: Value | None = None
-    """What a pod has of a device that pods may share, by its processes; None: not told apart.
+    """A pod's part of a device that pods may share, by its processes; None: there is no such value.
 
     The family then has a series of the device itself too, which names no pod.
     """
@@ -132,7 +132,7 @@ class Counted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paired:
-    """A family that says something of a GPU and each other one, a series for each pair."""
+    """A family about pairs of GPUs, with a series for each pair."""
 
     field: int
     name: str

@@ -64,7 +64,7 @@ class Renderer:
     ) -> None:
         """Families appear in the order of their field ids, whatever order they come in.
 
-        ``prefix`` stands before every family's name, for a run beside another exporter; with
+        ``prefix`` stands before every family's name, for a run together with another exporter; with
         it the name has to be one that Prometheus allows.
         """
         self._families = sorted(families, key=lambda family: family.field)
@@ -216,7 +216,7 @@ class Renderer:
             yield known[1]
 
     def _counted(self, at: int, family: Counted, window: WindowCounts | None) -> Iterator[bytes]:
-        """A series for each event that came, else one that says 0; none where nobody looked."""
+        """A series for each event that came, else one with 0; none where nothing was read."""
         if window is None:
             return
         length = {"window_size_in_ms": str(window.milliseconds)}
@@ -231,7 +231,7 @@ class Renderer:
                 yield f"{self._names[at]}{{{place.text(length)}}} 0".encode()
 
     def _paired(self, at: int, family: Paired, readings: Sequence[DcgmReading]) -> Iterator[bytes]:
-        """A series for each other GPU of which something is said."""
+        """A series for each other GPU for which there is a value."""
         for where, (head, reading) in enumerate(zip(self._columns[at], readings, strict=True)):
             if head:
                 for peer, number in family.value(reading).items():

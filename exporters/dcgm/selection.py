@@ -19,7 +19,7 @@ MOST_IDS = 1024
 
 
 class Level(StrEnum):
-    """What is shown of a GPU."""
+    """Which entities of a GPU have series."""
 
     FLEXIBLE = "f"  # its instances where it has some, else the GPU
     GPUS = "g"
@@ -28,7 +28,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelSelection:
-    """What was asked for on one level."""
+    """Devices that ``--devices`` selects on one level: GPUs, or GPU instances."""
 
     level: Level = Level.FLEXIBLE
     ids: frozenset[int] | None = None
@@ -39,7 +39,7 @@ class LevelSelection:
         return f"{self.level}:{ids}" if ids else str(self.level)
 
     def instances(self, gpu: GpuSnapshot) -> Iterator[int | None]:
-        """What of this GPU has series: ids of GPU instances, None for the GPU itself."""
+        """Which parts of this GPU have series: ids of GPU instances, None for the GPU itself."""
         present = instances_of(gpu)
         if self.level is Level.GPUS or (self.level is Level.FLEXIBLE and not present):
             if self.ids is None or gpu.index in self.ids:
@@ -52,7 +52,7 @@ class LevelSelection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """What was asked for: one level, or GPUs and then instances."""
+    """Devices that ``--devices`` selects: on one level, or on GPUs and then on instances."""
 
     choices: tuple[LevelSelection, ...] = (LevelSelection(),)
 
@@ -61,7 +61,7 @@ class Selection:
         return "+".join(map(str, self.choices))
 
     def instances(self, gpu: GpuSnapshot) -> Iterator[int | None]:
-        """As of a choice, of each in turn."""
+        """Which parts of this GPU have series, by each level in turn."""
         for choice in self.choices:
             yield from choice.instances(gpu)
 

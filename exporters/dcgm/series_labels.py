@@ -1,8 +1,8 @@
 """The labels of a series: what dcgm-exporter writes, in its order, escaped. Pure.
 
 Source of names and order: dcgm-exporter, ``render_metrics.go`` for the template,
-``transformation/kubernetes.go`` for what tells who holds a device. Unlike upstream, text is
-escaped, so no value can break the exposition.
+``transformation/kubernetes.go`` for the labels of the pod that holds a device. Unlike upstream,
+text is escaped, so no value can break the exposition.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class SeriesIdentity:
     blanks_replaced: bool = False
     """Put dashes in place of blanks in the model's name."""
     pod_uid: bool = False
-    """Tell the UID of the pod that holds a device."""
+    """Add the UID of the pod that holds a device."""
     shares: bool = False
-    """One series for each holder of a shared device, told apart by ``vgpu``; where a family tells
-    pods apart, by what their processes have, and one more that names none."""
+    """One series for each holder of a shared device, numbered by ``vgpu``; where a family
+    has values of pods, by what their processes use, and one more that names none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class SeriesPlace:
     labels: Labels = field(default_factory=dict)
     attributes: Labels = field(default_factory=dict)
     share_of: Holder | None = None
-    """Whose share of the device the series tell that can; None: they are of the device."""
+    """The pod whose share of the device is shown, where a family can; None: the whole device."""
     unattributed: bool = False
     """Of the device itself, for those families alone."""
 

@@ -35,7 +35,7 @@ CLOCK_EVENTS: Mapping[int, str] = {
 
 
 class Event(StrEnum):
-    """What is counted; the word is the label that tells which one it was."""
+    """Kind of event that is counted; the value is the label that names the event."""
 
     XID = "xid"
     CLOCK_EVENT = "clock_event"
@@ -48,10 +48,10 @@ class WindowCounts:
     milliseconds: int
     """The window's length."""
     entities: Mapping[Entity, Mapping[str, int]] = field(default_factory=dict)
-    """Only those that were looked at; nothing happened where the inner mapping is empty."""
+    """Only those that were read; nothing happened where the inner mapping is empty."""
 
     def of(self, entity: Entity) -> Mapping[str, int] | None:
-        """The counts that an entity's series show; None where nobody looked.
+        """The counts that an entity's series show; None where the entity was not read.
 
         A whole GPU shows those of its GPU instances too, an instance those of its GPU.
         """
@@ -73,8 +73,8 @@ class _Sliding:
         self._parts: deque[tuple[int, Counter[tuple[Entity, str]]]] = deque()
         self._seen: dict[Entity, float] = {}
 
-    def look(self, at: float, entity: Entity, counts: Mapping[str, int]) -> None:
-        """Somebody looked at the entity, and this came since he last looked."""
+    def add(self, at: float, entity: Entity, counts: Mapping[str, int]) -> None:
+        """Add what the entity counted since its reading before."""
         self._seen[entity] = at
         if not counts:
             return
@@ -117,10 +117,10 @@ class Windows:
     def show_snapshot(self, snapshot: NodeSnapshot, at: float) -> None:
         """Count the XID errors that came since the snapshot before."""
         for gpu in snapshot.gpus:
-            self._xids.look(at, (gpu.bus_id, None), {})
+            self._xids.add(at, (gpu.bus_id, None), {})
             for xid in gpu.xids:
                 news = self._news(gpu.bus_id, xid)
-                self._xids.look(at, (gpu.bus_id, xid.gpu_instance_id), news)
+                self._xids.add(at, (gpu.bus_id, xid.gpu_instance_id), news)
 
     def show_samples(self, samples: Iterable[GpuSample]) -> None:
         """Count the reasons that hold clocks down in these samples, at the samples' own times.
@@ -134,7 +134,7 @@ class Windows:
                     for bit, word in CLOCK_EVENTS.items()
                     if sample.clock_event_reasons & bit
                 }
-                self._clock_events.look(sample.at_seconds, (sample.bus_id, None), found)
+                self._clock_events.add(sample.at_seconds, (sample.bus_id, None), found)
 
     def counts(self, at: float) -> Mapping[Event, WindowCounts]:
         """Both windows as they end now."""

@@ -1,7 +1,7 @@
 """Metrics of the agent about itself: is what it serves fresh, complete and trustworthy?
 
 Names follow Prometheus' conventions (base units, ``_total`` for counters and only for them),
-unlike the DCGM families, whose names are given. No type of prometheus_client leaves this module.
+unlike the DCGM families, whose names are DCGM's. No type of prometheus_client leaves this module.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ class ProgramUse:
 
 
 class AgentMetrics:
-    """What the agent tells of itself; every method may be called from any thread."""
+    """Metrics of the agent about itself; every method may be called from any thread."""
 
     def __init__(
         self, version: str, clock: Callable[[], float], served: ServedFamilies = ServedFamilies.ALL
     ) -> None:
-        """``clock`` gives monotonic seconds, the same that ``snapshot_taken`` is told."""
+        """``clock`` returns monotonic seconds, on the clock of ``snapshot_taken``'s argument."""
         # Half as many series again, and nobody asks when a counter was made.
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # untyped there
         self.serving = ServingMetrics()
@@ -85,7 +85,7 @@ class AgentMetrics:
         build_info.labels(version, platform.python_version()).set(1)
         self._source_up = gauge(
             "gpuscape_source_up",
-            "1 if the source answered when it was last asked, else 0.",
+            "1 if the source answered the last request, else 0.",
             ("source",),
         )
         self._last_success = gauge(
@@ -115,7 +115,7 @@ class AgentMetrics:
         )
         self._released = gauge(
             "gpuscape_released",
-            "1 while all NVML handles are given back on request, else 0.",
+            "1 while all NVML handles are closed on request, else 0.",
         )
         # with labels, so that an agent without a cluster has no series of them
         self._confinement = gauge(
@@ -145,7 +145,7 @@ class AgentMetrics:
         )
         cycles = (
             "gpuscape_cycle_duration_seconds",
-            "Time from asking the device reader to having published what it said.",
+            "Time from the request to the device reader to the publication of its readings.",
             ("cycle",),
         )
         self._cycles: Histogram | Summary = (
@@ -181,12 +181,12 @@ class AgentMetrics:
         self._sampled_at = at
 
     def source_answered(self, source: str, unix_seconds: float) -> None:
-        """The source gave an answer at this time."""
+        """Show the source as up, with its last answer at this time."""
         self._source_up.labels(source).set(1)
         self._last_success.labels(source).set(unix_seconds)
 
     def source_failed(self, source: str) -> None:
-        """The source was asked and gave no answer."""
+        """Count a failed request to the source, and show it as down."""
         self._source_up.labels(source).set(0)
 
     def reader_restarted(self) -> None:

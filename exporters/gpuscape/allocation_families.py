@@ -1,6 +1,6 @@
 """Who holds which GPU, what is free and how well it is linked, and what is held in vain. Pure.
 
-All of it is absent where nobody tells who holds what. What can be held is a GPU without GPU
+All of it is absent where no source reports who holds what. What can be held is a GPU without GPU
 instances, or a GPU instance: families with an optional ``gpu_instance_id`` have one series
 for each of these.
 """
@@ -31,7 +31,7 @@ _RULE = f"busy below {IDLE_BELOW_RATIO:.0%} in every sample of {WINDOW_SECONDS /
 
 
 def uses(node: NodeView) -> Iterator[GpuUse]:
-    """What the newest samples say of all that can be held."""
+    """Use of everything that can be held, from the newest samples."""
     for gpu in node.gpus:
         at = gpu.sample.at_seconds if gpu.sampled else None
         for part in gpu.instances or (gpu,):
@@ -96,7 +96,7 @@ def _free(read: Callable[[Free], float | None]) -> Callable[[NodeView], Series]:
 
 
 def _free_gpus(node: NodeView, whole: frozenset[str]) -> set[str]:
-    """GPUs that a pod could be given whole now."""
+    """GPUs that could be allocated to a pod whole now."""
     return {
         gpu.gpu.bus_id
         for gpu in node.gpus
@@ -126,10 +126,10 @@ def _parts(node: NodeView) -> Iterator[tuple[tuple[str, ...], Times, float | Non
 
 
 def _idle_share(node: NodeView) -> Series:
-    told = [(times.idle, share) for _, times, share in _parts(node) if times.idle is not None]
-    shares = [share for _, share in told if share is not None]
-    if node.holdings is not None and told and len(shares) == len(told):
-        yield (), sum(share for idle, share in told if idle and share) / sum(shares)
+    measured = [(times.idle, share) for _, times, share in _parts(node) if times.idle is not None]
+    shares = [share for _, share in measured if share is not None]
+    if node.holdings is not None and measured and len(shares) == len(measured):
+        yield (), sum(share for idle, share in measured if idle and share) / sum(shares)
 
 
 def _unmeasured(node: NodeView) -> Series:
@@ -165,7 +165,7 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     GpuscapeFamily(
         name="gpuscape_resource_allocatable",
         kind=MetricType.GAUGE,
-        help="Devices of the resource that pods can be given.",
+        help="Devices of the resource that can be allocated to pods.",
         labels=("resource",),
         series=_resources(lambda resource: resource.allocatable),
         source=f"{_KUBELET}, GetAllocatableResources",
@@ -181,7 +181,7 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     GpuscapeFamily(
         name="gpuscape_free_gpus",
         kind=MetricType.GAUGE,
-        help="GPUs that a pod could be given whole now.",
+        help="GPUs that could be allocated to a pod whole now.",
         labels=(),
         series=_free(lambda found: found.gpus),
         source="GPUs that answer, are not unhealthy, are offered whole, have MIG off, and that"
@@ -217,7 +217,7 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     GpuscapeFamily(
         name="gpuscape_allocated_idle_seconds_total",
         kind=MetricType.COUNTER,
-        help="Time for which pods held it and it was idle; absent where nothing tells how busy"
+        help="Time for which pods held it and it was idle; absent where nothing measures how busy"
         " it is.",
         labels=INSTANCE,
         series=_times(lambda times: times.idle_seconds),
@@ -246,7 +246,7 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     GpuscapeFamily(
         name="gpuscape_allocated_unmeasured",
         kind=MetricType.GAUGE,
-        help="GPUs and GPU instances that pods hold and of which nothing tells how busy they are.",
+        help="GPUs and GPU instances that pods hold and whose use nothing measures.",
         labels=(),
         series=_unmeasured,
         groups=profiled_by(GRAPHICS),

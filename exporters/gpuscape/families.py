@@ -60,8 +60,8 @@ class GpuscapeFamilies:
     ) -> bytes:
         """All series that have a value, in text format 0.0.4.
 
-        ``holdings`` is None where nobody tells who holds what; ``health`` is by bus id. The
-        same samples may be given again, with a newer snapshot: they count once.
+        ``holdings`` is None where no source reports who holds what; ``health`` is by bus id. The
+        same samples may come again, with a newer snapshot: they count once.
         """
         if not self._texts:
             return b""

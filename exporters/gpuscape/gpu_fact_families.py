@@ -112,13 +112,12 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
             "virtualization",
         ),
         series=_infos,
-        source="the snapshot; a fact that the GPU does not tell has no label",
+        source="the snapshot; a fact that the GPU does not report has no label",
     ),
     GpuscapeFamily(
         name="gpuscape_gpu_up",
         kind=MetricType.GAUGE,
-        help="1 if the GPU answered when the node was last looked at, else 0: lost, hung or"
-        " unreadable.",
+        help="1 if the GPU answered in the last discovery cycle, else 0: lost, hung or unreadable.",
         labels=GPU,
         series=_up,
         source="every GPU that sysfs shows or that was known before",

@@ -72,7 +72,7 @@ def _plain(
     return of_gpus(name, text, sampled(read), kind=kind, source=source)
 
 
-_UTILISATION = "not told while MIG is on"
+_UTILISATION = "not available while MIG is on"
 _USE = "nvmlDeviceGetMemoryInfo"
 _DATA = "field NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_{} over all links"
 

@@ -1,8 +1,8 @@
 """What a metric family of our own is: declared once, for the exposition, the docs and the tests.
 
 Names and labels follow Prometheus' conventions: base units, ``_total`` on counters and only on
-them, snake case. What is said of a GPU is said once, however many GPU instances it has, and
-what is said of GPU instances has families of its own, so that sums are right.
+them, snake case. A value of a GPU has one series, however many GPU instances it has, and
+values of GPU instances have families of their own, so that sums are right.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class GpuscapeText:
     def lines(self, node: NodeView) -> list[str]:
         """The announcement and a line for each series; nothing without series.
 
-        Of two series with the same labels the first is told: scrapers refuse both.
+        Of two series with the same labels the first is written: scrapers refuse both.
         """
         family, heads = self._family, self._heads
         numbers: dict[str, str] = {}
@@ -121,7 +121,7 @@ def of_gpu_parts(
     kind: MetricType = MetricType.GAUGE,
     groups: tuple[ReadingGroup, ...] = (),
 ) -> GpuscapeFamily:
-    """Numbers for each GPU that answers, told apart by one more label."""
+    """Numbers for the parts of each GPU that answers, with one more label for the part."""
 
     def series(node: NodeView) -> Series:
         for gpu in node.gpus:

@@ -89,9 +89,9 @@ class NodeView:
 
     snapshot: NodeSnapshot
     gpus: tuple[GpuView, ...]
-    """Those that answer: nothing else is said of a GPU that does not but that, and its health."""
+    """Those that answer: of one that does not, only that and its health are shown."""
     holdings: GpuHoldings | None
-    """None where nobody tells who holds what."""
+    """None where no source reports who holds what."""
     health: Mapping[str, Verdict]
     """By bus id."""
     processes: tuple[ProcessUse, ...]

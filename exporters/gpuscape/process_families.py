@@ -53,7 +53,7 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     GpuscapeFamily(
         name="gpuscape_process_busy_ratio",
         kind=MetricType.GAUGE,
-        help="Share of the time for which kernels of a process ran; not told while MIG is on.",
+        help="Share of the time for which kernels of a process ran; absent while MIG is on.",
         labels=_LABELS,
         series=_uses(lambda use: use.busy_ratio),
         groups=(ReadingGroup.PROCESSES,),

@@ -9,7 +9,7 @@ from discovery.model import Bytes
 from discovery.sample import ProcessKind
 
 OTHER: Final = "other"
-"""In place of a pid: all processes that are not told one by one."""
+"""In place of a pid: all processes that have no series of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -170,8 +170,7 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
         "Share of the time for which any work ran: by GPM on Hopper and later, else utilisation.",
         busy_ratio,
         groups=profiled_by(GRAPHICS),
-        source="GPM metric 1, else nvmlDeviceGetUtilizationRates, which tells nothing while MIG is"
-        " on",
+        source="GPM metric 1, else nvmlDeviceGetUtilizationRates, not available while MIG is on",
     ),
     *(_of_gpus(each) for each in PROFILES),
     *(_of_instances(each) for each in PROFILES if each.on_instances),

@@ -1,4 +1,4 @@
-"""Errors of NVSwitches, as metrics tell them. Pure."""
+"""Counts of NVSwitch errors, as metrics show them. Pure."""
 
 from __future__ import annotations
 

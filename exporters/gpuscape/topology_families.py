@@ -35,7 +35,7 @@ def _level(node: NodeSnapshot, i: int, j: int) -> int | None:
 
 
 def _pairs(number: Callable[[NodeSnapshot, int, int], int | None]) -> Callable[[NodeView], Series]:
-    """Each ordered pair of GPUs that answer; ``number`` is asked for two rows of the topology."""
+    """Each ordered pair of GPUs that answer; ``number`` gets two rows of the topology."""
 
     def series(node: NodeView) -> Series:
         rows = {bus_id: row for row, bus_id in enumerate(node.snapshot.topology.gpus)}
@@ -117,7 +117,7 @@ def _registered(gpu: GpuView) -> bool | None:
 
 
 def _faults(gpu: GpuView) -> dict[str, float | None]:
-    """Pairs of bits: 1 yes, 2 no, 0 not told. Of the configuration: 1 right, above wrong."""
+    """Pairs of bits: 1 yes, 2 no, 0 unknown. Of the configuration: 1 right, above wrong."""
     mask = None if gpu.gpu.fabric is None else gpu.gpu.fabric.health_mask
     if mask is None:
         return {}

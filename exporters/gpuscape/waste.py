@@ -3,7 +3,7 @@
 A GPU or GPU instance is idle once its busy ratio has been below :data:`IDLE_BELOW_RATIO` in
 every sample for :data:`WINDOW_SECONDS`, with nobody new among its holders in that time. Idle
 seconds are counted from there on: the window itself never is, so that pauses of a job, its
-start and its end are no waste. Where nobody tells how busy a device is, nothing is said.
+start and its end are no waste. Where nothing measures how busy a device is, there is no value.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class GpuUse:
     at_seconds: float | None
     """When it was read, monotonic; None where it was not."""
     held_by: Held | None
-    """None where nobody tells."""
+    """None where no source reports it."""
     busy_ratio: float | None
 
 
@@ -46,14 +46,14 @@ class Times:
 
     @property
     def idle(self) -> bool | None:
-        """Held and idle for at least the window; None where nobody holds it, or nobody can tell."""
+        """Held and idle for at least the window; None where it is not held, or not measured."""
         if not self.use.held_by or self.idle_for_seconds is None:
             return None
         return self.idle_for_seconds >= WINDOW_SECONDS
 
     @property
     def unmeasured(self) -> bool:
-        """Somebody holds it, and nothing tells how busy it is."""
+        """Somebody holds it, and nothing measures how busy it is."""
         return bool(self.use.held_by) and self.use.busy_ratio is None
 
 

@@ -1,4 +1,4 @@
-"""What the operator's other parts look for: whether MIG is possible, and MPS configured."""
+"""Labels that the GPU operator's other parts select by: MIG capability, MPS configured."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from api import keys
 from discovery.model import NodeSnapshot
 from labelers.decision import Absent, Decision, Decisions, Keep, gap_text, value
 from labelers.groups.labelled_gpus import all_answer, answering, without_answers
-from labelers.groups.mig_labels import mode_told
+from labelers.groups.mig_labels import mode_known
 from labelers.label_settings import LabelSettings
 
 
@@ -20,12 +20,12 @@ def capability_labels(snapshot: NodeSnapshot, settings: LabelSettings) -> Decisi
 
 
 def _mig_capable(snapshot: NodeSnapshot) -> Decision:
-    """True once one GPU has MIG; false only when every GPU said that it has not."""
+    """True once one GPU has MIG; false only when every GPU reports that it has not."""
     gpus = answering(snapshot)
     if any(gpu.mig_capable for gpu in gpus):
         return value("true")
     for gpu in gpus:
-        if not mode_told(gpu):
+        if not mode_known(gpu):
             return Keep(reason=gap_text(gpu.gaps, "mig"))
     if not all_answer(snapshot):
         return Keep(reason="no GPU that answered has MIG, but not all answered")
@@ -39,6 +39,6 @@ def _mps_capable(snapshot: NodeSnapshot, settings: LabelSettings) -> Decision:
     for gpu in answering(snapshot):
         if gpu.mig_enabled:
             return Absent(reason=f"MPS sharing is configured, but {gpu.bus_id} has MIG on")
-        if not mode_told(gpu):
+        if not mode_known(gpu):
             return Keep(reason=gap_text(gpu.gaps, "mig"))
     return value("true")

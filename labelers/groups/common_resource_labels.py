@@ -36,6 +36,6 @@ def memory_mib(memory_bytes: Bytes) -> Decision:
 
 
 def gpu_memory(gpus: Sequence[GpuSnapshot]) -> Decision:
-    """MiB of the last of ``gpus`` that tells its memory, as upstream; 0 is no answer."""
-    told = next((gpu.memory_bytes for gpu in reversed(gpus) if gpu.memory_bytes), None)
-    return why_none(gpus, "memory_bytes") if told is None else memory_mib(told)
+    """MiB of the last of ``gpus`` that reports its memory, as upstream; 0 is no answer."""
+    memory = next((gpu.memory_bytes for gpu in reversed(gpus) if gpu.memory_bytes), None)
+    return why_none(gpus, "memory_bytes") if memory is None else memory_mib(memory)

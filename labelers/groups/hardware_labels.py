@@ -49,16 +49,16 @@ def _architecture(gpus: Sequence[GpuSnapshot], counted: Sequence[GpuSnapshot]) -
     if not named:
         return why_none(gpus, "model")
     of_model = named[leading_model(gpus, counted)]
-    told = next((gpu.architecture for gpu in of_model if gpu.architecture is not None), None)
-    if told is None:
+    found = next((gpu.architecture for gpu in of_model if gpu.architecture is not None), None)
+    if found is None:
         return why_none(of_model, "architecture")
-    if told is Architecture.OTHER:
+    if found is Architecture.OTHER:
         return Absent(reason="an architecture newer than this version of gpuscape")
-    return value(told)
+    return value(found)
 
 
 def _memory_type(gpus: Sequence[GpuSnapshot]) -> Decision:
-    """Of the GPUs that tell; ``mixed`` where they differ."""
+    """Type of the GPUs that report one; ``mixed`` where they differ."""
     types = {kind for gpu in gpus if (kind := memory_type(gpu)) is not None}
     if not types:
         return why_none(gpus, "memory_bus_bits")
@@ -66,7 +66,7 @@ def _memory_type(gpus: Sequence[GpuSnapshot]) -> Decision:
 
 
 def memory_type(gpu: GpuSnapshot) -> str | None:
-    """``hbm``, ``gddr``, or ``unified`` for a GPU that uses the host's memory; None if not told.
+    """``hbm``, ``gddr``, or ``unified`` for a GPU that uses the host's memory; None if unknown.
 
     A GPU without memory of its own refuses nvmlDeviceGetMemoryInfo as unsupported
     (GB10). One with both, as Grace Hopper has, is named by its own.

@@ -29,7 +29,7 @@ def is_driverless(snapshot: NodeSnapshot) -> bool:
 def without_gpus(snapshot: NodeSnapshot) -> Keep | Absent | None:
     """Why this is no node with GPUs at all; None when it is one.
 
-    Absent only when the driver itself told that there is none.
+    Absent only when the driver itself reports that there is none.
     """
     if is_driverless(snapshot):
         return Keep(reason=f"no driver answers: {gap_text(snapshot.driver.gaps, 'version')}")
@@ -37,7 +37,7 @@ def without_gpus(snapshot: NodeSnapshot) -> Keep | Absent | None:
 
 
 def without_answers(snapshot: NodeSnapshot) -> Keep | Absent | None:
-    """Why nothing can be said of the GPUs themselves; None when at least one answered."""
+    """Why nothing is known of the GPUs themselves; None when at least one answered."""
     if answering(snapshot):
         return None
     return without_gpus(snapshot) or Keep(reason="no GPU answered")

@@ -15,16 +15,16 @@ Placed = tuple[GpuSnapshot, MigDevice]
 """A MIG device with the GPU it is on."""
 
 
-def mode_told(gpu: GpuSnapshot) -> bool:
-    """The GPU said whether MIG is on, or that it has none."""
+def mode_known(gpu: GpuSnapshot) -> bool:
+    """Whether the GPU reports that MIG is on or off, or that it has none."""
     gap = gpu.gap("mig")
     return gpu.mig is not None or (gap is not None and gap.reason is Reason.UNSUPPORTED)
 
 
-def devices_told(gpu: GpuSnapshot) -> bool:
+def devices_known(gpu: GpuSnapshot) -> bool:
     """All MIG devices of the GPU could be read, if it has MIG on."""
     missed = gpu.gap("mig_devices") or gpu.gap("max_mig_devices")
-    return mode_told(gpu) and (missed is None or not gpu.mig_enabled)
+    return mode_known(gpu) and (missed is None or not gpu.mig_enabled)
 
 
 def profile_name(device: MigDevice) -> str:

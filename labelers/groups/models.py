@@ -12,7 +12,7 @@ from labelers.label_values import sanitise
 
 
 def by_model(gpus: Sequence[GpuSnapshot]) -> Mapping[str, tuple[GpuSnapshot, ...]]:
-    """Sanitised model name to its GPUs in bus order; a GPU that told no name is left out."""
+    """Sanitised model name to its GPUs in bus order; a GPU without a known name is left out."""
     names = {gpu.bus_id: sanitise(gpu.model) for gpu in gpus if gpu.model is not None}
     return {
         name: tuple(gpu for gpu in gpus if names.get(gpu.bus_id) == name)

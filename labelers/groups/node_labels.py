@@ -44,18 +44,18 @@ def _vgpu(snapshot: NodeSnapshot) -> dict[str, Decision]:
         return _vgpu_by_nvml(snapshot)
     if not vgpu.present:
         return _no_vgpu()
-    told = zip(_HOST_DRIVER, (vgpu.host_driver_version, vgpu.host_driver_branch), strict=True)
-    untold = Absent(reason="the vGPU's configuration space has no host driver record")
+    found = zip(_HOST_DRIVER, (vgpu.host_driver_version, vgpu.host_driver_branch), strict=True)
+    unknown = Absent(reason="the vGPU's configuration space has no host driver record")
     return {
         keys.VGPU_PRESENT: value("true"),
-        **{key: untold if text is None else value(text) for key, text in told},
+        **{key: unknown if text is None else value(text) for key, text in found},
     }
 
 
 def _vgpu_by_nvml(snapshot: NodeSnapshot) -> dict[str, Decision]:
-    """Where configuration space cannot be read: NVML tells vGPUs, but not their host's driver.
+    """Where configuration space cannot be read: NVML reports vGPUs, but not their host's driver.
 
-    There is none only when every GPU said how it is given to this system.
+    There is none only when every GPU reports its virtualization mode.
     """
     unread = Keep(reason=gap_text(snapshot.host.gaps, "vgpu"))
     modes = {gpu.virtualization for gpu in answering(snapshot)}

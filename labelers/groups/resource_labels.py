@@ -24,8 +24,8 @@ from labelers.groups.labelled_gpus import all_answer, answering, known, unsure, 
 from labelers.groups.mig_labels import (
     by_profile,
     device_block,
-    devices_told,
-    mode_told,
+    devices_known,
+    mode_known,
     single_fault,
 )
 from labelers.groups.models import by_model, gpu_count, leading_model
@@ -64,25 +64,27 @@ the driver's own word.
 def resource_labels(snapshot: NodeSnapshot, settings: LabelSettings) -> Decisions:
     """What GPUs and MIG devices are called, how many there are, and how they are shared.
 
-    Describes the GPUs that told their model, their MIG mode and, unless the
+    Describes the GPUs with a known model, MIG mode and, unless the
     strategy is ``none``, their MIG devices. ``gpu.count`` counts all GPUs of the node, and what
     is counted of MIG devices is kept while not all of them are known.
     """
     none = without_answers(snapshot)
     gpus = answering(snapshot)
-    told = _told(gpus, settings.mig_strategy)
-    if none is None and not told:
-        none = _why_untold(gpus)
+    described = _described(gpus, settings.mig_strategy)
+    if none is None and not described:
+        none = _why_unknown(gpus)
     if none is not None:
         return {key.name: none for key in keys.RESOURCES}
-    block = _whole_block(snapshot, told, settings.sharing) | _no_attributes(settings.mig_strategy)
-    other = _other_profiles(snapshot, told)
+    block = _whole_block(snapshot, described, settings.sharing) | _no_attributes(
+        settings.mig_strategy
+    )
+    other = _other_profiles(snapshot, described)
     if settings.mig_strategy is MigStrategy.SINGLE:
-        block |= _sure(_single_block(told, settings.sharing), snapshot, other)
+        block |= _sure(_single_block(described, settings.sharing), snapshot, other)
     return {
         keys.MIG_STRATEGY: _strategy(settings.mig_strategy),
         **_prefixed(keys.GPU, block),
-        **_profile_labels(snapshot, told, settings, other),
+        **_profile_labels(snapshot, described, settings, other),
     }
 
 
@@ -93,16 +95,16 @@ def family(capability: tuple[int, int]) -> str:
     )
 
 
-def _told(gpus: Sequence[GpuSnapshot], strategy: MigStrategy) -> list[GpuSnapshot]:
-    enough = mode_told if strategy is MigStrategy.NONE else devices_told
+def _described(gpus: Sequence[GpuSnapshot], strategy: MigStrategy) -> list[GpuSnapshot]:
+    enough = mode_known if strategy is MigStrategy.NONE else devices_known
     return [gpu for gpu in gpus if gpu.model is not None and enough(gpu)]
 
 
-def _why_untold(gpus: Sequence[GpuSnapshot]) -> Keep:
+def _why_unknown(gpus: Sequence[GpuSnapshot]) -> Keep:
     gaps = [gap for gpu in gpus for gap in gpu.gaps]
     missed = {gap.what for gap in gaps}
-    asked = ("model", "mig", "mig_devices", "max_mig_devices")
-    return Keep(reason=gap_text(gaps, next((what for what in asked if what in missed), "model")))
+    facts = ("model", "mig", "mig_devices", "max_mig_devices")
+    return Keep(reason=gap_text(gaps, next((what for what in facts if what in missed), "model")))
 
 
 def _strategy(strategy: MigStrategy) -> Decision:
@@ -123,13 +125,15 @@ def _sure(block: Block, snapshot: NodeSnapshot, other: Decision) -> Block:
     return {**block, keys.COUNT: unsure(snapshot, other.reason, count.text)}
 
 
-def _whole_block(snapshot: NodeSnapshot, told: Sequence[GpuSnapshot], sharing: Sharing) -> Block:
+def _whole_block(
+    snapshot: NodeSnapshot, described: Sequence[GpuSnapshot], sharing: Sharing
+) -> Block:
     """Of the leading model, GPUs with MIG on counted as whole ones.
 
     Sharing applies where at least one is whole; cut GPUs are not shared out: replicas 0.
     """
-    model = leading_model(told, known(snapshot))
-    of_model = by_model(told)[model]
+    model = leading_model(described, known(snapshot))
+    of_model = by_model(described)[model]
     whole = [gpu for gpu in of_model if not gpu.mig_enabled]
     shared = sharing.of(keys.GPU) if whole else SharedResource(name=keys.GPU, replicas=0)
     return {
@@ -140,16 +144,18 @@ def _whole_block(snapshot: NodeSnapshot, told: Sequence[GpuSnapshot], sharing: S
 
 
 def _architecture(gpus: Sequence[GpuSnapshot]) -> Block:
-    """Of the last of ``gpus`` that tells, as upstream."""
-    told = next((gpu.compute_capability for gpu in reversed(gpus) if gpu.compute_capability), None)
-    if told is None:
+    """Architecture of the last of ``gpus`` that reports its compute capability, as upstream."""
+    capability = next(
+        (gpu.compute_capability for gpu in reversed(gpus) if gpu.compute_capability), None
+    )
+    if capability is None:
         return dict.fromkeys(keys.ARCHITECTURE, why_none(gpus, "compute_capability"))
-    if told[0] == 0:
+    if capability[0] == 0:
         none: Decision = Absent(reason="the driver gives compute capability 0")
         return dict.fromkeys(keys.ARCHITECTURE, none)
-    major, minor = told
+    major, minor = capability
     return dict(
-        zip(keys.ARCHITECTURE, (value(family(told)), value(major), value(minor)), strict=True)
+        zip(keys.ARCHITECTURE, (value(family(capability)), value(major), value(minor)), strict=True)
     )
 
 
@@ -178,11 +184,11 @@ def _single_block(gpus: Sequence[GpuSnapshot], sharing: Sharing) -> Block:
     }
 
 
-def _other_profiles(snapshot: NodeSnapshot, told: Sequence[GpuSnapshot]) -> Decision:
-    """Of the profiles that no GPU has: they are gone only when all GPUs told theirs."""
-    untold = [gpu for gpu in answering(snapshot) if gpu not in told]
-    if untold:
-        return _why_untold(untold)
+def _other_profiles(snapshot: NodeSnapshot, described: Sequence[GpuSnapshot]) -> Decision:
+    """Labels of profiles that no GPU has: absent only when all GPUs' MIG devices are known."""
+    unknown = [gpu for gpu in answering(snapshot) if gpu not in described]
+    if unknown:
+        return _why_unknown(unknown)
     if not all_answer(snapshot):
         return Keep(reason="a GPU did not answer for its MIG devices")
     return Absent(reason="no MIG device of another profile")

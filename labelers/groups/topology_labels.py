@@ -38,8 +38,8 @@ def _clique(gpus: Sequence[GpuSnapshot]) -> Decision:
         return Absent(reason=f"GPUs are in several cliques: {', '.join(sorted(cliques))}")
     if any(fabric.state == IN_PROGRESS for fabric in fabrics):
         return Keep(reason="registration with the fabric is in progress")
-    untold = [gpu for gpu in gpus if gpu.fabric is None]
-    return why_none(untold, "fabric") if untold else Absent(reason="no GPU is in a fabric")
+    unknown = [gpu for gpu in gpus if gpu.fabric is None]
+    return why_none(unknown, "fabric") if unknown else Absent(reason="no GPU is in a fabric")
 
 
 def _nvlink(snapshot: NodeSnapshot) -> dict[str, Decision]:

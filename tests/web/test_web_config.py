@@ -133,7 +133,7 @@ def test_ciphers_of_tls_1_3_alone_leave_tls_1_2_out() -> None:
         (f"{CERTIFIED}client_auth_type: VerifyClientCertIfGiven}}", "VerifyClientCertIfGiven is"),
         (f"{CERTIFIED}curve_preferences: [X25519, CurveP384]}}", "of curve_preferences only Curv"),
         ("http_server_config: {http2: true}", "HTTP/2 is not served"),
-        (f"basic_auth_users: {{a: {HASH}}}", "passwords are asked for without TLS"),
+        (f"basic_auth_users: {{a: {HASH}}}", "passwords are required without TLS"),
     ],
 )
 def test_what_is_not_done_as_written_is_noted(text: str, note: str) -> None:
@@ -186,9 +186,9 @@ def test_no_interval_means_no_limit() -> None:
         ),
         (
             "tls_server_config: {cert: a, cert_file: b, key: c}",
-            f"{FILE}:1: tls_server_config.cert: cert_file is given too: keep one of them",
+            f"{FILE}:1: tls_server_config.cert: cert_file is set too: keep one of them",
         ),
-        ("basic_auth_users: {a: b, a: c}", f"{FILE}:1: basic_auth_users.a: it is given twice"),
+        ("basic_auth_users: {a: b, a: c}", f"{FILE}:1: basic_auth_users.a: it stands twice"),
         ("rate_limit: {interval: 1s}", f"{FILE}:1: rate_limit.interval: burst is missing"),
         ("rate_limit: {interval: 5}", f"{FILE}:1: rate_limit.interval: expected a duration"),
         ("rate_limit: {interval: 1s, burst: -1}", f"{FILE}:1: rate_limit.burst: expected a whole"),
@@ -228,7 +228,7 @@ def test_a_mistake_is_told_with_file_line_and_key(text: str, sentence: str) -> N
         ("client_auth_type: RequireAnyClientCert, client_ca_file: a", "RequireAnyClientCert lets"),
         ("client_auth_type: RequireAndVerifyClientCert", "client_ca_file is missing"),
         ("client_ca_file: a", "client_auth_type is missing"),
-        ("client_auth_type: NoClientCert, client_ca_file: a", "client_ca is given and does not"),
+        ("client_auth_type: NoClientCert, client_ca_file: a", "client_ca is set and does not"),
         ("client_allowed_sans: [a]", "no client certificate is verified"),
         ("prefer_server_cipher_suites: 1", "expected true or false"),
     ],

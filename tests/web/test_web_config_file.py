@@ -122,7 +122,7 @@ def test_what_is_not_done_as_written_is_told_once(
         record.__dict__["why"] for record in caplog.records if record.levelno == logging.WARNING
     ]
     assert len(notes) == 1
-    assert notes[0].startswith("passwords are asked for without TLS")
+    assert notes[0].startswith("passwords are required without TLS")
 
 
 def test_a_broken_file_and_its_end_are_told_in_the_log_and_in_metrics(

@@ -131,7 +131,7 @@ def test_a_wrong_value_of_a_flag_names_the_flag() -> None:
         ("- a\n- b\n", "tiny.yaml:1: expected lines of key: value"),
         ("deadline\n", "tiny.yaml:1: expected lines of key: value"),
         ("deadline: [1, 2]\n", "tiny.yaml:1: deadline: expected one value"),
-        ("deadline: 1s\ndeadline: 2s\n", "tiny.yaml:2: deadline: it is given twice: keep one"),
+        ("deadline: 1s\ndeadline: 2s\n", "tiny.yaml:2: deadline: it stands twice: keep one"),
         ("a: b: c\n", "tiny.yaml:1: not valid YAML: mapping values are not allowed here"),
         ("? [a]\n: 1\n", "tiny.yaml:1: '' is not a setting"),
         ("a: \x07\n", "tiny.yaml: not valid YAML: "),

@@ -200,7 +200,7 @@ def test_what_no_machine_can_be_is_refused_with_line_key_and_cause(
         ),
         (
             ("a: 0, b: 1", "a: 0, a: 1, b: 1"),
-            r":11: direct\[0\]\.a: it is given twice",
+            r":11: direct\[0\]\.a: it stands twice",
         ),
         (("gpus:", "gpus: ["), r":6: not valid YAML"),
         ((PLAIN, "- a list\n"), r":1: expected a mapping, got a list"),
