@@ -40,12 +40,13 @@ def section() -> Section:
     """Run the agent as it runs on a node, and look at it from outside."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        _agent(Path(folder), "--standalone") as (agent, series),
+        _agent(Path(folder), "--standalone") as (agent, port),
     ):
         time.sleep(SETTLE_SECONDS)
         before = sum(agent.cpu_times()[:2])
         time.sleep(CPU_SECONDS)
         busy = sum(agent.cpu_times()[:2]) - before
+        series = _series(port)
         agent_mib = pss_mib(agent.pid)
         simulated_mib = sum(pss_mib(child.pid) for child in agent.children())
     cluster = _in_cluster()
@@ -81,7 +82,7 @@ def section() -> Section:
 def _agent(
     folder: Path, *options: str, environment: Mapping[str, str] | None = None
 ) -> Iterator[tuple[psutil.Process, int]]:
-    """The agent on a machine made beforehand, and how many series it serves.
+    """The agent on a machine made beforehand, and its port, once it serves the GPUs.
 
     ``options`` and ``environment`` are those of its container, for a node of its own.
     """
@@ -89,7 +90,8 @@ def _agent(
     command = agent_command(state_file, port, *options)
     with subprocess.Popen(command, env={**os.environ, **(environment or {})}) as process:
         try:
-            yield psutil.Process(process.pid), _series(port)
+            _series(port)
+            yield psutil.Process(process.pid), port
         finally:
             process.terminate()
 
@@ -117,7 +119,7 @@ def _in_cluster() -> InCluster:
             environment = plane.account_folder(account, site.namespace, token)
             options = ("--service-account", str(account), "--node-name", node)
             with (
-                _agent(Path(folder), *options, environment=environment) as (agent, _series),
+                _agent(Path(folder), *options, environment=environment) as (agent, _port),
                 _reader_alone() as reader,
             ):
                 until(lambda: has_topology(site, node))

@@ -36,7 +36,7 @@ def resources(manifest: str) -> dict[str, Any]:
 
 
 def measured(page: Path, row: str) -> tuple[float, float]:
-    """Budget and figure, MiB, in a page's row such as ``| memory (budget 96 MiB) | 75.0 MiB |``."""
+    """Budget and figure, MiB, in a page's row such as ``| memory (budget 64 MiB) | 61.7 MiB |``."""
     pattern = rf"^\| {re.escape(row)}[^|]*\(budget (\d+) MiB\) \| ([\d.]+) MiB"
     (found,) = re.findall(pattern, page.read_text(), re.MULTILINE)
     return float(found[0]), float(found[1])
