@@ -37,22 +37,31 @@ def cannot_write(what: Path | str, error: OSError) -> str:
 
 
 def read_text(path: Path, kind: str = "", *, most_bytes: int = MOST_BYTES) -> str:
-    """A file's text; messages call it a ``kind``, such as "machine file".
+    """A file's text. Raises BadInput as :func:`read_bytes`, and for what is not UTF-8."""
+    content = read_bytes(path, kind, most_bytes=most_bytes)
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise BadInput(f"cannot read {_name(path, kind)}: it is not UTF-8 text") from error
 
-    Raises BadInput that names the file, also where it is larger than ``most_bytes`` or not UTF-8.
+
+def read_bytes(path: Path, kind: str = "", *, most_bytes: int = MOST_BYTES) -> bytes:
+    """A file's content; messages call it a ``kind``, such as "machine file".
+
+    Raises BadInput that names the file where it cannot be read or is larger than ``most_bytes``.
     """
-    name = f"the {kind} {path}" if kind else str(path)
     try:
         with path.open("rb") as file:
             content = file.read(most_bytes + 1)
     except OSError as error:
-        raise BadInput(f"cannot read {name}: {error.strerror}") from error
+        raise BadInput(f"cannot read {_name(path, kind)}: {error.strerror}") from error
     if len(content) > most_bytes:
         raise too_large(str(path), most_bytes)
-    try:
-        return content.decode()
-    except UnicodeDecodeError as error:
-        raise BadInput(f"cannot read {name}: it is not UTF-8 text") from error
+    return content
+
+
+def _name(path: Path, kind: str) -> str:
+    return f"the {kind} {path}" if kind else str(path)
 
 
 def too_large(file: str, most_bytes: int) -> BadInput:

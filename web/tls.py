@@ -6,13 +6,10 @@ import contextlib
 import os
 import ssl
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 from base.errors import BadInput
+from base.files import read_bytes
 from web.web_config import ClientCertificate, Pem, TlsConfig, TlsVersion
-
-MOST_BYTES = 1 << 20
-"""Of one file: a bundle of all public authorities is a quarter of it."""
 
 _VERSIONS = {
     TlsVersion.TLS12: ssl.TLSVersion.TLSv1_2,
@@ -68,23 +65,11 @@ def server_context() -> ssl.SSLContext:
     return context
 
 
-def read_pem(path: Path) -> bytes:
-    """A file with certificates or a key. Raises BadInput that names the file."""
-    try:
-        with path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise BadInput(f"cannot read {path}: {error.strerror}") from error
-    if len(content) > MOST_BYTES:
-        raise BadInput(f"{path} is larger than a MiB: it is no certificate or key")
-    return content
-
-
 def _bytes(pem: Pem) -> bytes:
     if pem.path is None:
         return (pem.text or "").encode()
     try:
-        return read_pem(pem.path)
+        return read_bytes(pem.path)
     except BadInput as error:
         raise BadInput(f"{pem.place}: {error}") from error
 

@@ -22,10 +22,10 @@ from agent.cluster.node_sink import NodeSink
 from agent.cluster.pod_state import PodState
 from agent.cluster.release_signals import ReleaseSignals
 from agent.cluster.sink_reports import SinkReports
+from agent.metrics.source_reports import WatchReport
 from agent.pods.allocated_devices import NodeAllocation
 from agent.publish import NodeDecision
 from api import keys, names
-from base.log_once import LogOnce
 from base.runtime import Tick
 from discovery.model import NodeSnapshot
 from exporters.gpuscape.agent_metrics import AgentMetrics
@@ -92,12 +92,11 @@ class Cluster:
         self._hold = hold
         self._hasten = hasten
         self._clock = clock
-        self._wall = wall
         self._node: Object | None = None
         self._causes: tuple[str, ...] | None = None
         self._sink = sink
         self._was_unconfined = False
-        self._lost = LogOnce()
+        self._watch = WatchReport(tell, SOURCE, wall)
         self._releases = ReleaseSignals(str(driver_ready_file))
         self._events = Recorder(
             api,
@@ -180,13 +179,9 @@ class Cluster:
             case CacheSynced() if self._node is None:
                 self._see(None)
             case WatchConnected():
-                at = self._wall()
-                self._tell(lambda own: own.source_answered(SOURCE, at))
-                self._lost.clear()
+                self._watch.connected()
             case WatchLost(error=error):
-                self._tell(lambda own: own.source_failed(SOURCE))
-                if self._lost.is_new(str(error)):
-                    log.warning("watch lost", extra={"source": SOURCE, "why": str(error)})
+                self._watch.lost(str(error))
 
     def show_allocation(self, snapshot: NodeSnapshot, allocation: NodeAllocation) -> None:
         """Show on the Lease who holds which GPU of this snapshot."""

@@ -1,11 +1,15 @@
-"""Whether what the agent reads from answers, as its own metrics show it."""
+"""Whether what the agent reads from answers, as its own metrics and its log show it."""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 
+from base.log_once import LogOnce
 from exporters.gpuscape.agent_metrics import AgentMetrics
+
+log = logging.getLogger(__name__)
 
 Change = Callable[[AgentMetrics], None]
 
@@ -26,3 +30,26 @@ def source_report(
             change(lambda own: own.source_failed(source))
 
     return report
+
+
+class WatchReport:
+    """Whether one watch of the API server is connected. One thread."""
+
+    def __init__(
+        self, change: Callable[[Change], None], source: str, wall: Callable[[], float] = time.time
+    ) -> None:
+        """As :func:`source_report` has it."""
+        self._source = source
+        self._report = source_report(change, source, wall)
+        self._losses = LogOnce()
+
+    def connected(self) -> None:
+        """It gives what happens from now on."""
+        self._report(True)
+        self._losses.clear()
+
+    def lost(self, why: str) -> None:
+        """It gives nothing; each reason is logged once, not at every attempt."""
+        self._report(False)
+        if self._losses.is_new(why):
+            log.warning("watch lost", extra={"source": self._source, "why": why})

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from base.log_once import LogOnce
+from agent.metrics.source_reports import WatchReport
 from exporters.gpuscape.agent_metrics import AgentMetrics
 from kube.api import Object
-from kube.api_errors import ApiError, Forbidden
+from kube.api_errors import Forbidden
 from kube.follower import News, ObjectGone, ObjectSeen, WatchConnected, WatchLost
 
 log = logging.getLogger(__name__)
@@ -56,11 +56,9 @@ class KnownPods:
         ``tell`` takes what to say in metrics of the watch; ``wall`` is Unix time, only shown.
         """
         self._allowed = labels
-        self._tell = tell
-        self._wall = wall
         self._lock = threading.Lock()
         self._pods: dict[tuple[str, str], KnownPod] = {}
-        self._lost = LogOnce()
+        self._watch = WatchReport(tell, SOURCE, wall)
 
     def hear(self, news: News) -> None:
         """Take what a watch of the pods tells."""
@@ -73,12 +71,9 @@ class KnownPods:
                 with self._lock:
                     self._pods.pop((namespace or "", name), None)
             case WatchConnected():
-                at = self._wall()
-                self._tell(lambda own: own.source_answered(SOURCE, at))
-                self._lost.clear()
+                self._watch.connected()
             case WatchLost(error=error):
-                self._tell(lambda own: own.source_failed(SOURCE))
-                self._say(error)
+                self._watch.lost(_RIGHT if isinstance(error, Forbidden) else str(error))
 
     def named(self, namespace: str, name: str) -> KnownPod | None:
         """The pod of that name, if it is known."""
@@ -100,11 +95,6 @@ class KnownPods:
             ended=(pod.get("status") or {}).get("phase") in _ENDED,
             labels=() if self._allowed is None else chosen_labels(labels, self._allowed),
         )
-
-    def _say(self, error: ApiError) -> None:
-        why = _RIGHT if isinstance(error, Forbidden) else str(error)
-        if self._lost.is_new(why):
-            log.warning("watch lost", extra={"source": SOURCE, "why": why})
 
 
 def chosen_labels(

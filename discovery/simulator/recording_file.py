@@ -17,9 +17,9 @@ import msgspec
 import pynvml
 
 from base.errors import BadInput
-from base.files import ONLY_WRITING, cannot_write
+from base.files import ONLY_WRITING, cannot_write, read_bytes
 from discovery.model import normal_bus_id
-from discovery.simulator.description.document import decode, read_bytes
+from discovery.simulator.description.document import MOST_BYTES, decode
 from discovery.simulator.entry_points.argument_kinds import ArgumentKind, In
 from discovery.simulator.entry_points.c_values import Value
 from discovery.simulator.entry_points.entry_point import EntryPoint
@@ -109,7 +109,7 @@ def save(recording: Recording, path: Path, *, replace: bool = False) -> None:
 
 def load(path: Path) -> Recording:
     """Read a recording. Raises BadInput that names the file, line and key, and the fix."""
-    recording = decode(read_bytes(path), str(path), Recording, SCHEMA)
+    recording = decode(read_bytes(path, most_bytes=MOST_BYTES), str(path), Recording, SCHEMA)
     for number, one in enumerate(recording.calls):
         if why := unfit(one):
             raise BadInput(f"{path}: calls[{number}]: {why}")

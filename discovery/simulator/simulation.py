@@ -11,10 +11,11 @@ from typing import Any, ClassVar, Self
 from msgspec.structs import replace
 
 from base.errors import BadInput
+from base.files import read_bytes
 from discovery.simulator import recording_file
 from discovery.simulator.computed_machine import ComputedMachine
 from discovery.simulator.description import machine_catalog
-from discovery.simulator.description.document import nearest, read_bytes, schema_in
+from discovery.simulator.description.document import MOST_BYTES, nearest, schema_in
 from discovery.simulator.description.machine_schema import MachineDescription, Model
 from discovery.simulator.driver import clients
 from discovery.simulator.driver.library import Library, put_under_pynvml
@@ -274,7 +275,7 @@ def simulate(spec: str, directory: Path) -> Simulation:
         )
     if path.suffix in (".yaml", ".yml"):
         return Simulation.create(machine_catalog.read_machine(path), directory, name=path.stem)
-    schema = schema_in(read_bytes(path), str(path))
+    schema = schema_in(read_bytes(path, most_bytes=MOST_BYTES), str(path))
     if schema == SCHEMA:
         return Simulation.open(path)
     if schema == recording_file.SCHEMA:

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from base.errors import BadInput
+from base.files import read_bytes
 from base.followed_file import FollowedFile
 from web import certificates
-from web.tls import read_pem, server_context
+from web.tls import server_context
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +103,7 @@ def has_name(certificate: Mapping[str, Any] | None, wanted: Iterable[str]) -> bo
 
 def _contents(files: TlsFiles) -> Mapping[Path, bytes]:
     """What stands in them now: equal contents make equal contexts. Raises BadInput."""
-    return {path: read_pem(path) for path in files.paths}
+    return {path: read_bytes(path) for path in files.paths}
 
 
 def _ends(files: TlsFiles, contents: Mapping[Path, bytes]) -> dict[Party, float]:

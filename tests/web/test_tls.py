@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from base.errors import BadInput
+from base.files import MOST_BYTES
 from tests.web.certificates import authority, issued
-from web.tls import MOST_BYTES, context_of, read_material
+from web.tls import context_of, read_material
 from web.web_config import TlsConfig, read_web_config
 
 WEB_YAML = """\
@@ -118,7 +119,7 @@ def too_large(folder: Path) -> None:
         ),
         (lambda it: (it / "ca.crt").write_text(""), "4: tls_server_config.client_ca_file: there"),
         (lambda it: (it / "ca.crt").write_text("\0ä"), "4: tls_server_config.client_ca_file: ther"),
-        (too_large, "2: tls_server_config.cert_file: {}/tls.crt is larger than a MiB"),
+        (too_large, "2: tls_server_config.cert_file: {}/tls.crt: larger than 1 MiB"),
     ],
 )
 def test_what_cannot_be_used_is_named(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -31,7 +30,7 @@ _WORDS = {
 """What msgspec calls JSON's types, in a person's words."""
 
 MOST_BYTES = 64 << 20
-"""A recording of the largest machines is a tenth of it."""
+"""A hundred times a recording of 16 GPUs."""
 
 
 def parse(text: str, source: str, shape: type[T]) -> tuple[T, YamlValue]:
@@ -81,14 +80,6 @@ def schema_in(body: bytes, source: str) -> str | None:
         raise BadInput(f"{source}: not valid JSON, nested too deeply: write it anew") from None
     schema = found.get("schema") if isinstance(found, dict) else None
     return schema if isinstance(schema, str) else None
-
-
-def read_bytes(path: Path) -> bytes:
-    """A file's content. Raises BadInput where it cannot be read."""
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise BadInput(f"cannot read {path}: {error.strerror}") from error
 
 
 def nearest(word: str, known: tuple[str, ...]) -> str:

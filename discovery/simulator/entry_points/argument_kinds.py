@@ -177,11 +177,31 @@ class OutText(ArgumentKind):
 
 
 @dataclass(frozen=True, slots=True)
-class OutWords(ArgumentKind):
-    """Room in 64-bit words, then the array for a bit set: the lowest word first."""
+class CountedArray(ArgumentKind):
+    """Base: the number of items there is room for, then the array that holds the result."""
 
     takes: ClassVar[bool] = True
     gives: ClassVar[bool] = True
+
+    def item(self) -> CType:
+        """The C type of one item."""
+        raise NotImplementedError
+
+    def read(self, args: Arguments, book: HandleBook) -> Value:
+        """All items, each with all its fields."""
+        return load(self._array(args), address_of(args[1]), book)
+
+    def spoil(self, args: Arguments, garbage: Garbage) -> None:
+        """Every item, but for what says how to read it."""
+        spoil(self._array(args), address_of(args[1]), garbage)
+
+    def _array(self, args: Arguments) -> CType:
+        return self.item() * _number(args[0])
+
+
+@dataclass(frozen=True, slots=True)
+class OutWords(CountedArray):
+    """Room in 64-bit words, then the array for a bit set: the lowest word first."""
 
     @property
     def parameters(self) -> tuple[CType, ...]:
@@ -199,16 +219,9 @@ class OutWords(ArgumentKind):
         store(self._array(args), address_of(args[1]), words[: _number(args[0])], book)
         return SUCCESS
 
-    def read(self, args: Arguments, book: HandleBook) -> Value:
-        """All words there is room for."""
-        return load(self._array(args), address_of(args[1]), book)
-
-    def spoil(self, args: Arguments, garbage: Garbage) -> None:
-        """Every word."""
-        spoil(self._array(args), address_of(args[1]), garbage)
-
-    def _array(self, args: Arguments) -> CType:
-        return ctypes.c_uint64 * _number(args[0])
+    def item(self) -> CType:
+        """One word."""
+        return ctypes.c_uint64
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,13 +326,11 @@ class InOut(ArgumentKind):
 
 
 @dataclass(frozen=True, slots=True)
-class InOutList(ArgumentKind):
+class InOutList(CountedArray):
     """The number of items, then an array of structs which the caller fills in part."""
 
     ctype: CType = None
     inputs: tuple[str, ...] = ()
-    takes: ClassVar[bool] = True
-    gives: ClassVar[bool] = True
 
     @property
     def parameters(self) -> tuple[CType, ...]:
@@ -337,16 +348,9 @@ class InOutList(ArgumentKind):
         store(self._array(args), address_of(args[1]), items, book)
         return SUCCESS
 
-    def read(self, args: Arguments, book: HandleBook) -> Value:
-        """All fields of each item."""
-        return load(self._array(args), address_of(args[1]), book)
-
-    def spoil(self, args: Arguments, garbage: Garbage) -> None:
-        """Every item, but for what says how to read it."""
-        spoil(self._array(args), address_of(args[1]), garbage)
-
-    def _array(self, args: Arguments) -> CType:
-        return self.ctype * _number(args[0])
+    def item(self) -> CType:
+        """The struct."""
+        return self.ctype
 
 
 def _known(argument: Any, book: HandleBook) -> Value:
