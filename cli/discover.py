@@ -29,7 +29,7 @@ Examples:
   gpuscape discover -o json | jq -r '.gpus[].uuid'
 
 \b
-In tables, - is what a GPU does not have and ? what it did not tell; -o wide lists why.
+In tables, - is what a GPU does not have and ? what could not be read; -o wide lists why.
 In json and yaml, what is missing is null, with an entry in `gaps`. A GPU that hangs or is
 lost is listed with its state, and does not change the exit code. A machine with a driver and
 no GPU is an answer (exit 0); one without a driver is not (exit 3)."""
@@ -74,7 +74,7 @@ def summary(snapshot: NodeSnapshot) -> str:
 
 
 def gpu_table(snapshot: NodeSnapshot) -> TextTable:
-    """What people look for first, one row per GPU in PCI bus order."""
+    """The main facts of each GPU, one row per GPU in PCI bus order."""
     return TextTable(
         header=("GPU", "MODEL", "BUS ID", "MEMORY", "NUMA", "NVLINKS", "MIG", "ECC", "STATE"),
         rows=tuple(
@@ -171,7 +171,7 @@ def gap_table(snapshot: NodeSnapshot) -> TextTable:
 
 
 def gpu_name(gpu: GpuSnapshot) -> Cell:
-    """The index people know a GPU by; ``?`` where it could not be asked."""
+    """The index people know a GPU by; ``?`` where it could not be read."""
     return UNKNOWN if gpu.index is None else str(gpu.index)
 
 

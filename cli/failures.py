@@ -26,7 +26,7 @@ UNREADABLE = 4
 CLOSED_PIPE = 141
 """As of every program that a closed pipe ends: 128 and the number of SIGPIPE."""
 
-WITHOUT_HARDWARE = "look at a simulated machine with --simulate dgx-a100"
+WITHOUT_HARDWARE = "read a simulated machine with --simulate dgx-a100"
 
 
 class CommandFailure(click.ClickException):

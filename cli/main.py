@@ -1,4 +1,4 @@
-"""The command ``gpuscape``: finds the subcommand asked for and loads nothing else."""
+"""The command ``gpuscape``: finds the subcommand and loads nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One look at this machine, or at a simulated one: where every command gets its snapshot."""
+"""One reading of this machine, or of a simulated one: where every command gets its snapshot."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def take_snapshot(settings: AgentSettings, plugin: PluginConfig | None = None) -
 
 @contextmanager
 def machine(settings: AgentSettings) -> Iterator[Start]:
-    """What to tell a device reader; raises BadInput where the settings point at nothing."""
+    """How to start a device reader; raises BadInput where the settings point at nothing."""
     if settings.library is not None and not settings.library.is_file():
         raise BadInput(f"there is no file {settings.library}: name the driver's library itself")
     with start_of(settings) as start:

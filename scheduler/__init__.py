@@ -1,2 +1,2 @@
 # A package of gpuscape.
-"""Which node a pod should go to, judged by the GPUs that it will be given there."""
+"""Which node a pod should go to, by the GPUs that it will most probably get there."""

@@ -18,7 +18,7 @@ _AT_ONCE = 16
 """So many new outcomes of small classes fit into a request; each takes up to a millisecond."""
 
 
-class OutcomeUnknown(Exception):  # no error: whoever asked for what is known asks again
+class OutcomeUnknown(Exception):  # no error: the caller, who wants known outcomes only, calls again
     """Some outcome has to be worked out first."""
 
 
@@ -27,22 +27,22 @@ _Outcomes = Mapping[tuple[str, int], PlacementOutcome | None]
 
 
 class RankedNode(NamedTuple):
-    """One node, judged beside the others of the same call. Tuples: a call makes thousands."""
+    """One node, compared with the others of the same call. Tuples: a call makes thousands."""
 
     node: str
     view: ScoringView | NoView
     outcome: PlacementOutcome | None
-    """None where nothing can be said of the node, and while its table is being worked out."""
+    """None where the node cannot be scored, and while its table is being worked out."""
     clique: bool
     """Whether it is in the NVLink clique that has most of the job's nodes."""
     score: int
     """The outcome's, and the clique; 0 where the node is not known to serve the pod."""
     rank: int
-    """What the scheduler is told, 0 to 10."""
+    """Score that the scheduler gets, 0 to 10."""
 
 
 class _Judged(NamedTuple):
-    """What is said of all nodes that are seen alike; the rest of a Verdict."""
+    """What all nodes with equal views share; the rest of a :class:`RankedNode`."""
 
     outcome: PlacementOutcome | None
     clique: bool
@@ -51,11 +51,11 @@ class _Judged(NamedTuple):
 
 
 class Ranking(NamedTuple):
-    """What the scheduler is told, and what is counted of it."""
+    """Scores for the scheduler, and what is counted of them."""
 
     ranks: list[int]
     unseen: Mapping[NoView, int]
-    """How many nodes nothing can be said of, by reason."""
+    """How many nodes cannot be scored, by reason."""
 
 
 class NodeRanker:
@@ -74,9 +74,9 @@ class NodeRanker:
         ]
 
     def rank(self, ask: PodRequest, nodes: Sequence[str], *, only_known: bool = False) -> Ranking:
-        """The same verdicts' ranks alone, many times as fast: most nodes of a fleet look alike.
+        """The ranks of the nodes alone, many times as fast: most nodes of a fleet have equal views.
 
-        ``only_known``: raises Unknown where an outcome would be worked out for them.
+        ``only_known``: raises OutcomeUnknown where an outcome would be worked out for them.
         """
         views = self._fleet.views(nodes)
         seen = Counter(views)

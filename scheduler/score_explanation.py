@@ -28,7 +28,7 @@ REASONS: Final[Mapping[NoView, str]] = MappingProxyType(
         NoView.NO_STATE: "the agent's Lease has no annotation gpuscape.io/state",
         NoView.BAD_STATE: "the agent's annotation gpuscape.io/state is damaged",
         NoView.OTHER_GENERATION: "the agent's state is of another topology than the node carries",
-        NoView.STALE: "the agent was not heard of for the length of its Lease",
+        NoView.STALE: "the agent has not renewed its Lease for the Lease's duration",
     }
 )
 """Every reason in words."""
@@ -59,11 +59,11 @@ class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     node: str
     rank: int
-    """What the scheduler is told, 0 to 10."""
+    """Score that the scheduler gets, 0 to 10."""
     why: str
     """In words."""
     reason: str | None = None
-    """Why nothing can be said of the node; a value of the metrics' label ``reason``."""
+    """Why the node cannot be scored; a value of the metrics' label ``reason``."""
     score: int | None = None
     gen: str | None = None
     """Topology class."""
@@ -86,7 +86,7 @@ class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """All nodes that were asked about, best first."""
+    """The nodes of a request with their scores and reasons, best first."""
 
     pod: str
     """Namespace and name."""

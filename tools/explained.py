@@ -43,7 +43,7 @@ def explained() -> str:
         cache.node(name, topology=topology_annotation.encode(topology_of(snapshot)))
         cache.lease(name, _lease(name, topology, free), 0.0)
     for source in CacheSource:
-        cache.told(source)
+        cache.mark_synced(source)
     wanted = ask(msgspec.convert(_POD, Pod), Rules())
     if wanted is None:
         raise SystemExit("the pod asks for no GPU")

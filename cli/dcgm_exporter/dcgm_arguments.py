@@ -36,7 +36,7 @@ class DcgmSettings:
     flags: Layer
     environment: Layer
     notes: tuple[str, ...]
-    """What was asked for and is not done: sentences that name the flag or variable."""
+    """Settings that have no effect here: sentences that name the flag or variable."""
     fallback: Layer
     """What applies when neither a person nor a file of ours sets it."""
 

@@ -30,7 +30,7 @@ _DEFAULTS: Layer = {
     "own-families": WrittenValue(text="none", source="dcgm-exporter"),
     # nothing is written into a cluster: its containers have no rights for that
     "standalone": WrittenValue(text="true", source="dcgm-exporter"),
-    # no port but the metrics' is asked for; on the host's network another could be taken
+    # no port but the metrics' is configured; on the host's network another could be taken
     "probe-listen": WrittenValue(text="127.0.0.1:0", source="dcgm-exporter"),
 }
 

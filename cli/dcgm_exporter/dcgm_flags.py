@@ -36,7 +36,7 @@ class Flag:
     silent: tuple[str, ...] = ("false",)
     """Values that need no note, since they change nothing in dcgm-exporter either."""
     refused: bool = False
-    """All other values end the start, since going on would do what was not asked for."""
+    """All other values end the start, since going on would do something else."""
 
 
 _NO_DCGM = "There is no DCGM here: this machine's GPUs are read through NVML."
@@ -161,7 +161,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag(
         name="kubernetes-gpu-id-type",
         variable="DCGM_EXPORTER_KUBERNETES_GPU_ID_TYPE",
-        does="Every form of a device's id is known, so only uid and device-name may be given.",
+        does="Every form of a device's id is known, so only uid and device-name are accepted.",
         silent=("uid", "device-name"),
         refused=True,
     ),

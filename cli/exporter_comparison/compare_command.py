@@ -82,13 +82,13 @@ Examples:
   gpuscape compare node-1:9400 node-1:9410 --tolerance 'DCGM_FI_DEV_POWER_*=3%' -o json
 
 \b
-LEFT and RIGHT are addresses, files, or - for standard input; the path is /metrics unless given.
+LEFT and RIGHT are addresses, files, or - for standard input; the path is /metrics by default.
 Both are scraped at the same moments. Of gauges the means over the run are compared, of counters
 the rates; what names or counts a fact (XIDs, totals, limits) has to be equal. -o wide shows which
-holds for a metric. A longer run tells more: two exporters read the same sensor at different times.
+holds for a metric. A longer run shows more: two exporters read the same sensor at different times.
 Where either is a file, there is one round and single values are compared. Idle machines look alike
 whatever is served: what stood still is named in the end. Ctrl-C ends a run early and shows what it
-has told so far.
+has shown so far.
 
 \b
 Verdicts, the worst first:
@@ -98,7 +98,7 @@ Verdicts, the worst first:
   labels                       the same series with other labels
   stale-right, stale-left      values stand still here while they move on the other side
   values                       values are further apart than the tolerance
-  colliding                    series that cannot be told apart without the ignored labels
+  colliding                    series that are equal without the ignored labels
   same                         none of these; help texts may differ
 
 \b
@@ -123,7 +123,7 @@ Exit codes:
     multiple=True,
     default=ABOUT_THE_EXPORTER,
     metavar="PATTERN",
-    help="Leave these out.  [default: what exporters tell about themselves]",
+    help="Leave these out.  [default: metrics of exporters about themselves]",
 )
 @click.option(
     "--ignore-label", "ignored", multiple=True, metavar="NAME", help="Match series without it."
@@ -142,20 +142,20 @@ Exit codes:
 @_access_options("left")
 @_access_options("right")
 @options.output("table", "wide", "json", "yaml")
-def command(left: str, right: str, **given: Any) -> None:
-    """Scrape two exporters for a while and tell where they differ, metric by metric.
+def command(left: str, right: str, **flags: Any) -> None:
+    """Scrape two exporters for a while and show where they differ, metric by metric.
 
-    Made for dcgm-exporter beside gpuscape; works for any two that serve Prometheus' text format.
+    Made for dcgm-exporter next to gpuscape; works for any two that serve Prometheus' text format.
     """
     if left == right == "-":
         raise BadInput("both sides are standard input: give a file or an address for one")
     sides = (
-        ScrapedSide("left", _source("left", left, given)),
-        ScrapedSide("right", _source("right", right, given)),
+        ScrapedSide("left", _source("left", left, flags)),
+        ScrapedSide("right", _source("right", right, flags)),
     )
-    comparison = _comparison(given)
+    comparison = _comparison(flags)
     try:
-        run(*sides, comparison, _plan(given, live=all(side.source.is_live for side in sides)))
+        run(*sides, comparison, _plan(flags, live=all(side.source.is_live for side in sides)))
     except TooManySeries as error:
         raise CommandFailure(f"this cannot be compared: {error}", UNREADABLE) from error
     outcome = comparison.outcome()
@@ -163,40 +163,40 @@ def command(left: str, right: str, **given: Any) -> None:
         raise CommandFailure(_why_not(sides), UNREADABLE)
     if not outcome.metrics:
         raise BadInput("there is nothing to compare: no metric that --only and --skip leave")
-    _show(outcome, sides, given["output"])
+    _show(outcome, sides, flags["output"])
     sys.exit(0 if outcome.same else DIFFERENT)
 
 
 # What the options mean
 
 
-def _source(side: str, text: str, given: dict[str, Any]) -> ExpositionSource:
+def _source(side: str, text: str, flags: dict[str, Any]) -> ExpositionSource:
     how = access(
         side,
-        user=given[f"{side}_user"],
-        password_file=given[f"{side}_password_file"],
-        token_file=given[f"{side}_token_file"],
-        ca_file=given[f"{side}_ca_file"],
-        insecure=given[f"{side}_insecure"],
+        user=flags[f"{side}_user"],
+        password_file=flags[f"{side}_password_file"],
+        token_file=flags[f"{side}_token_file"],
+        ca_file=flags[f"{side}_ca_file"],
+        insecure=flags[f"{side}_insecure"],
     )
-    mebibytes = _read("--max-size", kinds.count(1024), given["max_size"])
+    mebibytes = _read("--max-size", kinds.count(1024), flags["max_size"])
     if not mebibytes:
         raise BadInput("--max-size is '0': expected a whole number from 1 to 1024")
     return source_of(text, how, mebibytes * MIB)
 
 
-def _plan(given: dict[str, Any], *, live: bool) -> ScrapePlan:
-    if given["count"] is not None and given["duration"] is not None:
+def _plan(flags: dict[str, Any], *, live: bool) -> ScrapePlan:
+    if flags["count"] is not None and flags["duration"] is not None:
         raise BadInput("--count and --duration exclude each other: give one")
-    interval = _read("--interval", _DURATION, given["interval"])
+    interval = _read("--interval", _DURATION, flags["interval"])
     rounds = 1 + int(60 / interval) if live else 1
-    if given["count"] is not None:
-        rounds = _read("--count", _COUNT, given["count"])
-    elif given["duration"] is not None:
-        rounds = 1 + int(_read("--duration", _DURATION, given["duration"]) / interval)
+    if flags["count"] is not None:
+        rounds = _read("--count", _COUNT, flags["count"])
+    elif flags["duration"] is not None:
+        rounds = 1 + int(_read("--duration", _DURATION, flags["duration"]) / interval)
     if not 1 <= rounds <= MOST_ROUNDS:
         raise BadInput(f"that makes {rounds} scrapes: give 1 to {MOST_ROUNDS}")
-    timeout = _read("--timeout", _DURATION, given["timeout"])
+    timeout = _read("--timeout", _DURATION, flags["timeout"])
     return ScrapePlan(rounds=rounds, interval_seconds=interval, timeout_seconds=timeout)
 
 
@@ -204,17 +204,17 @@ def _read(option: str, kind: kinds.SettingKind[Value], text: str) -> Value:
     return WrittenValue(text=text, source=option).read(kind)
 
 
-def _comparison(given: dict[str, Any]) -> Comparison:
-    only, skip = given["only"] or ("*",), given["skip"]
+def _comparison(flags: dict[str, Any]) -> Comparison:
+    only, skip = flags["only"] or ("*",), flags["skip"]
 
     def wanted(name: str) -> bool:
-        return _fits(name, only) and (bool(given["only"]) or not _fits(name, skip))
+        return _fits(name, only) and (bool(flags["only"]) or not _fits(name, skip))
 
     return Comparison(
-        Matching(ignored_labels=frozenset(given["ignored"]), prefixes=given["prefixes"]),
+        Matching(ignored_labels=frozenset(flags["ignored"]), prefixes=flags["prefixes"]),
         wanted=wanted,
-        wishes=[_wish(text) for text in given["tolerances"]],
-        allow_extra=given["allow_extra"],
+        wishes=[_wish(text) for text in flags["tolerances"]],
+        allow_extra=flags["allow_extra"],
     )
 
 
@@ -235,12 +235,12 @@ def _wish(text: str) -> ToleranceOverride:
 
 
 def _why_not(sides: Sequence[ScrapedSide]) -> str:
-    told = [
+    errors = [
         f"{side.name.upper()} {side.source.name}: {side.failure}"
         for side in sides
         if side.failures == side.scrapes
     ]
-    return "; ".join(told) or "no round in which both sides could be read"
+    return "; ".join(errors) or "no round in which both sides could be read"
 
 
 def _show(outcome: ComparisonResult, sides: Sequence[ScrapedSide], output: str) -> None:

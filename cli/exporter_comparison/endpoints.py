@@ -226,7 +226,7 @@ class _Exchange:
         if response.status != http.HTTPStatus.OK:
             raise Unreadable(_refusal(response))
         if response.getheader("Content-Encoding", "identity") != "identity":
-            raise Unreadable("it answers compressed, though it was asked not to")
+            raise Unreadable("it answers compressed, though the request does not accept that")
         body = bytearray()
         while chunk := response.read1(_CHUNK_BYTES):
             body += chunk

@@ -46,20 +46,21 @@ Examples:
   gpuscape scheduler explain train-0 -n team-a
   gpuscape scheduler explain -f pod.yaml         a pod that is not there yet
   gpuscape scheduler explain train-0 --server http://127.0.0.1:8888
-      what a running extender believes
+      what a running extender knows
   gpuscape scheduler explain train-0 --node gpu-1 --node gpu-2 -o json
 
 \b
-Nodes are in the order of their rank, 0 to 10, which is what the scheduler is told. GPUS are
-the sets that may be handed out, the likeliest first; GPU numbers are places in the node's
+Nodes are in the order of their rank, 0 to 10, the score that the scheduler gets. GPUS are
+the sets that may be allocated, the likeliest first; GPU numbers are places in the node's
 annotation gpuscape.io/topology. wide adds the free GPUs, what would be left for other pods in
 GPUs, and the topology class. A pod that runs already is judged as if it came now; without
 --server its own GPUs count as free.
 
 \b
-Without --server no extender is asked: nodes, pods and the agents' Leases are read from the
-cluster, with the settings that are given here, in the environment or in the settings file.
-Every agent that has not taken leave counts as alive then; a running extender knows better.
+Without --server no extender is needed: nodes, pods and the agents' Leases are read from the
+cluster, with the settings of the command line, the environment or the settings file.
+Every agent that has not released its Lease counts as alive then; a running
+extender knows which have stopped.
 
 \b
 Exit codes: 2 bad input, 4 the extender or the cluster did not answer."""

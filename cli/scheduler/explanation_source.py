@@ -129,7 +129,7 @@ def _wait(cache: NodeCache, watches: Watches, timeout_seconds: float) -> None:
     until = time.monotonic() + timeout_seconds
     while not cache.synced:
         if time.monotonic() > until:
-            why = "; ".join(watches.down.values()) or "it is still telling"
+            why = "; ".join(watches.down.values()) or "it has not sent all objects yet"
             raise CommandFailure(
                 f"the cluster was not read within {timeout_seconds:g} s: {why}", UNREADABLE
             )

@@ -1,4 +1,4 @@
-"""``gpuscape scheduler``: the helper that tells kube-scheduler where linked GPUs are free."""
+"""``gpuscape scheduler``: the extender that ranks nodes for kube-scheduler by free linked GPUs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class _Scheduler(options.BySubject, click.Group):
     epilog="""\b
 Examples:
   gpuscape scheduler --kubeconfig ~/.kube/config
-      beside a kube-scheduler on the same machine, which asks http://127.0.0.1:8888/v1
+      next to a kube-scheduler on the same machine, which calls http://127.0.0.1:8888/v1
   gpuscape scheduler --listen :8443 --tls-cert-file tls.crt \\
       --tls-private-key-file tls.key --client-ca-file ca.crt
       in a pod, for schedulers that show a certificate of this authority

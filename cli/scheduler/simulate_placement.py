@@ -44,7 +44,7 @@ class SchedulerResult:
     """Pods that no node can hold."""
     all: Summary
     by_gpus: Mapping[int, Summary]
-    """The same by the number of GPUs asked for."""
+    """The same by the number of GPUs that pods request."""
 
 
 @click.command(
@@ -93,7 +93,7 @@ would serve faster; SPEED: that of their sets to the best."""
     default=0.85,
     show_default=True,
     type=click.FloatRange(0.01, 1.5),
-    help="GPUs asked for at a time, of all; for drawn pods.",
+    help="Share of all GPUs that is requested at a time; for drawn pods.",
 )
 @click.option(
     "--pods",

@@ -1,1 +1,1 @@
-"""Nodes, Leases and pods as the cluster tells of them, and which GPUs are free by now."""
+"""Cache of the cluster's Nodes, Leases and pods, and which GPUs are free by now."""

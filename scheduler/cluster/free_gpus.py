@@ -13,18 +13,18 @@ from scheduler.scores.score_table import PlacementOutcome
 
 
 class LikelySets(Protocol):
-    """What is asked of a class's score table."""
+    """Sets of GPUs that a pod will probably get, as a node class's score table has them."""
 
     def likely(self, free: int, wish: GpuRequest) -> int:
-        """The set that a pod will most probably be given; a guess where that is not known yet."""
+        """The set that a pod will most probably get; a guess where that is not known yet."""
 
     def known(self, free: int, wish: GpuRequest) -> PlacementOutcome | None:
-        """All that it may be given; None where that is not known yet."""
+        """All sets that a pod may get, with their odds; None where they are not known yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedState:
-    """What an agent last said of its node, as masks."""
+    """State that an agent last reported of its node, as masks of GPUs."""
 
     gen: str
     seq: int
@@ -71,8 +71,8 @@ def reckon(
     """The free GPUs of the state, those of ended pods back and those of new pods taken out.
 
     ``ended``: keys of pods that have ended, whether the state still names them or not: the
-    kubelet takes such a pod's GPUs back when it next gives some out. A new pod takes the set
-    that it will most probably be given, in the order of binding. Without a table it takes none,
+    kubelet takes such a pod's GPUs back when it next allocates some. A new pod takes the set
+    that it will most probably get, in the order of binding. Without a table it takes none,
     and the answer is not sure.
     Source: Kubernetes 1.37, pkg/kubelet/cm/devicemanager/manager.go (UpdateAllocatedDevices); for
     the idea the over-reserve cache of scheduler-plugins, pkg/noderesourcetopology/cache.

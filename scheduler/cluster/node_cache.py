@@ -1,6 +1,6 @@
-"""All nodes as the watches tell of them, to be looked up while requests wait.
+"""Cache of all nodes, filled by the watches and read while requests wait.
 
-What follows from a change is worked out by whoever tells of it, so that a request does not.
+The thread that reports a change works out what follows from it, so that a request need not.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class NodeCache:
         landed: Callable[[PredictionCheck], None] = lambda _landing: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``landed`` hears of each pod that a state names after it was bound, but not of those
-        that were there from the start; it must not raise.
+        """``landed`` is called with each pod that a state names after it was bound, but not with
+        those that were there from the start; it must not raise.
 
         ``clock`` is monotonic, in seconds, the same as the ``now`` of :meth:`lease`.
         """
@@ -76,14 +76,14 @@ class NodeCache:
         self._where: dict[str, str] = {}  # UID of a pod to its node
         self._jobs: dict[str, dict[str, int]] = {}  # job to nodes, and how many of its pods each
         self._arrivals = 0
-        self._told: frozenset[CacheSource] = frozenset()
+        self._synced: frozenset[CacheSource] = frozenset()
 
-    # what is asked
+    # what requests read
 
     @property
     def synced(self) -> bool:
-        """All that exists has been told once."""
-        return len(self._told) == len(CacheSource)
+        """Whether all Nodes, Leases and pods were read once."""
+        return len(self._synced) == len(CacheSource)
 
     def view(self, node: str) -> ScoringView | NoView:
         """Of one node."""
@@ -110,7 +110,7 @@ class NodeCache:
             return tuple(name for name, node in self._nodes.items() if node.here)
 
     def detail(self, node: str) -> CachedNode | None:
-        """All that is known of a node; None for one that was never heard of."""
+        """All that is known of a node; None for one that no watch has reported."""
         view = self.view(node)
         with self._lock:
             found = self._nodes.get(node)
@@ -125,12 +125,12 @@ class NodeCache:
                 pods=_pods(found),
             )
 
-    # what is told
+    # what watches report
 
-    def told(self, source: CacheSource) -> None:
-        """All that a source has was told."""
+    def mark_synced(self, source: CacheSource) -> None:
+        """All objects of a source were read."""
         with self._lock:
-            self._told |= {source}
+            self._synced |= {source}
 
     def node(self, name: str, *, topology: str | None, clique: str | None = None) -> None:
         """A Node is there, with this annotation and this NVLink clique."""
@@ -171,13 +171,13 @@ class NodeCache:
                 found.finish(ask.uid, pod.key)
                 self._count(before.ask.job if before else None, node, -1)
             else:
-                landing = found.bind(pod, lately=CacheSource.PODS in self._told)
+                landing = found.bind(pod, lately=CacheSource.PODS in self._synced)
                 self._count(ask.job, node, 1)
         if landing is not None:
             self._landed(landing)
 
     def pod_gone(self, uid: str) -> None:
-        """A pod is there no more; one that was never told of is passed over."""
+        """Remove a pod that was deleted; one that was never reported is passed over."""
         with self._lock:
             node = self._where.pop(uid, None)
             if node is None:

@@ -1,4 +1,4 @@
-"""One node as the watches tell of it, and what follows for scoring."""
+"""One node as the watches report it, and what follows for scoring."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class NodeRecord:
         self.expected: Mapping[str, ExpectedGpus] = {}
         """UID to prediction, of pods that the state does not name yet."""
         self.view: ScoringView | NoView = NoView.UNKNOWN_NODE
-        """Where the agent was heard of lately."""
+        """What is known where the agent has renewed its Lease lately, else the reason why not."""
         self.silent_view: NoView = NoView.UNKNOWN_NODE
         """Where it was not."""
 
@@ -113,11 +113,11 @@ class NodeRecord:
         self._work_out()
 
     def renew(self, lease: Object, now: float) -> list[PredictionCheck]:
-        """The agent has this Lease, seen at the monotonic second ``now``; tells of pods that it
+        """The agent has this Lease, seen at the monotonic second ``now``; returns the pods that it
         names for the first time.
 
         A Lease that is seen for the first time counts as renewed just now: no wall clock is
-        asked, for those of two machines differ.
+        read, for those of two machines differ.
         """
         before = self.state
         self.lease = observe(self.lease, lease, now)
@@ -146,7 +146,7 @@ class NodeRecord:
         self.bound[uid] = pod
         landing = self._landing(pod) if lately and pod.key not in self._gone else None
         # One of the same name that went before is taken for this one while the state names
-        # it: the number is right, and the state will tell if the set is another.
+        # it: the number is right, and the state will show if the set is another.
         self._gone -= {pod.key}
         self._work_out()
         return landing
@@ -220,7 +220,7 @@ def bound(ask: PodRequest, order: tuple[str, int]) -> Bound:
 
 @lru_cache(maxsize=4096)
 def _view(gen: str, free: int, ok: int, sure: bool, clique: str | None) -> ScoringView:
-    """One object for nodes that look alike, which a call tells apart sooner than equal ones."""
+    """One object for all nodes with equal views: a call compares identities sooner than values."""
     return ScoringView(gen=gen, free=free, ok=ok, sure=sure, clique=clique)
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 
 class NoView(StrEnum):
-    """Why nothing can be said of a node: it scores 0 and is counted under this reason."""
+    """Why a node cannot be scored: it scores 0 and is counted under this reason."""
 
     UNKNOWN_NODE = "unknown_node"
     NO_TOPOLOGY = "no_topology"
@@ -22,11 +22,11 @@ class NoView(StrEnum):
     OTHER_GENERATION = "other_generation"
     """The state's masks follow another topology than the Node carries."""
     STALE = "stale"
-    """The agent was not heard of for the length of its Lease."""
+    """The agent has not renewed its Lease for the Lease's duration."""
 
 
 class ScoringView(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
-    """What is believed of a node whose agent was heard lately.
+    """What is known of a node whose agent has renewed its Lease lately.
 
     Its hash is kept: a call looks up thousands, and most of them are equal.
     """
@@ -36,7 +36,7 @@ class ScoringView(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     free: int
     """Mask of the GPUs that nobody has, those that bound pods will have taken out already."""
     ok: int
-    """Mask of the GPUs that are given out whole."""
+    """Mask of the GPUs that are allocated whole."""
     sure: bool = True
     """Whether the masks agree with the number of GPUs that bound pods ask for."""
     clique: str | None = None

@@ -34,7 +34,7 @@ def record_unlinked(events: Recorder, check: PredictionCheck) -> None:
         reason=REASON,
         action=ACTION,
         note=(
-            f"The pod wishes GPUs joined by NVLink ({keys.LINK}=nvlink) and was given GPUs {gpus}"
+            f"The pod wishes GPUs joined by NVLink ({keys.LINK}=nvlink) and got GPUs {gpus}"
             f" of {check.node}, which are not all joined by it. It runs, but slower; deleting"
             " it lets it try again."
         ),

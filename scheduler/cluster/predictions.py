@@ -1,4 +1,4 @@
-"""What a pod was given, against what was predicted: how honest the prediction is.
+"""The GPUs that a pod got, compared with those that were predicted.
 
 Pure. The kubelet chooses the devices, so a prediction is only ever judged afterwards, by the
 state that the node's agent writes.
@@ -21,7 +21,7 @@ _MOST_GPUS_TO_SPLIT = 8
 
 
 class SpeedTable(Protocol):
-    """What is asked of a class's score table."""
+    """Speeds of sets of GPUs, as a node class's score table has them."""
 
     def gbps(self, group: int) -> float:
         """Speed of the best ring through a set of GPUs."""
@@ -40,7 +40,7 @@ class PredictionCheck:
     """The node's topology class."""
     predicted: Odds
     """The last prediction before it showed up; empty where there was none: it may show up before
-    the binding was heard of."""
+    the watch reports the binding."""
     actual: int
     """Mask of all GPUs of the pod."""
     free_before: int
@@ -56,7 +56,7 @@ class PredictionCheck:
 
 
 def speed(landing: PredictionCheck, speeds: SpeedTable) -> float | None:
-    """GB/s of the slowest container's GPUs; None where it cannot be told or there is none.
+    """GB/s of the slowest container's GPUs; None where it is unknown or there is none.
 
     The state does not say which container has which of the pod's GPUs: the best split counts.
     Containers with one GPU have no speed, and take none away.
@@ -90,7 +90,7 @@ def is_unlinked(landing: PredictionCheck, speeds: SpeedTable) -> bool:
 
 
 def running(wish: GpuRequest) -> tuple[int, ...]:
-    """GPUs of each container that runs beside the others."""
+    """Number of GPUs of each container that runs at the same time as the others."""
     return tuple(step.gpus for step in wish.steps if not step.ends)
 
 

@@ -65,43 +65,43 @@ class Watches:
         self._down: dict[CacheSource, str] = {}
         self._followers = {
             CacheSource.NODES: Follower(
-                api, NODES, self.hear_nodes, metadata_only=True, uniform=uniform
+                api, NODES, self.take_node, metadata_only=True, uniform=uniform
             ),
             CacheSource.LEASES: Follower(
                 api,
                 LEASES,
-                self.hear_leases,
+                self.take_lease,
                 namespace=namespace,
                 keep=_is_agents,
                 uniform=uniform,
             ),
             CacheSource.PODS: Follower(
-                api, PODS, self.hear_pods, fields=_BOUND, keep=self._has_gpus, uniform=uniform
+                api, PODS, self.take_pod, fields=_BOUND, keep=self._has_gpus, uniform=uniform
             ),
         }
         self._threads: list[threading.Thread] = []
 
     @property
     def down(self) -> Mapping[CacheSource, str]:
-        """What is not heard of now, and why; empty where all is well."""
+        """Sources whose watch is lost now, each with its reason; empty while all are connected."""
         return dict(self._down)
 
     def start(self) -> None:
-        """From now on the cache is told what happens."""
+        """Open the watches: the cache follows the cluster from now on."""
         for source, follower in self._followers.items():
             thread = threading.Thread(target=follower.run, name=f"watch-{source}", daemon=True)
             thread.start()
             self._threads.append(thread)
 
     def close(self) -> None:
-        """Tell nothing more; waits a little for the threads, which end with the program anyway."""
+        """Close the watches; waits a little for the threads, which end with the program anyway."""
         for follower in self._followers.values():
             follower.close()
         for thread in self._threads:
             thread.join(_END_SECONDS)
 
-    def hear_nodes(self, news: News) -> None:
-        """What a watch of the Nodes tells."""
+    def take_node(self, news: News) -> None:
+        """Take an event of the watch of Nodes into the cache."""
         match news:
             case ObjectSeen(object={"metadata": meta}):
                 self._cache.node(
@@ -112,20 +112,20 @@ class Watches:
             case ObjectGone(name=name):
                 self._cache.node_gone(name)
             case other:
-                self._hear(CacheSource.NODES, other)
+                self._connection(CacheSource.NODES, other)
 
-    def hear_leases(self, news: News) -> None:
-        """What a watch of the Leases tells."""
+    def take_lease(self, news: News) -> None:
+        """Take an event of the watch of Leases into the cache."""
         match news:
             case ObjectSeen(object={"metadata": {"name": name}} as lease):
                 self._cache.lease(_node_of(name), lease, self._clock())
             case ObjectGone(name=name):
                 self._cache.lease_gone(_node_of(name))
             case other:
-                self._hear(CacheSource.LEASES, other)
+                self._connection(CacheSource.LEASES, other)
 
-    def hear_pods(self, news: News) -> None:
-        """What a watch of the pods tells."""
+    def take_pod(self, news: News) -> None:
+        """Take an event of the watch of pods into the cache."""
         match news:
             case ObjectSeen(object=seen):
                 self._take(seen)
@@ -133,7 +133,7 @@ class Watches:
             case ObjectGone(uid=uid):
                 self._cache.pod_gone(uid)
             case other:
-                self._hear(CacheSource.PODS, other)
+                self._connection(CacheSource.PODS, other)
 
     def _take(self, seen: Object) -> None:
         try:
@@ -154,15 +154,15 @@ class Watches:
             self._rested_at = self._clock()
 
     def _has_gpus(self, pod: Object) -> bool:
-        """Whether the pod may ask for whole GPUs: a cheap look, before the pod is read."""
+        """Whether the pod may ask for whole GPUs: a cheap check, before the pod is read."""
         spec = pod.get("spec") or {}
         containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
         return any(_names(each, self._rules.gpu) for each in containers)
 
-    def _hear(self, source: CacheSource, news: News) -> None:
+    def _connection(self, source: CacheSource, news: News) -> None:
         match news:
             case CacheSynced():
-                self._cache.told(source)
+                self._cache.mark_synced(source)
                 log.info("cache synced", extra={"source": source})
             case WatchConnected():
                 if self._down.pop(source, None) is not None:

@@ -26,7 +26,7 @@ _MOST_HEAD_BYTES: Final = 8192
 _HEAD_SECONDS: Final = 5.0
 """From a request's first byte to the end of its head, and for a TLS handshake."""
 BODY_SECONDS: Final = 2.0
-"""For all of a request's body to come: more than any scheduler should be told to wait."""
+"""For all of a request's body to come: more than any scheduler should be configured to wait."""
 _ANSWER_SECONDS: Final = 5.0
 """For an answer to be taken: meanwhile the connection makes room for no other."""
 _IDLE_SECONDS: Final = 120.0

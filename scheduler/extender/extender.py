@@ -33,7 +33,7 @@ class Extender:
 
     @property
     def is_ready(self) -> bool:
-        """Its answers rest on all that the cluster tells."""
+        """Whether its answers rest on all Nodes, Leases and pods of the cluster."""
         return self._cache.synced
 
     def prioritize(self, body: bytes, *, only_known: bool = False) -> bytes:
@@ -69,6 +69,6 @@ class Extender:
         return msgspec.json.encode(explain(wanted, verdicts, self._tables))
 
     def node(self, name: str) -> bytes | None:
-        """All that is known of a node; None for one that was never heard of."""
+        """All that is known of a node, as JSON; None for one that no watch has reported."""
         detail = self._cache.detail(name)
         return None if detail is None else msgspec.json.encode(described(name, detail))

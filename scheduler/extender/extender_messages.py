@@ -20,14 +20,14 @@ from scheduler.cluster.pod_objects import Pod
 from scheduler.rank_levels import BEST
 
 MOST_BYTES: Final = 8 << 20
-"""Of one request: 20,000 names of any length, or :data:`MOST_NODES` Nodes, beside the pod."""
+"""Of one request: 20,000 names of any length, or :data:`MOST_NODES` Nodes, and the pod."""
 MOST_NODES: Final = 200
 """Whole Nodes in one request; above that, reading them costs more than they are worth."""
 SHORT: Final = 500
-"""Candidates, above which an answer tells the best ones only: reading it costs the scheduler more
+"""Candidates, above which an answer has the best ones only: reading it costs the scheduler more
 than all that we do."""
-_TOLD: Final = 9
-"""The least score told then. With a weight of 10 all others are out of the question."""
+_LISTED: Final = 9
+"""The least score in it then. With a weight of 10 all others are out of the question."""
 
 NEUTRAL: Final = b"[]"
 """No scores: the scheduler's other opinions decide."""
@@ -91,7 +91,7 @@ def read(body: bytes) -> ExtenderCall:
 
 
 def _names(found: ExtenderArgs) -> Sequence[str] | None:
-    """Those listed; else of the whole Nodes, which the scheduler never sends beside a list."""
+    """Those listed; else of the whole Nodes, which the scheduler never sends with a list."""
     nodes = None if found.nodes is None else found.nodes.items or ()
     if nodes is not None and len(nodes) > MOST_NODES:
         raise TooLarge(
@@ -112,12 +112,12 @@ def answer(nodes: Sequence[str], ranks: Sequence[int]) -> bytes:
     """A HostPriorityList of these ranks, which are 0 to 10 in it whatever was computed: more would
     be taken, and outweigh every other opinion.
 
-    Where all are equal nothing is said. Above :data:`SHORT` nodes only the best are told.
+    Where all are equal it is empty. Above :data:`SHORT` nodes it has only the best.
     """
     if not ranks or min(ranks) == max(ranks):
         return NEUTRAL
     scores = {rank: min(max(int(rank), 0), BEST) for rank in set(ranks)}
     scored: Iterable[tuple[str, int]] = zip(nodes, map(scores.__getitem__, ranks), strict=True)
     if len(ranks) > SHORT:
-        scored = (each for each in scored if each[1] >= _TOLD)
+        scored = (each for each in scored if each[1] >= _LISTED)
     return msgspec.json.encode(list(itertools.starmap(HostPriority, scored)))

@@ -17,7 +17,7 @@ from scheduler.cluster.node_views import NoView
 from scheduler.extender.tls import Party
 from web.refusals import RefusalReason
 
-# or each has a second series that nobody asked for
+# or each has a second series that nobody needs
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # theirs to annotate
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -32,7 +32,7 @@ _NODES: Final = (1, 10, 50, 100, 200, 500, 1000, 2000, 5000)
 
 
 class Verb(StrEnum):
-    """What may be asked of us; all other paths count as one."""
+    """Kind of request, as the label ``verb``; all other paths count as one."""
 
     PRIORITIZE = "prioritize"
     EXPLAIN = "explain"
@@ -54,7 +54,7 @@ class Neutral(StrEnum):
 
 
 class NodeVisibility(StrEnum):
-    """How a node is seen, beside the reasons why it is not."""
+    """How a node is seen, in addition to the reasons why it is not."""
 
     SURE = "sure"
     UNSURE = "unsure"
@@ -108,13 +108,13 @@ class ExtenderMetrics:
         )
         self._candidates = Histogram(
             f"{_PREFIX}_candidates",
-            "Nodes that the scheduler asked about in one request.",
+            "Candidate nodes in one request of the scheduler.",
             buckets=_NODES,
             registry=registry,
         )
         self._unscored = Counter(
             f"{_PREFIX}_unscored_candidates",
-            "Candidates that scored 0 because nothing could be said of them.",
+            "Candidates that scored 0 because they could not be scored.",
             ["reason"],
             registry=registry,
         )
@@ -126,13 +126,13 @@ class ExtenderMetrics:
         )
         self._predictions = Counter(
             f"{_PREFIX}_predictions",
-            "Pods whose GPUs were predicted; hit: they were given one of the sets predicted.",
+            "Pods whose GPUs were predicted; hit: they got one of the sets predicted.",
             ["result"],
             registry=registry,
         )
         self._chance = Counter(
             f"{_PREFIX}_predicted_odds",
-            "Sum of the odds that predictions gave to the sets that pods were then given.",
+            "Sum of the odds that predictions gave to the sets that pods then got.",
             registry=registry,
         )
         self._placements = Counter(
@@ -168,17 +168,17 @@ class ExtenderMetrics:
         self._seconds.labels(verb).observe(seconds)
 
     def judged(self, candidates: int, unseen: Mapping[NoView, int]) -> None:
-        """So many nodes for a pod that asks for GPUs; of some nothing can be said, by reason."""
+        """Count the candidates for a pod with GPUs, and those that cannot be scored, by reason."""
         self._candidates.observe(candidates)
         for reason, count in unseen.items():
             self._unscored.labels(reason).inc(count)
 
     def neutral(self, cause: Neutral) -> None:
-        """Scores were asked for and not given."""
+        """Count a request for scores that was answered without scores."""
         self._neutral.labels(cause).inc()
 
     def landed(self, *, odds: float | None, ideal: bool | None, unlinked: bool) -> None:
-        """A pod was given GPUs that a prediction had given these odds; None: there was none.
+        """Count a pod that got GPUs; ``odds`` are those of the prediction, None without one.
 
         ``ideal`` is None where there is no speed to compare.
         """
@@ -199,7 +199,7 @@ class ExtenderMetrics:
         return prometheus_client.generate_latest(self._registry)
 
     def _name_all(self) -> None:
-        """Have series that may be asked for exist before anything happened: absent is no zero."""
+        """Create the series that queries may name before anything happened: absent is no zero."""
         for reason in NoView:
             self._unscored.labels(reason)
         for cause in Neutral:
@@ -243,11 +243,11 @@ class _Fleet(Collector):
             return
         use = self.use()
         yield GaugeMetricFamily(
-            f"{_PREFIX}_synced", "1 once all nodes, pods and Leases were heard of.", use.synced
+            f"{_PREFIX}_synced", "1 once all Nodes, pods and Leases were read.", use.synced
         )
         nodes = GaugeMetricFamily(
             f"{_PREFIX}_nodes",
-            "Nodes by how they are seen: sure, unsure, or why nothing can be said of them.",
+            "Nodes by how they are seen: sure, unsure, or why they cannot be scored.",
             labels=["view"],
         )
         views = Tally(use.views)

@@ -32,7 +32,7 @@ def fleet_use(fleet: Fleet, nodes: Iterable[str], tables: ScoreTables, *, synced
 
 
 def _class_use(gen: str, views: list[ScoringView], tables: ScoreTables) -> ClassUse:
-    """Of nodes with more GPUs than are quickly judged the worth is not told."""
+    """The worth of nodes with more GPUs than are quickly judged is left out."""
     table = tables.find(gen)
     quick = table is not None and table.is_quick
     return ClassUse(

@@ -47,7 +47,7 @@ class ExtenderServer:
 
     @property
     def port(self) -> int:
-        """The one that was free, where the address said 0."""
+        """Port that it listens on: a free one where the address has port 0."""
         return int(self._listener.getsockname()[1])
 
     def start(self) -> None:
@@ -108,8 +108,8 @@ class ExtenderServer:
     def _vacate(self) -> bool:
         """Close the connection that is missed least; False where all are being answered.
 
-        First who never asked for what is served here, the oldest of them; then who last did so
-        longest ago. So no number of connections that ask for nothing closes a scheduler's.
+        First those that never sent a request for what is served here, the oldest of them; then the
+        one that last did so longest ago. So no number of idle connections closes a scheduler's.
         """
         idle = [each for each in self._clients if not each.is_busy]
         if not idle:

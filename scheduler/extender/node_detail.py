@@ -19,7 +19,7 @@ class PodOnNode(msgspec.Struct, frozen=True, kw_only=True):
     gpus: tuple[int, ...] | None
     """As the agent's state says; None where it does not name the pod yet."""
     expected: tuple[Chance, ...]
-    """What it will be given, likeliest first, until the state names it."""
+    """Sets that it may get, likeliest first, until the state names the real one."""
 
 
 class NodeDetail(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +39,7 @@ class NodeDetail(msgspec.Struct, frozen=True, kw_only=True):
     free: tuple[int, ...] | None
     """Believed free: those that pods bound since will have are taken out."""
     ok: tuple[int, ...] | None
-    """Given out whole."""
+    """GPUs that are allocated whole."""
     used: tuple[int, ...] | None
     """As the agent's state says."""
     seq: int | None

@@ -41,7 +41,7 @@ def _document() -> dict[str, Any]:
     some_nodes = {
         "allOf": [
             {"$ref": _REF.format(name="ExtenderArgs")},
-            {"anyOf": [_given("NodeNames", "array"), _given("Nodes", "object")]},
+            {"anyOf": [_filled("NodeNames", "array"), _filled("Nodes", "object")]},
         ]
     }
     any_nodes = {"$ref": _REF.format(name="ExtenderArgs")}
@@ -57,7 +57,7 @@ def _document() -> dict[str, Any]:
             "/v1/prioritize": {"post": _post("Ranks nodes for a pod.", some_nodes, priorities)},
             "/v1/explain": {
                 "post": _post(
-                    "Tells why nodes are ranked as they are; without nodes, all that are known.",
+                    "Explains why nodes are ranked as they are; without nodes, all that are known.",
                     any_nodes,
                     {"$ref": _REF.format(name="Explanation")},
                 )
@@ -65,11 +65,11 @@ def _document() -> dict[str, Any]:
             "/debug/nodes/{name}": {"get": _node()},
             "/livez": {"get": _probe("Whether the program works.")},
             "/readyz": {"get": _probe("Whether all of the cluster that counts was read.")},
-            "/metrics": {"get": {"summary": "Metrics.", "responses": {"200": _said(_TEXT)}}},
+            "/metrics": {"get": {"summary": "Metrics.", "responses": {"200": _answer(_TEXT)}}},
             "/openapi.json": {
                 "get": {
                     "summary": "This document.",
-                    "responses": {"200": _said(_json({"type": "object"}))},
+                    "responses": {"200": _answer(_json({"type": "object"}))},
                 }
             },
         },
@@ -77,7 +77,7 @@ def _document() -> dict[str, Any]:
     }
 
 
-def _given(key: str, kind: str) -> dict[str, Any]:
+def _filled(key: str, kind: str) -> dict[str, Any]:
     return {"required": [key], "properties": {key: {"type": kind}}}
 
 
@@ -85,7 +85,7 @@ def _post(summary: str, asked: Mapping[str, Any], told: Mapping[str, Any]) -> di
     return {
         "summary": summary,
         "requestBody": {"required": True, "content": _json(asked)},
-        "responses": {"200": _said(_json(told))} | _refusals(*_REFUSALS),
+        "responses": {"200": _answer(_json(told))} | _refusals(*_REFUSALS),
     }
 
 
@@ -96,8 +96,8 @@ def _node() -> dict[str, Any]:
             {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
         ],
         "responses": {
-            "200": _said(_json({"$ref": _REF.format(name="NodeDetail")})),
-            "404": _said(_TEXT, "The node was never heard of."),
+            "200": _answer(_json({"$ref": _REF.format(name="NodeDetail")})),
+            "404": _answer(_TEXT, "The node is unknown."),
         }
         | _refusals("403"),
     }
@@ -106,17 +106,17 @@ def _node() -> dict[str, Any]:
 def _probe(summary: str) -> dict[str, Any]:
     return {
         "summary": summary,
-        "responses": {"200": _said(_TEXT), "503": _said(_TEXT, "It does not, or not yet.")},
+        "responses": {"200": _answer(_TEXT), "503": _answer(_TEXT, "It does not, or not yet.")},
     }
 
 
 def _refusals(*codes: str) -> dict[str, Any]:
-    return {code: _said(_TEXT, _REFUSALS[code]) for code in codes}
+    return {code: _answer(_TEXT, _REFUSALS[code]) for code in codes}
 
 
 def _json(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"application/json": {"schema": schema}}
 
 
-def _said(content: Mapping[str, Any], description: str = "The answer.") -> dict[str, Any]:
+def _answer(content: Mapping[str, Any], description: str = "The answer.") -> dict[str, Any]:
     return {"description": description, "content": content}

@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 class PredictionResults:
-    """Hears of pods that were given GPUs."""
+    """Counts and logs how good the prediction was for each pod that got its GPUs."""
 
     def __init__(
         self,
@@ -21,7 +21,7 @@ class PredictionResults:
         metrics: ExtenderMetrics,
         unlinked: Callable[[PredictionCheck], None] | None,
     ) -> None:
-        """``unlinked`` is told of pods that asked for linked GPUs and have others."""
+        """``unlinked`` is called with pods that requested linked GPUs and have others."""
         self._tables = tables
         self._metrics = metrics
         self._unlinked = unlinked

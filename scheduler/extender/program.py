@@ -95,7 +95,7 @@ def _keep(cache: NodeCache, events: Recorder) -> None:
         if cache.synced and not is_frozen:
             is_frozen = True
             gc.collect()
-            gc.freeze()  # or a collection looks at the whole fleet, while a request waits
+            gc.freeze()  # or a collection walks through the whole fleet, while a request waits
 
 
 def _client(settings: SchedulerSettings) -> ApiClient:

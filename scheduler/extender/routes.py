@@ -28,7 +28,7 @@ from web.refusals import ClientRefusals, RefusalReason
 log = logging.getLogger(__name__)
 
 _QUICK_BYTES: Final = 128 << 10
-"""Of a body that is read and looked up in a few milliseconds, as 5,000 names are."""
+"""Size of a body that is read and answered in a few milliseconds, as 5,000 names are."""
 _LARGE_AT_ONCE: Final = 4
 """Bodies above that are held in memory."""
 _STUCK_SECONDS: Final = 30.0
@@ -121,9 +121,9 @@ class Routes:
         self._scores.shutdown(wait=False, cancel_futures=True)
 
     def route(self, request: HttpRequest, certificate: Mapping[str, Any] | None) -> Route:
-        """Who answers this. Raises Refusal for those who may not ask, and for no path of ours.
+        """The route for a request. Raises Refusal for a client without access, and an unknown path.
 
-        ``certificate`` is the client's, as :meth:`ssl.SSLSocket.getpeercert` tells it.
+        ``certificate`` is the client's, as :meth:`ssl.SSLSocket.getpeercert` returns it.
         """
         if not self._admits(request, certificate):
             raise ClientForbidden(
@@ -151,7 +151,7 @@ class Routes:
             return messages.text(str(error), HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         except BadInput as error:
             return messages.text(str(error), HTTPStatus.BAD_REQUEST)
-        except Exception:  # whoever asked gets an answer, and others go on
+        except Exception:  # the client gets an answer, and others go on
             log.exception("request failed", extra={"verb": route.verb})
             return messages.text(
                 "No answer could be made; the log says why.", HTTPStatus.INTERNAL_SERVER_ERROR
@@ -173,7 +173,7 @@ class Routes:
             self._terms.tls.admitted(certificate)
         return admitted
 
-    # what is asked
+    # requests
 
     def _prioritize(self, body: bytes) -> Response:
         """Scores, or none where they are not there in time: a pod never waits for us."""
@@ -212,7 +212,7 @@ class Routes:
     def _node(self, name: str, _: bytes) -> Response:
         found = self._extender.node(name)
         if found is None:
-            return messages.text("This node was never heard of.", HTTPStatus.NOT_FOUND)
+            return messages.text("This node is unknown.", HTTPStatus.NOT_FOUND)
         return _json(found)
 
     def _render(self, _: bytes) -> Response:

@@ -1,11 +1,11 @@
 """Which GPUs NVIDIA's device plugin hands out: its best-effort policy, with the odds of its ties.
 
-The policy cuts the free GPUs into groups of the size asked for, one group smaller where they
+The policy cuts the free GPUs into groups of the requested size, one group smaller where they
 do not divide, such that all pairs within groups have the most points together; of that cut it
 hands out the group with the most points. Among equals the order decides in which the kubelet
 names the free GPUs, and that is random: so the answer is a distribution over sets. Single
 GPUs have no pairs, so any free one may come. Where the smaller group has the most points the
-plugin hands it out as if it were whole and crashes, which is said here as a loss of the pod.
+plugin hands it out as if it were whole and crashes, which counts here as a loss of the pod.
 Source: go-gpuallocator 0.5.0, gpuallocator/besteffort_policy.go.
 """
 
@@ -34,7 +34,7 @@ class BestEffort:
         self._cuts = cache(lambda size: _Cuts(shape, size))
 
     def odds(self, free: int, size: int, required: int = 0) -> Odds:
-        """What a request of ``size`` GPUs is given; empty if these free ones are too few.
+        """Sets that a request of ``size`` GPUs may get, with their odds; empty if too few are free.
 
         ``required``, fewer than ``size`` and among the free, come with any set.
         """
@@ -96,12 +96,12 @@ class _Cuts:
         others = self._cut(free & ~group & ~remainder)
         return self._value(group) + self._value(remainder) + others.points
 
-    def _shares(self, others: int, total: int, group: int, beside: int = 0) -> Fraction:
+    def _shares(self, others: int, total: int, group: int, smaller: int = 0) -> Fraction:
         """Of cuts with so many points, shared where others have as many as ``group``.
 
-        ``beside`` is the smaller group, or none.
+        ``smaller`` is the smaller group, or none.
         """
-        points, its = self._value(group), self._value(beside)
+        points, its = self._value(group), self._value(smaller)
         cut = self._cut(others, points)
         if not group or its > points or points + its + cut.points != total:
             return Fraction()

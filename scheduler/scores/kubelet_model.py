@@ -1,10 +1,10 @@
-"""What a pod's containers are given on a node: the kubelet's part, around the device plugin's.
+"""Which GPUs a pod's containers get on a node: the kubelet's part, around the device plugin's.
 
 The kubelet serves containers in their order. One that comes after init containers takes theirs
 first. The TopologyManager, if its policy is not ``none``, finds the fewest NUMA nodes that
 can serve a container, or all of the pod together, and refuses the pod if its policy is not
 content with them; GPUs there come first, and where they are more than needed the device plugin
-chooses among them alone. Only GPUs ask for NUMA nodes here: what CPUs, memory and NICs ask for
+chooses among them alone. Only GPUs request NUMA nodes here: what CPUs, memory and NICs request
 is not known.
 Source: Kubernetes 1.37, pkg/kubelet/cm: devicemanager/{manager,topology_hints}.go,
 topologymanager/{policy,policy_single_numa_node,scope_container,scope_pod}.go.

@@ -27,7 +27,7 @@ MOST_GPUS = 16
 """No node has more, and the device plugin's own policy does not end for many more."""
 _QUICK_STEPS = 2
 _MOST_STEPS, _MOST_STEPS_OF_MANY = 16, 3
-"""Containers with GPUs in one pod; beyond these nothing is said. The sets that they may get
+"""Containers with GPUs in one pod; beyond these there is no outcome. The sets that they may get
 multiply, with many GPUs to hours of work."""
 _KEPT_OUTCOMES = 20_000
 _MOST_DUE = 1000
@@ -169,15 +169,15 @@ class ScoreTable:
         return Worth(self._shape, self._speeds)  # which takes long for many GPUs
 
     def _outcome(self, free: int, wish: GpuRequest) -> PlacementOutcome:
-        free &= (1 << self.n) - 1  # whoever tells may know of other GPUs
+        free &= (1 << self.n) - 1  # the caller may know of other GPUs
         if len(wish.steps) > (_MOST_STEPS if self.is_quick else _MOST_STEPS_OF_MANY):
             return PlacementOutcome(sets={}, score=0)
-        given = self._kubelet.serve(free, wish)
+        served_sets = self._kubelet.serve(free, wish)
         sets: dict[int, Fraction] = defaultdict(Fraction)
-        for each, odds in given.items():
+        for each, odds in served_sets.items():
             sets[each.taken] += odds
         sets = {each: self._shared.setdefault(odds, odds) for each, odds in sets.items()}
-        served = {each: odds for each, odds in given.items() if each.taken != LOST}
+        served = {each: odds for each, odds in served_sets.items() if each.taken != LOST}
         taken = sum(served.values(), Fraction())
         if not taken:
             return PlacementOutcome(sets=sets, score=0)

@@ -15,7 +15,7 @@ _PCIE_GBPS = (24, 22, 20, 18, 14, 10)
 """GB/s in one direction to expect over PCIe, by level. Their order is what counts: where NVLink
 is there it is taken instead, and every NVLink carries more."""
 _NVLINK_GBPS = 25
-"""Of one NVLink where the node does not tell: that of Volta to Hopper."""
+"""Rate of one NVLink where the node does not report it: that of Volta to Hopper."""
 _POINTS_BY_LEVEL = (60, 50, 40, 30, 20, 10)
 _POINTS_PER_NVLINK = 100
 _MOST_NVLINKS = 18

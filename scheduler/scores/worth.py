@@ -40,7 +40,7 @@ class Worth:
     def linked(self, free: int) -> int:
         """In tenths of a GPU: how many pods could get a set as fast as any at once.
 
-        The GPUs of the most ideal sets that fit beside each other, by how often asked for.
+        The GPUs of the most ideal sets that fit at the same time, by how often a size is used.
         """
         is_whole = free.bit_count() == self._n
         return self._parts(free) + (SIZES.get(self._n, 0) * self._n if is_whole else 0)

@@ -29,7 +29,7 @@ def pack(nodes: Sequence[ReplayNode], wish: GpuRequest, chance: Random) -> Place
 
 
 def ranked(tables: ScoreTables) -> Choose:
-    """The same with our ranks beside it, as deploy/scheduler has it."""
+    """The same together with our ranks, as deploy/scheduler configures it."""
 
     def choose(nodes: Sequence[ReplayNode], wish: GpuRequest, chance: Random) -> Placement:
         pod = PodRequest(namespace="", name="", uid="", wish=wish)
@@ -56,11 +56,11 @@ def foreseeing(give: Give) -> Choose:
         drawn = {node: give(node.kind, node.free, wish, chance) for node in nodes}
 
         def aims(node: ReplayNode) -> tuple[float, float]:
-            table, given = node.kind.table, drawn[node]
-            return table.gbps(given), -table.cost(node.free, given)
+            table, chosen = node.kind.table, drawn[node]
+            return table.gbps(chosen), -table.cost(node.free, chosen)
 
         node = _best(nodes, aims, chance)
-        return Placement(node=node, given=drawn[node])
+        return Placement(node=node, chosen=drawn[node])
 
     return choose
 
@@ -68,8 +68,8 @@ def foreseeing(give: Give) -> Choose:
 def predicted(kind: NodeKind, free: int, wish: GpuRequest, chance: Random) -> int:
     """A device plugin that does what we predict, with its odds."""
     sets = kind.table.outcome(free, wish).sets
-    (given,) = chance.choices(list(sets), [float(odds) for odds in sets.values()])
-    return given
+    (chosen,) = chance.choices(list(sets), [float(odds) for odds in sets.values()])
+    return chosen
 
 
 class _Shown:

@@ -1,8 +1,8 @@
 """A fleet that pods come to and leave, in the order of time, with a scheduler that chooses.
 
-Pods have one container. What a node's agent tells lags; the number of free GPUs does not, for
-the scheduler counts them itself. A pod that fits nowhere waits, and smaller ones behind it go
-first. Pure: device plugin, scheduler and chance are arguments.
+Pods have one container. The state that a node's agent reports lags; the number of free GPUs
+does not, for the scheduler counts them itself. A pod that fits nowhere waits, and smaller
+ones behind it go first. Pure: device plugin, scheduler and chance are arguments.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from scheduler.scores.score_table import ScoreTable
 from scheduler.simulation.workload import Arrival
 
 Give = Callable[["NodeKind", int, GpuRequest, Random], int]
-"""The device plugin: of these free GPUs the set that a pod is given; LOST where that fails."""
+"""The device plugin: of these free GPUs the set that a pod gets; LOST where that fails."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -55,15 +55,15 @@ class ReplayNode:
         self._view: ScoringView | None = None
 
     def view(self) -> ScoringView:
-        """As a reader sees it who hears of pods at once, and of their sets late."""
+        """The node as the extender sees it: pods at once, and the sets that they got late."""
         if self._view is None:
             self._view = self._reckoned()
         return self._view
 
-    def bind(self, pod: PodRequest, order: int, given: int) -> None:
+    def bind(self, pod: PodRequest, order: int, chosen: int) -> None:
         self._bound[pod.uid] = Bound(key=pod.uid, ask=pod, order=("", order))
-        self._sets[pod.uid] = given
-        self._changed(self.free & ~given)
+        self._sets[pod.uid] = chosen
+        self._changed(self.free & ~chosen)
 
     def end(self, pod: PodRequest) -> None:
         del self._bound[pod.uid]
@@ -98,8 +98,8 @@ class Placement:
     """Where a pod goes."""
 
     node: ReplayNode
-    given: int | None = None
-    """What it will be given there, where the scheduler knew; else the device plugin is asked."""
+    chosen: int | None = None
+    """The set that it will get there, where the scheduler knew; else the device plugin chooses."""
 
 
 Choose = Callable[[Sequence[ReplayNode], GpuRequest, Random], Placement]
@@ -221,23 +221,23 @@ class _Run:
             return False
         choice = self._choose(fitting, wish, self._chance)
         node = choice.node
-        given = choice.given
-        if given is None:
-            given = self._setup.give(node.kind, node.free, wish, self._chance)
+        chosen = choice.chosen
+        if chosen is None:
+            chosen = self._setup.give(node.kind, node.free, wish, self._chance)
         self.placed[pod] = Placed(
             wish=wish,
             wait_seconds=now - arrival.at_seconds,
-            gbps=node.kind.table.gbps(given) if given != LOST else 0.0,
+            gbps=node.kind.table.gbps(chosen) if chosen != LOST else 0.0,
             ideal_gbps=self._ideal_of(wish),
-            lost=given == LOST,
+            lost=chosen == LOST,
         )
-        if given != LOST:
-            self._bind(now, node, pod, arrival, given)
+        if chosen != LOST:
+            self._bind(now, node, pod, arrival, chosen)
         return True
 
-    def _bind(self, now: float, node: ReplayNode, pod: int, arrival: Arrival, given: int) -> None:
+    def _bind(self, now: float, node: ReplayNode, pod: int, arrival: Arrival, chosen: int) -> None:
         ask = PodRequest(namespace="", name="", uid=str(pod), wish=arrival.wish)
-        node.bind(ask, pod, given)
+        node.bind(ask, pod, chosen)
         self._tell(now, node)
 
         def end(at: float) -> None:

@@ -49,9 +49,9 @@ class Mix:
     """Pods whose sizes, gaps and lives are drawn."""
 
     sizes: Mapping[int, float] = field(default_factory=lambda: USUAL)
-    """Number of GPUs to how often it is asked for, in any unit."""
+    """Number of GPUs to how often it is requested, in any unit."""
     load: float = 0.85
-    """GPUs that are asked for at a time, of those that there are."""
+    """Share of all GPUs that are requested at a time."""
     pods: int = 8000
     mean_seconds: float = USUAL_SECONDS
     together: int = 1

@@ -61,7 +61,7 @@ def test_without_a_driver_the_sentence_tells_of_simulation(run: Run) -> None:
     result = run("discover", sees=DriverAbsent("no NVIDIA driver: install it"))
     assert (result.exit_code, result.stderr) == (
         3,
-        "Error: no NVIDIA driver: install it, or look at a simulated machine with "
+        "Error: no NVIDIA driver: install it, or read a simulated machine with "
         "--simulate dgx-a100\n",
     )
 

@@ -83,7 +83,7 @@ def cache(*unsynced: CacheSource, **nodes: Mapping[str, Any]) -> tuple[NodeCache
         made.node(name, topology=fleets.topology())
         made.lease(name, fleets.lease(**said), 0.0)
     for source in set(CacheSource) - set(unsynced):
-        made.told(source)
+        made.mark_synced(source)
     return made, tables
 
 

@@ -344,7 +344,7 @@ def test_flags_win_over_our_variables_and_these_over_its_variables_and_the_file(
         (("-d", "x"), "-d is 'x': expected f, g, i, g+i, or letters with ids: g:0,2-4+i"),
         (("-d=f+i",), "-d is 'f+i': expected f, g, i"),
         (("--log-format=xml",), "--log-format is 'xml': expected text or json"),
-        (("--kubernetes-gpu-id-type=index",), "only uid and device-name may be given"),
+        (("--kubernetes-gpu-id-type=index",), "only uid and device-name are accepted"),
         (("--web-systemd-socket",), "give an address instead"),
         (("--fake-gpus",), "GPUSCAPE_SIMULATE"),
     ],

@@ -263,7 +263,7 @@ def test_a_pod_of_the_same_name_has_what_the_state_says() -> None:
     """The state has names and no UIDs: while it names the one before, the number is right."""
     fleet = Fleet().with_node(pods={"p": 0b11})
     fleet.bind(pod("p", 2))
-    fleet.cache.told(CacheSource.PODS)
+    fleet.cache.mark_synced(CacheSource.PODS)
     fleet.cache.pod_gone("uid-p")
 
     fleet.bind(pod("p", 2, uid="second"))
@@ -376,7 +376,7 @@ def test_what_was_there_from_the_start_did_not_show_up() -> None:
     fleet.with_node(pods={"p": 0b11})
     fleet.bind(pod("p", 2))
     fleet.bind(pod("q", 2))
-    fleet.cache.told(CacheSource.PODS)
+    fleet.cache.mark_synced(CacheSource.PODS)
 
     fleet.with_node(pods={"p": 0b11})
 
@@ -385,7 +385,7 @@ def test_what_was_there_from_the_start_did_not_show_up() -> None:
 
 def test_a_pod_heard_of_after_its_state_shows_up_without_a_prediction() -> None:
     fleet = Fleet()
-    fleet.cache.told(CacheSource.PODS)
+    fleet.cache.mark_synced(CacheSource.PODS)
     fleet.with_node(pods={"p": 0b11})
 
     fleet.bind(pod("p", 2))
@@ -442,7 +442,7 @@ def test_it_is_synced_when_all_three_have_told_everything() -> None:
     before = []
     for source in CacheSource:
         before.append(cache.synced)
-        cache.told(source)
+        cache.mark_synced(source)
 
     assert (before, cache.synced) == ([False] * 3, True)
 

@@ -221,7 +221,7 @@ def test_a_pod_that_makes_no_sense_is_passed_over(
     odd = pod("odd", labels=None)
     odd["metadata"] |= {"namespace": "default", "uid": 5}
 
-    stage.watches.hear_pods(ObjectSeen(object=odd))
+    stage.watches.take_pod(ObjectSeen(object=odd))
 
     assert [record.getMessage() for record in caplog.records] == ["pod not counted"]
 
@@ -245,10 +245,10 @@ def test_what_is_not_heard_of_is_named_with_its_cause_until_it_is(
 ) -> None:
     watches = Watches(FakeApi(), NodeCache(LowestTables()))
     for _ in range(2):
-        watches.hear_pods(WatchLost(error=Forbidden("watch pods: 403: no")))
-    watches.hear_nodes(WatchLost(error=Unreachable("watch nodes: reset")))
+        watches.take_pod(WatchLost(error=Forbidden("watch pods: 403: no")))
+    watches.take_node(WatchLost(error=Unreachable("watch nodes: reset")))
     down = watches.down
-    watches.hear_pods(WatchConnected())
+    watches.take_pod(WatchConnected())
 
     assert down[CacheSource.PODS].startswith("watch pods: 403: no; the account may not watch pods")
     assert down[CacheSource.NODES] == "watch nodes: reset"
@@ -271,11 +271,11 @@ def test_news_of_many_pods_are_taken_in_a_few_rests_and_the_first_ones_in_none()
             now[0] += 0.001
             body = pod(f"p{number}")
             body["metadata"] |= {"namespace": "default", "uid": f"u{number}"}
-            watches.hear_pods(ObjectSeen(object=body))
+            watches.take_pod(ObjectSeen(object=body))
 
     hear(0)
     assert rests == []
     for source in CacheSource:
-        cache.told(source)
+        cache.mark_synced(source)
     hear(100)
     assert 5 <= len(rests) <= 15

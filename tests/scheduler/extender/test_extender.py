@@ -60,7 +60,7 @@ def test_until_all_is_read_nothing_is_said(unread: CacheSource) -> None:
     made = Extender(fleet, tables, Rules(), ExtenderMetrics("1.0"))
     assert not made.is_ready
     assert made.prioritize(body()) == b"[]"
-    fleet.told(unread)
+    fleet.mark_synced(unread)
     assert made.is_ready
     assert scores(made.prioritize(body())) == {"a": 10, "b": 0}
 

@@ -211,7 +211,7 @@ def test_foresight_has_the_aims_of_ours(pairs: NodeKind, best: int, other: int) 
     nodes = [bound(pairs, ("p", taken)) for taken in (other, best)]
     choice = choosers.foreseeing(lowest)(nodes, wish(2), seeded())
     assert choice.node is nodes[1]
-    assert choice.given == lowest(pairs, nodes[1].free, wish(2), seeded())
+    assert choice.chosen == lowest(pairs, nodes[1].free, wish(2), seeded())
 
 
 def test_foresight_gets_what_it_saw(pairs: NodeKind) -> None:
