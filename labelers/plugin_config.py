@@ -70,7 +70,7 @@ class _File(_Part, frozen=True, kw_only=True):
 
 
 def parse(text: str, name: str) -> PluginConfig:
-    """What the file's text says about labels; ``name`` is the file's, for messages.
+    """The settings of labels in the file's text; ``name`` is the file's, for messages.
 
     Raises BadInput naming file, line and key, and the key that was probably meant.
     """

@@ -40,7 +40,7 @@ Layer = Mapping[str, WrittenValue]
 CONFIG_VARIABLE = variable("config")
 
 _SERVICE_LINK = re.compile(
-    r"(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)"
+    r"\w+_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)"
 )
 
 
@@ -63,7 +63,7 @@ def environment_layer(
     known = [name for option in (*options, *others) for name in option.variables]
     for name in environ:
         if name.startswith("GPUSCAPE_") and name not in (*known, CONFIG_VARIABLE):
-            if is_service_link(name, "GPUSCAPE_"):
+            if is_service_link(name):
                 continue
             raise BadInput(f"{name} is not a setting{did_you_mean(name, known)}")
     layer = {}
@@ -75,12 +75,12 @@ def environment_layer(
     return layer
 
 
-def is_service_link(name: str, prefix: str) -> bool:
-    """The kubelet sets this variable in every pod, for a Service whose name begins like this.
+def is_service_link(name: str) -> bool:
+    """The kubelet sets such a variable in every pod, for each Service of its namespace.
 
     Source: Kubernetes documentation, "Service", section "Environment variables".
     """
-    return _SERVICE_LINK.fullmatch(name.removeprefix(prefix)) is not None
+    return _SERVICE_LINK.fullmatch(name) is not None
 
 
 def named_file_layer(

@@ -163,7 +163,5 @@ def _unknown(environ: Mapping[str, str]) -> list[str]:
     return [
         f"{name} does nothing: it is no variable of dcgm-exporter{did_you_mean(name, known)}"
         for name in environ
-        if name.startswith("DCGM_EXPORTER_")
-        and name not in known
-        and not is_service_link(name, "DCGM_EXPORTER_")
+        if name.startswith("DCGM_EXPORTER_") and name not in known and not is_service_link(name)
     ]

@@ -25,6 +25,12 @@ def test_the_nearest_word_is_found_whatever_its_capitals(word: str, meant: str |
     assert closest(word, KNOWN) == meant
 
 
+@pytest.mark.parametrize("word", ["a_b_c_d", "a b c d", " A-B-C-D "])
+def test_kinds_of_dashes_make_no_difference(word: str) -> None:
+    """Letters alone are too few of these to be alike."""
+    assert closest(word, ["a-b-c-d"]) == "a-b-c-d"
+
+
 def test_nothing_is_near_where_nothing_is_known() -> None:
     assert closest("a", ()) is None
 

@@ -110,6 +110,16 @@ def test_variables_that_the_kubelet_sets_for_a_service_are_no_mistakes(name: str
     assert load(environ={name: "10.0.0.1"}) == TinySettings()
 
 
+def test_other_variables_are_mistakes_next_to_those_of_a_service() -> None:
+    environ = {"GPUSCAPE_PORT": "tcp://10.0.0.1:9400", "GPUSCAPE_DEADLNE": "5s"}
+    assert refusal(**environ).startswith("GPUSCAPE_DEADLNE is not a setting")
+
+
+@pytest.mark.parametrize("name", ["GPUSCAPE_", "GPUSCAPE_PORTS", "GPUSCAPE_SERVICE_HOSTS"])
+def test_variables_that_only_begin_like_those_of_a_service_are_mistakes(name: str) -> None:
+    assert refusal(**{name: "x"}).startswith(f"{name} is not a setting")
+
+
 def test_a_wrong_value_in_the_file_names_file_line_and_key() -> None:
     assert refusal("\ndeadline: soon\n").startswith("tiny.yaml:2: deadline is 'soon': expected ")
 

@@ -10,7 +10,9 @@ import pytest
 from base.errors import BadInput
 from base.settings import setting_kinds as kinds
 from base.settings.layers import WrittenValue
+from base.settings.log_settings import log_format, log_level
 from base.settings.option import declared_options, setting
+from base.settings.program_settings import ProgramSettings
 from tests.base.settings.tiny_program import TINY_SETTINGS, TinySettings
 from web.address import Address
 
@@ -57,6 +59,45 @@ def test_help_shows_the_default_else_what_applies_without_one(
 
 def test_only_settings_that_are_true_or_false_are_flags_without_a_value() -> None:
     assert [option.name for option in TINY_SETTINGS.options if option.is_flag] == ["standalone"]
+
+
+def test_what_a_field_declares_is_what_its_option_has() -> None:
+    kind = kinds.duration("1s")
+
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Declared:
+        plain: bool = setting(True, kinds.FLAG, "Plain.")
+        full_seconds: float | None = setting(
+            None, kind, "Full.", subject="Times", unset="for ever", variables=("A", "B")
+        )
+        bare: str | None = setting(None, kinds.text("WORD"), "Bare.")
+        level: str = log_level()
+        format: str = log_format()
+
+    assert Declared() == Declared(
+        plain=True, full_seconds=None, bare=None, level="info", format="text"
+    )
+    plain, full, bare, level, format_ = declared_options(Declared)
+    assert (plain.field, plain.name, plain.default, plain.subject) == ("plain", "plain", True, "")
+    assert (plain.spec.help, plain.variables) == ("Plain.", ("GPUSCAPE_PLAIN",))
+    assert plain.default_text == "true"
+    assert (full.field, full.name, full.default, full.subject) == (
+        "full_seconds",
+        "full",
+        None,
+        "Times",
+    )
+    assert (full.spec.kind, full.spec.help, full.default_text) == (kind, "Full.", "for ever")
+    assert full.variables == ("GPUSCAPE_FULL", "A", "B")
+    assert (bare.subject, bare.default_text, bare.variables) == ("Times", "", ("GPUSCAPE_BARE",))
+    assert (level.subject, format_.subject) == ("Log", "Log")
+    assert level.spec.kind.expects == "debug, info, warning or error"
+    assert format_.spec.kind.expects == "text or json"
+    assert level.spec.help.endswith(" is logged.")
+    assert format_.spec.help.startswith("Log lines ")
+    program = ProgramSettings(Declared)
+    assert program.options == (plain, full, bare, level, format_)
+    assert program.load({"full": "2s"}, {}) == Declared(full_seconds=2.0)
 
 
 def test_a_field_that_is_no_setting_is_a_mistake_in_the_program() -> None:

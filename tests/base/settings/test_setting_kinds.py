@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from enum import StrEnum
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -82,3 +85,81 @@ def test_a_member_of_an_enumeration_is_read_by_its_value_and_shown_as_it() -> No
     assert kind.metavar == "red|dark-blue"
     with pytest.raises(ValueError, match="expected red or dark-blue"):
         kind.read("DARK_BLUE")
+
+
+@pytest.mark.parametrize(
+    ("make", "metavar", "expects", "text", "value", "shown"),
+    [
+        (
+            lambda: kinds.duration("1s"),
+            "DURATION",
+            "a duration from 1s to 24h, such as 90, 60s or 1m30s",
+            "1m30s",
+            90.0,
+            "90s",
+        ),
+        (lambda: kinds.ratio(0.5), "RATIO", "a number from 0 to 0.5", "0.25", 0.25, "0.25"),
+        (lambda: kinds.count(64), "COUNT", "a whole number from 0 to 64", "12", 12, "12"),
+        (lambda: kinds.choice("a", "b", "c"), "a|b|c", "a, b or c", "b", "b", "b"),
+        (lambda: kinds.text("NAME"), "NAME", "text", "any thing", "any thing", "any thing"),
+        (
+            lambda: kinds.matching("HEX", "hex digits", "[0-9a-f]+"),
+            "HEX",
+            "hex digits",
+            "0f",
+            "0f",
+            "0f",
+        ),
+        (lambda: kinds.FLAG, "", "true or false", "TRUE", True, "true"),
+        (lambda: kinds.FLAG, "", "true or false", "false", False, "false"),
+        (lambda: kinds.PATH, "PATH", "a path", "/etc/x", Path("/etc/x"), "/etc/x"),
+        (
+            lambda: kinds.NAMES,
+            "NAME,…",
+            "names with commas between",
+            "a/B, c-9",
+            ("a/B", "c-9"),
+            "a/B,c-9",
+        ),
+    ],
+)
+def test_a_kind_names_what_it_expects_reads_it_and_shows_it(
+    make: Callable[[], kinds.SettingKind[object]],
+    metavar: str,
+    expects: str,
+    text: str,
+    value: object,
+    shown: str,
+) -> None:
+    kind = make()
+    assert (kind.metavar, kind.expects) == (metavar, expects)
+    assert kind.read(text) == value
+    assert kind.show(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("make", "lowest", "highest", "outside"),
+    [
+        (lambda: kinds.duration("100ms"), "100ms", "24h", ("99ms", "24h1s")),
+        (lambda: kinds.ratio(0.5), "0", "0.5", ("-0.01", "0.51")),
+        (lambda: kinds.count(64), "0", "64", ("65", "064000000")),
+    ],
+)
+def test_both_bounds_are_right_and_what_lies_past_them_is_refused(
+    make: Callable[[], kinds.SettingKind[float]],
+    lowest: str,
+    highest: str,
+    outside: tuple[str, str],
+) -> None:
+    kind = make()
+    assert kind.read(lowest) < kind.read(highest)
+    for text in outside:
+        with pytest.raises(ValueError, match=f"^expected {re.escape(kind.expects)}$"):
+            kind.read(text)
+
+
+def test_text_that_matches_only_in_part_is_refused() -> None:
+    kind = kinds.matching("HEX", "hex digits", "[0-9a-f]+")
+    for text in ("0fx", "x0f", ""):
+        with pytest.raises(ValueError, match=r"^expected hex digits$"):
+            kind.read(text)
