@@ -22,7 +22,7 @@ from http import HTTPStatus
 from importlib.metadata import version
 from types import FrameType
 
-from agent import sources
+from agent import parts_from_settings as parts
 from agent.metrics import metric_settings
 from agent.metrics.latest_metrics import LatestMetrics
 from agent.node_agent import Intervals, NodeAgent
@@ -189,9 +189,9 @@ class _Running:
         plugin = plugin_config(settings)
         start = ending.enter_context(start_of(settings))
         place = place_of(settings, plugin, start)
-        client = sources.client(settings, ending)
+        client = parts.client(settings, ending)
         runtime = Runtime(jitter_ratio=settings.jitter_ratio)
-        served, counters_file = sources.counters(settings, client)
+        served, counters_file = parts.counters(settings, client)
         own = AgentMetrics(version("gpuscape"), time.monotonic, metric_settings.served(settings))
         latest = metric_settings.latest(settings, place.name, own, served)
         reader = DeviceReader(
@@ -202,7 +202,7 @@ class _Running:
         )
         ending.callback(reader.close)
         sinks, ticks = _sinks(settings), dict[str, Tick]()
-        known = sources.known_pods(settings, client, place.name, latest, ending)
+        known = parts.known_pods(settings, client, place.name, latest, ending)
         in_cluster = None
         if client is not None and not settings.standalone:
             from agent.cluster.join import joined
@@ -221,7 +221,7 @@ class _Running:
             sinks["cluster"] = in_cluster.cluster.want
             ticks.update(in_cluster.cluster.ticks)
         if settings.shows_pods or not settings.standalone:
-            ticks["pods"] = sources.pods(settings, place.name, latest, known, in_cluster).ask
+            ticks["pods"] = parts.pods(settings, place.name, latest, known, in_cluster).ask
         self.agent = NodeAgent(
             reader,
             place,
@@ -232,14 +232,14 @@ class _Running:
                 sample=settings.sample_interval_seconds,
             ),
             hasten=runtime.hasten,
-            extra=sources.extra_readings(settings, served, place.root, known, ending),
+            extra=parts.extra_readings(settings, served, place.root, known, ending),
         )
         if self._holds.causes:
             self.agent.release()
         if counters_file is not None:
-            counters = sources.counters_file(settings, counters_file, served, latest, self.agent)
+            counters = parts.counters_file(settings, counters_file, served, latest, self.agent)
             ticks["counters"] = counters.poll
-        web = sources.web_config(settings, latest)
+        web = parts.web_config(settings, latest)
         if web is not None:
             ticks["web-config"] = web.poll
         access = (lambda: OPEN) if web is None else (lambda: web.current)

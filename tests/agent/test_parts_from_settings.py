@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from agent import sources
+from agent import parts_from_settings as parts
 from agent.metrics import metric_settings
 from agent.settings.agent_settings import AgentSettings
 from base.errors import BadInput
@@ -37,11 +37,11 @@ def test_without_a_cluster_pods_that_share_a_gpu_are_not_told_apart_and_the_rest
 ) -> None:
     caplog.set_level(logging.WARNING)
     with contextlib.ExitStack() as ending:
-        assert sources.client(SHARED, ending) is None
+        assert parts.client(SHARED, ending) is None
     assert [line.message for line in caplog.records] == ["pods on shared GPUs not distinguished"]
 
 
 def test_what_cannot_be_shown_without_a_cluster_ends_the_start() -> None:
     settings = AgentSettings(standalone=True, pods=True, virtual_gpus=True, pod_labels=True)
     with contextlib.ExitStack() as ending, pytest.raises(BadInput):
-        sources.client(settings, ending)
+        parts.client(settings, ending)
