@@ -2,80 +2,62 @@
 
 from __future__ import annotations
 
-from tools.monitoring.grafana import (
-    Bars,
-    Color,
-    Dashboard,
-    Graph,
-    Number,
-    Row,
-    Timeline,
-    Unit,
-)
+from tools.monitoring.grafana import Bars, Color, Dashboard, Row, Timeline, Unit
 from tools.monitoring.grafana_tables import Column, Table
-from tools.monitoring.links import NODE_OF_CELL, NODE_OF_SERIES
+from tools.monitoring.links import NODE_OF_SERIES
+from tools.monitoring.panels import (
+    GPU_INDEX_COLUMN,
+    NODE_COLUMN,
+    WARNING_IF_ANY,
+    graph,
+    number,
+    ratio,
+    ratio_graph,
+)
 from tools.monitoring.selectors import CLUSTER, GPU, INSTANCES, ask
 
 _LEGEND = "{{instance}} GPU {{index}} instance {{gpu_instance_id}}"
 
 _NOW = (
-    Number(
-        title="GPUs with MIG on",
-        description="Split or not: one with MIG on and no instance serves nobody.",
-        queries=(ask("sum(gpuscape_gpu_mig_enabled{@node} * @index)"),),
+    number(
+        "GPUs with MIG on",
+        "Split or not: one with MIG on and no instance serves nobody.",
+        "sum(gpuscape_gpu_mig_enabled{@node} * @index)",
         width=4,
-        height=4,
     ),
-    Number(
-        title="GPU instances",
-        description="Each counted once.",
-        queries=(ask("count(gpuscape_mig_instance_info{@node} * @index)"),),
+    number(
+        "GPU instances",
+        "Each counted once.",
+        "count(gpuscape_mig_instance_info{@node} * @index)",
         width=4,
-        height=4,
     ),
-    Number(
-        title="Held by pods",
-        description="Instances that a pod holds, all or a part.",
-        queries=(ask("sum(gpuscape_mig_instance_allocated{@node} * @index)"),),
+    number(
+        "Held by pods",
+        "Instances that a pod holds, all or a part.",
+        "sum(gpuscape_mig_instance_allocated{@node} * @index)",
         width=4,
-        height=4,
     ),
-    Number(
-        title="Slices cut off",
-        description="Share of the compute slices of GPUs with MIG on that no instance has: nobody"
+    ratio(
+        "Slices cut off",
+        "Share of the compute slices of GPUs with MIG on that no instance has: nobody"
         " can use them as the layout is.",
-        queries=(
-            ask(
-                """1 - sum(gpuscape_mig_instance_share_ratio{@node} * @index)
-                / sum(gpuscape_gpu_mig_enabled{@node} * @index)"""
-            ),
-        ),
-        unit=Unit.RATIO,
-        decimals=0,
+        """1 - sum(gpuscape_mig_instance_share_ratio{@node} * @index)
+        / sum(gpuscape_gpu_mig_enabled{@node} * @index)""",
         width=4,
-        height=4,
     ),
-    Number(
-        title="Memory in use",
-        description="Of all instances together.",
-        queries=(
-            ask(
-                """sum(gpuscape_mig_instance_memory_used_bytes{@node} * @index)
-                / sum(gpuscape_mig_instance_memory_bytes{@node} * @index)"""
-            ),
-        ),
-        unit=Unit.RATIO,
-        decimals=0,
+    ratio(
+        "Memory in use",
+        "Of all instances together.",
+        """sum(gpuscape_mig_instance_memory_used_bytes{@node} * @index)
+        / sum(gpuscape_mig_instance_memory_bytes{@node} * @index)""",
         width=4,
-        height=4,
     ),
-    Number(
-        title="Changes that wait",
-        description="GPUs whose MIG mode was switched, and that wait for a reset.",
-        queries=(ask("sum(gpuscape_gpu_mig_change_pending{@node} * @index) or vector(0)"),),
+    number(
+        "Changes that wait",
+        "GPUs whose MIG mode was switched, and that wait for a reset.",
+        "sum(gpuscape_gpu_mig_change_pending{@node} * @index) or vector(0)",
         width=4,
-        height=4,
-        steps=((0.0, Color.GOOD), (1.0, Color.WARNING)),
+        steps=WARNING_IF_ANY,
     ),
 )
 
@@ -97,8 +79,8 @@ _LAYOUT = (
                 (gpuscape_mig_instance_allocated{@node} * @index)"""),
         ),
         columns=(
-            Column(label="instance", title="Node", link=NODE_OF_CELL),
-            Column(label="index", title="GPU", is_number=True),
+            NODE_COLUMN,
+            GPU_INDEX_COLUMN,
             Column(label="gpu_instance_id", title="Instance", is_number=True),
             Column(label="profile", title="Profile"),
             Column(label="placement_start", title="Starts at"),
@@ -122,48 +104,34 @@ _LAYOUT = (
 )
 
 _USE = (
-    Graph(
-        title="Memory of instances",
-        description="Frame buffer in use, of what the instance has.",
-        queries=(
-            ask(
-                """gpuscape_mig_instance_memory_used_bytes{@node}
-                / gpuscape_mig_instance_memory_bytes{@node} * @index""",
-                _LEGEND,
-            ),
-        ),
-        unit=Unit.RATIO,
-        most=1,
+    ratio_graph(
+        "Memory of instances",
+        "Frame buffer in use, of what the instance has.",
+        """gpuscape_mig_instance_memory_used_bytes{@node}
+        / gpuscape_mig_instance_memory_bytes{@node} * @index""",
+        _LEGEND,
         link=NODE_OF_SERIES,
     ),
-    Graph(
-        title="Activity of instances",
-        description="Share of the time for which anything ran. Hopper and later: before, nothing"
+    ratio_graph(
+        "Activity of instances",
+        "Share of the time for which anything ran. Hopper and later: before, nothing"
         " measures how busy an instance is.",
-        queries=(ask("gpuscape_mig_instance_graphics_active_ratio{@node} * @index", _LEGEND),),
-        unit=Unit.RATIO,
-        most=1,
+        "gpuscape_mig_instance_graphics_active_ratio{@node} * @index",
+        _LEGEND,
         link=NODE_OF_SERIES,
     ),
-    Graph(
-        title="Tensor cores of instances",
-        description="Share of the time for which they worked. Hopper and later.",
-        queries=(
-            ask(
-                'gpuscape_mig_instance_pipe_active_ratio{@node, pipe="tensor"} * @index',
-                _LEGEND,
-            ),
-        ),
-        unit=Unit.RATIO,
-        most=1,
+    ratio_graph(
+        "Tensor cores of instances",
+        "Share of the time for which they worked. Hopper and later.",
+        'gpuscape_mig_instance_pipe_active_ratio{@node, pipe="tensor"} * @index',
+        _LEGEND,
         link=NODE_OF_SERIES,
     ),
-    Graph(
-        title="Memory bandwidth of instances",
-        description="In use, of the most there is. Hopper and later.",
-        queries=(ask("gpuscape_mig_instance_memory_bandwidth_ratio{@node} * @index", _LEGEND),),
-        unit=Unit.RATIO,
-        most=1,
+    ratio_graph(
+        "Memory bandwidth of instances",
+        "In use, of the most there is. Hopper and later.",
+        "gpuscape_mig_instance_memory_bandwidth_ratio{@node} * @index",
+        _LEGEND,
         link=NODE_OF_SERIES,
     ),
     Timeline(
@@ -173,17 +141,13 @@ _USE = (
         words={0: ("free", Color.DARK), 1: ("held", Color.NEUTRAL)},
         link=NODE_OF_SERIES,
     ),
-    Graph(
-        title="Power of GPUs with MIG on",
-        description="Of whole boards: nobody measures the part of an instance, and sums over"
+    graph(
+        "Power of GPUs with MIG on",
+        "Of whole boards: nobody measures the part of an instance, and sums over"
         " DCGM_FI_DEV_POWER_USAGE count a board once for each instance.",
-        queries=(
-            ask(
-                """label_replace(@boards, "uuid", "$1", "UUID", "(.+)") * @index
-                and @gpu gpuscape_gpu_mig_enabled{@node} == 1""",
-                "{{instance}} GPU {{index}}",
-            ),
-        ),
+        """label_replace(@boards, "uuid", "$1", "UUID", "(.+)") * @index
+        and @gpu gpuscape_gpu_mig_enabled{@node} == 1""",
+        "{{instance}} GPU {{index}}",
         unit=Unit.WATTS,
         link=NODE_OF_SERIES,
     ),

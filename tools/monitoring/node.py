@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from tools.monitoring.grafana import (
-    Color,
-    Dashboard,
-    Graph,
-    Number,
-    Row,
-    Timeline,
-    Unit,
-    Words,
-)
+from tools.monitoring.grafana import Color, Dashboard, Row, Timeline, Unit, Words
 from tools.monitoring.grafana_tables import Column, Matrix, Table
 from tools.monitoring.node_faults import FAULTS, PODS_AND_ALERTS
+from tools.monitoring.panels import (
+    GPU_INDEX_COLUMN,
+    activity,
+    graph,
+    held_by_pods,
+    number,
+    power,
+    ratio_graph,
+)
 from tools.monitoring.selectors import CLUSTER, GPU, INSTANCE, ask
 
 _GPU_LEGEND = "GPU {{index}}"
@@ -43,39 +43,15 @@ _NOW = (
         width=4,
         height=4,
     ),
-    Number(
-        title="GPUs that answer",
-        description="Of those that the agent knows of.",
-        queries=(ask("sum(gpuscape_gpu_up{@node})"),),
+    number(
+        "GPUs that answer",
+        "Of those that the agent knows of.",
+        "sum(gpuscape_gpu_up{@node})",
         width=4,
-        height=4,
     ),
-    Number(
-        title="GPUs held by pods",
-        description="All of them or a part. Empty where no kubelet is asked.",
-        queries=(ask("count(@held) or count(gpuscape_free_gpus{@node}) * 0"),),
-        width=3,
-        height=4,
-    ),
-    Number(
-        title="Activity",
-        description="Of all GPUs on average.",
-        queries=(ask("avg(gpuscape_gpu_active_ratio{@node})"),),
-        unit=Unit.RATIO,
-        decimals=0,
-        width=3,
-        height=4,
-        spark=True,
-    ),
-    Number(
-        title="Power",
-        description="Of all GPUs together, each board counted once.",
-        queries=(ask("sum(@boards)"),),
-        unit=Unit.WATTS,
-        width=4,
-        height=4,
-        spark=True,
-    ),
+    held_by_pods("GPUs held by pods", "All of them or a part. Empty where no kubelet is asked."),
+    activity("Of all GPUs on average."),
+    power(width=4),
 )
 
 _LINKS = (
@@ -105,27 +81,19 @@ _LINKS = (
         words=_LEVELS,
         scheme="continuous-purples",
     ),
-    Graph(
-        title="NVLink",
-        description="Data over all links of a GPU, in both directions together.",
-        queries=(
-            ask(
-                "max by (gpu) (DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL{@dcgm}) * 1024000",
-                _DCGM_LEGEND,
-            ),
-        ),
+    graph(
+        "NVLink",
+        "Data over all links of a GPU, in both directions together.",
+        "max by (gpu) (DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL{@dcgm}) * 1024000",
+        _DCGM_LEGEND,
         unit=Unit.BYTES_PER_SECOND,
     ),
-    Graph(
-        title="NVLink errors",
-        description="Errors over all links of a GPU for which data was sent again or lost.",
-        queries=(
-            ask(
-                """rate(gpuscape_gpu_nvlink_transfer_errors_total{@node}[$__rate_interval])
-                * @index""",
-                _GPU_LEGEND,
-            ),
-        ),
+    graph(
+        "NVLink errors",
+        "Errors over all links of a GPU for which data was sent again or lost.",
+        """rate(gpuscape_gpu_nvlink_transfer_errors_total{@node}[$__rate_interval])
+        * @index""",
+        _GPU_LEGEND,
     ),
     Table(
         title="NVLinks that are up",
@@ -140,7 +108,7 @@ _LINKS = (
             ),
         ),
         columns=(
-            Column(label="index", title="GPU", is_number=True),
+            GPU_INDEX_COLUMN,
             Column(label="Value #A", title="Links", is_bar=True),
             Column(label="Value #B", title="Down"),
         ),
@@ -148,77 +116,70 @@ _LINKS = (
 )
 
 _USE = (
-    Graph(
-        title="Activity",
-        description="By GPM's word on Hopper and later, else utilisation. Nothing of GPUs under"
+    ratio_graph(
+        "Activity",
+        "By GPM's word on Hopper and later, else utilisation. Nothing of GPUs under"
         " MIG before Hopper.",
-        queries=(ask("gpuscape_gpu_active_ratio{@node} * @index", _GPU_LEGEND),),
-        unit=Unit.RATIO,
-        most=1,
+        "gpuscape_gpu_active_ratio{@node} * @index",
+        _GPU_LEGEND,
     ),
-    Graph(
-        title="GPU memory",
-        description="Frame buffer in use, that of all GPU instances included.",
-        queries=(
-            ask(
-                """sum by (gpu) (max by (gpu, GPU_I_ID) (DCGM_FI_DEV_FB_USED{@dcgm}))
-                * 1048576""",
-                _DCGM_LEGEND,
-            ),
-        ),
+    graph(
+        "GPU memory",
+        "Frame buffer in use, that of all GPU instances included.",
+        """sum by (gpu) (max by (gpu, GPU_I_ID) (DCGM_FI_DEV_FB_USED{@dcgm}))
+        * 1048576""",
+        _DCGM_LEGEND,
         unit=Unit.BYTES,
     ),
-    Graph(
-        title="Tensor cores",
-        description="Share of the time for which they worked. Hopper and later.",
-        queries=(ask("max by (gpu) (DCGM_FI_PROF_PIPE_TENSOR_ACTIVE{@dcgm})", _DCGM_LEGEND),),
-        unit=Unit.RATIO,
-        most=1,
+    ratio_graph(
+        "Tensor cores",
+        "Share of the time for which they worked. Hopper and later.",
+        "max by (gpu) (DCGM_FI_PROF_PIPE_TENSOR_ACTIVE{@dcgm})",
+        _DCGM_LEGEND,
     ),
-    Graph(
-        title="Memory bandwidth",
-        description="In use, of the most there is. Hopper and later.",
-        queries=(ask("max by (gpu) (DCGM_FI_PROF_DRAM_ACTIVE{@dcgm})", _DCGM_LEGEND),),
-        unit=Unit.RATIO,
-        most=1,
+    ratio_graph(
+        "Memory bandwidth",
+        "In use, of the most there is. Hopper and later.",
+        "max by (gpu) (DCGM_FI_PROF_DRAM_ACTIVE{@dcgm})",
+        _DCGM_LEGEND,
     ),
-    Graph(
-        title="SM clock",
-        description="Clock of the streaming multiprocessors.",
-        queries=(ask("max by (gpu) (DCGM_FI_DEV_SM_CLOCK{@dcgm}) * 1000000", _DCGM_LEGEND),),
+    graph(
+        "SM clock",
+        "Clock of the streaming multiprocessors.",
+        "max by (gpu) (DCGM_FI_DEV_SM_CLOCK{@dcgm}) * 1000000",
+        _DCGM_LEGEND,
         unit=Unit.HERTZ,
     ),
-    Graph(
-        title="PCIe",
-        description="Data in both directions. Hopper and later; nothing of GPUs under MIG.",
-        queries=(
-            ask(
-                """max by (gpu) (DCGM_FI_PROF_PCIE_RX_BYTES{@dcgm})
-                + max by (gpu) (DCGM_FI_PROF_PCIE_TX_BYTES{@dcgm})""",
-                _DCGM_LEGEND,
-            ),
-        ),
+    graph(
+        "PCIe",
+        "Data in both directions. Hopper and later; nothing of GPUs under MIG.",
+        """max by (gpu) (DCGM_FI_PROF_PCIE_RX_BYTES{@dcgm})
+        + max by (gpu) (DCGM_FI_PROF_PCIE_TX_BYTES{@dcgm})""",
+        _DCGM_LEGEND,
         unit=Unit.BYTES_PER_SECOND,
     ),
 )
 
 _HEAT = (
-    Graph(
-        title="Power",
-        description="What the board draws.",
-        queries=(ask("max by (gpu) (DCGM_FI_DEV_POWER_USAGE{@dcgm})", _DCGM_LEGEND),),
+    graph(
+        "Power",
+        "What the board draws.",
+        "max by (gpu) (DCGM_FI_DEV_POWER_USAGE{@dcgm})",
+        _DCGM_LEGEND,
         unit=Unit.WATTS,
     ),
-    Graph(
-        title="Temperature",
-        description="Of the GPU.",
-        queries=(ask("max by (gpu) (DCGM_FI_DEV_GPU_TEMP{@dcgm})", _DCGM_LEGEND),),
+    graph(
+        "Temperature",
+        "Of the GPU.",
+        "max by (gpu) (DCGM_FI_DEV_GPU_TEMP{@dcgm})",
+        _DCGM_LEGEND,
         unit=Unit.CELSIUS,
     ),
-    Graph(
-        title="Temperature of memory",
-        description="GPUs with HBM.",
-        queries=(ask("max by (gpu) (DCGM_FI_DEV_MEMORY_TEMP{@dcgm})", _DCGM_LEGEND),),
+    graph(
+        "Temperature of memory",
+        "GPUs with HBM.",
+        "max by (gpu) (DCGM_FI_DEV_MEMORY_TEMP{@dcgm})",
+        _DCGM_LEGEND,
         unit=Unit.CELSIUS,
     ),
     Timeline(
@@ -251,34 +212,27 @@ _HEAT = (
 )
 
 _AGENT = (
-    Graph(
-        title="Duration of cycles",
-        description="On average.",
-        queries=(
-            ask(
-                """rate(gpuscape_cycle_duration_seconds_sum{@node}[$__rate_interval])
-                / rate(gpuscape_cycle_duration_seconds_count{@node}[$__rate_interval])""",
-                "{{cycle}}",
-            ),
-        ),
+    graph(
+        "Duration of cycles",
+        "On average.",
+        """rate(gpuscape_cycle_duration_seconds_sum{@node}[$__rate_interval])
+        / rate(gpuscape_cycle_duration_seconds_count{@node}[$__rate_interval])""",
+        "{{cycle}}",
         unit=Unit.SECONDS,
         width=8,
     ),
-    Graph(
-        title="CPU of the agent",
-        description="Cores, by program.",
-        queries=(
-            ask(
-                "rate(gpuscape_program_cpu_seconds_total{@node}[$__rate_interval])",
-                "{{program}}",
-            ),
-        ),
+    graph(
+        "CPU of the agent",
+        "Cores, by program.",
+        "rate(gpuscape_program_cpu_seconds_total{@node}[$__rate_interval])",
+        "{{program}}",
         width=8,
     ),
-    Graph(
-        title="Memory of the agent",
-        description="Resident, by program.",
-        queries=(ask("gpuscape_program_resident_memory_bytes{@node}", "{{program}}"),),
+    graph(
+        "Memory of the agent",
+        "Resident, by program.",
+        "gpuscape_program_resident_memory_bytes{@node}",
+        "{{program}}",
         unit=Unit.BYTES,
         width=8,
     ),

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from tools.monitoring.grafana import Unit
 from tools.monitoring.grafana_tables import Column, Table
-from tools.monitoring.links import POD_OF_CELL, RUNBOOK_OF_CELL
+from tools.monitoring.panels import (
+    GPU_BUS_COLUMN,
+    GPU_INDEX_COLUMN,
+    HEALTH_COLUMNS,
+    NAMESPACE_COLUMN,
+    POD_COLUMN,
+    firing_alerts,
+    xid_errors,
+)
 from tools.monitoring.selectors import ask
 
 PODS_AND_ALERTS = (
@@ -18,27 +25,13 @@ PODS_AND_ALERTS = (
             ),
         ),
         columns=(
-            Column(label="index", title="GPU", is_number=True),
+            GPU_INDEX_COLUMN,
             Column(label="gpu_instance_id", title="Instance", is_number=True),
-            Column(label="namespace", title="Namespace"),
-            Column(label="pod", title="Pod", link=POD_OF_CELL),
+            NAMESPACE_COLUMN,
+            POD_COLUMN,
         ),
     ),
-    Table(
-        title="Alerts that fire",
-        description="Of gpuscape's rules, where Prometheus has them.",
-        queries=(
-            ask(
-                """max by (alertname, severity, pci_bus_id)
-                (ALERTS{@node, alertname=~"Gpu.+", alertstate="firing"})"""
-            ),
-        ),
-        columns=(
-            Column(label="severity", title="Severity"),
-            Column(label="alertname", title="Alert", link=RUNBOOK_OF_CELL),
-            Column(label="pci_bus_id", title="GPU"),
-        ),
-    ),
+    firing_alerts('@node, alertname=~"Gpu.+", alertstate="firing"', by=GPU_BUS_COLUMN),
 )
 
 FAULTS = (
@@ -46,11 +39,7 @@ FAULTS = (
         title="Health",
         description="Each GPU, also those that do not answer, and the worst reason.",
         queries=(ask("gpuscape_gpu_health_info{@node}"),),
-        columns=(
-            Column(label="pci_bus_id", title="GPU"),
-            Column(label="health", title="Health"),
-            Column(label="reason", title="Reason"),
-        ),
+        columns=(GPU_BUS_COLUMN, *HEALTH_COLUMNS),
     ),
     Table(
         title="Memory",
@@ -68,30 +57,14 @@ FAULTS = (
             ask("sum by (index) (gpuscape_gpu_row_remap_pending{@node} * @index)"),
         ),
         columns=(
-            Column(label="index", title="GPU", is_number=True),
+            GPU_INDEX_COLUMN,
             Column(label="Value #A", title="Uncorrected errors"),
             Column(label="Value #B", title="Corrected errors"),
             Column(label="Value #C", title="Rows replaced"),
             Column(label="Value #D", title="Waits for a reset"),
         ),
     ),
-    Table(
-        title="XID errors",
-        description="By GPU and code, since the agent started.",
-        queries=(
-            ask("sum by (pci_bus_id, xid) (gpuscape_xid_errors_total{@node})"),
-            ask(
-                """time() - max by (pci_bus_id, xid)
-                (gpuscape_xid_last_timestamp_seconds{@node})"""
-            ),
-        ),
-        columns=(
-            Column(label="pci_bus_id", title="GPU"),
-            Column(label="xid", title="XID", is_number=True),
-            Column(label="Value #A", title="Errors"),
-            Column(label="Value #B", title="Newest, ago", unit=Unit.SECONDS),
-        ),
-    ),
+    xid_errors(GPU_BUS_COLUMN),
     Table(
         title="NVSwitch errors",
         description="By switch and code, where the agent is configured to read the kernel log.",
@@ -110,7 +83,7 @@ FAULTS = (
         description="Facts about the GPUs that answer.",
         queries=(ask("gpuscape_gpu_info{@node}"),),
         columns=(
-            Column(label="index", title="GPU", is_number=True),
+            GPU_INDEX_COLUMN,
             Column(label="model", title="Model"),
             Column(label="pci_bus_id", title="Bus id"),
             Column(label="numa_node", title="NUMA node"),

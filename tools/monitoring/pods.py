@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from tools.monitoring.grafana import (
-    Bars,
-    Color,
-    Dashboard,
-    Graph,
-    Number,
-    Row,
-    Unit,
-)
+from tools.monitoring.grafana import Bars, Dashboard, Row, Unit
 from tools.monitoring.grafana_tables import Column, Table
 from tools.monitoring.links import (
     NAMESPACE_OF_SERIES,
-    NODE_OF_CELL,
     NODE_OF_SERIES,
-    POD_OF_CELL,
     POD_OF_SERIES,
+)
+from tools.monitoring.panels import (
+    GPU_BUS_COLUMN,
+    INSTANCE_COLUMN,
+    NAMESPACE_COLUMN,
+    NODE_COLUMN,
+    POD_COLUMN,
+    WARNING_IF_ANY,
+    graph,
+    number,
+    ratio,
+    ratio_graph,
 )
 from tools.monitoring.selectors import CLUSTER, INSTANCES, NAMESPACE, POD, ask
 
@@ -36,115 +38,88 @@ _IDLE_HOURS = """sum(
     * @part gpuscape_mig_instance_share_ratio{@node}) / 3600"""
 
 _NOW = (
-    Number(
-        title="Pods with GPUs",
-        description="Of the namespaces and pods that are chosen.",
-        queries=(
-            ask(
-                """count(count by (cluster, namespace, pod)
-                (gpuscape_pod_gpu_info{@pod}))"""
-            ),
-        ),
+    number(
+        "Pods with GPUs",
+        "Of the namespaces and pods that are chosen.",
+        """count(count by (cluster, namespace, pod)
+        (gpuscape_pod_gpu_info{@pod}))""",
         width=4,
-        height=4,
     ),
-    Number(
-        title="GPUs held",
-        description="A GPU instance counts as its part of a GPU, a shared GPU once for each"
-        " namespace.",
-        queries=(ask(f"sum({_HELD} {_SHARE})"),),
+    number(
+        "GPUs held",
+        "A GPU instance counts as its part of a GPU, a shared GPU once for each namespace.",
+        f"sum({_HELD} {_SHARE})",
         decimals=1,
         width=4,
-        height=4,
     ),
-    Number(
-        title="Held and idle",
-        description="GPUs and GPU instances that pods hold, and that did nothing for 15 minutes.",
-        queries=(ask("sum(gpuscape_allocated_idle{@node})"),),
+    number(
+        "Held and idle",
+        "GPUs and GPU instances that pods hold, and that did nothing for 15 minutes.",
+        "sum(gpuscape_allocated_idle{@node})",
         width=4,
-        height=4,
-        steps=((0.0, Color.GOOD), (1.0, Color.WARNING)),
+        steps=WARNING_IF_ANY,
     ),
-    Number(
-        title="Share of held GPUs that is idle",
-        description="On average over the nodes where it is measured.",
-        queries=(ask("avg(gpuscape_allocated_idle_ratio{@node})"),),
-        unit=Unit.RATIO,
-        decimals=0,
+    ratio(
+        "Share of held GPUs that is idle",
+        "On average over the nodes where it is measured.",
+        "avg(gpuscape_allocated_idle_ratio{@node})",
         width=4,
-        height=4,
     ),
-    Number(
-        title="GPU hours in vain",
-        description="Held and idle within the time shown; the first 15 minutes of each pause do"
-        " not count.",
-        queries=(ask(_IDLE_HOURS),),
+    number(
+        "GPU hours in vain",
+        "Held and idle within the time shown; the first 15 minutes of each pause do not count.",
+        _IDLE_HOURS,
         unit=Unit.HOURS,
         decimals=1,
         width=4,
-        height=4,
     ),
-    Number(
-        title="Not measured",
-        description="GPUs and GPU instances that pods hold and for which nothing measures how busy"
+    number(
+        "Not measured",
+        "GPUs and GPU instances that pods hold and for which nothing measures how busy"
         " they are, such as all under MIG before Hopper.",
-        queries=(ask("sum(gpuscape_allocated_unmeasured{@node})"),),
+        "sum(gpuscape_allocated_unmeasured{@node})",
         width=4,
-        height=4,
     ),
 )
 
 _NAMESPACES = (
-    Graph(
-        title="GPUs held, by namespace",
-        description="A GPU instance counts as its part of a GPU.",
-        queries=(ask(f"sum by (namespace) ({_HELD} {_SHARE})", "{{namespace}}"),),
+    graph(
+        "GPUs held, by namespace",
+        "A GPU instance counts as its part of a GPU.",
+        f"sum by (namespace) ({_HELD} {_SHARE})",
+        "{{namespace}}",
         stacked=True,
         link=NAMESPACE_OF_SERIES,
     ),
-    Graph(
-        title="GPUs held and idle, by namespace",
-        description="Of these, the ones that did nothing for 15 minutes. A pod of a namespace that"
+    graph(
+        "GPUs held and idle, by namespace",
+        "Of these, the ones that did nothing for 15 minutes. A pod of a namespace that"
         " only shares a GPU with others counts as well.",
-        queries=(
-            ask(
-                f"""sum by (namespace) ({_HELD} {_SHARE}
-                * @part group_left () gpuscape_allocated_idle{{@node}})""",
-                "{{namespace}}",
-            ),
-        ),
+        f"""sum by (namespace) ({_HELD} {_SHARE}
+        * @part group_left () gpuscape_allocated_idle{{@node}})""",
+        "{{namespace}}",
         stacked=True,
         link=NAMESPACE_OF_SERIES,
     ),
 )
 
 _PODS = (
-    Graph(
-        title="Activity by pod",
-        description="Of the GPUs and GPU instances that each pod holds, on average. What several"
+    ratio_graph(
+        "Activity by pod",
+        "Of the GPUs and GPU instances that each pod holds, on average. What several"
         " share counts for each of them; nothing of GPU instances before Hopper.",
-        queries=(
-            ask(
-                f"""avg by (namespace, pod) ({_POD} * @part group_left ()
-                (gpuscape_gpu_active_ratio{{@node}}
-                or gpuscape_mig_instance_graphics_active_ratio{{@node}}))""",
-                "{{namespace}}/{{pod}}",
-            ),
-        ),
-        unit=Unit.RATIO,
-        most=1,
+        f"""avg by (namespace, pod) ({_POD} * @part group_left ()
+        (gpuscape_gpu_active_ratio{{@node}}
+        or gpuscape_mig_instance_graphics_active_ratio{{@node}}))""",
+        "{{namespace}}/{{pod}}",
         link=POD_OF_SERIES,
     ),
-    Graph(
-        title="GPU memory by pod",
-        description="In use on the GPUs and GPU instances that each pod holds. What several share"
+    graph(
+        "GPU memory by pod",
+        "In use on the GPUs and GPU instances that each pod holds. What several share"
         " counts for each of them: the table of processes shows each.",
-        queries=(
-            ask(
-                f"sum by (namespace, pod) ({_POD} * @part group_left () (@memory))",
-                "{{namespace}}/{{pod}}",
-            ),
-        ),
+        f"sum by (namespace, pod) ({_POD} * @part group_left () (@memory))",
+        "{{namespace}}/{{pod}}",
         unit=Unit.BYTES,
         link=POD_OF_SERIES,
     ),
@@ -165,11 +140,11 @@ _PODS = (
             ),
         ),
         columns=(
-            Column(label="namespace", title="Namespace"),
-            Column(label="pod", title="Pod", link=POD_OF_CELL),
-            Column(label="instance", title="Node", link=NODE_OF_CELL),
-            Column(label="pci_bus_id", title="GPU"),
-            Column(label="gpu_instance_id", title="Instance"),
+            NAMESPACE_COLUMN,
+            POD_COLUMN,
+            NODE_COLUMN,
+            GPU_BUS_COLUMN,
+            INSTANCE_COLUMN,
             Column(label="Value #B", title="Idle", unit=Unit.SECONDS),
         ),
     ),
@@ -184,12 +159,12 @@ _PODS = (
             ),
         ),
         columns=(
-            Column(label="namespace", title="Namespace"),
-            Column(label="pod", title="Pod", link=POD_OF_CELL),
+            NAMESPACE_COLUMN,
+            POD_COLUMN,
             Column(label="process", title="Process"),
-            Column(label="instance", title="Node", link=NODE_OF_CELL),
-            Column(label="pci_bus_id", title="GPU"),
-            Column(label="gpu_instance_id", title="Instance"),
+            NODE_COLUMN,
+            GPU_BUS_COLUMN,
+            INSTANCE_COLUMN,
             Column(label="Value", title="Memory", unit=Unit.BYTES),
         ),
     ),
@@ -209,12 +184,11 @@ _ROOM = (
         unit=Unit.RATIO,
         most=1,
     ),
-    Graph(
-        title="Fragmentation of free GPUs",
-        description="0 where a node's free GPUs are as well linked by NVLink as so many could be.",
-        queries=(ask("gpuscape_free_gpus_fragmentation_ratio{@node}", "{{instance}}"),),
-        unit=Unit.RATIO,
-        most=1,
+    ratio_graph(
+        "Fragmentation of free GPUs",
+        "0 where a node's free GPUs are as well linked by NVLink as so many could be.",
+        "gpuscape_free_gpus_fragmentation_ratio{@node}",
+        "{{instance}}",
         link=NODE_OF_SERIES,
     ),
 )

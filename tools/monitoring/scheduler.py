@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tools.monitoring.grafana import Bars, Color, Dashboard, Graph, Number, Row, Unit
+from tools.monitoring.grafana import Bars, Color, Dashboard, Graph, Row, Unit
 from tools.monitoring.grafana_tables import Column, Table
+from tools.monitoring.panels import BAD_IF_ANY, graph, number, ratio_graph
 from tools.monitoring.selectors import CLUSTER, REPLICA, ask
 
 _DAY = 86400.0
@@ -11,55 +12,44 @@ _ENDS = "gpuscape_scheduler_certificate_expiry_timestamp_seconds{@replica} - tim
 _SCORES = '@replica, verb="prioritize"'
 
 _NOW = (
-    Number(
-        title="Replicas",
-        description="Those that Prometheus scrapes.",
-        queries=(ask("count(gpuscape_scheduler_build_info{@replica})"),),
+    number(
+        "Replicas",
+        "Those that Prometheus scrapes.",
+        "count(gpuscape_scheduler_build_info{@replica})",
         width=4,
-        height=4,
     ),
-    Number(
-        title="Replicas without a view",
-        description="They have not read the whole cluster, and give no scores until then.",
-        queries=(ask("sum(1 - gpuscape_scheduler_synced{@replica})"),),
+    number(
+        "Replicas without a view",
+        "They have not read the whole cluster, and give no scores until then.",
+        "sum(1 - gpuscape_scheduler_synced{@replica})",
         width=5,
-        height=4,
-        steps=((0.0, Color.GOOD), (1.0, Color.BAD)),
+        steps=BAD_IF_ANY,
     ),
-    Number(
-        title="Pods ranked",
-        description="Requests for scores, a second. Pods without GPUs are not sent.",
-        queries=(
-            ask(f"sum(rate(gpuscape_scheduler_requests_total{{{_SCORES}}}[$__rate_interval]))"),
-        ),
+    number(
+        "Pods ranked",
+        "Requests for scores, a second. Pods without GPUs are not sent.",
+        f"sum(rate(gpuscape_scheduler_requests_total{{{_SCORES}}}[$__rate_interval]))",
         decimals=1,
         width=5,
-        height=4,
         spark=True,
     ),
-    Number(
-        title="Answers without scores",
-        description="Of all answers within the time shown: too slow, cluster not read, or a fault.",
-        queries=(
-            ask(
-                f"""sum(increase(gpuscape_scheduler_neutral_answers_total{{@replica}}[$__range]))
-                / sum(increase(gpuscape_scheduler_requests_total{{{_SCORES}}}[$__range]))"""
-            ),
-        ),
+    number(
+        "Answers without scores",
+        "Of all answers within the time shown: too slow, cluster not read, or a fault.",
+        f"""sum(increase(gpuscape_scheduler_neutral_answers_total{{@replica}}[$__range]))
+        / sum(increase(gpuscape_scheduler_requests_total{{{_SCORES}}}[$__range]))""",
         unit=Unit.RATIO,
         decimals=1,
         width=5,
-        height=4,
         steps=((0.0, Color.GOOD), (0.1, Color.WARNING)),
     ),
-    Number(
-        title="First certificate to end",
-        description="From then on kube-scheduler works without the helper, and reports nothing.",
-        queries=(ask(f"min({_ENDS})"),),
+    number(
+        "First certificate to end",
+        "From then on kube-scheduler works without the helper, and reports nothing.",
+        f"min({_ENDS})",
         unit=Unit.SECONDS,
         least=None,
         width=5,
-        height=4,
         steps=((-1e9, Color.BAD), (0.0, Color.WARNING), (30 * _DAY, Color.GOOD)),
     ),
 )
@@ -78,39 +68,27 @@ _ANSWERS = (
         ),
         unit=Unit.SECONDS,
     ),
-    Graph(
-        title="Requests",
-        description="A second, by what is asked and the answer's status.",
-        queries=(
-            ask(
-                """sum by (verb, code)
-                (rate(gpuscape_scheduler_requests_total{@replica}[$__rate_interval]))""",
-                "{{verb}} {{code}}",
-            ),
-        ),
+    graph(
+        "Requests",
+        "A second, by what is asked and the answer's status.",
+        """sum by (verb, code)
+        (rate(gpuscape_scheduler_requests_total{@replica}[$__rate_interval]))""",
+        "{{verb}} {{code}}",
     ),
-    Graph(
-        title="Answers without scores, by cause",
-        description="A second. budget: it would have taken too long; unsynced: the cluster is not"
+    graph(
+        "Answers without scores, by cause",
+        "A second. budget: it would have taken too long; unsynced: the cluster is not"
         " read yet; fault: the log has the reason.",
-        queries=(
-            ask(
-                """sum by (cause)
-                (rate(gpuscape_scheduler_neutral_answers_total{@replica}[$__rate_interval]))""",
-                "{{cause}}",
-            ),
-        ),
+        """sum by (cause)
+        (rate(gpuscape_scheduler_neutral_answers_total{@replica}[$__rate_interval]))""",
+        "{{cause}}",
     ),
-    Graph(
-        title="Clients refused",
-        description="A second, by reason. What has to do with certificates may be kube-scheduler.",
-        queries=(
-            ask(
-                """sum by (reason)
-                (rate(gpuscape_scheduler_http_refusals_total{@replica}[$__rate_interval]))""",
-                "{{reason}}",
-            ),
-        ),
+    graph(
+        "Clients refused",
+        "A second, by reason. What has to do with certificates may be kube-scheduler.",
+        """sum by (reason)
+        (rate(gpuscape_scheduler_http_refusals_total{@replica}[$__rate_interval]))""",
+        "{{reason}}",
     ),
 )
 
@@ -134,33 +112,21 @@ _SEEN = (
         unit=Unit.RATIO,
         most=1,
     ),
-    Graph(
-        title="Placements as fast as can be",
-        description="Share of pods with several GPUs that got a set as fast as any of its node.",
-        queries=(
-            ask(
-                """sum(rate(gpuscape_scheduler_placements_total{@replica, ideal="true"}
-                [$__rate_interval]))
-                / sum(rate(gpuscape_scheduler_placements_total{@replica}[$__rate_interval]))""",
-                "ideal",
-            ),
-        ),
-        unit=Unit.RATIO,
-        most=1,
+    ratio_graph(
+        "Placements as fast as can be",
+        "Share of pods with several GPUs that got a set as fast as any of its node.",
+        """sum(rate(gpuscape_scheduler_placements_total{@replica, ideal="true"}
+        [$__rate_interval]))
+        / sum(rate(gpuscape_scheduler_placements_total{@replica}[$__rate_interval]))""",
+        "ideal",
     ),
-    Graph(
-        title="Predictions that came true",
-        description="Share of pods that got one of the predicted sets.",
-        queries=(
-            ask(
-                """sum(rate(gpuscape_scheduler_predictions_total{@replica, result="hit"}
-                [$__rate_interval]))
-                / sum(rate(gpuscape_scheduler_predictions_total{@replica}[$__rate_interval]))""",
-                "hit",
-            ),
-        ),
-        unit=Unit.RATIO,
-        most=1,
+    ratio_graph(
+        "Predictions that came true",
+        "Share of pods that got one of the predicted sets.",
+        """sum(rate(gpuscape_scheduler_predictions_total{@replica, result="hit"}
+        [$__rate_interval]))
+        / sum(rate(gpuscape_scheduler_predictions_total{@replica}[$__rate_interval]))""",
+        "hit",
     ),
 )
 
