@@ -99,7 +99,7 @@ def known_pods(
     from agent.pods.known_pods import KnownPods
 
     labels = settings.pod_label_allowlist if settings.pod_labels else None
-    known = KnownPods(labels=labels, tell=latest.refresh)
+    known = KnownPods(labels=labels, update_metrics=latest.refresh)
     ending.enter_context(followed_pods(client, node, known))
     return known
 
@@ -121,7 +121,7 @@ def pods(
         PodResources(settings.pod_resources_socket),
         node=node,
         snapshot=lambda: latest.snapshot,
-        tell=latest.refresh,
+        update_metrics=latest.refresh,
         show=latest.show_holdings if settings.shows_pods else lambda _holdings: None,
         allocated=shown_nowhere if joined is None else joined.cluster.show_allocation,
         resolve=no_slices if joined is None else joined.slices.uuid,

@@ -1,4 +1,4 @@
-"""The API as our programs use it: objects are plain JSON, and few verbs are enough."""
+"""The Kubernetes API as our programs use it: few verbs, and objects as plain JSON."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ class Watch(Protocol):
 
 
 class Api(Protocol):
-    """The verbs. All raise the errors of :mod:`kube.api_errors` and nothing else.
+    """The verbs of one API server. All raise the errors of :mod:`kube.api_errors` and nothing else.
 
-    ``namespace`` is given for namespaced resources and only for them; a watch without one
+    ``namespace`` is for namespaced resources and only for them; a watch without one
     is of all namespaces. Writes carry the program's field manager, unless ``manager``
     names another.
     """
@@ -105,8 +105,8 @@ class Api(Protocol):
     ) -> Watch:
         """Open a watch with bookmarks; one without a resourceVersion starts with all that exists.
 
-        A bookmark stands behind that, so what was not told before it is not there. ``fields``
-        have these values in all that is told, as far as the kind can be selected by them; a
-        field with ``!`` behind it has any other. ``metadata_only`` leaves out all but each
+        A bookmark stands behind that, so an object that did not come before it is not there.
+        ``fields`` have these values in all objects sent, as far as the kind can be selected by
+        them; a field with ``!`` behind it has any other. ``metadata_only`` leaves out all but each
         object's metadata: of Nodes that is a tenth.
         """

@@ -1,4 +1,4 @@
-"""What the API server, or the way to it, may answer, sorted by what the caller does next."""
+"""Errors of the Kubernetes API, sorted by what the caller does next."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Unreachable(ApiError, Transient):
 
 
 class Busy(ApiError, Transient):
-    """The server cannot now: 429 or 5xx."""
+    """The server cannot answer now: 429 or 5xx."""
 
     def __init__(self, text: str, *, retry_after_seconds: float | None = None) -> None:
         """``retry_after_seconds``: what the server asked for, if it did."""

@@ -13,7 +13,7 @@ from kube.official import Configuration
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientIdentity:
-    """What a request proves who we are with."""
+    """Credentials of one request."""
 
     authorization: str | None = field(repr=False)
     """The header's value, None where a certificate does it."""
@@ -22,7 +22,7 @@ class ClientIdentity:
 
     @property
     def account(self) -> str:
-        """Whom a JSON web token speaks for, unverified and for messages only; else empty."""
+        """The subject of a JSON web token, unverified and for messages only; else empty."""
         try:
             payload = (self.authorization or "").split(".")[1]
             claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
@@ -32,7 +32,7 @@ class ClientIdentity:
 
 
 class ApiServer(Protocol):
-    """A way to one API server."""
+    """Address and credentials of one API server."""
 
     configuration: Configuration
     """Address, certificates, proxy. Files named in it are read at each TLS handshake."""
@@ -40,10 +40,10 @@ class ApiServer(Protocol):
     """Where it comes from, for messages."""
 
     def identity(self) -> ClientIdentity:
-        """As of now; raises Unauthorized."""
+        """The credentials now; raises Unauthorized."""
 
     def renew(self) -> None:
-        """Read anew what is kept, because the server refused it; raises Unauthorized."""
+        """Read cached credentials anew, because the server refused them; raises Unauthorized."""
 
 
 def header(value: str, source: str) -> str:

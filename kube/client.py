@@ -30,7 +30,7 @@ _METADATA = "application/json;as=PartialObjectMetadata{list};g=meta.k8s.io;v=v1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """Who asks, and how often at most."""
+    """Name and request budget of one program."""
 
     name: str
     """Its field manager, and the first part of its User-Agent."""
@@ -41,7 +41,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long nothing may come before the link counts as broken."""
+    """Seconds without an answer after which a connection counts as broken."""
 
     connect_seconds: float = 5.0
     read_seconds: float = 30.0
@@ -122,7 +122,7 @@ class ApiClient:
         object that exists (sendInitialEvents). One without that feature, off by default in
         1.31 and 1.33, refuses the parameter; from then on the start is put together from
         more requests: a get behind the watch of one object, a list before the watch of all,
-        which is asked for page by page while it is told.
+        whose pages are asked for one by one while its objects are used.
         """
         asked = request_name("watch", resource, namespace, name)
         path = _path(resource, namespace, everywhere=True)
@@ -172,7 +172,7 @@ class ApiClient:
     def _exists(
         self, watch: Watch, resource: ApiResource, namespace: str | None, name: str
     ) -> bool:
-        """Whether ``watch``, which is open already, tells of the object by itself."""
+        """Whether ``watch``, which is open already, will send the object by itself."""
         try:
             self.get(resource, name, namespace=namespace)
         except NotFound:
@@ -189,7 +189,7 @@ class ApiClient:
         selected: Mapping[str, str],
         metadata_only: bool,
     ) -> Iterator[Page]:
-        """All objects as a watch would tell them, and the version to watch from."""
+        """All objects as a watch would send them, and the version to watch from."""
         asked = request_name("list", resource, namespace, None)
         path = _path(resource, namespace, everywhere=True)
         accept = _METADATA.format(list="List") if metadata_only else JSON

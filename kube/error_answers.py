@@ -1,4 +1,4 @@
-"""From what the API server answered to the error that says what to do next, in one line."""
+"""Turns an answer of the API server into the error that decides what the caller does next."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def request_name(verb: str, resource: ApiResource, namespace: str | None, name: 
 
 
 def decoded(asked: str, body: bytes) -> dict[str, Any]:
-    """The object in the body; raises Unreachable where whatever answered did not speak JSON."""
+    """The object in the body; raises Unreachable where the body is no JSON object."""
     try:
         found = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -65,26 +65,27 @@ def error(
     headers: Mapping[str, str] | None = None,
     account: str = "",
 ) -> ApiError:
-    """The error of an answer whose status is not 2xx; ``account`` is told where it matters."""
+    """The error of an answer whose status is not 2xx; ``account`` is named where it matters."""
     try:
-        said = json.loads(body)
+        status_object = json.loads(body)
     except ValueError:
-        said = None
-    if not isinstance(said, dict):
-        said = {"message": body[:LONGEST_CAUSE].decode("utf-8", "replace")}
-    return error_of(asked, status, said, headers=headers or {}, account=account)
+        status_object = None
+    if not isinstance(status_object, dict):
+        status_object = {"message": body[:LONGEST_CAUSE].decode("utf-8", "replace")}
+    return error_of(asked, status, status_object, headers=headers or {}, account=account)
 
 
 def error_of(
     asked: str,
     code: int,
-    said: Mapping[str, Any],
+    status_object: Mapping[str, Any],
     *,
     headers: Mapping[str, str],
     account: str = "",
 ) -> ApiError:
-    """The same from a Status object, as a watch carries it too."""
-    whole = " ".join(str(said.get("message") or said.get("reason") or "no reason given").split())
+    """The error of a Status object, which a watch may carry too."""
+    given = status_object.get("message") or status_object.get("reason") or "no reason given"
+    whole = " ".join(str(given).split())
     message = one_line(whole)
     text = f"{asked}: {code}: {message}"
     if policy := _POLICY.search(message):
@@ -94,12 +95,12 @@ def error_of(
     if code == 403 and account and account not in message:
         text += f" (as {account})"
     if code == 429 or code >= 500:
-        return Busy(text, retry_after_seconds=_retry_after(headers, said))
+        return Busy(text, retry_after_seconds=_retry_after(headers, status_object))
     return _BY_CODE.get(code, Invalid)(text)
 
 
 def one_line(text: str) -> str:
-    """Text without line breaks, cut where it goes on and on."""
+    """Text without line breaks, cut to at most 500 characters."""
     line = " ".join(text.split())
     return line if len(line) <= LONGEST_CAUSE else f"{line[:LONGEST_CAUSE]}…"
 
@@ -108,9 +109,9 @@ def _of(account: str) -> str:
     return f" of {account}" if account else ""
 
 
-def _retry_after(headers: Mapping[str, str], said: Mapping[str, Any]) -> float | None:
-    """Seconds; the form with a date is not used by API servers and counts as not given."""
-    details = said.get("details")
+def _retry_after(headers: Mapping[str, str], status_object: Mapping[str, Any]) -> float | None:
+    """Seconds; the form with a date is not used by API servers and counts as none."""
+    details = status_object.get("details")
     asked = headers.get("Retry-After") or (
         details.get("retryAfterSeconds") if isinstance(details, dict) else None
     )

@@ -1,4 +1,4 @@
-"""Events, with a budget: they help people, and never cost the program or the cluster much.
+"""Records Kubernetes Events within a budget, so that they never cost a cluster much.
 
 Source: Kubernetes API events.k8s.io/v1. An Event is immutable but for its series, which
 counts repetitions; the cluster forgets it after an hour by default.
@@ -26,7 +26,7 @@ REMEMBERED = 100
 """Names of Events whose count is kept."""
 LONGEST_NOTE = 1024
 STEM = r"[a-z0-9](.{0,198}[a-z0-9])?"
-"""What an Event's name has of its subject's: as far as there is room for the digest behind it."""
+"""The part of its subject's name in an Event's name, which leaves room for the digest behind it."""
 DIGEST_DIGITS = 16
 
 

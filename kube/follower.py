@@ -1,4 +1,4 @@
-"""Follow one object, or all of a kind, for ever, whatever happens to the link."""
+"""Keeps a watch on one object, or on all of a kind, across every failure of the connection."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from kube.api_errors import ApiError, Expired
 log = logging.getLogger(__name__)
 
 RESYNC_SECONDS = (1.0, 5.0)
-"""Before everything is asked for anew: a restarted server forgets all watches' versions at once."""
+"""Before all objects are read anew: a restarted server forgets all watches' versions at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectSeen:
-    """An object exists and looks like this; told again when nothing of it changed, too."""
+    """An object exists in this form; reported again after a reconnect although nothing changed."""
 
     object: Object
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectGone:
-    """An object exists no more. One that was made anew under its name is told after this."""
+    """An object exists no more; one made anew under its name is reported after this."""
 
     namespace: str | None
     name: str
@@ -36,37 +36,37 @@ class ObjectGone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheSynced:
-    """All that exists has been told; what was never Seen, or Gone since, is not there."""
+    """All objects that exist have been reported; any other is not there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchConnected:
-    """The watch stands: told first, and after each LinkDown."""
+    """The watch is open: reported first, and after each WatchLost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchLost:
-    """Nothing is heard until LinkUp, and what was told may be old."""
+    """Nothing is reported until WatchConnected, and what was may be out of date."""
 
     error: ApiError
 
 
-News = ObjectSeen | ObjectGone | CacheSynced | WatchConnected | WatchLost
+WatchEvent = ObjectSeen | ObjectGone | CacheSynced | WatchConnected | WatchLost
 
 
 class Follower:
-    """Runs watch after watch; ``tell`` hears all news in order, in the thread of :meth:`run`.
+    """Runs watch after watch, and reports all events in order, in the thread of :meth:`run`.
 
     A watch starts where the last one ended. Where that is too far back, or at first, it
-    starts without a resourceVersion: the server tells what exists, and a bookmark ends
-    that. So no right to list is needed, and absence is known without a request more.
+    starts without a resourceVersion: the server sends all objects that exist, and a bookmark
+    behind them. So no right to list is needed, and absence is known without another request.
     """
 
     def __init__(
         self,
         api: Api,
         resource: ApiResource,
-        tell: Callable[[News], None],
+        on_event: Callable[[WatchEvent], None],
         *,
         namespace: str | None = None,
         name: str | None = None,
@@ -79,13 +79,13 @@ class Follower:
         """``name`` None follows all, or those with these ``fields``; ``metadata_only`` leaves out
         all but their metadata.
 
-        Objects that ``keep`` is false of are passed over, and told as gone where they were told
-        before, so that a few among very many cost little. Neither it nor ``tell`` may raise;
-        what ``tell`` raises is logged.
+        Objects that ``keep`` is false of are passed over, and reported as gone where they were
+        reported before, so that a few among very many cost little. Neither it nor ``on_event``
+        may raise; what ``on_event`` raises is logged.
         """
         self._api = api
         self._resource = resource
-        self._tell = tell
+        self._on_event = on_event
         self._namespace = namespace
         self._name = name
         self._fields = fields
@@ -104,30 +104,30 @@ class Follower:
     def run(self) -> None:
         """Follow until :meth:`close`."""
         while not self._closed.is_set():
-            self._closed.wait(self._listen())
+            self._closed.wait(self._watch_once())
 
     def close(self) -> None:
-        """Stop from any thread: nothing is told any more. A connection attempt runs out first."""
+        """Stop, from any thread; nothing is reported from then on. A request under way runs out."""
         self._closed.set()
         with self._lock:
             if self._watch is not None:
                 self._watch.close()
 
-    def _listen(self) -> float:
+    def _watch_once(self) -> float:
         """One watch from its start to its end; seconds to wait before the next."""
         try:
-            self._hear_out()
+            self._read_watch()
         except Expired:
             self._version = None
             return max(self._backoff.failed(), self._uniform(*RESYNC_SECONDS))
         except ApiError as error:
             self._up = False
-            self._say(WatchLost(error=error))
+            self._report(WatchLost(error=error))
             return self._backoff.failed(error.retry_after_seconds)
-        # its time was up; one that ends without a word is not asked for in a hot loop
+        # its time was up; one that ends without an event is not opened again in a hot loop
         return self._backoff.failed()
 
-    def _hear_out(self) -> None:
+    def _read_watch(self) -> None:
         watch = self._api.watch(
             self._resource,
             namespace=self._namespace,
@@ -143,56 +143,56 @@ class Follower:
                 return
             if not self._up:
                 self._up = True
-                self._say(WatchConnected())
+                self._report(WatchConnected())
             self._unseen = None if self._version else set(self._uids)
             for change in watch:
                 self._backoff.succeeded()
-                self._hear(change)
+                self._take(change)
         finally:
             with self._lock:
                 self._watch = None
             watch.close()
 
-    def _hear(self, change: Change) -> None:
+    def _take(self, change: Change) -> None:
         meta = change.object["metadata"]
         if change.type == "BOOKMARK":
             self._end_sync()
         elif change.type == "DELETED" or not self._keep(change.object):
-            self._lose((meta.get("namespace"), meta["name"]))
+            self._object_gone((meta.get("namespace"), meta["name"]))
         else:
-            self._see(change.object)
+            self._object_seen(change.object)
         if self._unseen is None:  # a version from amid the first objects would skip the others
             self._version = meta["resourceVersion"]
 
-    def _see(self, seen: Object) -> None:
+    def _object_seen(self, seen: Object) -> None:
         meta = seen["metadata"]
         key = (meta.get("namespace"), meta["name"])
         if self._uids.get(key, meta["uid"]) != meta["uid"]:
-            self._lose(key)
+            self._object_gone(key)
         self._uids[key] = meta["uid"]
         if self._unseen is not None:
             self._unseen.discard(key)
-        self._say(ObjectSeen(object=seen))
+        self._report(ObjectSeen(object=seen))
 
-    def _lose(self, key: tuple[str | None, str]) -> None:
+    def _object_gone(self, key: tuple[str | None, str]) -> None:
         uid = self._uids.pop(key, None)
         if self._unseen is not None:
             self._unseen.discard(key)
         if uid is not None:
-            self._say(ObjectGone(namespace=key[0], name=key[1], uid=uid))
+            self._report(ObjectGone(namespace=key[0], name=key[1], uid=uid))
 
     def _end_sync(self) -> None:
         if self._unseen is None:
             return
         for key in sorted(self._unseen, key=str):
-            self._lose(key)
+            self._object_gone(key)
         self._unseen = None
-        self._say(CacheSynced())
+        self._report(CacheSynced())
 
-    def _say(self, news: News) -> None:
+    def _report(self, event: WatchEvent) -> None:
         if self._closed.is_set():
             return
         try:
-            self._tell(news)
+            self._on_event(event)
         except Exception:
-            log.exception("event dropped", extra={"event": type(news).__name__})
+            log.exception("event dropped", extra={"event": type(event).__name__})

@@ -1,4 +1,4 @@
-"""How often one program may ask the API server, all of its threads together."""
+"""The budget of one program's requests to the API server, all of its threads together."""
 
 from __future__ import annotations
 

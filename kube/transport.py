@@ -1,6 +1,6 @@
-"""One request at a time: sent within limits, with fresh credentials, and its failures sorted.
+"""Sends requests within their budget, with fresh credentials, and sorts their failures.
 
-Rides on the official package's transport, below its generated models: those cost memory
+Uses the official package's transport, below its generated models: those cost memory
 and refuse what a newer server adds.
 """
 
@@ -29,10 +29,10 @@ _OK = range(200, 300)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiRequest:
-    """What is asked of the server."""
+    """One request to the server."""
 
     asked: str
-    """How messages call it."""
+    """Its name in messages."""
     method: str
     path: str
     """With its query."""
@@ -45,7 +45,7 @@ class ApiRequest:
 
 
 class Transport:
-    """The way to one API server. Thread-safe."""
+    """The connections to one API server. Thread-safe."""
 
     def __init__(
         self, access: ApiServer, limits: RequestLimits, *, user_agent: str, connect_seconds: float
@@ -57,9 +57,9 @@ class Transport:
         self._rest = _connections(access)
 
     def send(self, request: ApiRequest) -> HTTPResponse:
-        """The open answer, its status 2xx. Raises the errors of :mod:`kube.api_errors`.
+        """Send it; the open answer, its status 2xx. Raises the errors of :mod:`kube.api_errors`.
 
-        A 401 is asked again once where the credentials are others by now.
+        After a 401 it is sent once more where the credentials have changed.
         """
         identity = self._access.identity()
         try:
@@ -104,15 +104,15 @@ class Transport:
     def _failure(
         self, request: ApiRequest, response: HTTPResponse, identity: ClientIdentity
     ) -> ApiError:
-        said = body(request, response)
+        content = body(request, response)
         failure = error(
             request.asked,
             response.status,
-            said,
+            content,
             headers=response.headers,
             account=identity.account or self._access.source,
         )
-        if isinstance(failure, Busy) and failure.retry_after_seconds and b'"causes"' not in said:
+        if isinstance(failure, Busy) and failure.retry_after_seconds and b'"causes"' not in content:
             # Overload closes the gate for all threads. An eviction that a PodDisruptionBudget
             # refuses is a 429 too, and concerns that pod alone: it lists its causes.
             self._limits.close(failure.retry_after_seconds)

@@ -1,4 +1,4 @@
-"""One open watch: lines of JSON that come as things happen."""
+"""Open watches: lines of JSON, one for each change of an object."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kube.api_errors import Unreachable
 from kube.error_answers import decoded, error_of, one_line
 
 SILENCE_SECONDS = 180.0
-"""Nothing for so long means that the link is dead, though nobody said so.
+"""A connection on which nothing comes for so long is broken, although it was never closed.
 
 Bookmarks come about once a minute. The limit is below the shortest time a watch lasts, so a
 half-open connection is noticed by it where TCP keepalive is answered by a box in between.
@@ -101,7 +101,7 @@ class ListedWatch:
     """A list, then a mark, then the watch that goes on from there.
 
     Only one page is held at a time, whatever the size of the list. The watch is opened when
-    all pages are told; where that took so long that the server forgot the version, it is
+    all pages are read; where that took so long that the server forgot the version, it is
     Expired.
     """
 
@@ -145,7 +145,7 @@ class StartedWatch:
     def __init__(
         self, watch: Watch, *, head: Sequence[Change] = (), behind_first: Change | None = None
     ) -> None:
-        """Tells ``head``, then the watch, with ``behind_first`` after its first change."""
+        """Sends ``head``, then the watch, with ``behind_first`` after its first change."""
         self._watch = watch
         self._head = head
         self._behind_first = behind_first

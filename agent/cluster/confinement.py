@@ -1,4 +1,4 @@
-"""Whether admission policies hold this agent to its own node: tried, never assumed.
+"""Checks by dry runs that admission policies confine this agent to its own node.
 
 A policy whose condition matches nobody looks like any other, so the agent asks for
 things that it must not get, as server-side dry runs: they pass through admission and
@@ -83,11 +83,11 @@ class Confinement:
     def reason(self) -> str:
         """One line: what is wrong with which policy; empty when confirmed."""
         unknown = [trial for trial in self.trials if trial.verdict is PolicyVerdict.UNKNOWN]
-        told = [trial.reason for trial in self.trials if trial.verdict is PolicyVerdict.OPEN]
+        reasons = [trial.reason for trial in self.trials if trial.verdict is PolicyVerdict.OPEN]
         if unknown:  # most often all for one reason: the first stands for them
             policies = " and ".join(trial.policy for trial in unknown)
-            told.append(f"not known whether {policies} hold: {unknown[0].reason}")
-        return "; ".join(told)
+            reasons.append(f"not known whether {policies} hold: {unknown[0].reason}")
+        return "; ".join(reasons)
 
 
 def tried(api: Api, node: str, namespace: str, *, node_features: bool = False) -> Confinement:
@@ -195,7 +195,7 @@ class ConfinementCheck:
         allow_unconfined: bool = False,
         on_change: Callable[[Confinement], None] = lambda _confinement: None,
     ) -> None:
-        """``on_change`` hears the first result and every one with other verdicts.
+        """``on_change`` is called with the first result and every one with other verdicts.
 
         ``node_features``: whether the agent writes those.
         """
@@ -210,7 +210,7 @@ class ConfinementCheck:
 
     @property
     def last(self) -> Confinement | None:
-        """What was seen last; None before the first check."""
+        """The last result; None before the first check."""
         return self._last
 
     def allows(self, policy: str) -> bool:

@@ -23,11 +23,11 @@ from labelers.decision import Decisions, Keep, Value
 from labelers.diff import decided
 
 CHECK_SECONDS = 3600.0
-"""Between two looks at the object when all is well, give or take half of it."""
+"""Between two reads of the object when all is well, give or take half of it."""
 
 
 class FeatureSink:
-    """Brings the NodeFeature to what is wanted. One thread ticks, any may tell the rest."""
+    """Brings the NodeFeature to what is wanted. One thread ticks; any may call the rest."""
 
     def __init__(
         self,
@@ -177,7 +177,7 @@ class FeatureSink:
         return 0.0 if more else IDLE_SECONDS
 
     def _failed(self, error: ApiError, now: float) -> float:
-        """Report it; the seconds to wait. Whatever became of a write: look before the next."""
+        """Report it; the seconds to wait. Whatever became of a write: read before the next."""
         self._check_at = now
         unknown = isinstance(error, NotFound) and self._present is None
         why = f"{node_feature.NO_KIND} ({error})" if unknown else str(error)

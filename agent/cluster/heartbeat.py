@@ -3,7 +3,7 @@
 Of several agents on one node one holds the Lease, the others read only. The holder
 may be sure of it for less time after its last renewal than any other waits before it
 takes over, so no two write at once, whatever the clocks of the wall say. The right
-ends at once when the server tells of another holder, and with silence of the server.
+ends at once when the server shows another holder, and 150 s after its last answer.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ SURE_SECONDS = 150.0
 """How long a renewal gives the right to write; the rest is for requests on their way."""
 STATE_SECONDS = 2.0
 """The least time between two writes of the state."""
-LOOK_SECONDS = 10.0
-"""How often a Lease that another agent holds is looked at."""
+CHECK_SECONDS = 10.0
+"""Between two reads of a Lease that another agent holds."""
 LEAVE_SECONDS = 2.0
 
 _NEVER = float("-inf")
@@ -48,7 +48,7 @@ State = Callable[[str | None], str]
 
 
 class LeaseStep(Enum):
-    """What an agent does about a Lease that it has looked at."""
+    """What an agent does about a Lease that it has read."""
 
     CREATE = auto()
     RENEW = auto()
@@ -72,7 +72,7 @@ class Heartbeat:
     """One agent's side of its node's Lease; any thread may call anything.
 
     Requests are made in :meth:`beat` and :meth:`leave` alone, and neither raises for
-    what the API answers: a beat waits longer then, and :attr:`failure` tells why.
+    what the API answers: a beat waits longer then, and :attr:`failure` is the reason.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Heartbeat:
         self._wall = wall
         self._backoff = Backoff(uniform=uniform)
         self._asking = threading.Lock()
-        self._lease: Object | None = None  # ours as last answered; None: look before you write
+        self._lease: Object | None = None  # ours as last answered; None: read before a write
         self._seen: ObservedLease | None = None
         self._sure_until = self._renew_at = self._state_at = _NEVER
         self._wanted: State | None = None
@@ -159,12 +159,12 @@ class Heartbeat:
             return self._renew(lease, now)
         node = self._node()
         if node is None:
-            return LOOK_SECONDS
+            return CHECK_SECONDS
         if self._seen is None and _is_untouched(node):
             with contextlib.suppress(Conflict):  # there is one after all
                 self._create(node, now)
                 return self._wait(now)
-        lease = self._look()
+        lease = self._read()
         match next_step(self._seen, exists=lease is not None, identity=self._identity, now=now):
             case LeaseStep.CREATE:
                 self._create(node, now)
@@ -176,10 +176,10 @@ class Heartbeat:
                 if self._logged.is_new(("held by another", self.other)):
                     holder = {"lease": self._name, "holder": self.other}
                     log.warning("Lease held by another agent", extra=holder)
-                return LOOK_SECONDS
+                return CHECK_SECONDS
         return self._wait(now)
 
-    def _look(self) -> Object | None:
+    def _read(self) -> Object | None:
         try:
             lease = self._api.get(LEASES, self._name, namespace=self._namespace)
         except NotFound:
@@ -242,7 +242,7 @@ class Heartbeat:
         self.shown = (lease["metadata"].get("annotations") or {}).get(keys.STATE)
 
     def _failed(self, error: ApiError, now: float) -> float:
-        """Whatever was done of the request, the next beat looks first."""
+        """Whatever was done of the request, the next beat reads the Lease first."""
         self._lease = None
         if isinstance(error, Conflict | NotFound):
             self._lost()
@@ -260,7 +260,7 @@ class Heartbeat:
     def _empty(self) -> None:
         with self._asking:
             try:
-                lease = self._lease or self._look()
+                lease = self._lease or self._read()
                 if lease is not None and self.other is None:
                     patch = leases.release(lease, at=self._wall())
                     self._api.patch(LEASES, self._name, patch, namespace=self._namespace)
@@ -280,7 +280,7 @@ class Heartbeat:
         return None if text == self.shown else text
 
     def _owners(self, lease: Object) -> dict[str, Any]:
-        """Our Node as the only owner, where it is not: a Node made anew has another UID."""
+        """Patch that makes our Node, by its present UID, the only owner; empty where it is."""
         node = self._node()
         owners = lease["metadata"].get("ownerReferences") or []
         if node is None or [owner["uid"] for owner in owners] == [node["metadata"]["uid"]]:
@@ -294,5 +294,5 @@ class Heartbeat:
 
 
 def _is_untouched(node: Object) -> bool:
-    """Whether no agent seems to have been here: then a Lease is made without a look."""
+    """Whether no agent seems to have been here: then a Lease is created without a read."""
     return keys.TOPOLOGY not in (node["metadata"].get("annotations") or {})

@@ -78,8 +78,8 @@ def config_map_text(client: Api, named: str) -> bytes | None:
 
 @contextlib.contextmanager
 def followed_pods(client: ApiClient, node: str, known: KnownPods) -> Iterator[None]:
-    """Have ``known`` hear of the node's pods until the block ends."""
-    with _followed(Follower(client, PODS, known.hear, fields={FIELD: node})):
+    """Watch the node's pods for ``known`` until the block ends."""
+    with _followed(Follower(client, PODS, known.on_watch_event, fields={FIELD: node})):
         yield
 
 
@@ -120,16 +120,16 @@ def joined(
         allow_unconfined=settings.allow_unconfined,
         start_spread_seconds=settings.start_spread_seconds,
         driver_ready_file=_below(settings.host_root, settings.driver_ready_file),
-        tell=latest.refresh,
+        update_metrics=latest.refresh,
         hold=hold,
         hasten=hasten,
         wall=time.time,
     )
     with contextlib.ExitStack() as ending:
-        ending.enter_context(_followed(Follower(client, NODES, cluster.hear, name=node)))
+        ending.enter_context(_followed(Follower(client, NODES, cluster.on_watch_event, name=node)))
         if settings.resource_slices:
             fields = {FIELD: node}
-            slices_news = Follower(client, RESOURCE_SLICES, slices.hear, fields=fields)
+            slices_news = Follower(client, RESOURCE_SLICES, slices.on_watch_event, fields=fields)
             ending.enter_context(_followed(slices_news))
         ending.callback(cluster.leave)
         yield Joined(cluster=cluster, slices=slices)

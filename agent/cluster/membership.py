@@ -1,4 +1,4 @@
-"""The agent's side of the API server: what is seen of its Node there, and when it may write.
+"""The agent in its cluster: watches its Node, and keeps Node, Lease and NodeFeature up to date.
 
 Nothing is written before the admission policies were seen to hold this agent to its own
 node, nor while another agent holds the node's Lease. Any thread may call anything; requests
@@ -7,7 +7,6 @@ are made in the ticks alone.
 
 from __future__ import annotations
 
-import logging
 import math
 import random
 import time
@@ -31,16 +30,14 @@ from discovery.model import NodeSnapshot
 from exporters.gpuscape.agent_metrics import AgentMetrics
 from kube.api import NODE_FEATURES, NODES, Api, ApiResource, Object
 from kube.events import EventBudget, Recorder
-from kube.follower import CacheSynced, News, ObjectGone, ObjectSeen, WatchConnected, WatchLost
+from kube.follower import CacheSynced, ObjectGone, ObjectSeen, WatchConnected, WatchEvent, WatchLost
 
-log = logging.getLogger(__name__)
-
-LOOK_SECONDS = 1.0
-"""Between two looks at the causes of a release."""
+CAUSES_SECONDS = 1.0
+"""Between two checks of the causes of a release."""
 FLUSH_SECONDS = 5.0
-"""Between two looks whether Events wait to be sent."""
+"""Between two flushes of Events."""
 GATE_SECONDS = 5.0
-"""Between two looks whether the Lease may be written."""
+"""Between two checks whether the Lease may be written."""
 CONFINE_WITHIN_SECONDS = 45.0
 """A policy that does not hold is noticed within a minute of the start."""
 EVENT_BUDGET = EventBudget(burst=25, refill_seconds=300.0, repeat_seconds=300.0)
@@ -49,14 +46,14 @@ SOURCE = "kubernetes"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """Who this agent is in its cluster."""
+    """Names of this agent in its cluster."""
 
     node: str
     namespace: str
     pod: str
     """Name of its pod; of Events it is the reporting instance."""
     identity: str
-    """Tells it from other agents on the node: its pod's UID."""
+    """Differs from that of any other agent on the node: its pod's UID."""
 
 
 class Cluster:
@@ -71,7 +68,7 @@ class Cluster:
         allow_unconfined: bool,
         start_spread_seconds: float,
         driver_ready_file: Path,
-        tell: Callable[[Callable[[AgentMetrics], None]], None],
+        update_metrics: Callable[[Callable[[AgentMetrics], None]], None],
         hold: Callable[[tuple[str, ...]], None],
         hasten: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
@@ -81,14 +78,14 @@ class Cluster:
         """``sink``: where labels go: ``node``, ``nodefeature``, or ``none``, which leaves out the
         topology annotation too.
 
-        ``tell`` gets changes of the agent's own metrics; ``hold`` gets the causes for which the
-        GPUs are to be left alone, none when they no longer are; ``hasten`` runs another tick
-        soon, by its name: one of :attr:`ticks`, or ``pods``, which asks the kubelet again.
+        ``update_metrics`` gets changes of the agent's own metrics; ``hold`` gets the causes for
+        which the GPUs are to be left alone, none when they no longer are; ``hasten`` runs another
+        tick soon, by its name: one of :attr:`ticks`, or ``pods``, which asks the kubelet again.
         ``clock`` is monotonic, the one of the ticks; ``wall`` is Unix time, only shown.
         """
         self._member = member
         self._ready_file = driver_ready_file
-        self._tell = tell
+        self._update_metrics = update_metrics
         self._hold = hold
         self._hasten = hasten
         self._clock = clock
@@ -96,7 +93,7 @@ class Cluster:
         self._causes: tuple[str, ...] | None = None
         self._sink = sink
         self._was_unconfined = False
-        self._watch = WatchReport(tell, SOURCE, wall)
+        self._watch = WatchReport(update_metrics, SOURCE, wall)
         self._releases = ReleaseSignals(str(driver_ready_file))
         self._events = Recorder(
             api,
@@ -111,7 +108,7 @@ class Cluster:
             namespace=member.namespace,
             node_features=sink == "nodefeature",
             allow_unconfined=allow_unconfined,
-            on_change=self._tell_confinement,
+            on_change=self._report_confinement,
         )
         self._heartbeat = Heartbeat(
             api,
@@ -152,7 +149,7 @@ class Cluster:
         """What has to be run, each by a name of its own."""
         feature = {} if self._feature_sink is None else {"feature": self._feature_sink.tick}
         return {
-            "causes": self.look,
+            "causes": self.check_causes,
             "confine": self.confine,
             "lease": self.beat,
             "node": self._node_sink.tick,
@@ -169,15 +166,15 @@ class Cluster:
             self._feature_sink.want(wanted.labels)
         self._soon("node", "feature")
 
-    def hear(self, news: News) -> None:
-        """Take what the watch of the own Node tells."""
-        match news:
+    def on_watch_event(self, event: WatchEvent) -> None:
+        """Take one event of the watch of the own Node."""
+        match event:
             case ObjectSeen(object=node):
-                self._see(node)
+                self._node_changed(node)
             case ObjectGone():
-                self._see(None)
+                self._node_changed(None)
             case CacheSynced() if self._node is None:
-                self._see(None)
+                self._node_changed(None)
             case WatchConnected():
                 self._watch.connected()
             case WatchLost(error=error):
@@ -193,14 +190,14 @@ class Cluster:
 
     # ticks
 
-    def look(self, _now: float) -> float:
-        """See whether the GPUs are to be left alone; the seconds until the next time."""
+    def check_causes(self, _now: float) -> float:
+        """Check whether the GPUs are to be left alone; the seconds until the next time."""
         causes = self._releases.causes(self._node, _is_there(self._ready_file))
         unknown = self._node is None and not (causes or self._causes)
         if causes != self._causes and not unknown:  # what was asked for before a restart stands
             self._causes = causes
             self._hold(causes)
-        return LOOK_SECONDS
+        return CAUSES_SECONDS
 
     def confine(self, now: float) -> float:
         """Try the admission policies when that is due; the seconds until the next time."""
@@ -221,7 +218,7 @@ class Cluster:
         holds = self._heartbeat.holds
         if holds and not held:
             self._soon("node", "feature", "pods")
-        self._tell(lambda own: own.holds_lease(names.lease(self._member.node), holds))
+        self._update_metrics(lambda own: own.holds_lease(names.lease(self._member.node), holds))
         return wait
 
     def flush(self, _now: float) -> float:
@@ -244,7 +241,7 @@ class Cluster:
         text: str | None = annotations.get(keys.TOPOLOGY)
         return text
 
-    def _see(self, node: Object | None) -> None:
+    def _node_changed(self, node: Object | None) -> None:
         self._node = node
         self._node_sink.saw(node)
         if self._feature_sink is not None:
@@ -257,23 +254,24 @@ class Cluster:
                 self._hasten(tick)
 
     def _reports(self, of: ApiResource) -> SinkReports:
+        update = self._update_metrics
         return SinkReports(
             of.kind,
             event=self._event,
-            wrote=lambda: self._tell(lambda own: own.wrote(of.kind)),
-            left_alone=lambda count: self._tell(lambda own: own.left_alone(of.kind, count)),
-            refused=lambda count: self._tell(lambda own: own.keys_refused(of.kind, count)),
+            wrote=lambda: update(lambda own: own.wrote(of.kind)),
+            left_alone=lambda count: update(lambda own: own.left_alone(of.kind, count)),
+            refused=lambda count: update(lambda own: own.keys_refused(of.kind, count)),
         )
 
-    def _tell_confinement(self, now: Confinement) -> None:
-        def tell(own: AgentMetrics) -> None:
+    def _report_confinement(self, now: Confinement) -> None:
+        def update(own: AgentMetrics) -> None:
             for trial in now.trials:
                 own.confined(trial.policy, trial.verdict is PolicyVerdict.REFUSED)
 
-        self._tell(tell)
+        self._update_metrics(update)
         if not now.confirmed:
             self._event("NotConfined", now.reason)
-        elif self._was_unconfined:  # a fleet that starts has no news to tell
+        elif self._was_unconfined:  # an agent that starts confined needs no Event
             self._event("Confined", "admission policies hold this agent to its node")
         self._was_unconfined = not now.confirmed
 
@@ -287,7 +285,7 @@ class Cluster:
 
 
 def _is_there(file: Path) -> bool | None:
-    """Whether the file exists; None where that cannot be told."""
+    """Whether the file exists; None where that is not known."""
     try:
         return file.exists()
     except OSError:

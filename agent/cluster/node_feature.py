@@ -75,7 +75,7 @@ def new(node: Object, texts: Mapping[str, str]) -> Object:
 def patch(present: Object, node_name: str, texts: Mapping[str, str]) -> Object:
     """The JSON merge patch that leaves exactly this in ``present``; empty when it is so.
 
-    What others put beside our labels goes, for admission judges the whole object.
+    Labels that others added to it are removed, for admission judges the whole object.
     """
     features = present.get("spec", {}).get("features") or {}
     return _difference(

@@ -120,7 +120,7 @@ class NodeSink:
         more = self._refusals.taken(planned.changed.keys())
         self._rivals.wrote(planned.changed, _undone(planned, meta), now)
         with self._lock:
-            # the watch may have told meanwhile that this Node was deleted
+            # the watch may have reported meanwhile that this Node was deleted
             if self._meta is not None and self._meta["uid"] == node["metadata"]["uid"]:
                 self._take(node["metadata"])
         self._reports.wrote(len(planned.changed))
@@ -129,7 +129,7 @@ class NodeSink:
     def _take(self, meta: Mapping[str, Any]) -> None:
         """Believe this from now on, unless it is older than what is known; the lock is held.
 
-        A patch is answered with the newest Node, and the watch may yet tell older ones:
+        A patch is answered with the newest Node, and the watch may yet send older ones:
         to believe them would repeat the write.
         """
         known = self._meta
@@ -155,7 +155,7 @@ def _is_older(this: Mapping[str, Any], than: Mapping[str, Any]) -> bool:
 
 
 def _undone(planned: NodePatch, meta: Mapping[str, Any]) -> dict[str, str]:
-    """Who wrote what a patch replaced, as far as the Node tells."""
+    """Who wrote what a patch replaced, by the Node's managedFields."""
     parts = (
         (KeyLocation.NODE_LABEL, planned.labels),
         (KeyLocation.NODE_ANNOTATION, planned.annotations),

@@ -1,4 +1,4 @@
-"""Who holds which GPU, shown on the agent's Lease."""
+"""Publishes which pod holds which GPU on the agent's Lease."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Lease(Protocol):
 
 
 class PodState:
-    """Keeps the state on the Lease true; while nothing is heard it stays as it was."""
+    """Keeps the state on the Lease up to date; while the kubelet does not answer it stays."""
 
     def __init__(
         self, lease: Lease, *, topology: Callable[[], str | None], changed: Callable[[], None]
@@ -39,7 +39,7 @@ class PodState:
         self._gen: str | None = None
 
     def show(self, snapshot: NodeSnapshot, given: NodeAllocation) -> None:
-        """Show what the kubelet told, of the devices of this snapshot."""
+        """Publish the kubelet's allocation of the devices of this snapshot."""
         gen = self._generation(snapshot)
         if gen is None:
             return

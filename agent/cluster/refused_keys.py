@@ -17,7 +17,7 @@ from kube.api_errors import AdmissionRefused, ApiError, Forbidden
 RESTS_SECONDS = (600.0, 1200.0, 2400.0, 3600.0)
 """How long a refused key is left out: at first, when it is refused once more, and so on."""
 MOST_REFUSED = 8
-"""Refused writes of one search after which what is refused is left out without a closer look.
+"""Refused writes of one search after which what is refused is left out without a further search.
 
 So many find one key in 128. After them each part that was put aside is tried once.
 """

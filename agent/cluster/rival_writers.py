@@ -1,4 +1,4 @@
-"""Keys that somebody changes back as often as we write them, and how long each is left to him."""
+"""Keys that another writer changes back each time, and for how long the agent leaves them alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ REPAIRS = 3
 RESTS_SECONDS = (600.0, 1200.0, 2400.0, 3600.0)
 """How long: at first, after one repair more, and so on; then always the last."""
 PEACE_SECONDS = 7200.0
-"""A key that stood so long after a repair is nobody's rival's any more."""
+"""A key that stood so long after a repair has no rival writer any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""When a sink may send its next write, so that thousands of them never wear the cluster down.
+"""When a sink may send its next write, so that thousands of agents never overload the cluster.
 
 A Node is stored whole at each write and sent to all who watch Nodes, so a node's agent writes
 seldom, whatever happens to it. Source: Kubernetes enhancement 589, "Efficient Node Heartbeats";
@@ -24,9 +24,9 @@ BURST = 3
 SLOW_SECONDS = 300.0
 """Before a request that was refused for good is tried again: somebody may have helped."""
 IDLE_SECONDS = 60.0
-"""Longest time between two looks at what there is to write; news hastens a look."""
+"""Longest time between two checks for something to write; a change hastens one."""
 FORBIDDEN_SECONDS = 5.0
-"""Between two questions whether writing is allowed."""
+"""Between two checks whether writing is allowed."""
 SPREAD = (0.5, 1.5)
 """Share of a fixed wait that is really waited, so that a fleet does not return together."""
 

@@ -14,7 +14,7 @@ from agent.metrics.source_reports import WatchReport
 from exporters.gpuscape.agent_metrics import AgentMetrics
 from kube.api import Object
 from kube.api_errors import Forbidden
-from kube.follower import News, ObjectGone, ObjectSeen, WatchConnected, WatchLost
+from kube.follower import ObjectGone, ObjectSeen, WatchConnected, WatchEvent, WatchLost
 
 log = logging.getLogger(__name__)
 
@@ -48,21 +48,22 @@ class KnownPods:
         self,
         *,
         labels: Sequence[re.Pattern[str]] | None,
-        tell: Callable[[Callable[[AgentMetrics], None]], None],
+        update_metrics: Callable[[Callable[[AgentMetrics], None]], None],
         wall: Callable[[], float] = time.time,
     ) -> None:
         """``labels``: what is found in a label's key for it to be kept; empty keeps all, None none.
 
-        ``tell`` takes what to say in metrics of the watch; ``wall`` is Unix time, only shown.
+        ``update_metrics`` gets changes of the metrics of the watch; ``wall`` is Unix time, only
+        shown.
         """
         self._allowed = labels
         self._lock = threading.Lock()
         self._pods: dict[tuple[str, str], KnownPod] = {}
-        self._watch = WatchReport(tell, SOURCE, wall)
+        self._watch = WatchReport(update_metrics, SOURCE, wall)
 
-    def hear(self, news: News) -> None:
+    def on_watch_event(self, event: WatchEvent) -> None:
         """Take what a watch of the pods tells."""
-        match news:
+        match event:
             case ObjectSeen(object=seen):
                 pod = self._known(seen)
                 with self._lock:

@@ -62,7 +62,7 @@ class KubeletPods:
         *,
         node: str,
         snapshot: Callable[[], NodeSnapshot | None],
-        tell: Callable[[Callable[[AgentMetrics], None]], None],
+        update_metrics: Callable[[Callable[[AgentMetrics], None]], None],
         show: Callable[[GpuHoldings | None], None] = lambda _holdings: None,
         allocated: Callable[[NodeSnapshot, NodeAllocation], None] = shown_nowhere,
         resolve: Resolve = no_slices,
@@ -72,7 +72,7 @@ class KubeletPods:
     ) -> None:
         """``node``: its name in the cluster; ``resources``: names of GPUs beside NVIDIA's own.
 
-        ``snapshot`` gives the newest; ``tell`` takes what to say of the socket in metrics;
+        ``snapshot`` gives the newest; ``update_metrics`` gets changes of the metrics of the socket;
         ``show`` gets what is held at each look, the same again too, and None where that is not
         known; ``allocated`` gets every answer of the kubelet, but not what is kept when it gives
         none. ``resolve`` names devices of DRA claims, ``about`` has what the API server knows of a
@@ -81,7 +81,7 @@ class KubeletPods:
         self._kubelet = kubelet
         self._node = node
         self._snapshot = snapshot
-        self._tell = tell
+        self._update_metrics = update_metrics
         self._show = show
         self._allocated = allocated
         self._resolve = resolve
@@ -101,12 +101,12 @@ class KubeletPods:
                 pods=self._kubelet.list(), offered=self._kubelet.allocatable(), at=now
             )
         except Transient as error:
-            self._tell(lambda own: own.source_failed(SOURCE))
+            self._update_metrics(lambda own: own.source_failed(SOURCE))
             self._say(str(error))
             self._keep(snapshot, now)
             return ASK_SECONDS
         given = self._given(snapshot, self._told)
-        self._tell(partial(_answered, at=self._wall(), unknown=len(given.unknown)))
+        self._update_metrics(partial(_answered, at=self._wall(), unknown=len(given.unknown)))
         self._say(_unknown(given.unknown))
         self._show(holdings(given, snapshot, self._about))
         self._allocated(snapshot, given)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 
 from kube.api import Object
-from kube.follower import News, ObjectGone, ObjectSeen
+from kube.follower import ObjectGone, ObjectSeen, WatchEvent
 
 UUID = "uuid"
 FIELD = "spec.nodeName"
@@ -23,10 +23,10 @@ class ResourceSlices:
         self._lock = threading.Lock()
         self._by_slice: dict[str, dict[tuple[str, str, str], str]] = {}
 
-    def hear(self, news: News) -> None:
+    def on_watch_event(self, event: WatchEvent) -> None:
         """Take what a watch of the slices tells."""
         with self._lock:
-            match news:
+            match event:
                 case ObjectSeen(object=found):
                     self._by_slice[found["metadata"]["name"]] = _devices(found["spec"])
                 case ObjectGone(name=name):

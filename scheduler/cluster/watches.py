@@ -17,10 +17,10 @@ from kube.api_errors import ApiError, Forbidden
 from kube.follower import (
     CacheSynced,
     Follower,
-    News,
     ObjectGone,
     ObjectSeen,
     WatchConnected,
+    WatchEvent,
     WatchLost,
 )
 from scheduler.cluster.node_cache import CacheSource, NodeCache
@@ -100,9 +100,9 @@ class Watches:
         for thread in self._threads:
             thread.join(_END_SECONDS)
 
-    def take_node(self, news: News) -> None:
+    def take_node(self, event: WatchEvent) -> None:
         """Take an event of the watch of Nodes into the cache."""
-        match news:
+        match event:
             case ObjectSeen(object={"metadata": meta}):
                 self._cache.node(
                     meta["name"],
@@ -114,9 +114,9 @@ class Watches:
             case other:
                 self._connection(CacheSource.NODES, other)
 
-    def take_lease(self, news: News) -> None:
+    def take_lease(self, event: WatchEvent) -> None:
         """Take an event of the watch of Leases into the cache."""
-        match news:
+        match event:
             case ObjectSeen(object={"metadata": {"name": name}} as lease):
                 self._cache.lease(_node_of(name), lease, self._clock())
             case ObjectGone(name=name):
@@ -124,9 +124,9 @@ class Watches:
             case other:
                 self._connection(CacheSource.LEASES, other)
 
-    def take_pod(self, news: News) -> None:
+    def take_pod(self, event: WatchEvent) -> None:
         """Take an event of the watch of pods into the cache."""
-        match news:
+        match event:
             case ObjectSeen(object=seen):
                 self._take(seen)
                 self._rest()
@@ -159,8 +159,8 @@ class Watches:
         containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
         return any(_names(each, self._rules.gpu) for each in containers)
 
-    def _connection(self, source: CacheSource, news: News) -> None:
-        match news:
+    def _connection(self, source: CacheSource, event: WatchEvent) -> None:
+        match event:
             case CacheSynced():
                 self._cache.mark_synced(source)
                 log.info("cache synced", extra={"source": source})

@@ -122,7 +122,9 @@ def publishing(
         ticks = publisher.ticks
         for name, tick in ticks.items():
             runtime.plan(number, name, tick, 0)
-        follower = Follower(publisher.client, NODES, publisher.cluster.hear, name=nodes[number])
+        follower = Follower(
+            publisher.client, NODES, publisher.cluster.on_watch_event, name=nodes[number]
+        )
         followers.append(follower)
         threading.Thread(target=follower.run, daemon=True).start()
         return -1.0

@@ -92,7 +92,7 @@ class Publisher:
             allow_unconfined=False,
             start_spread_seconds=start_spread_seconds,
             driver_ready_file=site.plane.folder / "none",
-            tell=self._tell,
+            update_metrics=self._tell,
             hold=self._hold,
             hasten=hasten,
             clock=clock,
@@ -102,7 +102,7 @@ class Publisher:
             self.kubelet,
             node=node,
             snapshot=lambda: self.snapshot,
-            tell=self._tell,
+            update_metrics=self._tell,
             allocated=self.cluster.show_allocation,
         )
 

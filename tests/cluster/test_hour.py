@@ -81,9 +81,9 @@ class Hour:
 
     def _tell(self, _now: float) -> float:
         try:
-            self.publisher.cluster.hear(ObjectSeen(object=self.site.node(self.node)))
+            self.publisher.cluster.on_watch_event(ObjectSeen(object=self.site.node(self.node)))
         except OSError as error:
-            self.publisher.cluster.hear(WatchLost(error=Unreachable(str(error))))
+            self.publisher.cluster.on_watch_event(WatchLost(error=Unreachable(str(error))))
         return 5.0
 
     def _churn(self, now: float) -> float:

@@ -1,4 +1,4 @@
-"""A follower in a thread of its own, and what it told."""
+"""A follower in a thread of its own, and the events that it reported."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 
 from base.backoff import Backoff
 from kube.api import Api, ApiResource
-from kube.follower import Follower, News, ObjectGone, ObjectSeen, WatchLost
+from kube.follower import Follower, ObjectGone, ObjectSeen, WatchEvent, WatchLost
 from tests.kube.clocks import none
 
 DEADLINE_SECONDS = 60
@@ -25,11 +25,11 @@ class Listener:
         name: str | None = None,
         backoff: Backoff | None = None,
     ) -> None:
-        self.news: queue.Queue[News] = queue.Queue()
+        self.events: queue.Queue[WatchEvent] = queue.Queue()
         self.follower = Follower(
             api,
             resource,
-            self.news.put,
+            self.events.put,
             namespace=namespace,
             name=name,
             backoff=backoff or Backoff(uniform=none),
@@ -38,26 +38,26 @@ class Listener:
         self.thread = threading.Thread(target=self.follower.run, daemon=True)
         self.thread.start()
 
-    def next(self) -> News:
-        """What is told next."""
-        return self.news.get(timeout=DEADLINE_SECONDS)
+    def next(self) -> WatchEvent:
+        """The next event."""
+        return self.events.get(timeout=DEADLINE_SECONDS)
 
     def words(self, count: int) -> list[str]:
-        """The next news in short."""
+        """The next events in short."""
         return [word(self.next()) for _ in range(count)]
 
     def until(self, last: str) -> list[str]:
-        """The news in short up to the one that begins so; a thing told twice in a row, once."""
+        """The events in short up to the one that begins so; of equal ones in a row, one."""
         words: list[str] = []
         while not words or not words[-1].startswith(last):
-            if (told := word(self.next())) not in words[-1:]:
-                words.append(told)
+            if (found := word(self.next())) not in words[-1:]:
+                words.append(found)
         return words
 
 
-def word(news: News) -> str:
-    """One piece of news in short: the label ``a`` of what is seen, and names."""
-    match news:
+def word(event: WatchEvent) -> str:
+    """One event in short: the label ``a`` of what is seen, and names."""
+    match event:
         case ObjectSeen(object=thing):
             return f"seen {thing['metadata']['name']} {thing['metadata']['labels']['a']}"
         case ObjectGone(name=name):

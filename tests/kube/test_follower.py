@@ -12,7 +12,7 @@ import pytest
 from base.backoff import Backoff
 from kube.api import LEASES, NODES, Object
 from kube.api_errors import Busy, Expired, Unreachable
-from kube.follower import Follower, News
+from kube.follower import Follower, WatchEvent
 from tests.fakes.api import Call, FakeApi, FakeWatch
 from tests.kube.clocks import highest, none
 from tests.kube.listener import DEADLINE_SECONDS, Listener, word
@@ -45,14 +45,14 @@ def label(api: FakeApi, name: str, a: str) -> None:
     api.server.patch(NODES, name, {"metadata": {"labels": {"a": a}}})
 
 
-def test_changes_are_told_in_order(api: FakeApi, listener: Listener) -> None:
+def test_changes_are_reported_in_order(api: FakeApi, listener: Listener) -> None:
     label(api, "n", "2")
     label(api, "n", "3")
     api.server.delete(NODES, "n")
     assert listener.words(3) == ["seen n 2", "seen n 3", "gone n"]
 
 
-def test_others_are_not_told(api: FakeApi, listener: Listener) -> None:
+def test_others_are_not_reported(api: FakeApi, listener: Listener) -> None:
     api.server.create(NODES, node("other"))
     label(api, "n", "2")
     assert listener.words(1) == ["seen n 2"]
@@ -122,7 +122,7 @@ def test_an_object_made_anew_under_its_name_is_another(
     assert listener.words(2) == ["gone n", "seen n 2"]
 
 
-def test_a_broken_link_is_told_and_so_is_its_return(api: FakeApi, listener: Listener) -> None:
+def test_a_broken_link_is_reported_and_so_is_its_return(api: FakeApi, listener: Listener) -> None:
     api.fail("watch", Unreachable("away"), times=2)
     api.break_watches(Unreachable("reset"))
     label(api, "n", "2")
@@ -237,7 +237,7 @@ def test_after_a_version_that_is_too_old_a_fleet_spreads_over_seconds(api: FakeA
     assert drawn == [(1.0, 5.0)]
 
 
-def test_what_is_not_to_be_kept_is_passed_over_and_gone_where_it_was_told() -> None:
+def test_what_is_not_to_be_kept_is_passed_over_and_gone_where_it_was_reported() -> None:
     api = FakeApi()
     for name, a in (("x", "1"), ("y", "0")):
         api.server.create(NODES, node(name, a))
@@ -245,7 +245,7 @@ def test_what_is_not_to_be_kept_is_passed_over_and_gone_where_it_was_told() -> N
     follower = Follower(
         api,
         NODES,
-        lambda news: heard.put(word(news)),
+        lambda event: heard.put(word(event)),
         keep=lambda thing: thing["metadata"]["labels"]["a"] != "0",
         backoff=Backoff(uniform=none),
         uniform=none,
@@ -261,14 +261,14 @@ def test_what_is_not_to_be_kept_is_passed_over_and_gone_where_it_was_told() -> N
     assert words == ["WatchConnected", "seen x 1", "CacheSynced", "gone x", "seen x 00", "seen y 2"]
 
 
-def test_what_is_not_to_be_kept_when_all_is_told_anew_is_gone() -> None:
+def test_what_is_not_to_be_kept_when_all_is_reported_anew_is_gone() -> None:
     api = FakeApi()
     api.server.create(NODES, node("x"))
     heard: queue.Queue[str] = queue.Queue()
     follower = Follower(
         api,
         NODES,
-        lambda news: heard.put(word(news)),
+        lambda event: heard.put(word(event)),
         keep=lambda thing: thing["metadata"]["labels"]["a"] == "1",
         backoff=Backoff(uniform=none),
         uniform=none,
@@ -315,34 +315,34 @@ def test_closing_ends_a_long_wait() -> None:
     assert not listener.thread.is_alive()
 
 
-def test_nothing_is_told_once_it_is_closed(api: FakeApi) -> None:
-    told: list[str] = []
+def test_nothing_is_reported_once_it_is_closed(api: FakeApi) -> None:
+    reported: list[str] = []
 
-    def tell(news: News) -> None:
-        told.append(word(news))
-        if told[-1] == "CacheSynced":
+    def on_event(event: WatchEvent) -> None:
+        reported.append(word(event))
+        if reported[-1] == "CacheSynced":
             api.server.delete(NODES, "n")
             api.server.create(NODES, node("n", a="2"))
             api.break_watches(Expired("too old resource version"), keep=0)
-        if told[-1] == "gone n":
+        if reported[-1] == "gone n":
             follower.close()
 
-    follower = Follower(api, NODES, tell, name="n", backoff=Backoff(uniform=none), uniform=none)
+    follower = Follower(api, NODES, on_event, name="n", backoff=Backoff(uniform=none), uniform=none)
     follower.run()
-    assert told == ["WatchConnected", "seen n 1", "CacheSynced", "gone n"]
+    assert reported == ["WatchConnected", "seen n 1", "CacheSynced", "gone n"]
 
 
-def test_a_listener_that_fails_is_told_the_next_all_the_same(
+def test_a_listener_that_fails_gets_the_next_event_all_the_same(
     api: FakeApi, caplog: pytest.LogCaptureFixture
 ) -> None:
     heard: queue.Queue[str] = queue.Queue()
 
-    def tell(news: News) -> None:
-        if word(news) == "seen n 1":
+    def on_event(event: WatchEvent) -> None:
+        if word(event) == "seen n 1":
             raise RuntimeError("no")
-        heard.put(word(news))
+        heard.put(word(event))
 
-    follower = Follower(api, NODES, tell, name="n")
+    follower = Follower(api, NODES, on_event, name="n")
     threading.Thread(target=follower.run, daemon=True).start()
     assert [heard.get(timeout=DEADLINE_SECONDS) for _ in range(2)] == [
         "WatchConnected",

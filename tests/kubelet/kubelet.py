@@ -23,7 +23,7 @@ from typing import Self
 from discovery.simulator.simulation import Simulation
 from kube import lease
 from kube.api import PODS, Object
-from kube.follower import Follower, News, ObjectGone, ObjectSeen
+from kube.follower import Follower, ObjectGone, ObjectSeen, WatchEvent
 from labelers.groups.sharing import NOTHING_SHARED, Sharing
 from labelers.label_settings import MigStrategy
 from tests.agent.agent_process import until
@@ -93,7 +93,7 @@ class Kubelets:
         self._renew_seconds = renew_seconds
         self._joined: dict[str, _Joined] = {}
         """By the node's name."""
-        self._news: queue.SimpleQueue[News | None] = queue.SimpleQueue()
+        self._news: queue.SimpleQueue[WatchEvent | None] = queue.SimpleQueue()
         self._again: dict[str, Object] = {}
         """By UID: pods for which something could not be done, as they were seen last."""
         self._api = client("kubelets", plane.kubeconfig())
@@ -188,7 +188,7 @@ class Kubelets:
                 name = joined.node.name
                 log.warning("to be tried again", extra={"node": name, "why": str(error)})
 
-    def _hear(self, news: News) -> None:
+    def _hear(self, news: WatchEvent) -> None:
         match news:
             case ObjectSeen(object=pod):
                 uid = pod["metadata"]["uid"]

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from agent.cluster.heartbeat import LOOK_SECONDS, RENEW_SECONDS, Heartbeat, State
+from agent.cluster.heartbeat import CHECK_SECONDS, RENEW_SECONDS, Heartbeat, State
 from kube.api import LEASES, NODES, Object
 from kube.api_errors import (
     AdmissionRefused,
@@ -256,7 +256,7 @@ def test_without_its_node_no_lease_is_made(world: World) -> None:
     agent.beat()
     asked = list(agent.api.calls)
     world.server.create(NODES, {"metadata": {"name": node["metadata"]["name"]}})
-    agent.run(LOOK_SECONDS)
+    agent.run(CHECK_SECONDS)
 
     assert asked == []
     assert agent.holds
@@ -470,7 +470,7 @@ def test_who_left_is_followed_at_the_next_look(world: World) -> None:
 
     first.heart.leave()
     left = world.lease["spec"]["holderIdentity"]
-    second.run(LOOK_SECONDS)
+    second.run(CHECK_SECONDS)
 
     assert (left, first.holds, second.holds) == ("", False, True)
     assert world.lease["spec"]["holderIdentity"] == "pod-2"
@@ -554,7 +554,7 @@ def test_a_dead_agents_lease_is_taken_after_its_silence(world: World) -> None:
 
     second.run(180)
     before = second.holds
-    second.run(LOOK_SECONDS)
+    second.run(CHECK_SECONDS)
 
     assert (before, second.holds) == (False, True)
 
@@ -568,7 +568,7 @@ def test_silence_counts_from_when_the_answer_came(world: World) -> None:
 
     second.run(180 - 30)
     before = second.holds
-    second.run(30 + LOOK_SECONDS)
+    second.run(30 + CHECK_SECONDS)
 
     assert (before, second.holds) == (False, True)
 

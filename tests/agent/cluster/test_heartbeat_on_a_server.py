@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.cluster.heartbeat import LOOK_SECONDS, RENEW_SECONDS, Heartbeat, State
+from agent.cluster.heartbeat import CHECK_SECONDS, RENEW_SECONDS, Heartbeat, State
 from api import names
 from kube.api import LEASES, NODES, Object
 from kube.api_errors import NotFound
@@ -115,7 +115,7 @@ def test_a_second_agent_waits_until_the_first_one_leaves(server: OnServer) -> No
 
     first.leave()
     left = server.lease["spec"].get("holderIdentity", "")
-    server.beat(second, after=LOOK_SECONDS)
+    server.beat(second, after=CHECK_SECONDS)
 
     assert (waiting, left) == ((False, "pod-1"), "")
     assert (first.holds, second.holds) == (False, True)

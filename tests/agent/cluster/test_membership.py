@@ -83,7 +83,7 @@ class Scene:
             allow_unconfined=unconfined,
             start_spread_seconds=spread,
             driver_ready_file=ready,
-            tell=self._tell,
+            update_metrics=self._tell,
             hold=self.held.append,
             hasten=self._hasten,
             clock=self._clock,
@@ -94,7 +94,7 @@ class Scene:
             self.kubelet,
             node=NODE,
             snapshot=lambda: self.snapshot,
-            tell=self._tell,
+            update_metrics=self._tell,
             allocated=self.cluster.show_allocation,
         )
         self.runtime = VirtualRuntime({**self.cluster.ticks, "pods": pods.ask})
@@ -111,7 +111,7 @@ class Scene:
         """The watch tells the Node, edited like this before."""
         if metadata:
             self.api.server.patch(NODES, NODE, {"metadata": metadata}, manager="kubectl")
-        self.cluster.hear(ObjectSeen(object=self.api.server.get(NODES, NODE)))
+        self.cluster.on_watch_event(ObjectSeen(object=self.api.server.get(NODES, NODE)))
 
     def want(self, count: str = "2") -> None:
         assert self.snapshot is not None
@@ -363,20 +363,20 @@ def test_what_was_released_before_a_restart_stays_so_until_the_node_is_seen(scen
 def test_an_outage_ends_no_release(scene: Scene) -> None:
     scene.see(annotations={keys.RELEASE: "upgrade"})
     scene.run()
-    scene.cluster.hear(WatchLost(error=Unreachable("gone")))
+    scene.cluster.on_watch_event(WatchLost(error=Unreachable("gone")))
     scene.run(3600.0)
     assert len(scene.held) == 1
     assert scene.metric("gpuscape_source_up", source="kubernetes") == 0
-    scene.cluster.hear(WatchConnected())
+    scene.cluster.on_watch_event(WatchConnected())
     assert scene.metric("gpuscape_source_up", source="kubernetes") == 1
 
 
 def test_an_outage_is_told_once(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(3):
-        scene.cluster.hear(WatchLost(error=Unreachable("refused")))
+        scene.cluster.on_watch_event(WatchLost(error=Unreachable("refused")))
     assert caplog.messages.count("watch lost") == 1
-    scene.cluster.hear(WatchConnected())
-    scene.cluster.hear(WatchLost(error=Unreachable("refused")))
+    scene.cluster.on_watch_event(WatchConnected())
+    scene.cluster.on_watch_event(WatchLost(error=Unreachable("refused")))
     assert caplog.messages.count("watch lost") == 2
 
 
@@ -395,7 +395,7 @@ def test_a_node_that_is_not_there_is_waited_for(
     scene: Scene, news: ObjectGone | CacheSynced, caplog: pytest.LogCaptureFixture
 ) -> None:
     scene.want()
-    scene.cluster.hear(news)
+    scene.cluster.on_watch_event(news)
     scene.run()
     assert scene.api.writes() == []
     assert "object not written" in caplog.messages

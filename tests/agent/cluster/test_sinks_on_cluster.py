@@ -17,7 +17,7 @@ from api import keys, names
 from kube.api import NODE_FEATURES, NODES, Object
 from kube.api_errors import NotFound
 from kube.client import ApiClient
-from kube.follower import Follower, News, ObjectGone, ObjectSeen
+from kube.follower import Follower, ObjectGone, ObjectSeen, WatchEvent
 from labelers.decision import Absent, Decisions, Value
 from labelers.node_patch import plan
 from tests.kube.clusters import client
@@ -51,7 +51,7 @@ class Running:
         self._thread = threading.Thread(target=self._follower.run, daemon=True)
         self._thread.start()
 
-    def _hear(self, news: News) -> None:
+    def _hear(self, news: WatchEvent) -> None:
         match news:
             case ObjectSeen(object=node):
                 self._saw(node)

@@ -19,10 +19,10 @@ from kube.api_errors import Forbidden, Unreachable
 from kube.follower import (
     CacheSynced,
     Follower,
-    News,
     ObjectGone,
     ObjectSeen,
     WatchConnected,
+    WatchEvent,
     WatchLost,
 )
 from tests import exposition
@@ -56,7 +56,9 @@ class Told:
     def __init__(self, labels: tuple[re.Pattern[str], ...] | None = ALL) -> None:
         self.own = AgentMetrics("0", lambda: 0.0)
         self.pods = KnownPods(
-            labels=labels, tell=lambda change: change(self.own), wall=lambda: 1_700_000_000.0
+            labels=labels,
+            update_metrics=lambda change: change(self.own),
+            wall=lambda: 1_700_000_000.0,
         )
 
     def up(self) -> float:
@@ -65,7 +67,7 @@ class Told:
 
 def test_uid_and_labels_are_all_that_is_kept() -> None:
     known = Told().pods
-    known.hear(ObjectSeen(object=a_pod(labels={"app": "train"})))
+    known.on_watch_event(ObjectSeen(object=a_pod(labels={"app": "train"})))
 
     there = KnownPod(
         namespace="default", name="job", uid="uid-job", ended=False, labels=(("app", "train"),)
@@ -77,7 +79,7 @@ def test_uid_and_labels_are_all_that_is_kept() -> None:
 
 def test_no_label_is_kept_where_none_was_asked_for() -> None:
     known = Told(labels=None).pods
-    known.hear(ObjectSeen(object=a_pod(labels={"app": "train"})))
+    known.on_watch_event(ObjectSeen(object=a_pod(labels={"app": "train"})))
 
     found = known.named("default", "job")
     assert found is not None
@@ -86,10 +88,10 @@ def test_no_label_is_kept_where_none_was_asked_for() -> None:
 
 def test_a_pod_that_changes_or_goes_is_followed() -> None:
     known = Told().pods
-    known.hear(ObjectSeen(object=a_pod(labels={"app": "a"})))
-    known.hear(ObjectSeen(object=a_pod(labels={"app": "b"})))
+    known.on_watch_event(ObjectSeen(object=a_pod(labels={"app": "a"})))
+    known.on_watch_event(ObjectSeen(object=a_pod(labels={"app": "b"})))
     changed = known.named("default", "job")
-    known.hear(ObjectGone(namespace="default", name="job", uid="uid-job"))
+    known.on_watch_event(ObjectGone(namespace="default", name="job", uid="uid-job"))
 
     assert changed is not None
     assert changed.labels == (("app", "b"),)
@@ -102,7 +104,7 @@ def test_a_pod_that_changes_or_goes_is_followed() -> None:
 )
 def test_a_pod_has_ended_by_its_phase(phase: str, ended: bool) -> None:
     known = Told().pods
-    known.hear(ObjectSeen(object=a_pod(phase=phase)))
+    known.on_watch_event(ObjectSeen(object=a_pod(phase=phase)))
 
     found = known.named("default", "job")
     assert found is not None
@@ -113,7 +115,7 @@ def test_a_pod_without_labels_and_status_is_kept() -> None:
     known = Told().pods
     bare = a_pod()
     del bare["status"], bare["metadata"]["labels"]
-    known.hear(ObjectSeen(object=bare))
+    known.on_watch_event(ObjectSeen(object=bare))
 
     assert known.by_uid("uid-job") is not None
 
@@ -178,7 +180,7 @@ def test_a_missing_right_is_named_once_with_the_manifest_that_gives_it(
     told = Told()
     caplog.set_level(logging.WARNING)
     for _ in range(2):
-        told.pods.hear(WatchLost(error=Forbidden("watch pods: forbidden")))
+        told.pods.on_watch_event(WatchLost(error=Forbidden("watch pods: forbidden")))
 
     assert [line.__dict__["why"] for line in caplog.records] == [
         "the agent may not read pods: apply deploy/pods, or switch off what asks for them:"
@@ -190,10 +192,10 @@ def test_a_missing_right_is_named_once_with_the_manifest_that_gives_it(
 def test_what_is_known_outlives_an_outage(caplog: pytest.LogCaptureFixture) -> None:
     told = Told()
     caplog.set_level(logging.WARNING)
-    told.pods.hear(ObjectSeen(object=a_pod()))
-    told.pods.hear(WatchLost(error=Unreachable("connection refused")))
+    told.pods.on_watch_event(ObjectSeen(object=a_pod()))
+    told.pods.on_watch_event(WatchLost(error=Unreachable("connection refused")))
     during = told.pods.named("default", "job"), told.up()
-    told.pods.hear(WatchConnected())
+    told.pods.on_watch_event(WatchConnected())
 
     assert during[0] is not None
     assert (during[1], told.up()) == (0, 1)
@@ -204,8 +206,8 @@ def followed(api: Api, node: str) -> KnownPods:
     """What a watch of the node's pods starts with."""
     known = Told().pods
 
-    def tell(news: News) -> None:
-        known.hear(news)
+    def tell(news: WatchEvent) -> None:
+        known.on_watch_event(news)
         if isinstance(news, CacheSynced):
             follower.close()
 

@@ -210,7 +210,7 @@ class Scene:
             self,
             node="node-a",
             snapshot=lambda: self.snapshot,
-            tell=lambda change: change(self.own),
+            update_metrics=lambda change: change(self.own),
             show=self._show,
             allocated=lambda _snapshot, given: self.given.append(given),
             wall=lambda: 1_700_000_000.0,

@@ -73,7 +73,7 @@ class Scene:
             self.kubelet,
             node="node-a",
             snapshot=lambda: self.snapshot,
-            tell=lambda change: change(own),
+            update_metrics=lambda change: change(own),
             show=self._show,
         )
 

@@ -9,7 +9,7 @@ import pytest
 
 from agent.pods.resource_slices import FIELD, ResourceSlices
 from kube.api import RESOURCE_SLICES, Api, Object
-from kube.follower import CacheSynced, Follower, News, ObjectGone, ObjectSeen
+from kube.follower import CacheSynced, Follower, ObjectGone, ObjectSeen, WatchEvent
 from tests.fakes.api import FakeApi
 from tests.kube.clusters import client
 
@@ -31,7 +31,7 @@ def a_slice(name: str = "one", node: str = "node-a", **devices: str | None) -> O
 
 def test_a_device_is_known_by_its_driver_pool_and_name() -> None:
     slices = ResourceSlices()
-    slices.hear(ObjectSeen(object=a_slice(gpu_0="GPU-a", gpu_1="GPU-b")))
+    slices.on_watch_event(ObjectSeen(object=a_slice(gpu_0="GPU-a", gpu_1="GPU-b")))
     assert slices.uuid(DRIVER, "node-a", "gpu-1") == "GPU-b"
     assert slices.uuid("other", "node-a", "gpu-1") is None
     assert slices.uuid(DRIVER, "node-b", "gpu-1") is None
@@ -39,16 +39,16 @@ def test_a_device_is_known_by_its_driver_pool_and_name() -> None:
 
 def test_a_device_without_a_uuid_is_not_known() -> None:
     slices = ResourceSlices()
-    slices.hear(ObjectSeen(object=a_slice(gpu_0=None)))
+    slices.on_watch_event(ObjectSeen(object=a_slice(gpu_0=None)))
     assert slices.uuid(DRIVER, "node-a", "gpu-0") is None
 
 
 def test_a_slice_that_changes_or_goes_takes_its_devices_along() -> None:
     slices = ResourceSlices()
-    slices.hear(ObjectSeen(object=a_slice(gpu_0="GPU-a")))
-    slices.hear(ObjectSeen(object=a_slice(gpu_1="GPU-b")))
+    slices.on_watch_event(ObjectSeen(object=a_slice(gpu_0="GPU-a")))
+    slices.on_watch_event(ObjectSeen(object=a_slice(gpu_1="GPU-b")))
     assert slices.uuid(DRIVER, "node-a", "gpu-0") is None
-    slices.hear(ObjectGone(namespace=None, name="one", uid="1"))
+    slices.on_watch_event(ObjectGone(namespace=None, name="one", uid="1"))
     assert slices.uuid(DRIVER, "node-a", "gpu-1") is None
 
 
@@ -78,8 +78,8 @@ def followed(api: Api, node: str) -> ResourceSlices:
     """What a watch of the node's slices starts with."""
     slices = ResourceSlices()
 
-    def tell(news: News) -> None:
-        slices.hear(news)
+    def tell(news: WatchEvent) -> None:
+        slices.on_watch_event(news)
         if isinstance(news, CacheSynced):
             follower.close()
 

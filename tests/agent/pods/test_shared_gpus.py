@@ -108,7 +108,7 @@ def shared(simulation: Simulation, latest: LatestMetrics, folder: Path) -> dict[
             PodResources(node.server.path, deadline_seconds=10.0),
             node="node-a",
             snapshot=lambda: snapshot,
-            tell=latest.refresh,
+            update_metrics=latest.refresh,
             show=latest.show_holdings,
             allocated=lambda _snapshot, allocation: given.append(allocation),
             about=lambda namespace, name: KnownPod(
