@@ -16,7 +16,7 @@ from discovery.model import GpuSnapshot, GpuState, Mode, NodeSnapshot, Reason
 GIB = 1 << 30
 
 UNKNOWN = Styled("?", "yellow")
-"""A reading that should be there; its gap says why it is not."""
+"""A reading that should be there; its gap has the reason."""
 NONE = Styled("-", "dim")
 """What this GPU does not have."""
 

@@ -39,9 +39,10 @@ class CommandFailure(click.ClickException):
 
 @contextmanager
 def one_sentence(debug: bool) -> Iterator[None]:
-    """Turn what goes wrong inside into a Failure; with ``debug`` Python's trace comes before it.
+    """Turn what goes wrong inside into a CommandFailure.
 
-    Where whoever reads standard output has gone, the program ends quietly.
+    With ``debug`` Python's trace comes before it. The program ends quietly where whoever
+    reads standard output has gone.
     """
     try:
         yield

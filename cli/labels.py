@@ -78,11 +78,11 @@ def _show_explained(explanations: tuple[LabelExplanation, ...], output: str) -> 
 def _report(labels: LabelDecisions) -> None:
     """After the labels, on standard error: what is not among them and should be.
 
-    Raises Failure where a labeler failed, which is a bug.
+    Raises CommandFailure where a labeler failed, which is a bug.
     """
     for each in explain(labels):
         if each.key in labels.illegal:
             click.echo(f"Left out {each.key}: {each.text}", err=True)
     if labels.failures:
-        told = "; ".join(f"{failure.labeler}: {failure.error}" for failure in labels.failures)
-        raise CommandFailure(f"some labels are left as they are: {told}", UNEXPECTED)
+        failed = "; ".join(f"{failure.labeler}: {failure.error}" for failure in labels.failures)
+        raise CommandFailure(f"some labels are left as they are: {failed}", UNEXPECTED)

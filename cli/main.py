@@ -57,7 +57,7 @@ Examples:
   gpuscape topo --simulate dgx-a100      the link matrix of a simulated DGX A100
   gpuscape labels --explain              why each label is there, or is not
   gpuscape agent --standalone            serve metrics on port 9400
-  gpuscape compare old:9400 new:9400     whether two exporters say the same
+  gpuscape compare old:9400 new:9400     whether two exporters agree
 
 \b
 Exit codes:

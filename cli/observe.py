@@ -42,6 +42,6 @@ def machine(settings: AgentSettings) -> Iterator[Start]:
 
 
 def read_once(start: Start, settings: AgentSettings) -> DiscoveryResult:
-    """What the device reader says of driver and GPUs. Raises as :func:`take_snapshot`."""
+    """Driver and GPUs as the device reader reports them. Raises as :func:`take_snapshot`."""
     with closing(DeviceReader(start, deadline_seconds=settings.deadline_seconds)) as reader:
         return reader.discover()

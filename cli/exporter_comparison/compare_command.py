@@ -50,7 +50,7 @@ Value = TypeVar("Value")
 
 
 def _access_options(side: str) -> Callable[[Function], Function]:
-    """The options that say how one side is reached, so that no secret goes to the other."""
+    """The options of access to one side, so that no secret goes to the other."""
     path = click.Path(dir_okay=False, path_type=Path)
     made = (
         click.option(f"--{side}-token-file", type=path, help=f"Bearer token for {side.upper()}."),

@@ -56,9 +56,9 @@ def manifest(file: Path) -> Object:
 def asked(
     extender: ExtenderClient, pod: Object, nodes: Sequence[str], timeout_seconds: float
 ) -> Explanation:
-    """What a running extender says, of all nodes where none are named.
+    """The explanation of a running extender, for all nodes where none are named.
 
-    Raises Failure where it does not answer, or not so.
+    Raises CommandFailure where it does not answer, or answers something else.
     """
     import urllib3
 
@@ -79,8 +79,8 @@ def asked(
     except (urllib3.exceptions.HTTPError, OSError) as error:
         raise CommandFailure(f"{extender.url} does not answer: {error}", UNREADABLE) from error
     if answer.status != 200:
-        said = answer.data[:200].decode(errors="replace").strip()
-        raise CommandFailure(f"{extender.url} answers {answer.status}: {said}", UNREADABLE)
+        text = answer.data[:200].decode(errors="replace").strip()
+        raise CommandFailure(f"{extender.url} answers {answer.status}: {text}", UNREADABLE)
     try:
         return msgspec.json.decode(answer.data, type=Explanation)
     except (msgspec.MsgspecError, UnicodeError) as error:
@@ -97,11 +97,10 @@ def worked_out(
     *,
     timeout_seconds: float,
 ) -> Explanation:
-    """What an extender with these settings would say that sees the cluster as it is now, and this
-    pod not on a node.
+    """The explanation of an extender with these settings, from the cluster as it is now.
 
-    Raises Failure where not all of the cluster could be read in time, BadInput for a node that is
-    not in it.
+    The pod counts as not yet on a node. Raises CommandFailure where not all of the cluster could
+    be read in time, BadInput for a node that is not in it.
     """
     read = _pod(pod, "the pod")
     rules = Rules(gpu=settings.gpu_resource, nics=frozenset(settings.nic_resources))

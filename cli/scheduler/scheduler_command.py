@@ -47,7 +47,7 @@ Examples:
   gpuscape scheduler simulate WORKLOAD   what would become of a list of pods
 
 \b
-What kube-scheduler's configuration says of it:
+In kube-scheduler's configuration:
   extenders:
   - urlPrefix: http://127.0.0.1:8888/v1   (https and tlsConfig where it is not loopback)
     prioritizeVerb: prioritize
