@@ -37,10 +37,16 @@ class ComputedMachine:
 
     def answer(self, state: MachineState, entry: EntryPoint, inputs: Values) -> Values:
         """What comes out, in order. Raises Nvml: NOT_SUPPORTED where nothing answers."""
+        view = self._view(state)
+        if inputs and isinstance(inputs[0], DeviceHandle):
+            number = state.gpus[inputs[0].bus_id].readings.numbers.get(entry.name)
+            if number is not None:
+                view.gpu(inputs[0])  # refuses where it is gone
+                return (number,)
         function = ANSWERS.get(entry.name)
         if function is None:
             raise Nvml(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        given = function(self._view(state), *inputs)
+        given = function(view, *inputs)
         if len(entry.outputs) == 1:
             return (given,)
         return given or ()

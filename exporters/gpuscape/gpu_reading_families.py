@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
+from typing import TYPE_CHECKING, TypeVar
 
 from discovery.sample import GpuSample, MemoryUse, ReadingGroup
 from exporters.dcgm.windows import CLOCK_EVENTS
@@ -11,31 +12,39 @@ from exporters.gpuscape.gpuscape_family import GpuscapeFamily, of_gpu_parts, of_
 from exporters.gpuscape.node_view import GpuView
 from exporters.prometheus_text import MetricType
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Part = TypeVar("Part")
+
 
 def _memory(read: Callable[[MemoryUse], int | None]) -> Callable[[GpuView], int | None]:
     return lambda gpu: None if gpu.sample.memory is None else read(gpu.sample.memory)
 
 
-def _part(name: str, read: str) -> Callable[[GpuView], float | None]:
+def _part(
+    part: Callable[[GpuSample], Part | None], read: Callable[[Part], float | None]
+) -> Callable[[GpuView], float | None]:
     """A reading within a part of the sample that may be missing."""
 
     def value(gpu: GpuView) -> float | None:
-        part = getattr(gpu.sample, name)
-        found: float | None = None if part is None else getattr(part, read)
-        return found
+        found = part(gpu.sample)
+        return None if found is None else read(found)
 
     return value
 
 
-def _parts(name: str, *left_out: str) -> Callable[[GpuView], dict[str, float | None]]:
+def _parts(
+    part: Callable[[GpuSample], DataclassInstance | None], *left_out: str
+) -> Callable[[GpuView], dict[str, float | None]]:
     """All readings of a part of the sample, by their names."""
 
     def values(gpu: GpuView) -> dict[str, float | None]:
-        part = getattr(gpu.sample, name)
-        if part is None:
+        found = part(gpu.sample)
+        if found is None:
             return {}
-        named = (each.name for each in fields(part) if each.name not in left_out)
-        return {each: getattr(part, each) for each in named}
+        named = (each.name for each in fields(found) if each.name not in left_out)
+        return {each: getattr(found, each) for each in named}
 
     return values
 
@@ -45,14 +54,18 @@ def _clock_events(gpu: GpuView) -> dict[str, float | None]:
     return {} if bits is None else {word: bits & bit != 0 for bit, word in CLOCK_EVENTS.items()}
 
 
-def _ecc(lifetime: str) -> Callable[[GpuView], dict[str, float | None]]:
-    def values(gpu: GpuView) -> dict[str, float | None]:
-        return {
-            error: _part("ecc_errors", f"{error}_{lifetime}")(gpu)
-            for error in ("corrected", "uncorrected")
-        }
+def _volatile_ecc(gpu: GpuView) -> dict[str, float | None]:
+    found = gpu.sample.ecc_errors
+    if found is None:
+        return {}
+    return {"corrected": found.corrected_volatile, "uncorrected": found.uncorrected_volatile}
 
-    return values
+
+def _aggregate_ecc(gpu: GpuView) -> dict[str, float | None]:
+    found = gpu.sample.ecc_errors
+    if found is None:
+        return {}
+    return {"corrected": found.corrected_aggregate, "uncorrected": found.uncorrected_aggregate}
 
 
 def _headroom(gpu: GpuView) -> int | None:
@@ -201,7 +214,7 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
         "gpuscape_gpu_held_down_seconds_total",
         "Time for which clocks were held down since the driver was loaded, by what did it.",
         "cause",
-        _parts("held_down"),
+        _parts(lambda sample: sample.held_down),
         kind=MetricType.COUNTER,
         groups=(ReadingGroup.HELD_DOWN,),
         source="fields NVML_FI_DEV_PERF_POLICY_*; causes overlap, so their sum means nothing",
@@ -210,7 +223,7 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
         "gpuscape_gpu_ecc_errors_total",
         "Memory errors since the driver was loaded.",
         "error",
-        _ecc("volatile"),
+        _volatile_ecc,
         kind=MetricType.COUNTER,
         groups=(ReadingGroup.ECC,),
         source="fields NVML_FI_DEV_ECC_*_VOL_TOTAL",
@@ -219,7 +232,7 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
         "gpuscape_gpu_ecc_lifetime_errors_total",
         "Memory errors since the GPU was made.",
         "error",
-        _ecc("aggregate"),
+        _aggregate_ecc,
         kind=MetricType.COUNTER,
         groups=(ReadingGroup.ECC,),
         source="fields NVML_FI_DEV_ECC_*_AGG_TOTAL",
@@ -228,7 +241,7 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
         "gpuscape_gpu_retired_pages_total",
         "Memory pages out of use, by the errors they had; before Ampere.",
         "error",
-        _parts("retired_pages", "pending"),
+        _parts(lambda sample: sample.retired_pages, "pending"),
         kind=MetricType.COUNTER,
         groups=(ReadingGroup.ECC,),
         source="fields NVML_FI_DEV_RETIRED_*",
@@ -237,7 +250,7 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
         "gpuscape_gpu_power_limit_watts",
         "Limits of the power that the board may draw.",
         "limit",
-        _parts("power_limits"),
+        _parts(lambda sample: sample.power_limits),
         groups=(ReadingGroup.LIMITS,),
         source="nvmlDeviceGetPowerManagementLimit and its like, nvmlDeviceGetEnforcedPowerLimit",
     ),
@@ -245,14 +258,17 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
         "gpuscape_gpu_temperature_limit_celsius",
         "Temperatures at which the GPU slows down or shuts down, and the highest to work at.",
         "limit",
-        _parts("temperature_limits", "margin"),
+        _parts(lambda sample: sample.temperature_limits, "margin"),
         groups=(ReadingGroup.LIMITS,),
         source="nvmlDeviceGetTemperatureThreshold",
     ),
     of_gpus(
         "gpuscape_gpu_temperature_margin_celsius",
         "How far the GPU is below the temperature at which it slows down; negative above.",
-        _part("temperature_limits", "margin"),
+        _part(
+            lambda sample: sample.temperature_limits,
+            lambda temperature_limits: temperature_limits.margin,
+        ),
         groups=(ReadingGroup.LIMITS,),
         source="nvmlDeviceGetMarginTemperature",
         least=-1000,
@@ -269,21 +285,21 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     of_gpus(
         "gpuscape_gpu_pcie_generation",
         "Generation of PCIe that the link runs at now; it falls while the GPU is idle.",
-        _part("pcie", "generation"),
+        _part(lambda sample: sample.pcie, lambda pcie: pcie.generation),
         groups=(ReadingGroup.PCIE,),
         source="nvmlDeviceGetCurrPcieLinkGeneration",
     ),
     of_gpus(
         "gpuscape_gpu_pcie_lanes",
         "Lanes that the PCIe link uses now.",
-        _part("pcie", "width"),
+        _part(lambda sample: sample.pcie, lambda pcie: pcie.width),
         groups=(ReadingGroup.PCIE,),
         source="nvmlDeviceGetCurrPcieLinkWidth",
     ),
     of_gpus(
         "gpuscape_gpu_pcie_received_bytes_total",
         "Bytes that came over PCIe since the driver was loaded.",
-        _part("pcie", "received_bytes"),
+        _part(lambda sample: sample.pcie, lambda pcie: pcie.received_bytes),
         kind=MetricType.COUNTER,
         groups=(ReadingGroup.PCIE,),
         source="field NVML_FI_DEV_PCIE_COUNT_RX_BYTES",
@@ -291,7 +307,7 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     of_gpus(
         "gpuscape_gpu_pcie_sent_bytes_total",
         "Bytes that went over PCIe since the driver was loaded.",
-        _part("pcie", "sent_bytes"),
+        _part(lambda sample: sample.pcie, lambda pcie: pcie.sent_bytes),
         kind=MetricType.COUNTER,
         groups=(ReadingGroup.PCIE,),
         source="field NVML_FI_DEV_PCIE_COUNT_TX_BYTES",
@@ -299,14 +315,14 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     of_gpus(
         "gpuscape_gpu_bar1_used_bytes",
         "Address space of BAR1 in use.",
-        _part("bar1", "used_bytes"),
+        _part(lambda sample: sample.bar1, lambda bar1: bar1.used_bytes),
         groups=(ReadingGroup.BAR1,),
         source="nvmlDeviceGetBAR1MemoryInfo",
     ),
     of_gpus(
         "gpuscape_gpu_bar1_free_bytes",
         "Address space of BAR1 that is free.",
-        _part("bar1", "free_bytes"),
+        _part(lambda sample: sample.bar1, lambda bar1: bar1.free_bytes),
         groups=(ReadingGroup.BAR1,),
         source="nvmlDeviceGetBAR1MemoryInfo",
     ),

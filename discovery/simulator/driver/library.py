@@ -11,7 +11,7 @@ import pynvml
 from discovery.simulator.driver.simulated_driver import SimulatedDriver
 from discovery.simulator.entry_points.argument_kinds import SUCCESS, Nvml
 from discovery.simulator.entry_points.entry_point import EntryPoint
-from discovery.simulator.entry_points.entry_point_table import TABLE
+from discovery.simulator.entry_points.entry_point_table import TABLE, number_of_a_gpu
 
 Load = Callable[[str], object]
 """From the library's file name to the loaded library; raises OSError where there is none."""
@@ -63,6 +63,8 @@ class Library:
 
     def __getattr__(self, name: str) -> Function:
         entry = TABLE.get(name)
+        if entry is None and self._driver.is_made_to_answer(name):
+            entry = number_of_a_gpu(name)
         if entry is None or not self._driver.has(entry):
             raise AttributeError(f"undefined symbol: {name}")
         function = Function(entry, self._driver)

@@ -100,6 +100,10 @@ class SimulatedDriver:
         """The library has this entry point."""
         return self._machine.has(entry)
 
+    def is_made_to_answer(self, name: str) -> bool:
+        """Some GPU was given a number to answer this entry point with."""
+        return any(name in gpu.readings.numbers for gpu in self._file.read().gpus.values())
+
     def call(self, entry: EntryPoint, inputs: Values) -> CallResult:
         """Let a call meet its faults, then answer it. Raises Nvml."""
         state = self._file.read()

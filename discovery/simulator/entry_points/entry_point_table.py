@@ -40,6 +40,11 @@ def _gpu_instance(name: str, *kinds: ArgumentKind) -> EntryPoint:
     )
 
 
+def number_of_a_gpu(name: str) -> EntryPoint:
+    """An entry point of the commonest form: it takes a device and gives an unsigned int."""
+    return EntryPoint(name, (In("device", pynvml.c_nvmlDevice_t), Out("number")))
+
+
 _INT = ctypes.c_int
 _ULONG = ctypes.c_ulonglong
 _LINK = In("link")

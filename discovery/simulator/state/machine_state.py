@@ -97,6 +97,9 @@ class Readings(_Data, frozen=True, kw_only=True):
     margin_celsius: int | None = None
     fields: dict[int, int] = {}
     """What nvmlDeviceGetFieldValues is made to say, by field id, whatever the scope."""
+    numbers: dict[str, int] = {}
+    """What calls that give one number of a GPU are made to say, by C name. One that the table of
+    entry points does not have takes the device and gives an unsigned int."""
     field_type: int | None = None
     """NVML_VALUE_TYPE_* of everything that nvmlDeviceGetFieldValues says; None: the usual ones."""
     field_type_claimed: int | None = None

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from pathlib import Path
 
+import pynvml as nv
 import pytest
 
 from discovery.simulator.machine_view import MachineView, SimulatedGpu
 from discovery.simulator.sensor_values import Sensors
+from discovery.simulator.simulation import Return
 from discovery.simulator.state.machine_state import MachineState
 from tests import machines
 
@@ -104,3 +107,23 @@ def test_readings_that_are_set_stay_until_they_are_freed(tmp_path: Path) -> None
     assert (fixed.gpu_celsius(), fixed.power_milliwatts()) == (0, 1)
     assert freed.gpu_celsius() > 20
     assert freed.power_milliwatts() == 1
+
+
+def test_a_call_of_one_number_answers_what_is_set_though_the_simulator_does_not_know_it(
+    tmp_path: Path,
+) -> None:
+    """So a new reading needs no change of the simulator."""
+    unknown, known = "nvmlDeviceGetNumGpuCores", "nvmlDeviceGetMaxPcieLinkWidth"
+    simulation = machines.simulation(tmp_path)
+    with machines.session(simulation) as handle:
+        cores = functools.partial(nv.nvmlDeviceGetNumGpuCores, handle(0))
+        assert machines.code_of(cores) == nv.NVML_ERROR_FUNCTION_NOT_FOUND
+
+        simulation.set_readings(FIRST, numbers={unknown: 6912, known: 2})
+        assert cores() == 6912
+        assert nv.nvmlDeviceGetMaxPcieLinkWidth(handle(0)) == 2
+        others = functools.partial(nv.nvmlDeviceGetNumGpuCores, handle(1))
+        assert machines.code_of(others) == nv.NVML_ERROR_NOT_SUPPORTED
+
+        simulation.fault(Return(code=nv.NVML_ERROR_GPU_IS_LOST), unknown)
+        assert machines.code_of(cores) == nv.NVML_ERROR_GPU_IS_LOST
