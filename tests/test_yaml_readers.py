@@ -120,6 +120,22 @@ def test_a_file_beyond_all_measure_is_refused_unread(tmp_path: Path, reader: str
         READERS[reader](file)
 
 
+@pytest.mark.parametrize("levels", [900, 5000])
+def test_a_recording_with_an_answer_that_is_nested_too_deeply_is_bad_input(
+    tmp_path: Path, levels: int
+) -> None:
+    """Where the schema allows any value."""
+    head = (
+        b'{"schema": "gpuscape-recording/1", "calls": [{"entry": "nvmlInit_v2", "outputs": {"a": '
+    )
+    file = written(tmp_path, head + b"[" * levels + b"]" * levels + b"}}]}")
+
+    with pytest.raises(BadInput) as caught:
+        recording_file.load(file)
+
+    assert str(file) in str(caught.value)
+
+
 @pytest.mark.parametrize("reader", JSON_READERS)
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_where_json_is_expected_it_is_bad_input_too(tmp_path: Path, reader: str, kind: str) -> None:

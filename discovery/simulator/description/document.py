@@ -55,7 +55,7 @@ def decode(body: bytes, source: str, shape: type[T], schema: str) -> T:
     """
     try:
         return msgspec.json.decode(body, type=shape)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         found = schema_in(body, source)
         if found not in (None, schema):
             raise BadInput(
