@@ -68,7 +68,7 @@ def error(
     """The error of an answer whose status is not 2xx; ``account`` is named where it matters."""
     try:
         status_object = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         status_object = None
     if not isinstance(status_object, dict):
         status_object = {"message": body[:LONGEST_CAUSE].decode("utf-8", "replace")}

@@ -27,6 +27,7 @@ from kube.api_errors import (
 )
 from kube.client import ApiClient, Patience, Program
 from kube.credentials import ServiceAccount
+from kube.error_answers import LONGEST_CAUSE
 from kube.request_limits import RequestLimits
 from tests.controlplane.pki import Pki
 from tests.fakes.scripted import Reply, Request, ScriptedServer, answer, status, stream
@@ -317,6 +318,11 @@ def test_another_refusal_of_a_watch_is_none_of_this(bed: Bed) -> None:
             "get Node n: 502: <html>Bad gateway",
         ),
         (Reply(status=503, body=b""), Busy, "get Node n: 503: no reason given"),
+        (
+            Reply(status=503, body=b"[" * 100_000),
+            Busy,
+            f"get Node n: 503: {'[' * LONGEST_CAUSE}",
+        ),
         (
             Reply(status=307, headers={"Location": "https://127.0.0.1:1/"}, body=b""),
             Invalid,
