@@ -20,8 +20,9 @@ from base.runtime import Tick
 from kube.api import NODES
 from kube.follower import Follower
 from tests.cluster.agents import Site
-from tests.cluster.publishers import Publisher
+from tests.cluster.publishers import MACHINE, Publisher
 from tests.controlplane.plane import ADMIN, Plane
+from tests.observed import observed
 
 log = logging.getLogger(__name__)
 
@@ -98,6 +99,7 @@ def publishing(
     site: Site, nodes: Sequence[str], *, within_seconds: float, spread_seconds: float
 ) -> Iterator[list[Publisher]]:
     """Publishers of these nodes, each started at a random time within the first seconds."""
+    observed(MACHINE)  # before the threads need it: a process simulates one machine at a time
     with ThreadPoolExecutor(CREATORS) as pool:
         tokens = list(
             pool.map(lambda node: site.plane.bound_token(site.namespace, names.AGENT, node), nodes)
