@@ -241,7 +241,7 @@ class NodeAgent:
         self._hasten("discover")
 
     def read_groups(self, groups: tuple[ReadingGroup, ...]) -> None:
-        """Make these readings beside those that always are, from now on."""
+        """Make these readings in addition to those that are always made, from now on."""
         self._extra = replace(self._extra, groups=groups)
         self._hasten("sample")
 
@@ -318,7 +318,7 @@ class NodeAgent:
             self._drop_readings()
 
     def _events(self, now: float) -> list[Event]:
-        """What the driver told, and what only the kernel log says; switches' errors are shown."""
+        """The driver's events, and those that only the kernel log has; shows errors of switches."""
         logged = self._extra.kernel_log(now)
         switches = [event for event in logged if isinstance(event, SxidSeen)]
         for event in switches:

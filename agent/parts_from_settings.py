@@ -1,6 +1,6 @@
-"""Makes the parts that the settings ask for, next to the driver: API server, pods, processes.
+"""Makes the parts that the settings need in addition to the driver: API server, pods, processes.
 
-What takes memory is imported only where it is asked: gRPC, the API server's client.
+What takes memory is imported only where it is needed: gRPC, the API server's client.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def client(settings: AgentSettings, ending: contextlib.ExitStack) -> ApiClient | None:
-    """The API server, where something is asked of it or written to it.
+    """Client of the API server, where something is read from it or written to it.
 
     Raises BadInput where it is needed and no cluster is to be found.
     """
@@ -92,7 +92,7 @@ def known_pods(
     latest: LatestMetrics,
     ending: contextlib.ExitStack,
 ) -> KnownPods | None:
-    """What the API server says of the node's pods, where that is asked for."""
+    """What the API server has of the node's pods, where the settings need it."""
     if client is None or not settings.follows_pods:
         return None
     from agent.cluster.join import followed_pods
@@ -145,7 +145,7 @@ def extra_readings(
     if settings.distinguishes_pods:
         read = replace(read, of_pods=processes.of_pods)
     if settings.hpc_jobs is not None:
-        read = replace(read, jobs=JobFolder(settings.hpc_jobs).look)
+        read = replace(read, jobs=JobFolder(settings.hpc_jobs).poll)
     if settings.kernel_log:
         kernel_log = KernelLog(settings.host_root / KERNEL_LOG)
         ending.callback(kernel_log.close)

@@ -9,7 +9,7 @@ class ApiError(GpuscapeError):
     """Base of all errors of the Kubernetes API; its text names the request and the cause."""
 
     retry_after_seconds: float | None = None
-    """How long the server asked its client to wait, by Retry-After; None where it did not."""
+    """Seconds that the server's Retry-After has; None without one."""
 
 
 class Unreachable(ApiError, Transient):
@@ -20,7 +20,7 @@ class Busy(ApiError, Transient):
     """The server cannot answer now: 429 or 5xx."""
 
     def __init__(self, text: str, *, retry_after_seconds: float | None = None) -> None:
-        """``retry_after_seconds``: what the server asked for, if it did."""
+        """``retry_after_seconds``: seconds of the server's Retry-After, if there was one."""
         super().__init__(text)
         self.retry_after_seconds = retry_after_seconds
 

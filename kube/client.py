@@ -19,7 +19,7 @@ from kube.transport import JSON, ApiRequest, Transport, body
 from kube.watch import SILENCE_SECONDS, ListedWatch, OpenWatch, Page, StartedWatch, mark
 
 WATCH_SECONDS = (300, 600)
-"""How long a watch is asked to last: spread, so that a fleet's watches do not end together."""
+"""Duration that is requested of a watch: spread, so that a fleet's watches do not end together."""
 PAGE = 500
 """Objects of one answer of a list."""
 MERGE_PATCH = "application/merge-patch+json"
@@ -118,7 +118,7 @@ class ApiClient:
     ) -> Watch:
         """See :class:`kube.api.Api`.
 
-        Without a resourceVersion the server is asked to send a bookmark behind the last
+        Without a resourceVersion the request is for a bookmark behind the last
         object that exists (sendInitialEvents). One without that feature, off by default in
         1.31 and 1.33, refuses the parameter; from then on the start is put together from
         more requests: a get behind the watch of one object, a list before the watch of all,

@@ -27,7 +27,7 @@ def find(
     environ: Mapping[str, str] = os.environ,
     service_account: Path = SERVICE_ACCOUNT,
 ) -> ApiServer:
-    """The kubeconfig given, else the pod's service account, else kubectl's kubeconfig.
+    """The configured kubeconfig, else the pod's service account, else kubectl's kubeconfig.
 
     Raises BadInput where there is none or it does not work.
     """

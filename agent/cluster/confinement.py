@@ -1,14 +1,14 @@
 """Checks by dry runs that admission policies confine this agent to its own node.
 
-A policy whose condition matches nobody looks like any other, so the agent asks for
-things that it must not get, as server-side dry runs: they pass through admission and
+A policy whose condition matches nobody looks like any other, so the agent sends
+requests that must be refused, as server-side dry runs: they pass through admission and
 are not stored. Only a refusal by the policy that must refuse counts; every other answer
 leaves it unknown, and unknown means that what the policy judges is not written.
 
 Of several policies that refuse a request the API server names one, whichever comes first.
-So what is asked for is what policies of others hardly judge, a key under our own prefix
-that is none of the agent's; and where another policy refuses all the same, something else
-is asked for that only ours refuses. Source: kube-apiserver 1.32 and 1.37, plugin
+So a request changes what policies of others hardly judge, a key under our own prefix
+that is none of the agent's; and where another policy refuses all the same, another request
+follows that only ours refuses. Source: kube-apiserver 1.32 and 1.37, plugin
 validatingadmissionpolicy.
 """
 
@@ -106,7 +106,7 @@ def tried(api: Api, node: str, namespace: str, *, node_features: bool = False) -
 
 
 _Asks = Mapping[str, Callable[[], Object]]
-"""What is asked for, in words, to the request. The policy refuses each of them."""
+"""Description of each trial to its request. The policy refuses each of them."""
 
 
 def _probes(api: Api, node: str, namespace: str) -> dict[str, _Asks]:

@@ -42,7 +42,7 @@ class FeatureSink:
     ) -> None:
         """``name`` of the Node, ``namespace`` of the NodeFeature, ``manager`` of our fields.
 
-        ``may_write``: whether the agent is confined and holds its Lease, asked each time.
+        ``may_write``: whether the agent is confined and holds its Lease, called before each write.
         """
         self._api = api
         self._node_name = name

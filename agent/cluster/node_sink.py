@@ -37,7 +37,7 @@ class NodeSink:
         reports: SinkReports | None = None,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
-        """``may_write``: whether the agent is confined and holds its Lease, asked each time."""
+        """``may_write``: whether the agent is confined and holds its Lease, at each write."""
         self._api = api
         self._name = name
         self._may_write = may_write

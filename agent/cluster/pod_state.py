@@ -46,7 +46,9 @@ class PodState:
 
         def following(shown: str | None) -> str:
             before = _decoded(shown)
-            now = state_of(snapshot, gen=gen, whole=given.whole, pods=given.by_pod, before=before)
+            now = state_of(
+                snapshot, gen=gen, whole=allocated.whole, pods=allocated.by_pod, before=before
+            )
             return state_annotation.encode(now)
 
         self._lease.show(following)

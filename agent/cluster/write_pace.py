@@ -68,7 +68,7 @@ class WritePace:
         self._calm = True
 
     def held(self, now: float) -> float:
-        """Seconds until anything may be asked of the server again after a failure."""
+        """Seconds until a request may be sent to the server again after a failure."""
         return max(0.0, self._held_until - now)
 
     def wait(self, now: float, *, urgent: bool = False) -> float:

@@ -1,6 +1,6 @@
 """The kernel log as a source of errors: XIDs that NVML does not deliver, and those of NVSwitches.
 
-NVML tells no XID while its calls hang, and knows nothing of switches; the driver writes all of
+NVML delivers no XID while its calls hang, and knows nothing of switches; the driver writes all of
 them to the kernel log.
 """
 
@@ -25,7 +25,7 @@ RECORD_BYTES = 16384
 """Twice what a record can have; a reader with less room gets EINVAL for ever."""
 MOST_RECORDS = 4096
 MOST_EVENTS = 256
-"""In one look; the rest of the records waits for the next, the rest of the events is dropped."""
+"""In one call; the rest of the records waits for the next, the rest of the events is dropped."""
 AGAIN_SECONDS = 60.0
 """From a failed attempt to open the log to the next one."""
 
@@ -49,7 +49,7 @@ def open_at_end(path: Path) -> int:
 
 
 class KernelLog:
-    """Reads the kernel log from where it was when it was first looked at."""
+    """Reads the kernel log from where it was at the first call."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class KernelLog:
         return tuple(found[:MOST_EVENTS])
 
     def close(self) -> None:
-        """Let go of the log; the next look opens it again, at its end."""
+        """Close the log; the next call opens it again, at its end."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

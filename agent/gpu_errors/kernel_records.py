@@ -45,7 +45,7 @@ class SxidSeen:
 
 
 def seen_in(record: bytes) -> XidSeen | SxidSeen | None:
-    """The error that one record of /dev/kmsg tells of; None for the many that tell of none."""
+    """The error in one record of /dev/kmsg; None for the many records without one."""
     match = _RECORD.match(record)
     if match is None or int(match[1]) >> _FACILITY_SHIFT != _KERNEL:
         return None

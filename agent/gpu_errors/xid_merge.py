@@ -13,26 +13,28 @@ from collections.abc import Iterable
 from discovery.reader.protocol import Event, XidSeen
 
 WINDOW_SECONDS = 5.0
-"""Longer than an event takes from the driver through the device reader to the agent's next look."""
+"""Longer than an event takes from the driver through the device reader to the agent's next poll."""
 
 MOST_HELD = 1024
 
 
 class XidMerge:
-    """What was heard of lately from either side."""
+    """Merges the XIDs of NVML with those of the kernel log, so that each counts once."""
 
     def __init__(self, window_seconds: float = WINDOW_SECONDS) -> None:
         self._window = window_seconds
         self._told_at: dict[tuple[str, int], float] = {}
         self._held: dict[tuple[str, int], tuple[float, XidSeen]] = {}
 
-    def merged(self, told: Iterable[Event], logged: Iterable[XidSeen], now: float) -> list[Event]:
-        """What counts now: all that NVML told, and what only the log said a while ago.
+    def merged(
+        self, delivered: Iterable[Event], logged: Iterable[XidSeen], now: float
+    ) -> list[Event]:
+        """The events that count now: all of NVML's, and those that only the log had a while ago.
 
         ``now`` is monotonic; call it again and again, with nothing new too.
         """
         counting: list[Event] = []
-        for event in told:
+        for event in delivered:
             counting.append(event)
             if isinstance(event, XidSeen):
                 self._told_at[_key(event)] = now

@@ -35,7 +35,7 @@ class CountersFile:
         take: Callable[[CountersConfig], None],
         report: FileReport = lambda _is_good: None,
     ) -> None:
-        """``served`` is what it asked for until now, ``take`` has something else served."""
+        """``served`` is the configuration until now, ``take`` gets a changed one."""
         self._path = path
         self._served = served
         self._take = take

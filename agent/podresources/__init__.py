@@ -1,1 +1,1 @@
-"""The kubelet's pod-resources socket: which devices which pod was given. The only home of gRPC."""
+"""The kubelet's pod-resources socket: which pod has which devices. The only home of gRPC."""

@@ -1,7 +1,7 @@
-"""Asks the kubelet which devices it has, and which pods it gave them to.
+"""Client of the kubelet's pod-resources socket: its devices, and the pods that have them.
 
-Import it only where the kubelet is asked: gRPC and protobuf take memory. Each
-question dials anew (1.5 ms instead of 0.9 ms on a kept channel): a restarted kubelet
+Import it only where the kubelet is needed: gRPC and protobuf take memory. Each
+request dials anew (1.5 ms instead of 0.9 ms on a kept channel): a restarted kubelet
 puts another socket at the path, which a kept channel finds late or never. No
 connection and no thread outlives an answer.
 """

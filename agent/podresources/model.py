@@ -1,4 +1,4 @@
-"""What the kubelet tells of devices, free of gRPC: names and ids as the kubelet has them."""
+"""The kubelet's answers about devices, free of gRPC: names and ids as the kubelet has them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceDevices:
-    """Devices of one resource, or a part of them: the kubelet tells them by NUMA node."""
+    """Devices of one resource, or a part of them: the kubelet lists them by NUMA node."""
 
     resource: str
     """As pods request it: ``nvidia.com/gpu``."""
@@ -17,7 +17,7 @@ class ResourceDevices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedDevice:
-    """One device of a ResourceClaim; text is empty where the kubelet is too old to tell it."""
+    """One device of a ResourceClaim; text is empty where the kubelet is too old to report it."""
 
     claim: str
     """Name of the ResourceClaim, in the pod's namespace."""
@@ -32,7 +32,7 @@ class ClaimedDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerDevices:
-    """All that one container was given."""
+    """All devices that one container has."""
 
     name: str
     resources: tuple[ResourceDevices, ...] = ()
@@ -41,7 +41,7 @@ class ContainerDevices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodDevices:
-    """One pod of this node, with or without devices. The kubelet tells no UID."""
+    """One pod of this node, with or without devices. The kubelet reports no UID."""
 
     namespace: str
     name: str

@@ -1,7 +1,7 @@
-"""Which GPUs and MIG devices each container of the node was given.
+"""Which GPUs and MIG devices each container of the node has.
 
-From what the kubelet tells and a snapshot of the node. State annotation and per-pod
-metrics rest on it. Names that stand for no device of this node are told apart.
+From the kubelet's answers and a snapshot of the node. State annotation and per-pod
+metrics rest on it. Names that stand for no device of this node are kept apart.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SHARED_SUFFIX: Final = ".shared"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocatedDevice:
-    """One device, or share of one, as it was given to a container."""
+    """One device, or share of one, as it was allocated to a container."""
 
     part: GpuPart
     resource: str
@@ -89,7 +89,7 @@ def allocation(
     *,
     resources: Collection[str] = (),
 ) -> NodeAllocation:
-    """Read the kubelet's two answers; ``resources`` count as GPUs beside NVIDIA's own names."""
+    """Read the kubelet's two answers; ``resources`` count as GPUs like NVIDIA's own names."""
     counted = _Counted(names, frozenset({GPU, *resources}))
     held = [
         (pod, container, tuple(counted.given(container)))

@@ -107,7 +107,7 @@ _Key = tuple[str, str | int, int | None]
 
 
 def _named(gpu: GpuSnapshot) -> Iterator[tuple[_Key, GpuPart]]:
-    """Every name of the GPU and of its instances; names that it does not tell are left out."""
+    """Every name of the GPU and of its instances; names that it does not report are left out."""
     parts: dict[int | None, GpuPart] = {None: GpuPart(bus_id=gpu.bus_id)}
     for mig in gpu.mig_devices:
         part = GpuPart(bus_id=gpu.bus_id, gpu_instance_id=mig.gpu_instance_id)

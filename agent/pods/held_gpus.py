@@ -1,4 +1,4 @@
-"""What the kubelet told of GPUs, as metrics show it: holders by GPU and by GPU instance."""
+"""The kubelet's allocation of GPUs, as metrics show it: holders by GPU and by GPU instance."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def nothing_known(_namespace: str, _name: str) -> None:
 def holdings(
     given: NodeAllocation, snapshot: NodeSnapshot, about: About = nothing_known
 ) -> GpuHoldings:
-    """What the kubelet told, as metrics show it; ``about`` as in :func:`holders`."""
+    """The kubelet's allocation, as metrics show it; ``about`` as in :func:`holders`."""
     return GpuHoldings(
         holders=holders(given, snapshot, about),
         resources=tuple(
@@ -40,7 +40,7 @@ def holdings(
 def holders(given: NodeAllocation, snapshot: NodeSnapshot, about: About = nothing_known) -> Holders:
     """Who holds each GPU and GPU instance; ``about`` adds what it knows and leaves out the ended.
 
-    Without that an ended pod that a kubelet still lists with a device stays beside the one that
+    Without that an ended pod that a kubelet still lists with a device stays next to the one that
     has it now. Order: namespace, pod, container, share, claim.
     """
     held: dict[Entity, set[Holder]] = {}
@@ -64,7 +64,7 @@ def holders(given: NodeAllocation, snapshot: NodeSnapshot, about: About = nothin
 
 
 def _claim(device: AllocatedDevice, namespace: str, snapshot: NodeSnapshot) -> Claim | None:
-    """The claim it came by. An old kubelet tells neither driver nor pool, which stay empty."""
+    """The claim it came by. An old kubelet reports neither driver nor pool, which stay empty."""
     if device.claim is None:
         return None
     profile, uuid = _mig(device.part, snapshot)

@@ -104,7 +104,7 @@ def chosen_labels(
     """The labels whose key one of the patterns is found in, by :func:`label_name`, sorted.
 
     No pattern allows all. Of two keys that come to one name the first in alphabetical order is
-    kept, whatever their values, so that the series stay the same ones from look to look.
+    kept, whatever their values, so that the series stay the same ones.
     Source: dcgm-exporter's --kubernetes-pod-label-allowlist-regex, which keeps any of the two.
     """
     named: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Who holds each GPU: asked of the kubelet once, for the state on the Lease and for metrics."""
+"""Who holds each GPU: read from the kubelet once, for the state on the Lease and for metrics."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KEEP_SECONDS = 60.0
 
 A kubelet that restarts, for an upgrade or a new setting, is away for some ten seconds, and
 nobody starts or ends on the node meanwhile: dropping the names would end all their series. Away
-for longer, its Node is not ready, pods are moved, and what it said is no longer known to hold.
+for longer, its Node is not ready, pods are moved, and its last answer is no longer known to hold.
 """
 SOURCE: Final = "pod-resources"
 _NAMED_AT_MOST = 5
@@ -70,7 +70,7 @@ class KubeletPods:
         resources: Collection[str] = (),
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """``node``: its name in the cluster; ``resources``: names of GPUs beside NVIDIA's own.
+        """``node``: its name in the cluster; ``resources``: names of GPUs that count like NVIDIA's.
 
         ``snapshot`` gives the newest; ``update_metrics`` gets changes of the metrics of the socket;
         ``show`` gets what is held at each look, the same again too, and None where that is not
@@ -113,7 +113,7 @@ class KubeletPods:
         return ASK_SECONDS
 
     def _keep(self, snapshot: NodeSnapshot, now: float) -> None:
-        """Show what was told last, by the devices as they are now, while that may still hold."""
+        """Show the last answer, by the devices as they are now, while that may still hold."""
         if self._told is not None and now - self._told.at > KEEP_SECONDS:
             self._told = None
         if self._told is None:

@@ -1,4 +1,4 @@
-"""What DRA drivers say of a node's devices: their ResourceSlices, where reading them is allowed.
+"""Devices of DRA drivers on a node, from their ResourceSlices where reading them is allowed.
 
 Source: Kubernetes API resource.k8s.io/v1, ResourceSlice; NVIDIA's DRA driver, whose devices
 carry an attribute ``uuid``.
@@ -33,7 +33,7 @@ class ResourceSlices:
                     self._by_slice.pop(name, None)
 
     def uuid(self, driver: str, pool: str, device: str) -> str | None:
-        """UUID of the GPU or MIG device that a claim names; None where no slice tells it."""
+        """UUID of the GPU or MIG device that a claim names; None where no slice has it."""
         with self._lock:
             slices = tuple(self._by_slice.values())
         key = (driver, pool, device)

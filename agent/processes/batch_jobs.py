@@ -28,7 +28,7 @@ MOST_CHARACTERS: Final = 128
 
 
 class JobFolder:
-    """A folder that scripts write and remove files in. One thread looks.
+    """A folder that scripts write and remove files in. For one thread.
 
     Only the files of GPUs that are here are opened, so whatever else lies there costs nothing.
     """
@@ -37,8 +37,8 @@ class JobFolder:
         self._folder = folder
         self._said: tuple[str, ...] = ()
 
-    def look(self, snapshot: NodeSnapshot) -> JobIds:
-        """Who runs where now. A file that is not as it should be is told of, once, and left out.
+    def poll(self, snapshot: NodeSnapshot) -> JobIds:
+        """The jobs that run now. A file that is not as it should be is logged once and left out.
 
         A GPU's file is about its instances too, but for those that have one of their own.
         """
@@ -72,7 +72,7 @@ class JobFolder:
 
     def _say(self, faults: tuple[str, ...]) -> None:
         for fault in faults:
-            if fault not in self._said:  # once, not at every look
+            if fault not in self._said:  # once, not at every poll
                 log.warning("HPC job mapping incomplete", extra={"why": fault})
         self._said = faults
 

@@ -1,7 +1,7 @@
 """What each process has of a GPU, and the pod it runs in.
 
 Only where the agent counts processes as the node does (``hostPID: true`` in a pod): elsewhere
-the driver tells it nothing of the others, and a pid of one namespace is somebody else in another.
+the driver reports none of the others, and a pid of one namespace is somebody else in another.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from exporters.gpuscape.process_use import OTHER, OfPod, ProcessUse
 log = logging.getLogger(__name__)
 
 MOST: Final = 20
-"""Processes of a GPU, those on its GPU instances together, that are told one by one."""
+"""Processes of a GPU, those on its GPU instances together, that have series of their own."""
 
 MOST_FOR_PODS: Final = 1000
 """Processes of a GPU whose pods are looked up; of a GPU with more nothing is known."""
@@ -81,8 +81,8 @@ def process_uses(
 ) -> tuple[ProcessUse, ...]:
     """What processes have of one GPU: those with the most memory first, then the sum of others.
 
-    ``ask`` is asked about the ``most`` that are told one by one. Of others there is one sum for
-    each GPU instance. What the driver does not tell of a process is None, and in no sum.
+    ``ask`` is called for the ``most`` that have rows of their own. Of others there is one sum for
+    each GPU instance. What the driver does not report of a process is None, and in no sum.
     """
     ranked = sorted(_loads(sample.processes), key=_rank)
     rest: dict[int | None, list[_Load]] = {}
@@ -99,9 +99,9 @@ def pod_uses(
 ) -> dict[tuple[int | None, str], PodUse] | None:
     """What each pod's processes have of one GPU, by instance and UID; None where not all are known.
 
-    ``ask`` gives the UID of the pod that a pid runs in. What one of a pod's processes does not
-    tell is not known of the pod. On a GPU that ran nothing all were idle, whatever the driver
-    tells of them: it lists those alone that did something.
+    ``ask`` returns the UID of the pod that a pid runs in. What is unknown of one of a pod's
+    processes is unknown of the pod. On a GPU that ran nothing all were idle, whatever the driver
+    reports of them: it lists those alone that did something.
     """
     loads = _loads(sample.processes)
     if len(loads) > MOST_FOR_PODS or any(_hides_processes(gap) for gap in sample.gaps):
@@ -130,7 +130,7 @@ def _hides_processes(gap: Gap) -> bool:
 
 
 def _whole(values: Iterable[Number | None]) -> Number | None:
-    """The sum, where all are told."""
+    """The sum, where all are known."""
     found = list(values)
     told = [value for value in found if value is not None]
     return sum(told) if len(told) == len(found) else None
@@ -155,7 +155,7 @@ class _Load:
 def _loads(rows: Sequence[Process]) -> list[_Load]:
     """One for each process and instance.
 
-    The driver tells a process once for each kind of its work, each time with all it has, and
+    The driver lists a process once for each kind of its work, each time with all it has, and
     once for each compute instance, with what it has there. Pid 0 is one that it does not name.
     """
     grouped: dict[tuple[int, int | None], dict[int | None, list[Process]]] = {}
@@ -176,7 +176,7 @@ def _loads(rows: Sequence[Process]) -> list[_Load]:
 
 
 def _rank(load: _Load) -> tuple[int, int]:
-    """The most memory first; a process whose memory is not told comes last."""
+    """The most memory first; a process whose memory is unknown comes last."""
     return (1 if load.memory_bytes is None else -load.memory_bytes, load.pid)
 
 
@@ -210,7 +210,7 @@ def _pod(uid: str, known: KnownPod | None) -> OfPod:
 
 
 def _sum(values: Iterable[Number | None]) -> Number | None:
-    """Of those that are told; None where none is."""
+    """The sum of those that are known; None where none is."""
     told = [value for value in values if value is not None]
     return sum(told) if told else None
 

@@ -1,4 +1,4 @@
-"""What the host tells of a process by its pid: its name, and the pod it runs in by its cgroup."""
+"""Facts about a process by its pid: its name, and the pod it runs in by its cgroup."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FIRST_NAMESPACE: Final = "pid:[4026531836]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessOwner:
-    """One process, as far as it can be told."""
+    """Name and pod of one process, as far as they are known."""
 
     name: str | None = None
     """As it calls itself, in valid Unicode."""

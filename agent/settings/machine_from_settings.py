@@ -46,7 +46,7 @@ def start_of(settings: AgentSettings) -> Iterator[Start]:
 def library_in(search_path: str) -> Path | None:
     """The driver's library on a search path such as LD_LIBRARY_PATH, if it is there.
 
-    The device reader has an empty environment, so its loader would not look there.
+    The device reader has an empty environment, so its loader would not search there.
     """
     candidates = (Path(folder) / "libnvidia-ml.so.1" for folder in search_path.split(":") if folder)
     return next((file for file in candidates if file.exists()), None)

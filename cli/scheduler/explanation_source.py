@@ -23,7 +23,7 @@ from scheduler.node_ranking import NodeRanker
 from scheduler.score_explanation import Explanation, explain, nothing_asked
 from scheduler.scores.class_tables import ScoreTables
 
-_LOOK_SECONDS: Final = 0.05
+_CHECK_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +132,7 @@ def _wait(cache: NodeCache, watches: Watches, timeout_seconds: float) -> None:
             raise CommandFailure(
                 f"the cluster was not read within {timeout_seconds:g} s: {why}", UNREADABLE
             )
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_CHECK_SECONDS)
 
 
 def _pod(pod: Object, source: str) -> Pod:

@@ -35,7 +35,7 @@ from scheduler.scores.class_tables import ScoreTables
 
 log = logging.getLogger(__name__)
 
-_LOOK_SECONDS: Final = 1.0
+_CHECK_SECONDS: Final = 1.0
 _SWITCH_SECONDS: Final = 50e-6
 """How long a thread that reads a watch may keep a request waiting; Python's own 5 ms are most of
 the time that a request takes."""
@@ -90,7 +90,7 @@ def _keep(cache: NodeCache, events: Recorder) -> None:
     """Send Events as they come; once all is read, have the collector leave it alone."""
     is_frozen = False
     while True:
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_CHECK_SECONDS)
         events.flush()
         if cache.synced and not is_frozen:
             is_frozen = True

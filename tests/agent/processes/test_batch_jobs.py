@@ -28,7 +28,7 @@ def jobs(folder: Path, **files: str) -> JobIds:
     """What is found with these files there; ``_`` stands for the dot in a name, after a ``g``."""
     for name, text in files.items():
         (folder / name.removeprefix("g").replace("_", ".")).write_text(text)
-    return JobFolder(folder).look(NODE)
+    return JobFolder(folder).poll(NODE)
 
 
 def refusal(file: Path) -> str:
@@ -74,11 +74,11 @@ def test_files_that_change_or_go_are_followed(folder: Path) -> None:
     seen = []
     for text in ("1", "2", "3"):
         file.write_text(text)
-        seen.append(there.look(NODE)[BUS_0, None])
+        seen.append(there.poll(NODE)[BUS_0, None])
     file.unlink()
 
     assert seen == [("1",), ("2",), ("3",)]
-    assert there.look(NODE) == {}
+    assert there.poll(NODE) == {}
 
 
 def test_text_of_any_language_is_a_job_id(folder: Path) -> None:
@@ -168,7 +168,7 @@ def test_what_is_wrong_is_logged_once_and_the_rest_works(
     (folder / "1").write_bytes(b"\xff")
     there = JobFolder(folder)
 
-    assert there.look(NODE) == there.look(NODE) == {(BUS_0, None): ("job",)}
+    assert there.poll(NODE) == there.poll(NODE) == {(BUS_0, None): ("job",)}
 
     assert [line.__dict__["why"] for line in caplog.records] == [
         f"{folder / '1'} is no UTF-8 text: write one job id a line"
@@ -181,11 +181,11 @@ def test_a_missing_folder_is_logged_once_until_it_was_there(
     caplog.set_level(logging.WARNING)
     there = JobFolder(folder / "jobs")
     for _ in range(2):
-        assert there.look(NODE) == {}
+        assert there.poll(NODE) == {}
     (folder / "jobs").mkdir()
-    there.look(NODE)
+    there.poll(NODE)
     (folder / "jobs").rmdir()
-    there.look(NODE)
+    there.poll(NODE)
 
     line = f"{folder / 'jobs'} is no folder: create it, or mount it into the pod"
     assert [record.__dict__["why"] for record in caplog.records] == [line, line]
