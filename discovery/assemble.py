@@ -29,7 +29,7 @@ _FROM_HOST = ("pci_class", "numa_node", "cpu_affinity")
 def assemble(
     host: Host, driver: Driver, gpus: Sequence[GpuSnapshot], pci: Mapping[str, PciFacts]
 ) -> NodeSnapshot:
-    """The snapshot: GPUs in the order given with the host's facts about them, and their links.
+    """The snapshot: GPUs in the order of ``gpus`` with the host's facts about them, and links.
 
     ``pci`` holds the facts of every GPU and NIC by bus id. A GPU without them keeps
     everything else and gets a gap for each field they would fill. Display adapters

@@ -30,4 +30,4 @@ class ProtocolViolation(Transient):
 
 
 class Released(Transient):
-    """All NVML handles are given back on request; nothing is read until that request ends."""
+    """All NVML handles are closed on request; nothing is read until that request ends."""

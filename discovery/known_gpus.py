@@ -1,4 +1,4 @@
-"""The GPUs this node is known to have, their places, and what is said of those that are silent."""
+"""The GPUs this node is known to have, their places, and the facts kept of silent ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class KnownGpus:
     """Every GPU that was ever expected stays known by its bus id, in one place of its own.
 
     Places are numbered in PCI bus order at first, as NVML's indices are; a GPU that comes later
-    has the next free one, and a place is never given away. NVML's own indices close ranks when
+    has the next free one, and a place never changes its GPU. NVML's own indices close ranks when
     a GPU leaves the bus, so that healthy ones would change their names in the middle of an
     incident. A GPU that is another driver's now is forgotten, but for its place.
     """
@@ -62,7 +62,7 @@ class KnownGpus:
         return tuple(replace(gpu, index=self._places[gpu.bus_id]) for gpu in known)
 
     def driver(self, now: Driver) -> Driver:
-        """The driver that answers now, with what it told since it was loaded."""
+        """The driver that answers now, with what it reported since it was loaded."""
         self._driver = remember.driver(now, self._driver)
         return self._driver
 

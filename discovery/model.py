@@ -1,9 +1,9 @@
 """The values everything else is computed from: one node as it was at one moment.
 
 All values are frozen; new states are made by ``dataclasses.replace``. A reading
-that a device does not give is ``None`` beside a :class:`Gap` that tells why;
+that a device does not give is ``None`` together with a :class:`Gap` that has the reason;
 zero means measured zero. GPUs are keyed by PCI bus id while they are read (a
-hung GPU cannot tell its UUID) and by UUID afterwards; indices are for display.
+hung GPU reports no UUID) and by UUID afterwards; indices are for display.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Gap:
     """Field of the value it belongs to, such as ``memory_bytes``."""
     reason: Reason
     source: str
-    """Where it was asked: an NVML entry point as pynvml names it, or a path below the root."""
+    """What was read: an NVML entry point as pynvml names it, or a path below the root."""
     detail: str = ""
     """The error's own text, for people."""
     kept: bool = False
@@ -201,7 +201,7 @@ class GpuSnapshot:
     cpu_affinity: str | None
     """Kernel list format, such as ``0-15,128-143``."""
     ancestors: tuple[tuple[str, int], ...]
-    """PCIe ancestor levels to other GPUs as NVML tells them: (bus id, level 0 to 5)."""
+    """PCIe ancestor levels to other GPUs as NVML reports them: (bus id, level 0 to 5)."""
     xids: tuple[Xid, ...]
     """By their newest events, oldest first: the last is the newest, whatever the clock did."""
     gaps: tuple[Gap, ...]

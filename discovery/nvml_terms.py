@@ -22,7 +22,7 @@ class Architecture(StrEnum):
 
 
 class Virtualization(StrEnum):
-    """How the GPU is given to this system. Source: nvmlDeviceGetVirtualizationMode."""
+    """How the GPU is virtualized for this system. Source: nvmlDeviceGetVirtualizationMode."""
 
     NONE = "none"
     PASSTHROUGH = "passthrough"

@@ -1,6 +1,6 @@
 """The rule for facts that do not change: one that cannot be read stays as it was last read.
 
-A gap beside it says so (``kept``). A fact that the device or host says it does not have is gone,
+A gap marks it (``kept``). A fact that the device or host reports as not there is gone,
 and one that was never read is absent. What changes by itself, such as whether an NVLink is active,
 is no such fact: not read, it is not known. Pure.
 """
@@ -76,19 +76,19 @@ def gpu(now: GpuSnapshot, before: GpuSnapshot | None) -> GpuSnapshot:
 
 
 def driver(now: Driver, before: Driver | None) -> Driver:
-    """The driver that answers, with versions that it told before."""
+    """The driver that answers, with versions that it reported before."""
     kept = _kept(now.gaps, {it: it for it in _DRIVER}, before)
     return replace(now, **{it: getattr(before, it) for it in kept}, gaps=_marked(now.gaps, kept))
 
 
 def host(now: Host, before: Host | None) -> Host:
-    """The machine, with what its files said before."""
+    """The machine, with what its files had before."""
     kept = _kept(now.gaps, {it: it for it in _HOST}, before)
     return replace(now, **{it: getattr(before, it) for it in kept}, gaps=_marked(now.gaps, kept))
 
 
 def pci(now: PciFacts, before: PciFacts | None) -> PciFacts:
-    """One PCI function's place and facts, with what sysfs said before."""
+    """One PCI function's place and facts, with what sysfs had before."""
     kept = _kept(now.gaps, _PCI, before)
     whats = {_PCI[field] for field in kept}
     return replace(now, **{it: getattr(before, it) for it in kept}, gaps=_marked(now.gaps, whats))
@@ -114,7 +114,7 @@ def _is_another(now: GpuSnapshot, before: GpuSnapshot) -> bool:
 
 
 def _levels(now: GpuSnapshot, before: GpuSnapshot) -> tuple[tuple[str, int], ...]:
-    """PCIe levels to other GPUs: a slot does not move, and one that is silent cannot be asked."""
+    """PCIe levels to other GPUs: a slot does not move, and a silent GPU reports none."""
     return tuple((dict(before.ancestors) | dict(now.ancestors)).items())
 
 

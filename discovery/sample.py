@@ -1,7 +1,7 @@
 """What changes by the second on one GPU and its GPU instances, in base units.
 
 As in :mod:`discovery.model`: frozen, and what a GPU does not give is None, or not in its
-tuple, beside a gap. The parts that only some ask for come in groups.
+tuple, with a gap. The parts that only some users need come in groups.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from discovery.model import Bytes, Gap, RemappedRows
 
 
 class ReadingGroup(StrEnum):
-    """Readings that are made only where they are asked for, since each costs driver calls."""
+    """Readings that are made only where they are selected, since each costs driver calls."""
 
     PROFILING = "profiling"  # GPM, Hopper and later: what dcgm-exporter serves by default
     PIPES = "pipes"  # GPM: the other parts of the multiprocessors, and NVLink as a whole
@@ -214,7 +214,7 @@ class Process:
     gpu_instance_id: int | None = None
     compute_instance_id: int | None = None
     busy_ratio: float | None = None
-    """Share of the time for which its kernels ran, all of them; not told while MIG is on, the
+    """Share of the time for which its kernels ran, all of them; unknown while MIG is on, the
     first time, and where the driver has measured nothing since the sample before."""
 
 

@@ -20,7 +20,7 @@ _PCIE_CLASSES = ("PIX", "PIX", "PXB", "PHB", "NODE", "SYS")
 def topology(
     gpus: Sequence[GpuSnapshot], nics: Sequence[Nic], paths: Mapping[str, PciFacts]
 ) -> Topology:
-    """Both matrices over the GPUs and NICs in the order given; ``paths`` is keyed by bus id.
+    """Both matrices over the GPUs and NICs in their order; ``paths`` is keyed by bus id.
 
     NVLink: a link whose far end is a GPU of this node is direct. A link into an
     NVSwitch reaches every other GPU on a switch, unless the fabric manager put the
@@ -67,8 +67,8 @@ def can_peer(gpu: GpuSnapshot) -> bool | None:
 
 
 def links_known(gpu: GpuSnapshot) -> bool:
-    """The GPU told its links, how fast they are, and whether it can use them."""
-    return _told(gpu) and can_peer(gpu) is not None and not gpu.misses("link_rates")
+    """Whether the GPU's links, their rates and its use of them are known."""
+    return _links_read(gpu) and can_peer(gpu) is not None and not gpu.misses("link_rates")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,10 +83,10 @@ class _Ports:
 def _ports(gpus: Sequence[GpuSnapshot]) -> list[_Ports | None]:
     """Per GPU; None where its links are not known."""
     here = {gpu.bus_id for gpu in gpus}
-    return [_ports_of(gpu, here) if _told(gpu) else None for gpu in gpus]
+    return [_ports_of(gpu, here) if _links_read(gpu) else None for gpu in gpus]
 
 
-def _told(gpu: GpuSnapshot) -> bool:
+def _links_read(gpu: GpuSnapshot) -> bool:
     """It answers, for the state of each link and for the far end of each active one."""
     if gpu.state is not GpuState.PRESENT or (not gpu.links and gpu.misses("links")):
         return False
@@ -153,16 +153,16 @@ def _pcie(
     gpus: Sequence[GpuSnapshot], nics: Sequence[Nic], paths: Mapping[str, PciFacts]
 ) -> tuple[tuple[int | None, ...], ...]:
     rows = [gpu.bus_id for gpu in gpus] + [nic.bus_id for nic in nics]
-    told = {(gpu.bus_id, peer): level for gpu in gpus for peer, level in gpu.ancestors}
+    by_nvml = {(gpu.bus_id, peer): level for gpu in gpus for peer, level in gpu.ancestors}
 
     def level(i: int, j: int) -> int | None:
         a, b = sorted((i, j))
         here, there = rows[a], rows[b]
         if a == b:
             return 0
-        by_nvml = told.get((here, there), told.get((there, here)))
-        if by_nvml is not None or here not in paths or there not in paths:
-            return by_nvml
+        nvml_level = by_nvml.get((here, there), by_nvml.get((there, here)))
+        if nvml_level is not None or here not in paths or there not in paths:
+            return nvml_level
         return ancestor_level(paths[here], paths[there])
 
     places = range(len(rows))
@@ -235,7 +235,7 @@ def largest_island(topology: Topology) -> int:
 
 
 def link_bytes_per_second(gpus: Sequence[GpuSnapshot]) -> tuple[int | None, ...]:
-    """Per GPU the rate of one of its NVLinks in one direction; None where no link tells.
+    """Per GPU the rate of one of its NVLinks in one direction; None where no link reports it.
 
     The slowest active link counts, so that links times rate never promises too much.
     """

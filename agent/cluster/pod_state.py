@@ -38,7 +38,7 @@ class PodState:
         self._changed = changed
         self._gen: str | None = None
 
-    def show(self, snapshot: NodeSnapshot, given: NodeAllocation) -> None:
+    def show(self, snapshot: NodeSnapshot, allocated: NodeAllocation) -> None:
         """Publish the kubelet's allocation of the devices of this snapshot."""
         gen = self._generation(snapshot)
         if gen is None:

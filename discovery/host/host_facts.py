@@ -1,4 +1,4 @@
-"""The machine around the GPUs, read from sysfs and procfs below a given root."""
+"""The machine around the GPUs, read from sysfs and procfs below a root folder."""
 
 from __future__ import annotations
 

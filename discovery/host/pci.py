@@ -29,7 +29,7 @@ class PciGpus:
 
 
 def pci_gpus(root: Path) -> PciGpus:
-    """The GPUs that sysfs shows, without those that no driver is bound to: nothing is said of them.
+    """The GPUs that sysfs shows, without those that no driver is bound to.
 
     Virtual functions, which a vGPU host offers to its guests, are left out. Empty where sysfs
     shows no PCI. Source: Linux's Documentation/ABI, sysfs-bus-pci, ``driver``.

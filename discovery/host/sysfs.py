@@ -26,13 +26,13 @@ class SysfsFiles:
         self.gaps: list[Gap] = []
 
     def read(self, what: str, path: str, parse: Callable[[str], _T]) -> _T | None:
-        """The parsed text of one file; None beside a new gap."""
+        """The parsed text of one file; None together with a new gap."""
         return self.ask(what, path, lambda file: parse(file.read_text("utf-8", "replace").strip()))
 
     def ask(self, what: str, path: str, read: Callable[[Path], _T]) -> _T | None:
-        """What ``read`` makes of one path; None beside a new gap when it raises.
+        """What ``read`` makes of one path; None together with a new gap when it raises.
 
-        OSError, ValueError (the content is garbage) and NotGiven are understood.
+        OSError, ValueError (the content is garbage) and ValueUnknown are understood.
         """
         try:
             return read(self.root / path)

@@ -187,7 +187,7 @@ def _links(gpu: _DiscoveredGpu, _what: str) -> tuple[NvLink, ...]:
 def _ancestors(gpu: _DiscoveredGpu, what: str) -> tuple[tuple[str, int], ...]:
     """(bus id, level 0 to 5) for each peer; NVML counts levels in tens.
 
-    A pair with a lost GPU does not tell which of the two is lost, so that is a gap.
+    A pair with a lost GPU does not show which of the two is lost, so that is a gap.
     """
     call = "nvmlDeviceGetTopologyCommonAncestor"
     levels = []

@@ -21,7 +21,7 @@ Metrics = tuple[int, ...]
 """Metric ids."""
 
 SHORTEST_SECONDS = 0.1
-"""Two samples nearer to each other tell nothing. Source: nvml.h, nvmlGpmMetricsGet."""
+"""Two samples nearer to each other have no metrics. Source: nvml.h, nvmlGpmMetricsGet."""
 
 _RATES = frozenset((20, 21, 60, 61, *range(62, 98), *range(100, 104)))
 """Traffic over PCIe, NVLink and NVLink-C2C; all others are ratios."""
@@ -33,7 +33,7 @@ _GPU_ALONE = _RATES
 def questions(
     groups: Collection[ReadingGroup], *, of_instance: bool = False
 ) -> tuple[Metrics, ...]:
-    """Metrics that are asked together, a question for each group.
+    """Metrics that are read together, a call for each group.
 
     What not every driver knows is by itself: were a whole question refused for one of its
     metrics, the others would still be answered.
@@ -116,13 +116,13 @@ class GpmTrack:
         if self._newest is not None and now - self._taken_at < SHORTEST_SECONDS:
             return None
         if self._spare is None:
-            self._spare = self._asked_for(calls, "nvmlGpmSampleAlloc")
-        if self._spare is None or self._asked_for(calls, take, *args, self._spare) is None:
+            self._spare = self._sample(calls, "nvmlGpmSampleAlloc")
+        if self._spare is None or self._sample(calls, take, *args, self._spare) is None:
             return None
         self._newest, self._spare, self._taken_at = self._spare, self._newest, now
         return None if self._spare is None else (self._spare, self._newest)
 
-    def _asked_for(self, calls: Calls, call: str, *args: object) -> Sample:
+    def _sample(self, calls: Calls, call: str, *args: object) -> Sample:
         answer = calls.ask(self._what, call, *args)
         if answer is None and calls.gaps[-1].reason is Reason.UNSUPPORTED:
             self._refused = calls.gaps[-1]

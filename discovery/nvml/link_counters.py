@@ -41,11 +41,11 @@ class Ports:
     active: tuple[int, ...]
     errors: tuple[LinkError, ...]
     gaps: tuple[Gap, ...]
-    """What they do not tell, which stands beside every sample."""
+    """What they do not report; part of every sample."""
 
 
 def find_ports(handle: Handle) -> Ports:
-    """Look which links are up, and try on the first one which errors they count.
+    """Find which links are up, and try on the first one which errors they count.
 
     Up to NVLink 4 that is none of them. Raises GpuLost as :meth:`Calls.ask` does.
     """
@@ -65,7 +65,7 @@ def find_ports(handle: Handle) -> Ports:
 def read_link_counters(
     calls: Calls, handle: Handle, ports: Ports, *, traffic: bool = True
 ) -> tuple[LinkCounters, ...]:
-    """Errors of the active links and, where asked for, their traffic; all from one call.
+    """Errors of the active links and, where selected, their traffic; all from one call.
 
     Empty where no link counts any of that.
     """

@@ -31,7 +31,7 @@ def read_links(calls: Calls, handle: Handle) -> tuple[NvLink, ...]:
     """All NVLink ports in order; empty where the GPU has none.
 
     Ports are counted by field 91; where that is not answered they are tried from
-    0 until the driver refuses one. What a port does not tell is None with a gap ``links``, or
+    0 until the driver refuses one. What a port does not report is None with a gap ``links``, or
     ``link_rates``, and the next one is read. A GPU without NVLink leaves one gap.
     """
     links = tuple(

@@ -176,7 +176,7 @@ def _instance_info(
 ) -> tuple[int, tuple[int, int]] | None:
     """Profile id and placement of a GPU instance; None without the right to monitor MIG, a gap.
 
-    Without it the profile cannot be told from its variants, such as ``+me``.
+    Without it the profile cannot be distinguished from its variants, such as ``+me``.
     """
     found = calls.ask("mig_devices", "nvmlDeviceGetGpuInstanceById", handle, instance)
     if found is None:

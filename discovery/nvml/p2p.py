@@ -13,7 +13,7 @@ from discovery.nvml.calls import Calls, Handle
 from discovery.nvml.conversions import whole
 
 Peers = Iterable[tuple[str, Handle]]
-"""Bus id and handle of the other GPUs. Going through them may tell somebody which is next."""
+"""Bus id and handle of the other GPUs. Going through them may announce which is next."""
 
 _CALL = "nvmlDeviceGetP2PStatus"
 _WHAT = "nvlink_p2p"
@@ -28,13 +28,13 @@ class P2P:
     statuses: tuple[tuple[str, int], ...]
     """As in :attr:`discovery.sample.GpuSample.nvlink_p2p`."""
     gaps: tuple[Gap, ...]
-    """What is not told, which stands beside every sample."""
+    """What is not known; part of every sample."""
 
 
 def find_p2p(handle: Handle, peers: Peers) -> P2P:
-    """Ask about each pair of this GPU with another, in this direction.
+    """Read each pair of this GPU with another, in this direction.
 
-    A pair with a lost GPU does not tell which of the two is lost, so that is a gap.
+    A pair with a lost GPU does not show which of the two is lost, so that is a gap.
     """
     calls = Calls()
     statuses = []

@@ -46,7 +46,7 @@ class Utilization:
         """Pid to share since the last time, and whether all others were idle.
 
         The first time there is nothing yet. Source: nvml.h: the driver lists those alone that
-        did something in its last period, and NOT_FOUND says that it has no period to tell of.
+        did something in its last period, and NOT_FOUND means that it has no such period.
         """
         since = self._newest.get(bus_id)
         tried = Calls()
@@ -57,12 +57,12 @@ class Utilization:
                 self._newest.setdefault(bus_id, 0)
             return {}, False
         asked = [calls.part(_WHAT, _UTILIZATION, _share, row) for row in rows]
-        told = sorted(row for row in asked if row is not None)
-        if told:
-            self._newest[bus_id] = max(since or 0, told[-1][0])
+        listed = sorted(row for row in asked if row is not None)
+        if listed:
+            self._newest[bus_id] = max(since or 0, listed[-1][0])
         if since is None:
             return {}, False
-        return {pid: share for _, pid, share in told}, len(told) == len(asked)
+        return {pid: share for _, pid, share in listed}, len(listed) == len(asked)
 
 
 def read_processes(
@@ -70,7 +70,7 @@ def read_processes(
 ) -> tuple[Process, ...]:
     """All processes the driver lists, by pid; one that does several kinds of work has several.
 
-    The memory of such a process is the same in each. Shares are told without MIG only.
+    The memory of such a process is the same in each. Shares are known without MIG only.
     """
     found: dict[tuple[object, ...], Process] = {}
     for kind, call in _LISTS.items():

@@ -82,7 +82,7 @@ class Profiler:
         self._forget(lambda *_: True)
 
     def _refusal(self, bus_id: str, handle: Handle) -> Gap | None:
-        """Why the GPU has no GPM; asked once, unless that failed."""
+        """Why the GPU has no GPM; read once, unless that failed."""
         if bus_id in self._refused:
             return self._refused[bus_id]
         tried = Calls()

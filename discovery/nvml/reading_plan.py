@@ -24,7 +24,7 @@ Value = TypeVar("Value")
 Read = TypeVar("Read")
 
 Groups = tuple[ReadingGroup, ...]
-"""A reading is made where one of these is asked for; always where there are none."""
+"""A reading is made where one of these is selected; always where there are none."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -174,7 +174,7 @@ class ReadingPlan(Generic[Value]):
     ) -> tuple[Value, GpuLost | None]:
         """The value, and the loss of the GPU if that ended the reading: then the rest is missing.
 
-        What the GPU does not give is a gap; what is not asked for leaves none. Raises
+        What the GPU does not give is a gap; what is not selected leaves none. Raises
         DriverAbsent or DriverMismatch when the whole session is gone.
         """
         found: dict[str, Any] = {}

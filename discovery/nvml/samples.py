@@ -77,9 +77,9 @@ def read_sample(
 ) -> GpuSample:
     """The readings of one GPU that are always made, and those of ``groups``.
 
-    What it does not give is a gap; what was not asked for leaves none. ``now`` is the monotonic
+    What it does not give is a gap; what was not selected leaves none. ``now`` is the monotonic
     clock; ``history`` is what the samples before left, without which this is the first one;
-    ``peers`` are gone through last, and only where they are asked about.
+    ``peers`` are gone through last, and only where readings of pairs are selected.
     A GPU lost on the way keeps what was read. Raises DriverAbsent or DriverMismatch when the
     whole session is gone.
     """

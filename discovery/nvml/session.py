@@ -94,7 +94,7 @@ def open_gpu(bus_id: str) -> tuple[Handle | None, Gap | None]:
 def bus_ids_by_index() -> tuple[str, ...]:
     """Bus ids of the GPUs that NVML counts, for systems whose sysfs shows none (WSL, sandboxes).
 
-    A GPU that refuses is left out: without a bus id it cannot be told from the others.
+    A GPU that refuses is left out: without a bus id it has no identity.
     """
     calls = Calls()
     count = calls.ask("gpus", "nvmlDeviceGetCount", convert=whole(1024)) or 0

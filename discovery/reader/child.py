@@ -42,7 +42,7 @@ class Hung(Exception):
 
 
 class Died(Exception):
-    """The process ended, or spoke nonsense, while it was asked."""
+    """The process ended, or sent nonsense, during a request."""
 
     def __init__(self, doing: Touching | None, why: str) -> None:
         super().__init__(why)

@@ -3,7 +3,7 @@
 An NVML call can hang for ever and cannot be cancelled, so it is made in a child
 process. When a frame misses its deadline, the GPU announced last is quarantined,
 the child gets SIGTERM and is left alone, and another child starts with that GPU
-skipped. There are never more than two children, so at most one stuck one beside
+skipped. There are never more than two children, so at most one stuck one next to
 one that works; a hang while no GPU was announced (nvmlInit) blames none, and no
 second child starts until the first has ended. Quarantined GPUs are probed by a
 child of their own, so that a probe that hangs disturbs nothing.
@@ -116,7 +116,7 @@ class DeviceReader:
         A GPU that hangs or is lost is in the result with its state. Raises
         DriverAbsent or DriverMismatch without a working driver, ReaderStuck when
         the driver as a whole hangs or no child may start, ReaderGone when the
-        child keeps dying, Released while handles are given away.
+        child keeps dying, Released while handles are closed on request.
         """
         head: DriverFrame | None = None
         read: dict[str, GpuSnapshot] = {}

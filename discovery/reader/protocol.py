@@ -31,7 +31,7 @@ class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class Start(_Message, frozen=True, kw_only=True):
-    """First message: where to look, and what to leave alone."""
+    """First message: what to read, and what to leave alone."""
 
     host_root: str = "/"
     """Below it lie ``sys`` and ``dev``."""
@@ -56,7 +56,7 @@ class Sample(_Message, frozen=True, kw_only=True):
 
     request: int
     groups: tuple[ReadingGroup, ...] = ()
-    """What is read beside that which always is."""
+    """What is read in addition to that which always is."""
 
 
 class Stop(_Message, frozen=True, kw_only=True):

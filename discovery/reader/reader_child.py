@@ -76,12 +76,12 @@ class Channel:
 
 
 class EventThread:
-    """A thread that pushes XID events to the agent; its failures are told, once each."""
+    """A thread that pushes XID events to the agent; its failures are reported, once each."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._source: XidEvents | None = None
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
 
@@ -122,8 +122,8 @@ class EventThread:
                 return
 
     def _say(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
+        if text not in self._reported:
+            self._reported.add(text)
             self._channel.send(EventsLost(text=text))
 
 

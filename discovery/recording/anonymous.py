@@ -1,4 +1,4 @@
-"""Recordings without what tells their machine from all others."""
+"""Recordings without the identities of their machine."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class _Tape:
     def note(
         self, entry: EntryPoint, inputs: tuple[Value, ...], args: Arguments, code: int
     ) -> None:
-        """Keep an answer in place of an older one, unless that said more."""
+        """Keep an answer in place of an older one, unless that had more in it."""
         outputs = entry.read(args, self) if code == SUCCESS else ()
         newest = call(entry, inputs, code, outputs)
         at = key(entry, inputs)

@@ -23,7 +23,7 @@ from discovery.simulator.state.machine_state import MachineState
 
 
 class ComputedMachine:
-    """The machine of whatever state it is asked with; ``clock`` gives monotonic seconds."""
+    """Answers of a machine that is computed from its state; ``clock`` gives monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.book = HandleTable()
@@ -46,10 +46,10 @@ class ComputedMachine:
         function = ANSWERS.get(entry.name)
         if function is None:
             raise Nvml(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        given = function(view, *inputs)
+        answer = function(view, *inputs)
         if len(entry.outputs) == 1:
-            return (given,)
-        return given or ()
+            return (answer,)
+        return answer or ()
 
     def check(self, state: MachineState, entry: EntryPoint, inputs: Values) -> None:
         """Init fails without a driver; a call on a GPU that is gone fails."""

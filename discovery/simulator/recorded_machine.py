@@ -35,14 +35,14 @@ class _TokenBook(HandleTable):
 class RecordedMachine:
     """Answers each call as it was answered when it was recorded, errors included.
 
-    What was never recorded is answered as a driver would that has less to tell:
+    What was never recorded is answered as by a driver with fewer features:
 
     - an entry point that was never called is not in the library (FUNCTION_NOT_FOUND),
       as with an older driver; readers know to do without;
     - one that was called, but not with these inputs, is NOT_SUPPORTED, as for a
       device that lacks it; a look-up is NOT_FOUND, as for a device that is not there;
-    - of many things that are asked in one call, each is answered as in whatever call it
-      was asked.
+    - of many things that are read in one call, each is answered as in whatever call it
+      was read.
 
     Sessions, clients and events are the driver's own; they work though they were
     not recorded, unless the recorded machine refused them.
@@ -67,8 +67,8 @@ class RecordedMachine:
         if call is None and entry.name == _FIELDS:
             return (self._fields.values(*inputs),)
         if call is None:
-            looked = pynvml.NVML_ERROR_NOT_FOUND if entry.looks_up else None
-            raise Nvml(looked or pynvml.NVML_ERROR_NOT_SUPPORTED)
+            code = pynvml.NVML_ERROR_NOT_FOUND if entry.looks_up else None
+            raise Nvml(code or pynvml.NVML_ERROR_NOT_SUPPORTED)
         if call.code != pynvml.NVML_SUCCESS:
             raise Nvml(call.code)
         return tuple(call.outputs[name] for name in entry.outputs)
@@ -89,7 +89,7 @@ class RecordedMachine:
         return self._samples.metrics(newer.counters, ids)
 
     def bus_id(self, value: object) -> str | None:
-        """The GPU a handle is about, as far as the recorded calls tell."""
+        """The GPU a handle is about, as far as the recorded calls show it."""
         return self._bus_ids.get(value) if isinstance(value, Token) else None
 
     def device(self, bus_id: str) -> Hashable:
@@ -101,7 +101,7 @@ class RecordedMachine:
 
 
 class _Fields:
-    """Field values by device, field and scope, whatever was asked together with them."""
+    """Field values by device, field and scope, whatever was read together with them."""
 
     def __init__(self, calls: Sequence[RecordedCall]) -> None:
         self._values: dict[Token, dict[tuple[int, int], Value]] = {}
@@ -112,11 +112,11 @@ class _Fields:
                     of_device[value["fieldId"], value["scopeId"]] = value
 
     def values(self, device: Token, asked: Sequence[Mapping[str, int]]) -> Value:
-        """Raises Nvml: NOT_SUPPORTED where no field of this device was ever told."""
-        told = self._values.get(device)
-        if not told:
+        """Raises Nvml: NOT_SUPPORTED where no field of this device was recorded."""
+        recorded = self._values.get(device)
+        if not recorded:
             raise Nvml(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        return [told.get((one["fieldId"], one["scopeId"]), _NOT_SUPPORTED) for one in asked]
+        return [recorded.get((one["fieldId"], one["scopeId"]), _NOT_SUPPORTED) for one in asked]
 
 
 class _SampleOrigins:
@@ -133,13 +133,15 @@ class _SampleOrigins:
                 self._calls.setdefault(origin, []).append(call)
 
     def metrics(self, origin: object, ids: Sequence[int]) -> Value:
-        """Raises Nvml as recorded; a metric that was not asked for then is NOT_SUPPORTED."""
+        """Raises Nvml as recorded; a metric that was not read then is NOT_SUPPORTED."""
         calls = self._calls.get(origin, [])
         for call in calls:
             if call.code != pynvml.NVML_SUCCESS and call.inputs["metricsGet"]["metrics"] == ids:
                 raise Nvml(call.code)
-        told = {it["metricId"]: it for call in calls for it in call.outputs.get("metricsGet", ())}
-        return [told.get(metric, _NOT_SUPPORTED) for metric in ids]
+        recorded = {
+            it["metricId"]: it for call in calls for it in call.outputs.get("metricsGet", ())
+        }
+        return [recorded.get(metric, _NOT_SUPPORTED) for metric in ids]
 
 
 def _key(call: RecordedCall) -> bytes:
@@ -148,7 +150,7 @@ def _key(call: RecordedCall) -> bytes:
 
 
 def _bus_ids(calls: Sequence[RecordedCall]) -> dict[Token, str]:
-    """Which GPU each handle is about: said by the GPU, or passed on from handle to handle."""
+    """Which GPU each handle is about: read from the GPU, or passed on from handle to handle."""
     known: dict[Token, str] = {}
     for call in calls:
         if call.code == pynvml.NVML_SUCCESS and call.entry == "nvmlDeviceGetPciInfo_v3":
@@ -157,9 +159,9 @@ def _bus_ids(calls: Sequence[RecordedCall]) -> dict[Token, str]:
         if call.code == pynvml.NVML_SUCCESS and call.entry == "nvmlDeviceGetHandleByPciBusId_v2":
             known[Token(call.outputs["device"])] = normal_bus_id(call.inputs["busId"])
     for call in calls:
-        for giver, given in _passed_on(call):
-            if giver in known:
-                known.setdefault(given, known[giver])
+        for source, target in _passed_on(call):
+            if source in known:
+                known.setdefault(target, known[source])
     return known
 
 
@@ -168,7 +170,7 @@ def _passed_on(call: RecordedCall) -> Iterator[tuple[Token, Token]]:
     entry = TABLE[call.entry]
     takes = [kind.name for kind in entry.kinds if isinstance(kind, In) and kind.ctype in HANDLES]
     gives = [kind.name for kind in entry.kinds if isinstance(kind, Out) and kind.ctype in HANDLES]
-    for giver in takes:
-        for given in gives:
-            if given in call.outputs:
-                yield Token(call.inputs[giver]), Token(call.outputs[given])
+    for source in takes:
+        for target in gives:
+            if target in call.outputs:
+                yield Token(call.inputs[source]), Token(call.outputs[target])

@@ -1,4 +1,4 @@
-"""Recordings: what a machine's NVML answered, and the host files beside it, in one JSON file.
+"""Recordings: what a machine's NVML answered, and the host files with it, in one JSON file.
 
 A recording holds the answers to all calls that were made while it was taken, errors
 included; replayed, the same calls give the same answers anywhere. Handles stand in it as
@@ -54,7 +54,7 @@ class RecordedCall(
 
     @property
     def says_less(self) -> bool:
-        """It asked how long a list is and did not get its items."""
+        """Whether the call got the length of a list without its items."""
         if self.code == pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
             return True
         return any(isinstance(one, list) and None in one for one in self.outputs.values())
@@ -78,9 +78,9 @@ class Recording(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     library: bool = True
     """False: there was no NVML library to load."""
     anonymous: bool = False
-    """What tells this machine from all others is made up."""
+    """Identities of this machine are made up."""
     calls: tuple[RecordedCall, ...] = ()
-    """One for each entry point and input, in the order they were first asked."""
+    """One for each entry point and input, in the order they were first made."""
     host: HostFiles = HostFiles()
 
 
@@ -147,9 +147,9 @@ def call(
 
 
 def key(entry: EntryPoint, inputs: Sequence[Value]) -> bytes:
-    """The same for calls that ask the same.
+    """Key that calls with the same inputs share.
 
-    Event sets and GPM sample buffers are not told apart, since a replay makes its own, and
+    Event sets and GPM sample buffers are not distinguished, since a replay makes its own, and
     bus ids may be spelled in any way.
     """
     taking = (kind for kind in entry.kinds if kind.takes)

@@ -154,5 +154,5 @@ def _seed(gpu: SimulatedGpu, what: str) -> int:
     return zlib.crc32(f"{gpu.spec.bus_id}/{what}".encode())
 
 
-def _first(told: int | None, made: int) -> int:
-    return made if told is None else told
+def _first(configured: int | None, made: int) -> int:
+    return made if configured is None else configured

@@ -50,7 +50,7 @@ _RECORDING_FILE = "recording.json"
 
 
 class Simulation:
-    """One simulated machine: its state file, and the host tree beside it.
+    """One simulated machine: its state file, and the host tree next to it.
 
     Any number of these, in any number of processes, may stand for the same file.
     As a context manager it is installed within.
@@ -192,7 +192,7 @@ class Simulation:
         gpu_instance_id: int | None = None,
         compute_instance_id: int | None = None,
     ) -> None:
-        """Let an XID happen; one waiter that listens to the GPU is told of it."""
+        """Let an XID happen; one waiter that listens to the GPU gets it."""
         event = XidEvent(
             bus_id=bus_id,
             code=code,

@@ -7,7 +7,7 @@ from typing import Any
 import pynvml
 
 from discovery.simulator.answers.gpu_instances import gpu_instance
-from discovery.simulator.answers.registry import INVALID_ARGUMENT, NOT_FOUND, answers, given
+from discovery.simulator.answers.registry import INVALID_ARGUMENT, NOT_FOUND, answers, supported
 from discovery.simulator.description.machine_schema import GpuInstanceProfile
 from discovery.simulator.driver.handles import (
     ComputeInstanceHandle,
@@ -31,7 +31,7 @@ def profile_info(
     past = enum >= pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT
     if past or engines != _SHARED_ENGINES:
         raise Nvml(INVALID_ARGUMENT)
-    slices = given(mig_geometry.compute_slices(profile, enum))
+    slices = supported(mig_geometry.compute_slices(profile, enum))
     return mig_geometry.shared_engines(profile) | {
         "id": enum,
         "sliceCount": slices,
@@ -63,7 +63,7 @@ def placements(
 
 @answers("nvmlGpuInstanceGetComputeInstanceRemainingCapacity")
 def remaining(view: MachineView, handle: GpuInstanceHandle, profile_id: int) -> int:
-    """How many more of this profile fit beside what is there."""
+    """How many more of this profile fit in addition to what is there."""
     profile, instance = gpu_instance(view, handle)
     return mig_geometry.compute_remaining(instance, profile, _slices(profile, profile_id))
 

@@ -50,9 +50,9 @@ def field_values(gpu: SimulatedGpu, asked: list[dict[str, int]]) -> list[dict[st
 
 def _answer(gpu: SimulatedGpu, field_id: int, scope: int) -> dict[str, Any]:
     common = {"timestamp": round(1e6 * gpu.view.now), "latencyUsec": 1}
-    told = gpu.state.readings.fields.get(field_id)
+    configured = gpu.state.readings.fields.get(field_id)
     try:
-        value = int(_value(gpu, field_id, scope)) if told is None else told
+        value = int(_value(gpu, field_id, scope)) if configured is None else configured
     except Nvml as refused:
         return common | {"nvmlReturn": refused.code}
     readings = gpu.state.readings
@@ -115,13 +115,21 @@ def _resetless_mig(gpu: SimulatedGpu) -> int:
 
 
 def _sent_kib(gpu: SimulatedGpu, scope: int) -> int:
-    told = gpu.state.readings.nvlink_sent_kib
-    return carried_kib(gpu, scope, received=False) if told is None or scope != ALL_LINKS else told
+    configured = gpu.state.readings.nvlink_sent_kib
+    return (
+        carried_kib(gpu, scope, received=False)
+        if configured is None or scope != ALL_LINKS
+        else configured
+    )
 
 
 def _received_kib(gpu: SimulatedGpu, scope: int) -> int:
-    told = gpu.state.readings.nvlink_received_kib
-    return carried_kib(gpu, scope, received=True) if told is None or scope != ALL_LINKS else told
+    configured = gpu.state.readings.nvlink_received_kib
+    return (
+        carried_kib(gpu, scope, received=True)
+        if configured is None or scope != ALL_LINKS
+        else configured
+    )
 
 
 def carried_kib(gpu: SimulatedGpu, scope: int, *, received: bool) -> int:

@@ -157,12 +157,12 @@ def _engines(gpu: SimulatedGpu, profile: GpuInstanceProfile | None) -> dict[int,
 def _traffic_mib(gpu: SimulatedGpu) -> dict[int, float]:
     now = sensors(gpu)
     sent, received = now.pcie_bytes("sent") / _MIB_BYTES, now.pcie_bytes("received") / _MIB_BYTES
-    told = {_PCIE_SENT: sent, _PCIE_RECEIVED: received}
+    traffic = {_PCIE_SENT: sent, _PCIE_RECEIVED: received}
     if gpu.spec.numa_id is not None:  # it shares memory with its CPU, over NVLink-C2C
-        told |= {_C2C: sent, _C2C + 1: received, _C2C + 2: sent, _C2C + 3: received}
+        traffic |= {_C2C: sent, _C2C + 1: received, _C2C + 2: sent, _C2C + 3: received}
     links = range(min(gpu.model.nvlink_links, _LINKS))
     for first, scope in ((_ALL_NVLINKS, ALL_LINKS), *((_NVLINKS + 2 * at, at) for at in links)):
         if links:
-            told[first] = carried_kib(gpu, scope, received=True) / _MIB_KIB
-            told[first + 1] = carried_kib(gpu, scope, received=False) / _MIB_KIB
-    return told
+            traffic[first] = carried_kib(gpu, scope, received=True) / _MIB_KIB
+            traffic[first + 1] = carried_kib(gpu, scope, received=False) / _MIB_KIB
+    return traffic

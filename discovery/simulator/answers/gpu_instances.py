@@ -14,9 +14,9 @@ from discovery.simulator.answers.registry import (
     NOT_FOUND,
     answers,
     answers_on_gpu,
-    given,
     need,
     need_right,
+    supported,
 )
 from discovery.simulator.description.machine_schema import GpuInstanceProfile
 from discovery.simulator.driver.handles import DeviceHandle, GpuInstanceHandle
@@ -32,7 +32,7 @@ def profile_info(gpu: SimulatedGpu, enum: int) -> dict[str, Any]:
     if enum >= pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT:
         raise Nvml(INVALID_ARGUMENT)
     _need_profiles(gpu)
-    return _profile_fields(given(mig_geometry.profile_by_enum(gpu.model, enum)))
+    return _profile_fields(supported(mig_geometry.profile_by_enum(gpu.model, enum)))
 
 
 @answers_on_gpu("nvmlDeviceGetGpuInstanceProfileInfoV")
@@ -40,7 +40,9 @@ def profile_info_v(gpu: SimulatedGpu, enum: int, version: dict[str, int]) -> dic
     """The same with a name."""
     del version  # there is one
     fields = profile_info(gpu, enum)
-    return fields | {"name": _profile_name(given(mig_geometry.profile_by_enum(gpu.model, enum)))}
+    return fields | {
+        "name": _profile_name(supported(mig_geometry.profile_by_enum(gpu.model, enum)))
+    }
 
 
 @answers_on_gpu("nvmlDeviceGetGpuInstanceProfileInfoByIdV")
@@ -63,7 +65,7 @@ def placements(gpu: SimulatedGpu, profile_id: int) -> list[dict[str, int]]:
 
 @answers_on_gpu("nvmlDeviceGetGpuInstanceRemainingCapacity")
 def remaining(gpu: SimulatedGpu, profile_id: int) -> int:
-    """How many more of this profile fit beside what is there."""
+    """How many more of this profile fit in addition to what is there."""
     need(gpu.state.mig)
     need_right(gpu.view, "mig-monitor")
     return mig_geometry.remaining(gpu.model, gpu.state.instances, _profile(gpu, profile_id))
@@ -113,7 +115,7 @@ def gpu_instance(
 
 
 def _need_profiles(gpu: SimulatedGpu) -> None:
-    """Ampere tells its profiles with MIG on only; later GPUs always do, as field 199 says."""
+    """Ampere lists its profiles with MIG on only; later GPUs always do, as field 199 says."""
     need(gpu.state.mig if gpu.model.reset_for_mig else gpu.model.mig)
 
 

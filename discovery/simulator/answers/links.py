@@ -23,7 +23,7 @@ _COMPLETED = 3  # NVML_GPU_FABRIC_STATE_COMPLETED
 _CAPABILITIES = 6  # NVML_NVLINK_CAP_COUNT
 _ERROR_COUNTERS = 5  # NVML_NVLINK_ERROR_COUNT
 _HIDDEN_BUS_ID = {"busId": "FFFFFFFF:FF:FF.0", "domain": 0xFFFFFFFF, "bus": 0xFF, "device": 0xFF}
-"""What a link to an NVSwitch tells of its far end."""
+"""What a link to an NVSwitch reports as its far end."""
 _NO_CLUSTER = UUID(int=0)
 
 

@@ -6,9 +6,9 @@ from discovery.simulator.answers.registry import (
     INVALID_ARGUMENT,
     answers,
     answers_on_gpu,
-    given,
     gpu_facts,
     need,
+    supported,
 )
 from discovery.simulator.driver.handles import DeviceHandle
 from discovery.simulator.entry_points.argument_kinds import Nvml
@@ -36,7 +36,7 @@ def memory(view: MachineView, device: DeviceHandle, version: dict[str, int]) -> 
         total, reserved = profile.memory_mib * MIB, 0
         mine = [p for p in gpu.processes if p.gpu_instance_id == instance.id]
     else:
-        total, reserved = given(gpu.model.memory_mib) * MIB, gpu.model.reserved_mib * MIB
+        total, reserved = supported(gpu.model.memory_mib) * MIB, gpu.model.reserved_mib * MIB
         mine = list(gpu.processes)
     used = min(sum(process.memory_mib for process in mine) * MIB, total - reserved)
     return {
@@ -95,7 +95,7 @@ def retired_pages_and_times(gpu: SimulatedGpu, cause: int) -> list[tuple[int, in
 
 
 def ecc_mode(gpu: SimulatedGpu) -> tuple[int, int]:
-    enabled = given(gpu.model.ecc)
+    enabled = supported(gpu.model.ecc)
     return int(enabled), int(enabled)
 
 
@@ -145,7 +145,7 @@ def bar1(view: MachineView, device: DeviceHandle) -> dict[str, int]:
     Source: the MIG user guide's outputs of nvidia-smi, with BAR1 by MIG device.
     """
     gpu = view.gpu(device)
-    size, used = given(gpu.model.window_mib) * MIB, MIB
+    size, used = supported(gpu.model.window_mib) * MIB, MIB
     if device.is_mig:
         profile, _, _ = view.mig_device(device)
         size, used = size * profile.size // mig_geometry.memory_units(gpu.model) - MIB, 0
@@ -153,7 +153,8 @@ def bar1(view: MachineView, device: DeviceHandle) -> dict[str, int]:
 
 
 gpu_facts(
-    {"nvmlDeviceGetMemoryBusWidth": lambda gpu: given(gpu.model.memory_bus_bits)}, mig_devices=True
+    {"nvmlDeviceGetMemoryBusWidth": lambda gpu: supported(gpu.model.memory_bus_bits)},
+    mig_devices=True,
 )
 gpu_facts(
     {

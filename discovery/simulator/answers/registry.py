@@ -63,7 +63,7 @@ def gpu_facts(facts: Mapping[str, Callable[[SimulatedGpu], Any]], *, mig_devices
         answers_on_gpu(name, mig_devices=mig_devices)(fact)
 
 
-def given(value: Any) -> Any:
+def supported(value: Any) -> Any:
     """The value. Raises Nvml: NOT_SUPPORTED where the GPU has none."""
     if value is None:
         raise Nvml(NOT_SUPPORTED)

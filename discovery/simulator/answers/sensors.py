@@ -117,15 +117,15 @@ def default_power_limit_milliwatts(gpu: SimulatedGpu) -> int:
 def power_limit_milliwatts(gpu: SimulatedGpu) -> int:
     """The one that was set, else the default."""
     default = default_power_limit_milliwatts(gpu)
-    told = gpu.state.readings.power_limit_milliwatts
-    return default if told is None else told
+    configured = gpu.state.readings.power_limit_milliwatts
+    return default if configured is None else configured
 
 
 def _enforced_limit(gpu: SimulatedGpu) -> int:
     """The one that was set, unless something else holds the GPU lower."""
     limit = power_limit_milliwatts(gpu)
-    told = gpu.state.readings.enforced_power_limit_milliwatts
-    return limit if told is None else told
+    configured = gpu.state.readings.enforced_power_limit_milliwatts
+    return limit if configured is None else configured
 
 
 def power_limits_milliwatts(gpu: SimulatedGpu) -> tuple[int, int]:
@@ -148,9 +148,9 @@ def margin(gpu: SimulatedGpu, version: dict[str, int]) -> dict[str, int]:
     """Degrees Celsius to the slowdown; [inf] from Ada on, where nvidia-smi shows T.Limit."""
     del version  # there is one
     need(gpu.model.sensors and gpu.model.architecture >= pynvml.NVML_DEVICE_ARCH_ADA)
-    told = gpu.state.readings.margin_celsius
+    configured = gpu.state.readings.margin_celsius
     left = _THRESHOLDS_CELSIUS[_SLOWDOWN] - sensors(gpu).gpu_celsius()
-    return {"marginTemperature": left if told is None else told}
+    return {"marginTemperature": left if configured is None else configured}
 
 
 @answers_on_gpu("nvmlDeviceGetViolationStatus")
@@ -193,14 +193,14 @@ def _turing_engine(gpu: SimulatedGpu) -> tuple[int, int]:
 def _fan(gpu: SimulatedGpu) -> int:
     """Per cent: as fast as the GPU is warm."""
     need(gpu.model.fan)
-    told = gpu.state.readings.fan_percent
-    return sensors(gpu).gpu_celsius() if told is None else told
+    configured = gpu.state.readings.fan_percent
+    return sensors(gpu).gpu_celsius() if configured is None else configured
 
 
 def _reasons(gpu: SimulatedGpu) -> int:
-    told = gpu.state.readings.event_reasons
-    if told is not None:
-        return told
+    configured = gpu.state.readings.event_reasons
+    if configured is not None:
+        return configured
     return 0 if sensors(gpu).busy else _GPU_IDLE
 
 
@@ -212,15 +212,15 @@ def _max_pcie_generation(gpu: SimulatedGpu) -> int:
 
 def _pcie_generation(gpu: SimulatedGpu) -> int:
     """As boards that go to a slow P-state do, it falls back to the first one there."""
-    told = gpu.state.readings.pcie_generation
+    configured = gpu.state.readings.pcie_generation
     slow = sensors(gpu).performance_state() >= _SLOW_STATE
-    return (1 if slow else _max_pcie_generation(gpu)) if told is None else told
+    return (1 if slow else _max_pcie_generation(gpu)) if configured is None else configured
 
 
 def _pcie_lanes(gpu: SimulatedGpu) -> int:
     """Those of the slot, unless some failed to train."""
-    told = gpu.state.readings.pcie_lanes
-    return gpu.spec.pcie_lanes if told is None else told
+    configured = gpu.state.readings.pcie_lanes
+    return gpu.spec.pcie_lanes if configured is None else configured
 
 
 gpu_facts(

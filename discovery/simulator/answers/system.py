@@ -49,7 +49,7 @@ def count(view: MachineView) -> int:
 
 @answers("nvmlGetExcludedDeviceCount")
 def excluded_count(view: MachineView) -> int:
-    """GPUs that the driver was told to leave alone."""
+    """Number of GPUs that the driver is configured to leave alone."""
     return len(view.excluded)
 
 

@@ -11,8 +11,8 @@ from discovery.simulator.answers.registry import (
     INVALID_ARGUMENT,
     answers,
     answers_on_gpu,
-    given,
     gpu_facts,
+    supported,
 )
 from discovery.simulator.description.machine_schema import Gpu
 from discovery.simulator.driver.handles import DeviceHandle
@@ -98,7 +98,7 @@ def _check(scope: int) -> None:
         raise Nvml(INVALID_ARGUMENT)
 
 
-gpu_facts({"nvmlDeviceGetNumaNodeId": lambda gpu: given(gpu.spec.numa_id)}, mig_devices=False)
+gpu_facts({"nvmlDeviceGetNumaNodeId": lambda gpu: supported(gpu.spec.numa_id)}, mig_devices=False)
 
 
 def _words(numbers: Iterable[int]) -> list[int]:

@@ -202,7 +202,7 @@ def _numa(at: Place, node: int, nodes: int) -> Iterator[Problem]:
 
 
 def _mig(at: Place, gpu: Gpu, model: Model) -> Iterator[Problem]:
-    """Every instance is of a profile, at a start it may have, beside the others.
+    """Every instance is of a profile, at a start it may have, next to the others.
 
     Source: the MIG user guide on placements; facts of nvmlDeviceGetGpuInstanceProfileInfo.
     """

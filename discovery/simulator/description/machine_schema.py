@@ -179,7 +179,7 @@ class SimulatedNic(_Data, frozen=True, kw_only=True):
     root: str = "0000:00"
     numa_node: int = -1
     device_id: int = 0x102115B3
-    """Device in the upper 16 bits, vendor in the lower; ConnectX-7 unless said."""
+    """Device in the upper 16 bits, vendor in the lower; ConnectX-7 by default."""
 
 
 class PciFunction(_Data, frozen=True, kw_only=True):

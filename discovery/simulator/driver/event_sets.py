@@ -1,4 +1,4 @@
-"""Event sets of one process: XIDs wait in the state file until somebody is told of them."""
+"""Event sets of one process: XIDs wait in the state file until they are delivered."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_INSTANCE = 0xFFFFFFFF
 """GPU and compute instance id of an event that concerns a whole GPU."""
 
 POLL_SECONDS = 0.02
-"""How often a wait looks for an event."""
+"""Seconds between two checks of a wait for an event."""
 
 
 class EventSets:

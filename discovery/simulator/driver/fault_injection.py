@@ -26,7 +26,7 @@ from discovery.simulator.state.machine_state import (
 from discovery.simulator.state.state_file import StateFile
 
 POLL_SECONDS = 0.02
-"""How often a hanging call looks whether its fault is cleared."""
+"""Seconds between two checks of a hanging call whether its fault is cleared."""
 
 CRASH_STATUS = 70
 """EX_SOFTWARE: what a process that a fault ends by exit leaves behind."""

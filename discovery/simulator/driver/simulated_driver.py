@@ -181,7 +181,7 @@ class SimulatedDriver:
             case "nvmlDeviceRegisterEvents":
                 return self._register(*inputs)
             case "nvmlEventSetWait_v2":
-                return (self._told(self._events.wait(*inputs)),)
+                return (self._event_fields(self._events.wait(*inputs)),)
             case "nvmlEventSetFree":
                 self._events.free(*inputs)
                 return ()
@@ -214,7 +214,7 @@ class SimulatedDriver:
         self._events.register(event_set, bus_id, types)
         return ()
 
-    def _told(self, event: XidEvent) -> Value:
+    def _event_fields(self, event: XidEvent) -> Value:
         """c_nvmlEventData_t of an event."""
         ids = (event.gpu_instance_id, event.compute_instance_id)
         gpu_instance, compute_instance = (NO_INSTANCE if one is None else one for one in ids)

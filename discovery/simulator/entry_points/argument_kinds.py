@@ -48,7 +48,7 @@ class ArgumentKind:
 
     name: str
     identity: bool | tuple[str, ...] = field(default=False, kw_only=True)
-    """It, or these fields of it, tell one device from all others in the world."""
+    """It, or these fields of it, identify one device among all others in the world."""
     takes: ClassVar[bool] = False
     """The caller gives something through it."""
     gives: ClassVar[bool] = False
@@ -260,7 +260,7 @@ class OutList(ArgumentKind):
         return SUCCESS
 
     def read(self, args: Arguments, book: HandleBook) -> Value:
-        """The items; None for each where only the count was asked for."""
+        """The items; None for each where only the count was requested."""
         count, arrays = self._parts(args)
         if arrays[0] is None:
             return [None] * count.value
@@ -292,7 +292,7 @@ class InOut(ArgumentKind):
     versions: Mapping[int, CType] | None = None
     """Version number, as callers write it, to the struct."""
     inputs: tuple[str, ...] = ()
-    """Fields the caller fills, beside the version."""
+    """Fields the caller fills, in addition to the version."""
     takes: ClassVar[bool] = True
     gives: ClassVar[bool] = True
 
@@ -302,7 +302,7 @@ class InOut(ArgumentKind):
         return {name: whole[name] for name in ("version", *self.inputs)}
 
     def write(self, args: Arguments, value: Value, book: HandleBook) -> int:
-        """Store the fields this version has, beside what the caller filled in."""
+        """Store the fields this version has, next to what the caller filled in."""
         struct = self._struct(args)
         names = {name for name, *_ in struct._fields_}
         answer = {name: item for name, item in value.items() if name in names}
@@ -342,7 +342,7 @@ class InOutList(CountedArray):
         return [{name: item[name] for name in self.inputs} for item in self.read(args, book)]
 
     def write(self, args: Arguments, value: Value, book: HandleBook) -> int:
-        """Store one answer for each item, beside its inputs."""
+        """Store one answer for each item, next to its inputs."""
         asked = self.decode(args, book)
         items = [inputs | answer for inputs, answer in zip(asked, value, strict=True)]
         store(self._array(args), address_of(args[1]), items, book)

@@ -27,7 +27,7 @@ _MOST = pynvml.NVML_GPM_METRIC_MAX
 class GpmQuestion(ArgumentKind):
     """By reference. It has room for as many metrics as the caller's nvml.h knows.
 
-    So what is behind the number of metrics that are asked for is never touched; nor are the
+    So what is behind the number of requested metrics is never touched; nor are the
     pointers to their names, which stay as the caller left them.
     """
 
@@ -81,7 +81,7 @@ class GpmQuestion(ArgumentKind):
 
 
 def _metrics(question: int) -> list[int]:
-    """Where each metric that is asked for stands."""
+    """Offset of each requested metric."""
     first = question + _offset(_QUESTION, "metrics")
     size = ctypes.sizeof(_METRIC)
     return [first + size * place for place in range(_number(question, "numMetrics"))]

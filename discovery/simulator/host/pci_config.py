@@ -1,4 +1,4 @@
-"""PCI configuration space of a simulated device: what is in it is what readers look for."""
+"""PCI configuration space of a simulated device: with the parts that readers use."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def render(
 
 
 def host_tree(machine: MachineDescription, models: Mapping[str, Model]) -> HostTree:
-    """The files and links that a machine of this kind shows, as far as gpuscape's readers look.
+    """The files and links that a machine of this kind shows, as far as gpuscape reads them.
 
     Source: Linux's Documentation/ABI on sysfs-bus-pci, sysfs-class-infiniband and
     sysfs-devices-node; proc(5).

@@ -62,7 +62,7 @@ def without_faults(fault_id: int | None) -> Edit:
 
 
 def with_event(event: XidEvent) -> Edit:
-    """One event more to be told of."""
+    """Add one event that waits for delivery."""
 
     def change(state: MachineState) -> MachineState:
         there = replace(event, bus_id=known_bus_id(state, event.bus_id))

@@ -1,6 +1,6 @@
 """What a simulated machine is at one moment; it lies in a file and outlives every process.
 
-The machine's data stand in it unchanged, so the file explains itself; beside them
+The machine's data stand in it unchanged, so the file explains itself; next to them
 stands all that changes: MIG layouts, processes, clients, faults, events.
 """
 
@@ -103,7 +103,7 @@ class Readings(_Data, frozen=True, kw_only=True):
     field_type: int | None = None
     """NVML_VALUE_TYPE_* of everything that nvmlDeviceGetFieldValues says; None: the usual ones."""
     field_type_claimed: int | None = None
-    """The type it is said to have; None: the one it has."""
+    """The type that is reported; None: the one it has."""
 
 
 class SimulatedGpuState(_Data, frozen=True, kw_only=True):
@@ -150,7 +150,7 @@ class NvmlClient(_Data, frozen=True, kw_only=True):
 
 
 class XidEvent(_Data, frozen=True, kw_only=True):
-    """An XID that nobody has been told of yet."""
+    """An XID that was not delivered yet."""
 
     bus_id: str
     code: int
@@ -228,7 +228,7 @@ class MachineState(_Data, frozen=True, kw_only=True):
     models: dict[str, Model] = {}
     """Those the machine names."""
     recording: str | None = None
-    """File beside this one."""
+    """Name of a file in the folder of this one."""
     driver: DriverCondition = "ok"
     started: float = 0.0
     """Monotonic seconds when the driver was loaded; counters start there."""
