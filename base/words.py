@@ -1,9 +1,13 @@
-"""Words that a person wrote and that are not known: which known one was meant."""
+"""Words that a person wrote, in messages: as they are quoted, and which known one was meant."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Final
+
+MOST_QUOTED: Final = 60
+"""Characters."""
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
@@ -19,6 +23,11 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The end of a message about an unknown word: the known one it resembles, else nothing."""
     close = closest(word, known)
     return f": did you mean {close}?" if close else ""
+
+
+def quoted(text: str) -> str:
+    """A text as messages show it: in quotes, in ASCII, and cut so that it stays a short line."""
+    return ascii(text if len(text) <= MOST_QUOTED else f"{text[:MOST_QUOTED]}…")
 
 
 def _form(word: str) -> str:

@@ -17,7 +17,7 @@ import yaml
 
 from base.errors import BadInput
 from base.files import MOST_BYTES, too_large
-from base.words import did_you_mean
+from base.words import MOST_QUOTED, did_you_mean, quoted
 
 try:
     from yaml import CSafeLoader as _FastLoader
@@ -25,7 +25,6 @@ except ImportError:  # PyYAML built without libyaml: ten times slower, else the 
     from yaml import SafeLoader as _FastLoader  # type: ignore[assignment]
 
 _TAG: Final = "tag:yaml.org,2002:"
-MOST_SHOWN: Final = 40
 MOST_LEVELS: Final = 64
 """Of lists and mappings inside each other."""
 MOST_REPEATED: Final = 10_000
@@ -132,7 +131,7 @@ class YamlValue:
         """One of these words."""
         text = self.text()
         if text not in words:
-            raise self.wrong(f"{_shown(text)} is not one of {', '.join(words)}")
+            raise self.wrong(f"{quoted(text)} is not one of {', '.join(words)}")
         return text
 
     def flag(self) -> bool:
@@ -178,7 +177,7 @@ class YamlValue:
         return self.mapping().get(step) if self.is_mapping else None
 
     def _inner(self, key: str, key_node: yaml.Node, node: yaml.Node) -> YamlValue:
-        word = key if key.isprintable() and len(key) <= MOST_SHOWN else _shown(key)
+        word = key if key.isprintable() and len(key) <= MOST_QUOTED else quoted(key)
         inner = f"{self.key}.{word}" if self.key else word
         return replace(self, line=_line(key_node), key=inner, node=node)
 
@@ -208,11 +207,6 @@ def read_yaml(
     value = YamlValue(file=file, line=_line(root), key="", node=root, loader=loader)
     _check_keys(value)
     return value
-
-
-def read_mapping(text: str, file: str, known: Collection[str]) -> Mapping[str, YamlValue]:
-    """The entries of a file that is one mapping, or empty. Raises BadInput with file and line."""
-    return read_yaml(text, file).mapping(known)
 
 
 def misfit(message: str) -> tuple[str, Place]:
@@ -287,13 +281,8 @@ def _not_valid(file: str, error: yaml.MarkedYAMLError) -> BadInput:
 
 
 def _unknown(inner: str, key: str, known: Collection[str]) -> str:
-    return f"{_shown(inner)} is not a key of this file{did_you_mean(key, known)}"
+    return f"{quoted(inner)} is not a key of this file{did_you_mean(key, known)}"
 
 
 def _line(node: yaml.Node) -> int:
     return int(node.start_mark.line) + 1
-
-
-def _shown(text: str) -> str:
-    """So much of a text that a message stays one short line."""
-    return ascii(text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…")

@@ -18,6 +18,7 @@ from cli.scheduler.explanation_source import manifest
 from discovery.simulator import recording_file
 from discovery.simulator.description.machine_catalog import read_machine
 from discovery.simulator.state.state_file import StateFile
+from kube.kubeconfig import Kubeconfig
 from scheduler.simulation import fleet_file
 from web.web_config_file import WebConfigFile
 
@@ -118,6 +119,19 @@ def test_a_file_beyond_all_measure_is_refused_unread(tmp_path: Path, reader: str
 
     with pytest.raises(BadInput, match="larger than"):
         READERS[reader](file)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in HOSTILE if kind != "merges of merges"])
+def test_a_kubeconfig_is_read_by_the_official_package_and_is_bad_input_too(
+    tmp_path: Path, kind: str
+) -> None:
+    """Which has no bound for merges: a kubeconfig is the user's own and never the cluster's."""
+    file = written(tmp_path, HOSTILE[kind][0])
+
+    with pytest.raises(BadInput) as caught:
+        Kubeconfig(str(file))
+
+    assert str(file) in str(caught.value)
 
 
 @pytest.mark.parametrize("levels", [900, 5000])

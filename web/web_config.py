@@ -14,7 +14,7 @@ from enum import Enum
 from pathlib import Path, PurePosixPath
 
 from base.errors import BadInput
-from base.yaml_places import YamlValue, read_mapping
+from base.yaml_places import YamlValue, read_yaml
 
 _SECTIONS = ("tls_server_config", "http_server_config", "basic_auth_users", "rate_limit")
 
@@ -94,7 +94,7 @@ def read_web_config(text: str, file: str) -> WebConfig:
     unknown and repeated keys, wrong types and values, and what is not YAML; never a secret.
     """
     notes: list[str] = []
-    sections = read_mapping(text, file, _SECTIONS)
+    sections = read_yaml(text, file).mapping(_SECTIONS)
     users = _users(sections.get("basic_auth_users"))
     tls = _tls(sections.get("tls_server_config"), PurePosixPath(file).parent, notes)
     if users and tls is None:

@@ -12,6 +12,7 @@ import csv
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from base.words import quoted
 from discovery.sample import ReadingGroup
 from exporters.dcgm import legacy
 from exporters.dcgm.catalog import (
@@ -29,7 +30,6 @@ MOST_BYTES = 16 << 20
 """A ConfigMap holds 1 MiB; the rest of a larger file is not read."""
 MOST_LINES = 10_000
 MOST_LINE_BYTES = 4096
-MOST_SHOWN = 60
 
 LABEL = "label"
 _NUMBERS = " or ".join(MetricType)
@@ -154,10 +154,10 @@ def _row(name: str, kind: str, help_text: str, *, taken: Collection[str]) -> Any
         raise _Refused(_why_unknown(name))
     if label is not None:
         if kind != LABEL:
-            raise _Refused(f"{name} is text, not {_shown(kind)}: its type can only be {LABEL}")
+            raise _Refused(f"{name} is text, not {quoted(kind)}: its type can only be {LABEL}")
         return replace(label, name=name, help=help_text)
     if family is None or kind not in set(MetricType):
-        raise _Refused(f"{name} is a number, not {_shown(kind)}: its type can be {_NUMBERS}")
+        raise _Refused(f"{name} is a number, not {quoted(kind)}: its type can be {_NUMBERS}")
     return replace(family, name=name, kind=MetricType(kind), help=help_text)
 
 
@@ -165,10 +165,5 @@ def _why_unknown(name: str) -> str:
     if name in UNSERVED:
         return f"{name} is not served: {UNSERVED[name]}"
     if name.startswith("DCGM_"):
-        return f"{_shown(name)} is not served: docs/metrics.md lists what is"
-    return f"{_shown(name)} is no DCGM field: names begin with DCGM_FI_ or DCGM_EXP_"
-
-
-def _shown(text: str) -> str:
-    """So much of a text from the file that a message stays one short line."""
-    return ascii(text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…")
+        return f"{quoted(name)} is not served: docs/metrics.md lists what is"
+    return f"{quoted(name)} is no DCGM field: names begin with DCGM_FI_ or DCGM_EXP_"

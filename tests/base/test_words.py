@@ -1,10 +1,10 @@
-"""Which known word a person meant."""
+"""Words of people in messages: which known word was meant, and how theirs is quoted."""
 
 from __future__ import annotations
 
 import pytest
 
-from base.words import closest, did_you_mean
+from base.words import MOST_QUOTED, closest, did_you_mean, quoted
 
 KNOWN = ("hgx-h100", "hgx-h200", "dgx1-v100", "GPUSCAPE_SIMULATE")
 
@@ -38,3 +38,9 @@ def test_nothing_is_near_where_nothing_is_known() -> None:
 def test_a_guess_ends_a_message_and_without_one_nothing_is_added() -> None:
     assert did_you_mean("hgx-h10", KNOWN) == ": did you mean hgx-h100?"
     assert did_you_mean("zebra", KNOWN) == ""
+
+
+def test_a_quoted_text_is_one_short_line_of_ascii() -> None:
+    assert quoted("a\n\0ä") == r"'a\n\x00\xe4'"
+    assert quoted("x" * MOST_QUOTED) == f"'{'x' * MOST_QUOTED}'"
+    assert quoted("x" * (MOST_QUOTED + 1)) == f"'{'x' * MOST_QUOTED}\\u2026'"
