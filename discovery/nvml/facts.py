@@ -130,7 +130,7 @@ def _cuda(value: Any) -> tuple[int, int]:
     return number // 1000, number % 1000 // 10
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class _DiscoveredGpu(OpenGpu):
     peers: Mapping[str, Handle]
     memory_bytes: int | None = None

@@ -9,9 +9,8 @@ type and a field without a reading are type errors, and the field's own name is 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
-from dataclasses import field as dataclass_field
 from typing import Any, Generic, TypeVar, cast
 
 from discovery.driver_errors import GpuLost
@@ -27,7 +26,7 @@ Groups = tuple[ReadingGroup, ...]
 """A reading is made where one of these is selected; always where there are none."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class OpenGpu:
     """A GPU that is being read: its handle, and the calls that keep the gaps."""
 
@@ -38,84 +37,71 @@ class OpenGpu:
 
 # What the fields of a template hold
 
+_Source = Callable[[OpenGpu, Mapping[str, Any]], Mapping[str, Any]]
+"""Reads all fields that have this source at once: names and details to names and values."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+_PLACES = itertools.count()
+
+
 class _Reading:
-    groups: Groups
-    place: int = dataclass_field(default_factory=itertools.count().__next__)
-    """Readings are made in the order in which they are written."""
+    """How a field is read. Readings are made in the order in which they are written; those of one
+    source are made together, where the first of them stands."""
 
-    @property
-    def step(self) -> object:
-        """Readings of the same step are made together, where the first of them stands."""
-        return self.place
+    __slots__ = ("detail", "groups", "place", "source")
 
-    def read(self, gpu: OpenGpu, together: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Values by name, of readings of this step by name."""
-        raise NotImplementedError
+    def __init__(self, source: _Source, detail: object, groups: Groups) -> None:
+        self.source = source
+        self.detail = detail
+        self.groups = groups
+        self.place = next(_PLACES)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _CallReading(_Reading):
-    call: str
-    args: tuple[int, ...]
-    convert: Callable[[Any], Any]
+class _OneCall:
+    """Source of one field: a call and its answer."""
 
-    def read(self, gpu: OpenGpu, together: Mapping[str, Any]) -> Mapping[str, Any]:
-        (what,) = together
-        return {what: gpu.calls.ask(what, self.call, gpu.handle, *self.args, convert=self.convert)}
+    __slots__ = ("args", "call", "convert")
 
+    def __init__(self, call: str, args: tuple[int, ...], convert: Callable[[Any], Any]) -> None:
+        self.call = call
+        self.args = args
+        self.convert = convert
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _AnswerPart(_Reading):
-    answer: Answer
-    convert: Callable[[Any], Any]
-
-    @property
-    def step(self) -> object:
-        return self.answer
-
-    def read(self, gpu: OpenGpu, together: Mapping[str, Any]) -> Mapping[str, Any]:
-        converts = {what: each.convert for what, each in together.items()}
-        return gpu.calls.parts(converts, self.answer.call, gpu.handle)
+    def __call__(self, gpu: OpenGpu, details: Mapping[str, Any]) -> Mapping[str, Any]:
+        (what,) = details
+        ask = gpu.calls.ask
+        return {what: ask(what, self.call, gpu.handle, *self.args, convert=self.convert)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _FieldReading(_Reading):
-    field: Field[Any]
-
-    @property
-    def step(self) -> object:
-        return _FieldReading
-
-    def read(self, gpu: OpenGpu, together: Mapping[str, Any]) -> Mapping[str, Any]:
-        asked = [(what, each.field) for what, each in together.items()]
-        return dict(zip(together, gpu.calls.fields(asked, gpu.handle), strict=True))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Computed(_Reading):
-    compute: Callable[[Any, str], Any]
-
-    def read(self, gpu: OpenGpu, together: Mapping[str, Any]) -> Mapping[str, Any]:
-        (what,) = together
-        return {what: self.compute(gpu, what)}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    template: Any
-    groups: Groups
+    """A value within the value."""
+
+    __slots__ = ("groups", "template")
+
+    def __init__(self, template: object, groups: Groups) -> None:
+        self.template = template
+        self.groups = groups
 
 
 # What templates are written with
+
+
+def computed(compute: Callable[[Any, str], Read], *, groups: Groups = ()) -> Read:
+    """Read by ``compute(gpu, what)``, whose ``gpu`` is what the plan is read with.
+
+    ``what`` is the name for its gaps.
+    """
+
+    def source(gpu: OpenGpu, details: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {what: compute(gpu, what) for what in details}
+
+    return cast("Read", _Reading(source, None, groups))
 
 
 def by_call(
     call: str, *args: int, convert: Callable[[Any], Read], groups: Groups = ()
 ) -> Read | None:
     """Read by ``pynvml.<call>(handle, *args)``."""
-    return cast("Read | None", _CallReading(call=call, args=args, convert=convert, groups=groups))
+    return cast("Read | None", _Reading(_OneCall(call, args, convert), None, groups))
 
 
 def by_field(
@@ -127,32 +113,31 @@ def by_field(
     groups: Groups = (),
 ) -> Read | None:
     """Read as a field, see :class:`discovery.nvml.calls.Field`; all fields come in one call."""
-    asked = Field(number=number, convert=convert, scope=scope, mistyped=mistyped)
-    return cast("Read | None", _FieldReading(field=asked, groups=groups))
+    field = Field(number=number, convert=convert, scope=scope, mistyped=mistyped)
+    return cast("Read | None", _Reading(_read_fields, field, groups))
+
+
+def _read_fields(gpu: OpenGpu, fields: Mapping[str, Field[Any]]) -> Mapping[str, Any]:
+    return dict(zip(fields, gpu.calls.fields(tuple(fields.items()), gpu.handle), strict=True))
 
 
 class Answer:
     """One call, ``pynvml.<call>(handle)``, that answers several fields."""
 
     def __init__(self, call: str) -> None:
-        self.call = call
+        self._call = call
 
     def part(self, convert: Callable[[Any], Read], *, groups: Groups = ()) -> Read | None:
         """Read by converting one part of the answer."""
-        return cast("Read | None", _AnswerPart(answer=self, convert=convert, groups=groups))
+        return cast("Read | None", _Reading(self._read, convert, groups))
 
-
-def computed(compute: Callable[[Any, str], Read], *, groups: Groups = ()) -> Read:
-    """Read by ``compute(gpu, what)``, whose ``gpu`` is what the plan is read with.
-
-    ``what`` is the name for its gaps.
-    """
-    return cast("Read", _Computed(compute=compute, groups=groups))
+    def _read(self, gpu: OpenGpu, converts: Mapping[str, Any]) -> Mapping[str, Any]:
+        return gpu.calls.parts(converts, self._call, gpu.handle)
 
 
 def in_part(template: Value, *, groups: Groups = ()) -> Value | None:
     """A value within the value, None without any reading; ``groups`` count for all its fields."""
-    return cast("Value | None", _Part(template=template, groups=groups))
+    return cast("Value | None", _Part(template, groups))
 
 
 class ReadingPlan(Generic[Value]):
@@ -165,9 +150,9 @@ class ReadingPlan(Generic[Value]):
             for name, held in _held(template).items()
             if isinstance(held, _Part)
         }
-        self._readings = sorted(_readings(template), key=lambda it: it.reading.place)
+        self._readings = sorted(_readings(template), key=lambda it: it[1].place)
         self._groups: Collection[ReadingGroup] | None = None
-        self._steps: Sequence[Mapping[str, _Reading]] = ()
+        self._steps: Mapping[_Source, Mapping[str, Any]] = {}
 
     def read(
         self, gpu: OpenGpu, groups: Collection[ReadingGroup] = ()
@@ -179,22 +164,21 @@ class ReadingPlan(Generic[Value]):
         """
         found: dict[str, Any] = {}
         try:
-            for together in self._asked(groups):
-                first = next(iter(together.values()))
-                found |= first.read(gpu, together)
+            for source, details in self._asked(groups).items():
+                found |= source(gpu, details)
         except GpuLost as error:
             gpu.calls.miss("state", Reason.LOST, "nvml", str(error))
             return self._made(found), error
         return self._made(found), None
 
-    def _asked(self, groups: Collection[ReadingGroup]) -> Sequence[Mapping[str, _Reading]]:
-        """The steps of these groups, kept for the next time."""
+    def _asked(self, groups: Collection[ReadingGroup]) -> Mapping[_Source, Mapping[str, Any]]:
+        """Sources in their order, with names and details; kept for the next time."""
         if groups != self._groups:
-            steps: dict[object, dict[str, _Reading]] = {}
-            for it in self._readings:
-                if not it.groups or not it.groups.isdisjoint(groups):
-                    steps.setdefault(it.reading.step, {})[it.what] = it.reading
-            self._groups, self._steps = groups, tuple(steps.values())
+            steps: dict[_Source, dict[str, Any]] = {}
+            for what, reading, wanted_by in self._readings:
+                if not wanted_by or any(group in groups for group in wanted_by):
+                    steps.setdefault(reading.source, {})[what] = reading.detail
+            self._groups, self._steps = groups, steps
         return self._steps
 
     def _made(self, found: Mapping[str, Any]) -> Value:
@@ -211,23 +195,15 @@ class ReadingPlan(Generic[Value]):
         return self._make(plain | made)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _NamedReading:
-    what: str
-    """Name of its gap: the field's, below the part's where it is in one."""
-    groups: frozenset[ReadingGroup]
-    reading: _Reading
-
-
 def _readings(
-    template: object, above: str = "", groups: frozenset[ReadingGroup] = frozenset()
-) -> Iterator[_NamedReading]:
+    template: object, above: str = "", groups: Groups = ()
+) -> Iterator[tuple[str, _Reading, Groups]]:
+    """Names of the gaps, readings, and the groups of each and of the part it is in."""
     for name, held in _held(template).items():
         if isinstance(held, _Part):
-            yield from _readings(held.template, f"{above}{name}.", groups.union(held.groups))
+            yield from _readings(held.template, f"{above}{name}.", groups + held.groups)
         elif isinstance(held, _Reading):
-            own = groups.union(held.groups)
-            yield _NamedReading(what=f"{above}{name}", groups=own, reading=held)
+            yield f"{above}{name}", held, groups + held.groups
 
 
 def _held(template: Any) -> dict[str, Any]:

@@ -97,7 +97,7 @@ def read_sample(
     return replace(sample, bus_id=bus_id, at_seconds=now(), gaps=tuple(gpu.calls.gaps))
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class _SampledGpu(OpenGpu):
     now: Callable[[], float]
     groups: Collection[ReadingGroup]
