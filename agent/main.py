@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The agent as a process: wires the parts, serves, obeys signals, ends within 5 seconds.
 
 SIGTERM and SIGINT end it, SIGHUP reads the settings again, SIGUSR1 releases every

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the agent does at each tick: look, sample, watch, probe. Clock and edges are passed in.
 
 One snapshot feeds labels and metrics, so they agree. A source that fails is asked

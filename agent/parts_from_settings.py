@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes the parts that the settings need in addition to the driver: API server, pods, processes.
 
 What takes memory is imported only where it is needed: gRPC, the API server's client.

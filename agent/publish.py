@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Carry each snapshot's labels to where they are wanted, and say what changed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who wants the GPUs left alone, and why."""
 
 from __future__ import annotations

@@ -1,2 +1,3 @@
+# SPDX-License-Identifier: Apache-2.0
 # A package of gpuscape.
 """Contracts between programs: keys and their writers, names, limits, formats. Pure."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kinds of NVLink fabric, as labels and the topology annotation publish them."""
 
 from __future__ import annotations

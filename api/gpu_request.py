@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a pod asks of GPUs, as scoring sees it and score table files have it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every key that gpuscape reads or writes in the cluster, with its one writer, as plain data.
 
 Documentation, access rules and admission policies are generated from :data:`KEYS`,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How much the agent may put on its Node: the policies refuse more, so sinks stay within."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names of gpuscape's objects in the cluster, where more than one program must know them.
 
 Roles and admission policies are generated from these and from :mod:`api.keys`.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The score table of one topology class as a file, for a scheduler without scoring logic.
 
 A plugin of kube-scheduler looks up in it what :mod:`scheduler.scores` computed.

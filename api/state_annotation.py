@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The state annotation on the Lease of a node's agent: which GPUs are usable, and who has them.
 
 Masks are hex with one digit for every four GPUs begun; bit 0 is the first GPU of the

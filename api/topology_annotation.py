@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The topology annotation on a Node: the links between its GPUs, for schedulers and tools.
 
 The agent writes it. Each key means what its description says; lengths follow from ``n``.

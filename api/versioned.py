@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """JSON formats with a major version: one way to write, read and refuse all of them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A token bucket: how often something may happen."""
 
 from __future__ import annotations

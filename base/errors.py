@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Errors sorted by what the caller does next: wait and retry, or report and change nothing."""
 
 

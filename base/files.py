@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files that people name: their text within bounds, and what to do when one cannot be written."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A file of settings that is polled for changes while a program runs."""
 
 from __future__ import annotations

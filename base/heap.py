@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Have the C library give memory back that the agent no longer uses.
 
 glibc keeps an arena for each of up to eight threads a core, and learns to keep large blocks once

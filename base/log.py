@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Structured logs: one line per decision, for people (text) or for programs (json)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A condition that lasts is logged when it begins and when it changes, not at every attempt."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the agent's ticks at their times, whatever the wall clock does.
 
 apscheduler plans by the wall clock: one day back, and no job would run for a day;

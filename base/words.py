@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Words that a person wrote, in messages: as they are quoted, and which known one was meant."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """YAML that a person wrote: values with file, line and key, within bounds. Pure.
 
 The one reader of YAML in the product. Whatever the text is, it gives values or raises BadInput:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``gpuscape agent``: settles the settings and hands over to the agent."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``gpuscape completion``: what a shell needs to complete our options and machine names."""
 
 from __future__ import annotations

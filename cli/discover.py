@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``gpuscape discover``: the GPUs of this machine as a table or as the snapshot itself."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Exit codes, and how errors become one sentence on standard error."""
 
 from __future__ import annotations

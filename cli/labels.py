@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``gpuscape labels``: the node labels of this machine, and why each is there or is not."""
 
 from __future__ import annotations

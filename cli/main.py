@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command ``gpuscape``: finds the subcommand and loads nothing else."""
 
 from __future__ import annotations

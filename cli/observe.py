@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One reading of this machine, or of a simulated one: where every command gets its snapshot."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Command-line options made from a program's settings, so that each is declared once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``gpuscape record``: what this machine answers, in one file that can be replayed anywhere."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables and documents on standard output: coloured for people, plain for pipes.
 
 rich is imported on first use: the commands that print no table never load it.

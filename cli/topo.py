@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``gpuscape topo``: the link matrix people know from ``nvidia-smi topo -m``."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One node's snapshot, put together from what its separate readers found."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Errors of the NVIDIA driver and of the device reader, sorted as in :mod:`base.errors`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The GPUs this node is known to have, their places, and the facts kept of silent ones."""
 
 from __future__ import annotations

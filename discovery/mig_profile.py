@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The name of a MIG profile: ``1g.5gb``, ``1c.3g.20gb``, ``1g.10gb+me``."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The values everything else is computed from: one node as it was at one moment.
 
 All values are frozen; new states are made by ``dataclasses.replace``. A reading

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A snapshot of this node: what the device reader gave, and the host around the GPUs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Words for values that NVML numbers: architectures, virtualization modes, ends of links."""
 
 from __future__ import annotations

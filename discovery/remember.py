@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rule for facts that do not change: one that cannot be read stays as it was last read.
 
 A gap marks it (``kept``). A fact that the device or host reports as not there is gone,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What changes by the second on one GPU and its GPU instances, in base units.
 
 As in :mod:`discovery.model`: frozen, and what a GPU does not give is None, or not in its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The links between a node's GPUs and NICs as matrices, and what follows from them."""
 
 from __future__ import annotations

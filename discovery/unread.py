@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values of which nothing was read: every reading is missing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Containers, pods and jobs that hold a GPU or a GPU instance, as metrics name them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parts of Prometheus text that all families share: their kinds, and escaped labels. Pure."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command: the script ``gpuscape`` and ``python -m gpuscape`` start here."""
 
 from gpuscape.isolation import isolate

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A process of gpuscape runs gpuscape's own code, and libraries of the Python it is installed in.
 
 The packages have plain names (``agent``, ``cli``), which other distributions and people's folders

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The device reader's process: Python runs this file by its path, isolated (``python -I``)."""
 
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Kubernetes API as our programs use it: few verbs, and objects as plain JSON."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Errors of the Kubernetes API, sorted by what the caller does next."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where an API server is, and who we are to it: what a service account and a kubeconfig give."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The client of all programs: few verbs, plain JSON, each failure one of :mod:`kube.api_errors`."""
 
 from __future__ import annotations

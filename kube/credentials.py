@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the API server is and who we are to it: a pod's service account, or a kubeconfig.
 
 No message quotes a token.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Turns an answer of the API server into the error that decides what the caller does next."""
 
 from __future__ import annotations

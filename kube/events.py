@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records Kubernetes Events within a budget, so that they never cost a cluster much.
 
 Source: Kubernetes API events.k8s.io/v1. An Event is immutable but for its series, which

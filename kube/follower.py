@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keeps a watch on one object, or on all of a kind, across every failure of the connection."""
 
 from __future__ import annotations

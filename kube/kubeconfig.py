@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A kubeconfig as kubectl reads it, by the official package's loader.
 
 Import it only where a kubeconfig is read: the loader comes with its plugins and with most of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Leases: who holds one, what its holder writes, and when it counts as abandoned.
 
 Pure: the caller reads and writes the objects, and passes the clocks in. Wall time is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The parts of the official package that every program uses: configuration and transport.
 
 Importing any module of ``kubernetes`` runs the package's own ``__init__``, which imports all of

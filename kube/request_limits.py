@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The budget of one program's requests to the API server, all of its threads together."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sends requests within their budget, with fresh credentials, and sorts their failures.
 
 Uses the official package's transport, below its generated models: those cost memory

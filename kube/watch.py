@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Open watches: lines of JSON, one for each change of an object."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The annotations that the agent decides from a snapshot: topology and state."""
 
 from __future__ import annotations

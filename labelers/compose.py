@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All labels of one snapshot: every labeler runs, and each key has one owner.
 
 A labeler that fails is a bug, and costs its own labels only: they are kept as they

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is decided for one label: a value, to keep what is there, or to have none.
 
 Labels are removed only when a fact is *known* to be gone. So a missing value has

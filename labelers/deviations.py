@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where labels differ from gpu-feature-discovery's, and why; the documentation is made from it.
 
 Everything not listed here is the same, key for key and value for value.

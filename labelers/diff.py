@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Wanted labels against those that are there: what a sink has to change."""
 
 from __future__ import annotations

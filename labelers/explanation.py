@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Why each label is as it is: every label that could be there, with its value or the reason."""
 
 from __future__ import annotations

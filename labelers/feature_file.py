@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The NFD feature file: labels as a file that node-feature-discovery's worker reads.
 
 Limits and syntax as its local source has them: 65,536 bytes, a name that does not

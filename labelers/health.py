@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Labels of health, by one documented table, and the counts of GPUs expected and found.
 
 :data:`RULES` and :data:`XIDS` are the table: the documentation is generated from

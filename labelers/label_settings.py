@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings that all labelers share, and what the device plugin's file adds to them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Legal label keys and values, and the text that gpu-feature-discovery makes of names.
 
 Source: Kubernetes, "Labels and Selectors", syntax and character set; for names

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What to write on a Node so that it shows what was decided, and what to leave to others.
 
 One key of another owner in a patch may have the whole of it refused: an admission policy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The device plugin's configuration file: the part that decides labels.
 
 One file configures the NVIDIA device plugin and its labels; read here are

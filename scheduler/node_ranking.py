@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What each node is worth to one pod."""
 
 from __future__ import annotations

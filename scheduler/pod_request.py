@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A pod that has to be placed, as far as scoring needs to know it."""
 
 from __future__ import annotations

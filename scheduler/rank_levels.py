@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scores to the few levels that a scheduler extender has."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Why each node got its score, as a value for people and programs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All tests, and the programs that run them; imported before any other module of theirs."""
 
 import os

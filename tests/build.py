@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values for tests: name only the facts that matter, the rest is a plain working node."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options and fixtures of all tests."""
 
 from __future__ import annotations

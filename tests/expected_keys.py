@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The nvidia.com/ label keys of a node, written by hand from gpu-feature-discovery's test data.
 
 Source: NVIDIA k8s-device-plugin v0.20.0, tests/expected-output*.txt. No code of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A strict reader of Prometheus text format 0.0.4, written from its specification alone.
 
 It refuses what a lenient parser forgives, so a test that reads an exposition with it also

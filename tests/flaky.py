@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which tests fail on a busy machine: ``make flaky`` runs ``python -m tests.flaky [N]``.
 
 The tests that need no control plane run N times over (5 unless given) while other processes keep

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Golden files: what is put out for known input, kept to be reviewed as a diff.
 
 ``pytest --update-golden`` writes new files and new values. It never adds or removes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small simulated machines for tests: name only the facts that matter."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Simulated machines as the device reader sees them, read in this process at a fixed time."""
 
 from __future__ import annotations

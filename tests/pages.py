@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the project's pages have, as tests need it: blocks, prose, links, names of files."""
 
 from __future__ import annotations

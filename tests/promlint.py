@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What promtool finds wrong with a metric family, for where no promtool is at hand.
 
 Source: client_golang, testutil/promlint/validations, whose sentences are shortened here. A

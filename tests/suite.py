@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All tests, the control plane being built meanwhile: ``make test`` runs ``python -m tests.suite``.
 
 First the tests that do without it, then, when it is ready, those that need it: each part runs

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A DGX Station has a display adapter among its GPUs; nothing that is published speaks of it."""
 
 from __future__ import annotations

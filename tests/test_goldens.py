@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The golden files' own rules."""
 
 from __future__ import annotations

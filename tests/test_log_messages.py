@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operators search logs by message, so docs/operation.md lists every message of the product."""
 
 from __future__ import annotations

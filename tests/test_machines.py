@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every simulated machine, from NVML's entry points to snapshot, labels, annotation and metrics."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pages that people write: lines that fit, links that lead somewhere, names that exist."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which GPUs reach each other over NVLink: everything that is published says the same of it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Our copy of promtool's rules finds what promtool finds."""
 
 from __future__ import annotations

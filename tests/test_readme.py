@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What README and install page have people type works as it is written."""
 
 from __future__ import annotations

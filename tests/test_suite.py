@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``make test`` and ``make flaky`` themselves, on tests as small as can be."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is said, and what is not, where the agent may see less than everything."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every reader of YAML refuses hostile files as bad input, and nothing else gets out of it."""
 
 from __future__ import annotations

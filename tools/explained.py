@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What ``gpuscape scheduler explain`` prints of three nodes made up here, for a page."""
 
 from __future__ import annotations

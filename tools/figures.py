@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Figures for the README, read from the pages that the benchmarks write."""
 
 from __future__ import annotations

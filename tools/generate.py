@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Write the generated pages, schemas and access rules, or with ``--check`` fail when one is stale.
 
 In Markdown, what stands between ``<!-- generated: NAME -->`` and ``<!-- end -->`` is made by the

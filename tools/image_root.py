@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``python tools/image_root.py FOLDER``: the file system of the image, made in its build stage.
 
 It holds this interpreter, its standard library, gpuscape with the packages that it needs, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pin the npm packages of tests again: ``python -m tools.npm_lock``, a part of ``make lock``.
 
 npm leaves out addresses of downloads where it is configured so; it keeps those where people ask

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What ``make run`` does: show this machine's GPUs, labels and links, then serve its metrics.
 
     python tools/run.py [MACHINE]      what to simulate, 1 for the default; so does SIMULATE

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Figures of the source tree: ambiguous class names, long modules, import circles, large folders.
 
 ``python -m tools.structure`` prints the report, product and tests apart, and writes it into

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Write the Python of our .proto files, or with ``--check`` fail when it is stale.
 
 The files stay in the tree, so that nothing has to be compiled where gpuscape is

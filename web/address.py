@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where our servers listen: the address as a setting, and the socket on it."""
 
 from __future__ import annotations

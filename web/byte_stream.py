@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The two ends of one connection's bytes: plain, or secured by TLS.
 
 asyncio's own TLS is not used: it keeps 256 KiB for each connection until the garbage collector

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When certificates end, of PEM as programs are configured with it. Pure.
 
 The ssl module has that of a verified peer alone, and never of a certificate of one's own. So

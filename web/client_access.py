@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How a server lets clients in: a value that it asks for at each connection and request."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """HTTP as our servers speak it: what they spend on a client, what they read, what they answer.
 
 Values and text only; the sockets are elsewhere. HTTP/1.1 with keep-alive; request bodies only

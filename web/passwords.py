@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who may ask: user names and passwords of HTTP's basic authentication, checked with bcrypt.
 
 A check takes its time by design, so it runs in a thread of its own, one at a time, and is not

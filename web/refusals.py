@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Clients that a server refuses: counted by reason, and logged at a bounded rate.
 
 A client without a password, with the wrong certificate or with plain HTTP where TLS is spoken

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small HTTP server whose limits hold against slow, greedy and broken clients.
 
 One thread for all connections: each has deadlines for whole heads and whole answers, where a

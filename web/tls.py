@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TLS of our servers: certificates and keys become a context for connections."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The web config file of Prometheus' exporters: TLS, passwords, headers, request rate. Pure.
 
 What it points at is not opened here. Source of keys, defaults and meanings: prometheus

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The web config file, and what it names: read at the start, and again when they change.
 
 Import it only where there is such a file: YAML and hashes take memory.

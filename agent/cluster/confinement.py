@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks by dry runs that admission policies confine this agent to its own node.
 
 A policy whose condition matches nobody looks like any other, so the agent sends

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keeps our labels in the agent's NodeFeature, from which nfd-master puts them on the Node.
 
 The agent may get the object but not watch it. So it is read at the start, after a write

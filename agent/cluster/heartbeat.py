@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The agent's Lease: its heartbeat, the state it shows, and the right to write for its node.
 
 Of several agents on one node one holds the Lease, the others read only. The holder

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Joins the agent to the cluster that its settings point at."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The agent in its cluster: watches its Node, and keeps Node, Lease and NodeFeature up to date.
 
 Nothing is written before the admission policies were seen to hold this agent to its own

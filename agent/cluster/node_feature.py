@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The agent's NodeFeature: what it says, and what has to change for it to say that. Pure.
 
 nfd-master makes Node labels of ``spec.labels``. Nothing else in the object is used: raw

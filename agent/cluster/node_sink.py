@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keeps our labels and annotations on the own Node: seldom a write, never a key of others.
 
 The Node comes from a watch, so nothing is read before a write, and a patch has changed

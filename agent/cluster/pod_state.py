@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Publishes which pod holds which GPU on the agent's Lease."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keys that the API server refuses for good: found, left out so that the rest is written, and
 tried again seldom.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Why the GPUs are to be left alone, as the Node and the GPU operator's file ask for it.
 
 Nobody's driver upgrade or MIG change may wait for an agent that holds NVML handles.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keys that another writer changes back each time, and for how long the agent leaves them alone."""
 
 from __future__ import annotations

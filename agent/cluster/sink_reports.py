@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Log lines, Events and metrics about what a sink writes: each fact once, not at every try."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When a sink may send its next write, so that thousands of agents never overload the cluster.
 
 A Node is stored whole at each write and sent to all who watch Nodes, so a node's agent writes

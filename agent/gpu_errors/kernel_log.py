@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kernel log as a source of errors: XIDs that NVML does not deliver, and those of NVSwitches.
 
 NVML delivers no XID while its calls hang, and knows nothing of switches; the driver writes all of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a record of the kernel log says of GPUs and NVSwitches. Pure.
 
 The log holds text of anybody who is root, and names of processes within the driver's own lines.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NVSwitch errors since the agent started, folded by switch, code and severity."""
 
 from __future__ import annotations

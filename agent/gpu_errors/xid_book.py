@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """XID errors since the agent started, folded by GPU, instance and code."""
 
 from __future__ import annotations

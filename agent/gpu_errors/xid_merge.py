@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """XIDs that come twice, from NVML and from the kernel log, are counted once. Pure.
 
 The driver writes to the log and then notifies NVML's listeners, and one error may write several

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The counters file while the agent runs: taken again when it changes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the agent serves: the newest of everything, rendered once for all scrapes."""
 
 from __future__ import annotations

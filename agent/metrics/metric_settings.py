@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the settings say of metrics: which are served, how they are labelled, what they need."""
 
 from __future__ import annotations

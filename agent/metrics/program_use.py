@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the agent's own processes take of the host."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether what the agent reads from answers, as its own metrics and its log show it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Client of the kubelet's pod-resources socket: its devices, and the pods that have them.
 
 Import it only where the kubelet is needed: gRPC and protobuf take memory. Each

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kubelet's answers about devices, free of gRPC: names and ids as the kubelet has them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which GPUs and MIG devices each container of the node has.
 
 From the kubelet's answers and a snapshot of the node. State annotation and per-pod

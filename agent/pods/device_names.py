@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the names that the kubelet knows a node's devices by stand for.
 
 Names are those of NVIDIA's and GKE's device plugins and of NVIDIA's driver for dynamic

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kubelet's allocation of GPUs, as metrics show it: holders by GPU and by GPU instance."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the API server says of this node's pods: UID and chosen labels, where pods may be read."""
 
 from __future__ import annotations

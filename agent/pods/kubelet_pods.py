@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who holds each GPU: read from the kubelet once, for the state on the Lease and for metrics."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Devices of DRA drivers on a node, from their ResourceSlices where reading them is allowed.
 
 Source: Kubernetes API resource.k8s.io/v1, ResourceSlice; NVIDIA's DRA driver, whose devices

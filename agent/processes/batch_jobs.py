@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The jobs of a batch system that run on each GPU, as its scripts write them into a folder.
 
 Source: dcgm-exporter's --hpc-job-mapping-dir. A file is named by the GPU's index, or by that and

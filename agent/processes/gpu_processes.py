@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What each process has of a GPU, and the pod it runs in.
 
 Only where the agent counts processes as the node does (``hostPID: true`` in a pod): elsewhere

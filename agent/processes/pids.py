@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Facts about a process by its pid: its name, and the pod it runs in by its cgroup."""
 
 from __future__ import annotations

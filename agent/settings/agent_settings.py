@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The agent's settings: each declared once, with type, default, kind and help text. Pure.
 
 Flags, variables, keys of the settings file, help texts and the configuration page are all made

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of labels: the agent's own together with the device plugin's configuration file."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The machine that the settings select: real or simulated, and its name."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of a program: declared once, read from flags, environment and a YAML file.
 
 A program declares its settings in one module of its own::

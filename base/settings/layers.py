@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the text of settings comes from: one layer each for flags, environment and file."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The settings of logging, which every program declares alike: see :mod:`base.log`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How one setting is declared, and how people write it: flag, variable, key in the file. Pure."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The settings of one program: declared in one class, made from layers of text."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kinds of setting: what the text may look like and the value it stands for. Pure.
 
 A kind whose value belongs to one domain stands with that domain, such as the address of a server.

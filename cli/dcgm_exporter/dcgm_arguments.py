@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """dcgm-exporter's command line and environment, read as layers of our settings. Pure.
 
 The grammar is that of Go's package flag, with which dcgm-exporter reads its flags.

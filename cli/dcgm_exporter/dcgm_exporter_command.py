@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``gpuscape dcgm-exporter``: the agent, configured by dcgm-exporter's flags and variables."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """dcgm-exporter's own flags and variables, and the setting of ours that each gives. Pure.
 
 Source: NVIDIA/dcgm-exporter, ``pkg/cmd/app.go`` (4.5.3-4.8.2), for names, units and defaults.

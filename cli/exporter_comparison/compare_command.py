@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``gpuscape compare``: do two exporters serve the same?"""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where an exposition comes from: an address, a file or standard input; read within limits.
 
 A server may be slow, greedy or no exporter at all: reading has one deadline from connecting to the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A run of scrapes of two sides: both at the same moments, whatever either does."""
 
 from __future__ import annotations

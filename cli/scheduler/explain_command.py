@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``gpuscape scheduler explain``: why each node got its score for one pod."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where an explanation of scores comes from: a running extender, or the cluster itself."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``gpuscape scheduler``: the extender that ranks nodes for kube-scheduler by free linked GPUs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``gpuscape scheduler simulate``: what would become of a workload on a fleet."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The machine around the GPUs, read from sysfs and procfs below a root folder."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Readings from files below one root: each gives a value, or None and the reason why not."""
 
 from __future__ import annotations

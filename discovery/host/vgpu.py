@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What PCI configuration space says of vGPUs."""
 
 from __future__ import annotations

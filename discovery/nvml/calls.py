@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes NVML calls one at a time: each gives its value, or a gap that says why there is none."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Conversions of NVML's answers to base units; each checks the range that is possible at all."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads what stays the same for minutes: the driver's facts and each GPU's."""
 
 from __future__ import annotations

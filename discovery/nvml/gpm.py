@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Samples of GPM, the profiling counters of Hopper and later, and the metrics between two.
 
 The driver fills sample buffers and computes metrics from two of them. Source: nvml.h, "GPM

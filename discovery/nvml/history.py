@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What one sample leaves for the next: the reader keeps it for as long as its session is open."""
 
 from __future__ import annotations

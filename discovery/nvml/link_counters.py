@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What each NVLink of one GPU counts."""
 
 from __future__ import annotations

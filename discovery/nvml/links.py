@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The NVLink ports of one GPU."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The MIG devices of one GPU, read only."""
 
 from __future__ import annotations

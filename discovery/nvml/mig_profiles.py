@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The GPU instance profiles of one GPU, and what a MIG device of a profile is called."""
 
 from __future__ import annotations

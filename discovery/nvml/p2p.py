@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether a GPU can reach the memory of the others over NVLink."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The processes on one GPU, and how busy each keeps it."""
 
 from __future__ import annotations

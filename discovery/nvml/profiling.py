@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Profiling metrics of a GPU and of its GPU instances, from one sample to the next."""
 
 from __future__ import annotations

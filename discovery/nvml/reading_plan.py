@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading plans: how each field of a value is read, written in a value of its own type.
 
 The template of a plan is a :class:`discovery.sample.GpuSample`, say, whose fields hold readings

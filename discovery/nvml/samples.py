@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads what changes by the second, for one GPU and its GPU instances: the table of all readings.
 
 Sources: the calls and fields of nvml.h that stand in the table.

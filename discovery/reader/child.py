@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One device reader process as the agent holds it: start, ask with a deadline, end."""
 
 from __future__ import annotations

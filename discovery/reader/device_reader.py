@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The device reader as the agent uses it: never blocks for ever, one broken GPU at a time.
 
 An NVML call can hang for ever and cannot be cancelled, so it is made in a child

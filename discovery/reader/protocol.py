@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Frames between the agent and its device reader: length-prefixed, bounded, schema-checked JSON.
 
 The agent sends one request at a time; the reader answers with frames that carry

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which GPUs are left alone, why, and when each is tried again; the clock is passed in."""
 
 from __future__ import annotations

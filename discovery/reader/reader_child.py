@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The device reader: the one process that calls NVML, and the only thing lost when a call hangs.
 
 It is started with an empty environment and its socket as descriptor 0, reads

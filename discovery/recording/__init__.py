@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recordings of real machines: take one, make it anonymous, write it, read it again.
 
 The simulator owns the file's format and replays it; this package stands above it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recordings without the identities of their machine."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Record a machine: what its NVML answers while somebody reads it, and its host's files."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The part of a host's /sys and /proc that belongs into a recording."""
 
 from __future__ import annotations

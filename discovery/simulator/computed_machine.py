@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A machine made from data answers for its GPUs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One state of a simulated machine, as its GPUs' answers need it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A recorded machine answers for its GPUs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recordings: what a machine's NVML answered, and the host files with it, in one JSON file.
 
 A recording holds the answers to all calls that were made while it was taken, errors

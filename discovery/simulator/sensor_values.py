@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a GPU's sensors say: a pure function of the GPU, the time and its processes.
 
 An idle GPU varies a little and smoothly, each reading in its own rhythm; processes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Simulated machines for tests, demos and ``--simulate``: make, open, install, disturb."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compare what two exporters serve over a run of scrapes, with a verdict on each metric. Pure.
 
 Both are scraped at the same moments. What is kept of a series is a few numbers, so a run may

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read Prometheus text format 0.0.4, strictly and fast, with names as they are written. Pure.
 
 prometheus_client's parser takes ``_total`` off counters' names and cannot say which line is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which series of two expositions are the same one, though names and labels differ. Pure."""
 
 from __future__ import annotations

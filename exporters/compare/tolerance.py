@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How two exporters' values of one metric are compared, and how far apart they may be. Pure.
 
 Two programs that read the same sensor do so at different moments, and round differently. So

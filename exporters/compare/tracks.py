@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is kept of one series over a run of scrapes. Pure."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Verdicts on two sides' metrics, and how two series are compared. Pure."""
 
 from __future__ import annotations

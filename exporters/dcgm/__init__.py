@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """DCGM's metric families as dcgm-exporter serves them."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The DCGM metric families this agent can serve: each declared once, in the order they appear.
 
 Names, types, units and the behaviour under MIG are dcgm-exporter's, so that dashboards

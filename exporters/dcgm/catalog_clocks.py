@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Families of clocks: in MHz, and since DCGM 4.6.1 in hertz too."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Families of the GPU itself: temperatures, power, utilisation, memory, fabric, licence."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Families of errors, and of what holds clocks down."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Facts that a counters file can put on every series as labels."""
 
 from __future__ import annotations

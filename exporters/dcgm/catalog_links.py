@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Families of PCIe and NVLink."""
 
 from __future__ import annotations

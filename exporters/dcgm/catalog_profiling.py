@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Families of the profiling counters, by GPM: Hopper and later.
 
 GPM metric ids are NVML's (``nvmlGpmMetricId_t``), what DCGM makes of them is in its

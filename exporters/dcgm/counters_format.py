@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The counters file of dcgm-exporter, which selects families and labels. Pure.
 
 Each line names a DCGM field, what stands behind ``# TYPE``, and the help text. Source of the

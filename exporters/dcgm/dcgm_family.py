@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a metric family is: how it is announced, and how its values come from a reading. Pure."""
 
 from __future__ import annotations

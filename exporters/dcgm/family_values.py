@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How a family's value comes from a reading, in the family's unit. Pure.
 
 Each function makes a :data:`exporters.dcgm.dcgm_family.Value`; what a device does not give is None.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names from before dcgm-exporter 2, which it still takes in a counters file. Pure.
 
 Source: dcgm-exporter, ``etc/1.x-compatibility-metrics.csv``; go-dcgm, ``legacy_fields.csv``.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Write the DCGM families of one snapshot as Prometheus text. Pure, and fast enough for every tick.
 
 Labels change when the node or its pods change, values every tick. So the text of each series up

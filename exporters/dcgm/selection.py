@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which GPUs and GPU instances have series: dcgm-exporter's ``--devices``. Pure.
 
 Source of the grammar: dcgm-exporter 4.6.0-4.8.3, ``pkg/cmd/app.go``.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The labels of a series: what dcgm-exporter writes, in its order, escaped. Pure.
 
 Source of names and order: dcgm-exporter, ``render_metrics.go`` for the template,

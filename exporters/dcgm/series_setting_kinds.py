@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kinds of setting that shape DCGM series: which devices, whose names, which label. Pure."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How often XID errors and clock events came lately: counts that fall again. Pure.
 
 Times are seconds of a monotonic clock and reach this module as arguments. Source of names

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What XID codes mean, in a few words for the label ``err_msg``.
 
 Source of the facts: NVIDIA's XID catalogue and ``nverror.h`` of the open kernel modules. The

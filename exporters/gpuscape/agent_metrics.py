@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Metrics of the agent about itself: is what it serves fresh, complete and trustworthy?
 
 Names follow Prometheus' conventions (base units, ``_total`` for counters and only for them),

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who holds which GPU, what is free and how well it is linked, and what is held in vain. Pure.
 
 All of it is absent where no source reports who holds what. What can be held is a GPU without GPU

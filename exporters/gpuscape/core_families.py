@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which of our own families are served: all, none, or what rules and dashboards read.
 
 The core adds at most as many series as DCGM's default families have, and 80. So it repeats

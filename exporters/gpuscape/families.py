@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All metric families of our own that follow from the node, and their text."""
 
 from __future__ import annotations

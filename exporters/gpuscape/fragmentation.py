@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether the free GPUs of a node still make sets that NVLink joins. Pure.
 
 An island is a set of GPUs in which every pair has NVLinks. Of n free GPUs the best would be one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a GPU is and what state it is in, from the snapshot. Pure."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What changes by the second on a GPU, once for each GPU, in base units. Pure."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a metric family of our own is: declared once, for the exposition, the docs and the tests.
 
 Names and labels follow Prometheus' conventions: base units, ``_total`` on counters and only on

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NVLinks of each GPU: which should be up and are, what went over them, what went wrong. Pure."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GPU instances, each once: what they are and what memory they use. Pure.
 
 Sums over them are right, and so are those over GPUs: no number of a GPU is repeated on its

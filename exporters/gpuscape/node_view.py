@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One node at one moment, arranged as our own families read it. Pure."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What processes use of each GPU and GPU instance, with the pods they run in. Pure."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What processes have of a GPU or a GPU instance, as ``gpuscape_process_*`` shows them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How the parts of a GPU were used since the sample before, on Hopper and later. Pure.
 
 Each family comes twice: for each GPU, and for each GPU instance. Numbers are NVML's metric ids.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Metrics of the agent's own HTTP servers: who scrapes, how long that takes, who is refused."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counts of NVSwitch errors, as metrics show them. Pure."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Errors of NVSwitches, where the kernel log is read. Pure."""
 
 from __future__ import annotations

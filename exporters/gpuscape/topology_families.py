@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How GPUs, and GPUs and NICs, are linked; and the NVLink fabric they are in. Pure.
 
 Twice: by pair, for queries, and by row of the matrix, for whoever shows it. Pairs come in both

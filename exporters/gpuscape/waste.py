@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How long GPUs were held, and how long in vain: a value that is stepped from sample to sample.
 
 A GPU or GPU instance is idle once its busy ratio has been below :data:`IDLE_BELOW_RATIO` in

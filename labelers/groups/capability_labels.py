@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Labels that the GPU operator's other parts select by: MIG capability, MPS configured."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The labels that every resource has, whole GPUs and MIG devices alike; keyed by suffix."""
 
 from __future__ import annotations

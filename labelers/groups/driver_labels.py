@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Labels of the driver: its version, and the newest CUDA it supports."""
 
 from __future__ import annotations

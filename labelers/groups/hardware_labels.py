@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Labels of what the GPUs are: mode, architecture, memory type, and how many of each model."""
 
 from __future__ import annotations

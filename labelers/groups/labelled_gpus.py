@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which of a node's GPUs the labels speak of."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What MIG makes of a node's GPUs: whether layouts agree, and the labels of MIG devices."""
 
 from __future__ import annotations

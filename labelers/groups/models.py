@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GPUs by model, and which model speaks for a node that has several."""
 
 from __future__ import annotations

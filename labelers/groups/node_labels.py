@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Labels of the machine around the GPUs: timestamp, machine type, vGPU."""
 
 from __future__ import annotations

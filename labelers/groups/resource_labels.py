@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Labels of the resources that a node offers, by MIG strategy: ``gpu.*`` and ``mig-<profile>.*``.
 
 Source: NVIDIA/k8s-device-plugin v0.20.0, internal/lm/resource.go and internal/lm/mig-strategy.go.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How one GPU, or one MIG device, is handed out to several pods: the device plugin's sharing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Labels of the links between GPUs: NVLink class, largest island, fabric clique."""
 
 from __future__ import annotations

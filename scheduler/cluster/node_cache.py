@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cache of all nodes, filled by the watches and read while requests wait.
 
 The thread that reports a change works out what follows from it, so that a request need not.

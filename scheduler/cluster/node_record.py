@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One node as the watches report it, and what follows for scoring."""
 
 from __future__ import annotations

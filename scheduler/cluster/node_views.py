@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A node as scoring sees it at one moment."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The one Event about a pod: it asked for linked GPUs and did not get them.
 
 Its name is made from the pod's UID, so that there is one whatever the number of replicas and of

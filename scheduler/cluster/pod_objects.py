@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pods as the scheduler and the API server write them, and what such a pod asks of GPUs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The GPUs that a pod got, compared with those that were predicted.
 
 Pure. The kubelet chooses the devices, so a prediction is only ever judged afterwards, by the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nodes, the agents' Leases and pods with GPUs, watched for the cache."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One client of the extender's server: its requests are read and answered in a thread of its own.
 
 A request that comes in one piece is read, judged and answered without a change of threads: on a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the extender answers, request by request; no sockets here. For any thread."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What kube-scheduler sends to an HTTP extender, and what it takes for an answer. Pure.
 
 Source: k8s.io/kube-scheduler, extender/v1/types.go, whose fields have no tags, so Go's names are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the scheduler's helper says of itself: how fast, how blind and how right it is."""
 
 from __future__ import annotations

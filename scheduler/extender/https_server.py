@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The extender's HTTPS server: who is admitted, and for how long; a thread attends to each client.
 
 A scheduler has a connection or two, which stay. So a thread each costs little, and a request is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A node as the cache believes it to be, as a value for people and programs."""
 
 from __future__ import annotations

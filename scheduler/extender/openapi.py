@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The OpenAPI document of the extender, made from the types that requests are decoded with."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What comes of landings: the metrics of honesty, and the Event on a pod that got other GPUs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The scheduler's helper as a process: wires the parts, obeys signals, ends within 5 seconds."""
 
 from __future__ import annotations

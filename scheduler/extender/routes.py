@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the extender's server serves to whom; connections are elsewhere. For any thread."""
 
 from __future__ import annotations

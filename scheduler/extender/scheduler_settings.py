@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The scheduler's settings: each declared once, with type, default, kind and help text. Pure."""
 
 from __future__ import annotations

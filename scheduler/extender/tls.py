@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TLS of the extender: files become a context for connections, and a new one when they change."""
 
 from __future__ import annotations

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a set of GPUs is worth to a pod and to others: pure, one table for each topology class."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which GPUs NVIDIA's device plugin hands out: its best-effort policy, with the odds of its ties.
 
 The policy cuts the free GPUs into groups of the requested size, one group smaller where they

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The score tables of all topology classes in a fleet."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How good a set of GPUs is for one container, apart from what it leaves for others."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which GPUs a pod's containers get on a node: the kubelet's part, around the device plugin's.
 
 The kubelet serves containers in their order. One that comes after init containers takes theirs

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sets of GPUs of one node as the bits of a number; bit 0 is the first GPU of the annotation."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The one number that outcomes are compared by: of its aims the first that differs decides.
 
 Each aim has a field of bits, the weightiest first, so that a greater number is a better

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The score table of one topology class: for free GPUs and a wish, what comes of it."""
 
 from __future__ import annotations

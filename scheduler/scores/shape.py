@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What scoring uses of a node's topology: one value for all nodes of a class."""
 
 from __future__ import annotations

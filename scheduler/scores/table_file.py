@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a score table file holds of the outcomes of one class."""
 
 from __future__ import annotations

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """A workload played on a fleet, with schedulers to compare."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Schedulers to compare: the stock one's two ways, ours, and one that knows what will come."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A fleet to simulate, as a person writes it or as kubectl prints it."""
 
 from __future__ import annotations

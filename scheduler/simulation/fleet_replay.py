@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A fleet that pods come to and leave, in the order of time, with a scheduler that chooses.
 
 Pods have one container. The state that a node's agent reports lags; the number of free GPUs

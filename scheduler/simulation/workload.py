@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pods that come one after the other: read from a file, or drawn from a mix of sizes."""
 
 from __future__ import annotations

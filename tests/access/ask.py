@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests and cases as data. ``$node`` and its like are filled in where a case is tried."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The objects that every case finds: the agent's, those of its neighbours, those of others."""
 
 from __future__ import annotations

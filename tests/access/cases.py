@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All cases, and what can be asked of them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stages to try cases on, made once for each test process."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every kind of credential that an account's name can come with."""
 
 from __future__ import annotations

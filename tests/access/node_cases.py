@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an agent may and may not do to Nodes: other nodes, labels, annotations, fields."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an agent may and may not do to Leases, NodeFeatures and Events."""
 
 from __future__ import annotations

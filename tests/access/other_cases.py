@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Other credentials than the pod's token, everything beside the agent's objects, and kubelets."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the coordinator of MIG changes and the scheduling helper may and may not do."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A namespace on a real API server with accounts, credentials, objects and policies to try.
 
 Policies hold the accounts of one namespace, so several stages live side by side on one

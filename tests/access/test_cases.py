@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests that the accounts may and may not make, tried on real API servers.
 
 Each is tried with the shipped roles, and with the accounts bound to cluster-admin, where

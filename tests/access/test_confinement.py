@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The agent's self-check on real API servers: confirmed where the policies hold, else named."""
 
 from __future__ import annotations

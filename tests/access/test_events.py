@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the agent's own recorder sends passes the policy, whatever its Node is called."""
 
 from __future__ import annotations

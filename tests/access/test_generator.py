@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The generated roles and policies: exact, anchored, each fragment once; no API server needed."""
 
 from __future__ import annotations

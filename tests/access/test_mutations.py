@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each rule is needed: without it, something gets through that nothing else holds."""
 
 from __future__ import annotations

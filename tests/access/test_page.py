@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The security page's commands show what it says they show."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Node sink under policies that refuse some of its keys: the rest is written all the same."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The agent as a process on a simulated machine, looked at from outside as Prometheus does."""
 
 from __future__ import annotations

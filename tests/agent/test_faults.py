@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The whole agent under faults: it goes on serving, shows the fault, and recovers by itself."""
 
 from __future__ import annotations

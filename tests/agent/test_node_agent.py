@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What each tick decides: what is served, what stays, when it is tried again."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the settings have the agent ask of others, and what it does without."""
 
 from __future__ import annotations

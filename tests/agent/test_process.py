@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The agent's process: what it serves, how it obeys signals, what it leaves behind."""
 
 from __future__ import annotations

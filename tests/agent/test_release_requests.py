@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The GPUs are left alone while anybody wants that."""
 
 from __future__ import annotations

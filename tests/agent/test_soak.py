@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The agent at ten times its rate for hours: nothing of it grows, whatever comes and goes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs ticks in virtual time: an hour of an agent in a second, in one thread."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a pod holds, and which of its containers count."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The registry of keys: one entry, one writer, one form for each."""
 
 from __future__ import annotations

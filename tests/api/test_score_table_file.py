@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Score tables as bytes, and fronts that look up in them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The state annotation as it is decided, written, read, and refused."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The topology annotation as it is written, read, and refused."""
 
 from __future__ import annotations

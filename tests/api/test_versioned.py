@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All formats that programs share are read alike, and refuse alike what is damaged."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Waits after failures in a row grow, are spread, and start again after a success."""
 
 from __future__ import annotations

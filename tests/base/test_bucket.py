@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tokens run out and come back."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A file that cannot be written is named, with the reason and what to do."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One heap for all threads, and large blocks outside of it."""
 
 from __future__ import annotations

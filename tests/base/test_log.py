@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The log while it is set up anew."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A condition is new when it begins, when it changes, and when it comes back after its end."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ticks run at their times, one at a time, whatever the wall clock does."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Words of people in messages: which known word was meant, and how theirs is quoted."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An exporter of gpuscape's default families as one writes it with prometheus_client.
 
 It reads through the same device reader, so that what differs is rendering and serving: a custom

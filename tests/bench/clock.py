@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How the benchmarks measure time: alternatives in turns, medians of what came out."""
 
 from __future__ import annotations

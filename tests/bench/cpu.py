@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processor time of the agent with and without its own families, next to nvitop's exporter."""
 
 from __future__ import annotations

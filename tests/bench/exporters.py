@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The agent beside other exporters, on the same simulated machine at the same time."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How fast the extender answers and what it needs, beside a compiled one that does nothing."""
 
 from __future__ import annotations

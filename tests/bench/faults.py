@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How soon the agent shows a fault, and how soon all is well after its end, at default settings.
 
 A fault shows when the agent's metrics tell of it; its clock starts at the first

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a fleet that starts together costs the API server."""
 
 from __future__ import annotations

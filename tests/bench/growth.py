@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How the agent grows with GPUs and MIG devices, beside an exporter built on prometheus_client."""
 
 from __future__ import annotations

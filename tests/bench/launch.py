@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Starts one exporter as a process of its own on a simulated machine, its own code unchanged.
 
 What the simulator takes of the processor in that process is counted apart, since on a node the

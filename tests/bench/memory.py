@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Memory and CPU of agent and device reader on a node of 8 GPUs with 7 MIG devices each.
 
 The simulator is not part of either: the agent gets its machine ready-made, and the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page that benchmarks are written to. Pure: what was measured in, Markdown out."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where pods land: stock schedulers, ours and one that knows what will come, on the same days.
 
 ``python -m tests.bench.placement`` writes docs/scheduler-quality.md, in half an hour. Who gives

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page of the placement benchmark. Pure: what was counted in, Markdown out."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Exporters as processes, looked at from outside: scrapes, processor time, memory.
 
 A process' own memory and time are what is left without the simulator, which stands in place

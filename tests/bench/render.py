@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rendering and serving a full node: our text against prometheus_client on the same series.
 
 The node has 8 GPUs with 7 GPU instances each and 68 metric families: as many series as the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Run benchmarks and write their pages in docs/: ``python -m tests.bench.report [PAGE...]``."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scrapes while a thousand slow clients hold on to the agent: ``python -m tests.bench.serving``.
 
 The agent serves a node of 8 GPUs with 7 MIG devices each. Slow clients live in a process of their

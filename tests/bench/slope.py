@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Does a measured quantity grow? A straight line through it, and how sure its slope is. Pure."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The agent at ten times its rate for hours, while GPUs, links, pods and processes come and go.
 
 Memory, descriptors and threads are looked at in the calm before the next disturbance. The

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The placement benchmark on a small fleet: what it has to show there, it shows."""
 
 from __future__ import annotations

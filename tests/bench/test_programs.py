@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Exporters as processes: they start, serve, are measured, and end with whoever started them."""
 
 from __future__ import annotations

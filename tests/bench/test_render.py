@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The benchmark measures what it says: the same series in both ways, and enough of them."""
 
 from __future__ import annotations

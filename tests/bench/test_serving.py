@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The load that is measured reaches the agent, and its figures come out."""
 
 from __future__ import annotations

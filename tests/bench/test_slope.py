@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The slope of measurements, and how sure it is."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the extender costs kube-scheduler, beside a compiled one that does nothing.
 
 The real kube-scheduler with the shipped profile binds a queue of pods that was full while it

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Commands run in this process, on a snapshot given instead of a machine."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Servers on this machine that serve expositions from a script, or misbehave."""
 
 from __future__ import annotations

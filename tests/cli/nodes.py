@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nodes with everything that output has to show."""
 
 from __future__ import annotations

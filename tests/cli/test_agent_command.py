@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The agent as a person starts it: what it loads, serves and says, from start to signal."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The GPUs of a machine as tables and as data; what is missing is marked and explained."""
 
 from __future__ import annotations

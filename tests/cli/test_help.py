@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Long helps list their options under what they are about."""
 
 from __future__ import annotations

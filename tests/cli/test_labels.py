@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Labels as a table, as data and as a feature file; each one explained on request."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One sentence and one exit code for whatever goes wrong; only what is needed is loaded."""
 
 from __future__ import annotations

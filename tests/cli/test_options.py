@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program's settings become options of its command, whichever program it is."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A recording replays as the machine it was taken on, without telling which one that is."""
 
 from __future__ import annotations

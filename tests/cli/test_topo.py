@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The link matrix is the one people know, as text, in colour and as data."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real agents on a real API server, each as its DaemonSet would start it on a simulated node."""
 
 from __future__ import annotations

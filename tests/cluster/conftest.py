@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A control plane of its own for each module here: shipped policies hold for a whole cluster."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``gpuscape scheduler`` as a process, started as its Deployment starts it."""
 
 from __future__ import annotations

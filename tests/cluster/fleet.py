@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Many agents' cluster sides in one process, in real time, among many more Nodes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What stands in an extender's place: it sees every call of the scheduler and answers as told."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A way to the API server on which a test sees every request, and may stop it on either side."""
 
 from __future__ import annotations

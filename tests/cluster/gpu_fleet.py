@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GPU nodes that exist in the API server alone, as agents would leave them, and pods for them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GPU nodes of a cluster: simulated machines and real agents on nodes of KWOK's, and their pods."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What many agents that start together ask of the API server, from its audit log.
 
 Requests a second are counted in windows of ten seconds and scaled to 5,000 agents. Dry

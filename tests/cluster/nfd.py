@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who else labels a Node: nfd-master from NodeFeatures, and gpu-feature-discovery through it."""
 
 from __future__ import annotations

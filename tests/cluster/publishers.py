@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The agent's cluster side in this process, over a real API server, without GPUs to read."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A cluster with the second kube-scheduler as it is shipped: account, profile, certificates."""
 
 from __future__ import annotations

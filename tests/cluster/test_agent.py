@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A real agent on a real API server: what it writes, when it does not, and what it lets go of."""
 
 from __future__ import annotations

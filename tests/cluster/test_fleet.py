@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Many agents that start together: what they ask of the API server, and that all publish."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an hour costs the API server, from its audit log: an hour of virtual time.
 
 Every tick runs at its own time on a virtual clock, which also paces the client; requests

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Killed before or after any effect on the API server, an agent that starts again mends all."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Metrics of a real agent whose kubelet gives GPUs to pods of a real API server."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Labels by way of the real nfd-master and nfd-worker, and beside gpu-feature-discovery's."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whatever becomes of the extender, kube-scheduler goes on; the shipped profile says so to it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What docs/scheduler.md tells an admin to do, done."""
 
 from __future__ import annotations

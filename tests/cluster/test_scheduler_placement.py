@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pods land where the NVLinks are: kube-scheduler, extender, agents and device plugin's choice."""
 
 from __future__ import annotations

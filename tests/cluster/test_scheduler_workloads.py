@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pods of queues, job sets and claims, as those programs write them, through our scheduler.
 
 Keys and gates: Kueue, pkg/controller/jobs/pod/constants and apis/kueue/v1beta1; JobSet,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/workloads.md: each of its pods lands where the page says, on nodes as it lists them."""
 
 from __future__ import annotations

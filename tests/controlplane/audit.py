@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The API server's audit log: what it is told to note, and reading it."""
 
 from __future__ import annotations

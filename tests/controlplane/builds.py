@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Binaries of a family: found where they are, or built once and kept by content.
 
 They lie in ``gpuscape/controlplane/<family>-<hash>/`` in the user's cache folder. The hash

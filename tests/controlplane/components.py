@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Command lines of the control plane's programs, and the files that they read.
 
 Everything listens on loopback. Flags not explained here are what any cluster has.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the control plane is made of: Go modules, each set pinned by a go.mod of its own.
 
 Sets are apart so that their pins do not fight; a binary per Kubernetes minor saves links. One

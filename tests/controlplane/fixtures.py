@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fixtures of tests that need the control plane, and what becomes of them where it is missing.
 
 A test that cannot have it is skipped, and the run's last lines say so; with CI=true it fails.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes that end when the one that started them does, however that one ends."""
 
 from __future__ import annotations

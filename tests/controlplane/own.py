@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A control plane of one's own, and starting more programs against any plane."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keys and certificates of a control plane, all P-256, all in one folder.
 
 ``ca.crt`` signs the server's and every client's certificate; a client is a user name and its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A real control plane as a test sees it: objects to test with, and the audit log.
 
 The plane of a run is shared, so every test makes Nodes and namespaces of its own. One that

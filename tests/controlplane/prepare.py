@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Build the control plane's binaries, once: ``python -m tests.controlplane.prepare``.
 
     --only etcd,kubernetes-1.37    these families alone

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs that this process starts, looks after and ends: the near side of the supervisor."""
 
 from __future__ import annotations

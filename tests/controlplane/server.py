@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An API server that runs, as a client sees it: who one may be, and requests."""
 
 from __future__ import annotations

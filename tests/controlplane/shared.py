@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The control planes of one test run: started by the first test that needs them, used by all.
 
 Test processes of a run share a folder. What it takes to use a plane lies there in a file;

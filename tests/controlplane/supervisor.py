@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Holds programs for another process and ends them when that process ends, however it ends.
 
     python -m tests.controlplane.supervisor PID

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds, with a program in Go's place that writes what it was called with."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The test bed itself, with the real programs."""
 
 from __future__ import annotations

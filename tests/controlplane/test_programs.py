@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs that are held for a test, and how they end."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whole test runs: one that is killed, and one that has no control plane."""
 
 from __future__ import annotations

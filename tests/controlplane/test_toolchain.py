@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the programs that build come from."""
 
 from __future__ import annotations

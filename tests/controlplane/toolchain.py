@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The programs that build: those on PATH, else those that Python wheels ship."""
 
 from __future__ import annotations

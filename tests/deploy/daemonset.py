@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The agent's container as the DaemonSet starts it, to be run as a process on this machine."""
 
 from __future__ import annotations

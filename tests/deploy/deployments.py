@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Deployments' containers, to be run as processes on this machine."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Dockerfile as instructions, and its build stage run without a container engine."""
 
 from __future__ import annotations

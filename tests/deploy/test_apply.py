@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The manifests on real API servers: what they take, and what Pod Security refuses."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The components that run the agent next to another exporter, and with the kernel log."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The image: how it is built, and that what is in it runs."""
 
 from __future__ import annotations

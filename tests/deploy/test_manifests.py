@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The manifests as files: well-formed, complete, and true to what the agent knows."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What manifests request and allow is what the benchmarks' pages say that programs take."""
 
 from __future__ import annotations

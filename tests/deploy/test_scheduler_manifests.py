@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The manifests of the scheduler's helper and of the second kube-scheduler, as files."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small /sys and /proc below a temporary folder: real symbolic links, only the files named."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Samples of a simulated machine, taken in this process on a clock that the test sets."""
 
 from __future__ import annotations

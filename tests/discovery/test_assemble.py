@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One snapshot from the host's and the devices' facts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which GPUs are expected to answer: those of the NVIDIA driver, and those known before."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A GPU that answered once stays known, with its identity, whatever becomes of it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MIG profile names, against those that NVIDIA publishes for its GPUs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A recorded machine answers as it did, also under other names, and cannot leave its directory."""
 
 from __future__ import annotations

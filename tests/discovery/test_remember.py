@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A fact that does not change stays as it was last read; what changes by itself is not known."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The matrices, against link counts written by hand."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A host whose sysfs shows no NVIDIA PCI function, as WSL2 and sandboxes: all works by index."""
 
 from __future__ import annotations

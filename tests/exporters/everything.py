@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A GPU that tells everything, each number its own, and as NVML never gives them all at once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nodes for the tests of our own families, and the series that come of them."""
 
 from __future__ import annotations

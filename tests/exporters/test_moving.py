@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is computed from two samples moves on a busy machine, and is 0 or smaller on an idle one.
 
 The families are taken from the catalogues: all counters, and all that GPM measures between two

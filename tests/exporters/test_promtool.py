@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The real promtool on all that we name ourselves."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An API server in memory, behind the same verbs as the real one, refusing what that refuses.
 
 :class:`Server` holds the objects; :class:`FakeApi` is one program's client of it. Two

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """managedFields: which manager wrote which field last, as far as our programs read it.
 
 Source: Kubernetes documentation, "Server-Side Apply", field management. Simplified in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A relay on loopback in front of a server, that breaks connections as networks do.
 
 It never looks inside, so TLS passes through: to the client it is the server.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An HTTP server whose every answer a test writes: what a real API server will not do on demand."""
 
 from __future__ import annotations

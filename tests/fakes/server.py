@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The objects of an API server in memory; the verbs are in :mod:`tests.fakes.api`."""
 
 from __future__ import annotations

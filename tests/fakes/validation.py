@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the API server itself refuses in the objects that we write, admission policies apart.
 
 Source: Kubernetes, apimachinery's validation of object metadata, and the strategies of

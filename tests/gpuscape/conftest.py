@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Environments with gpuscape in them, as people have them."""
 
 from __future__ import annotations

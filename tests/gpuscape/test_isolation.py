@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """gpuscape runs its own code, wherever it is started and whatever else has its packages' names."""
 
 from __future__ import annotations

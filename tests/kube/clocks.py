@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Time that passes when somebody sleeps, and chance that is known."""
 
 from __future__ import annotations

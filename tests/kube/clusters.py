@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The two clusters that the contract suite runs on."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A follower in a thread of its own, and the events that it reported."""
 
 from __future__ import annotations

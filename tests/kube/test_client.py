@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What goes over the wire, and what each answer becomes: against a server that says anything."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What every ``Api`` keeps: the client on a real API server, and the fake that tests rely on."""
 
 from __future__ import annotations

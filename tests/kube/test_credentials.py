@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the API server is: a kubeconfig or account that does not work is named in one line."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Events help people and cost little."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A network that breaks and a server that goes away, between our client and a real API server."""
 
 from __future__ import annotations

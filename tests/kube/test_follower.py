@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An object, or all of a kind, followed whatever happens to the link."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who holds a Lease, judged by the reader's own clock."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Only what a program needs of the official package is loaded, and the rest of it works as ever."""
 
 from __future__ import annotations

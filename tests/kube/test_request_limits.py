@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How often a program may send requests to its API server."""
 
 from __future__ import annotations

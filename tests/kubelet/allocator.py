@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """go-gpuallocator, as NVIDIA's device plugin uses it, in one process for all nodes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pods that ask for GPUs, and a policy for tests that are not about it."""
 
 from __future__ import annotations

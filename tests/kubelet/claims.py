@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the kubelet tells of devices that the scheduler chose: dynamic resource allocation."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kubelet's device manager: which devices the containers of a pod are given, or why none.
 
 No clock, no sockets, and chance comes from the seed alone. Kinder than the real thing in one

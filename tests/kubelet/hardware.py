@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a device plugin sees of a simulated machine, without a trace on the machine.
 
 It reads a copy: no client is counted, no scripted fault used up, and a fault that hangs or

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who holds which GPUs, in words: what ``holders`` prints in the cluster of ``make cluster``.
 
     kubectl get nodes,leases,pods -A -o json | python -m tests.kubelet.holders

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kubelets of simulated nodes: they join Nodes, keep them ready, and run the pods bound to them.
 
 Of a kubelet there is what the API server and the agent see: capacity and allocatable, the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How go-gpuallocator sees the links between a node's GPUs: its link types, by its numbers.
 
 Source: go-gpuallocator v0.5.0, internal/links/device.go and gpuallocator/device.go.

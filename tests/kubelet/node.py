@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One node's kubelet, without an API server: its devices, who has them, and its socket."""
 
 from __future__ import annotations

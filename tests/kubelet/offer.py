@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What NVIDIA's device plugin registers with the kubelet: devices of a node, by resource."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A cluster to play with: ``make cluster`` runs ``python -m tests.kubelet.play``.
 
     python -m tests.kubelet.play [MACHINE …]      which machines the nodes are

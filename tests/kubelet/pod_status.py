@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a kubelet writes into the status of its pods. Pure."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kubelet's pod-resources socket over a device manager: v1 List and GetAllocatableResources.
 
 One device of a resource an entry, with its NUMA node, as the kubelet tells them.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The real go-gpuallocator on simulated machines."""
 
 from __future__ import annotations

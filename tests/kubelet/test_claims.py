@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Devices that the scheduler chose, as the kubelet tells them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which devices a pod is given, and why it is refused."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a device plugin sees of a simulated machine."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fake kubelets on a real API server, and a real agent beside one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Links as go-gpuallocator sees them: by its numbers, and without what it does not see."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A node without an API server: what it can give follows its machine."""
 
 from __future__ import annotations

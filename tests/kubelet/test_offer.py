@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the device plugin registers for each MIG strategy, shared devices and lost GPUs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The cluster to play with: it says how to use it, and nothing of it outlives it."""
 
 from __future__ import annotations

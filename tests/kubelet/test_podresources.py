@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pod-resources socket as the agent's own client sees it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which annotations a node gets, and when they stay as they are."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All labelers together: owners, isolation, legality."""
 
 from __future__ import annotations

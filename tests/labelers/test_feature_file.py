@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The NFD feature file: syntax, limits, one atomic step."""
 
 from __future__ import annotations

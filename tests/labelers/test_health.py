@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The health table, row by row, and the counts of GPUs."""
 
 from __future__ import annotations

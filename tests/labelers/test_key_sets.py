@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """For each MIG strategy, the compatible keys are exactly those that upstream writes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Legal label texts, and names as gpu-feature-discovery sanitises them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is written on a Node, and what is left to others."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The device plugin's configuration file, good and bad."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Prometheus that scrapes the simulated fleet, with the shipped rules."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A simulated fleet that Prometheus can scrape: nine machines, pods on them, and some trouble.
 
 One process stands for all agents, since sixteen processes are too many for two cores:

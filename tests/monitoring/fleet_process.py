@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The process that serves the simulated fleet.
 
     python -m tests.monitoring.fleet_process FOLDER

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What Grafana shows of the answers to a table panel's queries, by its own code (grafana.cjs)."""
 
 from __future__ import annotations

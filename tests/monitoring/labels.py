@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which labels a query's answer can have, by its syntax tree; and what it names in vain."""
 
 from __future__ import annotations

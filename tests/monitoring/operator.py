@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the Prometheus operator makes of a PodMonitor or a ServiceMonitor, as far as ours go.
 
 Source: prometheus-operator v0.85, pkg/prometheus/promcfg.go, generatePodMonitorConfig and

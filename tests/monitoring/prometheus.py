@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A real Prometheus: its configuration, its process, and what it answers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """promtool: Prometheus' own judge of expositions, rules and configurations.
 
 Each function tells what promtool complains of, a line each, and nothing where it is content.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What deploy/monitoring ships, as tests need it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real agents, scraped by a real Prometheus: what the simulated fleet serves, they serve."""
 
 from __future__ import annotations

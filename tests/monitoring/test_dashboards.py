@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The dashboards as files: what Grafana needs to show them, and nothing made by hand."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where panels lead: every dashboard, variable, label and column that a link names is there."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How Prometheus finds the agents in a cluster, and the labels that series have then."""
 
 from __future__ import annotations

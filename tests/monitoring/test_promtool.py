@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """promtool's complaints arrive, a line each."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every query that is shipped, asked of a real Prometheus that scrapes the simulated fleet."""
 
 from __future__ import annotations

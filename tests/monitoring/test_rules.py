@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rules as files: complete, documented, true to what the agent knows, and tried."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What table panels show, made of real answers by Grafana's own code."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What kube-scheduler sends to an extender, as JSON."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The judge: the device plugin's own policy, a process."""
 
 from __future__ import annotations

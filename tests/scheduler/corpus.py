@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cases that every front of the score tables has to answer alike: what it is asked, and ranks.
 
 The tables are in the corpus, so a front needs nothing else to be judged by it. Seeded: the

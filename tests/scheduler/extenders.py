@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An extender that serves a small fleet, and a client as simple as curl."""
 
 from __future__ import annotations

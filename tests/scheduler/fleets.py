@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a cluster tells of its nodes, in short; only the facts that matter."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Work that is put off, and done when a test says so."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shapes by hand, and those of simulated machines."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kinds of nodes to simulate, and device plugins that can be foretold."""
 
 from __future__ import annotations

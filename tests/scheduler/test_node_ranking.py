@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Verdicts on fleets of a few nodes."""
 
 from __future__ import annotations

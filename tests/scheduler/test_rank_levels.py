@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scores as one number, and their levels within a call."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every node is told why it has its rank, in words that name what decided."""
 
 from __future__ import annotations

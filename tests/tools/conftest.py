@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tools are scripts beside the packages; tests load them by path."""
 
 from __future__ import annotations

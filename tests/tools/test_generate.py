@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Generated pages: written, left alone when right, and named when stale."""
 
 from __future__ import annotations

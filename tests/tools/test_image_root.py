@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The image's file system, as far as it can be made in a moment."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What ``make run`` shows, and what it says of its choices."""
 
 from __future__ import annotations

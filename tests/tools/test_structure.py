@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The report on the source tree finds what it is for."""
 
 from __future__ import annotations

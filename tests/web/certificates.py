@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Certificates made for a test: an authority, and what it signs."""
 
 from __future__ import annotations

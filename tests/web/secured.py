@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A server behind a web config file that a test writes, and clients of it."""
 
 from __future__ import annotations

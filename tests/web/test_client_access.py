@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a server asks of a client's certificate before it answers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests are read strictly, answers are written once, and compressed ones are equal."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Passwords are checked slowly, once, and alike for users that there are and that there are not."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Refused clients are counted each, and logged as often as a person can read."""
 
 from __future__ import annotations

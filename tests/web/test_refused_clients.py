@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whoever runs the agent sees which clients it refuses, and why: a metric and a line in the log."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The server behind a web config file: who gets in, over real sockets."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The server against real sockets: what it serves, and what no client can take from it."""
 
 from __future__ import annotations

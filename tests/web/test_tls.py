@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Certificates and keys become a context, or one sentence that names which of them is wrong."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The web config file: every documented key, and no text that gets further than a sentence."""
 
 from __future__ import annotations

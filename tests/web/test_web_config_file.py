@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The web config file is read again when it or what it names changes, and only then."""
 
 from __future__ import annotations

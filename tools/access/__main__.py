@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``python -m tools.access``: roles and policies for a namespace of one's own, as YAML."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Expressions in the Common Expression Language, as admission policies take them.
 
 Each fragment is built here once and is text about ``object``, ``oldObject``, ``request``

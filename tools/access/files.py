@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which object stands in which file of deploy/, and how they are written."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What each account may ask for: one list, from which its roles and its floor are made.
 
 RBAC cannot narrow ``create`` by name, nor Nodes to one; the floor is what still holds

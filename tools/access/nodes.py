@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Policies on Nodes: which keys and fields each writer may change there."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Policies on what the programs keep beside the Node: Leases, NodeFeatures, Events."""
 
 from __future__ import annotations

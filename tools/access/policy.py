@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A ValidatingAdmissionPolicy as a value: whom it holds, what it looks at, which rules hold."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``python -m tools.monitoring``: the PrometheusRule with links to your copy of the runbooks.
 
 With ``--dashboard UID``: that dashboard, whose alerts lead there."""

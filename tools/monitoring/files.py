@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which file of deploy/monitoring holds what; ``make docs`` writes them."""
 
 from __future__ import annotations

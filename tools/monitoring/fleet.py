@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The dashboard of all nodes together."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Grafana's panels and dashboards as values, with what is particular to each type. Pure.
 
 Only what our dashboards use. Source: Grafana's dashboard JSON model, schema version 39

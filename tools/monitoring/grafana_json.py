@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The JSON that Grafana imports, of a dashboard's declaration. Pure.
 
 Panels are laid out in reading order, on 24 columns.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Grafana's tables as values: rows of labels and values, and matrices. Pure.
 
 Grafana has every label as text, and sorts text as text: 0, 1, 10, 2. So what is a number is made

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where panels lead on: from the fleet to a node, from there to a pod, from alerts to runbooks.
 
 Data source, cluster and the time shown go along. Source: Grafana's manual, "Configure data links

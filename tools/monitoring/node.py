@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The dashboard of one node: its links, its GPUs, its agent."""
 
 from __future__ import annotations

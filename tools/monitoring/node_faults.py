@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who has a node's GPUs, and what is wrong with them: tables of the node's dashboard."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Panels, columns and colours that several dashboards have."""
 
 from __future__ import annotations

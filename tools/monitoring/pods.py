@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The dashboard of pods on GPUs, and of what is held in vain."""
 
 from __future__ import annotations

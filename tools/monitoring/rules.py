@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rules as the Prometheus operator takes them. Pure."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The dashboard of the scheduler's helper: how fast, how blind and how right it is."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the dashboards have in common: their variables, and the selectors that use them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The simulated machine's answers, one small function for each entry point."""
 
 from discovery.simulator.answers import (

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compute instances within a GPU instance: their profiles, their places, and those there are."""
 
 from __future__ import annotations

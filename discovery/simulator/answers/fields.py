@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """nvmlDeviceGetFieldValues: many readings by number, each with a return code of its own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GPM: profiling counters of Hopper and later, and the metrics between two samples of them."""
 
 from __future__ import annotations

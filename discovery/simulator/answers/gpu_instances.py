@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GPU instances: their profiles, their places, and those that are there.
 
 Source of what needs the right to monitor MIG: nvml.h, NVML_ERROR_NO_PERMISSION of each call.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who and what a GPU is."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NVLinks and the fabric."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Memory, its use, and its errors."""
 
 from __future__ import annotations

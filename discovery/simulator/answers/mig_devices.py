@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MIG mode, and the MIG devices as devices. Nothing here changes them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The processes on a GPU or on one MIG device."""
 
 from __future__ import annotations

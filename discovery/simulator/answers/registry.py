@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which function answers for which entry point.
 
 An answer gets the entry point's inputs in the table's order. It gives one value, a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Clocks, temperature, power, utilisation, PCIe: what changes by the second."""
 
 from __future__ import annotations

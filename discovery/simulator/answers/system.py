@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The driver's versions, and the ways from a name to a GPU's handle."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How near GPUs are to each other and to the CPUs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One YAML or JSON file as a typed value; errors name file, line, key and the fix.
 
 JSON files that gpuscape writes name their schema and its version in the key ``schema``.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The simulated machines that come with gpuscape, and those people write themselves."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the schema cannot say of a machine: names that exist, places that fit, links that add up."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The schema of a simulated machine: what stands in ``machines/*.yaml`` and ``models.yaml``.
 
 A machine names its GPUs by model; a model holds what all GPUs of that model share.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who uses a simulated machine: processes that have NVML initialised, and the calls of all.
 
 A process that died does not count, as its files are closed.

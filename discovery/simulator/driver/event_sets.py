@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Event sets of one process: XIDs wait in the state file until they are delivered."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scripted faults: which of them a call meets, and what they do to it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GPM sample buffers of one process. Source: nvml.h, "GPM Functions"."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the simulator's opaque handles stand for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What ``pynvml.CDLL`` loads instead of libnvidia-ml.so.1, and how it gets there."""
 
 from __future__ import annotations

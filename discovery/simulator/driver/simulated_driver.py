@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NVML's own bookkeeping around a machine's answers: sessions, clients, faults, events.
 
 The machine below it is simulated or recorded; both meet the same faults and events.

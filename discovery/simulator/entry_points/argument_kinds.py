@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kinds of arguments that NVML's entry points take; each knows how to read and write itself.
 
 A kind covers one C parameter or a fixed group of them, such as a buffer and its

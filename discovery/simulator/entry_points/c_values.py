@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """C memory as plain values: numbers, texts, handles, structs as dicts, arrays as lists.
 
 Texts stand for their bytes one to one (Latin-1), so that what is not UTF-8 survives. A

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One NVML entry point: its name and the kinds of its arguments."""
 
 from __future__ import annotations

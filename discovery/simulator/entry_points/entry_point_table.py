@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every NVML entry point that gpuscape knows, with the kinds of its arguments.
 
 From this one table come decoding, results, the call log, fault matching, recordings

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The argument of nvmlGpmMetricsGet: two samples, and metrics to compute from them."""
 
 from __future__ import annotations

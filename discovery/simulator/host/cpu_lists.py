@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CPU lists as the kernel writes them: ``0-15,128-143`` and hexadecimal masks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A tree of files and links that stands for a host, and how it is written to a directory."""
 
 from __future__ import annotations

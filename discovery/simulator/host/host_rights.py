@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NVIDIA's capability files on a simulated host, and what the host shows without rights.
 
 Source: NVIDIA MIG User Guide, "Device Nodes and Capabilities"; Linux, drivers/pci/pci-sysfs.c:

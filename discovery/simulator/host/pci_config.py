@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PCI configuration space of a simulated device: with the parts that readers use."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A host's /sys, /proc and /dev as files of a simulated machine, for readers that take a root."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What may happen to a simulated machine: pure changes of its state."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a simulated machine is at one moment; it lies in a file and outlives every process.
 
 The machine's data stand in it unchanged, so the file explains itself; next to them

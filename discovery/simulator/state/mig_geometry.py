@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MIG geometry of one GPU: profiles, instances, MIG devices, what still fits. Pure.
 
 Names and numbers follow NVIDIA's MIG user guide and nvml.h: GPU instance profiles

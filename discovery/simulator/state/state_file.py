@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The state file: read by many processes, changed by one at a time, replaced as a whole."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A cluster in memory with one sink in it, and virtual time."""
 
 from __future__ import annotations

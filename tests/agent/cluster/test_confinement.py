@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The agent's look at its own confinement: which answers count, and when it may write."""
 
 from __future__ import annotations

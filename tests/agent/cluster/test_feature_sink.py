@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Our labels in the NodeFeature: right in the end, few requests, never another's object."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Lease: renewed, left and taken over so that no two agents write for one node."""
 
 from __future__ import annotations

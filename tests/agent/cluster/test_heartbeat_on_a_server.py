@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Lease on a real API server: what the in-memory one lets through, this one must as well."""
 
 from __future__ import annotations

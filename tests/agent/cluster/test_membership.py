@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When an agent writes, and what it lets go of: over an API server in memory, in virtual time."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Our labels on the Node: right in the end, with few writes, whatever goes wrong."""
 
 from __future__ import annotations

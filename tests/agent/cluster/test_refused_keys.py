@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which keys are left out after a refusal, and for how long."""
 
 from __future__ import annotations

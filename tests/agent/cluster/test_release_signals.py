@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Why the GPUs are left alone."""
 
 from __future__ import annotations

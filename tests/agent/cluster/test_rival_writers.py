@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keys that somebody changes back again and again."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a sink says, and how often."""
 
 from __future__ import annotations

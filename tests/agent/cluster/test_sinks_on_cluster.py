@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The sinks on a real API server: who owns which field there, and what the audit log counts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When a sink may write."""
 
 from __future__ import annotations

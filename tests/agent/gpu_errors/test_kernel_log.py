@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kernel log as a source: new records only, without ever waiting, whatever goes wrong."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What counts as an error in the kernel log, and what only looks like one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """XIDs are counted by code and instance; the newest stands last."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An error that both NVML and the kernel log tell counts once."""
 
 from __future__ import annotations

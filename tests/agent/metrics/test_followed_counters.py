@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The counters file is read again when it changes; a broken one changes nothing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is served as news of different kinds come."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A pod-resources server on a Unix socket that answers what a test tells it to."""
 
 from __future__ import annotations

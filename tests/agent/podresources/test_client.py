@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the kubelet tells arrives as it was told; every failure is one clear sentence."""
 
 from __future__ import annotations

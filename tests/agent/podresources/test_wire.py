@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pod-resources messages are on the wire what the kubelet's are."""
 
 from __future__ import annotations

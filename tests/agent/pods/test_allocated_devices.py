@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who holds which GPU, from the kubelet's answers and the names of a node's devices."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every form of device id leads to its device, and nothing else leads anywhere."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is kept of this node's pods: UID and the labels that were asked for."""
 
 from __future__ import annotations

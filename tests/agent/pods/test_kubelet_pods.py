@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who holds which GPU, as metrics show it: asked once, kept for a while, in a steady order."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who holds what on simulated machines, through the kubelet's socket."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Devices of DRA claims by the ResourceSlices of their node."""
 
 from __future__ import annotations

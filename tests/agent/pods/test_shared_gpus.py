@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pods that share GPUs: from the driver's processes, cgroups and the kubelet to what is served.
 
 Parts are real but for the API server: pynvml over a simulated machine, a kubelet's socket, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs of a batch system, from files that its scripts write; whatever else is there is refused."""
 
 from __future__ import annotations

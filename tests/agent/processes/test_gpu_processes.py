@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What processes have of a GPU: merged, joined to pods, and few enough."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whose process it is: the pod in its cgroup, and whether pids mean the same here and there."""
 
 from __future__ import annotations

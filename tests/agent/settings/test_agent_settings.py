@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Layers of text become one frozen value; every default survives the way through text."""
 
 from __future__ import annotations

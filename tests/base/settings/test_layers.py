@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Flags win over the environment, the environment over the file; mistakes name their place."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program declares its settings once; all spellings, defaults and errors follow from that."""
 
 from __future__ import annotations

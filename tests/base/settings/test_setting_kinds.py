@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Text of a setting becomes its value, or is refused."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program that gpuscape does not have, whose settings are declared in one module."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """dcgm-exporter's flags, variables and container specs settle what they say, or are refused."""
 
 from __future__ import annotations

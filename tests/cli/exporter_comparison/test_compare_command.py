@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``gpuscape compare`` against servers that behave, lag, hang, flood and lie."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``gpuscape scheduler explain``: from a running extender, or from the cluster itself."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``gpuscape scheduler``: its help, its subcommands, and mistakes on its command line."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A workload is replayed on a fleet and told, for people and for programs."""
 
 from __future__ import annotations

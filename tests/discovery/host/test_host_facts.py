@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Host facts read from a fake root."""
 
 from __future__ import annotations

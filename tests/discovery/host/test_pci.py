@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PCI functions read from a fake sysfs."""
 
 from __future__ import annotations

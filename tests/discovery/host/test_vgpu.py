@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """vGPU facts from hand-built configuration spaces."""
 
 from __future__ import annotations

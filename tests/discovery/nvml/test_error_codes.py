@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every NVML error code on every entry point used costs one reading, with a reason, and no more."""
 
 from __future__ import annotations

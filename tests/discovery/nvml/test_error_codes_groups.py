@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every NVML error code on every entry point of the groups costs its readings, and no more."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fields come as whatever type the driver says, and are the same readings."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is asked for is read, what is not costs nothing; what a GPU refuses is not asked again."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A MIG device has its profile's name, or none where nothing says it; never a guessed one."""
 
 from __future__ import annotations

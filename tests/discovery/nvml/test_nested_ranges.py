@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each number within a struct is checked by itself: one that cannot be is garbage."""
 
 from __future__ import annotations

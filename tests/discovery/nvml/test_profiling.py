@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GPM from one sample to the next: of whom, since when, and what becomes of the buffers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A plan's template is checked by mypy, field by field; what it reads is a value of its type."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every reading of a sample comes from the call that it is said to come from, in its unit."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Why there is no session: what pynvml calls "not found" has several causes and several fixes."""
 
 from __future__ import annotations

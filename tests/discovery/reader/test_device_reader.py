@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The device reader on a simulated machine: what hangs, dies or goes away costs itself alone."""
 
 from __future__ import annotations

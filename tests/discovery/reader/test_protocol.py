@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Frames survive any cutting; what is not the protocol is refused."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A GPU is left alone after a hang or repeated deaths, and tried again ever more rarely."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The common ancestor follows from where two devices sit in the PCIe tree."""
 
 from __future__ import annotations

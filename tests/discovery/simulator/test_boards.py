@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What boards and slots are like: windows, limits, PCIe links, and what rights hide."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GPM on simulated machines: buffers have owners and ends, metrics come from two of one GPU."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A person's own machine file is read as it was meant, or refused with line, key and fix."""
 
 from __future__ import annotations

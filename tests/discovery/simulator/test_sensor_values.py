@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sensors are a function of GPU, time and processes: smooth, bounded, and counters only grow."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a person may write after --simulate, and what is said of what cannot be meant."""
 
 from __future__ import annotations

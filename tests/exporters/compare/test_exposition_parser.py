@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading expositions: everything comes back, and what breaks the format is named with its line."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is kept of a series says what all of its values would."""
 
 from __future__ import annotations

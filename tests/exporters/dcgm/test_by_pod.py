@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GPUs that pods share: what each pod's processes have, next to what the device has.
 
 Expected values are by hand from dcgm-exporter 4.8 with ``--kubernetes-virtual-gpus``: the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The catalogue: every family's field, type, unit, behaviour under MIG; and what is no value."""
 
 from __future__ import annotations

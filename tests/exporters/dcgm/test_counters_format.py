@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The counters file: dcgm-exporter's format, both spellings, and what is wrong told by line."""
 
 from __future__ import annotations

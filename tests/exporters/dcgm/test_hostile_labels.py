@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hostile label values in great numbers through the renderer and back, by two parsers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The exposition: exact text, GPU instances, what is left out, and text that cannot break it."""
 
 from __future__ import annotations

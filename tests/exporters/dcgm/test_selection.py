@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Device selection: dcgm-exporter's letters and ranges, and what is wrong with others."""
 
 from __future__ import annotations

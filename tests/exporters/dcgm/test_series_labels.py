@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Labels: dcgm-exporter's names in its order byte for byte, who holds a device, hostile values."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Text of the settings that shape DCGM series becomes their values, or is refused."""
 
 from __future__ import annotations

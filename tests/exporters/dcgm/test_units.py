@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What NVML answers on simulated machines, against what is served: every unit and every place.
 
 The raw answers are asked for here by pynvml itself, at the same frozen moment, and put into

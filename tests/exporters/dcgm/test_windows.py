@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counts within a sliding window: what comes in, what falls out, what was never looked at."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What XID codes mean: one short text for each that NVIDIA describes."""
 
 from __future__ import annotations

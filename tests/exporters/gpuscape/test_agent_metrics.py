@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The agent's metrics about itself: values in, series out, and names as promtool wants them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who holds what, what is free, what is held in vain; formulas by hand."""
 
 from __future__ import annotations

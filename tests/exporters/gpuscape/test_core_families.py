@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The sets of our own families: what is in the core, how much that is, and what it takes."""
 
 from __future__ import annotations

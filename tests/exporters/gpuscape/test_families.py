@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All families of our own together: names, labels, hostile text, silent GPUs, growth."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How well free GPUs are linked, by hand on known machines."""
 
 from __future__ import annotations

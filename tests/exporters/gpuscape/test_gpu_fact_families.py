@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a GPU is and how it fares, from the snapshot."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What changes by the second: each family against the reading that it shows."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Our own families on simulated machines, against NVML's raw answers and what is known of them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NVLinks: which are up, which should be, what went over them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GPU instances: what they are, and sums that are right."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes on GPUs as series."""
 
 from __future__ import annotations

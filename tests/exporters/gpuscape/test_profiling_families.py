@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Profiling of GPUs and GPU instances against NVML's metric ids."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Links between devices as series, and the fabric of each GPU."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Seconds held and seconds held in vain, step by step, worked out by hand."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """mig.capable and mps.capable."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Driver and CUDA versions under both their key families."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mode, architecture, memory type and the inventory of models."""
 
 from __future__ import annotations

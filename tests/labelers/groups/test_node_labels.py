@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Timestamp, machine type and vGPU."""
 
 from __future__ import annotations

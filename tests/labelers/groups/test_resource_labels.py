@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What GPUs and MIG devices are called, counted and shared, by MIG strategy.
 
 The cases are those of gpu-feature-discovery's own unit tests (v0.20.0, internal/lm

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NVLink class, largest island and fabric clique."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which GPUs are free: the last state, and what happened since."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All nodes as the watches tell of them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The one Event about a pod that wished for linked GPUs and has others."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a pod asks of GPUs, read from its manifest."""
 
 from __future__ import annotations

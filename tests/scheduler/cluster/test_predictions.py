@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a pod was given, against what was predicted."""
 
 from __future__ import annotations

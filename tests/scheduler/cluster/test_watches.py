@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The cache, fed by watches of an API server in memory."""
 
 from __future__ import annotations

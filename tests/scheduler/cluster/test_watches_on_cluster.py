@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Watches and Events on a real API server, with the account's own rights and policies."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the extender answers to whole requests, whatever the fleet and the pod are like."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is read of the scheduler's requests, and what it takes for an answer."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the helper says of itself, as Prometheus reads it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What free GPUs are worth, of what they could be."""
 
 from __future__ import annotations

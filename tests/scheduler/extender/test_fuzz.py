@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Schemathesis on the extender's OpenAPI: no fault whatever comes, and no answer that is dropped.
 
 Each case is sent three times: as it was drawn, aimed at the fleet with a pod that asks for GPUs,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The extender's server: what it serves to whom, and how little a bad client can do to it."""
 
 from __future__ import annotations

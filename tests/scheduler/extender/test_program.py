@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The helper as a process: from its start to its end, with and without an API server."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The scheduler's settings, and the errors about mistakes in them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TLS of the extender: who is served, and what changed files change."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The prediction of the device plugin's choice: by hand, and beside the plugin's own policy."""
 
 from __future__ import annotations

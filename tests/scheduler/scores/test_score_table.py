@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Speeds, worth and scores on shapes that can be worked out by hand."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What pods of several containers get, and what the TopologyManager leaves to the device plugin."""
 
 from __future__ import annotations

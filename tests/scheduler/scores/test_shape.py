@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What scoring reads out of a topology annotation."""
 
 from __future__ import annotations

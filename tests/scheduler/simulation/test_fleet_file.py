@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fleets are read as a person writes them or as kubectl prints them, or refused by entry."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A simulated fleet keeps time, counts GPUs, and believes what it was told, as late as told."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Workloads from files are read as they are written, or refused by line; drawn ones repeat."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The machines that come with gpuscape are what their sources say."""
 
 from __future__ import annotations

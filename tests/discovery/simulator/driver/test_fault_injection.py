@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scripted faults do to calls what was asked, to the calls that were meant, and end when told."""
 
 from __future__ import annotations

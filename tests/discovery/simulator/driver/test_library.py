@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The stand-in for the library gives what a machine's data say, in pynvml's own types."""
 
 from __future__ import annotations

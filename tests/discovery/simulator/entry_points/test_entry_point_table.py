@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """pynvml's own functions reach every entry point of the table and get its return codes."""
 
 from __future__ import annotations

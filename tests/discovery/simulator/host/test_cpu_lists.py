@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CPU lists and masks are read and written as the kernel does."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A rendered host tree reads back as the machine it was made from."""
 
 from __future__ import annotations

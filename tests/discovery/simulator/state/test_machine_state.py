@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The state file outlives processes, is changed by one at a time, and can be mended by people."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MIG layouts read through NVML as NVIDIA documents them."""
 
 from __future__ import annotations
