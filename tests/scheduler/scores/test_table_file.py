@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Score tables as bytes, and fronts that look up in them."""
+"""What score table files hold of a table, and fronts that only look up in them."""
 
 from __future__ import annotations
 
