@@ -57,7 +57,7 @@ class TopologyAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_default
         tuple[Annotated[int, Meta(ge=0, le=_MAX_NUMBER)], ...],
         Meta(
             description="GB/s of one NVLink in one direction, rounded down: one for all GPUs, or"
-            " one each; 0 where none tells."
+            " one each; 0 where no rate is known."
         ),
     ]
     nv: Annotated[

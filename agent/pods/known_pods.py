@@ -63,7 +63,7 @@ class KnownPods:
         self._watch = WatchReport(update_metrics, SOURCE, wall)
 
     def on_watch_event(self, event: WatchEvent) -> None:
-        """Take what a watch of the pods tells."""
+        """Take one event of a watch of the pods."""
         match event:
             case ObjectSeen(object=seen):
                 pod = self._known(seen)

@@ -42,7 +42,7 @@ class PodResourcesSource(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Told:
+class _Answer:
     """What the kubelet answered, and when."""
 
     pods: tuple[PodDevices, ...]
@@ -89,7 +89,7 @@ class KubeletPods:
         self._about = about
         self._resources = resources
         self._wall = wall
-        self._told: _Told | None = None
+        self._answer: _Answer | None = None
         self._incomplete = LogOnce()
 
     def ask(self, now: float) -> float:
@@ -98,7 +98,7 @@ class KubeletPods:
         if snapshot is None:
             return ASK_SECONDS
         try:
-            self._told = _Told(
+            self._answer = _Answer(
                 pods=self._kubelet.list(), offered=self._kubelet.allocatable(), at=now
             )
         except Transient as error:
@@ -106,7 +106,7 @@ class KubeletPods:
             self._say(str(error))
             self._keep(snapshot, now)
             return ASK_SECONDS
-        given = self._given(snapshot, self._told)
+        given = self._given(snapshot, self._answer)
         self._update_metrics(partial(_answered, at=self._wall(), unknown=len(given.unknown)))
         self._say(_unknown(given.unknown))
         self._show(holdings(given, snapshot, self._about))
@@ -115,16 +115,16 @@ class KubeletPods:
 
     def _keep(self, snapshot: NodeSnapshot, now: float) -> None:
         """Show the last answer, by the devices as they are now, while that may still hold."""
-        if self._told is not None and now - self._told.at > KEEP_SECONDS:
-            self._told = None
-        if self._told is None:
+        if self._answer is not None and now - self._answer.at > KEEP_SECONDS:
+            self._answer = None
+        if self._answer is None:
             self._show(None)
         else:
-            self._show(holdings(self._given(snapshot, self._told), snapshot, self._about))
+            self._show(holdings(self._given(snapshot, self._answer), snapshot, self._about))
 
-    def _given(self, snapshot: NodeSnapshot, told: _Told) -> NodeAllocation:
+    def _given(self, snapshot: NodeSnapshot, answer: _Answer) -> NodeAllocation:
         names = DeviceNames(snapshot, pool=self._node, resolve=self._resolve)
-        return allocation(told.pods, told.offered, names, resources=self._resources)
+        return allocation(answer.pods, answer.offered, names, resources=self._resources)
 
     def _say(self, what: str) -> None:
         if self._incomplete.is_new(what) and what:

@@ -25,7 +25,7 @@ class ResourceSlices:
         self._by_slice: dict[str, dict[tuple[str, str, str], str]] = {}
 
     def on_watch_event(self, event: WatchEvent) -> None:
-        """Take what a watch of the slices tells."""
+        """Take one event of a watch of the slices."""
         with self._lock:
             match event:
                 case ObjectSeen(object=found):

@@ -138,13 +138,14 @@ def ask(pod: Pod, rules: Rules) -> PodRequest | None:
     )
     if not steps:
         return None
-    said = pod.metadata.annotations or {}
-    nic = said.get(keys.NIC) == "true" or any(_count(each, *rules.nics) for each, _ in containers)
+    annotations = pod.metadata.annotations or {}
+    asks_nic = any(_count(each, *rules.nics) for each, _ in containers)
+    nic = asks_nic or annotations.get(keys.NIC) == "true"
     return PodRequest(
         namespace=sys.intern(pod.metadata.namespace),
         name=pod.metadata.name,
         uid=pod.metadata.uid,
-        wish=_wish(steps, _link(said.get(keys.LINK, "")), nic),
+        wish=_wish(steps, _link(annotations.get(keys.LINK, "")), nic),
         job=_job(pod.metadata),
     )
 
