@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent as a process: wires the parts, serves, obeys signals, ends within 5 seconds.
+"""The agent as a process: makes the parts, serves, obeys signals, ends within 5 seconds.
 
 SIGTERM and SIGINT end it, SIGHUP reads the settings again, SIGUSR1 releases every
 NVML handle (for a driver upgrade or a MIG change by hand) and SIGUSR2 takes them
@@ -53,7 +53,7 @@ EXIT_NEW_LIBRARY = 75
 
 _METRICS = "/metrics"
 _STOP_SERVER_SECONDS = 1.0
-_LOOK_AROUND_SECONDS = 5.0
+_CHECK_SECONDS = 5.0
 
 _END, _RELOAD, _RELEASE, _RESUME = "end", "reload", "release", "resume"
 _SIGNALS = {
@@ -73,19 +73,17 @@ def run(load: Callable[[], AgentSettings]) -> int:
     old ones stay.
     """
     heap.keep_small()
-    settings, proven, holds = load(), None, ReleaseRequests()
-    rosters: defaultdict[Hashable, KnownGpus] = defaultdict(
-        KnownGpus
-    )  # by the machine that is read
-    asked: queue.SimpleQueue[str] = queue.SimpleQueue()
-    with _signals(asked):
+    settings, proven, release_requests = load(), None, ReleaseRequests()
+    known_gpus: defaultdict[Hashable, KnownGpus] = defaultdict(KnownGpus)  # by what is read
+    signals: queue.SimpleQueue[str] = queue.SimpleQueue()
+    with _signals(signals):
         while True:
             logs.configure(settings.log_level, settings.log_format)
             try:
-                roster = rosters[settings.simulate, settings.host_root]
-                with _Running(settings, holds, roster) as running:
+                known = known_gpus[settings.simulate, settings.host_root]
+                with _Running(settings, release_requests, known) as running:
                     proven = settings
-                    reason, following = _until_ended(running, asked, load)
+                    reason, following = _until_ended(running, signals, load)
             except GpuscapeError as error:
                 if proven is None or proven is settings:
                     raise
@@ -100,12 +98,12 @@ def run(load: Callable[[], AgentSettings]) -> int:
 
 
 def _until_ended(
-    running: _Running, asked: queue.SimpleQueue[str], load: Callable[[], AgentSettings]
+    running: _Running, signals: queue.SimpleQueue[str], load: Callable[[], AgentSettings]
 ) -> tuple[str, AgentSettings | None]:
-    """Why this run is over, and the settings of the next one, if there is one."""
+    """The reason why this run is over, and the settings of the next one, if there is one."""
     while True:
         try:
-            what = asked.get(timeout=_LOOK_AROUND_SECONDS)
+            what = signals.get(timeout=_CHECK_SECONDS)
         except queue.Empty:
             if running.injected and running.agent.needs_new_library:
                 return "library", None
@@ -114,9 +112,9 @@ def _until_ended(
             case "end":
                 return "signal", None
             case "release":
-                running.hold("signal", (f"signal {signal.SIGUSR1.name}",))
+                running.request_release("signal", (f"signal {signal.SIGUSR1.name}",))
             case "resume":
-                running.hold("signal", ())
+                running.request_release("signal", ())
             case _:
                 try:
                     return "reload", load()
@@ -125,11 +123,11 @@ def _until_ended(
 
 
 @contextlib.contextmanager
-def _signals(asked: queue.SimpleQueue[str]) -> Iterator[None]:
-    """Have signals put what they ask for into the queue."""
+def _signals(signals: queue.SimpleQueue[str]) -> Iterator[None]:
+    """Put a word for each signal that arrives into the queue, until the block ends."""
 
     def ask(number: int, _frame: FrameType | None) -> None:
-        asked.put(_SIGNALS[signal.Signals(number)])
+        signals.put(_SIGNALS[signal.Signals(number)])
 
     before = {number: signal.signal(number, ask) for number in _SIGNALS}
     try:
@@ -142,14 +140,17 @@ def _signals(asked: queue.SimpleQueue[str]) -> Iterator[None]:
 class _Running:
     """All parts for one set of settings, from start to end."""
 
-    def __init__(self, settings: AgentSettings, holds: ReleaseRequests, roster: KnownGpus) -> None:
-        """``holds`` and ``roster`` outlive these settings: what is released stays so, and GPUs
-        keep their places."""
+    def __init__(
+        self, settings: AgentSettings, release_requests: ReleaseRequests, known_gpus: KnownGpus
+    ) -> None:
+        """``release_requests`` and ``known_gpus`` outlive these settings: what is released stays
+        released, and GPUs keep their places.
+        """
         self._ending = contextlib.ExitStack()
         self._errands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._settings = settings
-        self._holds = holds
-        self._roster = roster
+        self._release_requests = release_requests
+        self._known_gpus = known_gpus
         # the container toolkit's own mark: library and device nodes were put in at creation
         visible = os.environ.get("NVIDIA_VISIBLE_DEVICES", "void")
         self.injected = visible not in ("", "void") and settings.simulate is None
@@ -163,20 +164,20 @@ class _Running:
     def __exit__(self, *_: object) -> None:
         self._ending.close()
 
-    def hold(self, who: str, causes: tuple[str, ...]) -> None:
-        """Somebody wants the GPUs left alone for these causes, or, without any, no longer does.
+    def request_release(self, who: str, causes: tuple[str, ...]) -> None:
+        """Leave the GPUs alone for these causes of ``who``; without causes, no longer for ``who``.
 
         Handles are closed, or taken back once a release under way is over, by another thread.
         """
-        if self._holds.ask(who, causes):
+        if self._release_requests.ask(who, causes):
             log.info(
                 "release requests changed",
-                extra={"causes": "; ".join(self._holds.causes) or "none left"},
+                extra={"causes": "; ".join(self._release_requests.causes) or "none left"},
             )
-            self._errands.put(self._follow_holds)
+            self._errands.put(self._release_or_resume)
 
-    def _follow_holds(self) -> None:
-        if self._holds.causes:
+    def _release_or_resume(self) -> None:
+        if self._release_requests.causes:
             self.agent.release()
         else:
             self.agent.resume()
@@ -198,7 +199,7 @@ class _Running:
         reader = DeviceReader(
             start,
             deadline_seconds=settings.deadline_seconds,
-            roster=self._roster,
+            known_gpus=self._known_gpus,
             on_news=functools.partial(runtime.hasten, "watch"),
         )
         ending.callback(reader.close)
@@ -208,7 +209,7 @@ class _Running:
         if client is not None and not settings.standalone:
             from agent.cluster.join import joined
 
-            hold = functools.partial(self.hold, "cluster")
+            hold = functools.partial(self.request_release, "cluster")
             in_cluster = ending.enter_context(
                 joined(
                     settings,
@@ -235,7 +236,7 @@ class _Running:
             hasten=runtime.hasten,
             extra=parts.extra_readings(settings, served, place.root, known, ending),
         )
-        if self._holds.causes:
+        if self._release_requests.causes:
             self.agent.release()
         if counters_file is not None:
             counters = parts.counters_file(settings, counters_file, served, latest, self.agent)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the agent does at each tick: look, sample, watch, probe. Clock and edges are passed in.
+"""The agent's ticks: discover, sample, watch, probe. Clock and edges are passed in.
 
 One snapshot feeds labels and metrics, so they agree. A source that fails is asked
 again after 5 to 30 seconds, not at the interval of a healthy one; meanwhile labels
-stay, readings are left out, and the agent says what is wrong.
+stay, readings are left out, and metrics and log show what is wrong.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Intervals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtraReadings:
-    """What is read beside what always is; every part does without by itself."""
+    """Readings in addition to those that are always made; each part may be missing."""
 
     groups: tuple[ReadingGroup, ...] = ()
     """Readings of the GPUs."""
@@ -80,7 +80,7 @@ class ExtraReadings:
     of_pods: Callable[[Iterable[GpuSample]], PodUses] = lambda _samples: NO_POD_USES
     jobs: Callable[[NodeSnapshot], JobIds] = lambda _snapshot: NO_JOBS
     kernel_log: Callable[[float], tuple[XidSeen | SxidSeen, ...]] = lambda _now: ()
-    """Errors that the kernel logged since the last look; it never waits."""
+    """Errors that the kernel logged since the last call; it never waits."""
 
 
 NO_EXTRA_READINGS = ExtraReadings()
@@ -174,7 +174,7 @@ class NodeAgent:
         return self._intervals.sample
 
     def watch(self, now: float) -> float:
-        """Take events, show what hangs, drop old readings, tell how the reader fares."""
+        """Take events, show GPUs that hang, drop old readings, update the reader's metrics."""
         self._watched_at = now
         xids = [event for event in self._events(now) if self._entered(event)]
         self._show_hung()
@@ -258,7 +258,7 @@ class NodeAgent:
                 self._latest.show_samples(samples, processes=processes, of_pods=of_pods, jobs=jobs)
 
     def _drop_readings(self) -> None:
-        """Serve none; the next look at GPUs that answer has them read at once."""
+        """Serve no readings; the next discovery of GPUs that answer has them read at once."""
         with self._showing:
             self._sampled_at = None
             self._latest.show_samples(())
@@ -364,7 +364,7 @@ class NodeAgent:
     def _report_cycle(self, snapshot: NodeSnapshot, published: Published, seconds: float) -> None:
         """The cycle's metrics and its one line."""
 
-        def tell(own: AgentMetrics) -> None:
+        def count(own: AgentMetrics) -> None:
             own.cycle_done("discover", seconds)
             own.labels_changed(published.changed)
             for failure in published.failures:
@@ -375,7 +375,7 @@ class NodeAgent:
                 else:
                     own.source_failed(sink)
 
-        self._latest.refresh(tell)
+        self._latest.refresh(count)
         states = Counter(gpu.state.value for gpu in snapshot.gpus)
         log.info(
             "discovery cycle finished",

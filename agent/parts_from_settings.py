@@ -57,9 +57,9 @@ def client(settings: AgentSettings, ending: contextlib.ExitStack) -> ApiClient |
 def counters(
     settings: AgentSettings, client: ApiClient | None
 ) -> tuple[CountersConfig, Path | None]:
-    """What is to be served, as the ConfigMap says, else the file, else the default; and that file.
+    """The metrics to serve, from the ConfigMap, else the file, else the default; and that file.
 
-    No file where another says it.
+    No file where the metrics come from elsewhere.
     """
     if client is None or settings.counters_from is None:
         return metric_settings.counters(settings), settings.counters
@@ -76,7 +76,7 @@ def counters_file(
     latest: LatestMetrics,
     agent: NodeAgent,
 ) -> CountersFile:
-    """The file that says what is served, of which changes count."""
+    """The file of the metrics to serve, followed while it changes."""
 
     def take(found: CountersConfig) -> None:
         agent.read_groups(metric_settings.groups(settings, found))
@@ -155,7 +155,7 @@ def extra_readings(
 
 
 def web_config(settings: AgentSettings, latest: LatestMetrics) -> WebConfigFile | None:
-    """Who may scrape, where a file says so. Raises BadInput that names file, line and key."""
+    """The web configuration file, where there is one. Raises BadInput with file, line and key."""
     if settings.web_config_file is None:
         return None
     from web.web_config_file import WebConfigFile  # YAML and hashes take memory

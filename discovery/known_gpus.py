@@ -47,7 +47,7 @@ class KnownGpus:
         """Whether a GPU was first expected less than SETTLE_SECONDS ago."""
         return any(now - since < SETTLE_SECONDS for since in self._expected_since.values())
 
-    def call(
+    def described(
         self, listed: Collection[str], read: Mapping[str, GpuSnapshot], quarantine: Quarantine
     ) -> tuple[GpuSnapshot, ...]:
         """Each expected GPU, by its place: as read, or with why it was not."""

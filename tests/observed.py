@@ -109,7 +109,7 @@ class Watcher:
 
     def __init__(self, simulated: simulation.Simulation, name: str = "node-a") -> None:
         self._simulated = simulated
-        self._roster = KnownGpus()
+        self._known_gpus = KnownGpus()
         self._place = NodeHost(root=simulated.host_root, name=name)
 
     def look(self) -> NodeSnapshot:
@@ -120,7 +120,7 @@ class Watcher:
         """What the device reader's own code answers to these requests."""
         with self._simulated:
             reader_child.serve(talk)
-        driver, gpus, samples = _sorted(talk.answers, self._roster)
+        driver, gpus, samples = _sorted(talk.answers, self._known_gpus)
         return Observed(snapshot=self._place.snapshot(driver, gpus), samples=samples)
 
     @property
@@ -133,18 +133,18 @@ def _said(simulated: simulation.Simulation, name: str, talk: _Conversation) -> O
 
 
 def _sorted(
-    answers: list[ReaderMessage], roster: KnownGpus
+    answers: list[ReaderMessage], known_gpus: KnownGpus
 ) -> tuple[Driver, tuple[GpuSnapshot, ...], tuple[GpuSample, ...]]:
     driver = Driver()
     listed: tuple[str, ...] = ()
     for answer in answers:
         match answer:
             case DriverFrame():
-                driver, listed = roster.driver(answer.driver), answer.listed
-                roster.expect(listed, answer.elsewhere, READ_SECONDS)
+                driver, listed = known_gpus.driver(answer.driver), answer.listed
+                known_gpus.expect(listed, answer.elsewhere, READ_SECONDS)
             case RequestRefused():
                 driver = Driver()
     read = {answer.gpu.bus_id: answer.gpu for answer in answers if isinstance(answer, GpuFrame)}
-    gpus = roster.call(listed, read, Quarantine())
+    gpus = known_gpus.described(listed, read, Quarantine())
     samples = {it.sample.bus_id: it.sample for it in answers if isinstance(it, SampleFrame)}
     return driver, gpus, tuple(samples.values())  # the last of each GPU

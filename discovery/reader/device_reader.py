@@ -83,12 +83,12 @@ class DeviceReader:
         start: Start,
         *,
         deadline_seconds: float = 5.0,
-        roster: KnownGpus | None = None,
+        known_gpus: KnownGpus | None = None,
         on_news: Callable[[], None] = lambda: None,
         spawn: Spawn = Child,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``roster``: what is known from a reader before this one, of the same machine.
+        """``known_gpus``: what is known from a reader before this one, of the same machine.
 
         ``on_news`` is called, in any thread, when an event came or something hung.
         """
@@ -104,7 +104,7 @@ class DeviceReader:
         self._leaving: list[tuple[Child, float]] = []  # asked to end, and by when
         self._stuck: list[tuple[Child, bool]] = []  # and whether it hung in the driver as a whole
         self._quarantine = Quarantine()
-        self._roster = KnownGpus() if roster is None else roster
+        self._known_gpus = KnownGpus() if known_gpus is None else known_gpus
         self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
         self._groups: tuple[ReadingGroup, ...] = ()  # asked for last, so a probe asks for them too
         self._on_news = on_news
@@ -135,10 +135,10 @@ class DeviceReader:
             raise ReaderGone("the device reader ended its answer without naming a driver")
         with self._state:
             now = self._clock()
-            self._roster.expect(head.listed, head.elsewhere, now)
-            gpus = self._roster.call(head.listed, read, self._quarantine)
-            settling = self._roster.settling(now)
-            driver = self._roster.driver(head.driver)
+            self._known_gpus.expect(head.listed, head.elsewhere, now)
+            gpus = self._known_gpus.described(head.listed, read, self._quarantine)
+            settling = self._known_gpus.settling(now)
+            driver = self._known_gpus.driver(head.driver)
         return DiscoveryResult(driver=driver, gpus=gpus, settling=settling)
 
     def sample(self, groups: Iterable[ReadingGroup] = ()) -> tuple[GpuSample, ...]:
@@ -222,7 +222,7 @@ class DeviceReader:
         ``message`` gets a number of its own each time it is sent.
         """
         with self._asking:
-            attempts = 4 + len(self._roster)  # each failure but a few isolates a GPU
+            attempts = 4 + len(self._known_gpus)  # each failure but a few isolates a GPU
             for _ in range(attempts):
                 child = self._running(type(message))
                 self._requests += 1
@@ -241,7 +241,7 @@ class DeviceReader:
         for answer in child.ask(message, self._deadline):
             if isinstance(answer, RequestRefused):
                 self._retire()  # a new child loads the library anew, so no failure is latched
-                self._roster.driver_gone()
+                self._known_gpus.driver_gone()
                 raise _REFUSALS.get(answer.kind, Transient)(answer.text)
             if isinstance(answer, GpuFrame):
                 with self._state:

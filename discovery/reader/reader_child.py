@@ -94,7 +94,7 @@ class EventThread:
                 self._thread.start()
             self._source.register(bus_id, handle)
         except NvmlError as error:
-            self._say(f"{bus_id}: XID events are not delivered: {error}")
+            self._report_once(f"{bus_id}: XID events are not delivered: {error}")
 
     def close(self) -> bool:
         """End the thread, then free the event set.
@@ -117,12 +117,12 @@ class EventThread:
                 if event is not None:
                     self._channel.send(event)
             except NvmlError as error:
-                self._say(f"waiting for XID events fails: {error}")
+                self._report_once(f"waiting for XID events fails: {error}")
                 self._stop.wait(EVENT_RETRY_SECONDS)  # a lost GPU makes every wait fail at once
             except OSError:
                 return
 
-    def _say(self, text: str) -> None:
+    def _report_once(self, text: str) -> None:
         if text not in self._reported:
             self._reported.add(text)
             self._channel.send(EventsLost(text=text))

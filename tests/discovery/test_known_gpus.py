@@ -17,7 +17,7 @@ BOTH = (A.bus_id, B.bus_id)
 
 
 def called(
-    roster: KnownGpus,
+    known_gpus: KnownGpus,
     listed: Collection[str],
     read: Iterable[GpuSnapshot] = (),
     quarantine: Quarantine | None = None,
@@ -26,8 +26,10 @@ def called(
     now: float = 0.0,
 ) -> tuple[GpuSnapshot, ...]:
     """What one discovery gives."""
-    roster.expect(listed, elsewhere, now)
-    return roster.call(listed, {gpu.bus_id: gpu for gpu in read}, quarantine or Quarantine())
+    known_gpus.expect(listed, elsewhere, now)
+    return known_gpus.described(
+        listed, {gpu.bus_id: gpu for gpu in read}, quarantine or Quarantine()
+    )
 
 
 def _gap(reason: Reason, source: str, detail: str) -> Gap:
@@ -39,10 +41,10 @@ def _states(gpus: tuple[GpuSnapshot, ...]) -> list[tuple[str, GpuState]]:
 
 
 def test_a_quarantined_gpu_is_told_as_hung_with_the_identity_it_had() -> None:
-    roster, quarantine = KnownGpus(), Quarantine()
-    called(roster, BOTH, (A, B), quarantine)
+    known_gpus, quarantine = KnownGpus(), Quarantine()
+    called(known_gpus, BOTH, (A, B), quarantine)
     quarantine.isolate(A.bus_id, Reason.HUNG, "no answer within 5 s", now=0.0)
-    hung, well = called(roster, BOTH, (B,), quarantine)
+    hung, well = called(known_gpus, BOTH, (B,), quarantine)
     assert (hung.state, hung.uuid, hung.model) == (GpuState.HUNG, A.uuid, A.model)
     assert hung.memory_bytes == A.memory_bytes
     assert hung.gaps == (_gap(Reason.HUNG, "device reader", "no answer within 5 s"),)
@@ -50,9 +52,9 @@ def test_a_quarantined_gpu_is_told_as_hung_with_the_identity_it_had() -> None:
 
 
 def test_a_gpu_that_vanished_without_a_word_is_told_as_lost() -> None:
-    roster = KnownGpus()
-    called(roster, BOTH, (A, B))
-    gpus = called(roster, (B.bus_id,), (B,))
+    known_gpus = KnownGpus()
+    called(known_gpus, BOTH, (A, B))
+    gpus = called(known_gpus, (B.bus_id,), (B,))
     assert _states(gpus) == [(A.bus_id, GpuState.LOST), (B.bus_id, GpuState.PRESENT)]
     assert gpus[0].uuid == A.uuid
     assert gpus[0].gaps == (_gap(Reason.LOST, "sysfs", "no longer listed"),)
@@ -62,9 +64,9 @@ def test_every_part_of_an_identity_is_kept() -> None:
     known = build.gpu(
         0, serial="1", pci_device_id=0x20B010DE, pci_subsystem_id=0x134F10DE, memory_bytes=1
     )
-    roster = KnownGpus()
-    called(roster, (A.bus_id,), (known,))
-    (lost,) = called(roster, ())
+    known_gpus = KnownGpus()
+    called(known_gpus, (A.bus_id,), (known,))
+    (lost,) = called(known_gpus, ())
     kept = [
         "minor",
         "uuid",
@@ -80,12 +82,12 @@ def test_every_part_of_an_identity_is_kept() -> None:
 
 
 def test_gpus_come_in_bus_order_and_are_counted_once() -> None:
-    roster = KnownGpus()
+    known_gpus = KnownGpus()
     beyond = build.gpu(2, bus_id="10000:01:00.0")
     read = {gpu.bus_id: gpu for gpu in (beyond, B, A)}
-    gpus = called(roster, tuple(read), read.values())
+    gpus = called(known_gpus, tuple(read), read.values())
     assert [gpu.bus_id for gpu in gpus] == [A.bus_id, B.bus_id, beyond.bus_id]
-    assert len(roster) == 3
+    assert len(known_gpus) == 3
 
 
 def test_a_gpu_on_which_the_reader_dies_is_unreadable_for_that_reason() -> None:
@@ -103,17 +105,17 @@ def test_a_gpu_that_is_listed_but_was_never_read_is_unreadable_and_nameless() ->
 
 
 def test_what_a_lost_gpu_still_told_wins_over_what_was_known() -> None:
-    roster = KnownGpus()
-    called(roster, (A.bus_id,), (A,))
+    known_gpus = KnownGpus()
+    called(known_gpus, (A.bus_id,), (A,))
     told = replace(unread_gpu(A.bus_id, GpuState.LOST), uuid=A.uuid, vbios_version="new")
-    (gpu,) = called(roster, (A.bus_id,), (told,))
+    (gpu,) = called(known_gpus, (A.bus_id,), (told,))
     assert (gpu.uuid, gpu.model, gpu.vbios_version) == (A.uuid, A.model, "new")
 
 
 def test_places_follow_the_bus_at_first_and_newcomers_come_last() -> None:
-    roster = KnownGpus()
-    called(roster, (A.bus_id, C.bus_id), (A, C))
-    gpus = called(roster, (A.bus_id, B.bus_id, C.bus_id), (A, B, C))
+    known_gpus = KnownGpus()
+    called(known_gpus, (A.bus_id, C.bus_id), (A, C))
+    gpus = called(known_gpus, (A.bus_id, B.bus_id, C.bus_id), (A, B, C))
     assert [(gpu.bus_id, gpu.index) for gpu in gpus] == [
         (A.bus_id, 0),
         (C.bus_id, 1),
@@ -122,39 +124,39 @@ def test_places_follow_the_bus_at_first_and_newcomers_come_last() -> None:
 
 
 def test_a_gpu_that_never_answered_has_a_place_so_that_no_other_moves_when_it_does() -> None:
-    roster = KnownGpus()
-    assert [gpu.index for gpu in called(roster, BOTH, (B,))] == [0, 1]
-    assert [gpu.index for gpu in called(roster, BOTH, (A, B))] == [0, 1]
+    known_gpus = KnownGpus()
+    assert [gpu.index for gpu in called(known_gpus, BOTH, (B,))] == [0, 1]
+    assert [gpu.index for gpu in called(known_gpus, BOTH, (A, B))] == [0, 1]
 
 
 def test_a_gpu_that_another_driver_has_taken_is_forgotten_and_its_place_stays_free() -> None:
-    roster = KnownGpus()
-    called(roster, BOTH, (A, B))
-    (left,) = called(roster, (B.bus_id,), (B,), elsewhere=(A.bus_id,))
+    known_gpus = KnownGpus()
+    called(known_gpus, BOTH, (A, B))
+    (left,) = called(known_gpus, (B.bus_id,), (B,), elsewhere=(A.bus_id,))
     assert (left.bus_id, left.index) == (B.bus_id, 1)
-    back, _ = called(roster, BOTH, (B,))
+    back, _ = called(known_gpus, BOTH, (B,))
     assert (back.state, back.index, back.uuid) == (GpuState.UNREADABLE, 0, None)
 
 
 def test_a_place_that_is_free_is_given_to_no_other_gpu() -> None:
-    roster = KnownGpus()
-    called(roster, BOTH, (A, B))
-    called(roster, (B.bus_id,), (B,), elsewhere=(A.bus_id,))
-    left, new = called(roster, (B.bus_id, C.bus_id), (B, C), elsewhere=(A.bus_id,))
+    known_gpus = KnownGpus()
+    called(known_gpus, BOTH, (A, B))
+    called(known_gpus, (B.bus_id,), (B,), elsewhere=(A.bus_id,))
+    left, new = called(known_gpus, (B.bus_id, C.bus_id), (B, C), elsewhere=(A.bus_id,))
     assert [(gpu.bus_id, gpu.index) for gpu in (left, new)] == [(B.bus_id, 1), (C.bus_id, 2)]
 
 
 def test_a_gpu_that_no_driver_is_bound_to_any_more_is_lost() -> None:
-    roster = KnownGpus()
-    called(roster, BOTH, (A, B))
-    assert _states(called(roster, (B.bus_id,), (B,)))[0] == (A.bus_id, GpuState.LOST)
+    known_gpus = KnownGpus()
+    called(known_gpus, BOTH, (A, B))
+    assert _states(called(known_gpus, (B.bus_id,), (B,)))[0] == (A.bus_id, GpuState.LOST)
 
 
 def test_it_settles_a_while_after_the_last_gpu_came() -> None:
-    roster = KnownGpus()
-    called(roster, (A.bus_id,), (A,), now=100.0)
-    called(roster, BOTH, (A, B), now=130.0)
+    known_gpus = KnownGpus()
+    called(known_gpus, (A.bus_id,), (A,), now=100.0)
+    called(known_gpus, BOTH, (A, B), now=130.0)
     last = 130.0 + SETTLE_SECONDS
-    assert [roster.settling(now) for now in (100.0, last - 0.1, last)] == [True, True, False]
-    called(roster, (A.bus_id,), (A,), elsewhere=(B.bus_id,), now=140.0)
-    assert not roster.settling(last - 0.1)
+    assert [known_gpus.settling(now) for now in (100.0, last - 0.1, last)] == [True, True, False]
+    called(known_gpus, (A.bus_id,), (A,), elsewhere=(B.bus_id,), now=140.0)
+    assert not known_gpus.settling(last - 0.1)

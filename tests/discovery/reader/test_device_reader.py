@@ -39,7 +39,7 @@ class Bench:
         simulation: Simulation,
         *,
         deadline_seconds: float = DEADLINE_SECONDS,
-        roster: KnownGpus | None = None,
+        known_gpus: KnownGpus | None = None,
     ) -> None:
         self.simulation = simulation
         self.now = 1000.0
@@ -47,7 +47,7 @@ class Bench:
         self.reader = DeviceReader(
             Start(host_root=str(simulation.host_root), simulation=str(simulation.state_file)),
             deadline_seconds=deadline_seconds,
-            roster=roster,
+            known_gpus=known_gpus,
             on_news=lambda: self.on_news(),
             clock=lambda: self.now,
         )
@@ -342,11 +342,11 @@ def test_healthy_gpus_keep_their_index_when_another_leaves_the_bus(tmp_path: Pat
 
 def test_a_reader_that_follows_another_goes_on_with_its_places(tmp_path: Path) -> None:
     simulation = Simulation.create("t4", tmp_path)
-    roster = KnownGpus()
-    first = Bench(simulation, roster=roster)
+    known_gpus = KnownGpus()
+    first = Bench(simulation, known_gpus=known_gpus)
     first.close()
     machines.unplug(simulation, first.bus_ids[0])
-    second = Bench(simulation, roster=roster)
+    second = Bench(simulation, known_gpus=known_gpus)
     gpus = second.reader.discover().gpus
     assert [(gpu.index, gpu.state) for gpu in gpus] == [
         (0, LOST),
