@@ -11,7 +11,7 @@ class ReleaseRequests:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._asked: dict[str, tuple[str, ...]] = {}
+        self._causes: dict[str, tuple[str, ...]] = {}
 
     def ask(self, who: str, causes: tuple[str, ...]) -> bool:
         """What ``who`` wants from now on; without causes, nothing any more.
@@ -19,12 +19,12 @@ class ReleaseRequests:
         True if the GPUs are now to be left alone and were not before, or the other way round.
         """
         with self._lock:
-            before = any(self._asked.values())
-            self._asked[who] = causes
-            return before != any(self._asked.values())
+            before = any(self._causes.values())
+            self._causes[who] = causes
+            return before != any(self._causes.values())
 
     @property
     def causes(self) -> tuple[str, ...]:
         """All causes there are, in words for people; empty when nobody wants it."""
         with self._lock:
-            return tuple(cause for causes in self._asked.values() for cause in causes)
+            return tuple(cause for causes in self._causes.values() for cause in causes)

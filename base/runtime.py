@@ -47,7 +47,7 @@ class Runtime:
     ) -> None:
         """Each wait is varied by up to ``jitter_ratio`` of itself, so that nodes spread out.
 
-        It is made before the parts whose ticks it runs, so that each can be given :meth:`hasten`.
+        It is made before the parts whose ticks it runs, so that each can get :meth:`hasten`.
         """
         self._ticks: Mapping[str, Tick] = {}
         self._jitter = jitter_ratio

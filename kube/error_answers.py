@@ -85,8 +85,8 @@ def error_of(
     account: str = "",
 ) -> ApiError:
     """The error of a Status object, which a watch may carry too."""
-    given = status_object.get("message") or status_object.get("reason") or "no reason given"
-    whole = " ".join(str(given).split())
+    cause = status_object.get("message") or status_object.get("reason") or "no reason given"
+    whole = " ".join(str(cause).split())
     message = one_line(whole)
     text = f"{asked}: {code}: {message}"
     if policy := _POLICY.search(message):

@@ -113,7 +113,7 @@ def explain(ask: PodRequest, verdicts: Sequence[RankedNode], tables: ScoreTables
     )
 
 
-def nothing_asked(namespace: str, name: str) -> Explanation:
+def nothing_requested(namespace: str, name: str) -> Explanation:
     """Of a pod that asks for no whole GPU: no containers, no nodes."""
     return Explanation(
         pod=f"{namespace}/{name}", containers=(), link=Link.ANY, nic=False, job=None, nodes=()

@@ -74,12 +74,12 @@ def _sxid(match: re.Match[bytes]) -> SxidSeen | None:
     text = match[3]
     if text.startswith(_DETAILS):
         return None
-    told = _SEVERITY.match(text)
+    named = _SEVERITY.match(text)
     return SxidSeen(
         bus_id=normal_bus_id(match[1].decode("ascii")),
         code=int(match[2]),
-        severity=Severity(told[1].decode("ascii").lower()) if told else Severity.UNTOLD,
-        link=_number(told[2]) if told else None,
+        severity=Severity(named[1].decode("ascii").lower()) if named else Severity.UNTOLD,
+        link=_number(named[2]) if named else None,
     )
 
 

@@ -24,7 +24,7 @@ class XidMerge:
 
     def __init__(self, window_seconds: float = WINDOW_SECONDS) -> None:
         self._window = window_seconds
-        self._told_at: dict[tuple[str, int], float] = {}
+        self._delivered_at: dict[tuple[str, int], float] = {}
         self._held: dict[tuple[str, int], tuple[float, XidSeen]] = {}
 
     def merged(
@@ -38,17 +38,19 @@ class XidMerge:
         for event in delivered:
             counting.append(event)
             if isinstance(event, XidSeen):
-                self._told_at[_key(event)] = now
+                self._delivered_at[_key(event)] = now
                 self._held.pop(_key(event), None)
         self._forget(now)
         for xid in logged:
-            if _key(xid) not in self._told_at and len(self._held) < MOST_HELD:
+            if _key(xid) not in self._delivered_at and len(self._held) < MOST_HELD:
                 self._held.setdefault(_key(xid), (now, xid))
         counting += self._due(now)
         return counting
 
     def _forget(self, now: float) -> None:
-        self._told_at = {key: at for key, at in self._told_at.items() if now - at < self._window}
+        self._delivered_at = {
+            key: at for key, at in self._delivered_at.items() if now - at < self._window
+        }
 
     def _due(self, now: float) -> list[XidSeen]:
         due = [key for key, (at, _) in self._held.items() if now - at >= self._window]

@@ -19,7 +19,7 @@ def read_file(path: Path) -> CountersConfig:
     return read_counters(_content(path), str(path))
 
 
-def tell_skipped(counters: CountersConfig) -> None:
+def log_skipped(counters: CountersConfig) -> None:
     """Log the lines that are not served, one by one."""
     for skipped in counters.skipped:
         log.warning("counter not served", extra={"why": str(skipped)})
@@ -60,7 +60,7 @@ class CountersFile:
                     " SIGHUP to serve none"
                 )
             self._take(found)
-            tell_skipped(found)
+            log_skipped(found)
             log.info("counters file reloaded", extra={"families": len(found.families)})
         self._content, self._served = content, found
 

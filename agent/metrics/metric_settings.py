@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 
-from agent.metrics.followed_counters import read_file, tell_skipped
+from agent.metrics.followed_counters import log_skipped, read_file
 from agent.metrics.latest_metrics import LatestMetrics
 from agent.settings.agent_settings import AgentSettings
 from discovery.sample import ReadingGroup
@@ -18,7 +18,7 @@ from exporters.gpuscape.agent_metrics import AgentMetrics
 from exporters.gpuscape.core_families import ServedFamilies
 from exporters.gpuscape.gpuscape_family import GpuscapeFamily
 
-ASKED_FOR = frozenset({ReadingGroup.PROCESSES, ReadingGroup.BAR1, ReadingGroup.FAN})
+SELECTED = frozenset({ReadingGroup.PROCESSES, ReadingGroup.BAR1, ReadingGroup.FAN})
 """Readings that are made only where the settings or the counters need them."""
 
 
@@ -44,13 +44,13 @@ def counters(settings: AgentSettings, config_map: bytes | None = None) -> Counte
         found = read_file(settings.counters)
     else:
         return DEFAULT_COUNTERS
-    tell_skipped(found)
+    log_skipped(found)
     return found
 
 
 def groups(settings: AgentSettings, counters: CountersConfig) -> tuple[ReadingGroup, ...]:
     """The readings that what is served needs, next to those always made."""
-    asked = set(counters.groups) | (core_families.groups(own_families(settings)) - ASKED_FOR)
+    asked = set(counters.groups) | (core_families.groups(own_families(settings)) - SELECTED)
     if settings.processes or settings.distinguishes_pods:
         asked.add(ReadingGroup.PROCESSES)
     return tuple(sorted(asked))

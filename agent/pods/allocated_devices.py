@@ -93,19 +93,19 @@ def allocation(
     """Read the kubelet's two answers; ``resources`` count as GPUs like NVIDIA's own names."""
     counted = _Counted(names, frozenset({GPU, *resources}))
     held = [
-        (pod, container, tuple(counted.given(container)))
+        (pod, container, tuple(counted.devices_of(container)))
         for pod in pods
         for container in pod.containers
     ]
     offered = tuple(counted.of_plugins(allocatable))
-    taken = tuple(device for _, _, given in held for device in given)
+    taken = tuple(device for _, _, devices in held for device in devices)
     return NodeAllocation(
         holders=tuple(
             GpuContainer(
-                namespace=pod.namespace, pod=pod.name, container=container.name, devices=devices
+                namespace=pod.namespace, pod=pod.name, container=container.name, devices=of_node
             )
-            for pod, container, given in held
-            if (devices := tuple(each for each in given if isinstance(each, AllocatedDevice)))
+            for pod, container, devices in held
+            if (of_node := tuple(each for each in devices if isinstance(each, AllocatedDevice)))
         ),
         whole=frozenset(
             each.part.bus_id
@@ -125,7 +125,7 @@ class _Counted:
     names: DeviceNames
     resources: frozenset[str]
 
-    def given(self, container: ContainerDevices) -> Iterator[AllocatedDevice | UnknownDevice]:
+    def devices_of(self, container: ContainerDevices) -> Iterator[AllocatedDevice | UnknownDevice]:
         """All GPUs of a container."""
         yield from self.of_plugins(container.resources)
         for claimed in container.claims:

@@ -21,31 +21,33 @@ def nothing_known(_namespace: str, _name: str) -> None:
 
 
 def holdings(
-    given: NodeAllocation, snapshot: NodeSnapshot, about: About = nothing_known
+    allocation: NodeAllocation, snapshot: NodeSnapshot, about: About = nothing_known
 ) -> GpuHoldings:
     """The kubelet's allocation, as metrics show it; ``about`` as in :func:`holders`."""
     return GpuHoldings(
-        holders=holders(given, snapshot, about),
+        holders=holders(allocation, snapshot, about),
         resources=tuple(
             ResourceAllocation(
                 name=name,
-                allocatable=given.allocatable.get(name, 0),
-                allocated=given.allocated.get(name, 0),
+                allocatable=allocation.allocatable.get(name, 0),
+                allocated=allocation.allocated.get(name, 0),
             )
-            for name in sorted({*given.allocatable, *given.allocated})
+            for name in sorted({*allocation.allocatable, *allocation.allocated})
         ),
-        whole=given.whole,
+        whole=allocation.whole,
     )
 
 
-def holders(given: NodeAllocation, snapshot: NodeSnapshot, about: About = nothing_known) -> Holders:
+def holders(
+    allocation: NodeAllocation, snapshot: NodeSnapshot, about: About = nothing_known
+) -> Holders:
     """Who holds each GPU and GPU instance; ``about`` adds what it knows and leaves out the ended.
 
     Without that an ended pod that a kubelet still lists with a device stays next to the one that
     has it now. Order: namespace, pod, container, share, claim.
     """
     held: dict[Entity, set[Holder]] = {}
-    for container in given.holders:
+    for container in allocation.holders:
         known = about(container.namespace, container.pod)
         if known is not None and known.ended:
             continue

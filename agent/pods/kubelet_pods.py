@@ -74,7 +74,7 @@ class KubeletPods:
         """``node``: its name in the cluster; ``resources``: names of GPUs that count like NVIDIA's.
 
         ``snapshot`` gives the newest; ``update_metrics`` gets changes of the metrics of the socket;
-        ``show`` gets what is held at each look, the same again too, and None where that is not
+        ``show`` gets what is held at each poll, the same again too, and None where that is not
         known; ``allocated`` gets every answer of the kubelet, but not what is kept when it gives
         none. ``resolve`` names devices of DRA claims, ``about`` has what the API server knows of a
         pod. ``wall`` is Unix time, only shown.
@@ -106,11 +106,11 @@ class KubeletPods:
             self._say(str(error))
             self._keep(snapshot, now)
             return ASK_SECONDS
-        given = self._given(snapshot, self._answer)
-        self._update_metrics(partial(_answered, at=self._wall(), unknown=len(given.unknown)))
-        self._say(_unknown(given.unknown))
-        self._show(holdings(given, snapshot, self._about))
-        self._allocated(snapshot, given)
+        found = self._allocation(snapshot, self._answer)
+        self._update_metrics(partial(_answered, at=self._wall(), unknown=len(found.unknown)))
+        self._say(_unknown(found.unknown))
+        self._show(holdings(found, snapshot, self._about))
+        self._allocated(snapshot, found)
         return ASK_SECONDS
 
     def _keep(self, snapshot: NodeSnapshot, now: float) -> None:
@@ -120,9 +120,9 @@ class KubeletPods:
         if self._answer is None:
             self._show(None)
         else:
-            self._show(holdings(self._given(snapshot, self._answer), snapshot, self._about))
+            self._show(holdings(self._allocation(snapshot, self._answer), snapshot, self._about))
 
-    def _given(self, snapshot: NodeSnapshot, answer: _Answer) -> NodeAllocation:
+    def _allocation(self, snapshot: NodeSnapshot, answer: _Answer) -> NodeAllocation:
         names = DeviceNames(snapshot, pool=self._node, resolve=self._resolve)
         return allocation(answer.pods, answer.offered, names, resources=self._resources)
 

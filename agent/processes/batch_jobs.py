@@ -36,7 +36,7 @@ class JobFolder:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._said: tuple[str, ...] = ()
+        self._logged: tuple[str, ...] = ()
 
     def poll(self, snapshot: NodeSnapshot) -> JobIds:
         """The jobs that run now. A file that is not as it should be is logged once and left out.
@@ -73,9 +73,9 @@ class JobFolder:
 
     def _say(self, faults: tuple[str, ...]) -> None:
         for fault in faults:
-            if fault not in self._said:  # once, not at every poll
+            if fault not in self._logged:  # once, not at every poll
                 log.warning("HPC job mapping incomplete", extra={"why": fault})
-        self._said = faults
+        self._logged = faults
 
 
 def _files(snapshot: NodeSnapshot) -> Iterator[tuple[Entity, tuple[str, ...]]]:

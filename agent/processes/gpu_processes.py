@@ -90,7 +90,7 @@ def process_uses(
     for load in ranked[most:]:
         rest.setdefault(load.gpu_instance_id, []).append(load)
     return (
-        *(_told(sample.bus_id, load, ask(load.pid), by_uid) for load in ranked[:most]),
+        *(_named(sample.bus_id, load, ask(load.pid), by_uid) for load in ranked[:most]),
         *(_others(sample.bus_id, instance, loads) for instance, loads in rest.items()),
     )
 
@@ -133,8 +133,8 @@ def _hides_processes(gap: Gap) -> bool:
 def _whole(values: Iterable[Number | None]) -> Number | None:
     """The sum, where all are known."""
     found = list(values)
-    told = [value for value in found if value is not None]
-    return sum(told) if len(told) == len(found) else None
+    known = [value for value in found if value is not None]
+    return sum(known) if len(known) == len(found) else None
 
 
 def _capped(share: float | None) -> float | None:
@@ -181,7 +181,7 @@ def _rank(load: _Load) -> tuple[int, int]:
     return (1 if load.memory_bytes is None else -load.memory_bytes, load.pid)
 
 
-def _told(bus_id: str, load: _Load, found: ProcessOwner, by_uid: ByUid) -> ProcessUse:
+def _named(bus_id: str, load: _Load, found: ProcessOwner, by_uid: ByUid) -> ProcessUse:
     return ProcessUse(
         bus_id=bus_id,
         gpu_instance_id=load.gpu_instance_id,
@@ -212,8 +212,8 @@ def _pod(uid: str, known: KnownPod | None) -> OfPod:
 
 def _sum(values: Iterable[Number | None]) -> Number | None:
     """The sum of those that are known; None where none is."""
-    told = [value for value in values if value is not None]
-    return sum(told) if told else None
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
 
 
 def _most(values: Iterable[Number | None]) -> Number | None:

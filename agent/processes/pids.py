@@ -52,7 +52,7 @@ def missing(proc: Path) -> str | None:
         return f"{proc} is no process file system: {error.strerror or error}"
     if own != str(os.getpid()):
         return f"{proc} has other pids than this agent: run it with hostPID: true"
-    # a node may be a container itself: there the first process is init, not one beside the agent
+    # a node may be a container itself: there the first process is init, not one next to the agent
     first = _start_of(proc / "1/cgroup")
     if namespace != _FIRST_NAMESPACE and first in ("", _start_of(proc / "self/cgroup")):
         return "no process outside the agent's container is seen: run it with hostPID: true"
@@ -74,7 +74,7 @@ def pod_uid(cgroup: str) -> str | None:
 
 
 def _name(pid: int) -> str | None:
-    # psutil looks at the agent's own /proc, which has the same pids
+    # psutil reads the agent's own /proc, which has the same pids
     try:
         name = psutil.Process(pid).name()
     except (psutil.Error, OSError):

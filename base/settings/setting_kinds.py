@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kinds of setting: what the text may look like and the value it stands for. Pure.
+"""Kinds of setting: the form of the text and the value it stands for. Pure.
 
 A kind whose value belongs to one domain stands with that domain, such as the address of a server.
 """
@@ -131,7 +131,7 @@ def text(metavar: str) -> SettingKind[str]:
 
 
 def matching(metavar: str, expects: str, pattern: str) -> SettingKind[str]:
-    """Text that looks as ``pattern`` says, from its first character to its last."""
+    """Text that ``pattern`` matches, from its first character to its last."""
 
     def parse(text: str) -> str:
         if not re.fullmatch(pattern, text):

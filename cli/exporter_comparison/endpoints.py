@@ -188,7 +188,7 @@ class Endpoint:
         except Unreadable:
             raise
         except (OSError, http.client.HTTPException) as error:
-            if exchange.given_up or isinstance(error, TimeoutError):
+            if exchange.abandoned or isinstance(error, TimeoutError):
                 raise Unreadable(f"no whole answer within {within_seconds:g} s") from error
             raise Unreadable(_reason(error)) from error
         finally:
@@ -219,7 +219,7 @@ class _Exchange:
     def __init__(self, connection: http.client.HTTPConnection, most_bytes: int) -> None:
         self._connection = connection
         self._most_bytes = most_bytes
-        self.given_up = False
+        self.abandoned = False
 
     def body(self, target: str, headers: Mapping[str, str]) -> bytes:
         self._connection.request("GET", target, headers=headers)
@@ -233,7 +233,7 @@ class _Exchange:
             body += chunk
             if len(body) > self._most_bytes:
                 raise Unreadable(_too_large(self._most_bytes))
-        if self.given_up:  # the end that was read is our own doing
+        if self.abandoned:  # the end that was read is our own doing
             raise TimeoutError
         if response.length:  # read1 ends quietly where the connection does
             raise Unreadable(f"its answer ends {response.length} bytes too early")
@@ -241,7 +241,7 @@ class _Exchange:
 
     def give_up(self) -> None:
         """Have the thread that waits for the server wait no longer."""
-        self.given_up = True
+        self.abandoned = True
         sock = self._connection.sock
         if sock is not None:
             with contextlib.suppress(OSError):

@@ -21,7 +21,7 @@ from scheduler.cluster.pod_objects import Pod, Rules, ask
 from scheduler.cluster.watches import Watches
 from scheduler.extender.scheduler_settings import SchedulerSettings
 from scheduler.node_ranking import NodeRanker
-from scheduler.score_explanation import Explanation, explain, nothing_asked
+from scheduler.score_explanation import Explanation, explain, nothing_requested
 from scheduler.scores.class_tables import ScoreTables
 
 _CHECK_SECONDS: Final = 0.05
@@ -107,7 +107,7 @@ def worked_out(
     rules = Rules(gpu=settings.gpu_resource, nics=frozenset(settings.nic_resources))
     wanted = ask(read, rules)
     if wanted is None:
-        return nothing_asked(read.metadata.namespace, read.metadata.name)
+        return nothing_requested(read.metadata.namespace, read.metadata.name)
     tables = ScoreTables(policies=settings.policies)
     cache = NodeCache(tables)
     watches = Watches(api, cache, namespace=settings.namespace, rules=rules)

@@ -78,7 +78,7 @@ def reckon(
     Source: Kubernetes 1.37, pkg/kubelet/cm/devicemanager/manager.go (UpdateAllocatedDevices); for
     the idea the over-reserve cache of scheduler-plugins, pkg/noderesourcetopology/cache.
     """
-    free = state.ok & (~state.used | _given_back(state, ended))
+    free = state.ok & (~state.used | _released(state, ended))
     sure = True
     expected: dict[str, ExpectedGpus] = {}
     for pod in sorted(bound, key=lambda pod: pod.order):
@@ -94,7 +94,7 @@ def reckon(
     return FreeGpus(free=free, sure=sure, expected=expected)
 
 
-def _given_back(state: ReportedState, ended: Collection[str]) -> int:
+def _released(state: ReportedState, ended: Collection[str]) -> int:
     """GPUs that ended pods have and no other."""
     theirs = others = 0
     for key, mask in state.pods.items():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one Event about a pod: it asked for linked GPUs and did not get them.
+"""The one Event about a pod: it requested linked GPUs and did not get them.
 
 Its name is made from the pod's UID, so that there is one whatever the number of replicas and of
 restarts: a replica that comes second finds the Event there.
@@ -20,7 +20,7 @@ BUDGET: Final = EventBudget(burst=50, refill_seconds=5.0)
 
 
 def record_unlinked(events: Recorder, check: PredictionCheck) -> None:
-    """Record that the pod asked for linked GPUs and runs on others; never blocks or raises."""
+    """Record that the pod requested linked GPUs and runs on others; never blocks or raises."""
     pod = check.ask
     gpus = ", ".join(map(str, members(check.actual)))
     events.record(

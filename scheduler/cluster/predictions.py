@@ -80,7 +80,7 @@ def is_ideal(landing: PredictionCheck, speeds: SpeedTable) -> bool | None:
 
 
 def is_unlinked(landing: PredictionCheck, speeds: SpeedTable) -> bool:
-    """The pod asked for GPUs joined by NVLink and surely has others.
+    """Whether the pod requested GPUs joined by NVLink and surely has others.
 
     One GPU alone is joined to nothing and misses nothing.
     """

@@ -55,7 +55,7 @@ class Connection:
         self._is_ended = False
         self.is_busy = False
         """A request is being answered."""
-        self.has_asked = False
+        self.has_requested = False
         """For something that is served here, and that it may ask for."""
         self.since = time.monotonic()
         """When it last did so, else when it came."""
@@ -105,7 +105,7 @@ class Connection:
             request = _read_request(head)
             self._unread = request.length
             route = self._site.route(request, self._certificate)
-            self.has_asked, self.since = True, time.monotonic()
+            self.has_requested, self.since = True, time.monotonic()
             verb = route.verb
             body = self._body(request, route)
             self.is_busy, began = True, time.monotonic()

@@ -14,7 +14,7 @@ from scheduler.extender import extender_messages
 from scheduler.extender.extender_metrics import ExtenderMetrics, Neutral
 from scheduler.extender.node_detail import described
 from scheduler.node_ranking import NodeRanker
-from scheduler.score_explanation import explain, nothing_asked
+from scheduler.score_explanation import explain, nothing_requested
 from scheduler.scores.class_tables import ScoreTables
 
 _NO_NODES: Final = "the body is no ExtenderArgs: `NodeNames` and `Nodes` are missing"
@@ -64,7 +64,7 @@ class Extender:
         wanted = ask(call.pod, self._rules)
         if wanted is None:
             about = call.pod.metadata
-            return msgspec.json.encode(nothing_asked(about.namespace, about.name))
+            return msgspec.json.encode(nothing_requested(about.namespace, about.name))
         nodes = sorted(self._cache.names()) if call.nodes is None else call.nodes
         verdicts = self._judge.judge(wanted, nodes)
         return msgspec.json.encode(explain(wanted, verdicts, self._tables))

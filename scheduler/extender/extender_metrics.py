@@ -144,7 +144,7 @@ class ExtenderMetrics:
         )
         self._unlinked = Counter(
             f"{_PREFIX}_unlinked_pods",
-            "Pods that asked for GPUs joined by NVLink and got others.",
+            "Pods that requested GPUs joined by NVLink and got others.",
             registry=registry,
         )
         self._refusals = Counter(

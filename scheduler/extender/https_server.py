@@ -115,7 +115,7 @@ class ExtenderServer:
         idle = [each for each in self._clients if not each.is_busy]
         if not idle:
             return False
-        least = min(idle, key=lambda each: (each.has_asked, each.since))
+        least = min(idle, key=lambda each: (each.has_requested, each.since))
         del self._clients[least]
         least.end()
         return True

@@ -66,7 +66,7 @@ class SchedulerSettings:
         variables=("POD_NAMESPACE",),
     )
     events: bool = setting(
-        True, kinds.FLAG, "Write an Event on a pod that asked for linked GPUs and did not get them."
+        True, kinds.FLAG, "Write an Event on a pod that requested linked GPUs and did not get them."
     )
     instance: str | None = setting(
         None,

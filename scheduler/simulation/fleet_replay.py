@@ -52,7 +52,7 @@ class ReplayNode:
         """Free GPUs by count."""
         self._bound: dict[str, Bound] = {}
         self._sets: dict[str, int] = {}
-        self._told: Mapping[str, int] = {}
+        self._reported: Mapping[str, int] = {}
         self._view: ScoringView | None = None
 
     def view(self) -> ScoringView:
@@ -74,8 +74,8 @@ class ReplayNode:
         """What the agent sees now: pod to its set."""
         return dict(self._sets)
 
-    def tell(self, sets: Mapping[str, int]) -> None:
-        self._told = sets
+    def report(self, sets: Mapping[str, int]) -> None:
+        self._reported = sets
         self._view = None
 
     def _changed(self, free: int) -> None:
@@ -84,12 +84,12 @@ class ReplayNode:
         self._view = None
 
     def _reckoned(self) -> ScoringView:
-        kind, told = self.kind, self._told
+        kind, reported = self.kind, self._reported
         used = 0
-        for mask in told.values():
+        for mask in reported.values():
             used |= mask
-        state = ReportedState(gen=kind.gen, seq=0, ok=kind.everything, used=used, pods=told)
-        ended = told.keys() - self._bound.keys()
+        state = ReportedState(gen=kind.gen, seq=0, ok=kind.everything, used=used, pods=reported)
+        ended = reported.keys() - self._bound.keys()
         now = reckon(state, self._bound.values(), ended, kind.table)
         return ScoringView(gen=kind.gen, free=now.free, ok=kind.everything, sure=now.sure)
 
@@ -239,11 +239,11 @@ class _Run:
     def _bind(self, now: float, node: ReplayNode, pod: int, arrival: Arrival, chosen: int) -> None:
         ask = PodRequest(namespace="", name="", uid=str(pod), wish=arrival.wish)
         node.bind(ask, pod, chosen)
-        self._tell(now, node)
+        self._report(now, node)
 
         def end(at: float) -> None:
             node.end(ask)
-            self._tell(at, node)
+            self._report(at, node)
             self._retry(at, node)
 
         self._later(now + arrival.lasts_seconds, end)
@@ -256,12 +256,12 @@ class _Run:
             if not self._place(now, pod, arrival, (node,))
         ]
 
-    def _tell(self, now: float, node: ReplayNode) -> None:
+    def _report(self, now: float, node: ReplayNode) -> None:
         sets = node.sets()
         if self._setup.lag_seconds:
-            self._later(now + self._setup.lag_seconds, lambda _: node.tell(sets))
+            self._later(now + self._setup.lag_seconds, lambda _: node.report(sets))
         else:
-            node.tell(sets)
+            node.report(sets)
 
     def _ideal_of(self, wish: GpuRequest) -> float:
         if wish not in self._ideal:

@@ -102,7 +102,7 @@ class SimulatedDriver:
         return self._machine.has(entry)
 
     def is_made_to_answer(self, name: str) -> bool:
-        """Some GPU was given a number to answer this entry point with."""
+        """Whether a GPU has a number to answer this entry point with."""
         return any(name in gpu.readings.numbers for gpu in self._file.read().gpus.values())
 
     def call(self, entry: EntryPoint, inputs: Values) -> CallResult:

@@ -140,7 +140,7 @@ def spoil_text(address: int, room: int, garbage: Garbage) -> None:
 def _spoil_struct(struct: CType, address: int, garbage: Garbage) -> None:
     for name, kind, at in fields(struct, address):
         if name == "valueType":
-            if garbage == "nan":  # the union beside it is to be read as a double
+            if garbage == "nan":  # the union next to it is to be read as a double
                 kind.from_address(at).value = _DOUBLE_VALUE_TYPE
         elif name not in _TAGS:
             spoil(kind, at, garbage)

@@ -34,7 +34,7 @@ def with_fault(
     Raises BadInput for a pattern that no entry point matches; the edit does for a
     bus id that is not the machine's.
     """
-    # the table lacks some that pynvml has, which answer where a GPU is given a number for them
+    # the table lacks some that pynvml has, which answer where a GPU has a number for them
     if not any(fnmatchcase(name, entry) for name in TABLE) and not hasattr(pynvml, entry):
         raise BadInput(f"no NVML entry point is named {entry!r}; {nearest(entry, tuple(TABLE))}")
 

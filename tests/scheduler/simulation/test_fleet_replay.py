@@ -126,7 +126,7 @@ def test_the_best_speed_is_that_of_the_best_nodes_of_the_fleet(
 
 def test_what_was_told_is_believed(pairs: NodeKind) -> None:
     node = bound(pairs, ("p", 0b1000))
-    node.tell(node.sets())
+    node.report(node.sets())
     assert (node.view().free, node.view().sure) == (0xF7, True)
 
 
@@ -138,7 +138,7 @@ def test_a_set_that_was_not_told_yet_is_predicted(pairs: NodeKind) -> None:
 
 def test_a_pod_that_ended_is_free_again_though_its_agent_did_not_say_so(pairs: NodeKind) -> None:
     node = bound(pairs, ("p", 0b1100))
-    node.tell(node.sets())
+    node.report(node.sets())
     node.end(ask("p", 2))
     assert node.view().free == fleets.ALL
 
@@ -186,7 +186,7 @@ def test_ours_takes_a_pair_where_the_fullest_node_has_none(
     broken = bound(pairs, ("p", 0b11110110))
     whole = bound(pairs, ("q", 0b11110000))
     for node in (broken, whole):
-        node.tell(node.sets())
+        node.report(node.sets())
     assert choosers.pack([broken, whole], wish(2), seeded()).node is broken
     assert choosers.ranked(tables)([broken, whole], wish(2), seeded()).node is whole
 
@@ -195,7 +195,7 @@ def test_ours_goes_by_what_it_believes(tables: ScoreTables, pairs: NodeKind) -> 
     """It takes both GPUs for a pair, for it thinks that the pod has 0-1."""
     wrong = bound(pairs, ("p", 0b11111100), ("q", 0b1))
     right = bound(pairs, ("r", 0b11110000))
-    right.tell(right.sets())
+    right.report(right.sets())
     assert choosers.ranked(tables)([wrong, right], wish(1), seeded()).node is wrong
 
 
