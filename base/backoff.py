@@ -40,5 +40,5 @@ class Backoff:
         return wait + (asked_seconds or 0.0)
 
     def succeeded(self) -> None:
-        """The next failure starts again with the shortest bound."""
+        """Reset after a success: the next failure starts again with the shortest bound."""
         self._bound = self._first

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 
 class Bucket:
-    """Tokens that come back one by one with time; whoever uses it from threads holds a lock.
+    """A token bucket: tokens come back one by one with time. Threads need a lock around it.
 
     ``now`` is the caller's monotonic clock in seconds, from any start.
     """

@@ -7,11 +7,11 @@ class GpuscapeError(Exception):
 
 
 class Transient(GpuscapeError):
-    """Keep the last snapshot and try again with backoff."""
+    """An error that may pass: keep the last snapshot and try again with backoff."""
 
 
 class Permanent(GpuscapeError):
-    """Report it and change nothing: trying again cannot help until somebody acts."""
+    """An error that lasts until somebody acts: report it and change nothing."""
 
 
 class BadInput(Permanent):

@@ -35,7 +35,7 @@ AFTER_A_DEFECT_SECONDS = 10.0
 
 
 class Runtime:
-    """One thread for each tick; a tick never overlaps itself."""
+    """Runs ticks, each in a thread of its own; a tick never overlaps itself."""
 
     def __init__(
         self,

@@ -79,17 +79,17 @@ class YamlValue:
 
     @property
     def is_null(self) -> bool:
-        """Nothing stands there."""
+        """Whether the value is null or missing."""
         return self._is("null")
 
     @property
     def is_mapping(self) -> bool:
-        """It has keys."""
+        """Whether the value is a mapping."""
         return isinstance(self.node, yaml.MappingNode)
 
     @property
     def is_list(self) -> bool:
-        """It has positions."""
+        """Whether the value is a list."""
         return isinstance(self.node, yaml.SequenceNode)
 
     def mapping(self, known: Collection[str] | None = None) -> Mapping[str, YamlValue]:
@@ -129,21 +129,21 @@ class YamlValue:
         return tuple(entry.text() for entry in self.items())
 
     def one_of(self, words: Collection[str]) -> str:
-        """One of these words."""
+        """The text of the value, which must be one of these words."""
         text = self.text()
         if text not in words:
             raise self.wrong(f"{quoted(text)} is not one of {', '.join(words)}")
         return text
 
     def flag(self) -> bool:
-        """True or false."""
+        """The value as a boolean."""
         words = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
         if not self._is("bool"):
             raise self.wrong("expected true or false")
         return words[str(self.node.value).lower()]
 
     def count(self) -> int:
-        """A whole number that is not negative."""
+        """The value as a whole number that is not negative."""
         text = self.text()
         if not (self._is("int") and text.isascii() and text.isdigit() and len(text) < 10):
             raise self.wrong("expected a whole number")

@@ -51,7 +51,7 @@ NOBODY: Holders = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodUse:
-    """What all processes of one pod have of a GPU or GPU instance; None: not known."""
+    """Use of a GPU or GPU instance by all processes of one pod; None: not known."""
 
     memory_bytes: int | None = None
     busy_ratio: float | None = None

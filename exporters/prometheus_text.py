@@ -13,7 +13,7 @@ _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 class MetricType(StrEnum):
-    """What stands behind ``# TYPE``."""
+    """Type of a metric, as it stands behind ``# TYPE``."""
 
     GAUGE = "gauge"
     COUNTER = "counter"

@@ -49,7 +49,7 @@ LABELERS: tuple[Labeler, ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyDecision:
-    """What one labeler decided for one key."""
+    """The decision for one key, with the labeler that made it."""
 
     key: str
     decision: Decision

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deviation:
-    """One difference."""
+    """One deliberate difference between our labels and those of upstream."""
 
     about: str
     """The keys, or the situation."""

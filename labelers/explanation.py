@@ -12,7 +12,7 @@ from labelers.decision import Absent, Decision, Keep, Value
 
 
 class LabelOutcome(StrEnum):
-    """What becomes of a label."""
+    """What happens to a label: it is set, kept as it is, or absent."""
 
     SET = "set"
     KEPT = "kept"  # not known now: what is on the node stays

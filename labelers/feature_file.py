@@ -39,7 +39,7 @@ _NEEDS_SOMEBODY = (
 
 
 def render(labels: Mapping[str, str]) -> bytes:
-    """The file's content, sorted by key. Raises Permanent when it is too large for NFD."""
+    """The feature file's text, sorted by key. Raises Permanent when it is too large for NFD."""
     content = "".join(f"{key}={text}\n" for key, text in sorted(labels.items())).encode()
     if len(content) > MAX_BYTES:
         raise Permanent(

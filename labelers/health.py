@@ -21,7 +21,7 @@ from labelers.label_settings import LabelSettings
 
 
 class Health(IntEnum):
-    """From best to worst."""
+    """Health of a GPU or node, from best to worst."""
 
     HEALTHY = 0
     UNKNOWN = 1
@@ -30,13 +30,13 @@ class Health(IntEnum):
 
     @property
     def word(self) -> str:
-        """The label value."""
+        """The health as a label value."""
         return self.name.lower()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthVerdict:
-    """Health and its cause."""
+    """Health of a GPU or node with its cause."""
 
     health: Health
     reason: str = ""
@@ -288,7 +288,7 @@ _RANK = {rule.reason: rank for rank, rule in enumerate(RULES)}
 
 
 def health_labels(snapshot: NodeSnapshot, _: LabelSettings) -> Decisions:
-    """Expected and found GPUs, apart; the node's health and its reason."""
+    """Labels about health: expected and found GPUs, the node's health and its reason."""
     none = without_gpus(snapshot)
     if isinstance(none, Absent):
         return {key.name: none for key in keys.HEALTHS}

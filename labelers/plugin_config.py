@@ -71,7 +71,7 @@ class _File(_Part, frozen=True, kw_only=True):
 
 
 def parse(text: str, name: str) -> PluginConfig:
-    """The settings of labels in the file's text; ``name`` is the file's, for messages.
+    """Read the settings of labels in the device plugin's configuration; messages name ``name``.
 
     Raises BadInput naming file, line and key, and the key that was probably meant.
     """

@@ -20,7 +20,7 @@ _ADVICE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Where a server listens."""
+    """Host and port on which a server listens."""
 
     host: str
     """Empty: all interfaces."""
@@ -33,7 +33,7 @@ class Address:
 
 
 def parse_address(text: str) -> Address:
-    """``:9400``, ``127.0.0.1:9400``, ``node:9400`` or ``[::1]:9400``; ValueError otherwise."""
+    """Parse ``:9400``, ``127.0.0.1:9400``, ``node:9400`` or ``[::1]:9400``; else ValueError."""
     match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.%]+)\]|([^\s:\[\]]*)):(\d{1,5})", text)
     if match is None or int(match[3]) > 65535:
         raise ValueError(text)

@@ -30,7 +30,7 @@ class ByteStream:
         """The other end's host; empty where it went before it was served."""
 
     async def open(self) -> ssl.SSLObject | None:
-        """Be ready for bytes; what TLS knows of the client, where there is TLS."""
+        """Open the stream; returns the TLS object of the connection, None without TLS."""
         return None
 
     async def receive(self) -> bytes:
@@ -75,7 +75,7 @@ class TlsByteStream(ByteStream):
                 return self._tls
 
     async def receive(self) -> bytes:
-        """As of a plain connection; without TLS' own end it is taken for ended too."""
+        """Receive decrypted bytes; an end without TLS' own close counts as an end too."""
         while True:
             try:
                 return self._tls.read(AT_ONCE_BYTES)
@@ -86,7 +86,7 @@ class TlsByteStream(ByteStream):
                     return b""
 
     async def send(self, data: bytes | memoryview) -> None:
-        """As of a plain connection."""
+        """Encrypt and send, and wait until the kernel has taken all of it."""
         self._tls.write(data)
         await self._flush()
 

@@ -24,7 +24,7 @@ _FORMS: Final = {_UTC_TIME: "%y%m%d%H%M%SZ", 0x18: "%Y%m%d%H%M%SZ"}
 
 
 def ends(pem: bytes) -> tuple[float, ...]:
-    """When each certificate in it ends, in their order, in Unix seconds.
+    """Expiry of each certificate in PEM text, in their order, in Unix seconds.
 
     Keys and comments between them are passed over. Raises ValueError where one of them cannot be
     read.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientAccess:
-    """Who is let in, and how; a connection lives no longer than the context it was made with."""
+    """Which clients are let in; a connection lives no longer than the context it came with."""
 
     context: ssl.SSLContext | None = None
     """None: without TLS."""

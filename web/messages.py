@@ -27,7 +27,7 @@ _WORTH_COMPRESSING_BYTES = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLimits:
-    """What one server spends on its clients at most."""
+    """Limits of one server: connections, and seconds and bytes for each client."""
 
     connections: int = 96
     """At once; for one more, the one that has kept us waiting longest is closed."""
@@ -43,7 +43,7 @@ class ServerLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpRequest:
-    """One request, as far as we care."""
+    """One HTTP request: method, path and the headers that servers here use."""
 
     method: str
     """GET or HEAD where no bodies are taken."""
@@ -90,7 +90,7 @@ class Body:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """One answer."""
+    """One HTTP answer: status, headers and body."""
 
     body: Body
     tail: bytes = b""
@@ -149,12 +149,12 @@ class Refusal(Exception):
 
 
 def text(sentence: str, status: HTTPStatus = HTTPStatus.OK) -> Response:
-    """A line of text."""
+    """An answer with one line of plain text."""
     return Response(body=Body(f"{sentence}\n".encode()), status=status)
 
 
 def health(good: bool) -> Response:
-    """What probes ask for on the port of the metrics; the word is dcgm-exporter's."""
+    """The answer of ``/health`` on the port of the metrics, with dcgm-exporter's text."""
     if good:
         return Response(body=Body(b"OK"))
     return text("The agent's ticks have stopped.", HTTPStatus.SERVICE_UNAVAILABLE)
@@ -179,7 +179,7 @@ _HEADER = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\x00\r\n]*)")
 
 
 def read_request(head: bytes, *, bodies: bool = False) -> HttpRequest:
-    """The request whose head, up to and with the empty line, this is. Raises Refusal.
+    """Parse the head of a request, up to and with the empty line. Raises Refusal.
 
     With ``bodies`` any method is read, and a body is allowed with a Content-Length.
     """

@@ -52,7 +52,7 @@ def _run(checks: queue.SimpleQueue[_Check | None], matches: Callable[[bytes, byt
 
 
 class Passwords:
-    """Users and their hashes, of which there is at least one."""
+    """Checks names and passwords against the hashes of the configured users, at least one."""
 
     def __init__(
         self, users: Mapping[str, bytes], *, matches: Callable[[bytes, bytes], bool] = _matches

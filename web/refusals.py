@@ -55,7 +55,7 @@ _REASONS: Final = {
 
 
 class ClientRefusals:
-    """What happens to each refusal of one program's servers. Thread-safe."""
+    """Counts and logs clients that one program's servers refuse. Thread-safe."""
 
     def __init__(
         self, count: Callable[[RefusalReason], None], *, clock: Callable[[], float] = time.monotonic
@@ -71,7 +71,7 @@ class ClientRefusals:
         self._not_logged = dict.fromkeys(RefusalReason, 0)
 
     def refused(self, reason: RefusalReason, client: str, detail: str = "") -> None:
-        """A client at this address was refused; ``detail`` is for people."""
+        """Count a refused client at this address, and log it unless too many come."""
         self._count(reason)
         with self._lock:
             if not self._buckets[reason].take(self._clock()):
@@ -86,7 +86,7 @@ class ClientRefusals:
         log.warning("client refused", extra=facts)
 
     def no_handshake(self, error: ssl.SSLError, client: str) -> None:
-        """A TLS handshake failed with this error; a client that only went away is not refused."""
+        """Count a failed TLS handshake; a client that only went away is not refused."""
         if isinstance(error, ssl.SSLEOFError):
             return
         name = error.reason or ""

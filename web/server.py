@@ -96,7 +96,7 @@ class HttpServer:
 
     @property
     def address(self) -> Address:
-        """Where it listens: after the start with the port that was free."""
+        """Address on which the server listens, after the start with the real port."""
         return self._address
 
     def start(self) -> None:

@@ -29,7 +29,7 @@ class ClientCertificate(Enum):
 
 
 class TlsVersion(Enum):
-    """Those that are served."""
+    """TLS versions that are served."""
 
     TLS12 = "TLS12"
     TLS13 = "TLS13"
@@ -48,7 +48,7 @@ class Pem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsConfig:
-    """How connections are secured."""
+    """Settings of ``tls_server_config``: certificates, versions, ciphers, clients."""
 
     certificate: Pem
     key: Pem
@@ -68,7 +68,7 @@ class TlsConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """How many requests are served."""
+    """Settings of ``rate_limit``: how many requests are served."""
 
     interval_seconds: float
     burst: int
@@ -76,7 +76,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebConfig:
-    """What the file says."""
+    """All settings of a web config file."""
 
     tls: TlsConfig | None = None
     users: Mapping[str, bytes] = field(default_factory=dict, repr=False)

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class WebConfigFile:
-    """The file; :attr:`current` is for any thread."""
+    """Follows a web config file and what it names; :attr:`current` is for any thread."""
 
     def __init__(
         self,

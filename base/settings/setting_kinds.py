@@ -19,7 +19,7 @@ Member = TypeVar("Member", bound=StrEnum)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingKind(Generic[Value]):
-    """How one kind of value is written."""
+    """One kind of setting: how its text is read, and what is expected."""
 
     metavar: str
     """Placeholder in help texts."""
@@ -101,7 +101,7 @@ def count(at_most: int) -> SettingKind[int]:
 
 
 def choice(*words: str) -> SettingKind[str]:
-    """One of these words."""
+    """A setting that is one of these words."""
 
     def parse(text: str) -> str:
         if text not in words:
@@ -126,7 +126,7 @@ PATH = SettingKind(metavar="PATH", expects="a path", parse=Path)
 
 
 def text(metavar: str) -> SettingKind[str]:
-    """Any text."""
+    """A setting that may be any text."""
     return SettingKind(metavar=metavar, expects="text", parse=_text)
 
 

@@ -57,7 +57,7 @@ class _Metric:
 
 
 class Comparison:
-    """A run of scrapes of two sides."""
+    """Compares the series of two exporters over a run of scrapes."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Comparison:
         self._first_at = self._last_at = 0.0
 
     def add(self, left: Families, right: Families, at_seconds: float) -> None:
-        """One round: what both served at this time. Raises TooManySeries."""
+        """Take one round of scrapes: what both served at this time. Raises TooManySeries."""
         self.rounds += 1
         self._first_at = at_seconds if self.rounds == 1 else self._first_at
         self._last_at = at_seconds
@@ -117,7 +117,7 @@ class Comparison:
             raise TooManySeries(f"more than {MOST_TRACKS} different series in this run")
 
     def outcome(self) -> ComparisonResult:
-        """The verdicts so far."""
+        """The result of all rounds so far: a verdict on each metric."""
         judged = [
             _Judged(name, metric, self.rounds, *how_to_compare(name, metric.kinds, self._wishes))
             for name, metric in sorted(self._metrics.items())

@@ -60,7 +60,7 @@ class Malformed(ValueError):
 
 @dataclass(slots=True, kw_only=True)
 class ParsedFamily:
-    """What one metric's lines say, in their order."""
+    """Type, help text and series of one metric, in the order of its lines."""
 
     name: str
     kind: str | None = None
@@ -86,7 +86,7 @@ class Parser:
         self._heads: dict[str, Key] = {}
 
     def parse(self, body: bytes, faults: list[ExpositionFault] | None = None) -> Families:
-        """Families by name, in their order.
+        """Parse one exposition into families by name, in their order.
 
         Without ``faults`` the first line that breaks the format raises Malformed. With it such
         lines are put there and left out, but for series apart from their family's others, which
@@ -110,7 +110,7 @@ class Parser:
 
 
 def parse(body: bytes, faults: list[ExpositionFault] | None = None) -> Families:
-    """One exposition, as :meth:`Parser.parse` reads it."""
+    """Parse one exposition, as :meth:`Parser.parse` does."""
     return Parser().parse(body, faults)
 
 

@@ -25,7 +25,7 @@ _IMPLIED = frozenset({"err_msg"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matching:
-    """What is left out of account when series are matched."""
+    """Rules for matching series of two exporters: labels and prefixes that do not count."""
 
     ignored_labels: frozenset[str] = frozenset()
     prefixes: Sequence[str] = ()

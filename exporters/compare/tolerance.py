@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 
 
 class Measure(StrEnum):
-    """What of a series' values is compared."""
+    """Which number of a series is compared: its newest value, its mean or its rate."""
 
     EXACT = "exact"  # the newest value, which has to be equal
     MEAN = "mean"  # the mean over the run
@@ -33,7 +33,7 @@ class Tolerance:
     """In the metric's own unit."""
 
     def of(self, left: float, right: float) -> float:
-        """How far these two values may be apart."""
+        """The allowed difference of these two values."""
         return max(self.absolute, self.ratio * max(abs(left), abs(right)))
 
     def __str__(self) -> str:
@@ -44,7 +44,7 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToleranceRule:
-    """What holds for the metrics that a pattern names, whatever type they say they are."""
+    """Measure and tolerance of the metrics that a pattern names, whatever their type is."""
 
     pattern: re.Pattern[str]
     measure: Measure

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is kept of one series over a run of scrapes. Pure."""
+"""Statistics of one series over a run of scrapes. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SeriesTrack:
     )
 
     def __init__(self, value: float, at_seconds: float, number: int) -> None:
-        """Seen for the first time in the scrape of this ``number``."""
+        """Begin a track; the series came first in the scrape of this ``number``."""
         self.round = number
         self.rounds = 1
         self.changes = 0
@@ -36,7 +36,7 @@ class SeriesTrack:
         """Sum of the squared distances from the mean."""
 
     def add(self, value: float, at_seconds: float, number: int) -> None:
-        """The value in a later scrape."""
+        """Add the value of a later scrape."""
         if value != self.last and not (math.isnan(value) and math.isnan(self.last)):
             self.changes += 1
             self.increase += value - self.last if value >= self.last else value
@@ -50,7 +50,7 @@ class SeriesTrack:
 
     @property
     def rate(self) -> float:
-        """Increase each second; 0 where there was one scrape."""
+        """Increase of the values each second; 0 after a single scrape."""
         seconds = self.last_at - self.first_at
         return self.increase / seconds if seconds > 0 else 0.0
 

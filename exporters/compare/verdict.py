@@ -46,7 +46,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricSide:
-    """One metric on one side."""
+    """What one exporter served of one metric."""
 
     type: str | None
     help: str | None
@@ -61,7 +61,7 @@ class MetricSide:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """One metric."""
+    """One metric with its verdict and what both exporters served of it."""
 
     name: str
     verdict: MetricVerdict
@@ -80,7 +80,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideActivity:
-    """How alive one side is."""
+    """How many series one exporter had in the run, how many of them changed, and how often."""
 
     series: int
     """All that were seen in the run."""
@@ -94,7 +94,7 @@ class SideActivity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonResult:
-    """What came out of a run."""
+    """Result of a comparison: all metrics with their verdicts."""
 
     same: bool
     rounds: int
@@ -145,7 +145,7 @@ def judge(
 
 
 def compared_value(track: SeriesTrack, measure: Measure) -> float:
-    """What of a series is compared."""
+    """The value of a series that is compared, by the measure."""
     match measure:
         case Measure.EXACT:
             return track.last

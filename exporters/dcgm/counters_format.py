@@ -52,7 +52,7 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountersConfig:
-    """What is to be served."""
+    """Families and labels that a counters file selects, and its lines that are not served."""
 
     families: tuple[AnyFamily, ...] = DEFAULT_FAMILIES
     """By the names, types and help texts of the file, in its order."""

@@ -123,17 +123,17 @@ def _rate(reading: DcgmReading, read: Callable[[GpuSample], int | None]) -> floa
 
 
 def both(received: int | None, sent: int | None) -> int | None:
-    """Both directions."""
+    """Bytes in both directions together."""
     return None if received is None or sent is None else received + sent
 
 
 def received_only(received: int | None, _: int | None) -> int | None:
-    """What came in."""
+    """Bytes that were received."""
     return received
 
 
 def sent_only(_: int | None, sent: int | None) -> int | None:
-    """What went out."""
+    """Bytes that were sent."""
     return sent
 
 
@@ -153,7 +153,7 @@ def nvlink_rate(sides: Sides) -> Value:
 
 
 def link_rate(link: int, sides: Sides) -> Value:
-    """The same over one NVLink."""
+    """Data over one NVLink, in thousands of KiB each second."""
 
     def value(reading: DcgmReading) -> int | None:
         now, then = reading.links.get(link), reading.links_before.get(link)

@@ -53,7 +53,7 @@ _NO_COUNTS: Mapping[Event, WindowCounts] = {}
 
 
 class Renderer:
-    """Renders snapshot after snapshot; one instance for one stream of them, in one thread."""
+    """Renders the DCGM families of one snapshot after the other. For one thread."""
 
     def __init__(
         self,

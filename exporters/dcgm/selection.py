@@ -76,7 +76,7 @@ def instances_of(gpu: GpuSnapshot) -> Sequence[int]:
 
 
 def parse_selection(text: str) -> Selection:
-    """The value from text: ``f``, ``g`` or ``i``, the latter two perhaps with ``:0,2-4``.
+    """Parse a selection: ``f``, ``g`` or ``i``, the latter two perhaps with ``:0,2-4``.
 
     ``g+i`` asks for both, each with ids or without. Raises ValueError that names what is wrong
     and what is right.

@@ -21,7 +21,7 @@ Labels = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesIdentity:
-    """How every series names its node, its GPU and who holds it."""
+    """Settings of the labels that name a series' node, its GPU and who holds it."""
 
     hostname: str
     """The node's name in the cluster, else the host's."""
@@ -78,7 +78,7 @@ def places(
     holders: Sequence[Holder],
     jobs: Sequence[str],
 ) -> Iterator[SeriesPlace]:
-    """Where the series of the GPU or one of its instances stand: one place or one for each holder.
+    """Labels for the series of a GPU or of one of its instances: one set, or one for each holder.
 
     ``facts`` are the labels that the counters ask for on every series.
     """

@@ -44,7 +44,7 @@ class Event(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowCounts:
-    """What came within a window, as it was at one moment."""
+    """Counts of the events within a window, at one moment."""
 
     milliseconds: int
     """The window's length."""
@@ -86,7 +86,7 @@ class _Sliding:
         self._parts[-1][1].update({(entity, key): count for key, count in counts.items()})
 
     def counts(self, at: float) -> WindowCounts:
-        """What is left in the window that ends now; the rest is forgotten."""
+        """Counts of the events in the window that ends now; older ones are forgotten."""
         self._forget(at)
         self._seen = {who: when for who, when in self._seen.items() if when > at - self.seconds}
         entities: dict[Entity, Counter[str]] = {entity: Counter() for entity in self._seen}
@@ -105,7 +105,7 @@ class _Sliding:
 
 
 class Windows:
-    """Follows snapshots and samples; one instance as long as the agent runs."""
+    """Counts events of snapshots and samples within sliding windows, as long as the agent runs."""
 
     def __init__(
         self, xid_seconds: float = DEFAULT_SECONDS, clock_event_seconds: float = DEFAULT_SECONDS
@@ -138,7 +138,7 @@ class Windows:
                 self._clock_events.add(sample.at_seconds, (sample.bus_id, None), found)
 
     def counts(self, at: float) -> Mapping[Event, WindowCounts]:
-        """Both windows as they end now."""
+        """Counts of both windows that end now."""
         return {
             Event.XID: self._xids.counts(at),
             Event.CLOCK_EVENT: self._clock_events.counts(at),

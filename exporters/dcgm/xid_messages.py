@@ -130,5 +130,5 @@ XID_MESSAGES: Mapping[int, str] = {
 
 
 def xid_attributes(code: str) -> dict[str, str]:
-    """The code once more as label, since alerts on dcgm-exporter's series match on it."""
+    """Labels of an XID's series: its code and message, which alerts match on."""
     return {"err_code": code, "err_msg": XID_MESSAGES.get(int(code), UNKNOWN)}

@@ -51,7 +51,7 @@ _Made = TypeVar("_Made")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramUse:
-    """What one of the agent's processes takes of the host."""
+    """CPU time and memory of one of the agent's processes."""
 
     cpu_seconds: float
     """User and system time since it started."""
@@ -178,7 +178,7 @@ class AgentMetrics:
         self._taken_at = at
 
     def samples_taken(self, at: float | None) -> None:
-        """When the newest readings were made, by the same clock; None: there are none to show."""
+        """Show the age of readings that were made at this time of the clock; None: show none."""
         self._sampled_at = at
 
     def source_answered(self, source: str, unix_seconds: float) -> None:
@@ -191,63 +191,63 @@ class AgentMetrics:
         self._source_up.labels(source).set(0)
 
     def reader_restarted(self) -> None:
-        """A device reader was started in place of another."""
+        """Count a device reader that was started in place of another."""
         self._restarts.inc()
 
     def reader_is_stuck(self, stuck: bool) -> None:
-        """Whether an abandoned reader still hangs."""
+        """Show whether an abandoned reader still hangs."""
         self._stuck.set(stuck)
 
     def gpus_quarantined(self, count: int) -> None:
-        """How many GPUs are left alone."""
+        """Show how many GPUs are in quarantine."""
         self._quarantined.set(count)
 
     def cycle_done(self, cycle: str, seconds: float) -> None:
-        """One cycle, such as ``discover`` or ``sample``, took this long."""
+        """Count one cycle, such as ``discover`` or ``sample``, with its duration."""
         self._cycles.labels(cycle).observe(seconds)
 
     def labels_changed(self, count: int) -> None:
-        """This many labels were added, changed or removed."""
+        """Count labels that were added, changed or removed."""
         self._label_changes.inc(count)
 
     def labeler_failed(self, labeler: str) -> None:
-        """One labeler failed."""
+        """Count a failure of one labeler."""
         self._labeler_failures.labels(labeler).inc()
 
     def is_released(self, released: bool) -> None:
-        """Whether the GPUs are left alone on request."""
+        """Show whether the GPUs are left alone on request."""
         self._released.set(released)
 
     def confined(self, policy: str, enforced: bool) -> None:
-        """Whether this policy was seen to refuse what it must."""
+        """Show whether this admission policy refused what it must."""
         self._confinement.labels(policy).set(enforced)
 
     def holds_lease(self, lease: str, held: bool) -> None:
-        """Whether the node's Lease is this agent's."""
+        """Show whether this agent holds the node's Lease."""
         self._lease_held.labels(lease).set(held)
 
     def wrote(self, kind: str) -> None:
-        """The API server took a write to the node's object of this kind, such as ``Lease``."""
+        """Count a successful write to the node's object of this kind, such as ``Lease``."""
         self._writes.labels(kind).inc()
 
     def left_alone(self, kind: str, count: int) -> None:
-        """So many keys on the node's object of this kind are another owner's."""
+        """Show how many keys on the node's object of this kind belong to another owner."""
         self._left_alone.labels(kind).set(count)
 
     def keys_refused(self, kind: str, count: int) -> None:
-        """So many keys for the node's object of this kind are refused by a policy or a role."""
+        """Show how many keys for the node's object of this kind a policy or a role refuses."""
         self._keys_refused.labels(kind).set(count)
 
     def counters_skipped(self, count: int) -> None:
-        """How many rows of the file of counters are not served."""
+        """Show how many rows of the counters file are not served."""
         self._counters_skipped.set(count)
 
     def unknown_devices(self, source: str, count: int) -> None:
-        """How many devices the source named that this node does not have."""
+        """Show how many devices the source named that this node does not have."""
         self._unknown_devices.labels(source).set(count)
 
     def programs_use(self, uses: Mapping[str, ProgramUse]) -> None:
-        """What each process of the agent takes, by its name; one left out has ended."""
+        """Show what each process of the agent uses, by its name; one left out has ended."""
         self._programs.latest = uses
 
     def render(self) -> bytes:

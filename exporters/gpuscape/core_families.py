@@ -18,7 +18,7 @@ from exporters.gpuscape.node_view import NodeView
 
 
 class ServedFamilies(StrEnum):
-    """The setting ``own-families``."""
+    """Values of the setting ``own-families``: all families, the core, or none."""
 
     ALL = "all"
     CORE = "core"
@@ -27,7 +27,7 @@ class ServedFamilies(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorePart:
-    """What the core has of one family."""
+    """The part of one family that the core set serves: which series, from which readings."""
 
     words: str
     """For people."""

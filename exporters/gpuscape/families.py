@@ -39,7 +39,7 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
 
 
 class GpuscapeFamilies:
-    """Renders them moment after moment; one instance for one stream, in one thread."""
+    """Renders gpuscape's own families for one snapshot after the other. For one thread."""
 
     def __init__(self, families: Iterable[GpuscapeFamily] = FAMILIES) -> None:
         self._texts = [GpuscapeText(family) for family in families]

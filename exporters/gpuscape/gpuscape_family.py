@@ -42,7 +42,7 @@ class GpuscapeFamily:
     """Numbers below are impossible."""
 
     def announcement(self) -> str:
-        """The lines before the series."""
+        """HELP and TYPE, the lines before the series of a family."""
         text = self.help.replace("\\", r"\\").replace("\n", r"\n")
         return f"# HELP {self.name} {text}\n# TYPE {self.name} {self.kind}"
 
@@ -94,7 +94,7 @@ def of_gpus(
     groups: tuple[ReadingGroup, ...] = (),
     least: float = 0.0,
 ) -> GpuscapeFamily:
-    """A number for each GPU that answers."""
+    """A series function with a number for each GPU that answers."""
 
     def series(node: NodeView) -> Series:
         for gpu in node.gpus:
@@ -148,7 +148,7 @@ def of_instances(
     source: str,
     groups: tuple[ReadingGroup, ...] = (),
 ) -> GpuscapeFamily:
-    """A number for each GPU instance."""
+    """A series function with a number for each GPU instance."""
 
     def series(node: NodeView) -> Series:
         for gpu in node.gpus:
@@ -167,5 +167,5 @@ def of_instances(
 
 
 def sampled(read: Callable[[GpuSample], float | None]) -> Callable[[GpuView], float | None]:
-    """A reading of the GPU's newest sample."""
+    """A function that takes a reading from the GPU's newest sample."""
     return lambda gpu: read(gpu.sample)

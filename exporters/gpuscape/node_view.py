@@ -29,7 +29,7 @@ Verdict = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceAllocation:
-    """One kind of device as the kubelet counts it."""
+    """Number of devices of one resource: those that can be allocated, and those that are."""
 
     name: str
     """As pods request it, such as ``nvidia.com/gpu``."""
@@ -49,7 +49,7 @@ class GpuHoldings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceView:
-    """One GPU instance."""
+    """One GPU instance with its MIG devices, as own families use it."""
 
     entity: Entity
     labels: tuple[str, ...]
@@ -80,13 +80,13 @@ class GpuView:
 
     @property
     def entity(self) -> Entity:
-        """The GPU as a whole."""
+        """Key of the whole GPU in mappings by entity."""
         return self.gpu.bus_id, None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeView:
-    """What our own families are computed from."""
+    """All facts of one node that gpuscape's own families are computed from."""
 
     snapshot: NodeSnapshot
     gpus: tuple[GpuView, ...]
@@ -106,7 +106,7 @@ class NodeView:
         return frozenset(bus_id for bus_id, _ in holders)
 
     def holders(self, entity: Entity) -> tuple[Holder, ...]:
-        """Those who hold exactly this."""
+        """The containers that hold exactly this GPU or GPU instance."""
         return () if self.holdings is None else self.holdings.holders.get(entity, ())
 
 

@@ -25,7 +25,7 @@ _ENGINES |= {f"nvofa{at}": 50 + at for at in range(2)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """One family, for GPUs and for GPU instances."""
+    """One profiling metric, as a family for GPUs and one for GPU instances."""
 
     name: str
     """What follows ``gpuscape_gpu_`` and ``gpuscape_mig_instance_``."""
@@ -161,7 +161,7 @@ def _family(
 
 
 def busy_ratio(gpu: GpuView) -> float | None:
-    """GPM covers all the time since the sample before, utilisation its end alone."""
+    """Busy ratio by GPM, which covers all the time since the sample before, else by utilisation."""
     return gpu.profiling.get(GRAPHICS, gpu.sample.gpu_busy_ratio)
 
 

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Summary, generate_late
 
 
 class ServingMetrics:
-    """Counted while requests are served, so rendered at each scrape. Thread-safe."""
+    """Metrics about served scrapes and refused clients, rendered at each scrape. Thread-safe."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -31,13 +31,13 @@ class ServingMetrics:
             self._refusals.labels(reason)
 
     def scraped(self, seconds: float) -> None:
-        """An exposition was served in this time."""
+        """Count a scrape that was served in this time."""
         self._scrapes.observe(seconds)
 
     def refused(self, reason: str) -> None:
-        """A connection or request was refused."""
+        """Count a connection or request that was refused."""
         self._refusals.labels(reason).inc()
 
     def render(self) -> bytes:
-        """The families in text format 0.0.4."""
+        """All families of serving, in text format 0.0.4."""
         return generate_latest(self._registry)

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """What the switch's driver says of an error.
+    """Severity of an NVSwitch error in the driver's log.
 
     Source: NVSWITCH_REPORT_{FATAL,NONFATAL,CORRECTABLE} in NVIDIA's open kernel modules.
     """

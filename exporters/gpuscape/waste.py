@@ -23,7 +23,7 @@ Held = frozenset[tuple[str, str, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuUse:
-    """What one sample says of one GPU without GPU instances, or of one GPU instance."""
+    """Use of one GPU without GPU instances, or of one GPU instance, in one sample."""
 
     entity: Entity
     at_seconds: float | None
@@ -35,7 +35,7 @@ class GpuUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """What the samples so far say of it. Seconds only grow."""
+    """Seconds for which a GPU or GPU instance was held and idle; they only grow."""
 
     use: GpuUse
     """The newest."""

@@ -12,7 +12,7 @@ from labelers.label_settings import LabelSettings
 
 
 def capability_labels(snapshot: NodeSnapshot, settings: LabelSettings) -> Decisions:
-    """``mig.capable`` of the hardware, ``mps.capable`` of the configuration."""
+    """Labels ``mig.capable``, by the hardware, and ``mps.capable``, by the configuration."""
     none = without_answers(snapshot)
     return {
         keys.MIG_CAPABLE: none or _mig_capable(snapshot),

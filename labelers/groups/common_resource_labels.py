@@ -16,7 +16,7 @@ _MIB = 1 << 20
 def base_block(
     name: str, count: Decision, shared: SharedResource, sharing: Sharing
 ) -> dict[str, Decision]:
-    """Product, count, replicas and sharing strategy.
+    """Labels that GPUs and MIG devices have in common: product, count, replicas, sharing strategy.
 
     ``-SHARED`` marks a product that is divided into shares and keeps its resource name.
     Source: NVIDIA/k8s-device-plugin v0.20.0, internal/lm/resource.go.
@@ -32,7 +32,7 @@ def base_block(
 
 
 def memory_mib(memory_bytes: Bytes) -> Decision:
-    """Whole MiB, rounded down."""
+    """A label with an amount of memory in whole MiB, rounded down."""
     return value(memory_bytes // _MIB)
 
 

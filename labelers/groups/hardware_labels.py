@@ -25,7 +25,7 @@ _MODES = {0x030200: "compute", 0x030000: "graphics"}
 
 
 def hardware_labels(snapshot: NodeSnapshot, _: LabelSettings) -> Decisions:
-    """Of the GPUs that answered."""
+    """Labels about the hardware of the GPUs that answer: architecture, memory, power and more."""
     none = without_answers(snapshot)
     if none is not None:
         return {key.name: none for key in keys.HARDWARE}

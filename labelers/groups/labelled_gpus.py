@@ -18,12 +18,12 @@ def answering(snapshot: NodeSnapshot) -> tuple[GpuSnapshot, ...]:
 
 
 def all_answer(snapshot: NodeSnapshot) -> bool:
-    """No GPU is silent, so a thing that none of them has is known to be gone."""
+    """Whether no GPU is silent, so that a thing that none of them has is known to be gone."""
     return len(answering(snapshot)) == len(known(snapshot))
 
 
 def is_driverless(snapshot: NodeSnapshot) -> bool:
-    """No driver answers; one that hides only its version still answers for its GPUs."""
+    """Whether no driver answers; one that hides only its version still answers for its GPUs."""
     return not snapshot.driver.present and not answering(snapshot)
 
 

@@ -23,7 +23,7 @@ def mode_known(gpu: GpuSnapshot) -> bool:
 
 
 def devices_known(gpu: GpuSnapshot) -> bool:
-    """All MIG devices of the GPU could be read, if it has MIG on."""
+    """Whether all MIG devices of the GPU could be read, if it has MIG on."""
     missed = gpu.gap("mig_devices") or gpu.gap("max_mig_devices")
     return mode_known(gpu) and (missed is None or not gpu.mig_enabled)
 

@@ -13,7 +13,7 @@ from labelers.label_values import sanitise
 
 
 def node_labels(snapshot: NodeSnapshot, settings: LabelSettings) -> Decisions:
-    """Timestamp and ``vgpu.*`` stand on every node, the machine type where there are GPUs."""
+    """Timestamp and ``vgpu.*`` labels for every node; the machine type where there are GPUs."""
     return {
         keys.TIMESTAMP: _timestamp(settings),
         keys.MACHINE: without_gpus(snapshot) or _machine(snapshot.host.machine_type),

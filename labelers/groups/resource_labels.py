@@ -63,7 +63,7 @@ the driver's own word.
 
 
 def resource_labels(snapshot: NodeSnapshot, settings: LabelSettings) -> Decisions:
-    """What GPUs and MIG devices are called, how many there are, and how they are shared.
+    """Labels about the resources of the node: names of GPUs and MIG devices, counts, sharing.
 
     Describes the GPUs with a known model, MIG mode and, unless the
     strategy is ``none``, their MIG devices. ``gpu.count`` counts all GPUs of the node, and what

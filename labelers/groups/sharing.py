@@ -27,7 +27,7 @@ class SharedResource:
 
     @property
     def is_shared(self) -> bool:
-        """Cut into more than one share."""
+        """Whether each device of the resource is cut into more than one share."""
         return self.replicas > 1
 
 
@@ -45,7 +45,7 @@ class Sharing:
 
     @property
     def uses_mps(self) -> bool:
-        """MPS is configured for at least one resource."""
+        """Whether MPS is configured for at least one resource."""
         return self.strategy is SharingStrategy.MPS and any(r.is_shared for r in self.resources)
 
 

@@ -18,7 +18,7 @@ IN_PROGRESS = 2
 
 
 def link_labels(snapshot: NodeSnapshot, _: LabelSettings) -> Decisions:
-    """Of the GPUs that answered."""
+    """Labels about NVLink and the fabric of the GPUs that answer."""
     none = without_answers(snapshot)
     if none is not None:
         return {key.name: none for key in keys.LINKS}
