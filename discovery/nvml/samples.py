@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from contextlib import closing, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import pynvml
 
-from discovery.model import Reason
 from discovery.nvml.calls import Calls, Handle
 from discovery.nvml.conversions import (
     BYTES,
@@ -29,40 +28,30 @@ from discovery.nvml.conversions import (
 )
 from discovery.nvml.facts import remapped_rows
 from discovery.nvml.history import History
-from discovery.nvml.link_counters import read_link_counters
-from discovery.nvml.mig import mig_handles
 from discovery.nvml.p2p import Peers
-from discovery.nvml.processes import read_processes
-from discovery.nvml.profiling import NOT_PROFILED, Profiled
 from discovery.nvml.reading_plan import (
     Answer,
-    Groups,
-    OpenGpu,
     ReadingPlan,
     by_call,
     by_field,
     computed,
     in_part,
 )
+from discovery.nvml.sampled_gpu import SampledGpu
 from discovery.sample import (
     PROFILED,
     Clocks,
     EccErrors,
     GpuSample,
     HeldDown,
-    LinkCounters,
     MemoryUse,
     NvLinkErrors,
     Pcie,
     PowerLimits,
-    Process,
     ReadingGroup,
     RetiredPages,
     TemperatureLimits,
 )
-
-MigDevices = tuple[tuple[int, Handle], ...]
-"""GPU instance id and handle of each MIG device."""
 
 Read = TypeVar("Read")
 
@@ -85,7 +74,7 @@ def read_sample(
     whole session is gone.
     """
     with closing(History()) if history is None else nullcontext(history) as kept:
-        gpu = _SampledGpu(
+        gpu = SampledGpu(
             bus_id=bus_id,
             handle=handle,
             calls=Calls(),
@@ -98,31 +87,7 @@ def read_sample(
     return replace(sample, bus_id=bus_id, at_seconds=now(), gaps=tuple(gpu.calls.gaps))
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class _SampledGpu(OpenGpu):
-    now: Callable[[], float]
-    groups: Collection[ReadingGroup]
-    history: History
-    peers: Peers
-    mig: bool = False
-    """MIG is on, once ``mig_memory`` is read."""
-    mig_devices: MigDevices = ()
-    """Once ``mig_memory`` is read."""
-    profiled: Profiled = NOT_PROFILED
-    """Once ``profiling`` is read."""
-
-
 # Conversions of answers that are not a number
-
-
-def _memory(value: Any) -> MemoryUse:
-    """Version 2 has what the driver reserves; version 1 counts it as used."""
-    reserved = getattr(value, "reserved", None)
-    return MemoryUse(
-        free_bytes=BYTES(value.free),
-        used_bytes=BYTES(value.used),
-        reserved_bytes=None if reserved is None else BYTES(reserved),
-    )
 
 
 def _bar1(value: Any) -> MemoryUse:
@@ -143,89 +108,6 @@ def _first(value: Any) -> float:
     return _SHARE(value[0])
 
 
-# Readings that take more than one call and its answer
-
-
-def _memory_use(gpu: _SampledGpu, what: str) -> MemoryUse | None:
-    return _memory_of(gpu.calls, gpu.handle, what)
-
-
-def _memory_of(calls: Calls, handle: Handle, what: str) -> MemoryUse | None:
-    call, newer = "nvmlDeviceGetMemoryInfo", Calls(invalid_argument=Reason.UNSUPPORTED)
-    use = newer.ask(what, call, handle, pynvml.nvmlMemory_v2, convert=_memory)
-    if use is not None or newer.gaps[0].reason is not Reason.UNSUPPORTED:
-        calls.gaps += newer.gaps
-        return use
-    return calls.ask(what, call, handle, convert=_memory)
-
-
-def _mig_memory(gpu: _SampledGpu, what: str) -> tuple[tuple[int, MemoryUse], ...]:
-    """GPU instance id to its memory use, read on its first compute instance that gives it."""
-    gpu.mig, gpu.mig_devices = _mig_devices(gpu.calls, gpu.handle, what)
-    uses: dict[int, MemoryUse] = {}
-    for instance, mig in gpu.mig_devices:
-        if instance not in uses:
-            use = _memory_of(gpu.calls, mig, what)
-            if use is not None:
-                uses[instance] = use
-    return tuple(uses.items())
-
-
-def _mig_devices(calls: Calls, handle: Handle, what: str) -> tuple[bool, MigDevices]:
-    """Whether MIG is on, and the GPU instance id and handle of each MIG device."""
-    mode = Calls().ask("mig", "nvmlDeviceGetMigMode", handle)
-    if mode is None or mode[0] != 1:
-        return False, ()
-    asked = (
-        (calls.ask(what, "nvmlDeviceGetGpuInstanceId", mig, convert=whole(0xFFFF)), mig)
-        for mig in mig_handles(calls, handle)
-    )
-    return True, tuple((instance, mig) for instance, mig in asked if instance is not None)
-
-
-def _event_reasons(gpu: _SampledGpu, what: str) -> int | None:
-    """Drivers before 535 know the call by its older name only."""
-    newer, mask = Calls(), whole((1 << 53) - 1)
-    bits = newer.ask(what, "nvmlDeviceGetCurrentClocksEventReasons", gpu.handle, convert=mask)
-    if bits is None and newer.gaps[0].reason is Reason.UNSUPPORTED:
-        older = "nvmlDeviceGetCurrentClocksThrottleReasons"
-        return gpu.calls.ask(what, older, gpu.handle, convert=mask)
-    gpu.calls.gaps += newer.gaps
-    return bits
-
-
-def _links(gpu: _SampledGpu, _what: str) -> tuple[LinkCounters, ...]:
-    ports = gpu.history.ports(gpu.bus_id, gpu.handle)
-    traffic = ReadingGroup.LINKS in gpu.groups
-    return read_link_counters(gpu.calls, gpu.handle, ports, traffic=traffic)
-
-
-def _processes(gpu: _SampledGpu, _what: str) -> tuple[Process, ...]:
-    utilization = gpu.history.utilization
-    return read_processes(gpu.calls, gpu.bus_id, gpu.handle, utilization, mig=gpu.mig)
-
-
-def _profiling(gpu: _SampledGpu, _what: str) -> tuple[tuple[int, float], ...]:
-    """The GPU's; its instances' are read with them."""
-    instances = tuple(dict.fromkeys(instance for instance, _ in gpu.mig_devices))
-    gpu.profiled = gpu.history.profiler.read(
-        gpu.calls, gpu.bus_id, gpu.handle, instances, gpu.groups, gpu.now
-    )
-    return gpu.profiled.gpu
-
-
-def _mig_profiling(
-    gpu: _SampledGpu, _what: str
-) -> tuple[tuple[int, tuple[tuple[int, float], ...]], ...]:
-    return gpu.profiled.instances
-
-
-def _nvlink_p2p(gpu: _SampledGpu, _what: str) -> tuple[tuple[str, int], ...]:
-    p2p = gpu.history.p2p(gpu.bus_id, gpu.handle, gpu.peers)
-    gpu.calls.gaps += p2p.gaps
-    return p2p.statuses
-
-
 # The table
 
 _ALL_LINKS = 0xFFFFFFFF
@@ -239,12 +121,12 @@ _RATES = Answer("nvmlDeviceGetUtilizationRates")  # not supported while MIG is o
 _POWER_RANGE = Answer("nvmlDeviceGetPowerManagementLimitConstraints")
 
 
-def _by(read: Callable[[_SampledGpu, str], Read], *groups: ReadingGroup) -> Read:
+def _by(read: Callable[[SampledGpu, str], Read], *groups: ReadingGroup) -> Read:
     return computed(read, groups=groups)
 
 
-def _clock(call: str, clock: int, groups: Groups = ()) -> int | None:
-    return by_call(call, clock, convert=MEGAHERTZ, groups=groups)
+def _clock(call: str, clock: int) -> int | None:
+    return by_call(call, clock, convert=MEGAHERTZ)
 
 
 def _threshold(threshold: int, *groups: ReadingGroup) -> int | None:
@@ -323,8 +205,8 @@ _SAMPLE = ReadingPlan(
             pynvml.NVML_FI_DEV_POWER_INSTANT, MILLIWATTS, groups=(ReadingGroup.INSTANT_POWER,)
         ),
         # always
-        memory=_by(_memory_use),
-        mig_memory=_by(_mig_memory),
+        memory=_by(SampledGpu.memory),
+        mig_memory=_by(SampledGpu.mig_memory),
         # calls that only some ask for
         power_limits=in_part(
             PowerLimits(
@@ -382,12 +264,12 @@ _SAMPLE = ReadingPlan(
         performance_state=by_call(
             "nvmlDeviceGetPerformanceState", convert=whole(15), groups=(ReadingGroup.FAN,)
         ),
-        clock_event_reasons=_by(_event_reasons, ReadingGroup.CLOCK_EVENTS),
+        clock_event_reasons=_by(SampledGpu.clock_event_reasons, ReadingGroup.CLOCK_EVENTS),
         # what has a module of its own
-        links=_by(_links, ReadingGroup.LINKS, ReadingGroup.LINK_ERRORS),
-        processes=_by(_processes, ReadingGroup.PROCESSES),
-        profiling=_by(_profiling, *PROFILED),
-        mig_profiling=_by(_mig_profiling, *PROFILED),
-        nvlink_p2p=_by(_nvlink_p2p, ReadingGroup.P2P),
+        links=_by(SampledGpu.links, ReadingGroup.LINKS, ReadingGroup.LINK_ERRORS),
+        processes=_by(SampledGpu.processes, ReadingGroup.PROCESSES),
+        profiling=_by(SampledGpu.profiling, *PROFILED),
+        mig_profiling=_by(SampledGpu.mig_profiling, *PROFILED),
+        nvlink_p2p=_by(SampledGpu.nvlink_p2p, ReadingGroup.P2P),
     )
 )

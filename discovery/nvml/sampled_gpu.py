@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One GPU while it is sampled, and its readings that take more than one call and its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+import pynvml
+
+from discovery.model import Reason
+from discovery.nvml.calls import Calls, Handle
+from discovery.nvml.conversions import BYTES, whole
+from discovery.nvml.history import History
+from discovery.nvml.link_counters import read_link_counters
+from discovery.nvml.mig import mig_handles
+from discovery.nvml.p2p import Peers
+from discovery.nvml.processes import read_processes
+from discovery.nvml.profiling import NOT_PROFILED, Profiled
+from discovery.nvml.reading_plan import OpenGpu
+from discovery.sample import LinkCounters, MemoryUse, Process, ReadingGroup
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class SampledGpu(OpenGpu):
+    """One GPU while it is sampled; ``what`` is the name for the gaps of a reading."""
+
+    now: Callable[[], float]
+    groups: Collection[ReadingGroup]
+    history: History
+    peers: Peers
+    mig_enabled: bool = False
+    """Once ``mig_memory`` was read."""
+    mig_devices: tuple[tuple[int, Handle], ...] = ()
+    """GPU instance id and handle of each, once ``mig_memory`` was read."""
+    profiled: Profiled = NOT_PROFILED
+    """Once ``profiling`` was read."""
+
+    def memory(self, what: str) -> MemoryUse | None:
+        """Use of the whole frame buffer."""
+        return _memory(self.calls, self.handle, what)
+
+    def mig_memory(self, what: str) -> tuple[tuple[int, MemoryUse], ...]:
+        """GPU instance id to its memory use, read on its first compute instance that gives it."""
+        self._find_mig_devices(what)
+        uses: dict[int, MemoryUse] = {}
+        for instance, device in self.mig_devices:
+            if instance not in uses:
+                use = _memory(self.calls, device, what)
+                if use is not None:
+                    uses[instance] = use
+        return tuple(uses.items())
+
+    def clock_event_reasons(self, what: str) -> int | None:
+        """Bits; drivers before 535 know the call by its older name only."""
+        newer, mask = Calls(), whole((1 << 53) - 1)
+        bits = newer.ask(what, "nvmlDeviceGetCurrentClocksEventReasons", self.handle, convert=mask)
+        if bits is None and newer.gaps[0].reason is Reason.UNSUPPORTED:
+            older = "nvmlDeviceGetCurrentClocksThrottleReasons"
+            return self.calls.ask(what, older, self.handle, convert=mask)
+        self.calls.gaps += newer.gaps
+        return bits
+
+    def links(self, _what: str) -> tuple[LinkCounters, ...]:
+        """Errors of each active link, and its traffic where that is selected."""
+        ports = self.history.ports(self.bus_id, self.handle)
+        traffic = ReadingGroup.LINKS in self.groups
+        return read_link_counters(self.calls, self.handle, ports, traffic=traffic)
+
+    def processes(self, _what: str) -> tuple[Process, ...]:
+        """All processes on the GPU."""
+        utilization = self.history.utilization
+        return read_processes(
+            self.calls, self.bus_id, self.handle, utilization, mig=self.mig_enabled
+        )
+
+    def profiling(self, _what: str) -> tuple[tuple[int, float], ...]:
+        """Metrics of GPM of the GPU as a whole; its instances' are read with them."""
+        instances = tuple(dict.fromkeys(instance for instance, _ in self.mig_devices))
+        self.profiled = self.history.profiler.read(
+            self.calls, self.bus_id, self.handle, instances, self.groups, self.now
+        )
+        return self.profiled.gpu
+
+    def mig_profiling(self, _what: str) -> tuple[tuple[int, tuple[tuple[int, float], ...]], ...]:
+        """GPU instance id to its metrics."""
+        return self.profiled.instances
+
+    def nvlink_p2p(self, _what: str) -> tuple[tuple[str, int], ...]:
+        """Bus id of each peer to NVML's status of the pair, as after the last discovery."""
+        p2p = self.history.p2p(self.bus_id, self.handle, self.peers)
+        self.calls.gaps += p2p.gaps
+        return p2p.statuses
+
+    def _find_mig_devices(self, what: str) -> None:
+        mode = Calls().ask("mig", "nvmlDeviceGetMigMode", self.handle)
+        self.mig_enabled = mode is not None and mode[0] == 1
+        if self.mig_enabled:
+            call, calls = "nvmlDeviceGetGpuInstanceId", self.calls
+            found = (
+                (calls.ask(what, call, device, convert=whole(0xFFFF)), device)
+                for device in mig_handles(calls, self.handle)
+            )
+            self.mig_devices = tuple((it, device) for it, device in found if it is not None)
+
+
+def _memory(calls: Calls, handle: Handle, what: str) -> MemoryUse | None:
+    call, newer = "nvmlDeviceGetMemoryInfo", Calls(invalid_argument=Reason.UNSUPPORTED)
+    use = newer.ask(what, call, handle, pynvml.nvmlMemory_v2, convert=_memory_use)
+    if use is not None or newer.gaps[0].reason is not Reason.UNSUPPORTED:
+        calls.gaps += newer.gaps
+        return use
+    return calls.ask(what, call, handle, convert=_memory_use)
+
+
+def _memory_use(value: Any) -> MemoryUse:
+    """Version 2 has what the driver reserves; version 1 counts it as used."""
+    reserved = getattr(value, "reserved", None)
+    return MemoryUse(
+        free_bytes=BYTES(value.free),
+        used_bytes=BYTES(value.used),
+        reserved_bytes=None if reserved is None else BYTES(reserved),
+    )
