@@ -20,7 +20,7 @@ _AT_ONCE = 16
 
 
 class OutcomeUnknown(Exception):  # no error: the caller, who wants known outcomes only, calls again
-    """Some outcome has to be worked out first."""
+    """An outcome that is needed is not computed yet."""
 
 
 _Outcomes = Mapping[tuple[str, int], PlacementOutcome | None]

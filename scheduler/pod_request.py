@@ -10,7 +10,7 @@ from api.gpu_request import GpuRequest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodRequest:
-    """One pod and its wish."""
+    """One pod's request for GPUs, with the pod's identity."""
 
     namespace: str
     name: str

@@ -56,7 +56,7 @@ class Chance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """One node. What is not known is None."""
+    """Explanation of one node's score. What is not known is None."""
 
     node: str
     rank: int

@@ -12,7 +12,7 @@ from enum import Enum
 
 
 class Form(Enum):
-    """How a value is written."""
+    """Form in which a flag's value is written."""
 
     TEXT = "text"
     SWITCH = "true or false; a flag alone is true"

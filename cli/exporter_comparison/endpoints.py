@@ -38,7 +38,7 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointAccess:
-    """How one endpoint is reached."""
+    """Credentials and TLS settings for one endpoint."""
 
     authorization: str | None = None
     """Value of the header, which is sent to this endpoint alone."""
@@ -88,7 +88,7 @@ Read = Callable[[float], bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpositionSource:
-    """Something to read expositions from."""
+    """A source of expositions: an endpoint, a file or standard input."""
 
     name: str
     """As it is shown."""

@@ -18,7 +18,7 @@ from exporters.compare.exposition_parser import ExpositionFault, Families, Malfo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScrapePlan:
-    """When to scrape."""
+    """Number, interval and timeout of the scrapes."""
 
     rounds: int
     interval_seconds: float

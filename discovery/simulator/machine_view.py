@@ -32,7 +32,7 @@ from discovery.simulator.state.machine_state import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedGpu:
-    """One GPU: where it sits, what it is, how it is now."""
+    """One simulated GPU in one state of its machine: place, model and current state."""
 
     place: int
     """In the machine's list."""

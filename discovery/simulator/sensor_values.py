@@ -42,7 +42,7 @@ _MEGA = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensors:
-    """One GPU at one moment."""
+    """Computed sensor values of one simulated GPU at one moment."""
 
     gpu: SimulatedGpu
     now: float

@@ -38,7 +38,7 @@ _read_request = lru_cache(maxsize=128)(partial(messages.read_request, bodies=Tru
 
 
 class Connection:
-    """Serves one client. Nothing is raised: what a client does wrong ends it."""
+    """Serves the requests of one client. Raises nothing: a client's mistake ends the connection."""
 
     def __init__(self, client: socket.socket, site: Routes, context: ssl.SSLContext | None) -> None:
         """``context`` None: plain HTTP."""
@@ -72,7 +72,7 @@ class Connection:
             self._socket.close()
 
     def end(self, *, at_once: bool = True) -> None:
-        """From any thread: whatever it waits for, it ends; else after an answer under way."""
+        """End the connection from any thread: at once while it waits, else after its answer."""
         self._is_ended = True
         if self.is_busy and not at_once:
             return

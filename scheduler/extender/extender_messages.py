@@ -35,11 +35,11 @@ NEUTRAL: Final = b"[]"
 
 
 class TooLarge(BadInput):
-    """More than we read."""
+    """The request has more than the extender reads."""
 
 
 class NodeMeta(msgspec.Struct, frozen=True):
-    """Of a Node, what we read."""
+    """The part of a Node's metadata that the extender reads."""
 
     name: str
 
@@ -57,7 +57,7 @@ class NodeList(msgspec.Struct, frozen=True):
 
 
 class ExtenderArgs(msgspec.Struct, frozen=True, rename="pascal"):
-    """Which of these nodes for this pod? Go writes null for what is not there."""
+    """The body of a request: a pod and the candidate nodes. Go writes null for what is missing."""
 
     pod: Pod
     node_names: list[str] | None = None
@@ -75,7 +75,7 @@ class HostPriority(msgspec.Struct, frozen=True, rename="pascal"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtenderCall:
-    """A request: which of these nodes for this pod?"""
+    """A request that was read: the pod, and the names of the candidate nodes."""
 
     pod: Pod
     nodes: Sequence[str] | None

@@ -78,7 +78,7 @@ class ClassUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetUse:
-    """The fleet at one moment."""
+    """Nodes by visibility and free GPUs by class at one moment."""
 
     synced: bool
     views: Iterable[NodeVisibility | NoView]
@@ -87,7 +87,7 @@ class FleetUse:
 
 
 class ExtenderMetrics:
-    """All families. Thread-safe."""
+    """Metrics of the scheduler's extender. Thread-safe."""
 
     def __init__(self, version: str) -> None:
         self._registry = registry = CollectorRegistry()
@@ -156,15 +156,15 @@ class ExtenderMetrics:
         self._name_all()
 
     def ask_fleet(self, use: Callable[[], FleetUse]) -> None:
-        """Ask this at each scrape."""
+        """Set the function that returns the fleet's figures at each scrape."""
         self._fleet.use = use
 
     def ask_certificates(self, ends: Callable[[], Mapping[Party, float]]) -> None:
-        """Ask this at each scrape: when certificates end, in Unix seconds."""
+        """Set the function that returns when certificates end, in Unix seconds, at each scrape."""
         self._fleet.ends = ends
 
     def answered(self, verb: Verb, code: int, seconds: float) -> None:
-        """A request has its answer."""
+        """Count a request that was answered, with its duration."""
         self._requests.labels(verb, str(code)).inc()
         self._seconds.labels(verb).observe(seconds)
 
@@ -192,11 +192,11 @@ class ExtenderMetrics:
             self._unlinked.inc()
 
     def refused(self, reason: RefusalReason) -> None:
-        """A connection or request was refused."""
+        """Count a connection or request that was refused."""
         self._refusals.labels(reason).inc()
 
     def render(self) -> bytes:
-        """The exposition."""
+        """All metrics in Prometheus' text format."""
         return prometheus_client.generate_latest(self._registry)
 
     def _name_all(self) -> None:

@@ -36,7 +36,7 @@ class ExtenderServer:
     def __init__(
         self, address: Address, terms: ClientTerms, extender: Extender, measured: ExtenderMetrics
     ) -> None:
-        """Listen. Raises Permanent where that cannot be."""
+        """Open the listening socket. Raises Permanent where that fails."""
         self._listener = listening(address)
         self._listener.settimeout(_ACCEPT_SECONDS)
         self._tls = terms.tls
@@ -52,11 +52,11 @@ class ExtenderServer:
         return int(self._listener.getsockname()[1])
 
     def start(self) -> None:
-        """Serve."""
+        """Start serving, in threads of its own."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End; answers under way have a second."""
+        """Stop serving; answers under way have a second."""
         self._is_stopping = True
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # on Linux this wakes who accepts

@@ -24,7 +24,7 @@ class PodOnNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """One node. GPUs are places in its topology annotation; what is not known is None."""
+    """All that is known of one node. GPUs are places in its topology annotation; None: unknown."""
 
     node: str
     reason: str | None

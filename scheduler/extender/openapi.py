@@ -30,7 +30,7 @@ _REFUSALS: Final[Mapping[str, str]] = {
 
 @cache
 def document() -> bytes:
-    """OpenAPI 3.1, as JSON."""
+    """The extender's OpenAPI 3.1 document, as JSON."""
     return msgspec.json.encode(_document())
 
 

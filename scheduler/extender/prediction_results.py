@@ -28,7 +28,7 @@ class PredictionResults:
         self._unlinked = unlinked
 
     def take(self, landing: PredictionCheck) -> None:
-        """Count it. Nothing is compared where the class is not known any more."""
+        """Count one prediction. Speeds are compared only while the node's class is known."""
         table = self._tables.find(landing.gen)
         ideal = None if table is None else is_ideal(landing, table)
         unlinked = table is not None and is_unlinked(landing, table)

@@ -42,7 +42,7 @@ _NODES: Final = "/debug/nodes/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientTerms:
-    """On what terms clients are served."""
+    """Conditions for clients: TLS, certificates, names, and the time for an answer."""
 
     tls: ServerTls | None = None
     """None: plain HTTP."""
@@ -55,7 +55,7 @@ class ClientTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """One path."""
+    """One path with its method and its answer."""
 
     verb: Verb
     answer: Callable[[bytes], Response]
@@ -91,7 +91,7 @@ class ClientForbidden(Refusal):
 
 
 class Routes:
-    """The paths, and who may ask for them."""
+    """All paths of the extender, and which clients may use them."""
 
     def __init__(self, terms: ClientTerms, extender: Extender, measured: ExtenderMetrics) -> None:
         self._terms = terms
@@ -118,7 +118,7 @@ class Routes:
         }
 
     def close(self) -> None:
-        """Wait for nothing."""
+        """End the threads that compute scores, without waiting."""
         self._scores.shutdown(wait=False, cancel_futures=True)
 
     def route(self, request: HttpRequest, certificate: Mapping[str, Any] | None) -> Route:

@@ -31,7 +31,7 @@ class Party(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsFiles:
-    """Where certificates and keys are: PEM."""
+    """Paths of the certificates and keys, in PEM."""
 
     certificate: Path
     """With those between it and the authority, if any."""
@@ -40,13 +40,13 @@ class TlsFiles:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """All of them."""
+        """All paths that are set."""
         named = (self.certificate, self.key, self.client_authorities)
         return tuple(path for path in named if path is not None)
 
 
 class ServerTls:
-    """The contexts of new connections. One thread at a time."""
+    """The TLS context of new connections, which follows its files. One thread at a time."""
 
     def __init__(self, files: TlsFiles) -> None:
         """Read them. Raises BadInput that names the file."""

@@ -29,7 +29,7 @@ Odds = Mapping[int, Fraction]
 
 
 class BestEffort:
-    """The policy on one shape; keeps what it found."""
+    """The device plugin's best-effort policy on one shape; caches what it computed."""
 
     def __init__(self, shape: Shape) -> None:
         self._cuts = cache(lambda size: _Cuts(shape, size))

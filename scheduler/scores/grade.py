@@ -16,7 +16,7 @@ FAR = 5
 
 
 class Grade(NamedTuple):
-    """More is better in each."""
+    """Quality of a set of GPUs; more is better in each field."""
 
     speed: int
     """GB/s of the ring through the set; ALONE for a single GPU."""
@@ -53,7 +53,7 @@ def worse(a: Grade, b: Grade) -> Grade:
 
 
 class Grades:
-    """Grades of the sets of one shape; keeps what it found."""
+    """Grades of the sets of one shape; caches what it computed."""
 
     def __init__(self, shape: Shape, speeds: SetSpeeds) -> None:
         self._shape = shape

@@ -58,7 +58,7 @@ class DevicePluginPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policies:
-    """Who chooses GPUs on a node, and how."""
+    """Policies of kubelet and device plugin, which choose the GPUs on a node."""
 
     tm: TopologyManager = TopologyManager.NONE
     scope: Scope = Scope.CONTAINER
@@ -66,7 +66,7 @@ class Policies:
 
 
 class AssignedSet(NamedTuple):
-    """What a pod may end up with."""
+    """A set of GPUs that a pod may get, with its grade."""
 
     taken: int
     """All GPUs of its containers; LOST where it is refused."""
@@ -94,7 +94,7 @@ class _Numas(NamedTuple):
 
 
 class KubeletModel:
-    """The kubelet of nodes of one shape; keeps what it found."""
+    """A model of the kubelet on nodes of one shape; caches what it computed."""
 
     def __init__(self, shape: Shape, policies: Policies, grades: Grades) -> None:
         self._policies = policies
@@ -105,7 +105,7 @@ class KubeletModel:
         self._give = cache(self._gives)
 
     def serve(self, free: int, wish: GpuRequest) -> Mapping[AssignedSet, Fraction]:
-        """What comes of it and how likely; the odds add up to 1. Empty where GPUs are too few."""
+        """Outcomes of a request with odds that add up to 1. Empty where GPUs are too few."""
         if wish.gpus > free.bit_count():
             return {}
         by_pod = self._policies.scope is Scope.POD

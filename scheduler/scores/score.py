@@ -41,7 +41,7 @@ MOST_KEPT: Final = (1 << _BITS["kept"]) - 1
 
 
 def score(aims: Aims) -> int:
-    """The number; an aim outside of its field counts as the field's nearest."""
+    """The score as one number; an aim outside of its field counts as the field's nearest."""
     number = 0
     for name, bits in _ORDER:
         most = (1 << bits) - 1

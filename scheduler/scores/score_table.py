@@ -39,7 +39,7 @@ Later = Callable[[Callable[[], object]], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementOutcome:
-    """What a request meets on a node with these free GPUs."""
+    """Outcome of a request on a node with these free GPUs: likely sets, and a score."""
 
     sets: Odds
     """All GPUs that the pod's containers get together; empty where they are too few."""
@@ -85,12 +85,12 @@ class ScoreTable:
 
     @property
     def n(self) -> int:
-        """GPUs of the class."""
+        """Number of GPUs of the class."""
         return self._shape.n
 
     @property
     def is_quick(self) -> bool:
-        """Whether it is worked out in milliseconds."""
+        """Whether the outcomes of this class are computed within milliseconds."""
         return self.n <= QUICK_GPUS
 
     def fits_a_request(self, wish: GpuRequest) -> bool:
@@ -121,7 +121,7 @@ class ScoreTable:
         return found
 
     def known(self, free: int, wish: GpuRequest) -> PlacementOutcome | None:
-        """The same without waiting; None where it is being worked out."""
+        """The outcome without waiting; None where it is still being computed."""
         found = self._outcomes.get((free, wish))
         if found is None:
             if self._later is None:

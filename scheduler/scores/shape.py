@@ -25,7 +25,7 @@ _MOST_NVLINKS = 18
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """One topology class."""
+    """Links of one topology class: what scoring uses of the topology annotation."""
 
     n: int
     points: Matrix

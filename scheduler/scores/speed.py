@@ -10,7 +10,7 @@ from scheduler.scores.shape import Matrix, Shape
 
 
 class SetSpeeds:
-    """Speeds of sets of one shape; keeps what it found."""
+    """Speeds of sets of GPUs of one shape; caches what it computed."""
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape

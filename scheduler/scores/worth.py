@@ -25,7 +25,7 @@ longer for odds from a quarter to a third."""
 
 
 class Worth:
-    """Worth of free sets of one shape; keeps what it found."""
+    """Worth of free GPUs for later pods, on one shape; caches what it computed."""
 
     def __init__(self, shape: Shape, speeds: SetSpeeds) -> None:
         self._n = shape.n

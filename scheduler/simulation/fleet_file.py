@@ -22,7 +22,7 @@ _SHAPE: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeGroup:
-    """Nodes that are alike."""
+    """Nodes of a fleet file that have the same topology."""
 
     count: int
     machine: str | None = None

@@ -29,7 +29,7 @@ Give = Callable[["NodeKind", int, GpuRequest, Random], int]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NodeKind:
-    """Nodes that are alike."""
+    """Topology and score table that several simulated nodes share."""
 
     name: str
     gen: str
@@ -37,7 +37,7 @@ class NodeKind:
 
     @property
     def everything(self) -> int:
-        """Mask of all GPUs."""
+        """Mask of all GPUs of the node."""
         return (1 << self.table.n) - 1
 
 
@@ -96,7 +96,7 @@ class ReplayNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Where a pod goes."""
+    """A scheduler's choice for one pod: the node, and the set where it knows it."""
 
     node: ReplayNode
     chosen: int | None = None
@@ -122,13 +122,13 @@ class Placed:
 
     @property
     def is_ideal(self) -> bool:
-        """No set is faster."""
+        """Whether no other set of the pod's node class is faster."""
         return self.gbps >= self.ideal_gbps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What became of some pods. Shares and ratios are None where no pod counts for them."""
+    """Figures about a group of pods. Shares and ratios are None where no pod counts for them."""
 
     pods: int
     lost: int
@@ -143,7 +143,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaySetup:
-    """All that a run depends on, but for who comes and who chooses."""
+    """Settings of a run, except for the arriving pods and the scheduler."""
 
     kinds: tuple[NodeKind, ...]
     """One for each node."""
@@ -167,7 +167,7 @@ def replay(
 
 
 def summary(placed: Sequence[Placed]) -> Summary:
-    """Of these pods."""
+    """Figures about these pods."""
     several = [each for each in placed if each.ideal_gbps]
     waits = [each.wait_seconds for each in placed]
     return Summary(

@@ -37,7 +37,7 @@ Source: the same trace, openb_pod_list_default.csv, deletion_time less scheduled
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """One pod."""
+    """A pod that arrives: when, with how many GPUs, and for how long."""
 
     at_seconds: float
     lasts_seconds: float

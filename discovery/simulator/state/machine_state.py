@@ -60,7 +60,7 @@ class GpuInstance(_Data, frozen=True, kw_only=True):
 
 
 class Readings(_Data, frozen=True, kw_only=True):
-    """What a GPU is made to say; None leaves a reading to the simulator."""
+    """Readings of a GPU that a test fixes; None leaves a reading to the simulator."""
 
     sm_clock_mhz: int | None = None
     memory_clock_mhz: int | None = None
@@ -108,7 +108,7 @@ class Readings(_Data, frozen=True, kw_only=True):
 
 
 class SimulatedGpuState(_Data, frozen=True, kw_only=True):
-    """What changes about one GPU."""
+    """The part of one simulated GPU that changes: MIG layout, links, fixed readings."""
 
     listed: bool = True
     """False: it fell off the bus so far that NVML does not even count it."""
@@ -219,7 +219,7 @@ class Fault(_Data, frozen=True, kw_only=True):
 
 
 class MachineState(_Data, frozen=True, kw_only=True):
-    """The whole state file."""
+    """State of a simulated machine: the content of its state file."""
 
     schema: Literal["gpuscape-simulation/1"] = SCHEMA
     name: str
