@@ -28,7 +28,14 @@ from discovery.nvml.calls import Calls, Handle
 from discovery.nvml.conversions import BYTES, Garbage, flag, text, whole
 from discovery.nvml.links import read_links
 from discovery.nvml.mig import read_mig_devices
-from discovery.nvml.reading_plan import Answer, OpenGpu, ReadingPlan, by_call, by_field, computed
+from discovery.nvml.reading_plan import (
+    OpenGpu,
+    ReadingPlan,
+    SharedCall,
+    by_call,
+    by_field,
+    computed,
+)
 from discovery.nvml_terms import Architecture, Virtualization
 from discovery.unread import unread_gpu
 
@@ -251,7 +258,7 @@ def _by(read: Callable[[_DiscoveredGpu, str], Read]) -> Read:
     return computed(read)
 
 
-_PCI_INFO = Answer("nvmlDeviceGetPciInfo_v3")
+_PCI_INFO = SharedCall("nvmlDeviceGetPciInfo_v3")
 
 _GPU = ReadingPlan(
     GpuSnapshot(

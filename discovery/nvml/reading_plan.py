@@ -122,7 +122,7 @@ def _read_fields(gpu: OpenGpu, fields: Mapping[str, Field[Any]]) -> Mapping[str,
     return dict(zip(fields, gpu.calls.fields(tuple(fields.items()), gpu.handle), strict=True))
 
 
-class Answer:
+class SharedCall:
     """One call, ``pynvml.<call>(handle)``, that answers several fields."""
 
     def __init__(self, call: str) -> None:

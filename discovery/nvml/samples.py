@@ -30,8 +30,8 @@ from discovery.nvml.facts import remapped_rows
 from discovery.nvml.history import History
 from discovery.nvml.p2p import Peers
 from discovery.nvml.reading_plan import (
-    Answer,
     ReadingPlan,
+    SharedCall,
     by_call,
     by_field,
     computed,
@@ -117,8 +117,8 @@ _SHARE = divided(100, 100)
 _FAN_SHARE = divided(100, 200)  # nvml.h: above 100 where a fan is faster than it should be
 _PAGES = whole(1 << 20)
 
-_RATES = Answer("nvmlDeviceGetUtilizationRates")  # not supported while MIG is on
-_POWER_RANGE = Answer("nvmlDeviceGetPowerManagementLimitConstraints")
+_RATES = SharedCall("nvmlDeviceGetUtilizationRates")  # not supported while MIG is on
+_POWER_RANGE = SharedCall("nvmlDeviceGetPowerManagementLimitConstraints")
 
 
 def _by(read: Callable[[SampledGpu, str], Read], *groups: ReadingGroup) -> Read:

@@ -13,9 +13,9 @@ from discovery.driver_errors import GpuLost
 from discovery.nvml.calls import Calls
 from discovery.nvml.conversions import COUNT, MILLIWATTS
 from discovery.nvml.reading_plan import (
-    Answer,
     OpenGpu,
     ReadingPlan,
+    SharedCall,
     by_call,
     by_field,
     computed,
@@ -94,7 +94,7 @@ def test_readings_are_made_as_they_are_written_and_those_of_one_answer_with_the_
             made.append(tuple(converts))
             return dict.fromkeys(converts, 2.0)
 
-    answer = Answer("nvmlDeviceGetPowerUsage")
+    answer = SharedCall("nvmlDeviceGetPowerUsage")
     gpu = OpenGpu(bus_id=GPU.bus_id, handle=None, calls=Noted())
     plan = ReadingPlan(
         build.only(
