@@ -106,7 +106,7 @@ def _libraries(root: Path) -> list[Path]:
     found: set[str] = set()
     for file in root.rglob("*"):
         if file.is_file() and file.open("rb").read(4) == b"\x7fELF":
-            # in status and output it tells only that some load nothing
+            # in status and output it shows only that some load nothing
             done = subprocess.run(
                 ["/usr/bin/ldd", str(file)], capture_output=True, text=True, check=False
             )

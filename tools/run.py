@@ -45,7 +45,7 @@ def main() -> int:
 
 
 def choose_machine() -> str | None:
-    """The machine asked for, else None for this one's driver, else the default; says which."""
+    """The requested machine, else None for this one's driver, else the default; prints which."""
     asked = "".join(sys.argv[1:2]) or os.environ.get("SIMULATE", "")
     if asked in ANY_MACHINE:
         asked = DEFAULT_MACHINE
@@ -87,7 +87,7 @@ def serve(where: list[str]) -> int:
 
 
 def free_port(wanted: int) -> int:
-    """The port if nobody listens on it, else any free one, which is said."""
+    """The port if nobody listens on it, else any free one, which is printed."""
     for port in (wanted, 0):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -78,7 +78,7 @@ def files() -> Mapping[str, str]:
 
 
 def text(of: Iterable[Object]) -> str:
-    """As YAML that a person can read: in the order given, expressions over several lines."""
+    """As YAML that a person can read: keys in their order, expressions over several lines."""
     return "---\n" + yaml.dump_all(
         of, Dumper=_Dumper, sort_keys=False, width=10_000, allow_unicode=True
     )

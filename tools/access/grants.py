@@ -40,7 +40,7 @@ class Grant:
 
     @property
     def operations(self) -> tuple[str, ...]:
-        """What the floor lets through, as the variable ``asked`` writes it."""
+        """What the floor lets through, in the form of the variable ``asked``."""
         resource, _, part = self.resource.partition("/")
         what = ".".join(filter(None, (resource, self.group))) + ("/" + part if part else "")
         operations = {OPERATIONS[verb]: None for verb in self.verbs if verb in OPERATIONS}
@@ -146,7 +146,7 @@ def role_objects(account: Account, namespace: str) -> tuple[Object, ...]:
 
 
 def opt_in_objects(name: str, account: Account, grant: Grant, namespace: str) -> tuple[Object, ...]:
-    """A cluster role beside the account's own, and its binding."""
+    """A cluster role in addition to the account's own, and its binding."""
     return _role(names.clusterwide(name, namespace), account.name, namespace, None, [grant])
 
 
@@ -209,7 +209,7 @@ def floor(account: Account) -> Policy:
 
 
 def _granted(grants: Iterable[Grant]) -> str:
-    """One line for each place and what may be asked there."""
+    """One line for each place and what may be requested there."""
     asked: dict[Where, list[str]] = {}
     for grant in grants:
         if grant.operations:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies on what the programs keep beside the Node: Leases, NodeFeatures, Events."""
+"""Policies on what the programs keep in addition to the Node: Leases, NodeFeatures, Events."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A ValidatingAdmissionPolicy as a value: whom it holds, what it looks at, which rules hold."""
+"""A ValidatingAdmissionPolicy as a value: whom it holds, what it matches, which rules hold."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ _NOW = (
     ),
     held_by_pods(
         "Held by pods",
-        "GPUs of which pods hold all or a part. Empty where no kubelet is asked.",
+        "GPUs of which pods hold all or a part. Empty where no kubelet is read.",
         link=PODS,
     ),
     number(
@@ -176,7 +176,7 @@ _ROOM = (
 _AGENTS = (
     graph(
         "Age of what agents show",
-        "Time since an agent last looked at its node; some minutes are too many.",
+        "Time since an agent's last discovery cycle; some minutes are too many.",
         "gpuscape_snapshot_age_seconds{@node}",
         "{{instance}}",
         unit=Unit.SECONDS,

@@ -50,7 +50,7 @@ _NOW = (
         "sum(gpuscape_gpu_up{@node})",
         width=4,
     ),
-    held_by_pods("GPUs held by pods", "All of them or a part. Empty where no kubelet is asked."),
+    held_by_pods("GPUs held by pods", "All of them or a part. Empty where no kubelet is read."),
     activity("Of all GPUs on average."),
     power(width=4),
 )

@@ -59,7 +59,7 @@ def ratio(
 
 
 def held_by_pods(title: str, description: str, *, link: Link | None = None) -> Number:
-    """GPUs that pods hold, in a row "Now"; 0 where a kubelet is asked and no pod has any."""
+    """GPUs that pods hold, in a row "Now"; 0 where a kubelet is read and no pod has any."""
     expression = "count(@held) or count(gpuscape_free_gpus{@node}) * 0"
     return number(title, description, expression, width=3, link=link)
 

@@ -71,7 +71,7 @@ _ANSWERS = (
     ),
     graph(
         "Requests",
-        "A second, by what is asked and the answer's status.",
+        "Requests a second, by verb and the answer's status.",
         """sum by (verb, code)
         (rate(gpuscape_scheduler_requests_total{@replica}[$__rate_interval]))""",
         "{{verb}} {{code}}",
@@ -148,7 +148,7 @@ _CERTIFICATES = (
 SCHEDULER = Dashboard(
     uid="gpuscape-scheduler",
     title="gpuscape / Scheduler",
-    description="The scheduler's helper: whether it is asked, answers in time, and is right.",
+    description="The scheduler's extender: whether it is called, answers in time, and is right.",
     variables=(CLUSTER, REPLICA),
     rows=(
         Row(title="Now", panels=_NOW),
