@@ -20,6 +20,7 @@ from kube.api_errors import (
     AdmissionRefused,
     ApiError,
     Busy,
+    Conflict,
     Forbidden,
     Invalid,
     NotFound,
@@ -461,6 +462,36 @@ def test_a_second_agent_only_reads(world: World) -> None:
     assert (first.holds, second.holds) == (True, False)
     assert second.heart.other == "pod-1"
     assert {call.verb for call in second.api.calls} == {"get"}
+
+
+def test_a_conflict_ends_the_right_to_write_at_once(world: World) -> None:
+    """Somebody wrote the Lease since it was read, perhaps to take it: it is read before more."""
+    agent = world.agent()
+    agent.beat()
+    before = agent.holds
+    world.edit({"spec": {"holderIdentity": "pod-2"}})
+
+    agent.heart.show(always("mine"))
+    agent.beat()
+
+    assert isinstance(agent.heart.failure, Conflict)
+    assert (before, agent.holds, world.state) == (True, False, None)
+
+
+def test_a_conflict_over_a_lease_that_is_still_ours_costs_the_right_for_one_beat(
+    world: World,
+) -> None:
+    """Somebody wrote into it and left the holder as it was."""
+    agent = world.agent()
+    agent.beat()
+    world.edit({"metadata": {"annotations": {"note": "mine"}}})
+
+    agent.heart.show(always("one"))
+    wait = agent.beat()
+    between = agent.holds
+    agent.run(wait)
+
+    assert (between, agent.holds, world.state) == (False, True, "one")
 
 
 def test_who_left_is_followed_at_the_next_look(world: World) -> None:
