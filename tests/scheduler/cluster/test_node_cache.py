@@ -82,6 +82,7 @@ def test_a_node_without_a_topology_that_can_be_read_has_no_view(
         ({"text": said().replace('"v":1', '"v":2')}, NoView.OTHER_VERSION),
         ({"of": "0123456789"}, NoView.OTHER_GENERATION),
         ({"text": said().replace('"ff"', '"1ff"').replace('"00"', '"000"')}, NoView.BAD_STATE),
+        ({"text": said().replace('"ff"', '"0ff"').replace('"00"', '"100"')}, NoView.BAD_STATE),
     ],
     ids=lambda each: str(each)[:20],
 )
