@@ -56,7 +56,7 @@ class GpuReader(Protocol):
     def discover(self) -> DiscoveryResult: ...
     def sample(self, groups: Iterable[ReadingGroup] = ()) -> tuple[GpuSample, ...]: ...
     def events(self) -> tuple[Event, ...]: ...
-    def probe(self) -> tuple[str, ...]: ...
+    def probe(self) -> Iterable[str]: ...
     def health(self) -> ReaderHealth: ...
     def release(self) -> bool: ...
     def resume(self) -> None: ...
@@ -191,8 +191,8 @@ class NodeAgent:
 
         The watch tick hastens it while there are some.
         """
-        if self._reader.probe():
-            self._hasten("discover")
+        for _ in self._reader.probe():
+            self._hasten("discover")  # the next probe may take a while
         return self._intervals.discover
 
     # what others ask
@@ -293,9 +293,21 @@ class NodeAgent:
             case _:
                 reason = Reason.FAILED
         gap = Gap(what="version", reason=reason, source="device reader", detail=str(error))
-        state = GpuState.HUNG if reason is Reason.HUNG else GpuState.UNREADABLE
-        gpus = tuple(replace(gpu, state=state, gaps=(replace(gap, what="state"),)) for gpu in known)
+        hung = self._hung(known) if reason is Reason.HUNG else frozenset[str]()
+        gpus = tuple(
+            replace(
+                gpu,
+                state=GpuState.HUNG if gpu.bus_id in hung else GpuState.UNREADABLE,
+                gaps=(replace(gap, what="state"),),
+            )
+            for gpu in known
+        )
         return Driver(gaps=(gap,)), gpus
+
+    def _hung(self, known: Iterable[GpuSnapshot]) -> frozenset[str]:
+        """Bus ids of the GPUs that hang, while none is read; all, where the driver blames none."""
+        quarantined = self._reader.health().quarantined
+        return frozenset(quarantined or (gpu.bus_id for gpu in known))
 
     def _show_hung(self) -> None:
         """Show GPUs that hang as soon as they are quarantined; the rest may take a while yet."""

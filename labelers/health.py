@@ -304,7 +304,8 @@ def health_labels(snapshot: NodeSnapshot, _: LabelSettings) -> Decisions:
 def node_verdict(snapshot: NodeSnapshot) -> HealthVerdict:
     """The worst of the GPUs' verdicts, then the first in the table, then in bus order."""
     if is_driverless(snapshot):
-        return HealthVerdict(health=Health.UNKNOWN, reason="no-driver")
+        hung = any(gap.reason is Reason.HUNG for gap in snapshot.driver.gaps)
+        return HealthVerdict(health=Health.UNKNOWN, reason="driver-hung" if hung else "no-driver")
     verdicts = [gpu_verdict(gpu, snapshot) for gpu in known(snapshot)]
     return min(verdicts, key=_severity, default=HealthVerdict(health=Health.HEALTHY))
 

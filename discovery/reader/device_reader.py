@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The device reader as the agent uses it: never blocks for ever, one broken GPU at a time.
+"""The device reader as the agent uses it: never blocks for ever, a broken GPU costs itself alone.
 
 An NVML call can hang for ever and cannot be cancelled, so it is made in a child
 process. When a frame misses its deadline, the GPU announced last is quarantined,
 the child gets SIGTERM and is left alone, and another child starts with that GPU
-skipped. There are never more than two children, so at most one stuck one next to
-one that works; a hang while no GPU was announced (nvmlInit) blames none, and no
-second child starts until the first has ended. Quarantined GPUs are probed by a
-child of their own, so that a probe that hangs disturbs nothing.
+skipped: at most one stuck child for each hung GPU, and a bounded number in all
+(:mod:`discovery.reader.ending`). A hang while no GPU was announced (nvmlInit)
+blames none, and no other child starts until that one has ended. Quarantined GPUs
+are probed by a child of their own, so that a probe that hangs disturbs nothing.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from discovery.driver_errors import DriverAbsent, DriverMismatch, ReaderGone, Re
 from discovery.known_gpus import KnownGpus
 from discovery.model import Driver, GpuSnapshot, GpuState, Reason
 from discovery.reader.child import Child, Died, Hung
+from discovery.reader.ending import EndingReaders
 from discovery.reader.protocol import (
     Answer,
     Discover,
@@ -35,12 +36,16 @@ from discovery.reader.protocol import (
     Sample,
     SampleFrame,
     Start,
+    Touching,
 )
 from discovery.reader.quarantine import Quarantine
 from discovery.sample import GpuSample, ReadingGroup
 
 TERM_GRACE_SECONDS = 0.5
 """How long a terminated child is waited for before it counts as stuck."""
+
+FAILURES_IN_A_ROW = 4
+"""So many children may fail one after the other at one request, none isolating a GPU."""
 
 EVENTS_KEPT = 1000
 
@@ -101,8 +106,7 @@ class DeviceReader:
         self._child: Child | None = None
         self._probing: Child | None = None
         self._latched = False  # a GPU did not answer, and may not before a new session
-        self._leaving: list[tuple[Child, float]] = []  # asked to end, and by when
-        self._stuck: list[tuple[Child, bool]] = []  # and whether it hung in the driver as a whole
+        self._ending = EndingReaders()
         self._quarantine = Quarantine()
         self._known_gpus = KnownGpus() if known_gpus is None else known_gpus
         self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
@@ -117,20 +121,17 @@ class DeviceReader:
         A GPU that hangs or is lost is in the result with its state. Raises
         DriverAbsent or DriverMismatch without a working driver, ReaderStuck when
         the driver as a whole hangs or no child may start, ReaderGone when the
-        child keeps dying, Released while handles are closed on request.
+        child keeps dying, Released while handles are closed on request. Where reading
+        ends early nothing is returned: the GPUs that follow are not missing.
         """
         head: DriverFrame | None = None
         read: dict[str, GpuSnapshot] = {}
-        try:
-            for answer in self._answers(Discover(request=0)):
-                match answer:
-                    case DriverFrame():
-                        head = answer
-                    case GpuFrame():
-                        read[answer.gpu.bus_id] = answer.gpu
-        except (ReaderStuck, ReaderGone):
-            if head is None:
-                raise  # else what was read is still good, and the rest are gaps
+        for answer in self._answers(Discover(request=0)):
+            match answer:
+                case DriverFrame():
+                    head = answer
+                case GpuFrame():
+                    read[answer.gpu.bus_id] = answer.gpu
         if head is None:
             raise ReaderGone("the device reader ended its answer without naming a driver")
         with self._state:
@@ -164,14 +165,16 @@ class DeviceReader:
             taken.append(self._events.popleft())
         return tuple(taken)
 
-    def probe(self) -> tuple[str, ...]:
-        """Try the quarantined GPUs that are due; the bus ids of those that answer again.
+    def probe(self) -> Iterator[str]:
+        """Try the quarantined GPUs that are due; the bus id of each that answers, at once.
 
-        Does nothing while a child is stuck: a second hang would leave none to work.
+        A GPU on which a child is still stuck is not tried: a second one would hang as well.
         """
         with self._state:
             due = self._quarantine.due(self._clock())
-        return tuple(bus_id for bus_id in due if self._answers_again(bus_id))
+        for bus_id in due:
+            if self._answers_again(bus_id):
+                yield bus_id
 
     def release(self, within_seconds: float = 4.0) -> bool:
         """Close every NVML handle and start no child until :meth:`resume`; True when all ended.
@@ -182,7 +185,7 @@ class DeviceReader:
         with self._state:
             self._released = True
             self._retire()
-            ending = [child for child, _ in (*self._leaving, *self._stuck)]
+            ending = list(self._ending.children)
             ending += [] if self._probing is None else [self._probing]
         for push, share in ((Child.stop, 0.5), (Child.terminate, 0.25), (Child.kill, 0.25)):
             for each in ending:
@@ -203,12 +206,12 @@ class DeviceReader:
     def health(self) -> ReaderHealth:
         """How the reader fares now."""
         with self._state:
-            self._reap()
+            self._ending.reap(self._clock())
             return ReaderHealth(
                 starts=self._starts,
                 hangs=self._hangs,
                 deaths=self._deaths,
-                stuck=len(self._stuck),
+                stuck=self._ending.stuck_count,
                 quarantined=self._quarantine.bus_ids,
                 released=self._released,
                 pid=None if self._child is None else self._child.pid,
@@ -222,8 +225,8 @@ class DeviceReader:
         ``message`` gets a number of its own each time it is sent.
         """
         with self._asking:
-            attempts = 4 + len(self._known_gpus)  # each failure but a few isolates a GPU
-            for _ in range(attempts):
+            left = FAILURES_IN_A_ROW
+            while left:
                 child = self._running(type(message))
                 self._requests += 1
                 numbered = msgspec.structs.replace(message, request=self._requests)
@@ -235,7 +238,9 @@ class DeviceReader:
                     self._bury(child, died)
                 else:
                     return
-            raise ReaderGone(f"the device reader ended {attempts} times in a row")
+                isolated = not set(self._quarantine.bus_ids) <= set(child.skips)
+                left = FAILURES_IN_A_ROW if isolated else left - 1
+            raise ReaderGone(f"the device reader ended {FAILURES_IN_A_ROW} times in a row")
 
     def _accepted(self, child: Child, message: Discover | Sample) -> Iterator[Answer]:
         for answer in child.ask(message, self._deadline):
@@ -253,11 +258,12 @@ class DeviceReader:
         """The child to ask, started if need be. Raises as :meth:`_started` does."""
         with self._state:
             skip = self._quarantine.bus_ids
-            if self._child is not None and not set(self._child.skips) <= set(skip):
-                self._retire()  # a GPU came back that this child leaves alone
-            self._reap()
-            if kind is Discover and self._latched and not (self._leaving or self._stuck):
-                self._retire()  # NVML counts GPUs at nvmlInit: one back on the bus is not seen
+            self._ending.reap(self._clock())
+            if self._ending.why_start_none is None:
+                if self._child is not None and not set(self._child.skips) <= set(skip):
+                    self._retire()  # a GPU came back that this child leaves alone
+                if kind is Discover and self._latched and self._ending.may_leave:
+                    self._retire()  # NVML counts GPUs at nvmlInit: one back on the bus is not seen
             if self._child is None or self._child.ended:
                 self._child = self._started(msgspec.structs.replace(self._start, skip=skip))
             return self._child
@@ -266,11 +272,9 @@ class DeviceReader:
         """A new child. Raises ReaderStuck, ReaderGone or Released where there can be none."""
         if self._released:
             raise Released("all NVML handles are released on request")
-        self._reap()
-        if any(driver_wide for _, driver_wide in self._stuck):
-            raise ReaderStuck("the NVIDIA driver does not answer at all; waiting for it to return")
-        if len(self._stuck) > 1:
-            raise ReaderStuck("two device readers are stuck in driver calls; starting no third")
+        self._ending.reap(self._clock())
+        if (why := self._ending.why_start_none) is not None:
+            raise ReaderStuck(why)
         self._starts += 1
         try:
             return self._spawn(start, self._take)
@@ -281,18 +285,6 @@ class DeviceReader:
         self._events.append(event)
         self._on_news()
 
-    def _reap(self) -> None:
-        """Forget children that ended; one too slow to leave gets SIGTERM and counts as stuck."""
-        now = self._clock()
-        for child, end in self._leaving:
-            if end <= now and not child.ended:
-                child.terminate()
-                self._stuck.append((child, False))
-        self._leaving = [
-            (child, end) for child, end in self._leaving if now < end and not child.ended
-        ]
-        self._stuck = [(child, wide) for child, wide in self._stuck if not child.ended]
-
     def _retire(self) -> None:
         """Let the working child end; the next request starts another."""
         with self._state:
@@ -302,29 +294,32 @@ class DeviceReader:
                 self._leave(child)
 
     def _leave(self, child: Child) -> None:
-        self._leaving.append((child, self._clock() + self._deadline))
+        self._ending.leave(child, self._clock() + self._deadline)
+
+    def _terminate(self, child: Child, call: Touching | None) -> None:
+        """SIGTERM for a child that missed its deadline in ``call``; it may be stuck from now on."""
+        child.terminate()
+        ended = child.wait(TERM_GRACE_SECONDS)
+        with self._state:
+            if not ended:
+                self._ending.hang(child, call)
 
     # what may go wrong
 
     def _abandon(self, child: Child, hung: Hung) -> None:
-        """SIGTERM for a child that missed its deadline; the GPU it had announced is isolated.
+        """Give a child up that missed its deadline, and isolate the GPU it had announced.
 
         Raises ReaderStuck where it had announced the driver as a whole.
         """
-        child.terminate()
-        ended = child.wait(TERM_GRACE_SECONDS)
-        bus_id = hung.doing.bus_id if hung.doing else None
-        driver_wide = hung.doing is not None and bus_id is None
+        self._terminate(child, hung.doing)
         why = f"no answer within {self._deadline:g} s"
         with self._state:
             self._hangs += 1
             self._child = None if child is self._child else self._child
-            if not ended:
-                self._stuck.append((child, driver_wide))
-            if bus_id is not None:
-                self._quarantine.isolate(bus_id, Reason.HUNG, why, self._clock())
+            if hung.doing is not None and hung.doing.bus_id is not None:
+                self._quarantine.isolate(hung.doing.bus_id, Reason.HUNG, why, self._clock())
         self._on_news()
-        if driver_wide:
+        if hung.doing is not None and hung.doing.bus_id is None:
             raise ReaderStuck(f"the NVIDIA driver as a whole: {why}")
 
     def _bury(self, child: Child, died: Died) -> None:
@@ -343,8 +338,9 @@ class DeviceReader:
     def _answers_again(self, bus_id: str) -> bool:
         """Probe one quarantined GPU in a child of its own, with every call that is made on it."""
         with self._state:
-            self._reap()
-            if self._stuck or self._released:
+            self._ending.reap(self._clock())
+            stuck_on_it = bus_id in self._ending.stuck_bus_ids
+            if stuck_on_it or self._released or not self._ending.may_probe:
                 return False
             self._quarantine.postpone(bus_id, self._clock())
             child = self._started(msgspec.structs.replace(self._start, only=(bus_id,)))
@@ -352,12 +348,10 @@ class DeviceReader:
         try:
             answers = list(child.ask(Discover(request=0), self._deadline))
             answers += child.ask(Sample(request=1, groups=self._groups), self._deadline)
-        except (Hung, Died):
-            child.terminate()
-            ended = child.wait(TERM_GRACE_SECONDS)
+        except (Hung, Died) as failed:
+            self._terminate(child, failed.doing)
             with self._state:
                 self._probing = None
-                self._stuck += [] if ended else [(child, False)]
             return False
         answered = any(isinstance(answer, GpuFrame) for answer in answers)
         child.stop()

@@ -55,8 +55,9 @@ class Quarantine:
         self._crashes.pop(bus_id, None)
 
     def due(self, now: float) -> tuple[str, ...]:
-        """The GPUs to probe now."""
-        return tuple(bus_id for bus_id, held in self._held.items() if held.due_seconds <= now)
+        """The GPUs to probe now, the one that has waited longest first."""
+        due = {bus_id: held.due_seconds for bus_id, held in self._held.items()}
+        return tuple(sorted((it for it in due if due[it] <= now), key=due.__getitem__))
 
     def postpone(self, bus_id: str, now: float) -> None:
         """A probe begins: should it fail, the next one comes after twice the time."""

@@ -4,15 +4,17 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from discovery.simulator.simulation import Hang, Return, Simulation
-from tests.agent.agent_process import AgentProcess, Scraper, running, until
+from tests.agent.agent_process import SOON, AgentProcess, Scraper, running, until
 
 QUICK = ("--discover-interval", "3s", "--sample-interval", "500ms", "--deadline", "1s")
+BACK_SECONDS = 60.0
+"""The promise: a GPU whose hang has ended is read again within this time."""
 
 
 @pytest.fixture
@@ -39,6 +41,98 @@ def test_a_hanging_gpu_is_shown_and_comes_back_while_every_scrape_is_answered(
         until(lambda: agent.gpus("present") == 2)
     assert scraper.failures == []
     assert scraper.answers > 0
+
+
+def _hang(agent: AgentProcess, places: Iterable[int]) -> list[int]:
+    """Let readings of these GPUs hang, deaf to SIGTERM; the numbers that end the hangs."""
+    bus_ids = tuple(agent.simulation.state.gpus)
+    action, entry = Hang(uninterruptible=True), "nvmlDeviceGetPowerUsage"
+    return [agent.simulation.fault(action, entry, bus_id=bus_ids[place]) for place in places]
+
+
+def _readings(agent: AgentProcess) -> int:
+    return agent.metrics().count("\nDCGM_FI_DEV_GPU_TEMP{")
+
+
+def _labels(file: Path) -> dict[str, str]:
+    lines = file.read_text().splitlines() if file.exists() else []
+    return dict(line.split("=", 1) for line in lines if "=" in line)
+
+
+REASON = "gpuscape.io/gpu.health-reason"
+HEALTH = {REASON, "gpuscape.io/gpu.health", "gpuscape.io/gpu.found"}
+
+
+def _without_health(labels: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in labels.items() if key not in HEALTH}
+
+
+def test_three_hanging_gpus_of_eight_leave_the_readings_of_five_and_every_label(
+    tmp_path: Path,
+) -> None:
+    """And come back one by one."""
+    file = tmp_path / "features"
+    with running(
+        Simulation.create("hgx-h100", tmp_path), *QUICK, "--feature-file", str(file)
+    ) as agent:
+        until(lambda: agent.gpus("present") == 8)
+        until(lambda: _labels(file).get("nvidia.com/gpu.count") == "8")
+        before = _labels(file)
+        with Scraper(agent) as scraper:
+            faults = _hang(agent, (0, 3, 7))
+            until(lambda: (agent.gpus("hung"), agent.gpus("present")) == (3, 5))
+            until(lambda: _readings(agent) == 5)
+            until(lambda: _labels(file).get("gpuscape.io/gpu.found") == "5")
+            assert _labels(file)[REASON] == "gpu-hung"
+            assert _without_health(_labels(file)) == _without_health(before)
+            for back, fault in enumerate(faults, start=6):
+                agent.simulation.clear(fault)
+                until(lambda back=back: agent.gpus("present") == back)  # type: ignore[misc]
+            until(lambda: _labels(file) == before)
+        assert scraper.failures == []
+
+
+def test_nine_hanging_gpus_of_sixteen_end_all_readings_and_leave_the_labels(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "features"
+    with running(
+        Simulation.create("hgx-16", tmp_path), *QUICK, "--feature-file", str(file)
+    ) as agent:
+        until(lambda: agent.gpus("present") == 16)
+        until(lambda: _labels(file).get("nvidia.com/gpu.count") == "16")
+        before = _labels(file)
+        with Scraper(agent) as scraper:
+            _hang(agent, range(9))
+            until(lambda: _labels(file).get(REASON) == "driver-hung", seconds=2 * SOON)
+            assert (agent.gpus("hung"), agent.gpus("unreadable")) == (9, 7)
+            until(lambda: _readings(agent) == 0)
+            assert _without_health(_labels(file)) == _without_health(before)
+            agent.simulation.clear()
+            until(lambda: agent.gpus("present") == 16)
+            until(lambda: _labels(file) == before)
+        assert scraper.failures == []
+
+
+def test_gpus_that_hang_before_the_agent_starts_are_counted_in_its_labels(tmp_path: Path) -> None:
+    simulation, file = Simulation.create("hgx-h100", tmp_path), tmp_path / "features"
+    for bus_id in tuple(simulation.state.gpus)[3:5]:
+        simulation.fault(Hang(uninterruptible=True), "nvmlDeviceGetName", bus_id=bus_id)
+    with running(simulation, *QUICK, "--feature-file", str(file)) as agent:
+        until(lambda: (agent.gpus("hung"), agent.gpus("present")) == (2, 6))
+        until(lambda: _readings(agent) == 6)
+        until(lambda: _labels(file).get("gpuscape.io/gpu.found") == "6")
+        labels = _labels(file)
+        assert (labels["nvidia.com/gpu.count"], labels["gpuscape.io/gpu.expected"]) == ("8", "8")
+
+
+def test_a_gpu_that_stalls_once_comes_back_while_another_hangs_for_good(tmp_path: Path) -> None:
+    with running(Simulation.create("t4", tmp_path), *QUICK) as agent:
+        until(lambda: agent.gpus("present") == 4)
+        (_, stall) = _hang(agent, (1, 2))
+        until(lambda: agent.gpus("hung") == 2)
+        agent.simulation.clear(stall)
+        until(lambda: agent.gpus("present") == 3, seconds=BACK_SECONDS)
 
 
 def test_a_driver_that_hangs_as_a_whole_is_shown_and_comes_back(agent: AgentProcess) -> None:

@@ -22,7 +22,7 @@ from discovery.model import (
     Xid,
 )
 from labelers.decision import Absent, Keep, Value
-from labelers.health import RULES, Health, gpu_verdict, health_labels, node_verdict
+from labelers.health import RULES, Health, HealthVerdict, gpu_verdict, health_labels, node_verdict
 from labelers.label_settings import LabelSettings
 from labelers.label_values import value_fault
 from tests import build
@@ -219,6 +219,13 @@ def test_without_a_driver_health_is_unknown_and_nothing_counts_as_lost() -> None
         "gpuscape.io/gpu.health": Value(text="unknown"),
         "gpuscape.io/gpu.health-reason": Value(text="no-driver"),
     }
+
+
+def test_a_driver_that_does_not_answer_in_time_is_named_as_the_reason() -> None:
+    gap = Gap(what="version", reason=Reason.HUNG, source="device reader")
+    node = build.node([build.silent(0)], driver=Driver(gaps=(gap,)))
+
+    assert node_verdict(node) == HealthVerdict(health=Health.UNKNOWN, reason="driver-hung")
 
 
 def test_a_driver_that_hides_its_version_does_not_make_answering_gpus_ill() -> None:
