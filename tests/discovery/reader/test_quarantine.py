@@ -26,6 +26,16 @@ def test_failed_probes_are_repeated_after_ten_then_twenty_then_thirty_seconds() 
     assert waits == [10, 20, 30, 30]
 
 
+def test_the_gpu_that_has_waited_longest_is_probed_first() -> None:
+    """So that each has its turn, where every probe of another takes until its deadline."""
+    quarantine = Quarantine()
+    quarantine.isolate("a", Reason.HUNG, "why", now=0.0)
+    quarantine.isolate("b", Reason.HUNG, "why", now=1.0)
+    assert quarantine.due(20.0) == ("a", "b")
+    quarantine.postpone("a", 20.0)
+    assert quarantine.due(60.0) == ("b", "a")
+
+
 def test_one_death_isolates_nobody_and_the_second_in_a_row_does() -> None:
     quarantine = Quarantine()
     quarantine.crashed("a", "why", now=0.0)
