@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from discovery.known_gpus import SETTLE_SECONDS, KnownGpus
-from discovery.model import Gap, GpuSnapshot, GpuState, Reason
+from discovery.model import Driver, Gap, GpuSnapshot, GpuState, Reason
 from discovery.reader.quarantine import Quarantine
 from discovery.unread import unread_gpu
 from tests import build
@@ -160,3 +160,13 @@ def test_it_settles_a_while_after_the_last_gpu_came() -> None:
     assert [known_gpus.settling(now) for now in (100.0, last - 0.1, last)] == [True, True, False]
     called(known_gpus, (A.bus_id,), (A,), elsewhere=(B.bus_id,), now=140.0)
     assert not known_gpus.settling(last - 0.1)
+
+
+def test_a_driver_that_does_not_report_its_version_has_that_of_before_until_it_is_gone() -> None:
+    """The one that is loaded next may be another."""
+    known_gpus, unread = KnownGpus(), Gap(what="version", reason=Reason.FAILED, source="NVML")
+    known_gpus.driver(Driver(version="550.54.15"))
+    kept = known_gpus.driver(Driver(gaps=(unread,)))
+    known_gpus.driver_gone()
+    fresh = known_gpus.driver(Driver(gaps=(unread,)))
+    assert (kept.version, fresh.version) == ("550.54.15", None)
