@@ -24,6 +24,7 @@ from importlib.metadata import version
 from types import FrameType
 
 from agent import parts_from_settings as parts
+from agent.client_limits import client_limits, descriptors
 from agent.metrics import metric_settings
 from agent.metrics.latest_metrics import LatestMetrics
 from agent.node_agent import Intervals, NodeAgent
@@ -266,9 +267,11 @@ class _Running:
             if path == _METRICS:
                 measured.scraped(seconds)
 
+        metrics_limits, probe_limits = client_limits(descriptors())
         metrics = HttpServer(
             self._settings.listen,
             {_METRICS: latest.metrics, "/health": lambda: messages.health(self.agent.alive)},
+            metrics_limits,
             access=access,
             refusals=refusals,
             served=served,
@@ -279,6 +282,7 @@ class _Running:
                 "/livez": lambda: _probe(self.agent.alive),
                 "/readyz": lambda: _probe(self.agent.ready),
             },
+            probe_limits,
             refusals=refusals,
         )
         for what, server in (("metrics", metrics), ("probes", probes)):

@@ -42,6 +42,10 @@ class ByteStream:
         self._writer.write(data)
         await self._writer.drain()
 
+    def send_at_once(self, data: bytes) -> None:
+        """Send what the kernel takes now; the connection is to be aborted then."""
+        self._writer.write(data)
+
     async def end(self) -> None:
         """Announce the end to the client, where the protocol has a message for it."""
 
@@ -89,6 +93,11 @@ class TlsByteStream(ByteStream):
         """Encrypt and send, and wait until the kernel has taken all of it."""
         self._tls.write(data)
         await self._flush()
+
+    def send_at_once(self, data: bytes) -> None:
+        """As of a plain connection."""
+        self._tls.write(data)
+        super().send_at_once(self._outgoing.read())
 
     async def end(self) -> None:
         """Send TLS's close_notify; without it a client takes the end for an attack.

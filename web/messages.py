@@ -30,7 +30,12 @@ class ServerLimits:
     """Limits of one server: connections, and seconds and bytes for each client."""
 
     connections: int = 96
-    """At once; for one more, the one that has kept us waiting longest is closed."""
+    """Served at once; for one more, the one that has kept us waiting longest is closed."""
+    waiting: int = 2048
+    """Accepted and without a place: those that have sent nothing yet, and a queue of the others.
+    When all of them have asked, further ones wait in the kernel."""
+    queue_seconds: float = 5.0
+    """From a new connection's first byte to its place; then it is answered with 503."""
     header_bytes: int = 8192
     """Request line and headers together."""
     header_seconds: float = 5.0

@@ -17,6 +17,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from base.bucket import Bucket
+from base.log_once import LogOnce
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,10 @@ class RefusalReason(StrEnum):
     """More requests than allowed: answered with 429."""
     REQUEST = "request"
     """No HTTP/1 request that is served: answered with a status from 400 to 431."""
+    OVERLOAD = "overload"
+    """No place was to be had in time: answered with 503."""
+    RESOURCES = "resources"
+    """The machine had no file descriptor, thread or memory for a connection."""
 
 
 _REASONS: Final = {
@@ -68,6 +73,7 @@ class ClientRefusals:
             reason: Bucket(interval_seconds=_LOG_INTERVAL_SECONDS, burst=_LOG_BURST)
             for reason in RefusalReason
         }
+        self._not_accepted = LogOnce()
         self._not_logged = dict.fromkeys(RefusalReason, 0)
 
     def refused(self, reason: RefusalReason, client: str, detail: str = "") -> None:
@@ -84,6 +90,14 @@ class ClientRefusals:
         if not_logged:
             facts["more"] = f"{not_logged} not logged"
         log.warning("client refused", extra=facts)
+
+    def not_accepted(self, error: Exception) -> None:
+        """The machine had nothing left for a connection; logged once for each kind of error."""
+        self._count(RefusalReason.RESOURCES)
+        with self._lock:
+            is_new = self._not_accepted.is_new(type(error), getattr(error, "errno", None))
+        if is_new:
+            log.warning("connection not accepted", extra={"why": str(error)})
 
     def no_handshake(self, error: ssl.SSLError, client: str) -> None:
         """Count a failed TLS handshake; a client that only went away is not refused."""

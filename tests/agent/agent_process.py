@@ -7,6 +7,7 @@ import contextlib
 import gzip
 import http.client
 import json
+import resource
 import signal
 import subprocess
 import sys
@@ -98,13 +99,23 @@ class AgentProcess:
 
 
 @contextlib.contextmanager
-def running(simulation: Simulation, *options: str) -> Iterator[AgentProcess]:
-    """An agent on this machine, ended at the end."""
+def running(
+    simulation: Simulation, *options: str, descriptors: int | None = None
+) -> Iterator[AgentProcess]:
+    """An agent on this machine, ended at the end; ``descriptors`` are all that it may have."""
+
+    tie = end_with_parent(signal.SIGTERM)
+
+    def prepare() -> None:
+        tie()
+        if descriptors is not None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
+
     command = [str(GPUSCAPE), "agent", "--standalone", "--simulate", str(simulation.state_file)]
     command += ["--listen", "127.0.0.1:0", "--probe-listen", "127.0.0.1:0"]
     command += ["--log-format", "json", "--node-name", "node-a", *options]
     with subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, preexec_fn=end_with_parent(signal.SIGTERM)
+        command, stderr=subprocess.PIPE, text=True, preexec_fn=prepare
     ) as process:
         try:
             yield AgentProcess(process, simulation)

@@ -11,14 +11,19 @@ import threading
 import tracemalloc
 from collections.abc import Callable, Iterator, Mapping
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from base.errors import Permanent
+from tests.agent.agent_process import until
 from web.address import Address
+from web.client_access import ClientAccess
 from web.messages import Body, Response, ServerLimits, text
-from web.server import CHUNK_BYTES, HttpServer, Route, chunks
+from web.passwords import Passwords
+from web.served_client import CHUNK_BYTES, chunks
+from web.server import HttpServer, Route
 
 LOOPBACK = Address(host="127.0.0.1", port=0)
 METRICS = b"gpuscape_gpus 8\n" * 1000
@@ -197,17 +202,73 @@ def test_a_silent_client_is_cut_off(start: Start, before: bytes, limits: ServerL
     assert answer.count(b"HTTP/1.1") == (1 if before else 0)
 
 
-def test_a_client_that_does_not_read_its_answer_is_cut_off(start: Start) -> None:
-    server = start(
-        ServerLimits(connections=1, header_seconds=60, request_seconds=0.2, idle_seconds=60)
-    )
+def test_a_client_that_does_not_read_its_answer_is_cut_off_at_its_deadline(start: Start) -> None:
+    server = start(ServerLimits(header_seconds=60, request_seconds=0.2, idle_seconds=60))
+    ask(server)
     with connect(server) as client:
         client.sendall(GET_LARGE)
-        while ask_allowing_reset(server) != 200:  # its place is free only when it was cut off
-            pass
+        assert client.recv(12) == b"HTTP/1.1 200"
+        # no other connection: that would take the place of this one, deadline or not
+        until(lambda: _server_sockets(server) == 0)
         answer = everything(client)
 
     assert len(answer) < len(LARGE)
+
+
+def _server_sockets(server: HttpServer) -> int:
+    """Connections that the server holds open."""
+    return sum(
+        each.laddr.port == server.address.port and each.status == psutil.CONN_ESTABLISHED
+        for each in psutil.Process().net_connections("tcp")
+    )
+
+
+def test_a_request_that_finds_no_place_in_time_is_answered(start: Start) -> None:
+    server = start(ServerLimits(connections=1, queue_seconds=0))
+    with connect(server) as client, connect(server) as late:
+        client.sendall(GET_LARGE)
+        assert client.recv(12) == b"HTTP/1.1 200"
+        late.sendall(LIVEZ)
+        answer = everything(late)
+
+    assert (status(answer), b"\r\nRetry-After: " in answer) == (503, True)
+
+
+def test_a_request_that_loses_its_place_before_its_answer_is_answered() -> None:
+    checking, released = threading.Event(), threading.Event()
+
+    def matches(_password: bytes, _hash: bytes) -> bool:
+        checking.set()
+        return released.wait()
+
+    passwords = Passwords({"ann": b""}, matches=matches)
+    server = HttpServer(
+        LOOPBACK,
+        ROUTES,
+        ServerLimits(connections=1),
+        access=lambda: ClientAccess(passwords=passwords),
+    )
+    server.start()
+    with connect(server) as first, connect(server) as second:
+        first.sendall(b"GET /livez HTTP/1.1\r\nAuthorization: Basic YW5uOng=\r\n\r\n")
+        assert checking.wait(60)
+        second.sendall(LIVEZ_AND_CLOSE)
+        answers = [status(everything(client)) for client in (first, second)]
+    released.set()
+    server.stop(within_seconds=1)
+
+    assert answers == [503, 401]
+
+
+def test_silent_connections_make_room_for_those_that_ask(start: Start) -> None:
+    server = start(ServerLimits(connections=2, waiting=2, header_seconds=60))
+    with contextlib.ExitStack() as ending:
+        for _ in range(40):
+            ending.enter_context(connect(server))
+
+        scrapes = [ask(server)[1] for _ in range(10)]
+
+    assert scrapes == [METRICS] * 10
 
 
 def ask_allowing_reset(server: HttpServer) -> int:

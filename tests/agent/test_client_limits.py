@@ -1,0 +1,117 @@
+"""The agent at the machine's limits: few descriptors, many clients."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import socket
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.client_limits import client_limits
+from discovery.simulator.simulation import Simulation
+from tests.agent.agent_process import AgentProcess, running, until
+from web.messages import ServerLimits
+
+QUICK = ("--discover-interval", "3s", "--sample-interval", "500ms", "--deadline", "1s")
+FEW = 64
+
+
+@pytest.fixture
+def simulation(tmp_path: Path) -> Simulation:
+    return Simulation.create("a30-pair", tmp_path)
+
+
+@contextlib.contextmanager
+def idle_clients(agent: AgentProcess, server: str, number: int) -> Iterator[None]:
+    """So many connections that send nothing, or have had an answer and keep the connection."""
+    host, port = agent.address(server).rsplit(":", 1)
+    with contextlib.ExitStack() as ending:
+        for at in range(number):
+            client = ending.enter_context(socket.create_connection((host, int(port)), timeout=60))
+            if at % 2:
+                with contextlib.suppress(ConnectionError):
+                    client.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        yield
+
+
+def test_idle_clients_take_no_descriptor_that_probes_scrapes_and_a_new_reader_need(
+    simulation: Simulation,
+) -> None:
+    with running(simulation, *QUICK, descriptors=FEW) as agent:
+        until(lambda: agent.gpus("present") == 2)
+        with idle_clients(agent, "metrics", 200), idle_clients(agent, "probes", 200):
+            answers = [
+                agent.get(server, path)[0]
+                for server, path in (
+                    ("probes", "/livez"),
+                    ("probes", "/readyz"),
+                    ("metrics", "/metrics"),
+                )
+            ]
+            reader = agent.reader()
+            reader.kill()
+            until(lambda: any(other.pid != reader.pid for other in agent.readers()))
+            until(lambda: "DCGM_FI_DEV_GPU_TEMP{" in agent.metrics())
+        errors = [line for line in agent.logged if line["level"] == "ERROR"]
+
+    assert answers == [200, 200, 200]
+    assert (errors, agent.said) == ([], "")
+
+
+async def _scrape(address: str) -> int:
+    """The status of a scrape's answer; 0 where the connection ended without a whole one."""
+    host, port = address.rsplit(":", 1)
+    try:
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"GET /metrics HTTP/1.1\r\nConnection: close\r\n\r\n")
+        answer = await reader.read()
+        writer.close()
+    except ConnectionError:
+        return 0
+    head, _, body = answer.partition(b"\r\n\r\n")
+    lengths = [line for line in head.split(b"\r\n") if line.startswith(b"Content-Length: ")]
+    if not lengths or int(lengths[0].split()[1]) != len(body):
+        return 0
+    return int(head.split()[1])
+
+
+@pytest.fixture
+def many_descriptors() -> Iterator[None]:
+    """Enough for a socket for each of 2,000 clients in this process."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.usefixtures("many_descriptors")
+def test_each_of_2000_scrapes_at_once_is_answered(simulation: Simulation) -> None:
+    async def scrape_at_once(address: str) -> list[int]:
+        return await asyncio.gather(*(_scrape(address) for _ in range(2000)))
+
+    with running(simulation, *QUICK) as agent:
+        until(lambda: agent.gpus("present") == 2)
+        statuses = Counter(asyncio.run(scrape_at_once(agent.address("metrics"))))
+
+    assert statuses.keys() <= {200, 503}, statuses
+    assert statuses[200] > 0
+
+
+@pytest.mark.parametrize("descriptors", [0, 50, 64, 256, 1024, 1 << 20, None])
+def test_the_servers_leave_what_the_agent_needs_and_serve_some_clients(
+    descriptors: int | None,
+) -> None:
+    limits = client_limits(descriptors)
+
+    assert all(each.connections >= 2 and each.waiting >= 2 for each in limits)
+    if descriptors is not None and descriptors >= 64:
+        assert sum(each.connections + each.waiting for each in limits) <= descriptors - 48
+
+
+def test_where_descriptors_abound_the_limits_are_the_usual_ones() -> None:
+    assert client_limits(1 << 20) == client_limits(None) == (ServerLimits(), ServerLimits())
