@@ -74,7 +74,10 @@ SICK = (
     (build.gpu(fabric=fabric(state=1)), DEGRADED, "fabric-unfinished"),
     (build.gpu(fabric=fabric(state=2)), DEGRADED, "fabric-unfinished"),
     (build.gpu(fabric=fabric(mask=0b01)), DEGRADED, "fabric-unhealthy"),
+    (build.gpu(fabric=fabric(mask=0b01 << 2)), DEGRADED, "fabric-unhealthy"),
+    (build.gpu(fabric=fabric(mask=0b01 << 4)), DEGRADED, "fabric-unhealthy"),
     (build.gpu(fabric=fabric(mask=0b01 << 6)), DEGRADED, "fabric-unhealthy"),
+    (build.gpu(fabric=fabric(mask=2 << 8)), DEGRADED, "fabric-unhealthy"),
     (build.gpu(fabric=fabric(mask=5 << 8)), DEGRADED, "fabric-unhealthy"),
 )
 
