@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How many clients the agent's servers take, by the file descriptors that the process may have."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One client of the HTTP server: its requests one after the other, each with its deadlines."""
 
 from __future__ import annotations

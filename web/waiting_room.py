@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Connections that were accepted and have no place yet: each costs little more than a descriptor.
 
 A connection that has sent nothing needs no task and no buffers, and may go when there are too

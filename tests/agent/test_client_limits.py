@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The agent at the machine's limits: few descriptors, many clients."""
 
 from __future__ import annotations
