@@ -77,10 +77,10 @@ class ServedClient:
         """Between a request's first byte and its answer's last."""
         self.ending = False
         """Serve no request after the present one."""
-        self._is_answered = False
+        self._has_request = False
         """A whole request is here, and its answer is being made or sent."""
-        self._is_unanswered = False
-        """So, and nothing of the answer was sent."""
+        self._owes_answer = False
+        """A whole request is here, and nothing of its answer was sent."""
         self.waiting_since = time.monotonic()
         """When the client last did what is waited for: connected, sent a request, read some."""
         self._ticks = 0
@@ -89,16 +89,16 @@ class ServedClient:
     @property
     def precedence(self) -> int:
         """Who is asked for its place first: the lowest."""
-        return 2 if self._is_unanswered else 1 if self.busy else 0
+        return 2 if self._owes_answer else 1 if self.busy else 0
 
     def is_stalled(self) -> bool:
         """Count a tick: whether it has been waited for long enough to lose its place."""
         self._ticks += 1
-        return self._ticks >= (_ANSWER_TICKS if self._is_answered else _REQUEST_TICKS)
+        return self._ticks >= (_ANSWER_TICKS if self._has_request else _REQUEST_TICKS)
 
     def apologize(self) -> None:
         """Answer, before it loses its place, a client that waits for us; never waits."""
-        if self._is_unanswered:
+        if self._owes_answer:
             self._service.no_room(self._wire.client)
             with contextlib.suppress(OSError):  # it has gone
                 self._wire.send_at_once(b"".join(no_room_answer(self._access())))
@@ -139,7 +139,7 @@ class ServedClient:
 
     async def _exchange(self, patience_seconds: float) -> bool:
         """One request and its answer; False when the connection is to end."""
-        self.busy = self._is_answered = False
+        self.busy = self._has_request = False
         async with asyncio.timeout(patience_seconds):
             self._received = self._received or await self._wire.receive()
         # made under other rules: the client is to try again under these
@@ -155,9 +155,9 @@ class ServedClient:
                 await self._wire.end()
                 return False
             self._progress()
-            began, self._is_answered, self._is_unanswered = time.monotonic(), True, True
+            began, self._has_request, self._owes_answer = time.monotonic(), True, True
             response = await self._judged(request)
-            self._is_unanswered = False
+            self._owes_answer = False
             await self._send(response, request)
             if response.status is HTTPStatus.OK:
                 self._service.served(request.path, time.monotonic() - began)
