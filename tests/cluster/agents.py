@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.cluster.confinement import tried
-from api import names
+from api import keys, names
 from discovery.simulator.simulation import Simulation
 from tests.agent.agent_process import SOON, AgentProcess, until
 from tests.controlplane.lifetime import end_with_parent
@@ -126,5 +126,11 @@ def agent(
 
 
 def has_topology(site: Site, node: str) -> bool:
-    """Whether the agent has published."""
-    return "gpuscape.io/topology" in site.annotations(node)
+    """Whether the agent has published its topology on the Node."""
+    return keys.TOPOLOGY in site.annotations(node)
+
+
+def is_scored(site: Site, node: str) -> bool:
+    """Whether the agent has published topology and, in its Lease, the GPUs in use."""
+    lease = site.lease(node) or {"metadata": {}}
+    return has_topology(site, node) and keys.STATE in (lease["metadata"].get("annotations") or {})

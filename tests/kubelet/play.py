@@ -27,7 +27,7 @@ from discovery.simulator.description.machine_catalog import load_machine
 from discovery.simulator.simulation import Simulation
 from labelers.label_settings import MigStrategy
 from tests.agent.agent_process import GPUSCAPE, AgentProcess, until
-from tests.cluster.agents import Site, agent, has_topology
+from tests.cluster.agents import Site, agent, is_scored
 from tests.cluster.extender import PATIENT, Extender, extender
 from tests.cluster.scheduling import PROFILE, Stage, configuration
 from tests.controlplane import prepare
@@ -121,7 +121,7 @@ def started(machines: Sequence[str]) -> Iterator[Cluster]:
             agents[name] = running.enter_context(
                 _node(site, kubelets, machine, name, folder / name)
             )
-        until(lambda: all(has_topology(site, name) for name in agents))
+        until(lambda: all(is_scored(site, name) for name in agents))
         prepare.say("starting the extender and the scheduler that asks it")
         stage = Stage.create(plane, folder / "admin", next(iter(agents)))
         # they run here as processes; no kubelet shall pretend to run them too
