@@ -9,93 +9,25 @@ import json
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from api import keys, names
 from api.state_annotation import pod_key
 from tests.agent.agent_process import GPUSCAPE, SOON, until
-from tests.controlplane.components import free_port
-from tests.controlplane.lifetime import end_with_parent
 from tests.controlplane.plane import MERGE_PATCH, Plane
 from tests.scheduler import fleets
 from tests.scheduler.calls import body, pod
-from tests.scheduler.extenders import HOST, Reply, asked
-
-
-class Helper:
-    """``gpuscape scheduler``, with its log."""
-
-    def __init__(self, kubeconfig: Path, *options: str) -> None:
-        named = ["--kubeconfig", str(kubeconfig), "--listen", f"{HOST}:0", "--log-format", "json"]
-        self.process = subprocess.Popen(
-            [str(GPUSCAPE), "scheduler", *named, *options],
-            stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=end_with_parent(),
-        )
-        self.logged: list[dict[str, object]] = []
-        threading.Thread(target=self._follow, daemon=True).start()
-        until(lambda: self._port is not None or self.process.poll() is not None)
-
-    def ask(self, path: str, content: bytes | None = None) -> Reply:
-        """One request."""
-        port = self._port
-        assert port is not None, self.logged
-        with contextlib.closing(http.client.HTTPConnection(HOST, port, timeout=SOON)) as connection:
-            return asked(connection, path, content)
-
-    def says(self, message: str) -> bool:
-        """Whether the log holds it."""
-        return any(entry["message"] == message for entry in self.logged)
-
-    def end(self) -> int:
-        """By SIGTERM; its exit status."""
-        self.process.terminate()
-        return self.process.wait(SOON)
-
-    @property
-    def _port(self) -> int | None:
-        found = [entry["port"] for entry in self.logged if entry["message"] == "listening"]
-        return int(str(found[0])) if found else None
-
-    def _follow(self) -> None:
-        assert self.process.stderr is not None
-        with self.process.stderr as lines:
-            for line in lines:
-                self.logged.append(json.loads(line))
-
-
-@contextlib.contextmanager
-def running(kubeconfig: Path, *options: str) -> Iterator[Helper]:
-    """A helper, ended at the end."""
-    helper = Helper(kubeconfig, *options)
-    try:
-        yield helper
-    finally:
-        helper.end()
+from tests.scheduler.extender_process import Helper, running, unreachable_cluster
 
 
 @pytest.fixture
 def nobody(tmp_path: Path) -> Path:
     """The kubeconfig of a cluster whose API server does not answer."""
-    cluster = {"server": f"https://{HOST}:{free_port()}", "insecure-skip-tls-verify": True}
-    content = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "here",
-        "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
-        "clusters": [{"name": "here", "cluster": cluster}],
-        "users": [{"name": "me", "user": {"token": "none"}}],
-    }
-    path = tmp_path / "kubeconfig"
-    path.write_text(yaml.safe_dump(content))
-    return path
+    return unreachable_cluster(tmp_path)
 
 
 def test_without_an_api_server_it_lives_is_not_ready_and_scores_nothing(nobody: Path) -> None:
