@@ -25,6 +25,7 @@ from types import FrameType
 
 from agent import parts_from_settings as parts
 from agent.client_limits import client_limits, descriptors
+from agent.gpu_records import GpuRecords
 from agent.metrics import metric_settings
 from agent.metrics.latest_metrics import LatestMetrics
 from agent.node_agent import Intervals, NodeAgent
@@ -37,7 +38,6 @@ from base import heap
 from base import log as logs
 from base.errors import GpuscapeError
 from base.runtime import Runtime, Tick
-from discovery.known_gpus import KnownGpus
 from discovery.reader.device_reader import DeviceReader
 from exporters.gpuscape.agent_metrics import AgentMetrics
 from exporters.gpuscape.server_metrics import ServingMetrics
@@ -75,13 +75,13 @@ def run(load: Callable[[], AgentSettings]) -> int:
     """
     heap.keep_small()
     settings, proven, release_requests = load(), None, ReleaseRequests()
-    known_gpus: defaultdict[Hashable, KnownGpus] = defaultdict(KnownGpus)  # by what is read
+    records: defaultdict[Hashable, GpuRecords] = defaultdict(GpuRecords)  # by what is read
     signals: queue.SimpleQueue[str] = queue.SimpleQueue()
     with _signals(signals):
         while True:
             logs.configure(settings.log_level, settings.log_format)
             try:
-                known = known_gpus[settings.simulate, settings.host_root]
+                known = records[settings.simulate, settings.host_root]
                 with _Running(settings, release_requests, known) as running:
                     proven = settings
                     reason, following = _until_ended(running, signals, load)
@@ -142,16 +142,16 @@ class _Running:
     """All parts for one set of settings, from start to end."""
 
     def __init__(
-        self, settings: AgentSettings, release_requests: ReleaseRequests, known_gpus: KnownGpus
+        self, settings: AgentSettings, release_requests: ReleaseRequests, records: GpuRecords
     ) -> None:
-        """``release_requests`` and ``known_gpus`` outlive these settings: what is released stays
-        released, and GPUs keep their places.
+        """``release_requests`` and ``records`` outlive these settings: what is released stays
+        released, and what is known about GPUs stays known.
         """
         self._ending = contextlib.ExitStack()
         self._errands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._settings = settings
         self._release_requests = release_requests
-        self._known_gpus = known_gpus
+        self._records = records
         # the container toolkit's own mark: library and device nodes were put in at creation
         visible = os.environ.get("NVIDIA_VISIBLE_DEVICES", "void")
         self.injected = visible not in ("", "void") and settings.simulate is None
@@ -196,11 +196,11 @@ class _Running:
         runtime = Runtime(jitter_ratio=settings.jitter_ratio)
         served, counters_file = parts.counters(settings, client)
         own = AgentMetrics(version("gpuscape"), time.monotonic, metric_settings.served(settings))
-        latest = metric_settings.latest(settings, place.name, own, served)
+        latest = metric_settings.latest(settings, place.name, own, served, self._records)
         reader = DeviceReader(
             start,
             deadline_seconds=settings.deadline_seconds,
-            known_gpus=self._known_gpus,
+            known_gpus=self._records.known_gpus,
             on_news=functools.partial(runtime.hasten, "watch"),
         )
         ending.callback(reader.close)
@@ -236,6 +236,7 @@ class _Running:
             ),
             hasten=runtime.hasten,
             extra=parts.extra_readings(settings, served, place.root, known, ending),
+            records=self._records,
         )
         if self._release_requests.causes:
             self.agent.release()

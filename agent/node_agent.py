@@ -17,9 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from agent.gpu_errors.kernel_records import SxidSeen
-from agent.gpu_errors.sxid_book import SxidBook
-from agent.gpu_errors.xid_book import XidBook
-from agent.gpu_errors.xid_merge import XidMerge
+from agent.gpu_records import GpuRecords
 from agent.metrics.latest_metrics import LatestMetrics
 from agent.metrics.program_use import program_uses
 from agent.publish import Published, Publisher
@@ -99,10 +97,12 @@ class NodeAgent:
         intervals: Intervals,
         hasten: Callable[[str], None],
         extra: ExtraReadings = NO_EXTRA_READINGS,
+        records: GpuRecords | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """``hasten`` runs another of the :attr:`ticks` soon, by its name.
+        """``hasten`` runs another of the :attr:`ticks` soon, by its name; ``records`` are what is
+        known from an agent before this one, of the same machine.
 
         ``clock`` is monotonic, the one of the ticks; ``wall`` is Unix time, only shown.
         """
@@ -118,9 +118,8 @@ class NodeAgent:
         self._retry = Backoff(
             first_seconds=RETRY_SECONDS, longest_seconds=LONGEST_RETRY_SECONDS, uniform=None
         )
-        self._xids = XidBook()
-        self._xid_merge = XidMerge()
-        self._sxids = SxidBook()
+        self._records = GpuRecords() if records is None else records
+        self._latest.show_sxids(self._records.sxids.seen)
         self._driver_gone_since: float | None = None
         self._answered_once = False
         self._silent = LogOnce()
@@ -143,7 +142,7 @@ class NodeAgent:
             self._drop_readings()
         elif self._sampled_at is None:
             self._hasten("sample")
-        snapshot = self._xids.enter(snapshot)
+        snapshot = self._records.xids.enter(snapshot)
         self._discovered_at = now
         self._latest.show_snapshot(snapshot, now)
         self._report_cycle(snapshot, self._publisher.publish(snapshot), self._clock() - now)
@@ -335,17 +334,17 @@ class NodeAgent:
         logged = self._extra.kernel_log(now)
         switches = [event for event in logged if isinstance(event, SxidSeen)]
         for event in switches:
-            self._sxids.add(event, self._wall())
+            self._records.sxids.add(event, self._wall())
             log.warning("SXid error", extra={"switch": event.bus_id, "sxid": event.code})
         if switches:
-            self._latest.show_sxids(self._sxids.seen)
+            self._latest.show_sxids(self._records.sxids.seen)
         xids = (event for event in logged if isinstance(event, XidSeen))
-        return self._xid_merge.merged(self._reader.events(), xids, now)
+        return self._records.xid_merge.merged(self._reader.events(), xids, now)
 
     def _entered(self, event: Event) -> bool:
         """Whether the event is an XID; what is lost of events is logged."""
         if isinstance(event, XidSeen):
-            self._xids.add(event, self._wall())
+            self._records.xids.add(event, self._wall())
             log.warning("XID error", extra={"gpu": event.bus_id, "xid": event.code})
             return True
         log.warning("XID events incomplete", extra={"reason": event.text})

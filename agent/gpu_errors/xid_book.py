@@ -27,6 +27,11 @@ class XidBook:
             last_seen_seconds=unix_seconds,
         )
 
+    @property
+    def counts(self) -> tuple[tuple[str, Xid], ...]:
+        """Bus id and XID of everything counted so far, the newest last."""
+        return tuple((key[0], xid) for key, xid in self._seen.items())
+
     def enter(self, snapshot: NodeSnapshot) -> NodeSnapshot:
         """The snapshot with each GPU's XIDs, the newest last."""
         gpus = tuple(

@@ -19,6 +19,7 @@ from exporters.gpuscape.gpuscape_family import GpuscapeFamily
 from exporters.gpuscape.node_view import GpuHoldings, Verdict
 from exporters.gpuscape.process_use import ProcessUse
 from exporters.gpuscape.switch_errors import Sxid
+from exporters.gpuscape.waste import WasteRecord
 from labelers.health import gpu_verdict
 from web.messages import Body, Response
 
@@ -34,15 +35,18 @@ class LatestMetrics:
         renderer: Renderer | None = None,
         windows: Windows | None = None,
         families: Iterable[GpuscapeFamily] = FAMILIES,
+        waste: WasteRecord | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``renderer`` and ``families`` are of what is served, ``windows`` of what counts."""
+        """``renderer`` and ``families`` are of what is served, ``windows`` of what counts; both
+        ``windows`` and ``waste`` go on from where they were left.
+        """
         self._identity = identity
         self._own = own
         self._renderer = renderer or Renderer()
         self._windows = windows or Windows()
         self._clock = clock
-        self._families = GpuscapeFamilies(families)
+        self._families = GpuscapeFamilies(families, waste=waste)
         self._writing = threading.Lock()
         self._samples: tuple[GpuSample, ...] = ()
         self._previous: tuple[GpuSample, ...] = ()

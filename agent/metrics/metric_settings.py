@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 
+from agent.gpu_records import GpuRecords
 from agent.metrics.followed_counters import log_skipped, read_file
 from agent.metrics.latest_metrics import LatestMetrics
 from agent.settings.agent_settings import AgentSettings
@@ -12,7 +13,6 @@ from discovery.sample import ReadingGroup
 from exporters.dcgm.counters_format import DEFAULT_COUNTERS, CountersConfig, read_counters
 from exporters.dcgm.render import Renderer
 from exporters.dcgm.series_labels import SeriesIdentity
-from exporters.dcgm.windows import Windows
 from exporters.gpuscape import core_families
 from exporters.gpuscape.agent_metrics import AgentMetrics
 from exporters.gpuscape.core_families import ServedFamilies
@@ -57,9 +57,13 @@ def groups(settings: AgentSettings, counters: CountersConfig) -> tuple[ReadingGr
 
 
 def latest(
-    settings: AgentSettings, hostname: str, own: AgentMetrics, counters: CountersConfig
+    settings: AgentSettings,
+    hostname: str,
+    own: AgentMetrics,
+    counters: CountersConfig,
+    records: GpuRecords,
 ) -> LatestMetrics:
-    """The exposition of these settings."""
+    """The exposition of these settings, going on with what was counted before."""
     own.counters_skipped(len(counters.skipped))
     return LatestMetrics(
         SeriesIdentity(
@@ -73,7 +77,8 @@ def latest(
         own,
         renderer=renderer(settings, counters),
         families=own_families(settings),
-        windows=Windows(settings.xid_window_seconds, settings.clock_events_window_seconds),
+        windows=records.windows(settings.xid_window_seconds, settings.clock_events_window_seconds),
+        waste=records.waste,
         clock=time.monotonic,
     )
 

@@ -108,12 +108,17 @@ class Windows:
     """Counts events of snapshots and samples within sliding windows, as long as the agent runs."""
 
     def __init__(
-        self, xid_seconds: float = DEFAULT_SECONDS, clock_event_seconds: float = DEFAULT_SECONDS
+        self,
+        xid_seconds: float = DEFAULT_SECONDS,
+        clock_event_seconds: float = DEFAULT_SECONDS,
+        *,
+        counted: Iterable[tuple[str, Xid]] = (),
     ) -> None:
-        """Both lengths are above 0."""
+        """Both lengths are above 0; ``counted`` are XIDs of before, by bus id: none is new."""
+        self.lengths = (xid_seconds, clock_event_seconds)
         self._xids = _Sliding(xid_seconds)
         self._clock_events = _Sliding(clock_event_seconds)
-        self._counted: dict[tuple[str, Xid], int] = {}
+        self._counted = {(bus_id, _kind(xid)): xid.count for bus_id, xid in counted}
 
     def show_snapshot(self, snapshot: NodeSnapshot, at: float) -> None:
         """Count the XID errors that came since the snapshot before."""
@@ -146,8 +151,13 @@ class Windows:
 
     def _news(self, bus_id: str, xid: Xid) -> Mapping[str, int]:
         """What was added to a running count; all of it where the count began again."""
-        which = (bus_id, replace(xid, count=0, last_seen_seconds=0.0))
+        which = (bus_id, _kind(xid))
         before = self._counted.get(which, 0)
         self._counted[which] = xid.count
         new = xid.count - before if xid.count >= before else xid.count
         return {str(xid.code): new} if new else {}
+
+
+def _kind(xid: Xid) -> Xid:
+    """What all XIDs that are counted together have in common."""
+    return replace(xid, count=0, last_seen_seconds=0.0)

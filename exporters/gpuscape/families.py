@@ -23,7 +23,7 @@ from exporters.gpuscape.gpuscape_family import GpuscapeFamily, GpuscapeText
 from exporters.gpuscape.node_view import GpuHoldings, Verdict, view
 from exporters.gpuscape.process_use import ProcessUse
 from exporters.gpuscape.switch_errors import Sxid
-from exporters.gpuscape.waste import NOTHING_SEEN, Waste, step
+from exporters.gpuscape.waste import WasteRecord
 
 FAMILIES: tuple[GpuscapeFamily, ...] = (
     *gpu_fact_families.FAMILIES,
@@ -41,9 +41,13 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
 class GpuscapeFamilies:
     """Renders gpuscape's own families for one snapshot after the other. For one thread."""
 
-    def __init__(self, families: Iterable[GpuscapeFamily] = FAMILIES) -> None:
+    def __init__(
+        self, families: Iterable[GpuscapeFamily] = FAMILIES, *, waste: WasteRecord | None = None
+    ) -> None:
+        """``waste`` goes on from where it was left."""
         self._texts = [GpuscapeText(family) for family in families]
-        self._waste: Waste = NOTHING_SEEN
+        self._waste = WasteRecord() if waste is None else waste
+        self._waste.pause()
 
     def __bool__(self) -> bool:
         """There are some."""
@@ -69,8 +73,8 @@ class GpuscapeFamilies:
         node = view(
             snapshot, samples, holdings=holdings, health=health, processes=processes, sxids=sxids
         )
-        self._waste = step(self._waste, allocation_families.uses(node))
-        node = replace(node, waste=self._waste)
+        self._waste.add(allocation_families.uses(node))
+        node = replace(node, waste=self._waste.times)
         lines = [line for text in self._texts for line in text.lines(node)]
         if lines:
             lines.append("")  # the last line ends too

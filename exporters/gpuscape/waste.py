@@ -16,6 +16,8 @@ from exporters.gpu_holders import Entity
 
 IDLE_BELOW_RATIO = 0.01
 WINDOW_SECONDS = 900.0
+RESUME_SECONDS = 300.0
+"""After a longer pause a GPU's idle window begins anew: it may have been busy meanwhile."""
 
 Held = frozenset[tuple[str, str, str]]
 """Namespace, pod and container of each holder."""
@@ -61,6 +63,61 @@ class Times:
 Waste = Mapping[Entity, Times]
 
 NOTHING_SEEN: Waste = {}
+
+
+class WasteRecord:
+    """The times of each GPU and instance, as they grow; what renders them may be replaced."""
+
+    def __init__(self, times: Waste = NOTHING_SEEN) -> None:
+        """``times`` go on from where they were left."""
+        self.times = times
+        self._paused: Waste = times
+        self._resumed_at: float | None = None
+
+    def pause(self) -> None:
+        """Nothing is seen for a while; that while is neither allocated nor idle time.
+
+        The times of a device stay as they were left until it is read again with its holders, and
+        how busy it is where that was measured; for RESUME_SECONDS after the first reading of any.
+        """
+        self._paused, self._resumed_at = self.times, None
+
+    def add(self, uses: Iterable[GpuUse]) -> None:
+        """Let these uses count as :func:`step` has it."""
+        uses = tuple(uses)
+        before = dict(self.times)
+        for use in uses:
+            if (left := self._paused.get(use.entity)) and _ends_pause(left, use):
+                before[use.entity] = _after_pause(left, use)
+                self._paused = {at: it for at, it in self._paused.items() if at != use.entity}
+        self._give_up(uses)
+        self.times = {**step(before, uses), **self._paused}
+
+    def _give_up(self, uses: Iterable[GpuUse]) -> None:
+        """Wait no longer for devices that are not read again."""
+        now = max((use.at_seconds for use in uses if use.at_seconds is not None), default=None)
+        if now is None:
+            return
+        if self._resumed_at is None:
+            self._resumed_at = now
+        if now - self._resumed_at > RESUME_SECONDS:
+            self._paused = NOTHING_SEEN
+
+
+def _ends_pause(left: Times, use: GpuUse) -> bool:
+    measured = use.busy_ratio is not None or left.idle_for_seconds is None
+    return use.at_seconds is not None and use.held_by is not None and measured
+
+
+def _after_pause(left: Times, use: GpuUse) -> Times:
+    """The times as they were left, at the moment when ``use`` ends the pause."""
+    left_at, now = left.use.at_seconds, use.at_seconds
+    short = left_at is not None and now is not None and now - left_at <= RESUME_SECONDS
+    return replace(
+        left,
+        use=replace(left.use, at_seconds=None),
+        idle_for_seconds=left.idle_for_seconds if short else None,
+    )
 
 
 def step(before: Waste, uses: Iterable[GpuUse]) -> Waste:

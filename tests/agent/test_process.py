@@ -75,6 +75,17 @@ def test_settings_read_again_leave_gpus_in_their_places(tmp_path: Path) -> None:
         assert set(re.findall(r'DCGM_FI_DEV_GPU_TEMP{gpu="(.)"', agent.metrics())) == set("123")
 
 
+def test_settings_read_again_leave_xids_counted_once(agent: AgentProcess) -> None:
+    bus_id = next(iter(agent.simulation.state.gpus))
+    agent.simulation.xid(bus_id, 48)
+    until(lambda: 'xid="48"} 1.0' in agent.metrics())
+    agent.signal(signal.SIGHUP)
+    until(lambda: any(each["message"] == "settings reloaded" for each in agent.logged))
+    until(lambda: agent.gpus("present") == 2)
+    agent.simulation.xid(bus_id, 48)
+    until(lambda: 'xid="48"} 2.0' in agent.metrics())
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_with_success_and_leaves_no_reader(
     agent: AgentProcess, number: signal.Signals

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import msgspec
 
-from agent.gpu_errors.xid_book import XidBook
+from agent.gpu_records import GpuRecords
 from agent.metrics import metric_settings
 from agent.settings.agent_settings import AgentSettings
 from discovery.model import Driver, GpuSnapshot, NodeSnapshot
@@ -104,8 +104,11 @@ class _Machine:
         self._simulation = Simulation.create(node.machine, folder / node.name)
         self._place = NodeHost(root=self._simulation.host_root, name=node.name)
         self._own = AgentMetrics("0.1.0", time.monotonic, metric_settings.served(SETTINGS))
-        self._latest = metric_settings.latest(SETTINGS, node.name, self._own, DEFAULT_COUNTERS)
-        self._xids = XidBook()
+        records = GpuRecords()
+        self._xids = records.xids
+        self._latest = metric_settings.latest(
+            SETTINGS, node.name, self._own, DEFAULT_COUNTERS, records
+        )
         healthy, _ = self._read()
         self._bus_ids = tuple(gpu.bus_id for gpu in healthy.gpus)
         self._instances = [_instance_ids(gpu) for gpu in healthy.gpus]

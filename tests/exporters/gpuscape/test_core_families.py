@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from agent.gpu_records import GpuRecords
 from agent.metrics import metric_settings
 from agent.metrics.latest_metrics import LatestMetrics
 from agent.settings.agent_settings import AgentSettings
@@ -45,7 +46,7 @@ def served_on(machine: str, served: ServedFamilies) -> Mapping[str, parsed.Famil
 
 def text(seen: Observed, served: ServedFamilies) -> bytes:
     own = AgentMetrics("0.1.0", lambda: 0.0, served)
-    latest = metric_settings.latest(settings(served), "node-a", own, DEFAULT_COUNTERS)
+    latest = metric_settings.latest(settings(served), "node-a", own, DEFAULT_COUNTERS, GpuRecords())
     latest.show_snapshot(seen.snapshot, 0.0)
     latest.show_holdings(_all_held(seen))
     latest.show_samples(seen.samples)
@@ -119,7 +120,9 @@ def test_series_of_the_core_are_those_of_all_and_no_others() -> None:
     bodies = {}
     for served in (ServedFamilies.ALL, ServedFamilies.CORE):
         own = AgentMetrics("0", lambda: 0.0, served)
-        latest = metric_settings.latest(settings(served), "node-a", own, DEFAULT_COUNTERS)
+        latest = metric_settings.latest(
+            settings(served), "node-a", own, DEFAULT_COUNTERS, GpuRecords()
+        )
         latest.show_snapshot(snapshot, 0.0)
         latest.show_holdings(about["holdings"])
         latest.show_samples(samples)

@@ -11,7 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporters.gpuscape.waste import NOTHING_SEEN, WINDOW_SECONDS, GpuUse, Held, Times, Waste, step
+from exporters.gpuscape.waste import (
+    NOTHING_SEEN,
+    RESUME_SECONDS,
+    WINDOW_SECONDS,
+    GpuUse,
+    Held,
+    Times,
+    Waste,
+    WasteRecord,
+    step,
+)
 
 GPU = ("0000:10:00.0", None)
 ALICE: Held = frozenset({("team", "alice", "main")})
@@ -158,3 +168,60 @@ def test_seconds_never_fall_and_idle_ones_never_outrun_held_ones(found: list[Gpu
 
     assert all(a[0] <= b[0] and a[1] <= b[1] for a, b in pairwise(told))
     assert all(idle <= allocated + 1e-6 for allocated, idle in told)
+
+
+def _record(*uses: GpuUse, paused: bool = True) -> WasteRecord:
+    record = WasteRecord()
+    for each in uses:
+        record.add([each])
+    if paused:
+        record.pause()
+    return record
+
+
+def test_a_pause_is_neither_allocated_nor_idle_and_the_window_goes_on_after_it() -> None:
+    record = _record(use(0), use(WINDOW_SECONDS))
+    for each in (use(None, None, None), use(None), use(1000, ALICE, None), use(1010)):
+        record.add([each])
+        assert record.times[GPU].allocated_seconds == WINDOW_SECONDS
+    for at in (1020, 1030):
+        record.add([use(at)])
+    found = told(record.times[GPU])
+    assert found == {"allocated": WINDOW_SECONDS + 20, "idle": True, "idle seconds": 20}
+
+
+@pytest.mark.parametrize(("seconds", "idle"), [(RESUME_SECONDS, True), (RESUME_SECONDS + 1, False)])
+def test_a_long_pause_begins_the_window_anew_and_keeps_the_seconds(
+    seconds: float, idle: bool
+) -> None:
+    record = _record(use(0), use(WINDOW_SECONDS + 50))
+    record.add([use(WINDOW_SECONDS + 50 + seconds)])
+    assert told(record.times[GPU]) == {
+        "allocated": WINDOW_SECONDS + 50,
+        "idle": idle,
+        "idle seconds": 50,
+    }
+
+
+def test_somebody_new_after_a_pause_has_not_been_idle() -> None:
+    record = _record(use(0), use(WINDOW_SECONDS + 50))
+    record.add([use(1000, BOB)])
+    assert told(record.times[GPU])["idle"] is False
+
+
+def test_a_device_that_does_not_come_back_is_forgotten_once_others_have_been_read_for_a_while() -> (
+    None
+):
+    record, other = _record(use(0), use(10)), ("0000:20:00.0", None)
+    for at in (100.0, 100.0 + RESUME_SECONDS):
+        record.add([replace(use(at), entity=other)])
+        assert GPU in record.times
+    record.add([replace(use(101.0 + RESUME_SECONDS), entity=other)])
+    assert GPU not in record.times
+
+
+def test_a_device_that_was_never_measured_is_held_on_after_a_pause() -> None:
+    record = _record(use(0, busy=None), use(10, busy=None))
+    for at in (20, 30):
+        record.add([use(at, busy=None)])
+    assert record.times[GPU].allocated_seconds == 20
