@@ -39,8 +39,6 @@ log = logging.getLogger(__name__)
 
 WATCH_SECONDS = 5.0
 """Without news: events, and GPUs that hang, hasten the tick."""
-OLD_INTERVALS = 3
-"""Readings older than this many sampling intervals are dropped."""
 ALIVE_SECONDS = 30.0
 """The watch tick never touches a GPU's answer, so silence for this long means a dead agent."""
 INJECTED_LIBRARY_SECONDS = 60.0
@@ -125,7 +123,7 @@ class NodeAgent:
         self._silent = LogOnce()
         self._watched_at = self._discovered_at = clock()
         self._showing = threading.Lock()
-        self._sampled_at: float | None = None  # None: no readings are served
+        self._shows_readings = False
         self._starts_counted = 0
 
     # ticks
@@ -140,7 +138,7 @@ class NodeAgent:
         faulty = faulty or not snapshot.driver.present
         if not snapshot.answering:
             self._drop_readings()
-        elif self._sampled_at is None:
+        elif not self._shows_readings:
             self._hasten("sample")
         snapshot = self._records.xids.enter(snapshot)
         self._discovered_at = now
@@ -173,11 +171,10 @@ class NodeAgent:
         return self._intervals.sample
 
     def watch(self, now: float) -> float:
-        """Take events, show GPUs that hang, drop old readings, update the reader's metrics."""
+        """Take events, show GPUs that hang, update the reader's metrics."""
         self._watched_at = now
         xids = [event for event in self._events(now) if self._entered(event)]
         self._show_hung()
-        self._drop_old_readings(now)
         if xids:
             self._hasten("discover")
         if self._reader.health().quarantined:
@@ -253,13 +250,13 @@ class NodeAgent:
         of_pods = self._extra.of_pods(samples)
         with self._showing:
             if not self._reader.health().released:
-                self._sampled_at = self._clock()
+                self._shows_readings = True
                 self._latest.show_samples(samples, processes=processes, of_pods=of_pods, jobs=jobs)
 
     def _drop_readings(self) -> None:
         """Serve no readings; the next discovery of GPUs that answer has them read at once."""
         with self._showing:
-            self._sampled_at = None
+            self._shows_readings = False
             self._latest.show_samples(())
 
     def _read_node(self) -> NodeSnapshot:
@@ -321,13 +318,6 @@ class NodeAgent:
         )
         self._latest.show_snapshot(replace(snapshot, gpus=gpus), self._discovered_at)
         self._hasten("discover")
-
-    def _drop_old_readings(self, now: float) -> None:
-        """Serve no readings too old, as while one GPU after the other hangs."""
-        oldest = OLD_INTERVALS * self._intervals.sample
-        sampled_at = self._sampled_at
-        if sampled_at is not None and now - sampled_at > oldest:
-            self._drop_readings()
 
     def _events(self, now: float) -> list[Event]:
         """The driver's events, and those that only the kernel log has; shows errors of switches."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -23,6 +24,9 @@ from exporters.gpuscape.waste import WasteRecord
 from labelers.health import gpu_verdict
 from web.messages import Body, Response
 
+RENDERING_SECONDS = 1.0
+"""A scrape that needs something rendered waits so long for another thread that renders."""
+
 
 class LatestMetrics:
     """Newest values and their text; a scrape takes what is there and waits for nobody."""
@@ -36,15 +40,19 @@ class LatestMetrics:
         windows: Windows | None = None,
         families: Iterable[GpuscapeFamily] = FAMILIES,
         waste: WasteRecord | None = None,
+        oldest_seconds: float = math.inf,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``renderer`` and ``families`` are of what is served, ``windows`` of what counts; both
         ``windows`` and ``waste`` go on from where they were left.
+
+        Readings older than ``oldest_seconds`` by ``clock`` are not served.
         """
         self._identity = identity
         self._own = own
         self._renderer = renderer or Renderer()
         self._windows = windows or Windows()
+        self._oldest_seconds = oldest_seconds
         self._clock = clock
         self._families = GpuscapeFamilies(families, waste=waste)
         self._writing = threading.Lock()
@@ -56,7 +64,8 @@ class LatestMetrics:
         self._jobs: JobIds = NO_JOBS
         self._sxids: tuple[Sxid, ...] = ()
         self._readings = b""
-        self._body = Body(own.render())
+        # what is served, and when its oldest reading was made
+        self._served = Body(own.render()), math.inf
         self._changed = False
         self.snapshot: NodeSnapshot | None = None
 
@@ -82,11 +91,8 @@ class LatestMetrics:
         that run now.
         """
         with self._writing:
-            self._previous, self._samples = self._samples, samples
             self._processes, self._of_pods, self._jobs = processes, of_pods, jobs
-            self._own.samples_taken(min((each.at_seconds for each in samples), default=None))
-            self._windows.show_samples(samples)
-            self._render()
+            self._take(samples)
 
     def show_counters(self, renderer: Renderer, skipped: int) -> None:
         """Serve these families from now on; so many lines of who asks for them are not served."""
@@ -118,12 +124,34 @@ class LatestMetrics:
         """The exposition: rendered before, but for the ages of what it shows.
 
         What the agent says of itself changes more often than it is scraped, so the first scrape
-        after a change renders that much.
+        after a change renders that much. Readings too old at the time of the scrape are left
+        out here, since the thread that should have replaced or dropped them may be gone.
         """
-        if self._changed:
-            with self._writing:
-                self._put_together()
-        return Response(body=self._body, tail=self._own.render_now(), content_type=CONTENT_TYPE)
+        if (self._changed or self._outdated) and self._writing.acquire(timeout=RENDERING_SECONDS):
+            try:
+                if self._outdated:
+                    self._processes, self._of_pods, self._jobs = (), NO_POD_USES, NO_JOBS
+                    self._take(())
+                elif self._changed:
+                    self._put_together()
+            finally:
+                self._writing.release()
+        body, _ = self._served
+        if self._outdated:  # and the thread that renders does not end
+            body = Body(self._own.render())
+        return Response(body=body, tail=self._own.render_now(), content_type=CONTENT_TYPE)
+
+    @property
+    def _outdated(self) -> bool:
+        """The readings in what is served are too old."""
+        return self._clock() - self._served[1] > self._oldest_seconds
+
+    def _take(self, samples: tuple[GpuSample, ...]) -> None:
+        """Serve these readings; the lock is held."""
+        self._previous, self._samples = self._samples, samples
+        self._own.samples_taken(min((each.at_seconds for each in samples), default=None))
+        self._windows.show_samples(samples)
+        self._render()
 
     def _render(self) -> None:
         if self.snapshot is not None:
@@ -139,7 +167,8 @@ class LatestMetrics:
 
     def _put_together(self) -> None:
         self._changed = False
-        self._body = Body(self._readings + self._own.render())
+        taken = min((each.at_seconds for each in self._samples), default=math.inf)
+        self._served = Body(self._readings + self._own.render()), taken
 
     def _compatible(self, snapshot: NodeSnapshot) -> bytes:
         """The families that dcgm-exporter has."""

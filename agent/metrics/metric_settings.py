@@ -21,6 +21,9 @@ from exporters.gpuscape.gpuscape_family import GpuscapeFamily
 SELECTED = frozenset({ReadingGroup.PROCESSES, ReadingGroup.BAR1, ReadingGroup.FAN})
 """Readings that are made only where the settings or the counters need them."""
 
+OLDEST_INTERVALS = 3
+"""Readings older than this many sampling intervals are not served."""
+
 
 def served(settings: AgentSettings) -> ServedFamilies:
     """Which of our own families are."""
@@ -79,6 +82,7 @@ def latest(
         families=own_families(settings),
         windows=records.windows(settings.xid_window_seconds, settings.clock_events_window_seconds),
         waste=records.waste,
+        oldest_seconds=OLDEST_INTERVALS * settings.sample_interval_seconds,
         clock=time.monotonic,
     )
 

@@ -430,15 +430,6 @@ def test_readings_that_always_fail_are_tried_once_an_interval(scene: Scene) -> N
     assert [at - tries[0] for at in tries] == [0.0, 10.0, 20.0, 30.0, 40.0, 50.0]
 
 
-def test_readings_that_cannot_be_taken_anew_go_after_three_intervals(scene: Scene) -> None:
-    scene.discover()
-    scene.sample()
-    scene.agent.watch(scene.now + 30.0)
-    assert len(scene.series("DCGM_FI_DEV_GPU_TEMP{")) == 2
-    scene.agent.watch(scene.now + 31.0)
-    assert scene.series("DCGM_FI_DEV_GPU_TEMP{") == []
-
-
 def test_a_driver_gone_for_a_release_needs_no_new_library(scene: Scene) -> None:
     scene.source.failing = DriverAbsent("no driver")
     scene.discover()

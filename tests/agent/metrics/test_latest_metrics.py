@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from agent.metrics.latest_metrics import LatestMetrics
@@ -12,6 +14,7 @@ from exporters.gpuscape.agent_metrics import AgentMetrics
 from exporters.gpuscape.node_view import GpuHoldings
 from tests import build
 
+OLDEST_SECONDS = 30.0
 GPUS = (build.gpu(0), build.gpu(1))
 HELD = GpuHoldings(
     holders={(GPUS[0].bus_id, None): (Holder(namespace="jobs", pod="train", container="main"),)}
@@ -24,7 +27,12 @@ class Served:
     def __init__(self) -> None:
         self.now = 100.0
         own = AgentMetrics("0", lambda: self.now)
-        self.latest = LatestMetrics(SeriesIdentity(hostname="node-a"), own, clock=lambda: self.now)
+        self.latest = LatestMetrics(
+            SeriesIdentity(hostname="node-a"),
+            own,
+            oldest_seconds=OLDEST_SECONDS,
+            clock=lambda: self.now,
+        )
         self.latest.show_snapshot(build.node(GPUS), self.now)
         self.latest.show_samples(tuple(build.sample(gpu, at_seconds=100.0) for gpu in GPUS))
 
@@ -86,3 +94,47 @@ def test_health_of_every_gpu_is_told(served: Served) -> None:
         (True, False),
         (False, True),
     ]
+
+
+def test_readings_too_old_at_a_scrape_are_not_in_it_though_no_thread_dropped_them(
+    served: Served,
+) -> None:
+    served.now = 100.0 + OLDEST_SECONDS
+    assert len(served.series("DCGM_FI_DEV_GPU_TEMP")) == 2
+    served.now += 0.1
+    assert served.series("DCGM_FI_DEV_GPU_TEMP") == []
+    assert served.series("gpuscape_samples_age_seconds") == []
+    assert len(served.series("gpuscape_gpu_up")) == 2  # the snapshot has an age of its own
+    served.latest.show_samples((build.sample(GPUS[0], at_seconds=served.now),))
+    assert len(served.series("DCGM_FI_DEV_GPU_TEMP")) == 1
+
+
+def test_the_oldest_reading_counts(served: Served) -> None:
+    """A newer one does not vouch for it: it was made before another GPU hung, for instance."""
+    served.now = 120.0
+    ages = zip(GPUS, (100.0, 120.0), strict=True)
+    served.latest.show_samples(tuple(build.sample(gpu, at_seconds=at) for gpu, at in ages))
+    served.now = 131.0
+    assert served.series("DCGM_FI_DEV_GPU_TEMP") == []
+
+
+def test_a_thread_that_renders_for_ever_leaves_what_is_fresh_and_hides_what_is_old(
+    served: Served,
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hang(_: AgentMetrics) -> None:
+        begun.set()
+        go_on.wait()
+
+    writer = threading.Thread(target=served.latest.refresh, args=(hang,))
+    writer.start()
+    begun.wait()
+    try:
+        assert len(served.series("DCGM_FI_DEV_GPU_TEMP")) == 2
+        served.now = 101.0 + OLDEST_SECONDS
+        assert served.series("DCGM_FI_DEV_GPU_TEMP") == []
+        assert served.series("gpuscape_build_info")
+    finally:
+        go_on.set()
+        writer.join()

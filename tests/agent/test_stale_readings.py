@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The whole agent while a tick of its own stands still: nothing old is served as if it were new."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from discovery.simulator.simulation import Hang, Simulation
+from tests.agent.agent_process import AgentProcess, running, until
+
+OLDEST_SECONDS = 3 * 1.0
+SLACK_SECONDS = 0.5
+"""Between the decision about the readings and the writing of their age, on a busy machine."""
+
+
+def _value(text: str, series: str) -> float | None:
+    line = next((it for it in text.splitlines() if it.startswith(f"{series} ")), None)
+    return None if line is None else float(line.rpartition(" ")[2])
+
+
+def _has_readings(agent: AgentProcess) -> bool:
+    return "\nDCGM_FI_DEV_GPU_TEMP{" in agent.metrics()
+
+
+def test_readings_go_at_three_intervals_though_the_tick_that_makes_them_stands_still(
+    tmp_path: Path,
+) -> None:
+    simulation = Simulation.create("a30-pair", tmp_path)
+    with running(simulation, "--sample-interval", "1s", "--deadline", "1h") as agent:
+        until(lambda: _has_readings(agent))
+        simulation.fault(Hang(uninterruptible=True), "nvmlDeviceGetPowerUsage")
+        ages: list[float] = []
+
+        def gone() -> bool:
+            text = agent.metrics()
+            if "\nDCGM_FI_DEV_GPU_TEMP{" not in text:
+                return True
+            ages.append(_value(text, "gpuscape_samples_age_seconds") or 0.0)
+            return False
+
+        until(gone)
+        assert max(ages) <= OLDEST_SECONDS + SLACK_SECONDS
+        assert agent.gpus("present") == 2
