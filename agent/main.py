@@ -34,10 +34,12 @@ from agent.release_requests import ReleaseRequests
 from agent.settings.agent_settings import AgentSettings
 from agent.settings.labels_from_settings import label_settings, plugin_config
 from agent.settings.machine_from_settings import place_of, start_of
+from agent.tick_health import EXIT_TICK_STOPPED, TickHealth
 from base import heap
 from base import log as logs
 from base.errors import GpuscapeError
 from base.runtime import Runtime, Tick
+from base.tick_watch import TickWatch
 from discovery.reader.device_reader import DeviceReader
 from exporters.gpuscape.agent_metrics import AgentMetrics
 from exporters.gpuscape.server_metrics import ServingMetrics
@@ -52,9 +54,12 @@ EXIT_OK = 0
 EXIT_NEW_LIBRARY = 75
 """A container whose injected driver library is missing or of another version must be made anew."""
 
+_EXIT_CODES = {"library": EXIT_NEW_LIBRARY, "tick": EXIT_TICK_STOPPED}
+
 _METRICS = "/metrics"
 _STOP_SERVER_SECONDS = 1.0
 _CHECK_SECONDS = 5.0
+_LEAVE_SECONDS = 3.0
 
 _END, _RELOAD, _RELEASE, _RESUME = "end", "reload", "release", "resume"
 _SIGNALS = {
@@ -93,7 +98,7 @@ def run(load: Callable[[], AgentSettings]) -> int:
                 continue
             if following is None:
                 log.info("agent stopped", extra={"reason": reason})
-                return EXIT_NEW_LIBRARY if reason == "library" else EXIT_OK
+                return _EXIT_CODES.get(reason, EXIT_OK)
             settings = following
             log.info("settings reloaded")
 
@@ -108,6 +113,9 @@ def _until_ended(
         except queue.Empty:
             if running.injected and running.agent.needs_new_library:
                 return "library", None
+            if running.ticks.has_stopped():
+                _leave_soon(EXIT_TICK_STOPPED)
+                return "tick", None
             continue
         match what:
             case "end":
@@ -136,6 +144,16 @@ def _signals(signals: queue.SimpleQueue[str]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _leave_soon(status: int) -> None:
+    """End the process soon, though a thread of it never ends."""
+
+    def leave() -> None:
+        time.sleep(_LEAVE_SECONDS)
+        os._exit(status)
+
+    threading.Thread(target=leave, name="leave", daemon=True).start()
 
 
 class _Running:
@@ -196,6 +214,8 @@ class _Running:
         runtime = Runtime(jitter_ratio=settings.jitter_ratio)
         served, counters_file = parts.counters(settings, client)
         own = AgentMetrics(version("gpuscape"), time.monotonic, metric_settings.served(settings))
+        watch = TickWatch(runtime.progress, run_seconds=settings.tick_limit_seconds)
+        self.ticks = TickHealth(watch, own)
         latest = metric_settings.latest(settings, place.name, own, served, self._records)
         reader = DeviceReader(
             start,

@@ -14,11 +14,14 @@ import random
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
+
+from base.tick_watch import TickProgress
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +60,7 @@ class Runtime:
         self._lock = threading.Lock()
         self._due: dict[str, float] = {}
         self._running: set[str] = set()
+        self._steps: Counter[str] = Counter()
         self._again: set[str] = set()
         self._stopping = threading.Event()
         self._scheduler = BackgroundScheduler(
@@ -91,6 +95,19 @@ class Runtime:
             else:
                 self._plan(name, 0.0)
 
+    def progress(self) -> dict[str, TickProgress]:
+        """How far each tick is."""
+        now = self._clock()
+        with self._lock:
+            return {
+                name: TickProgress(
+                    steps=self._steps[name],
+                    running=name in self._running,
+                    due=self._due.get(name, now) <= now,
+                )
+                for name in self._ticks
+            }
+
     def stop(self) -> None:
         """Start no further run; a run in progress is not waited for."""
         self._stopping.set()
@@ -121,6 +138,15 @@ class Runtime:
                 self._again.add(name)
                 return
             self._running.add(name)
+            self._steps[name] += 1
+        try:
+            self._run_and_plan(name)
+        except BaseException:  # the thread ends: the tick is due from now on, and shows as that
+            with self._lock:
+                self._running.discard(name)
+            raise
+
+    def _run_and_plan(self, name: str) -> None:
         seconds = AFTER_A_DEFECT_SECONDS
         try:
             seconds = self._ticks[name](self._clock())
@@ -129,6 +155,7 @@ class Runtime:
         seconds *= self._uniform(1 - self._jitter, 1 + self._jitter)
         with self._lock:
             self._running.discard(name)
+            self._steps[name] += 1
             self._plan(name, 0.0 if name in self._again else seconds)
             self._again.discard(name)
 

@@ -35,6 +35,7 @@ Signals:
 Exit codes:
   0   ended by a signal
   2   bad input: options, settings or files
+  70  a part of the agent stood still, as the log says: a defect, or a file that blocks
   75  in a container, the injected driver library was missing or mismatched for 60 s:
       start a new container to get the right one
 

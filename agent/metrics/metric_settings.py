@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from agent.gpu_records import GpuRecords
 from agent.metrics.followed_counters import log_skipped, read_file
@@ -65,6 +66,8 @@ def latest(
     own: AgentMetrics,
     counters: CountersConfig,
     records: GpuRecords,
+    *,
+    clock: Callable[[], float] = time.monotonic,
 ) -> LatestMetrics:
     """The exposition of these settings, going on with what was counted before."""
     own.counters_skipped(len(counters.skipped))
@@ -83,7 +86,7 @@ def latest(
         windows=records.windows(settings.xid_window_seconds, settings.clock_events_window_seconds),
         waste=records.waste,
         oldest_seconds=OLDEST_INTERVALS * settings.sample_interval_seconds,
-        clock=time.monotonic,
+        clock=clock,
     )
 
 

@@ -122,6 +122,12 @@ class AgentSettings:
     deadline_seconds: float = setting(
         5.0, kinds.duration("100ms"), "Time to answer, after which a GPU counts as hung."
     )
+    tick_limit_seconds: float = setting(
+        600.0,
+        kinds.duration("1s"),
+        "How long one run of a part of the agent may take, such as one reading of all GPUs;"
+        " afterwards the agent ends with exit code 70.",
+    )
 
     listen: Address = setting(
         METRICS_ADDRESS,

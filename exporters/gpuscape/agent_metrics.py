@@ -31,6 +31,10 @@ _SAMPLES_AGE = (
     "gpuscape_samples_age_seconds",
     "Time since the readings that these metrics show were made.",
 )
+_TICK_STALL = (
+    "gpuscape_tick_stalled_seconds",
+    "Time for which the slowest tick of the agent is due or runs; it ends where one has stopped.",
+)
 
 _NOT_IN_CORE = frozenset(
     {
@@ -72,6 +76,7 @@ class AgentMetrics:
         self._clock = clock
         self._taken_at: float | None = None
         self._sampled_at: float | None = None
+        self._tick_stall_seconds = 0.0
         self._snapshot = _SnapshotCollector()
         self._programs = _ProgramCollector()
         self._registry = CollectorRegistry()
@@ -181,6 +186,10 @@ class AgentMetrics:
         """Show the age of readings that were made at this time of the clock; None: show none."""
         self._sampled_at = at
 
+    def ticks_stalled(self, seconds: float) -> None:
+        """Show for how long the slowest tick stands; it is served though no tick is run."""
+        self._tick_stall_seconds = seconds
+
     def source_answered(self, source: str, unix_seconds: float) -> None:
         """Show the source as up, with its last answer at this time."""
         self._source_up.labels(source).set(1)
@@ -258,7 +267,7 @@ class AgentMetrics:
         return b"" if self._served is ServedFamilies.NONE else generate_latest(self._registry)
 
     def render_now(self) -> bytes:
-        """The ages of snapshot and readings, and what was served, to follow :meth:`render`.
+        """Ages of snapshot and readings, stalled ticks, what was served; follows :meth:`render`.
 
         Apart, because they grow while nothing is published: just then they are needed. What was
         never taken, or is no longer shown, has no age.
@@ -266,15 +275,16 @@ class AgentMetrics:
         if self._served is ServedFamilies.NONE:
             return b""
         now = self._clock()
-        ages = "".join(
-            f"# HELP {name} {text}\n# TYPE {name} gauge\n{name} {max(0.0, now - at)!r}\n"
-            for name, text, at in (
-                (*_SNAPSHOT_AGE, self._taken_at),
-                (*_SAMPLES_AGE, self._sampled_at),
-            )
+        times = [
+            (*what, max(0.0, now - at))
+            for what, at in ((_SNAPSHOT_AGE, self._taken_at), (_SAMPLES_AGE, self._sampled_at))
             if at is not None
+        ]
+        gauges = "".join(
+            f"# HELP {name} {text}\n# TYPE {name} gauge\n{name} {seconds!r}\n"
+            for name, text, seconds in (*times, (*_TICK_STALL, self._tick_stall_seconds))
         )
-        return ages.encode() + self.serving.render()
+        return gauges.encode() + self.serving.render()
 
 
 class _ProgramCollector(Collector):

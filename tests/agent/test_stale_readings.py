@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+from agent.tick_health import EXIT_TICK_STOPPED
 from discovery.simulator.simulation import Hang, Simulation
-from tests.agent.agent_process import AgentProcess, running, until
+from tests.agent.agent_process import SOON, AgentProcess, running, until
 
 OLDEST_SECONDS = 3 * 1.0
 SLACK_SECONDS = 0.5
@@ -41,3 +43,25 @@ def test_readings_go_at_three_intervals_though_the_tick_that_makes_them_stands_s
         until(gone)
         assert max(ages) <= OLDEST_SECONDS + SLACK_SECONDS
         assert agent.gpus("present") == 2
+
+
+def test_a_tick_that_a_file_blocks_is_shown_and_logged_and_ends_the_process_with_its_code(
+    tmp_path: Path,
+) -> None:
+    """It is in a metric before, and no device reader is left behind."""
+    file, pipe = tmp_path / "counters.csv", tmp_path / "pipe"
+    file.write_text("DCGM_FI_DEV_GPU_TEMP, gauge, x\n")
+    os.mkfifo(pipe)
+    simulation = Simulation.create("a30-pair", tmp_path / "machine")
+    with running(simulation, "--counters", str(file), "--tick-limit", "15s") as agent:
+        until(lambda: _has_readings(agent))
+        readers = agent.readers()
+        assert _value(agent.metrics(), "gpuscape_tick_stalled_seconds") == 0.0
+        pipe.replace(file)  # opened for reading, it waits for somebody who writes
+        until(lambda: (_value(agent.metrics(), "gpuscape_tick_stalled_seconds") or 0.0) > 0.0)
+        assert agent.process.wait(SOON) == EXIT_TICK_STOPPED
+        until(lambda: agent.logged[-1]["message"] == "agent stopped")
+        (stopped,) = [it for it in agent.logged if it["message"] == "tick stopped"]
+        assert stopped["tick"] == "counters"
+        assert agent.logged[-1]["reason"] == "tick"
+        assert not any(reader.is_running() for reader in readers)

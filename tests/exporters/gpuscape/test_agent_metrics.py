@@ -71,6 +71,7 @@ def test_all_promised_metrics_are_there_and_no_others() -> None:
         "gpuscape_keys_left_alone",
         "gpuscape_keys_refused",
         "gpuscape_samples_age_seconds",
+        "gpuscape_tick_stalled_seconds",
         "gpuscape_counters_skipped",
         "gpuscape_unknown_devices",
         "gpuscape_program_cpu_seconds_total",

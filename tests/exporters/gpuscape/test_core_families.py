@@ -46,7 +46,10 @@ def served_on(machine: str, served: ServedFamilies) -> Mapping[str, parsed.Famil
 
 def text(seen: Observed, served: ServedFamilies) -> bytes:
     own = AgentMetrics("0.1.0", lambda: 0.0, served)
-    latest = metric_settings.latest(settings(served), "node-a", own, DEFAULT_COUNTERS, GpuRecords())
+    at = min((sample.at_seconds for sample in seen.samples), default=0.0)
+    latest = metric_settings.latest(
+        settings(served), "node-a", own, DEFAULT_COUNTERS, GpuRecords(), clock=lambda: at
+    )
     latest.show_snapshot(seen.snapshot, 0.0)
     latest.show_holdings(_all_held(seen))
     latest.show_samples(seen.samples)
