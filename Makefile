@@ -10,6 +10,8 @@ SCALE ?= 10
 N ?= 5
 SIMULATE ?=
 MACHINES ?=
+PACKAGE ?=
+SIZE ?= 400
 PYTEST := $(BIN)/python -m pytest
 
 help: ## list the targets
@@ -43,10 +45,8 @@ long: controlplane ## soak, random tests SCALE times over (10 unless given), ben
 	SCALE=$(SCALE) $(PYTEST) -m "not gpu" --timeout 3600
 	$(MAKE) mutate bench
 
-mutate: $(VENV)/.dev ## break the pure cores in every small way and count what the tests notice (5 minutes)
-	$(BIN)/mutmut run > mutants.log 2>&1 || { tail -n 20 mutants.log; exit 1; }
-	@$(BIN)/mutmut results | sed -E 's/.*: //' | sort | uniq -c
-	@echo "the rest was noticed; one by one: $(BIN)/mutmut results, $(BIN)/mutmut show NAME"
+mutate: $(VENV)/.dev ## break the product in small ways and count what the tests notice: SIZE=400 of each package, or PACKAGE=kube
+	$(BIN)/python -m tools.mutation $(PACKAGE) --size $(SIZE)
 
 bench: controlplane ## benchmarks alone, side by side in one run
 	$(BIN)/python -m tests.bench.report

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Break the product in many small ways, and count how many of them its tests notice."""
