@@ -37,6 +37,8 @@ from agent.settings.machine_from_settings import place_of, start_of
 from agent.tick_health import EXIT_TICK_STOPPED, TickHealth
 from base import heap
 from base import log as logs
+from base.background import BackgroundJobs
+from base.defects import Defects
 from base.errors import GpuscapeError
 from base.runtime import Runtime, Tick
 from base.tick_watch import TickWatch
@@ -166,7 +168,6 @@ class _Running:
         released, and what is known about GPUs stays known.
         """
         self._ending = contextlib.ExitStack()
-        self._errands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._settings = settings
         self._release_requests = release_requests
         self._records = records
@@ -201,22 +202,21 @@ class _Running:
         else:
             self.agent.resume()
 
-    def _run_errands(self) -> None:
-        for errand in iter(self._errands.get, None):
-            errand()
-
     def _start(self, ending: contextlib.ExitStack) -> None:
         settings = self._settings
         plugin = plugin_config(settings)
         start = ending.enter_context(start_of(settings))
         place = place_of(settings, plugin, start)
         client = parts.client(settings, ending)
-        runtime = Runtime(jitter_ratio=settings.jitter_ratio)
         served, counters_file = parts.counters(settings, client)
         own = AgentMetrics(version("gpuscape"), time.monotonic, metric_settings.served(settings))
+        latest = metric_settings.latest(settings, place.name, own, served, self._records)
+        defects = Defects(functools.partial(latest.refresh, AgentMetrics.defect_met))
+        ending.enter_context(defects.of_threads())
+        self._errands = BackgroundJobs("errands", defects)
+        runtime = Runtime(jitter_ratio=settings.jitter_ratio, defects=defects)
         watch = TickWatch(runtime.progress, run_seconds=settings.tick_limit_seconds)
         self.ticks = TickHealth(watch, own)
-        latest = metric_settings.latest(settings, place.name, own, served, self._records)
         reader = DeviceReader(
             start,
             deadline_seconds=settings.deadline_seconds,
@@ -225,7 +225,7 @@ class _Running:
         )
         ending.callback(reader.close)
         sinks, ticks = _sinks(settings), dict[str, Tick]()
-        known = parts.known_pods(settings, client, place.name, latest, ending)
+        known = parts.known_pods(settings, client, place.name, latest, defects, ending)
         in_cluster = None
         if client is not None and not settings.standalone:
             from agent.cluster.join import joined
@@ -239,6 +239,7 @@ class _Running:
                     latest=latest,
                     hold=hold,
                     hasten=runtime.hasten,
+                    defects=defects,
                 )
             )
             sinks["cluster"] = in_cluster.cluster.want
@@ -269,8 +270,8 @@ class _Running:
         access = (lambda: OPEN) if web is None else (lambda: web.current)
         self._serve(latest, access, own.serving, ending)
         ticks.update(self.agent.ticks)
-        threading.Thread(target=self._run_errands, name="errands", daemon=True).start()
-        ending.callback(self._errands.put, None)
+        self._errands.start()
+        ending.callback(self._errands.close)
         ending.callback(runtime.stop)
         runtime.start(ticks)
 

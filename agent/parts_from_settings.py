@@ -22,6 +22,7 @@ from agent.node_agent import ExtraReadings, NodeAgent
 from agent.processes.batch_jobs import JobFolder
 from agent.processes.gpu_processes import GpuProcesses, nobody_named
 from agent.settings.agent_settings import AgentSettings
+from base.defects import Defects
 from base.errors import BadInput
 from exporters.dcgm.counters_format import CountersConfig
 
@@ -91,6 +92,7 @@ def known_pods(
     client: ApiClient | None,
     node: str,
     latest: LatestMetrics,
+    defects: Defects,
     ending: contextlib.ExitStack,
 ) -> KnownPods | None:
     """What the API server has of the node's pods, where the settings need it."""
@@ -101,7 +103,7 @@ def known_pods(
 
     labels = settings.pod_label_allowlist if settings.pod_labels else None
     known = KnownPods(labels=labels, update_metrics=latest.refresh)
-    ending.enter_context(followed_pods(client, node, known))
+    ending.enter_context(followed_pods(client, node, known, defects))
     return known
 
 

@@ -21,6 +21,7 @@ from datetime import UTC, datetime
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
+from base.defects import Defects
 from base.tick_watch import TickProgress
 
 log = logging.getLogger(__name__)
@@ -44,14 +45,17 @@ class Runtime:
         self,
         *,
         jitter_ratio: float = 0.0,
+        defects: Defects | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         """Each wait is varied by up to ``jitter_ratio`` of itself, so that nodes spread out.
 
+        A tick that raises is one of the ``defects``, and runs again AFTER_A_DEFECT_SECONDS later.
         It is made before the parts whose ticks it runs, so that each can get :meth:`hasten`.
         """
+        self._defects = defects or Defects()
         self._ticks: Mapping[str, Tick] = {}
         self._jitter = jitter_ratio
         self._clock = clock
@@ -148,10 +152,8 @@ class Runtime:
 
     def _run_and_plan(self, name: str) -> None:
         seconds = AFTER_A_DEFECT_SECONDS
-        try:
+        with self._defects.contained(f"tick {name}"):
             seconds = self._ticks[name](self._clock())
-        except Exception:  # a defect in one tick must not end the others
-            log.exception("tick failed", extra={"tick": name})
         seconds *= self._uniform(1 - self._jitter, 1 + self._jitter)
         with self._lock:
             self._running.discard(name)
@@ -165,4 +167,5 @@ class Runtime:
             before, offset = offset, self._wall() - self._clock()
             if abs(offset - before) > STEP_SECONDS:
                 log.warning("wall clock changed", extra={"step_seconds": offset - before})
-                self.replan()
+                with self._defects.contained("thread clock"):
+                    self.replan()

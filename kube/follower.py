@@ -3,17 +3,15 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from base.backoff import Backoff
+from base.defects import Defects
 from kube.api import Api, ApiResource, Change, Object, Watch
 from kube.api_errors import ApiError, Expired
-
-log = logging.getLogger(__name__)
 
 RESYNC_SECONDS = (1.0, 5.0)
 """Before all objects are read anew: a restarted server forgets all watches' versions at once."""
@@ -76,13 +74,14 @@ class Follower:
         keep: Callable[[Object], bool] = lambda _object: True,
         backoff: Backoff | None = None,
         uniform: Callable[[float, float], float] = random.uniform,
+        defects: Defects | None = None,
     ) -> None:
         """``name`` None follows all, or those with these ``fields``; ``metadata_only`` leaves out
         all but their metadata.
 
         Objects that ``keep`` is false of are passed over, and reported as gone where they were
         reported before, so that a few among very many cost little. Neither it nor ``on_event``
-        may raise; what ``on_event`` raises is logged.
+        may raise; what they raise, or an object without a name, is one of the ``defects``.
         """
         self._api = api
         self._resource = resource
@@ -94,6 +93,8 @@ class Follower:
         self._keep = keep
         self._backoff = backoff or Backoff(uniform=uniform)
         self._uniform = uniform
+        self._defects = defects or Defects()
+        self._part = f"watch {resource.plural}"
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._watch: Watch | None = None
@@ -125,6 +126,9 @@ class Follower:
             self._up = False
             self._report(WatchLost(error=error))
             return self._backoff.failed(error.retry_after_seconds)
+        except Exception as error:  # or nothing would be followed any more
+            self._defects.report(self._part, error)
+            self._version = None
         # its time was up; one that ends without an event is not opened again in a hot loop
         return self._backoff.failed()
 
@@ -193,7 +197,5 @@ class Follower:
     def _report(self, event: WatchEvent) -> None:
         if self._closed.is_set():
             return
-        try:
+        with self._defects.contained(self._part):
             self._on_event(event)
-        except Exception:
-            log.exception("event dropped", extra={"event": type(event).__name__})

@@ -19,6 +19,7 @@ from agent.pods.known_pods import KnownPods
 from agent.pods.resource_slices import FIELD, ResourceSlices
 from agent.settings.agent_settings import AgentSettings
 from api import names
+from base.defects import Defects
 from base.errors import BadInput
 from kube.api import CONFIG_MAPS, NODES, PODS, RESOURCE_SLICES, Api
 from kube.api_errors import ApiError
@@ -78,9 +79,12 @@ def config_map_text(client: Api, named: str) -> bytes | None:
 
 
 @contextlib.contextmanager
-def followed_pods(client: ApiClient, node: str, known: KnownPods) -> Iterator[None]:
+def followed_pods(
+    client: ApiClient, node: str, known: KnownPods, defects: Defects
+) -> Iterator[None]:
     """Watch the node's pods for ``known`` until the block ends."""
-    with _followed(Follower(client, PODS, known.on_watch_event, fields={FIELD: node})):
+    fields = {FIELD: node}
+    with _followed(Follower(client, PODS, known.on_watch_event, fields=fields, defects=defects)):
         yield
 
 
@@ -102,6 +106,7 @@ def joined(
     latest: LatestMetrics,
     hold: Callable[[tuple[str, ...]], None],
     hasten: Callable[[str], None],
+    defects: Defects,
 ) -> Iterator[Joined]:
     """The cluster, its Node watched until the block ends; then the Lease is emptied.
 
@@ -127,10 +132,13 @@ def joined(
         wall=time.time,
     )
     with contextlib.ExitStack() as ending:
-        ending.enter_context(_followed(Follower(client, NODES, cluster.on_watch_event, name=node)))
+        take = cluster.on_watch_event
+        ending.enter_context(_followed(Follower(client, NODES, take, name=node, defects=defects)))
         if settings.resource_slices:
             fields = {FIELD: node}
-            slices_news = Follower(client, RESOURCE_SLICES, slices.on_watch_event, fields=fields)
+            slices_news = Follower(
+                client, RESOURCE_SLICES, slices.on_watch_event, fields=fields, defects=defects
+            )
             ending.enter_context(_followed(slices_news))
         ending.callback(cluster.leave)
         yield Joined(cluster=cluster, slices=slices)

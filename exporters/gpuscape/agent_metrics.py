@@ -123,6 +123,10 @@ class AgentMetrics:
             "gpuscape_released",
             "1 while all NVML handles are closed on request, else 0.",
         )
+        self._defects = counter(
+            "gpuscape_internal_errors_total",
+            "Unexpected exceptions in the agent's ticks and threads; the log has their tracebacks.",
+        )
         # with labels, so that an agent without a cluster has no series of them
         self._confinement = gauge(
             "gpuscape_confinement_enforced",
@@ -226,6 +230,10 @@ class AgentMetrics:
     def is_released(self, released: bool) -> None:
         """Show whether the GPUs are left alone on request."""
         self._released.set(released)
+
+    def defect_met(self) -> None:
+        """Count an exception that nobody expected."""
+        self._defects.inc()
 
     def confined(self, policy: str, enforced: bool) -> None:
         """Show whether this admission policy refused what it must."""

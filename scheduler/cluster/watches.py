@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from api import keys, names
+from base.defects import Defects
 from kube.api import LEASES, NODES, PODS, Api, Object
 from kube.api_errors import ApiError, Forbidden
 from kube.follower import (
@@ -51,6 +52,7 @@ class Watches:
         *,
         namespace: str = names.NAMESPACE,
         rules: Rules | None = None,
+        defects: Defects | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         uniform: Callable[[float, float], float] = random.uniform,
@@ -66,7 +68,12 @@ class Watches:
         self._down: dict[CacheSource, str] = {}
         self._followers = {
             CacheSource.NODES: Follower(
-                api, NODES, self.take_node, metadata_only=True, uniform=uniform
+                api,
+                NODES,
+                self.take_node,
+                metadata_only=True,
+                uniform=uniform,
+                defects=defects,
             ),
             CacheSource.LEASES: Follower(
                 api,
@@ -75,9 +82,16 @@ class Watches:
                 namespace=namespace,
                 keep=_is_agents,
                 uniform=uniform,
+                defects=defects,
             ),
             CacheSource.PODS: Follower(
-                api, PODS, self.take_pod, fields=_BOUND, keep=self._has_gpus, uniform=uniform
+                api,
+                PODS,
+                self.take_pod,
+                fields=_BOUND,
+                keep=self._has_gpus,
+                uniform=uniform,
+                defects=defects,
             ),
         }
         self._threads: list[threading.Thread] = []

@@ -153,6 +153,11 @@ class ExtenderMetrics:
             ["reason"],
             registry=registry,
         )
+        self._defects = Counter(
+            f"{_PREFIX}_internal_errors",
+            "Unexpected exceptions in threads of the program; the log has their tracebacks.",
+            registry=registry,
+        )
         self._name_all()
 
     def ask_fleet(self, use: Callable[[], FleetUse]) -> None:
@@ -194,6 +199,10 @@ class ExtenderMetrics:
     def refused(self, reason: RefusalReason) -> None:
         """Count a connection or request that was refused."""
         self._refusals.labels(reason).inc()
+
+    def defect_met(self) -> None:
+        """Count an exception that nobody expected."""
+        self._defects.inc()
 
     def render(self) -> bytes:
         """All metrics in Prometheus' text format."""

@@ -14,6 +14,7 @@ import threading
 import time
 from typing import Final
 
+from base.defects import Defects
 from scheduler.extender.connection import Connection
 from scheduler.extender.extender import Extender
 from scheduler.extender.extender_metrics import ExtenderMetrics
@@ -34,12 +35,18 @@ class ExtenderServer:
     """Serves one extender in threads of its own."""
 
     def __init__(
-        self, address: Address, terms: ClientTerms, extender: Extender, measured: ExtenderMetrics
+        self,
+        address: Address,
+        terms: ClientTerms,
+        extender: Extender,
+        measured: ExtenderMetrics,
+        defects: Defects | None = None,
     ) -> None:
         """Open the listening socket. Raises Permanent where that fails."""
         self._listener = listening(address)
         self._listener.settimeout(_ACCEPT_SECONDS)
         self._tls = terms.tls
+        self._defects = defects or Defects()
         self._site = Routes(terms, extender, measured)
         self._clients: dict[Connection, threading.Thread] = {}
         self._lock = threading.Lock()
@@ -84,7 +91,8 @@ class ExtenderServer:
                     log.warning("connection not accepted", extra={"why": str(error)})
                     time.sleep(_GRACE_SECONDS)  # no descriptor or thread: some may end by then
             if self._tls is not None and (now := time.monotonic()) >= poll_at:
-                poll_at = now + self._tls.poll(now)
+                with self._defects.contained("certificates"):
+                    poll_at = now + self._tls.poll(now)
 
     def _admit(self, client: socket.socket) -> None:
         """Attend to a new connection, where there is room."""

@@ -6,18 +6,18 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
-import queue
 import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
 from typing import Final
 
 from api import names
+from base.background import BackgroundJobs
+from base.defects import Defects
 from kube.client import ApiClient, Program, connect
 from kube.events import Recorder
 from scheduler.cluster import pod_events
@@ -62,8 +62,12 @@ def run(settings: SchedulerSettings) -> int:
 def _start(settings: SchedulerSettings, ending: contextlib.ExitStack) -> None:
     """Start all parts, the server first, so that probes are answered; ``ending`` ends them."""
     client = _client(settings)
-    tables = ScoreTables(in_background("tables"), policies=settings.policies)
     metrics = ExtenderMetrics(version("gpuscape"))
+    defects = Defects(metrics.defect_met)
+    ending.enter_context(defects.of_threads())
+    jobs = BackgroundJobs("tables", defects)
+    tables = ScoreTables(jobs.put, policies=settings.policies)
+    jobs.start()
     events = Recorder(
         client,
         controller=names.SCHEDULER,
@@ -76,23 +80,25 @@ def _start(settings: SchedulerSettings, ending: contextlib.ExitStack) -> None:
     metrics.ask_fleet(lambda: fleet_use(cache, cache.names(), tables, synced=cache.synced))
     rules = Rules(gpu=settings.gpu_resource, nics=frozenset(settings.nic_resources))
     server = ExtenderServer(
-        settings.listen, _terms(settings), Extender(cache, tables, rules, metrics), metrics
+        settings.listen, _terms(settings), Extender(cache, tables, rules, metrics), metrics, defects
     )
     ending.callback(server.stop)
     server.start()
     log.info("listening", extra={"host": settings.listen.host or "*", "port": server.port})
-    watches = Watches(client, cache, namespace=settings.namespace, rules=rules)
+    watches = Watches(client, cache, namespace=settings.namespace, rules=rules, defects=defects)
     ending.callback(watches.close)
     watches.start()
-    threading.Thread(target=_keep, args=(cache, events), name="keep", daemon=True).start()
+    keeping = (cache, events, defects)
+    threading.Thread(target=_keep, args=keeping, name="keep", daemon=True).start()
 
 
-def _keep(cache: NodeCache, events: Recorder) -> None:
+def _keep(cache: NodeCache, events: Recorder, defects: Defects) -> None:
     """Send Events as they come; once all is read, have the collector leave it alone."""
     is_frozen = False
     while True:
         time.sleep(_CHECK_SECONDS)
-        events.flush()
+        with defects.contained("thread keep"):
+            events.flush()
         if cache.synced and not is_frozen:
             is_frozen = True
             gc.collect()
@@ -129,19 +135,3 @@ def _terms(settings: SchedulerSettings) -> ClientTerms:
         client_names=settings.client_names,
         budget_seconds=settings.budget_seconds,
     )
-
-
-def in_background(name: str) -> Callable[[Callable[[], object]], None]:
-    """What takes jobs and runs them one by one in a thread; it does not keep the program alive."""
-    jobs: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
-
-    def work() -> None:
-        while True:
-            job = jobs.get()
-            try:
-                job()
-            except Exception:  # a defect in one job must not end the others
-                log.exception("background job failed")
-
-    threading.Thread(target=work, name=name, daemon=True).start()
-    return jobs.put

@@ -7,6 +7,7 @@ import contextlib
 import gzip
 import http.client
 import json
+import os
 import resource
 import signal
 import subprocess
@@ -100,9 +101,15 @@ class AgentProcess:
 
 @contextlib.contextmanager
 def running(
-    simulation: Simulation, *options: str, descriptors: int | None = None
+    simulation: Simulation,
+    *options: str,
+    descriptors: int | None = None,
+    defect: Path | None = None,
 ) -> Iterator[AgentProcess]:
-    """An agent on this machine, ended at the end; ``descriptors`` are all that it may have."""
+    """An agent on this machine, ended at the end; ``descriptors`` are all that it may have.
+
+    ``defect``: a folder whose sitecustomize.py runs in the agent's process before the agent does.
+    """
 
     tie = end_with_parent(signal.SIGTERM)
 
@@ -115,7 +122,11 @@ def running(
     command += ["--listen", "127.0.0.1:0", "--probe-listen", "127.0.0.1:0"]
     command += ["--log-format", "json", "--node-name", "node-a", *options]
     with subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, preexec_fn=prepare
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=prepare,
+        env=os.environ | ({} if defect is None else {"PYTHONPATH": str(defect)}),
     ) as process:
         try:
             yield AgentProcess(process, simulation)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from base.backoff import Backoff
+from base.defects import Defects
 from kube.api import LEASES, NODES, Object
 from kube.api_errors import Busy, Expired, Unreachable
 from kube.follower import Follower, WatchEvent
@@ -333,6 +334,38 @@ def test_nothing_is_reported_once_it_is_closed(api: FakeApi) -> None:
     assert reported == ["WatchConnected", "seen n 1", "CacheSynced", "gone n"]
 
 
+def test_an_object_that_cannot_be_read_does_not_end_the_following(api: FakeApi) -> None:
+    words: queue.Queue[str] = queue.Queue()
+    met = 0
+
+    def count() -> None:
+        nonlocal met
+        met += 1
+
+    def keep(_object: Object) -> bool:
+        if met == 0:
+            raise KeyError("spec")
+        return True
+
+    follower = Follower(
+        api,
+        NODES,
+        lambda event: words.put(word(event)),
+        name="n",
+        keep=keep,
+        backoff=Backoff(uniform=none),
+        defects=Defects(count),
+    )
+    threading.Thread(target=follower.run, daemon=True).start()
+    assert [words.get(timeout=DEADLINE_SECONDS) for _ in range(3)] == [
+        "WatchConnected",
+        "seen n 1",
+        "CacheSynced",
+    ]
+    follower.close()
+    assert met == 1
+
+
 def test_a_listener_that_fails_gets_the_next_event_all_the_same(
     api: FakeApi, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -350,4 +383,4 @@ def test_a_listener_that_fails_gets_the_next_event_all_the_same(
         "CacheSynced",
     ]
     follower.close()
-    assert "event dropped" in caplog.text
+    assert "internal error" in caplog.text

@@ -78,6 +78,7 @@ def test_all_promised_metrics_are_there_and_no_others() -> None:
         "gpuscape_program_resident_memory_bytes",
         "gpuscape_scrape_duration_seconds",
         "gpuscape_http_refusals_total",
+        "gpuscape_internal_errors_total",
     }
 
 

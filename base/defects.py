@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exceptions that nobody expected: counted, logged once, and what raised them goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from base.log_once import LogOnce
+
+log = logging.getLogger(__name__)
+
+AGAIN_SECONDS: Final = 3600.0
+"""A defect that lasts is logged again after this time, for logs that were rotated away."""
+
+
+class Defects:
+    """Counts every unexpected exception of a program, and logs it with its traceback. Thread-safe.
+
+    The same part that raises the same kind of exception again is logged once in AGAIN_SECONDS,
+    also where it works in between: a tick may raise every second.
+    """
+
+    def __init__(
+        self,
+        count: Callable[[], None] = lambda: None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``count`` is called for each exception, in the thread that raised it."""
+        self._count = count
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._logged = LogOnce()
+
+    def report(self, part: str, error: BaseException) -> None:
+        """Count this exception of a part of the program, such as ``tick discover``."""
+        self._count()
+        state = (type(error), int(self._clock() // AGAIN_SECONDS))
+        with self._lock:
+            is_new = self._logged.is_new(state, part)
+        if is_new:
+            log.error("internal error", exc_info=error, extra={"part": part})
+
+    @contextlib.contextmanager
+    def contained(self, part: str) -> Iterator[None]:
+        """Report what the block raises; the program goes on behind it."""
+        try:
+            yield
+        except Exception as error:  # whatever it is, the rest must go on
+            self.report(part, error)
+
+    @contextlib.contextmanager
+    def of_threads(self) -> Iterator[None]:
+        """Report what ends any thread, until the block ends."""
+
+        def report(ended: threading.ExceptHookArgs) -> None:
+            name = "of unknown name" if ended.thread is None else ended.thread.name
+            if ended.exc_value is not None and not isinstance(ended.exc_value, SystemExit):
+                self.report(f"thread {name}", ended.exc_value)
+
+        before, threading.excepthook = threading.excepthook, report
+        try:
+            yield
+        finally:
+            threading.excepthook = before
