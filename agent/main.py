@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent as a process: makes the parts, serves, obeys signals, ends within 5 seconds.
+"""The agent as a process: makes the parts, serves, does what signals ask for.
 
 SIGTERM and SIGINT end it, SIGHUP reads the settings again, SIGUSR1 releases every
 NVML handle (for a driver upgrade or a MIG change by hand) and SIGUSR2 takes them
-back. Labels stay where they are when it ends.
+back. Labels stay where they are when it ends. :mod:`agent.process_control` has the end.
 """
 
 from __future__ import annotations
@@ -12,16 +12,13 @@ import contextlib
 import functools
 import logging
 import os
-import queue
 import signal
 import sys
-import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from http import HTTPStatus
 from importlib.metadata import version
-from types import FrameType
 
 from agent import parts_from_settings as parts
 from agent.client_limits import client_limits, descriptors
@@ -29,6 +26,7 @@ from agent.gpu_records import GpuRecords
 from agent.metrics import metric_settings
 from agent.metrics.latest_metrics import LatestMetrics
 from agent.node_agent import Intervals, NodeAgent
+from agent.process_control import EXIT_OK, ProcessControl, SignalRequest
 from agent.publish import Publisher, Sink, to_feature_file, to_stream
 from agent.release_requests import ReleaseRequests
 from agent.settings.agent_settings import AgentSettings
@@ -52,7 +50,6 @@ from web.server import HttpServer
 
 log = logging.getLogger(__name__)
 
-EXIT_OK = 0
 EXIT_NEW_LIBRARY = 75
 """A container whose injected driver library is missing or of another version must be made anew."""
 
@@ -61,20 +58,10 @@ _EXIT_CODES = {"library": EXIT_NEW_LIBRARY, "tick": EXIT_TICK_STOPPED}
 _METRICS = "/metrics"
 _STOP_SERVER_SECONDS = 1.0
 _CHECK_SECONDS = 5.0
-_LEAVE_SECONDS = 3.0
-
-_END, _RELOAD, _RELEASE, _RESUME = "end", "reload", "release", "resume"
-_SIGNALS = {
-    signal.SIGTERM: _END,
-    signal.SIGINT: _END,
-    signal.SIGHUP: _RELOAD,
-    signal.SIGUSR1: _RELEASE,
-    signal.SIGUSR2: _RESUME,
-}
 
 
-def run(load: Callable[[], AgentSettings]) -> int:
-    """Run until a signal ends it; the exit status.
+def run(load: Callable[[], AgentSettings], control: ProcessControl) -> int:
+    """Run until ``control`` ends it; the exit status.
 
     ``load`` gives the settings, at the start and on each reload. Raises BadInput
     or Permanent when it cannot start; afterwards bad settings are logged and the
@@ -83,86 +70,62 @@ def run(load: Callable[[], AgentSettings]) -> int:
     heap.keep_small()
     settings, proven, release_requests = load(), None, ReleaseRequests()
     records: defaultdict[Hashable, GpuRecords] = defaultdict(GpuRecords)  # by what is read
-    signals: queue.SimpleQueue[str] = queue.SimpleQueue()
-    with _signals(signals):
-        while True:
-            logs.configure(settings.log_level, settings.log_format)
-            try:
-                known = records[settings.simulate, settings.host_root]
-                with _Running(settings, release_requests, known) as running:
-                    proven = settings
-                    reason, following = _until_ended(running, signals, load)
-            except GpuscapeError as error:
-                if proven is None or proven is settings:
-                    raise
-                log.error("settings rejected, previous ones kept", extra={"why": str(error)})  # noqa: TRY400  # the sentence is enough
-                settings = proven
-                continue
-            if following is None:
-                log.info("agent stopped", extra={"reason": reason})
-                return _EXIT_CODES.get(reason, EXIT_OK)
-            settings = following
-            log.info("settings reloaded")
+    while not control.ending:
+        logs.configure(settings.log_level, settings.log_format)
+        try:
+            known = records[settings.simulate, settings.host_root]
+            with _Running(settings, release_requests, known, control) as running:
+                proven = settings
+                reason, following = _until_ended(running, control, load)
+        except GpuscapeError as error:
+            if proven is None or proven is settings:
+                raise
+            log.error("settings rejected, previous ones kept", extra={"why": str(error)})  # noqa: TRY400  # the sentence is enough
+            settings = proven
+            continue
+        if following is None:
+            log.info("agent stopped", extra={"reason": reason})
+            return _EXIT_CODES.get(reason, EXIT_OK)
+        settings = following
+        log.info("settings reloaded")
+    return EXIT_OK
 
 
 def _until_ended(
-    running: _Running, signals: queue.SimpleQueue[str], load: Callable[[], AgentSettings]
+    running: _Running, control: ProcessControl, load: Callable[[], AgentSettings]
 ) -> tuple[str, AgentSettings | None]:
     """The reason why this run is over, and the settings of the next one, if there is one."""
     while True:
-        try:
-            what = signals.get(timeout=_CHECK_SECONDS)
-        except queue.Empty:
-            if running.injected and running.agent.needs_new_library:
-                return "library", None
-            if running.ticks.has_stopped():
-                _leave_soon(EXIT_TICK_STOPPED)
-                return "tick", None
-            continue
-        match what:
-            case "end":
+        match control.next(_CHECK_SECONDS):
+            case None:
+                if running.injected and running.agent.needs_new_library:
+                    control.end(EXIT_NEW_LIBRARY)
+                    return "library", None
+                if running.ticks.has_stopped():
+                    control.end(EXIT_TICK_STOPPED)
+                    return "tick", None
+            case SignalRequest.END:
                 return "signal", None
-            case "release":
+            case SignalRequest.RELEASE:
                 running.request_release("signal", (f"signal {signal.SIGUSR1.name}",))
-            case "resume":
+            case SignalRequest.RESUME:
                 running.request_release("signal", ())
-            case _:
+            case SignalRequest.RELOAD:
                 try:
                     return "reload", load()
                 except GpuscapeError as error:
                     log.error("settings rejected, previous ones kept", extra={"why": str(error)})  # noqa: TRY400  # the sentence is enough
 
 
-@contextlib.contextmanager
-def _signals(signals: queue.SimpleQueue[str]) -> Iterator[None]:
-    """Put a word for each signal that arrives into the queue, until the block ends."""
-
-    def ask(number: int, _frame: FrameType | None) -> None:
-        signals.put(_SIGNALS[signal.Signals(number)])
-
-    before = {number: signal.signal(number, ask) for number in _SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _leave_soon(status: int) -> None:
-    """End the process soon, though a thread of it never ends."""
-
-    def leave() -> None:
-        time.sleep(_LEAVE_SECONDS)
-        os._exit(status)
-
-    threading.Thread(target=leave, name="leave", daemon=True).start()
-
-
 class _Running:
     """All parts for one set of settings, from start to end."""
 
     def __init__(
-        self, settings: AgentSettings, release_requests: ReleaseRequests, records: GpuRecords
+        self,
+        settings: AgentSettings,
+        release_requests: ReleaseRequests,
+        records: GpuRecords,
+        control: ProcessControl,
     ) -> None:
         """``release_requests`` and ``records`` outlive these settings: what is released stays
         released, and what is known about GPUs stays known.
@@ -171,6 +134,7 @@ class _Running:
         self._settings = settings
         self._release_requests = release_requests
         self._records = records
+        self._control = control
         # the container toolkit's own mark: library and device nodes were put in at creation
         visible = os.environ.get("NVIDIA_VISIBLE_DEVICES", "void")
         self.injected = visible not in ("", "void") and settings.simulate is None
@@ -223,7 +187,7 @@ class _Running:
             known_gpus=self._records.known_gpus,
             on_news=functools.partial(runtime.hasten, "watch"),
         )
-        ending.callback(reader.close)
+        ending.enter_context(self._control.closed_first(reader.close))
         sinks, ticks = _sinks(settings), dict[str, Tick]()
         known = parts.known_pods(settings, client, place.name, latest, defects, ending)
         in_cluster = None

@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
+from agent.process_control import under_signals
 from agent.settings.agent_settings import AGENT_SETTINGS
 from cli import options
 from cli.options import Load
@@ -48,7 +47,8 @@ def command(load: Load) -> None:
     Each option can stand in the environment and in a settings file too; flags win over the
     environment, the environment over the file. A name that is not known is an error.
     """
-    load()  # a mistake in the settings shows at once
-    from agent.main import run
+    with under_signals() as control:
+        load()  # a mistake in the settings shows at once
+        from agent.main import run
 
-    sys.exit(run(load))
+        control.leave(run(load, control))

@@ -1,12 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command: the script ``gpuscape`` and ``python -m gpuscape`` start here."""
 
+import sys
+
 from gpuscape.isolation import isolate
+
+_OBEY_SIGNALS = ("agent", "dcgm-exporter")
+"""Commands that obey signals for as long as they live; the others end by Python's own ways."""
 
 
 def main() -> None:
     """Run the command line of this process."""
     isolate()
+    if next((word for word in sys.argv[1:] if not word.startswith("-")), "") in _OBEY_SIGNALS:
+        from base.process_signals import hold
+
+        hold()
     from cli.main import main as run
 
     run()

@@ -33,7 +33,7 @@ COUNTERS_KEY = "metrics"
 """Of a ConfigMap with counters. Source: dcgm-exporter's --configmap-data."""
 REQUESTS_PER_SECOND = 2.0
 BURST = 5
-_END_SECONDS = 1.0
+_END_SECONDS = 0.3
 
 
 @contextlib.contextmanager

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 
 import click
 
+from agent.process_control import under_signals
 from agent.settings.agent_settings import AGENT_SETTINGS, AgentSettings
 from base import log as logs
 from base.settings.layers import (
@@ -89,13 +89,14 @@ def command(arguments: Sequence[str]) -> None:
     if dcgm_arguments.asks_for(("v", "version"), arguments):
         click.echo(f"gpuscape {version('gpuscape')}, in place of dcgm-exporter")
         return
-    settings, dcgm = load(arguments, os.environ)
-    logs.configure(settings.log_level, settings.log_format)
-    for note in dcgm.notes:
-        log.warning("dcgm-exporter setting ignored", extra={"why": note})
-    from agent.main import run
+    with under_signals() as control:
+        settings, dcgm = load(arguments, os.environ)
+        logs.configure(settings.log_level, settings.log_format)
+        for note in dcgm.notes:
+            log.warning("dcgm-exporter setting ignored", extra={"why": note})
+        from agent.main import run
 
-    sys.exit(run(lambda: load(arguments, os.environ)[0]))
+        control.leave(run(lambda: load(arguments, os.environ)[0], control))
 
 
 def load(

@@ -114,6 +114,7 @@ class DeviceReader:
         self._on_news = on_news
         self._requests = self._starts = self._hangs = self._deaths = 0
         self._released = False
+        self._closed = False
 
     def discover(self) -> DiscoveryResult:
         """Read everything.
@@ -195,13 +196,14 @@ class DeviceReader:
         return not ending
 
     def resume(self) -> None:
-        """Allow children again after :meth:`release`."""
+        """Allow children again after :meth:`release`; not after :meth:`close`."""
         with self._state:
-            self._released = False
+            self._released = self._closed
 
     def close(self) -> None:
-        """End for good; a child that even SIGKILL does not end is left behind."""
-        self.release(within_seconds=2.0)
+        """End for good within 1.5 s; a child that even SIGKILL does not end is left behind."""
+        self._closed = True
+        self.release(within_seconds=1.5)
 
     def health(self) -> ReaderHealth:
         """How the reader fares now."""

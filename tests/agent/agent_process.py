@@ -99,6 +99,13 @@ class AgentProcess:
                 self._addresses[record["serves"]] = record["address"]
 
 
+def agent_arguments(simulation: Simulation, *options: str) -> list[str]:
+    """What follows the command's name for an agent on this machine."""
+    arguments = ["agent", "--simulate", str(simulation.state_file), "--node-name", "node-a"]
+    arguments += ["--listen", "127.0.0.1:0", "--probe-listen", "127.0.0.1:0"]
+    return [*arguments, "--log-format", "json", *options]
+
+
 @contextlib.contextmanager
 def running(
     simulation: Simulation,
@@ -118,11 +125,9 @@ def running(
         if descriptors is not None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
 
-    command = [str(GPUSCAPE), "agent", "--standalone", "--simulate", str(simulation.state_file)]
-    command += ["--listen", "127.0.0.1:0", "--probe-listen", "127.0.0.1:0"]
-    command += ["--log-format", "json", "--node-name", "node-a", *options]
+    arguments = agent_arguments(simulation, "--standalone", *options)
     with subprocess.Popen(
-        command,
+        [GPUSCAPE, *arguments],
         stderr=subprocess.PIPE,
         text=True,
         preexec_fn=prepare,

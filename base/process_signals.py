@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Signals of a program that obeys them for as long as it lives: none is lost, none is deadly.
+
+From :func:`hold` on they wait in the kernel, and :func:`delivered` has them delivered. Python runs
+its own handlers in the main thread, which may be waiting for a file or a server; so a thread that
+does nothing else takes them here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+OBEYED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+"""Of these the default ends a process, or, where it is a container's first, loses the signal."""
+
+_CHUNK_BYTES = 4096
+
+
+def hold() -> None:
+    """Have signals wait until :func:`delivered`; for the first lines of a program.
+
+    Source: signal(7); a blocked signal stays pending also where it would be ignored.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, OBEYED)
+
+
+@contextlib.contextmanager
+def delivered(take: Callable[[signal.Signals], None]) -> Iterator[None]:
+    """Call ``take`` with each signal, in a thread of its own, until the block ends.
+
+    For the main thread. Several signals of one number that come together may count once.
+    """
+    receiving, sending = os.pipe()
+    os.set_blocking(sending, False)
+    threading.Thread(target=_deliver, args=(receiving, take), name="signals", daemon=True).start()
+    wakeup = signal.set_wakeup_fd(sending, warn_on_full_buffer=False)
+    before = {number: signal.signal(number, _written_to_pipe) for number in OBEYED}
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, OBEYED)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(wakeup)
+        os.close(sending)
+
+
+def _written_to_pipe(_number: int, _frame: FrameType | None) -> None:
+    """Python has written the number to the pipe when this is called."""
+
+
+def _deliver(receiving: int, take: Callable[[signal.Signals], None]) -> None:
+    with open(receiving, "rb", buffering=0) as pipe:
+        while numbers := pipe.read(_CHUNK_BYTES):
+            for number in dict.fromkeys(numbers):
+                take(signal.Signals(number))
