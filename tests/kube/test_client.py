@@ -145,6 +145,74 @@ def test_a_dry_run_under_another_manager_says_both(bed: Bed) -> None:
     assert bed.query() == {"fieldManager": "other", "dryRun": "All"}
 
 
+def test_a_create_sends_the_object_as_json(bed: Bed) -> None:
+    bed.client.create(NODES, {"metadata": {"name": "n"}})
+    (request,) = bed.requests
+    assert (request.method, request.path) == ("POST", "/api/v1/nodes?fieldManager=gpuscape-agent")
+    assert request.headers["Content-Type"] == request.headers["Accept"] == "application/json"
+    assert json.loads(request.body) == {"metadata": {"name": "n"}}
+
+
+@pytest.mark.parametrize(
+    ("ask", "name"),
+    [
+        (lambda client: client.get(LEASES, "l", namespace="x"), "get Lease x/l"),
+        (lambda client: client.patch(LEASES, "l", {}, namespace="x"), "patch Lease x/l"),
+        (
+            lambda client: client.create(LEASES, {"metadata": {"name": "l"}}, namespace="x"),
+            "create Lease x/l",
+        ),
+        (lambda client: client.create(NODES, {"metadata": {}}), "create Node "),
+        (lambda client: client.watch(LEASES, namespace="x"), "watch leases in x"),
+        (lambda client: client.watch(NODES), "watch nodes"),
+        (lambda client: client.watch(LEASES, namespace="x", name="l"), "watch Lease x/l"),
+    ],
+)
+def test_every_error_names_its_request(
+    bed: Bed, ask: Callable[[ApiClient], object], name: str
+) -> None:
+    bed.replies = [status(400, "no")]
+    with pytest.raises(Invalid) as raised:
+        ask(bed.client)
+    assert str(raised.value) == f"{name}: 400: no"
+
+
+def test_a_namespace_that_is_missing_or_too_much_is_refused_before_anything_is_sent(
+    bed: Bed,
+) -> None:
+    with pytest.raises(ValueError, match=r"^leases have a namespace$"):
+        bed.client.get(LEASES, "l")
+    with pytest.raises(ValueError, match=r"^nodes have no namespace, and not 'x'$"):
+        bed.client.get(NODES, "n", namespace="x")
+    assert bed.requests == []
+
+
+def test_a_watch_is_narrowed_by_fields_and_name_alone(bed: Bed) -> None:
+    bed.replies = [stream(), stream()]
+    list(bed.client.watch(NODES))
+    assert "fieldSelector" not in bed.query()
+    list(bed.client.watch(NODES, name="n", fields={"spec.nodeName": "m"}))
+    assert bed.query()["fieldSelector"] == "metadata.name=n,spec.nodeName=m"
+
+
+def test_where_no_start_is_marked_the_same_namespace_and_fields_are_listed(bed: Bed) -> None:
+    bed.replies = [NO_MARKS, *pages("a"), stream()]
+    list(bed.client.watch(LEASES, namespace="x", fields={"spec.nodeName": "m"}))
+    path = "/apis/coordination.k8s.io/v1/namespaces/x/leases"
+    assert {urlsplit(request.path).path for request in bed.requests} == {path}
+    assert bed.query(1) == {"limit": "500", "fieldSelector": "spec.nodeName=m"}
+    assert bed.query(2)["watch"] == "true"
+
+
+def test_where_no_start_is_marked_a_list_and_a_get_name_what_they_ask_for(bed: Bed) -> None:
+    bed.replies = [NO_MARKS, status(400, "no")]
+    with pytest.raises(Invalid, match=r"^list leases in x: 400: no$"):
+        next(iter(bed.client.watch(LEASES, namespace="x")))
+    bed.replies = [stream(), status(400, "no")]
+    with pytest.raises(Invalid, match=r"^get Lease x/l: 400: no$"):
+        bed.client.watch(LEASES, namespace="x", name="l")
+
+
 def test_a_name_cannot_lead_elsewhere(bed: Bed) -> None:
     bed.client.get(NODES, "../pods/x?y")
     assert bed.requests[0].path == "/api/v1/nodes/..%2Fpods%2Fx%3Fy"

@@ -266,6 +266,16 @@ def test_the_usual_kubeconfig_is_the_last_resort(tmp_path: Path) -> None:
     assert isinstance(find(environ={"KUBECONFIG": path}), Kubeconfig)
 
 
+def test_of_several_usual_kubeconfigs_one_that_is_there_is_enough(tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path, {"server": "https://127.0.0.1:1"}, {"token": SECRET})
+    assert isinstance(find(environ={"KUBECONFIG": f"/nowhere:{path}"}), Kubeconfig)
+
+
+def test_without_a_port_the_pods_server_listens_where_https_does(pod: Path) -> None:
+    found = ServiceAccount(pod, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
+    assert found.configuration.host == "https://10.0.0.1:443"
+
+
 def test_no_cluster_at_all_is_said() -> None:
     with pytest.raises(BadInput, match="no cluster: not in a pod, and no kubeconfig at /nowhere"):
         find(environ={"KUBECONFIG": "/nowhere"})

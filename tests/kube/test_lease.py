@@ -72,3 +72,61 @@ def test_a_renewal_carries_annotations_and_leaves_the_holder_alone() -> None:
     patch = lease.renewal(made(), at=AT, annotations={"gpuscape.io/state": "{}"})
     assert patch["metadata"]["annotations"] == {"gpuscape.io/state": "{}"}
     assert patch["spec"] == {"renewTime": lease.micro_time(AT)}
+
+
+def test_a_new_lease_names_its_holder_for_its_duration_with_no_change_of_hands() -> None:
+    """The whole body, in the field names of coordination.k8s.io/v1."""
+    body = lease.new("some", holder="pod-a", duration_seconds=180, at=AT, annotations={"a": "b"})
+    assert body == {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "some", "annotations": {"a": "b"}},
+        "spec": {
+            "holderIdentity": "pod-a",
+            "leaseDurationSeconds": 180,
+            "acquireTime": "2026-11-20T08:30:00.000000Z",
+            "renewTime": "2026-11-20T08:30:00.000000Z",
+            "leaseTransitions": 0,
+        },
+    }
+
+
+def test_a_takeover_writes_all_of_the_new_holder_and_counts_the_change_of_hands() -> None:
+    there = {"metadata": {"resourceVersion": "7"}, "spec": {"leaseTransitions": 4}}
+    moment = "2026-11-20T08:30:00.000000Z"
+    assert lease.takeover(
+        there, holder="pod-b", duration_seconds=60, at=AT, annotations={"a": None}
+    ) == {
+        "metadata": {"resourceVersion": "7", "annotations": {"a": None}},
+        "spec": {
+            "holderIdentity": "pod-b",
+            "leaseDurationSeconds": 60,
+            "acquireTime": moment,
+            "renewTime": moment,
+            "leaseTransitions": 5,
+        },
+    }
+
+
+def test_a_release_leaves_nobody_as_the_holder() -> None:
+    patch = lease.release(made(), at=AT)
+    assert patch["spec"] == {"holderIdentity": "", "renewTime": "2026-11-20T08:30:00.000000Z"}
+
+
+def test_each_of_holder_time_transitions_and_uid_is_a_sign_of_life() -> None:
+    there = made()
+    before = lease.observe(None, there, 1000)
+    spec = there["spec"]
+    changed = [
+        {**there, "metadata": {**there["metadata"], "uid": "another"}},
+        *(
+            {**there, "spec": {**spec, field: value}}
+            for field, value in (
+                ("holderIdentity", "pod-b"),
+                ("renewTime", lease.micro_time(AT + timedelta(seconds=1))),
+                ("leaseTransitions", 1),
+            )
+        ),
+    ]
+    assert [lease.observe(before, each, 1100).changed_at for each in changed] == [1100] * 4
+    assert before.duration_seconds == 180
