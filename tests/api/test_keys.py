@@ -100,3 +100,7 @@ def test_each_key_has_the_one_writer_that_the_design_gives_it(
     (key,) = [key for key in KEYS if key.name == name]
 
     assert (key.where, key.writer) == (where, writer)
+
+
+def test_an_exact_key_is_found_by_its_name() -> None:
+    assert [key for key in LABELS if key.pattern is None and keys.label(key.name) != key] == []

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a reader of a score table file finds in it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import msgspec
+import pytest
+
+from api.gpu_request import wish
+from api.score_table_file import ScoreRow, ScoreTableFile, decode, encode, with_hash
+from base.errors import BadInput
+
+TABLE = with_hash(
+    ScoreTableFile(
+        gen="a" * 16,
+        rows=(
+            ScoreRow(wish=wish(1), free=(1, 2, 3), scores=(10, 20, 30), sets=(1, 2, 1)),
+            ScoreRow(wish=wish(2), free=(3,), scores=(70,), sets=(3,)),
+        ),
+    )
+)
+
+
+def test_a_score_is_that_of_the_wish_and_of_the_free_gpus() -> None:
+    assert [TABLE.score(free, wish(1)) for free in (1, 2, 3)] == [10, 20, 30]
+    assert TABLE.score(3, wish(2)) == 70
+
+
+def test_a_set_of_free_gpus_that_serves_no_such_pod_scores_nothing() -> None:
+    assert TABLE.score(1, wish(2)) == 0
+
+
+def test_of_a_wish_that_is_not_in_the_table_nothing_is_known() -> None:
+    assert TABLE.score(3, wish(1, 1)) is None
+
+
+def test_the_hash_is_of_the_file_with_an_empty_hash() -> None:
+    """Computed from the bytes as any reader would, without the product's own types."""
+    content = {**json.loads(encode(TABLE)), "hash": ""}
+    plain = json.dumps(content, separators=(",", ":")).encode()
+    assert TABLE.hash == hashlib.sha256(plain).hexdigest()[:16]
+    assert with_hash(TABLE) == TABLE
+
+
+def test_a_table_that_was_edited_by_hand_is_refused() -> None:
+    edited = encode(TABLE).replace(b"70", b"71")
+    with pytest.raises(BadInput, match="`hash` is not that of its content"):
+        decode(edited)
+    assert decode(encode(TABLE)) == TABLE
+
+
+def test_a_table_of_another_version_is_not_read() -> None:
+    assert decode(encode(TABLE).replace(b'"v":2', b'"v":3')) is None
+    assert msgspec.json.decode(encode(TABLE))["v"] == 2
