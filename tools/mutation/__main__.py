@@ -3,7 +3,7 @@
 
 ``python -m tools.mutation [PACKAGE ...]``; the page is written after a run of all packages only.
 What became of each mutant stays in ``mutants/PACKAGE.json``, those that were not noticed in
-``mutants/survivors.txt``, with the lines that differ.
+``mutants/PACKAGE-survivors.txt``, with the lines that differ.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -47,28 +47,21 @@ _PYTEST: Final = (
 
 
 def main() -> int:
-    """1 where a package could not be tried."""
+    """1 where a package could not be tried; the others are tried all the same."""
     options = _options()
-    packages = [each for each in PACKAGES if not options.package or each.name in options.package]
-    known: list[str] = []
-    outcomes: dict[str, str] = {}
+    names = [each.name for each in PACKAGES]
+    failed = []
     WORK.mkdir(exist_ok=True)
-    with (WORK / "survivors.txt").open("w", encoding="utf-8") as survivors:
-        for package in packages:
-            of_package, found = _tried(package, options)
-            known += of_package
-            outcomes |= found
-            print(table(found, of_package))
-            for name, outcome in sorted(found.items()):
-                if outcome in {SURVIVED, WITHOUT}:
-                    survivors.write(f"{outcome}: {name}\n{difference(WORK / package.name, name)}\n")
-            survivors.flush()
-    print(module_table(outcomes, known))
-    print(table(outcomes, known))
-    print(f"one by one: {WORK / 'survivors.txt'}")
-    if len(packages) == len(PACKAGES):
-        _write_page(table(outcomes, known), module_table(outcomes, known), options)
-    return 0
+    for package in PACKAGES:
+        if not options.page and package.name in (options.package or names):
+            try:
+                _try(package, options)
+            except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+                print(f"\n{package.name}: {error}", file=sys.stderr)
+                failed.append(package.name)
+    if options.page or not (options.package or failed):
+        _write_page([_kept(name) for name in names])
+    return bool(failed)
 
 
 def _options() -> argparse.Namespace:
@@ -76,16 +69,20 @@ def _options() -> argparse.Namespace:
     parser.add_argument("package", nargs="*", choices=[*(each.name for each in PACKAGES), []])
     parser.add_argument("--size", type=int, default=400, help="mutants of each package (400)")
     parser.add_argument("--seed", default="1", help="which ones are drawn (1)")
-    parser.add_argument("--children", type=int, default=os.cpu_count() or 2, help="at a time")
+    parser.add_argument("--children", type=int, default=2 * (os.cpu_count() or 1), help="at a time")
     parser.add_argument("--budget", type=float, default=30, help="seconds of tests each (30)")
     parser.add_argument(
         "--only", default="", help="modules whose name begins so: for a closer look"
     )
+    parser.add_argument("--page", action="store_true", help="write the page from the last runs")
     return parser.parse_args()
 
 
-def _tried(package: Package, options: argparse.Namespace) -> tuple[list[str], dict[str, str]]:
-    """All mutants of the package, and the outcome of those that were drawn."""
+def _try(package: Package, options: argparse.Namespace) -> None:
+    """Break the package, try those that were drawn, print the table and keep what became of them.
+
+    Raises RuntimeError where the tests could not be run.
+    """
     began = time.monotonic()
     tree = WORK / package.name
     known = [
@@ -95,27 +92,38 @@ def _tried(package: Package, options: argparse.Namespace) -> tuple[list[str], di
     ]
     drawn = sample(known, options.size, f"{options.seed}:{package.name}")
     controls = [CONTROL + name for name in sample(drawn, CONTROLS, options.seed)]
-    found = dict(_forked(package, tree, [*controls, *drawn], options))
+    found = _forked(package, tree, [*controls, *drawn], options)
     imported = [name for name, outcome in found.items() if outcome == IMPORTED]
     with ThreadPoolExecutor(options.children) as pool:
-        for done, (name, outcome) in enumerate(
-            pool.map(lambda name: (name, _started(package, tree, name)), imported), 1
-        ):
+        tried = pool.map(lambda name: (name, _started(package, tree, name)), imported)
+        for done, (name, outcome) in enumerate(tried, 1):
             found[name] = outcome
             _progress(f"{package.name}: {done} of {len(imported)} that run at import")
-    alarms = sum(found.pop(each, SURVIVED) in {NOTICED, TIMED_OUT} for each in controls)
+    alarms = sum(found.pop(each) in {NOTICED, TIMED_OUT} for each in controls)
+    (WORK / f"{package.name}.json").write_text(
+        json.dumps({"known": known, "outcomes": found}, indent=1), "utf-8"
+    )
+    survivors = WORK / f"{package.name}-survivors.txt"
+    survivors.write_text(
+        "".join(
+            f"{outcome}: {name}\n{difference(tree, name)}\n"
+            for name, outcome in sorted(found.items())
+            if outcome in {SURVIVED, WITHOUT}
+        ),
+        "utf-8",
+    )
     minutes = (time.monotonic() - began) / 60
     print(
         f"\n{package.name}: {len(drawn)} of {len(known)} mutants in {minutes:.1f} minutes;"
-        f" {alarms} of {len(controls)} times tests failed with nothing broken"
+        f" {alarms} of {len(controls)} times tests failed with nothing broken;"
+        f" survivors: {survivors}\n\n{module_table(found, known)}\n{table(found, known)}",
+        flush=True,
     )
-    (WORK / f"{package.name}.json").write_text(json.dumps(found, indent=1), "utf-8")
-    return known, found
 
 
 def _forked(
     package: Package, tree: Path, names: Sequence[str], options: argparse.Namespace
-) -> Iterator[tuple[str, str]]:
+) -> dict[str, str]:
     """One process imports all, and a fork of it tries each mutant."""
     orders, results = WORK / f"{package.name}-orders.json", WORK / f"{package.name}-trials.jsonl"
     results.write_text("", "utf-8")
@@ -145,8 +153,8 @@ def _forked(
             _progress(f"{package.name}: {done} of {len(names)}")
     lines = [json.loads(line) for line in results.read_text("utf-8").splitlines()]
     if len(lines) != len(names):
-        raise SystemExit(f"{package.name}: {len(lines)} of {len(names)} were tried, see {log}")
-    return ((line["name"], line["outcome"]) for line in lines)
+        raise RuntimeError(f"{len(lines)} of {len(names)} were tried, see {log}")
+    return {line["name"]: line["outcome"] for line in lines}
 
 
 def _started(package: Package, tree: Path, name: str) -> str:
@@ -176,15 +184,21 @@ def _progress(text: str) -> None:
         print(f"\r{text:70}", end="", flush=True)
 
 
-def _write_page(packages: str, modules: str, options: argparse.Namespace) -> None:
-    before, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    if not after and not rest:
-        raise SystemExit(f"{PAGE} has no line {BEGIN.strip()!r}")
-    drawn = f"Up to {options.size} mutants of each package, drawn with the seed {options.seed}.\n"
-    PAGE.write_text(
-        f"{before}{BEGIN}\n{drawn}\n{packages}\nBy module:\n\n{modules}\n{END}{after}", "utf-8"
-    )
+def _kept(name: str) -> tuple[list[str], dict[str, str]]:
+    """All mutants of a package, and what became of those that its last run tried."""
+    kept = json.loads((WORK / f"{name}.json").read_text("utf-8"))
+    return kept["known"], kept["outcomes"]
+
+
+def _write_page(packages: Sequence[tuple[list[str], dict[str, str]]]) -> None:
+    known = [name for names, _ in packages for name in names]
+    outcomes = {name: outcome for _, found in packages for name, outcome in found.items()}
+    before, begin, rest = PAGE.read_text("utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise RuntimeError(f"{PAGE} has no lines {BEGIN.strip()!r} and {END.strip()!r}")
+    tables = f"{table(outcomes, known)}\nBy module:\n\n{module_table(outcomes, known)}"
+    PAGE.write_text(f"{before}{begin}\n{tables}\n{end}{after}", "utf-8")
 
 
 if __name__ == "__main__":

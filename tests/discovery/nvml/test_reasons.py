@@ -151,3 +151,14 @@ def test_a_session_is_gone_when_no_call_can_be_made(taken: Sampler, code: int) -
 def test_one_call_that_claims_it_is_a_failed_call(taken: Sampler, code: int) -> None:
     (gap,) = asked(taken, code)
     assert gap.reason is Reason.FAILED
+
+
+def test_success_without_a_list_means_that_there_is_nothing_in_it(taken: Sampler) -> None:
+    """pynvml raises it as an error where a call succeeds that should have asked for more room."""
+    call = "nvmlDeviceGetProcessUtilization"
+    handle, _ = open_gpu(FIRST)
+    taken.simulation.fault(Return(code=0), call, bus_id=FIRST)
+    calls = Calls()
+    assert calls.ask("processes", call, handle, 0) is None
+    (gap,) = calls.gaps
+    assert (gap.reason, gap.source) == (Reason.ABSENT, call)
