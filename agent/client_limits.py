@@ -3,24 +3,16 @@
 
 from __future__ import annotations
 
-import resource
 from dataclasses import replace
 from typing import Final
 
+from web.connection_limits import shares
 from web.messages import ServerLimits
 
 _OWN_DESCRIPTORS: Final = 48
 """Kept free of clients. Some 15 are open at rest; a device reader takes 8 while it starts and 2
 from then on, eight that are stuck in the driver among them; connections to API server and
 kubelet, the kernel log and files being read take the rest."""
-_LEAST: Final = 4
-"""Connections of one server, however few descriptors there are."""
-
-
-def descriptors() -> int | None:
-    """Descriptors that this process may have; None without a limit."""
-    soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return None if soft == resource.RLIM_INFINITY else soft
 
 
 def client_limits(descriptors: int | None) -> tuple[ServerLimits, ServerLimits]:
@@ -35,7 +27,7 @@ def client_limits(descriptors: int | None) -> tuple[ServerLimits, ServerLimits]:
 
 
 def _within(connections: int) -> ServerLimits:
-    """Limits with so many connections at most; half of few are places."""
-    most, connections = ServerLimits(), max(_LEAST, connections)
-    places = min(most.connections, connections // 2)
-    return replace(most, connections=places, waiting=min(most.waiting, connections - places))
+    """Limits with so many connections at most."""
+    most = ServerLimits()
+    served, waiting = shares(connections, served=most.connections, waiting=most.waiting)
+    return replace(most, connections=served, waiting=waiting)

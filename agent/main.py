@@ -21,7 +21,7 @@ from http import HTTPStatus
 from importlib.metadata import version
 
 from agent import parts_from_settings as parts
-from agent.client_limits import client_limits, descriptors
+from agent.client_limits import client_limits
 from agent.gpu_records import GpuRecords
 from agent.metrics import metric_settings
 from agent.metrics.latest_metrics import LatestMetrics
@@ -43,7 +43,7 @@ from base.tick_watch import TickWatch
 from discovery.reader.device_reader import DeviceReader
 from exporters.gpuscape.agent_metrics import AgentMetrics
 from exporters.gpuscape.server_metrics import ServingMetrics
-from web import messages
+from web import connection_limits, messages
 from web.client_access import OPEN, ClientAccess
 from web.refusals import ClientRefusals, RefusalReason
 from web.server import HttpServer
@@ -253,7 +253,7 @@ class _Running:
             if path == _METRICS:
                 measured.scraped(seconds)
 
-        metrics_limits, probe_limits = client_limits(descriptors())
+        metrics_limits, probe_limits = client_limits(connection_limits.descriptors())
         metrics = HttpServer(
             self._settings.listen,
             {_METRICS: latest.metrics, "/health": lambda: messages.health(self.agent.alive)},

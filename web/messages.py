@@ -106,6 +106,8 @@ class Response:
     """Compressed where the client takes that and it is worth it."""
     allow: str = READS
     """Methods of the path, listed in the answer 405."""
+    retry_seconds: int | None = None
+    """When a client may ask again: ``Retry-After``."""
 
     def message(
         self,
@@ -134,6 +136,8 @@ class Response:
             headers["Content-Encoding"] = "gzip"
         if self.status is HTTPStatus.METHOD_NOT_ALLOWED:
             headers["Allow"] = self.allow
+        if self.retry_seconds is not None:
+            headers["Retry-After"] = str(self.retry_seconds)
         if self.status is HTTPStatus.UNAUTHORIZED:
             headers["WWW-Authenticate"] = 'Basic realm="gpuscape", charset="UTF-8"'
         if request is None or not request.keep_alive:
@@ -151,6 +155,14 @@ class Refusal(Exception):
         """``allow``: methods of the path, listed in the answer 405."""
         super().__init__(reason)
         self.response = Response(body=Body(f"{reason}\n".encode()), status=status, allow=allow)
+
+
+NO_ROOM = Response(
+    body=Body(b"The server has too many clients; try again later.\n"),
+    status=HTTPStatus.SERVICE_UNAVAILABLE,
+    retry_seconds=5,
+)
+"""The answer to a client that there is no room for; its connection ends."""
 
 
 def text(sentence: str, status: HTTPStatus = HTTPStatus.OK) -> Response:

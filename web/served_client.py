@@ -14,14 +14,12 @@ from http import HTTPStatus
 from web import messages
 from web.byte_stream import ByteStream
 from web.client_access import ClientAccess
-from web.messages import HttpRequest, Refusal, Response, ServerLimits
+from web.messages import NO_ROOM, HttpRequest, Refusal, Response, ServerLimits
 from web.refusals import ClientRefusals, RefusalReason, names_of
 
 Served = Callable[[str, float], None]
 """Takes the path of an answer that a client has taken whole, and the seconds since its request."""
 
-_RETRY_AFTER_SECONDS = 5
-"""What a client is asked to wait that there was no room for."""
 _REQUEST_TICKS = 3
 """Of a client whose request is not complete, before it makes room for others: what the kernel
 already has of it takes two turns of the loop until it is read."""
@@ -31,9 +29,6 @@ CHUNK_BYTES = 16 << 10
 """What is copied for a client that does not read; the rest is shared by all clients."""
 _TOO_OFTEN = messages.text(
     "More requests than the web config file allows; try again later.", HTTPStatus.TOO_MANY_REQUESTS
-)
-_NO_ROOM = messages.text(
-    "The server has too many clients; try again later.", HTTPStatus.SERVICE_UNAVAILABLE
 )
 _WHO = messages.text("Name and password are needed.", HTTPStatus.UNAUTHORIZED)
 
@@ -53,10 +48,9 @@ class ClientService:
         self.refusals.refused(RefusalReason.OVERLOAD, client)
 
 
-def no_room_answer(access: ClientAccess) -> list[bytes]:
+def no_room_answer(access: ClientAccess) -> bytes:
     """The answer to a client that there is no room for; its connection ends."""
-    retry = ("Retry-After", str(_RETRY_AFTER_SECONDS))
-    return _NO_ROOM.message(None, time.time(), (*access.headers, retry))
+    return b"".join(NO_ROOM.message(None, time.time(), access.headers))
 
 
 class ServedClient:
@@ -101,7 +95,7 @@ class ServedClient:
         if self._owes_answer:
             self._service.no_room(self._wire.client)
             with contextlib.suppress(OSError):  # it has gone
-                self._wire.send_at_once(b"".join(no_room_answer(self._access())))
+                self._wire.send_at_once(no_room_answer(self._access()))
 
     def _progress(self) -> None:
         """The client did what it was waited for."""

@@ -184,7 +184,7 @@ class HttpServer:
             self._service.no_room(host_of(connection.getpeername()))
         access = self._service.access()
         if access.context is None:
-            answer_at_once(connection, b"".join(no_room_answer(access)))
+            answer_at_once(connection, no_room_answer(access))
         else:
             connection.close()
 

@@ -8,6 +8,7 @@ busy machine each one takes longer than the judgement. Source: docs/decisions/sc
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import ssl
 import sys
@@ -18,20 +19,24 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from scheduler.extender.extender_metrics import Verb
-from scheduler.extender.routes import ClientForbidden, Route, Routes
+from scheduler.extender.routes import ClientRefused, Route, Routes
 from web import messages
 from web.messages import HttpRequest, Refusal, Response
 from web.refusals import RefusalReason, host_of, names_of
 
 _MOST_HEAD_BYTES: Final = 8192
-_HEAD_SECONDS: Final = 5.0
-"""From a request's first byte to the end of its head, and for a TLS handshake."""
+HEAD_SECONDS: Final = 5.0
+"""From a request's first byte to the end of its head, for a TLS handshake, and to a connection's
+first byte."""
 BODY_SECONDS: Final = 2.0
 """For all of a request's body to come: more than any scheduler should be configured to wait."""
 _ANSWER_SECONDS: Final = 5.0
 """For an answer to be taken: meanwhile the connection makes room for no other."""
 _IDLE_SECONDS: Final = 120.0
 """Longer than the 90 s of Go's clients, so that none writes while we close."""
+_STALLED_SECONDS: Final = 1.0
+"""From a request's first byte on, or from its head's last: where it is not whole by then and its
+client is waited for, others are served first."""
 _CHUNK_BYTES: Final = 64 << 10
 _read_request = lru_cache(maxsize=128)(partial(messages.read_request, bodies=True))
 """A scheduler's heads differ in the length alone, and there are no passwords in them."""
@@ -40,8 +45,17 @@ _read_request = lru_cache(maxsize=128)(partial(messages.read_request, bodies=Tru
 class Connection:
     """Serves the requests of one client. Raises nothing: a client's mistake ends the connection."""
 
-    def __init__(self, client: socket.socket, site: Routes, context: ssl.SSLContext | None) -> None:
-        """``context`` None: plain HTTP."""
+    def __init__(
+        self,
+        client: socket.socket,
+        site: Routes,
+        context: ssl.SSLContext | None,
+        *,
+        is_late: bool = False,
+    ) -> None:
+        """``context`` None: plain HTTP. One that ``is_late`` got no place in time: it may make one
+        request, for little.
+        """
         self._socket = client
         self._client = ""
         self._site = site
@@ -52,9 +66,13 @@ class Connection:
         self._received = b""
         self._unread = 0
         """Bytes of a refused request's body that are still to come."""
-        self._is_ended = False
-        self.is_busy = False
-        """A request is being answered."""
+        self._is_late = is_late
+        self._is_waiting = False
+        """The thread waits for bytes of the client."""
+        self._began: float | None = time.monotonic()
+        """When the present handshake, head or body began; None between two requests."""
+        self.is_ended = False
+        """It ends with the present request, if there is one."""
         self.has_requested = False
         """For something that is served here, and that it may ask for."""
         self.since = time.monotonic()
@@ -65,35 +83,47 @@ class Connection:
         try:
             with contextlib.suppress(OSError):
                 self._secure()
-                while not self._is_ended and self._serve():
+                while self._serve() and not self.is_ended:
                     pass
                 self._let_it_read()
         finally:
             self._socket.close()
 
     def end(self, *, at_once: bool = True) -> None:
-        """End the connection from any thread: at once while it waits, else after its answer."""
-        self._is_ended = True
-        if self.is_busy and not at_once:
-            return
-        with contextlib.suppress(OSError):
-            # not the method of TLS sockets: that takes their state from under the reader
-            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+        """End the connection from any thread: at once, or after a request that is here."""
+        self.is_ended = True
+        if at_once or self.awaits_client():
+            with contextlib.suppress(OSError):
+                # not the method of TLS sockets: that takes their state from under the reader
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+    def may_go(self, now: float) -> bool:
+        """Whether a client that is waited for may lose its place: idle, or it takes long to ask."""
+        began = self._began
+        return began is None or now - began >= _STALLED_SECONDS
+
+    def awaits_client(self) -> bool:
+        """Whether all was read that the client has sent, and it owes more."""
+        return self._is_waiting and not _has_bytes(self._socket)
 
     def _secure(self) -> None:
         if self._context is None:
             return
-        self._socket.settimeout(_HEAD_SECONDS)
+        self._socket.settimeout(HEAD_SECONDS)
         secured = self._context.wrap_socket(
             self._socket, server_side=True, do_handshake_on_connect=False
         )
         self._socket = secured
+        self._is_waiting = True
         try:
             secured.do_handshake()
         except ssl.SSLError as error:
             self._site.refusals.no_handshake(error, self._client)
             raise
+        finally:
+            self._is_waiting = False
         self._certificate = secured.getpeercert()
+        self._began = time.monotonic()
 
     def _serve(self) -> bool:
         """One request and its answer; False where it was the last."""
@@ -104,22 +134,22 @@ class Connection:
                 return False
             request = _read_request(head)
             self._unread = request.length
-            route = self._site.route(request, self._certificate)
+            route = self._site.route(request, self._certificate, is_late=self._is_late)
             self.has_requested, self.since = True, time.monotonic()
-            verb = route.verb
+            verb, self._began = route.verb, self.since
             body = self._body(request, route)
-            self.is_busy, began = True, time.monotonic()
+            began = time.monotonic()
             response = self._site.answer(route, body)
         except Refusal as refusal:
             began, response = time.monotonic(), refusal.response
-            if isinstance(refusal, ClientForbidden):
+            if isinstance(refusal, ClientRefused):
                 names = names_of(self._certificate)
                 self._site.refusals.refused(refusal.reason, self._client, names)
             if request is None:
                 self._site.refusals.refused(RefusalReason.REQUEST, self._client, str(refusal))
                 self._unread = sys.maxsize  # nobody knows what follows
         stays = self._send(request, response)
-        self.is_busy = False
+        self._began = None
         self._site.answered(verb, response, time.monotonic() - began)
         return stays
 
@@ -127,6 +157,7 @@ class Connection:
         """Whether another request may follow."""
         self._skip_what_came()
         stays = request is not None and request.keep_alive and not self._unread
+        stays = stays and not (self._is_late or self.is_ended)
         stays = stays and not self._site.is_outdated(self._context)
         more = () if stays else (("Connection", "close"),)
         self._socket.settimeout(_ANSWER_SECONDS)
@@ -147,9 +178,10 @@ class Connection:
                     f"The head of a request has {_MOST_HEAD_BYTES} bytes at most.",
                 )
             if self._received:
-                until = until or time.monotonic() + _HEAD_SECONDS
+                self._began = self._began or time.monotonic()
+                until = until or time.monotonic() + HEAD_SECONDS
                 self._wait_until(until)
-            came = self._socket.recv(_CHUNK_BYTES)
+            came = self._next_bytes()
             if not came:
                 return b""
             self._received += came
@@ -174,7 +206,7 @@ class Connection:
         try:
             while missing > 0:
                 self._wait_until(until)
-                came = self._socket.recv(_CHUNK_BYTES)
+                came = self._next_bytes()
                 if not came:
                     raise ConnectionAbortedError
                 pieces.append(came)
@@ -182,6 +214,14 @@ class Connection:
         except TimeoutError:
             raise Refusal(HTTPStatus.REQUEST_TIMEOUT, "The body took too long.") from None
         self._received = b"".join(pieces)
+
+    def _next_bytes(self) -> bytes:
+        """Wait for some; none where the client has ended its side."""
+        self._is_waiting = True
+        try:
+            return self._socket.recv(_CHUNK_BYTES)
+        finally:
+            self._is_waiting = False
 
     def _take(self, length: int) -> bytes:
         """So many of the bytes that came."""
@@ -204,10 +244,19 @@ class Connection:
     def _let_it_read(self) -> None:
         """Take in what a client still sends before it reads that it was refused; a reset would
         take the refusal from it."""
-        until = time.monotonic() + BODY_SECONDS
+        self._began = time.monotonic()
+        until = self._began + BODY_SECONDS
         while self._unread > 0:
             self._wait_until(until)
-            came = self._socket.recv(_CHUNK_BYTES)
+            came = self._next_bytes()
             if not came:
                 return
             self._unread -= len(came)
+
+
+def _has_bytes(client: socket.socket) -> bool:
+    """Whether something may be read from it, or its end; False where it is closed."""
+    waiting = select.poll()
+    with contextlib.suppress(OSError, ValueError):
+        waiting.register(client, select.POLLIN)
+    return bool(waiting.poll(0))

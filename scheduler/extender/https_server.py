@@ -2,33 +2,68 @@
 """The extender's HTTPS server: who is admitted, and for how long; a thread attends to each client.
 
 A scheduler has a connection or two, which stay. So a thread each costs little, and a request is
-answered by the thread that reads it; docs/decisions/scheduling.md has what that is worth.
+answered by the thread that reads it; docs/decisions/scheduling.md has what that is worth. Only
+connections that have sent something get one: all are accepted by an event loop.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import logging
 import socket
 import threading
 import time
+from dataclasses import dataclass
 from typing import Final
 
 from base.defects import Defects
-from scheduler.extender.connection import Connection
+from base.followed_file import POLL_SECONDS
+from scheduler.extender.connection import HEAD_SECONDS, Connection
 from scheduler.extender.extender import Extender
 from scheduler.extender.extender_metrics import ExtenderMetrics
 from scheduler.extender.routes import ClientTerms, Routes
+from web import connection_limits
 from web.address import Address, listening
+from web.messages import NO_ROOM
+from web.waiting_room import WaitingRoom, answer_at_once
 
-log = logging.getLogger(__name__)
-
-MOST_CONNECTIONS: Final = 64
-"""A scheduler keeps one or two; one more takes the place of another: `ExtenderServer._vacate`."""
-_ACCEPT_SECONDS: Final = 2.0
-"""How long a new connection is awaited before the certificates' turn comes."""
+_OWN_DESCRIPTORS: Final = 32
+"""Kept free of clients. 7 are open before the API server answers; watches, Events and files being
+read take the rest."""
+_TICK_SECONDS: Final = 0.005
+"""While connections wait for a place."""
 _GRACE_SECONDS: Final = 1.0
 """For answers under way when the server stops."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionLimits:
+    """How many connections the extender's server holds."""
+
+    served: int = 64
+    """With a thread each; a scheduler keeps one or two."""
+    waiting: int = 2048
+    """Accepted and without a thread: those that have sent nothing yet, and a queue of the others.
+    When all of them have asked, further ones wait in the kernel."""
+    queue_seconds: float = 0.25
+    """From a new connection's first byte to its place; then one of the last ones, where scores
+    are answered with 503. A scheduler has stopped waiting by then, a kubelet has not."""
+
+    @property
+    def kept(self) -> int:
+        """Of those served: for connections whose time in the queue is over."""
+        return max(1, self.served // 8)
+
+
+def limits_within(descriptors: int | None) -> ConnectionLimits:
+    """Limits that leave the extender the descriptors that it needs itself; None: there are all."""
+    most = ConnectionLimits()
+    if descriptors is None:
+        return most
+    served, waiting = connection_limits.shares(
+        descriptors - _OWN_DESCRIPTORS, served=most.served, waiting=most.waiting
+    )
+    return ConnectionLimits(served=served, waiting=waiting)
 
 
 class ExtenderServer:
@@ -41,17 +76,20 @@ class ExtenderServer:
         extender: Extender,
         measured: ExtenderMetrics,
         defects: Defects | None = None,
+        limits: ConnectionLimits = ConnectionLimits(),
     ) -> None:
         """Open the listening socket. Raises Permanent where that fails."""
         self._listener = listening(address)
-        self._listener.settimeout(_ACCEPT_SECONDS)
+        self._limits = limits
         self._tls = terms.tls
         self._defects = defects or Defects()
         self._site = Routes(terms, extender, measured)
         self._clients: dict[Connection, threading.Thread] = {}
         self._lock = threading.Lock()
-        self._is_stopping = False
-        self._thread = threading.Thread(target=self._run, name=f"https-{self.port}", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._stopping = asyncio.Event()
+        self._is_ticking = False
 
     @property
     def port(self) -> int:
@@ -60,15 +98,18 @@ class ExtenderServer:
 
     def start(self) -> None:
         """Start serving, in threads of its own."""
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._run, args=(self._loop,), name=f"https-{self.port}", daemon=True
+        )
         self._thread.start()
 
     def stop(self) -> None:
         """Stop serving; answers under way have a second."""
-        self._is_stopping = True
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # on Linux this wakes who accepts
+        if self._loop is None or self._thread is None:
+            return
+        self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
-        self._listener.close()
         with self._lock:
             clients = dict(self._clients)
         for at_once in (False, True):
@@ -79,58 +120,106 @@ class ExtenderServer:
                 thread.join(max(0.0, until - time.monotonic()))
         self._site.close()
 
-    def _run(self) -> None:
-        poll_at = time.monotonic()
-        while not self._is_stopping:
-            try:
-                self._admit(self._listener.accept()[0])
-            except TimeoutError:
-                pass
-            except (OSError, RuntimeError) as error:
-                if not self._is_stopping:
-                    log.warning("connection not accepted", extra={"why": str(error)})
-                    time.sleep(_GRACE_SECONDS)  # no descriptor or thread: some may end by then
-            if self._tls is not None and (now := time.monotonic()) >= poll_at:
-                with self._defects.contained("certificates"):
-                    poll_at = now + self._tls.poll(now)
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            loop.run_until_complete(self._serve())
+        finally:
+            loop.close()
 
-    def _admit(self, client: socket.socket) -> None:
-        """Attend to a new connection, where there is room."""
+    async def _serve(self) -> None:
+        self._room = WaitingRoom(
+            self._listener,
+            most=self._limits.waiting,
+            silent_seconds=HEAD_SECONDS,
+            asks=self._give_places,
+            not_accepted=self._site.refusals.not_accepted,
+        )
+        while not self._stopping.is_set():
+            poll_seconds = self._poll_certificates()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(poll_seconds):
+                    await self._stopping.wait()
+        self._room.close()
+        for connection in self._room.overdue(0):
+            self._turn_away(connection)
+
+    def _poll_certificates(self) -> float | None:
+        """Take what has changed; the seconds until the next poll, None without TLS."""
+        if self._tls is None:
+            return None
+        with self._defects.contained("certificates"):
+            return self._tls.poll(time.monotonic())
+        return POLL_SECONDS
+
+    def _give_places(self) -> None:
+        """Attend to those that ask, as far as there are places."""
+        while len(self._clients) < self._limits.served - self._limits.kept:
+            connection = self._room.take()
+            if connection is None:
+                return
+            self._admit(connection, is_late=False)
+        if self._room.asking and not self._is_ticking:
+            self._is_ticking = True
+            asyncio.get_running_loop().call_later(_TICK_SECONDS, self._tick)
+
+    def _tick(self) -> None:
+        """Make room for those that wait for a place, and attend to whom that took too long."""
+        self._is_ticking = False
+        self._give_places()
+        self._vacate()
+        while len(self._clients) < self._limits.served:
+            connection = next(self._room.overdue(self._limits.queue_seconds), None)
+            if connection is None:
+                return
+            self._admit(connection, is_late=True)
+
+    def _admit(self, connection: socket.socket, *, is_late: bool) -> None:
+        """Attend to a connection, if a thread is to be had."""
         context = None if self._tls is None else self._tls.current
-        connection = Connection(client, self._site, context)
+        client = Connection(connection, self._site, context, is_late=is_late)
         thread = threading.Thread(
-            target=self._attend, args=(connection,), name=f"client-{self.port}", daemon=True
+            target=self._attend, args=(client,), name=f"client-{self.port}", daemon=True
         )
         with self._lock:
-            if len(self._clients) >= MOST_CONNECTIONS and not self._vacate():
-                client.close()
-                return
-            self._clients[connection] = thread
+            self._clients[client] = thread
         try:
             thread.start()
-        except RuntimeError:
-            with self._lock:
-                del self._clients[connection]
-            client.close()
-            raise
+        except RuntimeError as error:
+            self._forget(client)
+            self._site.refusals.not_accepted(error)
+            self._turn_away(connection)
 
-    def _vacate(self) -> bool:
-        """Close the connection that is missed least; False where all are being answered.
+    def _turn_away(self, connection: socket.socket) -> None:
+        """Answer a client that gets no thread; under TLS nothing can be answered without one."""
+        if self._tls is None:
+            answer_at_once(connection, b"".join(NO_ROOM.message(None, time.time())))
+        else:
+            connection.close()
 
-        First those that never sent a request for what is served here, the oldest of them; then the
-        one that last did so longest ago. So no number of idle connections closes a scheduler's.
+    def _vacate(self) -> None:
+        """End connections whose client is waited for, as many as others wait for a place.
+
+        Those that never sent a request for what is served here, the oldest of them first; only
+        where there are none, the one that last did so longest ago. So no number of clients that
+        never ask ends a scheduler's.
         """
-        idle = [each for each in self._clients if not each.is_busy]
-        if not idle:
-            return False
-        least = min(idle, key=lambda each: (each.has_requested, each.since))
-        del self._clients[least]
-        least.end()
-        return True
+        with self._lock:
+            clients = tuple(self._clients)
+        missing = self._room.asking - sum(client.is_ended for client in clients)
+        waiting = [each for each in clients if not each.is_ended and each.awaits_client()]
+        waiting = [each for each in waiting if not each.has_requested] or waiting
+        now = time.monotonic()
+        may_go = [each for each in waiting if each.may_go(now)]
+        may_go.sort(key=lambda each: each.since)
+        for client in may_go[: max(0, missing)]:
+            client.end()
 
-    def _attend(self, connection: Connection) -> None:
+    def _attend(self, client: Connection) -> None:
         try:
-            connection.attend()
+            client.attend()
         finally:
-            with self._lock:
-                self._clients.pop(connection, None)
+            self._forget(client)
+
+    def _forget(self, client: Connection) -> None:
+        with self._lock:
+            del self._clients[client]

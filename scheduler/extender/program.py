@@ -27,12 +27,13 @@ from scheduler.cluster.watches import Watches
 from scheduler.extender.extender import Extender
 from scheduler.extender.extender_metrics import ExtenderMetrics
 from scheduler.extender.fleet_fragmentation import fleet_use
-from scheduler.extender.https_server import ExtenderServer
+from scheduler.extender.https_server import ExtenderServer, limits_within
 from scheduler.extender.prediction_results import PredictionResults
 from scheduler.extender.routes import ClientTerms
 from scheduler.extender.scheduler_settings import SchedulerSettings
 from scheduler.extender.tls import ServerTls, TlsFiles
 from scheduler.scores.class_tables import ScoreTables
+from web.connection_limits import descriptors
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +81,12 @@ def _start(settings: SchedulerSettings, ending: contextlib.ExitStack) -> None:
     metrics.ask_fleet(lambda: fleet_use(cache, cache.names(), tables, synced=cache.synced))
     rules = Rules(gpu=settings.gpu_resource, nics=frozenset(settings.nic_resources))
     server = ExtenderServer(
-        settings.listen, _terms(settings), Extender(cache, tables, rules, metrics), metrics, defects
+        settings.listen,
+        _terms(settings),
+        Extender(cache, tables, rules, metrics),
+        metrics,
+        defects,
+        limits_within(descriptors()),
     )
     ending.callback(server.stop)
     server.start()

@@ -23,7 +23,7 @@ from scheduler.extender.extender_metrics import ExtenderMetrics, Neutral, Verb
 from scheduler.extender.tls import ServerTls, has_name
 from scheduler.node_ranking import OutcomeUnknown
 from web import messages
-from web.messages import Body, HttpRequest, Refusal, Response
+from web.messages import NO_ROOM, Body, HttpRequest, Refusal, Response
 from web.refusals import ClientRefusals, RefusalReason
 
 log = logging.getLogger(__name__)
@@ -35,6 +35,9 @@ _LARGE_AT_ONCE: Final = 4
 _STUCK_SECONDS: Final = 30.0
 """One request for scores that takes so long will not end any more."""
 
+_FORBIDDEN: Final = messages.text(
+    "A client certificate with one of the names set is needed.", HTTPStatus.FORBIDDEN
+)
 _PUBLIC: Final = frozenset({"/livez", "/readyz", "/metrics", "/openapi.json"})
 """Served without a certificate, to kubelets, Prometheus and people."""
 _NODES: Final = "/debug/nodes/"
@@ -80,14 +83,13 @@ class Route:
             )
 
 
-class ClientForbidden(Refusal):
-    """A client that may not ask for this path: without a certificate, or with another name."""
+class ClientRefused(Refusal):
+    """A client that is refused for what it is or for when it came, whatever it asks."""
 
-    def __init__(self, reason: RefusalReason) -> None:
-        super().__init__(
-            HTTPStatus.FORBIDDEN, "A client certificate with one of the names set is needed."
-        )
+    def __init__(self, reason: RefusalReason, response: Response) -> None:
+        super().__init__(response.status, str(reason))
         self.reason = reason
+        self.response = response
 
 
 class Routes:
@@ -121,15 +123,17 @@ class Routes:
         """End the threads that compute scores, without waiting."""
         self._scores.shutdown(wait=False, cancel_futures=True)
 
-    def route(self, request: HttpRequest, certificate: Mapping[str, Any] | None) -> Route:
+    def route(
+        self, request: HttpRequest, certificate: Mapping[str, Any] | None, *, is_late: bool
+    ) -> Route:
         """The route for a request. Raises Refusal for a client without access, and an unknown path.
 
-        ``certificate`` is the client's, as :meth:`ssl.SSLSocket.getpeercert` returns it.
+        ``certificate`` is the client's, as :meth:`ssl.SSLSocket.getpeercert` returns it. One that
+        ``is_late`` got no place in time: it is refused all but probes and metrics.
         """
         if not self._admits(request, certificate):
-            raise ClientForbidden(
-                RefusalReason.NAME if certificate else RefusalReason.NO_CERTIFICATE
-            )
+            reason = RefusalReason.NAME if certificate else RefusalReason.NO_CERTIFICATE
+            raise ClientRefused(reason, _FORBIDDEN)
         found = self._routes.get(request.path)
         if found is None and request.path.startswith(_NODES):
             name = unquote(request.path.removeprefix(_NODES))
@@ -138,6 +142,8 @@ class Routes:
             raise Refusal(
                 HTTPStatus.NOT_FOUND, "No such path; /openapi.json lists those there are."
             )
+        if is_late and found.verb not in (Verb.PROBE, Verb.METRICS):
+            raise ClientRefused(RefusalReason.OVERLOAD, NO_ROOM)
         return found
 
     def room_for(self, length: int) -> contextlib.AbstractContextManager[object]:

@@ -14,7 +14,7 @@ from scheduler.cluster.node_cache import CacheSource, NodeCache
 from scheduler.cluster.pod_objects import Rules
 from scheduler.extender.extender import Extender
 from scheduler.extender.extender_metrics import ExtenderMetrics
-from scheduler.extender.https_server import ExtenderServer
+from scheduler.extender.https_server import ConnectionLimits, ExtenderServer
 from scheduler.extender.routes import ClientTerms
 from scheduler.scores.class_tables import ScoreTables
 from tests.agent.agent_process import SOON
@@ -90,7 +90,10 @@ def cache(*unsynced: CacheSource, **nodes: Mapping[str, Any]) -> tuple[NodeCache
 
 @contextlib.contextmanager
 def served(
-    terms: ClientTerms | None = None, extender: Extender | None = None, **nodes: Mapping[str, Any]
+    terms: ClientTerms | None = None,
+    extender: Extender | None = None,
+    limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008  # frozen
+    **nodes: Mapping[str, Any],
 ) -> Iterator[Served]:
     """One that serves these nodes, or this extender; else node a, which is free, and b, full."""
     metrics = ExtenderMetrics("1.0")
@@ -100,6 +103,7 @@ def served(
         terms or PATIENT,
         extender or Extender(fleet, tables, Rules(), metrics),
         metrics,
+        limits=limits,
     )
     serving.start()
     try:

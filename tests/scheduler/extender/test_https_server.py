@@ -15,10 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from base.errors import Permanent
-from scheduler.extender import extender_messages, https_server, routes
+from scheduler.extender import extender_messages, routes
 from scheduler.extender.extender import Extender
 from scheduler.extender.extender_metrics import ExtenderMetrics
-from scheduler.extender.https_server import ExtenderServer
+from scheduler.extender.https_server import ConnectionLimits, ExtenderServer
 from scheduler.extender.routes import ClientTerms
 from scheduler.node_ranking import OutcomeUnknown
 from tests.agent.agent_process import SOON, until
@@ -27,6 +27,10 @@ from tests.scheduler.extenders import HOST, Served, asked, served
 from web.address import Address
 
 PROBES = 'gpuscape_scheduler_requests_total{code="200",verb="probe"}'
+
+
+TWO = ConnectionLimits(served=3)
+"""Places, and one for those that got none in time."""
 
 
 @pytest.fixture(scope="module")
@@ -319,26 +323,27 @@ def test_a_client_that_goes_in_between_leaves_nothing_behind(
     assert caplog.text == ""
 
 
-def test_connections_that_never_ask_go_first_however_many_they_are(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.mark.parametrize("sent", [b"", b"GET /livez HTT"], ids=["silent", "half a head"])
+def test_connections_that_never_ask_go_first_however_many_they_are(sent: bytes) -> None:
     """All come before the scheduler asks again, as on a machine where accepting lags behind."""
-    monkeypatch.setattr(https_server, "MOST_CONNECTIONS", 4)
-    with served() as extender, contextlib.ExitStack() as opened:
+    with (
+        served(limits=ConnectionLimits(served=4, waiting=3)) as extender,
+        contextlib.ExitStack() as opened,
+    ):
         scheduler = opened.enter_context(contextlib.closing(extender.connect()))
         assert asked(scheduler, "/v1/prioritize", body()).status == http.client.OK
         kept = scheduler.sock
-        silent = [opened.enter_context(connected(extender)) for _ in range(20)]
-        assert all(each.recv(1) == b"" for each in silent[:17])  # closed: room for three is left
+        strangers = [opened.enter_context(connected(extender)) for _ in range(20)]
+        for each in strangers:
+            with contextlib.suppress(ConnectionError):
+                each.sendall(sent)
+        until(lambda: extender.ask("/livez").status == http.client.OK)
         assert asked(scheduler, "/v1/prioritize", body()).status == http.client.OK
         assert scheduler.sock is kept
 
 
-def test_of_those_who_asked_the_one_silent_for_longest_goes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(https_server, "MOST_CONNECTIONS", 2)
-    with served() as extender, contextlib.ExitStack() as opened:
+def test_of_those_who_asked_the_one_silent_for_longest_goes() -> None:
+    with served(limits=TWO) as extender, contextlib.ExitStack() as opened:
         first, second, third = (
             opened.enter_context(contextlib.closing(extender.connect())) for _ in range(3)
         )
@@ -352,9 +357,8 @@ def test_of_those_who_asked_the_one_silent_for_longest_goes(
         assert first.sock is kept
 
 
-def test_who_is_refused_has_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(https_server, "MOST_CONNECTIONS", 2)
-    with served() as extender, contextlib.ExitStack() as opened:
+def test_who_is_refused_has_not_asked() -> None:
+    with served(limits=TWO) as extender, contextlib.ExitStack() as opened:
         scheduler, stranger, third = (
             opened.enter_context(contextlib.closing(extender.connect())) for _ in range(3)
         )
@@ -367,9 +371,7 @@ def test_who_is_refused_has_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
         assert scheduler.sock is kept
 
 
-def test_who_is_being_answered_makes_room_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even where there is no other: the newcomer is closed."""
-    monkeypatch.setattr(https_server, "MOST_CONNECTIONS", 2)
+def test_while_all_are_being_answered_probes_are_too_and_scores_are_refused() -> None:
     begun, late = threading.Semaphore(0), threading.Event()
 
     class Slow(Odd):
@@ -378,13 +380,44 @@ def test_who_is_being_answered_makes_room_for_nobody(monkeypatch: pytest.MonkeyP
             late.wait(SOON)
             return name.encode()
 
-    with served(extender=Slow(lambda _: b"")) as extender, ThreadPoolExecutor() as pool:
+    with (
+        served(extender=Slow(lambda _: b"[]"), limits=TWO) as extender,
+        ThreadPoolExecutor() as pool,
+    ):
         asking = [pool.submit(extender.ask, f"/debug/nodes/{each}") for each in "ab"]
         assert begun.acquire(timeout=SOON)
         assert begun.acquire(timeout=SOON)
-        with connected(extender) as newcomer:
-            assert newcomer.recv(1) == b""
+        statuses = [extender.ask(path).status for path in ("/livez", "/metrics")]
+        refused = extender.ask("/v1/prioritize", body())
         late.set()
+        assert {each.result().body for each in asking} == {b"a", b"b"}
+        counted = extender.count('gpuscape_scheduler_http_refusals_total{reason="overload"}')
+
+    assert statuses == [http.client.OK] * 2
+    assert (refused.status, counted) == (http.client.SERVICE_UNAVAILABLE, 1)
+    assert int(refused.headers["Retry-After"]) > 0
+    assert refused.headers["Connection"] == "close"
+
+
+def test_who_waits_for_a_place_when_it_ends_is_answered() -> None:
+    begun, late = threading.Semaphore(0), threading.Event()
+
+    class Slow(Odd):
+        def node(self, name: str) -> bytes:
+            begun.release()
+            late.wait(SOON)
+            return name.encode()
+
+    patient = ConnectionLimits(served=3, queue_seconds=SOON)
+    with ThreadPoolExecutor() as pool, contextlib.ExitStack() as opened:
+        with served(extender=Slow(lambda _: b"[]"), limits=patient) as extender:
+            asking = [pool.submit(extender.ask, f"/debug/nodes/{each}") for each in "ab"]
+            assert begun.acquire(timeout=SOON)
+            assert begun.acquire(timeout=SOON)
+            queued = opened.enter_context(connected(extender))
+            queued.sendall(b"GET /livez HTTP/1.1\r\n\r\n")
+            threading.Timer(0.05, late.set).start()
+        assert answer_on(queued).status == http.client.SERVICE_UNAVAILABLE
         assert {each.result().body for each in asking} == {b"a", b"b"}
 
 
@@ -403,24 +436,6 @@ def test_who_does_not_take_an_answer_holds_no_place_for_long(
         deaf.sendall(b"GET /debug/nodes/a HTTP/1.1\r\n\r\n")
         assert begun.wait(SOON)
         until(lambda: len(threads_of(extender)) == 1)  # the one that accepts
-
-
-def test_a_client_for_whom_there_is_no_thread_keeps_no_other_out(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(https_server, "_GRACE_SECONDS", 0.01)
-    with served() as extender:
-        start = threading.Thread.start
-
-        def refuse(thread: threading.Thread) -> None:
-            monkeypatch.setattr(threading.Thread, "start", start)
-            raise RuntimeError(f"can't start new thread {thread.name}")
-
-        monkeypatch.setattr(threading.Thread, "start", refuse)
-        with pytest.raises((http.client.HTTPException, ConnectionError)):
-            extender.ask("/livez")
-        assert extender.ask("/livez").status == http.client.OK
-    assert "can't start new thread" in caplog.records[0].__dict__["why"]
 
 
 def test_it_ends_while_clients_are_idle_or_in_between() -> None:

@@ -6,21 +6,24 @@ from __future__ import annotations
 import contextlib
 import http.client
 import ssl
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from base import followed_file
 from base.errors import BadInput
-from scheduler.extender import https_server
-from scheduler.extender.routes import ClientTerms
+from scheduler.extender.https_server import ConnectionLimits
+from scheduler.extender.routes import ClientTerms, Routes
 from scheduler.extender.tls import Party, ServerTls, TlsFiles, has_name
 from tests import exposition
 from tests.agent.agent_process import SOON, until
 from tests.scheduler.calls import body
 from tests.scheduler.extenders import Served, asked, served
 from tests.web.certificates import Certificate, authority, issued
+from web.messages import Response, text
 
 OURS, THEIRS = authority("ours"), authority("theirs")
 SCHEDULER = issued(OURS, "system:kube-scheduler", ())
@@ -39,7 +42,6 @@ def files(tmp_path: Path) -> TlsFiles:
 
 @pytest.fixture
 def extender(files: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
-    monkeypatch.setattr(https_server, "_ACCEPT_SECONDS", 0.01)
     monkeypatch.setattr(followed_file, "POLL_SECONDS", 0.01)
     terms = ClientTerms(
         tls=ServerTls(files),
@@ -159,6 +161,47 @@ def _refusals(extender: Served) -> dict[str, float]:
         for (at, labels), value in series.items()
         if at == name and value
     }
+
+
+def test_a_client_that_gets_no_place_in_time_is_answered_after_the_handshake(
+    files: TlsFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, late = threading.Event(), threading.Event()
+
+    def slow(_site: Routes, _body: bytes) -> Response:
+        begun.set()
+        late.wait(SOON)
+        return text("ok")
+
+    monkeypatch.setattr(Routes, "_explain", slow)
+    client = context(tmp_path, SCHEDULER)
+    terms = ClientTerms(tls=ServerTls(files), needs_certificate=True)
+    with served(terms, limits=ConnectionLimits(served=2)) as extender, ThreadPoolExecutor() as pool:
+        first = pool.submit(status, extender, client, "/v1/explain")
+        assert begun.wait(SOON)
+        statuses = [status(extender, client, path) for path in ("/v1/prioritize", "/livez")]
+        late.set()
+        assert first.result() == http.client.OK
+
+    assert statuses == [http.client.SERVICE_UNAVAILABLE, http.client.OK]
+
+
+def test_without_a_thread_for_it_a_connection_ends_and_the_next_is_served(
+    extender: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = context(tmp_path, SCHEDULER)
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        monkeypatch.setattr(threading.Thread, "start", start)
+        raise RuntimeError(f"can't start new thread {thread.name}")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        status(extender, client)
+
+    assert status(extender, client) == http.client.OK
+    assert _refusals(extender) == {"resources": 1}
 
 
 def test_new_files_count_for_new_connections_and_end_old_ones(

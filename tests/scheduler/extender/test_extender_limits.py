@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The extender at the machine's limits: few descriptors, no threads, many clients at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import socket
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from http import HTTPStatus
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.agent.agent_process import SOON, until
+from tests.scheduler.calls import body
+from tests.scheduler.extender_process import Helper, running, unreachable_cluster
+from tests.scheduler.extenders import HOST, Reply, asked
+
+FEW = 64
+MANY_AT_ONCE = 2000
+SCORES = body()
+STACK_BYTES = 64 << 20
+"""Of a thread: more than glibc keeps for the next one, so that each one needs new memory."""
+
+
+@pytest.fixture
+def nobody(tmp_path: Path) -> Path:
+    """The kubeconfig of a cluster whose API server does not answer."""
+    return unreachable_cluster(tmp_path)
+
+
+@pytest.fixture
+def many_descriptors() -> Iterator[None]:
+    """Enough for a socket for each client in this process."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@contextlib.contextmanager
+def limited(helper: Helper, number: int, limit: int) -> Iterator[None]:
+    """A lower limit for the running process."""
+    pid = helper.process.pid
+    before = resource.prlimit(pid, number)
+    resource.prlimit(pid, number, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, number, before)
+
+
+def lines(helper: Helper, message: str) -> Sequence[dict[str, object]]:
+    """What it logged with this message."""
+    return [entry for entry in helper.logged if entry["message"] == message]
+
+
+def refusals(helper: Helper, reason: str) -> float:
+    """Clients that it refused for this reason."""
+    name = f'gpuscape_scheduler_http_refusals_total{{reason="{reason}"}} '
+    text = helper.ask("/metrics").body.decode()
+    (line,) = (line for line in text.splitlines() if line.startswith(name))
+    return float(line.removeprefix(name))
+
+
+def test_idle_clients_take_no_descriptor_that_probes_and_schedulers_need(nobody: Path) -> None:
+    with (
+        running(nobody, limits={resource.RLIMIT_NOFILE: FEW}) as helper,
+        contextlib.ExitStack() as opened,
+    ):
+        for at in range(200):
+            client = opened.enter_context(socket.create_connection((HOST, helper.port), SOON))
+            if at % 2:
+                with contextlib.suppress(ConnectionError):
+                    client.sendall(b"GET /livez HTTP/1.1\r\n\r\n")
+
+        statuses = [helper.ask(path).status for path in ("/livez", "/metrics")]
+        scores = helper.ask("/v1/prioritize", SCORES).status
+
+    assert (statuses, scores) == ([HTTPStatus.OK] * 2, HTTPStatus.OK)
+    assert not lines(helper, "connection not accepted")
+
+
+async def _status(port: int, request: bytes) -> int:
+    """Of the answer to a request on its own connection; 0 where it ended without a whole one."""
+    reader, writer = await asyncio.open_connection(HOST, port)
+    try:
+        writer.write(request)
+        answer = await reader.read()
+    except ConnectionError:
+        return 0
+    finally:
+        writer.transport.abort()
+    head, _, content = answer.partition(b"\r\n\r\n")
+    lengths = [line for line in head.split(b"\r\n") if line.startswith(b"Content-Length: ")]
+    if not lengths or int(lengths[0].split()[1]) != len(content):
+        return 0
+    return int(head.split()[1])
+
+
+@pytest.mark.usefixtures("many_descriptors")
+def test_each_of_2000_requests_at_once_is_answered(nobody: Path) -> None:
+    head = f"POST /v1/prioritize HTTP/1.1\r\nConnection: close\r\nContent-Length: {len(SCORES)}"
+    request = f"{head}\r\n\r\n".encode() + SCORES
+
+    async def at_once(port: int) -> Sequence[int]:
+        return await asyncio.gather(*(_status(port, request) for _ in range(MANY_AT_ONCE)))
+
+    with running(nobody) as helper:
+        statuses = Counter(asyncio.run(at_once(helper.port)))
+
+    assert statuses.keys() <= {HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE}, statuses
+    assert statuses[HTTPStatus.OK] > 0
+
+
+def test_without_a_descriptor_connections_wait_and_one_line_says_so(nobody: Path) -> None:
+    with running(nobody) as helper, contextlib.closing(helper.connect()) as early:
+        assert asked(early, "/livez").status == HTTPStatus.OK
+        with limited(helper, resource.RLIMIT_NOFILE, 3):
+            late = socket.create_connection((HOST, helper.port), SOON)
+            late.sendall(b"GET /livez HTTP/1.1\r\nConnection: close\r\n\r\n")
+            until(lambda: bool(lines(helper, "connection not accepted")))
+            served = asked(early, "/metrics")
+        with late:
+            answer = late.makefile("rb").read()
+        counted = refusals(helper, "resources")
+
+    assert (served.status, answer.startswith(b"HTTP/1.1 200 ")) == (HTTPStatus.OK, True)
+    assert len(lines(helper, "connection not accepted")) == 1
+    assert counted >= 1
+
+
+def test_without_a_thread_new_clients_are_answered_and_one_line_says_so(nobody: Path) -> None:
+    replies: list[Reply] = []
+    with running(nobody, limits={resource.RLIMIT_STACK: STACK_BYTES}) as helper:
+        until(lambda: len(lines(helper, "watch lost")) == 3)  # all its own threads run
+        with contextlib.closing(helper.connect()) as early:
+            assert asked(early, "/livez").status == HTTPStatus.OK
+            taken = psutil.Process(helper.process.pid).memory_info().vms
+            with limited(helper, resource.RLIMIT_AS, taken + STACK_BYTES // 2):
+                replies += [helper.ask("/livez") for _ in range(3)]
+                served = asked(early, "/livez").status
+        after = helper.ask("/livez").status
+        counted = refusals(helper, "resources")
+
+    assert {reply.status for reply in replies} == {HTTPStatus.SERVICE_UNAVAILABLE}
+    assert all("Retry-After" in reply.headers for reply in replies)
+    assert (served, after, counted) == (HTTPStatus.OK, HTTPStatus.OK, 3)
+    assert len(lines(helper, "connection not accepted")) == 1
