@@ -267,3 +267,65 @@ def test_health_is_a_word_and_a_status(good: bool, status: int) -> None:
 
     assert response.status == status
     assert (response.body.plain == b"OK") is good
+
+
+def lines(response: Response, request: HttpRequest | None) -> list[str]:
+    """Of the head."""
+    return parts(response, request)[0].split("\r\n")
+
+
+def test_the_head_of_an_answer_is_this_and_no_more() -> None:
+    """At the first second of 1970. Whatever follows a cache's key is in Vary."""
+    assert lines(messages.text("ok"), HttpRequest(method="GET", path="/", keep_alive=True)) == [
+        "HTTP/1.1 200 OK",
+        "Date: Thu, 01 Jan 1970 00:00:00 GMT",
+        "Content-Type: text/plain; charset=utf-8",
+        "Content-Length: 3",
+        "Vary: Accept-Encoding",
+        "X-Content-Type-Options: nosniff",
+    ]
+
+
+def test_a_compressed_answer_and_one_that_asks_who_it_is_have_a_header_more() -> None:
+    compressed = lines(
+        Response(body=Body(b"a" * 5000)), HttpRequest(method="GET", path="/", gzip=True)
+    )
+    unknown = lines(messages.text("no", HTTPStatus.UNAUTHORIZED), None)
+
+    assert "Content-Encoding: gzip" in compressed
+    assert 'WWW-Authenticate: Basic realm="gpuscape", charset="UTF-8"' in unknown
+    assert not [line for line in compressed if line.startswith(("WWW-Authenticate", "Allow"))]
+
+
+@pytest.mark.parametrize(
+    ("data", "bodies", "sentence"),
+    [
+        (head(first="GET metrics HTTP/1.1"), False, "The first line is no HTTP/1 request for"),
+        (head(first="POST / HTTP/1.1"), False, "Only GET and HEAD are served."),
+        (head("no colon"), False, "A line of the headers is not name: value."),
+        (head("Content-Length: 5"), False, "No request bodies are taken."),
+        (head("Transfer-Encoding: x"), True, "Bodies are taken with a Content-Length only."),
+        (head("Content-Length: x"), True, "Content-Length is no number of bytes."),
+    ],
+)
+def test_a_refusal_says_what_is_wrong(data: bytes, bodies: bool, sentence: str) -> None:
+    """In a sentence that the client gets as a line of text, and that the log has."""
+    with pytest.raises(Refusal) as refusal:
+        messages.read_request(data, bodies=bodies)
+
+    _, content = parts(refusal.value.response, None)
+    assert content.decode() == f"{refusal.value}\n"
+    assert str(refusal.value).startswith(sentence)
+
+
+def test_a_header_ends_with_its_last_visible_character() -> None:
+    request = messages.read_request(head("Authorization: Basic X \t"))
+
+    assert request.authorization == "Basic X"
+
+
+def test_the_health_of_the_agent_is_a_word_or_a_status() -> None:
+    assert parts(messages.health(True), GET)[1] == b"OK"
+    sick = parts(messages.health(False), GET)
+    assert sick[0].startswith("HTTP/1.1 503 ")
+    assert sick[1] == b"The agent's ticks have stopped.\n"

@@ -149,6 +149,25 @@ def test_no_password_and_no_user_s_name_is_logged(
     assert not [line for line in caplog.records if "mistyped" in str(vars(line))]
 
 
+@pytest.mark.parametrize(
+    ("client", "detail"),
+    [
+        ("no password", "no password"),
+        ("a wrong password", "wrong name or password"),
+        ("no HTTP", "The first line is no HTTP/1 request for a path."),
+    ],
+)
+def test_the_log_says_what_was_missing(
+    site: Site, client: str, detail: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    config, send, _ = CLIENTS[client]
+
+    send(site, site.start(config))
+
+    until(lambda: bool(_logged(caplog)))
+    assert [vars(record)["detail"] for record in _logged(caplog)] == [detail]
+
+
 def _logged(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
     """Lines about refused clients."""
     return [record for record in caplog.records if record.name == "web.refusals"]

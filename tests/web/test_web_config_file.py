@@ -147,3 +147,27 @@ def test_a_broken_file_and_its_end_are_told_in_the_log_and_in_metrics(
         "file rejected, previous content kept",
         "file valid again",
     ]
+
+
+def test_what_is_loaded_is_logged_once_with_how_clients_are_let_in(
+    file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    config = opened(file, f"{TLS}basic_auth_users: {{a: {HASH}, b: {HASH}}}")
+    config.poll(0.0)
+
+    (line,) = [each for each in caplog.records if each.message == "web config file loaded"]
+    assert (vars(line)["tls"], vars(line)["users"]) == (True, 2)
+
+
+def test_a_setting_that_is_not_served_is_logged_when_the_file_changes_and_not_with_a_certificate(
+    file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    config = opened(file, f"http_server_config: {{http2: true}}\n{TLS}")
+    issued(authority()).write(file.parent)
+    config.poll(0.0)
+
+    messages = [each.message for each in caplog.records]
+    assert messages.count("web config file loaded") == 2
+    assert messages.count("web config setting not served as written") == 1
