@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import queue
+import select
+import signal
 import socket
 import subprocess
 import sys
@@ -26,12 +29,20 @@ from discovery.reader.protocol import (
     frame,
     from_reader,
 )
+from discovery.reader.standard_error import ReaderEnds, StandardError
 
 PROGRAM = Path(__file__).parents[2] / "gpuscape" / "reader.py"
 """What the process runs, by its path: an isolated Python may not know where gpuscape is."""
 
 STARTUP_SECONDS = 15.0
 """Allowance for the interpreter before a new child's first frame; no driver call happens in it."""
+
+COLLECT_SECONDS = 10.0
+"""How long a process that has closed its standard error is waited for."""
+
+# The agent's threads would stand still until the new process runs its program: Python holds its
+# lock through vfork. Source: the documentation of subprocess, "Disabling use of vfork".
+subprocess._USE_VFORK = False  # type: ignore[misc]  # documented there
 
 
 class Hung(Exception):
@@ -53,27 +64,47 @@ class Died(Exception):
 class Child:
     """A device reader with the receiving end of its socket; used by one asker at a time."""
 
-    def __init__(self, start: Start, on_event: Callable[[Event], None]) -> None:
+    def __init__(
+        self,
+        start: Start,
+        on_event: Callable[[Event], None],
+        ends: ReaderEnds | None = None,
+    ) -> None:
+        """``ends`` logs how it ended. Raises OSError where no process or thread can be had.
+
+        It may take long, as where the disk of the program hangs: call it without any lock.
+        """
         ours, theirs = socket.socketpair()
         with theirs, contextlib.ExitStack() as undo:
             undo.callback(ours.close)
+            self._error = StandardError()
+            undo.callback(self._error.close)
+            undo.enter_context(self._error.writer)
             # an empty environment and one descriptor: hygiene, so that nothing of the agent leaks
             self._process = subprocess.Popen(  # noqa: S603  # a program of our own
                 [sys.executable, "-I", PROGRAM],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
+                stderr=self._error.writer,
                 env={},
                 close_fds=True,
             )
+            undo.callback(self._process.wait)
+            undo.callback(self._process.kill)  # it has called no driver yet
+            self.skips = start.skip
+            self._connection = ours
+            self._on_event = on_event
+            self._ends = ends or ReaderEnds()
+            self._arrived: queue.SimpleQueue[Answer | str] = queue.SimpleQueue()
+            self._spoke = False
+            self._was_asked_to_end = False
+            self._send(start)
+            try:
+                threading.Thread(target=self._receive, name="reader", daemon=True).start()
+            except RuntimeError as error:
+                raise OSError(errno.EAGAIN, str(error)) from error
             undo.pop_all()
-        self.skips = start.skip
-        self._connection = ours
-        self._on_event = on_event
-        self._arrived: queue.SimpleQueue[Answer | str] = queue.SimpleQueue()
-        self._spoke = False
-        self._send(start)
-        threading.Thread(target=self._receive, name="reader", daemon=True).start()
+            self._error.writer.close()
 
     @property
     def pid(self) -> int:
@@ -114,10 +145,12 @@ class Child:
 
     def stop(self) -> None:
         """Ask it to close its NVML handles and end."""
+        self._was_asked_to_end = True
         self._send(Stop())
 
     def terminate(self) -> None:
         """SIGTERM, and nobody to answer to: when its driver call returns, it ends either way."""
+        self._was_asked_to_end = True
         self._process.terminate()
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
@@ -137,18 +170,47 @@ class Child:
             self._connection.sendall(frame(message))
 
     def _receive(self) -> None:
-        framer = from_reader()
-        why = "it closed its socket"
-        with self._connection:
+        """Take what it sends until its socket closes, and what it prints until it ends."""
+        try:
+            why = "a defect of the agent; the log has it"
             try:
-                while data := self._connection.recv(1 << 16):
-                    for message in framer.feed(data):
-                        if isinstance(message, Event):
-                            self._on_event(message)
-                        else:
-                            self._arrived.put(message)
-            except ProtocolViolation as violation:
-                why = str(violation)
-            except OSError as error:
-                why = str(error)
-        self._arrived.put(why)
+                with self._connection:
+                    why = self._receive_messages()
+            finally:
+                self._arrived.put(why)  # whoever asks waits for it
+            readable = select.poll()
+            readable.register(self._error, select.POLLIN)
+            while self._error.read():
+                readable.poll()
+        finally:
+            self._error.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(COLLECT_SECONDS)
+        status = self._process.returncode
+        expected = self._was_asked_to_end and status in (0, -signal.SIGTERM)
+        self._ends.log(self.pid, status, self._error, expected=expected)
+
+    def _receive_messages(self) -> str:
+        """Why there are no more of them."""
+        framer, readable = from_reader(), select.poll()
+        readable.register(self._connection, select.POLLIN)
+        readable.register(self._error, select.POLLIN)
+        try:
+            while True:
+                ready = dict(readable.poll())
+                if self._error.fileno() in ready and not self._error.read():
+                    readable.unregister(self._error)
+                if self._connection.fileno() not in ready:
+                    continue
+                data = self._connection.recv(1 << 16)
+                if not data:
+                    return "it closed its socket"
+                for message in framer.feed(data):
+                    if isinstance(message, Event):
+                        self._on_event(message)
+                    else:
+                        self._arrived.put(message)
+        except ProtocolViolation as violation:
+            return str(violation)
+        except OSError as error:
+            return str(error)

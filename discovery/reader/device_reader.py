@@ -39,6 +39,7 @@ from discovery.reader.protocol import (
     Touching,
 )
 from discovery.reader.quarantine import Quarantine
+from discovery.reader.standard_error import ReaderEnds
 from discovery.sample import GpuSample, ReadingGroup
 
 TERM_GRACE_SECONDS = 0.5
@@ -49,9 +50,9 @@ FAILURES_IN_A_ROW = 4
 
 EVENTS_KEPT = 1000
 
-_REFUSALS: dict[str, type[Transient]] = {"absent": DriverAbsent, "mismatch": DriverMismatch}
+_RELEASED = "all NVML handles are released on request"
 
-Spawn = Callable[[Start, Callable[[Event], None]], Child]
+_REFUSALS: dict[str, type[Transient]] = {"absent": DriverAbsent, "mismatch": DriverMismatch}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +91,6 @@ class DeviceReader:
         deadline_seconds: float = 5.0,
         known_gpus: KnownGpus | None = None,
         on_news: Callable[[], None] = lambda: None,
-        spawn: Spawn = Child,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``known_gpus``: what is known from a reader before this one, of the same machine.
@@ -99,7 +99,6 @@ class DeviceReader:
         """
         self._start = start
         self._deadline = deadline_seconds
-        self._spawn = spawn
         self._clock = clock
         self._asking = threading.Lock()  # one request at a time
         self._state = threading.RLock()  # guards everything below
@@ -107,6 +106,7 @@ class DeviceReader:
         self._probing: Child | None = None
         self._latched = False  # a GPU did not answer, and may not before a new session
         self._ending = EndingReaders()
+        self._ends = ReaderEnds()
         self._quarantine = Quarantine()
         self._known_gpus = KnownGpus() if known_gpus is None else known_gpus
         self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
@@ -266,22 +266,41 @@ class DeviceReader:
                     self._retire()  # a GPU came back that this child leaves alone
                 if kind is Discover and self._latched and self._ending.may_leave:
                     self._retire()  # NVML counts GPUs at nvmlInit: one back on the bus is not seen
-            if self._child is None or self._child.ended:
-                self._child = self._started(msgspec.structs.replace(self._start, skip=skip))
-            return self._child
+            if self._child is not None and not self._child.ended:
+                return self._child
+        child = self._started(msgspec.structs.replace(self._start, skip=skip))
+        with self._state:
+            self._stop_if_released(child)
+            self._child = child
+        return child
 
     def _started(self, start: Start) -> Child:
-        """A new child. Raises ReaderStuck, ReaderGone or Released where there can be none."""
-        if self._released:
-            raise Released("all NVML handles are released on request")
-        self._ending.reap(self._clock())
-        if (why := self._ending.why_start_none) is not None:
-            raise ReaderStuck(why)
-        self._starts += 1
+        """A new child. Raises ReaderStuck, ReaderGone or Released where there can be none.
+
+        No lock is held while it starts, but that of requests: where it takes long, as on a
+        hanging disk, nobody waits for it who asks for nothing.
+        """
+        with self._state:
+            if self._released:
+                raise Released(_RELEASED)
+            self._ending.reap(self._clock())
+            if (why := self._ending.why_start_none) is not None:
+                raise ReaderStuck(why)
+            self._starts += 1
         try:
-            return self._spawn(start, self._take)
+            return Child(start, self._take, self._ends)
         except OSError as error:
             raise ReaderGone(f"the device reader cannot be started: {error}") from error
+
+    def _stop_if_released(self, child: Child) -> None:
+        """End a child that started while all handles were released; raises Released.
+
+        It has been asked for nothing yet, so it has no handle. The lock is held.
+        """
+        if self._released:
+            child.stop()
+            self._leave(child)
+            raise Released(_RELEASED)
 
     def _take(self, event: Event) -> None:
         self._events.append(event)
@@ -345,8 +364,13 @@ class DeviceReader:
             if stuck_on_it or self._released or not self._ending.may_probe:
                 return False
             self._quarantine.postpone(bus_id, self._clock())
+        try:
             child = self._started(msgspec.structs.replace(self._start, only=(bus_id,)))
-            self._probing = child
+            with self._state:
+                self._stop_if_released(child)
+                self._probing = child
+        except Transient:
+            return False  # its next turn may have more luck
         try:
             answers = list(child.ask(Discover(request=0), self._deadline))
             answers += child.ask(Sample(request=1, groups=self._groups), self._deadline)

@@ -8,7 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from fnmatch import fnmatchcase
 
 from msgspec.structs import replace
@@ -61,7 +61,8 @@ def suffer(file: StateFile, entry: str, bus_ids: Collection[str]) -> Garbage | N
                 time.sleep(seconds)
             case Spoil(garbage=kind):
                 garbage = kind
-            case Crash(by=by):
+            case Crash(by=by, prints=prints):
+                _print(prints.encode())
                 _end(by)
     return garbage
 
@@ -102,6 +103,13 @@ def _deaf_to_sigterm() -> Iterator[None]:
         yield
     finally:
         libc.signal(signal.SIGTERM, before)
+
+
+def _print(data: bytes) -> None:
+    """Write as C does to standard error: what does not fit is lost."""
+    with suppress(OSError):
+        while data:
+            data = data[os.write(2, data) :]
 
 
 def _end(by: str) -> None:

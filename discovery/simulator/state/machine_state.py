@@ -196,6 +196,8 @@ class Crash(_Action, frozen=True, kw_only=True):
 
     by: Literal["exit", "kill"] = "kill"
     """``exit``: as a library that calls _exit(70); ``kill``: SIGKILL, as from the OOM killer."""
+    prints: str = ""
+    """Written to standard error before, as libraries do."""
 
 
 Action = Return | Hang | Delay | Spoil | Crash

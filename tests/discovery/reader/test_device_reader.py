@@ -5,18 +5,20 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from base.errors import Transient
 from discovery.driver_errors import DriverAbsent, DriverMismatch, ReaderGone, ReaderStuck, Released
 from discovery.known_gpus import KnownGpus
 from discovery.model import GpuState
-from discovery.reader.child import Child
+from discovery.reader.child import PROGRAM
 from discovery.reader.device_reader import DeviceReader, DiscoveryResult
 from discovery.reader.protocol import Start, XidSeen
 from discovery.sample import ReadingGroup
@@ -97,7 +99,8 @@ def test_the_child_has_an_empty_environment_and_one_descriptor(bench: ReaderBenc
     }
     sockets = [number for number, target in open_files.items() if "socket:" in str(target)]
     assert sockets == [0]
-    assert {str(open_files[1]), str(open_files[2])} == {"/dev/null"}
+    assert str(open_files[1]) == "/dev/null"
+    assert str(open_files[2]).startswith("pipe:")
     assert not any(
         name.startswith(("KUBE", "GPUSCAPE", "PATH", "HOME")) for name in child.environ()
     )
@@ -325,12 +328,35 @@ def test_a_gpu_that_was_read_before_it_hung_counts_as_hung(bench: ReaderBench) -
     assert bench.states() == [HUNG, HUNG]
 
 
-def test_a_reader_that_cannot_be_started_is_told_as_gone() -> None:
-    def spawn(*_: object) -> Child:
-        raise BlockingIOError(11, "Resource temporarily unavailable")
+def test_a_reader_that_cannot_be_started_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nonexistent")
+    with pytest.raises(ReaderGone, match="cannot be started"):
+        DeviceReader(Start()).sample()
 
-    with pytest.raises(ReaderGone, match="temporarily unavailable"):
-        DeviceReader(Start(), spawn=spawn).sample()
+
+def test_without_a_thread_to_be_had_no_process_is_left_behind() -> None:
+    before, thread = threading.stack_size(1 << 46), threading.Thread()
+    try:
+        with pytest.raises(RuntimeError):  # or this test tests nothing
+            thread.start()
+        with pytest.raises(ReaderGone, match="thread"):
+            DeviceReader(Start()).sample()
+    finally:
+        threading.stack_size(before)
+    assert not any(str(PROGRAM) in child.cmdline() for child in psutil.Process().children())
+
+
+def test_a_probe_for_which_no_reader_can_be_started_is_tried_again_later(
+    bench: ReaderBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.simulation.fault(Hang(), "nvmlDeviceGetPowerUsage", bus_id=bench.bus_ids[0], times=1)
+    bench.reader.sample()
+    with monkeypatch.context() as broken:
+        broken.setattr(sys, "executable", "/nonexistent")
+        bench.now += 5.0
+        assert bench.probe() == ()
+    bench.now += 60.0
+    assert bench.probe() == (bench.bus_ids[0],)
 
 
 @pytest.mark.parametrize(

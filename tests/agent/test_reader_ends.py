@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How device readers start and end, by the whole agent: nothing waits for it, nothing is silent."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from discovery.reader.child import PROGRAM
+from discovery.simulator.simulation import Crash, Hang, Simulation
+from tests.agent.agent_process import AgentProcess, Scraper, running, until
+
+QUICK = ("--discover-interval", "3s", "--sample-interval", "500ms", "--deadline", "1s")
+
+
+def _ends(agent: AgentProcess) -> list[dict[str, object]]:
+    return [line for line in agent.logged if line["message"] == "device reader ended"]
+
+
+def test_the_last_lines_of_a_reader_that_dies_are_logged_once_a_minute(tmp_path: Path) -> None:
+    simulation = Simulation.create("a30-pair", tmp_path)
+    text = "".join(f"line {number}\n" for number in range(100_000)) + "NVRM: \x1b[31massertion\n"
+    with running(simulation, *QUICK) as agent, Scraper(agent) as scraper:
+        until(lambda: agent.gpus("present") == 2)
+        simulation.fault(Crash(by="exit", prints=text), "nvmlInit*")
+        agent.reader().kill()
+        until(lambda: len(_ends(agent)) == 2)
+        until(lambda: _restarts(agent) >= 6)
+        simulation.clear()
+        until(lambda: agent.gpus("present") == 2)
+    killed, crashed = _ends(agent)
+    assert (killed["how"], killed["stderr"]) == ("SIGKILL", "empty")
+    assert crashed["how"] == "exit status 70"
+    lines = str(crashed["stderr"]).split(" | ")
+    assert len(lines) == 20
+    assert all(line.isprintable() for line in lines)
+    assert scraper.failures == []
+
+
+def test_what_a_reader_prints_last_is_kept(tmp_path: Path) -> None:
+    simulation = Simulation.create("a30-pair", tmp_path)
+    text = "driver: about to fail\nNVRM: \x1b[31massertion\n"
+    simulation.fault(Crash(by="kill", prints=text), "nvmlInit*", times=1)
+    with running(simulation, *QUICK) as agent:
+        until(lambda: agent.gpus("present") == 2)
+        (end,) = _ends(agent)
+    assert end["how"] == "SIGKILL"
+    assert end["stderr"] == r"driver: about to fail | NVRM: \x1b[31massertion"
+
+
+def test_a_reader_that_ends_as_it_should_is_not_logged(tmp_path: Path) -> None:
+    with running(Simulation.create("a30-pair", tmp_path), *QUICK) as agent:
+        until(lambda: agent.gpus("present") == 2)
+        agent.signal(signal.SIGUSR1)
+        until(lambda: not agent.readers())
+        agent.signal(signal.SIGUSR2)
+        until(lambda: agent.gpus("present") == 2)
+    assert _ends(agent) == []
+
+
+def _restarts(agent: AgentProcess) -> float:
+    (line,) = (
+        line
+        for line in agent.metrics().splitlines()
+        if line.startswith("gpuscape_reader_restarts_total ")
+    )
+    return float(line.partition(" ")[2])
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> Path:
+    """What the agent starts its readers with; a file that a test may replace."""
+    path = tmp_path / "python"
+    _write_starter(path)
+    (tmp_path / "sitecustomize.py").write_text(f"import sys\nsys.executable = {str(path)!r}\n")
+    return path
+
+
+def _write_starter(path: Path) -> None:
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    path.chmod(0o755)
+
+
+@contextlib.contextmanager
+def _slow_to_start(path: Path) -> Iterator[None]:
+    """Until the block ends, running the program at ``path`` waits, as on a disk that hangs.
+
+    A lease on the file keeps whoever opens it waiting; the kernel takes it away after
+    /proc/sys/fs/lease-break-time, 45 seconds by default.
+    """
+    slow = path.with_name("slow")
+    _write_starter(slow)
+    before = signal.signal(signal.SIGIO, signal.SIG_IGN)
+    descriptor = os.open(slow, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        slow.replace(path)
+        yield
+    finally:
+        os.close(descriptor)
+        signal.signal(signal.SIGIO, before)
+
+
+def test_nobody_waits_for_a_reader_whose_program_cannot_be_read(
+    tmp_path: Path, python: Path
+) -> None:
+    """No lock is held while the new process waits for its program."""
+    simulation = Simulation.create("a30-pair", tmp_path)
+    with running(simulation, *QUICK, defect=tmp_path) as agent:
+        until(lambda: agent.gpus("present") == 2)
+        with _slow_to_start(python), Scraper(agent) as scraper:
+            dead = agent.reader()
+            dead.kill()
+            until(lambda: any(it.pid != dead.pid for it in agent.readers()))
+            scrapes = scraper.answers
+            agent.signal(signal.SIGUSR1)
+            until(lambda: "gpuscape_released 1.0" in agent.metrics(), seconds=20)
+            until(lambda: scraper.answers > scrapes + 5, seconds=20)
+            commands = [it.cmdline() for it in agent.readers()]
+            assert any(str(PROGRAM) not in command for command in commands)  # it waits still
+        assert scraper.failures == []
+        assert scraper.slowest_seconds < 20
+        agent.signal(signal.SIGUSR2)
+        until(lambda: agent.gpus("present") == 2)
+
+
+def test_a_probe_without_a_program_to_start_is_no_defect(tmp_path: Path, python: Path) -> None:
+    simulation = Simulation.create("a30-pair", tmp_path)
+    with running(simulation, *QUICK, defect=tmp_path) as agent:
+        until(lambda: agent.gpus("present") == 2)
+        gpu = next(iter(simulation.state.gpus))
+        simulation.fault(Hang(), "nvmlDeviceGetPowerUsage", bus_id=gpu)
+        until(lambda: agent.gpus("hung") == 1)
+        python.unlink()
+        starts = _restarts(agent)
+        until(lambda: _restarts(agent) > starts)
+        simulation.clear()
+        _write_starter(python)
+        until(lambda: agent.gpus("present") == 2)
+        assert "gpuscape_internal_errors_total 0.0" in agent.metrics()
