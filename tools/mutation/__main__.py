@@ -112,6 +112,8 @@ def _try(package: Package, options: argparse.Namespace) -> None:
         ),
         "utf-8",
     )
+    for test in json.loads(_failing(package).read_text("utf-8")):
+        print(f"\nnot used, since it fails unbroken: {test}", end="")
     minutes = (time.monotonic() - began) / 60
     print(
         f"\n{package.name}: {len(drawn)} of {len(known)} mutants in {minutes:.1f} minutes;"
@@ -134,6 +136,7 @@ def _forked(
                 "children": options.children,
                 "budget_seconds": options.budget,
                 "results": str(results),
+                "failing": str(_failing(package)),
             }
         ),
         "utf-8",
@@ -159,13 +162,15 @@ def _forked(
 
 def _started(package: Package, tree: Path, name: str) -> str:
     """A mutant that matters while modules are imported needs a process from the start."""
-    if name.startswith(CONTROL):
-        return SURVIVED
     try:
         ended = subprocess.run(
             [*_PYTEST, "-x", "-p", "tools.mutation.trials", *_selected(package)],
             cwd=tree,
-            env=os.environ | {"MUTANT_UNDER_TEST": name},
+            env=os.environ
+            | {
+                "MUTANT_UNDER_TEST": "" if name.startswith(CONTROL) else name,
+                "MUTATION_FAILING": str(_failing(package)),
+            },
             capture_output=True,
             check=False,
             timeout=600,
@@ -173,6 +178,11 @@ def _started(package: Package, tree: Path, name: str) -> str:
     except subprocess.TimeoutExpired:
         return TIMED_OUT
     return NOTICED if ended.returncode else SURVIVED
+
+
+def _failing(package: Package) -> Path:
+    """The file with the names of tests that fail unbroken."""
+    return WORK / f"{package.name}-failing.json"
 
 
 def _selected(package: Package) -> list[str]:

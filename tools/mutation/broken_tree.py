@@ -51,7 +51,7 @@ def difference(target: Path, name: str) -> str:
         for each in (f"{mangled_name_from_mutant_name(mutant)}__mutmut_orig", mutant)
     )
     lines = list(difflib.unified_diff(before, after, n=0, lineterm=""))[3:]
-    return "\n".join(each for each in lines if not each[1:].startswith(("def ", "@@")))
+    return "\n".join(each for each in lines if "__mutmut_" not in each and each[:2] != "@@")
 
 
 @functools.cache

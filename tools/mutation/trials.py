@@ -3,10 +3,15 @@
 
 Everything is imported and collected once; each mutant is tried in a fork of that process, which
 ends with the first test that fails. The orders are a JSON file, named by ``MUTATION_ORDERS``:
-``mutants``, ``children`` (how many at a time), ``budget_seconds`` (of tests for one mutant) and
-``results``, the file that gets a line of JSON for each mutant: ``name`` and ``outcome``, which is
-``imported`` where a mutant survived whose function runs while modules are imported, which was over
-before it was there. Without the variable the tests run as ever, for such a mutant from the start.
+
+- ``mutants``, ``children`` (how many at a time), ``budget_seconds`` (of tests for one mutant);
+- ``failing``, the file that gets the names of tests that fail with nothing broken;
+- ``results``, the file that gets a line of JSON for each mutant: ``name`` and ``outcome``, which is
+  ``imported`` where a mutant survived whose function runs while modules are imported: that was
+  over before the fork.
+
+Without orders all tests run, for such a mutant from the start, but those in the file that
+``MUTATION_FAILING`` names.
 """
 
 from __future__ import annotations
@@ -51,6 +56,13 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile("mutation")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test that fails unbroken would notice everything."""
+    if path := os.environ.get("MUTATION_FAILING"):
+        failing = frozenset(json.loads(Path(path).read_text("utf-8")))
+        items[:] = [item for item in items if item.nodeid not in failing]
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
     """All tests unbroken, then the mutants; tests that fail unbroken are used for none."""
@@ -60,7 +72,8 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
         raise session.Interrupted("the copy of the tree cannot be collected")
     orders = json.loads(Path(os.environ["MUTATION_ORDERS"]).read_text("utf-8"))
     imported = frozenset(state()._stats)
-    reached, seconds = _run_unbroken(session)
+    reached, seconds, failing = _run_unbroken(session)
+    Path(orders["failing"]).write_text(json.dumps(failing), "utf-8")
     with Path(orders["results"]).open("a", encoding="utf-8") as results:
         trials = _Trials(session, reached, seconds, imported, float(orders["budget_seconds"]))
         for line in trials.run(orders["mutants"], int(orders["children"])):
@@ -71,8 +84,9 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 
 def _run_unbroken(
     session: pytest.Session,
-) -> tuple[dict[str, list[pytest.Item]], dict[pytest.Item, float]]:
-    """Function to the tests that reach it, and how long each test takes in seconds."""
+) -> tuple[dict[str, list[pytest.Item]], dict[pytest.Item, float], list[str]]:
+    """Function to the tests that reach it; seconds of each test; names of those that fail."""
+    failing = []
     reached: dict[str, list[pytest.Item]] = defaultdict(list)
     seconds = {}
     set_mutant_under_test("stats")
@@ -82,13 +96,14 @@ def _run_unbroken(
         began = time.monotonic()
         reports = runtestprotocol(item, log=False, nextitem=following)
         if any(report.failed for report in reports):
+            failing.append(item.nodeid)
             print(f"fails unbroken: {item.nodeid}\n{_why(reports)}", flush=True)
         elif any(report.when == "call" and report.passed for report in reports):
             seconds[item] = time.monotonic() - began
             for name in state()._stats:
                 reached[name].append(item)
     set_mutant_under_test("")
-    return reached, seconds
+    return reached, seconds, failing
 
 
 class _Trials:
