@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import psutil
 import pytest
 
 from kube.api import LEASES, NODES, Change, Watch
@@ -121,6 +124,24 @@ def test_a_get_says_who_asks(bed: Bed) -> None:
     assert (request.method, request.path) == ("GET", "/api/v1/nodes/n")
     assert request.headers["User-Agent"] == "gpuscape-agent/1.2.3"
     assert request.headers["Authorization"] == f"Bearer {SECRET}"
+
+
+def test_a_server_that_is_gone_without_a_word_is_noticed_within_a_minute(bed: Bed) -> None:
+    """By the kernel, which asks after 30 s of silence, and three times in 10 s each."""
+    bed.client.get(NODES, "n")
+
+    (connection,) = connections_to(bed.server.port)
+    with connection:
+        options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        asked = [connection.getsockopt(socket.IPPROTO_TCP, option) for option in options]
+        assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert asked == [30, 10, 3]
+
+
+def connections_to(port: int) -> list[socket.socket]:
+    """Duplicates of this process's connections to a port of this machine."""
+    own = psutil.Process().net_connections("tcp4")
+    return [socket.socket(fileno=os.dup(each.fd)) for each in own if each.raddr[1:] == (port,)]
 
 
 def test_a_patch_is_a_merge_patch_of_our_field_manager(bed: Bed) -> None:

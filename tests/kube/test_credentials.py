@@ -244,6 +244,13 @@ def pod(tmp_path: Path) -> Path:
 IN_POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 
 
+def test_a_token_that_no_header_can_carry_is_no_token_of_this_kubeconfig(tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path, {"server": "https://127.0.0.1:1"}, {"token": "hun\nter2"})
+    with pytest.raises(Unauthorized) as raised:
+        Kubeconfig(path).identity()
+    assert str(raised.value) == f"kubeconfig {path}: holds no token"
+
+
 def test_a_kubeconfig_that_is_named_wins_over_the_pod(tmp_path: Path, pod: Path) -> None:
     path = kubeconfig(tmp_path, {"server": "https://127.0.0.1:1"}, {"token": SECRET})
     assert isinstance(find(path, environ=IN_POD, service_account=pod), Kubeconfig)
