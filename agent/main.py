@@ -17,21 +17,23 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable
-from http import HTTPStatus
+from dataclasses import dataclass, field
 from importlib.metadata import version
 
 from agent import parts_from_settings as parts
-from agent.client_limits import client_limits
+from agent.agent_servers import AgentServers, ServedParts
 from agent.gpu_records import GpuRecords
+from agent.machine_reader import MachineReader
 from agent.metrics import metric_settings
 from agent.metrics.latest_metrics import LatestMetrics
+from agent.metrics.source_reports import Change
 from agent.node_agent import Intervals, NodeAgent
 from agent.process_control import EXIT_OK, ProcessControl, SignalRequest
 from agent.publish import Publisher, Sink, to_feature_file, to_stream
 from agent.release_requests import ReleaseRequests
 from agent.settings.agent_settings import AgentSettings
 from agent.settings.labels_from_settings import label_settings, plugin_config
-from agent.settings.machine_from_settings import place_of, start_of
+from agent.settings.machine_from_settings import place_of
 from agent.tick_health import EXIT_TICK_STOPPED, TickHealth
 from base import heap
 from base import log as logs
@@ -40,13 +42,10 @@ from base.defects import Defects
 from base.errors import GpuscapeError
 from base.runtime import Runtime, Tick
 from base.tick_watch import TickWatch
-from discovery.reader.device_reader import DeviceReader
+from exporters.dcgm.counters_format import CountersConfig
 from exporters.gpuscape.agent_metrics import AgentMetrics
-from exporters.gpuscape.server_metrics import ServingMetrics
-from web import connection_limits, messages
-from web.client_access import OPEN, ClientAccess
-from web.refusals import ClientRefusals, RefusalReason
-from web.server import HttpServer
+from exporters.gpuscape.core_families import ServedFamilies
+from web.client_access import OPEN
 
 log = logging.getLogger(__name__)
 
@@ -58,148 +57,176 @@ _EXIT_CODES = {"library": EXIT_NEW_LIBRARY, "tick": EXIT_TICK_STOPPED}
 _METRICS = "/metrics"
 _STOP_SERVER_SECONDS = 1.0
 _CHECK_SECONDS = 5.0
+_LAST_RUNS_SECONDS = 2.0
+"""At a reload, for runs in progress, so that what they read is shown before what is read anew."""
 
 
 def run(load: Callable[[], AgentSettings], control: ProcessControl) -> int:
     """Run until ``control`` ends it; the exit status.
 
     ``load`` gives the settings, at the start and on each reload. Raises BadInput
-    or Permanent when it cannot start; afterwards bad settings are logged and the
-    old ones stay.
+    or Permanent when it cannot start; afterwards settings that cannot be used are logged
+    and the old ones stay.
     """
     heap.keep_small()
-    settings, proven, release_requests = load(), None, ReleaseRequests()
-    records: defaultdict[Hashable, GpuRecords] = defaultdict(GpuRecords)  # by what is read
-    while not control.ending:
-        logs.configure(settings.log_level, settings.log_format)
-        try:
-            known = records[settings.simulate, settings.host_root]
-            with _Running(settings, release_requests, known, control) as running:
-                proven = settings
-                reason, following = _until_ended(running, control, load)
-        except GpuscapeError as error:
-            if proven is None or proven is settings:
-                raise
-            log.error("settings rejected, previous ones kept", extra={"why": str(error)})  # noqa: TRY400  # the sentence is enough
-            settings = proven
-            continue
-        if following is None:
-            log.info("agent stopped", extra={"reason": reason})
-            return _EXIT_CODES.get(reason, EXIT_OK)
-        settings = following
-        log.info("settings reloaded")
-    return EXIT_OK
+    settings, lasting = load(), _Lasting(control=control)
+    logs.configure(settings.log_level, settings.log_format)
+    running = _Running(settings, lasting)
+    try:
+        running.start()
+        while (reason := _why_ended(running, control)) is None:
+            running = _reloaded(running, load)
+            heap.collect()
+    finally:
+        running.stop()
+        running.machine.close()
+        lasting.servers.stop()
+    log.info("agent stopped", extra={"reason": reason})
+    return _EXIT_CODES.get(reason, EXIT_OK)
 
 
-def _until_ended(
-    running: _Running, control: ProcessControl, load: Callable[[], AgentSettings]
-) -> tuple[str, AgentSettings | None]:
-    """The reason why this run is over, and the settings of the next one, if there is one."""
+def _why_ended(running: _Running, control: ProcessControl) -> str | None:
+    """The reason why the process has to end; None: the settings are to be read again."""
     while True:
         match control.next(_CHECK_SECONDS):
             case None:
                 if running.injected and running.agent.needs_new_library:
                     control.end(EXIT_NEW_LIBRARY)
-                    return "library", None
+                    return "library"
                 if running.ticks.has_stopped():
                     control.end(EXIT_TICK_STOPPED)
-                    return "tick", None
+                    return "tick"
             case SignalRequest.END:
-                return "signal", None
+                return "signal"
             case SignalRequest.RELEASE:
                 running.request_release("signal", (f"signal {signal.SIGUSR1.name}",))
             case SignalRequest.RESUME:
                 running.request_release("signal", ())
             case SignalRequest.RELOAD:
-                try:
-                    return "reload", load()
-                except GpuscapeError as error:
-                    log.error("settings rejected, previous ones kept", extra={"why": str(error)})  # noqa: TRY400  # the sentence is enough
+                return None
+
+
+def _reloaded(running: _Running, load: Callable[[], AgentSettings]) -> _Running:
+    """What runs from now on: made anew by the settings as they are now, if these can be used."""
+    try:
+        following = _Running(load(), running.lasting, running)
+    except GpuscapeError as error:
+        log.error("settings rejected, previous ones kept", extra={"why": str(error)})  # noqa: TRY400  # the sentence is enough
+        return running
+    running.stop()
+    running.runtime.wait_until_idle(_LAST_RUNS_SECONDS)
+    following.start(running)
+    if following.machine is not running.machine:
+        running.machine.close()
+    log.info("settings reloaded")
+    return following
+
+
+@dataclass(slots=True, kw_only=True)
+class _Lasting:
+    """What outlives the settings: what is released stays so, what is known and counted too."""
+
+    control: ProcessControl
+    release_requests: ReleaseRequests = field(default_factory=ReleaseRequests)
+    records: defaultdict[Hashable, GpuRecords] = field(
+        default_factory=lambda: defaultdict(GpuRecords)
+    )
+    """By what is read."""
+    own: dict[ServedFamilies, AgentMetrics] = field(default_factory=dict)
+    servers: AgentServers = field(default_factory=AgentServers)
 
 
 class _Running:
-    """All parts for one set of settings, from start to end."""
+    """All parts for one set of settings, from start to stop.
+
+    Whatever the settings can make fail is made at once, next to the parts that run; the rest
+    when it starts, after these were stopped.
+    """
 
     def __init__(
-        self,
-        settings: AgentSettings,
-        release_requests: ReleaseRequests,
-        records: GpuRecords,
-        control: ProcessControl,
+        self, settings: AgentSettings, lasting: _Lasting, before: _Running | None = None
     ) -> None:
-        """``release_requests`` and ``records`` outlive these settings: what is released stays
-        released, and what is known about GPUs stays known.
+        """``before`` is what runs until :meth:`start`. Raises BadInput or Permanent, nothing
+        left open, where the settings cannot be used.
         """
-        self._ending = contextlib.ExitStack()
+        self.lasting = lasting
         self._settings = settings
-        self._release_requests = release_requests
-        self._records = records
-        self._control = control
+        self.machine: MachineReader
+        self.latest: LatestMetrics | None = None
+        self.publisher: Publisher | None = None
+        self._early: list[Change] = []
         # the container toolkit's own mark: library and device nodes were put in at creation
         visible = os.environ.get("NVIDIA_VISIBLE_DEVICES", "void")
         self.injected = visible not in ("", "void") and settings.simulate is None
+        with contextlib.ExitStack() as ending, contextlib.ExitStack() as undo:
+            plugin = plugin_config(settings)
+            self._labels = label_settings(settings, plugin, time.time())
+            if before is not None and before.machine.serves(settings):
+                self.machine = before.machine
+            else:
+                records = lasting.records[settings.simulate, settings.host_root]
+                self.machine = MachineReader(settings, records, lasting.control)
+                undo.callback(self.machine.close)
+            self._place = place_of(settings, plugin, self.machine.start)
+            self._client = parts.client(settings, ending)
+            self._counters, self._counters_file = parts.counters(
+                settings, self._client, None if before is None else before.config_map(settings)
+            )
+            self._web = parts.web_config(settings, self._update_metrics)
+            self._servers = lasting.servers.listening(settings, undo)
+            undo.pop_all()
+            self._ending = ending.pop_all()
 
-    def __enter__(self) -> _Running:
-        with contextlib.ExitStack() as undo:
-            self._start(undo)
-            self._ending = undo.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ending.close()
+    def config_map(self, settings: AgentSettings) -> CountersConfig | None:
+        """The counters of the ConfigMap that other settings name, where it was read for these."""
+        named = self._settings.counters_from
+        read = named is not None and self._counters_file is None and self._client is not None
+        return self._counters if read and settings.counters_from == named else None
 
     def request_release(self, who: str, causes: tuple[str, ...]) -> None:
         """Leave the GPUs alone for these causes of ``who``; without causes, no longer for ``who``.
 
         Handles are closed, or taken back once a release under way is over, by another thread.
         """
-        if self._release_requests.ask(who, causes):
+        if self.lasting.release_requests.ask(who, causes):
             log.info(
                 "release requests changed",
-                extra={"causes": "; ".join(self._release_requests.causes) or "none left"},
+                extra={"causes": "; ".join(self.lasting.release_requests.causes) or "none left"},
             )
             self._errands.put(self._release_or_resume)
 
-    def _release_or_resume(self) -> None:
-        if self._release_requests.causes:
-            self.agent.release()
-        else:
-            self.agent.resume()
-
-    def _start(self, ending: contextlib.ExitStack) -> None:
-        settings = self._settings
-        plugin = plugin_config(settings)
-        start = ending.enter_context(start_of(settings))
-        place = place_of(settings, plugin, start)
-        client = parts.client(settings, ending)
-        served, counters_file = parts.counters(settings, client)
-        own = AgentMetrics(version("gpuscape"), time.monotonic, metric_settings.served(settings))
-        latest = metric_settings.latest(settings, place.name, own, served, self._records)
+    def start(self, before: _Running | None = None) -> None:
+        """Read, serve and publish from now on; ``before`` has been stopped."""
+        settings, machine, ending = self._settings, self.machine, self._ending
+        logs.configure(settings.log_level, settings.log_format)
+        families = metric_settings.served(settings)
+        if families not in self.lasting.own:
+            self.lasting.own[families] = AgentMetrics(version("gpuscape"), time.monotonic, families)
+        own = self.lasting.own[families]
+        own.settings_changed()
+        name = self._place.name
+        latest = metric_settings.latest(settings, name, own, self._counters, machine.records)
+        self.latest = latest
+        self._update_metrics(lambda _own: None)
         defects = Defects(functools.partial(latest.refresh, AgentMetrics.defect_met))
         ending.enter_context(defects.of_threads())
         self._errands = BackgroundJobs("errands", defects)
-        runtime = Runtime(jitter_ratio=settings.jitter_ratio, defects=defects)
+        self.runtime = runtime = Runtime(jitter_ratio=settings.jitter_ratio, defects=defects)
         watch = TickWatch(runtime.progress, run_seconds=settings.tick_limit_seconds)
         self.ticks = TickHealth(watch, own)
-        reader = DeviceReader(
-            start,
-            deadline_seconds=settings.deadline_seconds,
-            known_gpus=self._records.known_gpus,
-            on_news=functools.partial(runtime.hasten, "watch"),
-        )
-        ending.enter_context(self._control.closed_first(reader.close))
+        machine.report_news(functools.partial(runtime.hasten, "watch"))
         sinks, ticks = _sinks(settings), dict[str, Tick]()
-        known = parts.known_pods(settings, client, place.name, latest, defects, ending)
+        known = parts.known_pods(settings, self._client, name, latest, defects, ending)
         in_cluster = None
-        if client is not None and not settings.standalone:
+        if self._client is not None and not settings.standalone:
             from agent.cluster.join import joined
 
             hold = functools.partial(self.request_release, "cluster")
             in_cluster = ending.enter_context(
                 joined(
                     settings,
-                    client,
-                    place.name,
+                    self._client,
+                    name,
                     latest=latest,
                     hold=hold,
                     hasten=runtime.hasten,
@@ -209,76 +236,63 @@ class _Running:
             sinks["cluster"] = in_cluster.cluster.want
             ticks.update(in_cluster.cluster.ticks)
         if settings.shows_pods or not settings.standalone:
-            ticks["pods"] = parts.pods(settings, place.name, latest, known, in_cluster).ask
+            ticks["pods"] = parts.pods(settings, name, latest, known, in_cluster).ask
+        publisher = Publisher(self._labels, sinks, None if before is None else before.publisher)
+        self.publisher = publisher
         self.agent = NodeAgent(
-            reader,
-            place,
+            machine.reader,
+            self._place,
             latest,
-            Publisher(label_settings(settings, plugin, time.time()), sinks),
+            publisher,
             intervals=Intervals(
                 discover=settings.discover_interval_seconds,
                 sample=settings.sample_interval_seconds,
             ),
             hasten=runtime.hasten,
-            extra=parts.extra_readings(settings, served, place.root, known, ending),
-            records=self._records,
+            extra=parts.extra_readings(
+                settings, self._counters, self._place.root, known, machine.kernel_log(settings)
+            ),
+            records=machine.records,
         )
-        if self._release_requests.causes:
+        if before is not None and before.latest is not None and before.machine is machine:
+            self.agent.go_on_from(before.agent)
+            latest.go_on_from(before.latest)
+            if not settings.shows_pods:
+                latest.show_holdings(None)
+        if self.lasting.release_requests.causes:
             self.agent.release()
-        if counters_file is not None:
-            counters = parts.counters_file(settings, counters_file, served, latest, self.agent)
-            ticks["counters"] = counters.poll
-        web = parts.web_config(settings, latest)
+        if self._counters_file is not None:
+            ticks["counters"] = parts.counters_file(
+                settings, self._counters_file, self._counters, latest, self.agent
+            ).poll
+        web = self._web
         if web is not None:
             ticks["web-config"] = web.poll
         access = (lambda: OPEN) if web is None else (lambda: web.current)
-        self._serve(latest, access, own.serving, ending)
+        served = ServedParts(agent=self.agent, latest=latest, measured=own.serving, access=access)
+        self.lasting.servers.serve(self._servers, served)
         ticks.update(self.agent.ticks)
         self._errands.start()
         ending.callback(self._errands.close)
         ending.callback(runtime.stop)
         runtime.start(ticks)
 
-    def _serve(
-        self,
-        latest: LatestMetrics,
-        access: Callable[[], ClientAccess],
-        measured: ServingMetrics,
-        ending: contextlib.ExitStack,
-    ) -> None:
-        measured.expect(RefusalReason)
-        refusals = ClientRefusals(measured.refused)
+    def stop(self) -> None:
+        """Start nothing more; the machine's reader and the servers stay."""
+        self._ending.close()
 
-        def served(path: str, seconds: float) -> None:
-            if path == _METRICS:
-                measured.scraped(seconds)
+    def _release_or_resume(self) -> None:
+        if self.lasting.release_requests.causes:
+            self.agent.release()
+        else:
+            self.agent.resume()
 
-        metrics_limits, probe_limits = client_limits(connection_limits.descriptors())
-        metrics = HttpServer(
-            self._settings.listen,
-            {_METRICS: latest.metrics, "/health": lambda: messages.health(self.agent.alive)},
-            metrics_limits,
-            access=access,
-            refusals=refusals,
-            served=served,
-        )
-        probes = HttpServer(
-            self._settings.probe_listen,
-            {
-                "/livez": lambda: _probe(self.agent.alive),
-                "/readyz": lambda: _probe(self.agent.ready),
-            },
-            probe_limits,
-            refusals=refusals,
-        )
-        for what, server in (("metrics", metrics), ("probes", probes)):
-            server.start()
-            ending.callback(server.stop, _STOP_SERVER_SECONDS)
-            log.info("listening", extra={"serves": what, "address": str(server.address)})
-
-
-def _probe(good: bool) -> messages.Response:
-    return messages.text("ok") if good else messages.text("not yet", HTTPStatus.SERVICE_UNAVAILABLE)
+    def _update_metrics(self, change: Change) -> None:
+        """Change the agent's own metrics; as soon as there are some."""
+        self._early.append(change)
+        if self.latest is not None:
+            while self._early:
+                self.latest.refresh(self._early.pop(0))
 
 
 def _sinks(settings: AgentSettings) -> dict[str, Sink]:

@@ -126,6 +126,13 @@ class NodeAgent:
         self._shows_readings = False
         self._starts_counted = 0
 
+    def go_on_from(self, before: NodeAgent) -> None:
+        """Know what an agent knew that had the same reader and other settings."""
+        self._driver_gone_since = before._driver_gone_since
+        self._answered_once = before._answered_once
+        self._silent, self._retry = before._silent, before._retry
+        self._starts_counted = before._starts_counted
+
     # ticks
 
     def discover(self, now: float) -> float:

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.gpu_errors.kernel_log import PATH as KERNEL_LOG
 from agent.gpu_errors.kernel_log import KernelLog
 from agent.metrics import metric_settings
 from agent.metrics.followed_counters import CountersFile
 from agent.metrics.latest_metrics import LatestMetrics
-from agent.metrics.source_reports import source_report
+from agent.metrics.source_reports import Change, source_report
 from agent.node_agent import ExtraReadings, NodeAgent
 from agent.processes.batch_jobs import JobFolder
 from agent.processes.gpu_processes import GpuProcesses, nobody_named
@@ -56,17 +56,20 @@ def client(settings: AgentSettings, ending: contextlib.ExitStack) -> ApiClient |
 
 
 def counters(
-    settings: AgentSettings, client: ApiClient | None
+    settings: AgentSettings, client: ApiClient | None, last_read: CountersConfig | None = None
 ) -> tuple[CountersConfig, Path | None]:
     """The metrics to serve, from the ConfigMap, else the file, else the default; and that file.
 
-    No file where the metrics come from elsewhere.
+    No file where the metrics come from elsewhere. ``last_read`` is what the ConfigMap had, where it
+    was read before: it holds while the ConfigMap cannot be.
     """
     if client is None or settings.counters_from is None:
         return metric_settings.counters(settings), settings.counters
     from agent.cluster.join import config_map_text
 
     text = config_map_text(client, settings.counters_from)
+    if text is None and last_read is not None:
+        return last_read, None
     return metric_settings.counters(settings, text), settings.counters if text is None else None
 
 
@@ -138,7 +141,7 @@ def extra_readings(
     served: CountersConfig,
     root: Path,
     known: KnownPods | None,
-    ending: contextlib.ExitStack,
+    kernel_log: KernelLog | None,
 ) -> ExtraReadings:
     """The readings that the settings ask for, next to those that are always made."""
     read = ExtraReadings(groups=metric_settings.groups(settings, served))
@@ -149,18 +152,18 @@ def extra_readings(
         read = replace(read, of_pods=processes.of_pods)
     if settings.hpc_jobs is not None:
         read = replace(read, jobs=JobFolder(settings.hpc_jobs).poll)
-    if settings.kernel_log:
-        kernel_log = KernelLog(settings.host_root / KERNEL_LOG)
-        ending.callback(kernel_log.close)
+    if kernel_log is not None:
         read = replace(read, kernel_log=kernel_log.events)
     return read
 
 
-def web_config(settings: AgentSettings, latest: LatestMetrics) -> WebConfigFile | None:
+def web_config(
+    settings: AgentSettings, update_metrics: Callable[[Change], None]
+) -> WebConfigFile | None:
     """The web configuration file, where there is one. Raises BadInput with file, line and key."""
     if settings.web_config_file is None:
         return None
     from web.web_config_file import WebConfigFile  # YAML and hashes take memory
 
-    report = source_report(latest.refresh, "web-config")
+    report = source_report(update_metrics, "web-config")
     return WebConfigFile(settings.web_config_file, report=report)

@@ -49,10 +49,13 @@ class Published:
 class Publisher:
     """Decides the labels of snapshot after snapshot and hands them to every sink."""
 
-    def __init__(self, settings: LabelSettings, sinks: Mapping[str, Sink]) -> None:
+    def __init__(
+        self, settings: LabelSettings, sinks: Mapping[str, Sink], before: Publisher | None = None
+    ) -> None:
+        """``before`` had other settings; its labels are those that changes are counted from."""
         self._settings = settings
         self._sinks = sinks
-        self._labels: dict[str, str] = {}
+        self._labels: dict[str, str] = {} if before is None else before._labels
         self._failures = LogOnce()
 
     def publish(self, snapshot: NodeSnapshot) -> Published:

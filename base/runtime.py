@@ -62,6 +62,7 @@ class Runtime:
         self._wall = wall
         self._uniform = uniform
         self._lock = threading.Lock()
+        self._idle = threading.Condition(self._lock)
         self._due: dict[str, float] = {}
         self._running: set[str] = set()
         self._steps: Counter[str] = Counter()
@@ -118,6 +119,11 @@ class Runtime:
         if self._scheduler.running:
             self._scheduler.shutdown(wait=False)
 
+    def wait_until_idle(self, seconds: float) -> bool:
+        """Wait for the runs in progress after :meth:`stop`; False where one takes longer."""
+        with self._lock:
+            return self._idle.wait_for(lambda: not self._running, seconds)
+
     def replan(self) -> None:
         """Plan every waiting tick again for the monotonic time at which it is due."""
         now = self._clock()
@@ -148,6 +154,7 @@ class Runtime:
         except BaseException:  # the thread ends: the tick is due from now on, and shows as that
             with self._lock:
                 self._running.discard(name)
+            self._idle.notify_all()
             raise
 
     def _run_and_plan(self, name: str) -> None:
@@ -157,6 +164,7 @@ class Runtime:
         seconds *= self._uniform(1 - self._jitter, 1 + self._jitter)
         with self._lock:
             self._running.discard(name)
+            self._idle.notify_all()
             self._steps[name] += 1
             self._plan(name, 0.0 if name in self._again else seconds)
             self._again.discard(name)

@@ -78,6 +78,7 @@ class HttpServer:
         self._address = address
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._listener: socket.socket | None = None
         self._stopping = asyncio.Event()
         self._grace_seconds = 0.0
         self._places: dict[asyncio.Task[None], ServedClient | None] = {}
@@ -89,11 +90,17 @@ class HttpServer:
         """Address on which the server listens, after the start with the real port."""
         return self._address
 
-    def start(self) -> None:
-        """Listen and serve. Raises Permanent where it cannot listen."""
-        listener = _listener(self._address)
-        port = listener.getsockname()[1]
+    def listen(self) -> None:
+        """Listen; clients wait until :meth:`start`. Raises Permanent where it cannot listen."""
+        self._listener = _listener(self._address)
+        port = self._listener.getsockname()[1]
         self._address = Address(host=self._address.host, port=port)
+
+    def start(self) -> None:
+        """Serve, and listen before that, where it does not yet; raises as :meth:`listen`."""
+        if self._listener is None:
+            self.listen()
+        listener, port = self._listener, self._address.port
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._run, args=(self._loop, listener), name=f"http-{port}", daemon=True
@@ -106,6 +113,8 @@ class HttpServer:
         A route that waits, which none may, does not keep the program from ending.
         """
         if self._loop is None or self._thread is None:
+            if self._listener is not None:
+                self._listener.close()
             return
         self._grace_seconds = within_seconds
         self._loop.call_soon_threadsafe(self._stopping.set)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import threading
 import time
@@ -120,7 +121,7 @@ def joined(
             node=node,
             namespace=settings.namespace,
             pod=settings.pod_name or node,
-            identity=settings.pod_uid or str(uuid.uuid4()),
+            identity=settings.pod_uid or _identity_of_process(),
         ),
         sink=settings.sink,
         allow_unconfined=settings.allow_unconfined,
@@ -153,6 +154,12 @@ def _followed(follower: Follower) -> Iterator[None]:
     finally:
         follower.close()
         thread.join(_END_SECONDS)
+
+
+@functools.cache
+def _identity_of_process() -> str:
+    """Another one after a reload would have to wait until the Lease of the former expires."""
+    return str(uuid.uuid4())
 
 
 def _below(root: Path, path: Path) -> Path:

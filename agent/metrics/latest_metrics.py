@@ -69,6 +69,14 @@ class LatestMetrics:
         self._changed = False
         self.snapshot: NodeSnapshot | None = None
 
+    def go_on_from(self, before: LatestMetrics) -> None:
+        """Serve what was served with other settings of the same machine, until it is read anew."""
+        with self._writing:
+            self.snapshot = before.snapshot
+            self._samples, self._previous = before._samples, before._previous
+            self._holdings, self._sxids = before._holdings, before._sxids
+            self._render()
+
     def show_snapshot(self, snapshot: NodeSnapshot, at: float) -> None:
         """Serve this snapshot from now on; ``at`` is when it was taken, monotonic seconds."""
         with self._writing:

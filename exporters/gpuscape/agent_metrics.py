@@ -181,6 +181,19 @@ class AgentMetrics:
         hidden = self._served is ServedFamilies.CORE and name in _NOT_IN_CORE
         return make(name, text, labels, registry=None if hidden else self._registry)
 
+    def settings_changed(self) -> None:
+        """Leave out what belongs to settings: sources, policies, the Lease. Counters go on."""
+        for gauge in (
+            self._source_up,
+            self._last_success,
+            self._confinement,
+            self._lease_held,
+            self._left_alone,
+            self._keys_refused,
+            self._unknown_devices,
+        ):
+            gauge.clear()
+
     def snapshot_taken(self, snapshot: NodeSnapshot, at: float) -> None:
         """Show this snapshot's GPUs, gaps and XID errors; ``at`` is its age's zero."""
         self._snapshot.latest = snapshot

@@ -99,10 +99,13 @@ class AgentProcess:
                 self._addresses[record["serves"]] = record["address"]
 
 
-def agent_arguments(simulation: Simulation, *options: str) -> list[str]:
+def agent_arguments(
+    simulation: Simulation, *options: str, listen: str | None = "127.0.0.1:0"
+) -> list[str]:
     """What follows the command's name for an agent on this machine."""
     arguments = ["agent", "--simulate", str(simulation.state_file), "--node-name", "node-a"]
-    arguments += ["--listen", "127.0.0.1:0", "--probe-listen", "127.0.0.1:0"]
+    arguments += [] if listen is None else ["--listen", listen]
+    arguments += ["--probe-listen", "127.0.0.1:0"]
     return [*arguments, "--log-format", "json", *options]
 
 
@@ -112,10 +115,12 @@ def running(
     *options: str,
     descriptors: int | None = None,
     defect: Path | None = None,
+    listen: str | None = "127.0.0.1:0",
 ) -> Iterator[AgentProcess]:
     """An agent on this machine, ended at the end; ``descriptors`` are all that it may have.
 
     ``defect``: a folder whose sitecustomize.py runs in the agent's process before the agent does.
+    ``listen``: None where the options say it, in a file of settings.
     """
 
     tie = end_with_parent(signal.SIGTERM)
@@ -125,7 +130,7 @@ def running(
         if descriptors is not None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
 
-    arguments = agent_arguments(simulation, "--standalone", *options)
+    arguments = agent_arguments(simulation, "--standalone", *options, listen=listen)
     with subprocess.Popen(
         [GPUSCAPE, *arguments],
         stderr=subprocess.PIPE,

@@ -124,7 +124,7 @@ def use_ready_machine(state_file: Path) -> None:
     import contextlib
     from collections.abc import Iterator
 
-    from agent import main
+    from agent import machine_reader
     from agent.settings.agent_settings import AgentSettings
     from discovery.reader.protocol import Start
 
@@ -132,7 +132,7 @@ def use_ready_machine(state_file: Path) -> None:
     def start_of(settings: AgentSettings) -> Iterator[Start]:  # noqa: ARG001  # as it is called
         yield Start(host_root=str(state_file.with_name("root")), simulation=str(state_file))
 
-    main.start_of = start_of  # type: ignore[attr-defined]  # imported there
+    machine_reader.start_of = start_of  # type: ignore[attr-defined]  # imported there
 
 
 def prometheus_client(state_file: str, meter_file: str, port: str, sample_seconds: str) -> None:

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What reads one machine: its device reader and its kernel log, whatever else the settings say.
+
+It stays while the settings name the same machine, so that reading settings again starts no reader,
+loses no event and forgets no GPU that hangs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from agent.gpu_errors.kernel_log import PATH as KERNEL_LOG
+from agent.gpu_errors.kernel_log import KernelLog
+from agent.gpu_records import GpuRecords
+from agent.process_control import ProcessControl
+from agent.settings.agent_settings import AgentSettings
+from agent.settings.machine_from_settings import start_of
+from discovery.reader.device_reader import DeviceReader
+
+
+class MachineReader:
+    """The device reader and the kernel log of the machine that the settings name."""
+
+    def __init__(
+        self, settings: AgentSettings, records: GpuRecords, control: ProcessControl
+    ) -> None:
+        """Raises BadInput as :func:`start_of`; nothing is read yet."""
+        self._settings = settings
+        self.records = records
+        self._on_news: Callable[[], None] = _nothing
+        self._kernel_log: KernelLog | None = None
+        with contextlib.ExitStack() as undo:
+            self.start = undo.enter_context(start_of(settings))
+            self.reader = DeviceReader(
+                self.start,
+                deadline_seconds=settings.deadline_seconds,
+                known_gpus=records.known_gpus,
+                on_news=lambda: self._on_news(),
+            )
+            undo.enter_context(control.closed_first(self.reader.close))
+            self._ending = undo.pop_all()
+
+    def serves(self, settings: AgentSettings) -> bool:
+        """Whether it reads what these settings name."""
+        if _named(settings) != _named(self._settings):
+            return False
+        if settings.simulate is not None:
+            return True
+        with start_of(settings) as start:  # the library may be elsewhere now
+            return start == self.start
+
+    def report_news(self, on_news: Callable[[], None]) -> None:
+        """Call this from now on, in any thread, when an event came or something hung."""
+        self._on_news = on_news
+
+    def kernel_log(self, settings: AgentSettings) -> KernelLog | None:
+        """The kernel log where the settings ask for it, read on from where it was."""
+        if not settings.kernel_log:
+            self._close_kernel_log()
+        elif self._kernel_log is None:
+            self._kernel_log = KernelLog(settings.host_root / KERNEL_LOG)
+        return self._kernel_log
+
+    def close(self) -> None:
+        """End the device reader and whatever was made for it."""
+        self._close_kernel_log()
+        self._ending.close()
+
+    def _close_kernel_log(self) -> None:
+        if self._kernel_log is not None:
+            self._kernel_log.close()
+            self._kernel_log = None
+
+
+def _named(settings: AgentSettings) -> tuple[object, ...]:
+    return settings.simulate, settings.host_root, settings.library, settings.deadline_seconds
+
+
+def _nothing() -> None:
+    pass
