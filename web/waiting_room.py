@@ -94,7 +94,7 @@ class WaitingRoom:
 
     def _accept(self) -> None:
         for _ in range(_ACCEPTED_AT_ONCE):
-            if len(self._silent) + len(self._asking) >= self._most and not self._vacate():
+            if len(self._asking) >= self._most:
                 self._pause()  # until one is taken: the others wait in the kernel
                 return
             try:
@@ -103,7 +103,8 @@ class WaitingRoom:
                 return
             except OSError as error:
                 self._not_accepted(error)
-                self._vacate()
+                if self._silent:
+                    self._vacate()
                 self._pause()
                 self._loop.call_later(_RETRY_SECONDS, self._accept_more)
                 return
@@ -114,14 +115,14 @@ class WaitingRoom:
                 leave = self._loop.call_later(self._silent_seconds, self._leave, client)
                 self._silent[client] = leave
                 self._loop.add_reader(client, self._readable, client)
+            while self._silent and len(self._silent) + len(self._asking) > self._most:
+                self._vacate()
 
-    def _vacate(self) -> bool:
-        """Close the oldest connection that has sent nothing; False where all have."""
-        for client in tuple(self._silent):
-            if not self._readable(client):
-                self._leave(client)
-                return True
-        return False
+    def _vacate(self) -> None:
+        """Close the oldest silent connection, unless it has sent something by now."""
+        oldest = next(iter(self._silent))
+        if not self._readable(oldest):
+            self._leave(oldest)
 
     def _readable(self, client: socket.socket) -> bool:
         """Have it ask if it has sent something, close it if it has gone; whether it has."""

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import resource
 import socket
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from web.messages import ServerLimits
 
 QUICK = ("--discover-interval", "3s", "--sample-interval", "500ms", "--deadline", "1s")
 FEW = 64
+REFUSED_FOR_RESOURCES = 'gpuscape_http_refusals_total{reason="resources"}'
 
 
 @pytest.fixture
@@ -62,6 +64,31 @@ def test_idle_clients_take_no_descriptor_that_probes_scrapes_and_a_new_reader_ne
 
     assert answers == [200, 200, 200]
     assert (errors, agent.said) == ([], "")
+
+
+def test_without_a_descriptor_scrapes_wait_and_one_line_says_so(simulation: Simulation) -> None:
+    with running(simulation, *QUICK) as agent:
+        until(lambda: agent.gpus("present") == 2)
+        host, port = agent.address("metrics").rsplit(":", 1)
+        pid = agent.process.pid
+        before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, before[1]))
+        with socket.create_connection((host, int(port)), timeout=60) as late:
+            late.sendall(b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n")
+            until(lambda: bool(_not_accepted(agent)))
+            time.sleep(1)  # for some more attempts
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+            answer = late.makefile("rb").read()
+        counted = [line for line in agent.metrics().splitlines() if REFUSED_FOR_RESOURCES in line]
+
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert len(_not_accepted(agent)) == 1
+    assert float(counted[0].rpartition(" ")[2]) > 1
+    assert agent.said == ""
+
+
+def _not_accepted(agent: AgentProcess) -> list[dict[str, object]]:
+    return [line for line in agent.logged if line["message"] == "connection not accepted"]
 
 
 async def _scrape(address: str) -> int:

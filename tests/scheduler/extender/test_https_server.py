@@ -371,7 +371,10 @@ def test_who_is_refused_has_not_asked() -> None:
         assert scheduler.sock is kept
 
 
-def test_while_all_are_being_answered_probes_are_too_and_scores_are_refused() -> None:
+def test_while_all_are_being_answered_probes_are_too_and_scores_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("scheduler.extender.connection._STALLED_SECONDS", 0.0)
     begun, late = threading.Semaphore(0), threading.Event()
 
     class Slow(Odd):
