@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from agent.cluster.join import Joined
     from agent.pods.known_pods import KnownPods
     from agent.pods.kubelet_pods import KubeletPods
+    from kube.api import Api
     from kube.client import ApiClient
     from web.web_config_file import WebConfigFile
 
@@ -56,7 +57,7 @@ def client(settings: AgentSettings, ending: contextlib.ExitStack) -> ApiClient |
 
 
 def counters(
-    settings: AgentSettings, client: ApiClient | None, last_read: CountersConfig | None = None
+    settings: AgentSettings, client: Api | None, last_read: CountersConfig | None = None
 ) -> tuple[CountersConfig, Path | None]:
     """The metrics to serve, from the ConfigMap, else the file, else the default; and that file.
 

@@ -14,6 +14,9 @@ from agent.settings.agent_settings import AgentSettings
 from base.errors import BadInput
 from discovery.sample import ReadingGroup
 from exporters.dcgm.counters_format import DEFAULT_COUNTERS
+from kube.api import CONFIG_MAPS
+from kube.api_errors import Unreachable
+from tests.fakes.api import FakeApi
 
 SHARED = AgentSettings(standalone=True, pods=True, virtual_gpus=True)
 
@@ -46,3 +49,22 @@ def test_what_cannot_be_shown_without_a_cluster_ends_the_start() -> None:
     settings = AgentSettings(standalone=True, pods=True, virtual_gpus=True, pod_labels=True)
     with contextlib.ExitStack() as ending, pytest.raises(BadInput):
         parts.client(settings, ending)
+
+
+def test_a_config_map_that_cannot_be_read_any_more_leaves_what_was_read() -> None:
+    """Where it never could be, the default holds."""
+    settings = AgentSettings(standalone=True, counters_from="default:counters")
+    server = FakeApi()
+    body = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "counters", "namespace": "default"},
+        "data": {"metrics": "DCGM_FI_DEV_SM_CLOCK, gauge, x"},
+    }
+    assert parts.counters(settings, server) == (DEFAULT_COUNTERS, None)
+    server.create(CONFIG_MAPS, body, namespace="default")
+    read, file = parts.counters(settings, server)
+    assert read != DEFAULT_COUNTERS
+    server.fail("get", Unreachable("get"), times=None)
+    assert parts.counters(settings, server, read) == (read, file)
+    assert parts.counters(settings, server) == (DEFAULT_COUNTERS, None)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kube.api import (
+    CONFIG_MAPS,
     EVENTS,
     LEASES,
     NODE_FEATURES,
@@ -22,7 +23,7 @@ from kube.api import (
 from kube.api_errors import Conflict, Expired, Invalid, NotFound
 from tests.fakes import ownership, validation
 
-SERVED = (NODES, PODS, LEASES, EVENTS, NODE_FEATURES, RESOURCE_SLICES)
+SERVED = (NODES, PODS, LEASES, EVENTS, CONFIG_MAPS, NODE_FEATURES, RESOURCE_SLICES)
 _KEPT = ("name", "namespace", "uid", "creationTimestamp", "managedFields", "generateName")
 
 Key = tuple[ApiResource, str | None, str]

@@ -40,16 +40,22 @@ def _within(path: str, folder: str) -> bool:
 PACKAGES: Final = (
     Package(
         name="agent",
-        left_out={"agent/main.py": _PROCESS},
+        left_out={
+            "agent/main.py": _PROCESS,
+            "agent/agent_servers.py": _PROCESS,
+            "agent/machine_reader.py": _PROCESS,
+        },
         tests_left_out={
             "tests/agent/test_process.py": "starts real agents",
+            "tests/agent/test_process_end.py": "starts real agents",
+            "tests/agent/test_reload.py": "starts real agents",
             "tests/agent/test_faults.py": "starts real agents",
             "tests/agent/test_soak.py": "starts real agents",
             "tests/agent/test_client_limits.py": "starts real agents",
         },
     ),
     Package(name="api"),
-    Package(name="base"),
+    Package(name="base", left_out={"base/process_signals.py": _PROCESS}),
     Package(
         name="discovery",
         left_out={
