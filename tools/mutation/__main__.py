@@ -93,7 +93,7 @@ def _try(package: Package, options: argparse.Namespace) -> None:
     drawn = sample(known, options.size, f"{options.seed}:{package.name}")
     controls = [CONTROL + name for name in sample(drawn, CONTROLS, options.seed)]
     found = _forked(package, tree, [*controls, *drawn], options)
-    imported = [name for name, outcome in found.items() if outcome == IMPORTED]
+    imported = [name for name in drawn if found[name] == IMPORTED]
     with ThreadPoolExecutor(options.children) as pool:
         tried = pool.map(lambda name: (name, _started(package, tree, name)), imported)
         for done, (name, outcome) in enumerate(tried, 1):
@@ -112,7 +112,7 @@ def _try(package: Package, options: argparse.Namespace) -> None:
         ),
         "utf-8",
     )
-    for test in json.loads(_failing(package).read_text("utf-8")):
+    for test in json.loads(_unbroken(package).read_text("utf-8"))["failing"]:
         print(f"\nnot used, since it fails unbroken: {test}", end="")
     minutes = (time.monotonic() - began) / 60
     print(
@@ -129,6 +129,7 @@ def _forked(
     """One process imports all, and a fork of it tries each mutant."""
     orders, results = WORK / f"{package.name}-orders.json", WORK / f"{package.name}-trials.jsonl"
     results.write_text("", "utf-8")
+    _unbroken(package).unlink(missing_ok=True)
     orders.write_text(
         json.dumps(
             {
@@ -136,7 +137,7 @@ def _forked(
                 "children": options.children,
                 "budget_seconds": options.budget,
                 "results": str(results),
-                "failing": str(_failing(package)),
+                "unbroken": str(_unbroken(package)),
             }
         ),
         "utf-8",
@@ -168,8 +169,8 @@ def _started(package: Package, tree: Path, name: str) -> str:
             cwd=tree,
             env=os.environ
             | {
-                "MUTANT_UNDER_TEST": "" if name.startswith(CONTROL) else name,
-                "MUTATION_FAILING": str(_failing(package)),
+                "MUTANT_UNDER_TEST": name,
+                "MUTATION_UNBROKEN": str(_unbroken(package)),
             },
             capture_output=True,
             check=False,
@@ -180,9 +181,9 @@ def _started(package: Package, tree: Path, name: str) -> str:
     return NOTICED if ended.returncode else SURVIVED
 
 
-def _failing(package: Package) -> Path:
-    """The file with the names of tests that fail unbroken."""
-    return WORK / f"{package.name}-failing.json"
+def _unbroken(package: Package) -> Path:
+    """The file with what the tests reach unbroken, and which ones fail."""
+    return WORK / f"{package.name}-unbroken.json"
 
 
 def _selected(package: Package) -> list[str]:

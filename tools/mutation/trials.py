@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """A pytest plugin that runs the selected tests once, and then for each mutant those that reach it.
 
-Everything is imported and collected once; each mutant is tried in a fork of that process, which
-ends with the first test that fails. The orders are a JSON file, named by ``MUTATION_ORDERS``:
+Everything is imported and collected once; the first run and then each mutant have a fork of that
+process, which for a mutant ends with the first test that fails. The orders are a JSON file, named
+by ``MUTATION_ORDERS``:
 
 - ``mutants``, ``children`` (how many at a time), ``budget_seconds`` (of tests for one mutant);
-- ``failing``, the file that gets the names of tests that fail with nothing broken;
+- ``unbroken``, the file that gets what :func:`_run_unbroken` finds;
 - ``results``, the file that gets a line of JSON for each mutant: ``name`` and ``outcome``, which is
   ``imported`` where a mutant survived whose function runs while modules are imported: that was
   over before the fork.
 
 Without orders all tests run, for such a mutant from the start, but those in the file that
-``MUTATION_FAILING`` names.
+``MUTATION_UNBROKEN`` names as failing.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import hypothesis
 import pytest
@@ -58,8 +59,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A test that fails unbroken would notice everything."""
-    if path := os.environ.get("MUTATION_FAILING"):
-        failing = frozenset(json.loads(Path(path).read_text("utf-8")))
+    if path := os.environ.get("MUTATION_UNBROKEN"):
+        failing = frozenset(json.loads(Path(path).read_text("utf-8"))["failing"])
         items[:] = [item for item in items if item.nodeid not in failing]
 
 
@@ -72,38 +73,65 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
         raise session.Interrupted("the copy of the tree cannot be collected")
     orders = json.loads(Path(os.environ["MUTATION_ORDERS"]).read_text("utf-8"))
     imported = frozenset(state()._stats)
-    reached, seconds, failing = _run_unbroken(session)
-    Path(orders["failing"]).write_text(json.dumps(failing), "utf-8")
+    found = _in_a_fork(session, Path(orders["unbroken"]))
+    set_mutant_under_test("")
+    seconds = {
+        item: taken
+        for item, taken in zip(session.items, found["seconds"], strict=True)
+        if taken is not None
+    }
+    reached = {
+        function: [session.items[number] for number in numbers]
+        for function, numbers in found["reached"].items()
+    }
     with Path(orders["results"]).open("a", encoding="utf-8") as results:
-        trials = _Trials(session, reached, seconds, imported, float(orders["budget_seconds"]))
+        trials = _Trials(reached, seconds, imported, float(orders["budget_seconds"]))
         for line in trials.run(orders["mutants"], int(orders["children"])):
             results.write(json.dumps(line) + "\n")
             results.flush()
     return True
 
 
-def _run_unbroken(
-    session: pytest.Session,
-) -> tuple[dict[str, list[pytest.Item]], dict[pytest.Item, float], list[str]]:
-    """Function to the tests that reach it; seconds of each test; names of those that fail."""
+def _in_a_fork(session: pytest.Session, path: Path) -> dict[str, Any]:
+    """What :func:`_run_unbroken` finds in a fork, as mutants are tried in one: no thread that was
+    started before is there, and nothing that tests leave behind is in the way of the mutants."""
+    pid = os.fork()
+    if not pid:
+        try:
+            path.write_text(json.dumps(_run_unbroken(session)), "utf-8")
+            os._exit(0)
+        except BaseException as error:
+            print(f"the tests ended the run: {error!r}", flush=True)
+            os._exit(1)
+    os.waitpid(pid, 0)
+    found: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return found
+
+
+def _run_unbroken(session: pytest.Session) -> dict[str, Any]:
+    """Run all tests; they are numbered in their order.
+
+    ``reached`` is function to the tests that reach it, ``seconds`` a number for each test, None
+    for those of no use, and ``failing`` has the names of those that fail.
+    """
     failing = []
-    reached: dict[str, list[pytest.Item]] = defaultdict(list)
-    seconds = {}
+    reached: dict[str, list[int]] = defaultdict(list)
+    seconds: list[float | None] = []
     set_mutant_under_test("stats")
     del os.environ["MUTANT_UNDER_TEST"]  # programs that tests start need not count
-    for item, following in _pairs(session.items):
+    for number, (item, following) in enumerate(_pairs(session.items)):
         state()._stats.clear()
         began = time.monotonic()
         reports = runtestprotocol(item, log=False, nextitem=following)
+        seconds.append(None)
         if any(report.failed for report in reports):
             failing.append(item.nodeid)
             print(f"fails unbroken: {item.nodeid}\n{_why(reports)}", flush=True)
         elif any(report.when == "call" and report.passed for report in reports):
-            seconds[item] = time.monotonic() - began
+            seconds[-1] = time.monotonic() - began
             for name in state()._stats:
-                reached[name].append(item)
-    set_mutant_under_test("")
-    return reached, seconds, failing
+                reached[name].append(number)
+    return {"reached": reached, "seconds": seconds, "failing": failing}
 
 
 class _Trials:
@@ -111,13 +139,11 @@ class _Trials:
 
     def __init__(
         self,
-        session: pytest.Session,
         reached: dict[str, list[pytest.Item]],
         seconds: dict[pytest.Item, float],
         imported: frozenset[str],
         budget_seconds: float,
     ) -> None:
-        self._session = session
         self._reached = reached
         self._seconds = seconds
         self._imported = imported
@@ -125,19 +151,23 @@ class _Trials:
         self._running: dict[int, tuple[str, float, float]] = {}
 
     def run(self, names: Sequence[str], children: int) -> Iterator[dict[str, object]]:
-        """A line for each mutant as soon as it is known."""
-        for name in names:
-            function = mangled_name_from_mutant_name(name.removeprefix(CONTROL))
-            tests = self._within_budget(self._reached.get(function, []))
-            if not tests:
-                outcome = IMPORTED if function in self._imported else WITHOUT
-                yield {"name": name, "outcome": outcome}
-                continue
-            while len(self._running) >= children:
+        """A line for each mutant as soon as it is known. Leaves no process behind."""
+        try:
+            for name in names:
+                function = mangled_name_from_mutant_name(name.removeprefix(CONTROL))
+                tests = self._within_budget(self._reached.get(function, []))
+                if not tests:
+                    outcome = IMPORTED if function in self._imported else WITHOUT
+                    yield {"name": name, "outcome": outcome}
+                    continue
+                while len(self._running) >= children:
+                    yield from self._ended()
+                self._start(name, tests)
+            while self._running:
                 yield from self._ended()
-            self._start(name, tests)
-        while self._running:
-            yield from self._ended()
+        finally:
+            for pid in self._running:
+                _kill(pid)
 
     def _within_budget(self, tests: Sequence[pytest.Item]) -> list[pytest.Item]:
         """The quick ones first; the slowest are left out once the budget is spent."""
@@ -164,8 +194,7 @@ class _Trials:
             ended, status = os.waitpid(pid, os.WNOHANG)
             if not ended and took < limit:
                 continue
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)  # also what its tests have started
+            _kill(pid)
             outcome = NOTICED
             if ended and status == 0:
                 function = mangled_name_from_mutant_name(name.removeprefix(CONTROL))
@@ -191,6 +220,12 @@ def _try(name: str, tests: Sequence[pytest.Item]) -> NoReturn:
         os._exit(0)
     except BaseException:
         os._exit(1)
+
+
+def _kill(pid: int) -> None:
+    """End a trial, and what its tests have started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 def _pairs(items: Sequence[pytest.Item]) -> Iterator[tuple[pytest.Item, pytest.Item | None]]:
