@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 
 from agent.gpu_errors.sxid_book import SxidBook
@@ -22,11 +23,15 @@ class GpuRecords:
     xid_merge: XidMerge = field(default_factory=XidMerge)
     sxids: SxidBook = field(default_factory=SxidBook)
     waste: WasteRecord = field(default_factory=WasteRecord)
+    restored: bool = False
+    """What another process knew has been taken over, if anything was to be."""
+    writing: threading.Lock = field(default_factory=threading.Lock)
+    """Held by who writes them to a file."""
     _windows: Windows | None = None
 
     def windows(self, xid_seconds: float, clock_event_seconds: float) -> Windows:
         """Counts within windows of these lengths: those kept so far, unless a length is new."""
         lengths = (xid_seconds, clock_event_seconds)
         if self._windows is None or self._windows.lengths != lengths:
-            self._windows = Windows(*lengths, counted=self.xids.counts)
+            self._windows = Windows(*lengths, counted=self.xids.record.xids)
         return self._windows

@@ -205,6 +205,7 @@ class _Running:
         own = self.lasting.own[families]
         own.settings_changed()
         name = self._place.name
+        parts.restore(settings, self._place.root, machine.records)
         latest = metric_settings.latest(settings, name, own, self._counters, machine.records)
         self.latest = latest
         self._update_metrics(lambda _own: None)
@@ -216,6 +217,9 @@ class _Running:
         self.ticks = TickHealth(watch, own)
         machine.report_news(functools.partial(runtime.hasten, "watch"))
         sinks, ticks = _sinks(settings), dict[str, Tick]()
+        ending.enter_context(
+            parts.kept_records(settings, self._place.root, machine.records, latest, defects)
+        )
         known = parts.known_pods(settings, self._client, name, latest, defects, ending)
         in_cluster = None
         if self._client is not None and not settings.standalone:
@@ -229,6 +233,7 @@ class _Running:
                     name,
                     latest=latest,
                     hold=hold,
+                    clear_xids=machine.records.xids.clear,
                     hasten=runtime.hasten,
                     defects=defects,
                 )

@@ -335,7 +335,8 @@ class NodeAgent:
             log.warning("SXid error", extra={"switch": event.bus_id, "sxid": event.code})
         if switches:
             self._latest.show_sxids(self._records.sxids.seen)
-        xids = (event for event in logged if isinstance(event, XidSeen))
+        xids = [event for event in logged if isinstance(event, XidSeen)]
+        self._records.xids.end_recovered(xids)
         return self._records.xid_merge.merged(self._reader.events(), xids, now)
 
     def _entered(self, event: Event) -> bool:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent import records_file
 from agent.gpu_errors.kernel_log import KernelLog
+from agent.gpu_records import GpuRecords
 from agent.metrics import metric_settings
 from agent.metrics.followed_counters import CountersFile
 from agent.metrics.latest_metrics import LatestMetrics
@@ -35,6 +38,31 @@ if TYPE_CHECKING:
     from kube.api import Api
     from kube.client import ApiClient
     from web.web_config_file import WebConfigFile
+
+
+def restore(settings: AgentSettings, root: Path, records: GpuRecords) -> None:
+    """At the agent's start, go on from what another process knew; never once it runs."""
+    if settings.state_file is not None and not records.restored:
+        records_file.restore(settings.state_file, root, records, time.monotonic())
+    records.restored = True
+
+
+@contextlib.contextmanager
+def kept_records(
+    settings: AgentSettings,
+    root: Path,
+    records: GpuRecords,
+    latest: LatestMetrics,
+    defects: Defects,
+) -> Iterator[None]:
+    """Keep ``records`` in the file that the settings name, if they do, until the block ends."""
+    if settings.state_file is None:
+        yield
+        return
+    report = source_report(latest.refresh, "state-file")
+    file = records_file.RecordsFile(settings.state_file, root, records, report=report)
+    with file.kept(defects):
+        yield
 
 
 def client(settings: AgentSettings, ending: contextlib.ExitStack) -> ApiClient | None:

@@ -115,6 +115,7 @@ MIG_STATUS = "gpuscape.io/mig-status"
 MIG_CONFIG = "nvidia.com/mig.config"
 MIG_CONFIG_STATE = "nvidia.com/mig.config.state"
 RELEASE = "gpuscape.io/release"
+CLEAR_XIDS = "gpuscape.io/clear-xids"
 DRAIN = "gpuscape.io/drain"
 LINK = "gpuscape.io/link"
 NIC = "gpuscape.io/nic"
@@ -327,6 +328,13 @@ OTHERS: tuple[Key, ...] = (
         where=KeyLocation.NODE_ANNOTATION,
         writer=Writer.ADMIN,
         summary="while it stands, the agent holds no NVML handle",
+    ),
+    Key(
+        name=CLEAR_XIDS,
+        where=KeyLocation.NODE_ANNOTATION,
+        writer=Writer.ADMIN,
+        summary="all, or PCI bus ids: once when it changes, XID errors of these GPUs up to then no"
+        " longer count as ill health",
     ),
     Key(
         name=DRAIN,

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +37,27 @@ def cannot_write(what: Path | str, error: OSError) -> str:
     reason = error.strerror or str(error)
     mend = _MENDS.get(error.errno or 0)
     return f"cannot write {what}: {reason}" + (f": {mend}" if mend else "")
+
+
+def replace_file(path: Path, content: bytes, *, mode: int) -> None:
+    """Put a file in the place of another in one step: whoever reads gets one of them whole.
+
+    Raises OSError; the old file is then untouched. The new one is made next to it, under a name
+    that begins with a dot and that this process uses again.
+    """
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        with os.fdopen(os.open(new, flags, mode), "wb") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            new.unlink(missing_ok=True)
+        raise
 
 
 def read_text(path: Path, kind: str = "", *, most_bytes: int = MOST_BYTES) -> str:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from discovery import remember
 from discovery.model import Driver, Gap, GpuSnapshot, GpuState, Reason, bus_order
@@ -13,6 +13,17 @@ from discovery.unread import unread_gpu
 
 SETTLE_SECONDS = 60.0
 """How long a GPU may take for its first answer before a node is described without it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownGpusRecord:
+    """Everything that :class:`KnownGpus` knows; a later one goes on from it."""
+
+    places: Mapping[str, int]
+    """By bus id, from 0 on without holes."""
+    expected: frozenset[str]
+    gpus: Mapping[str, GpuSnapshot]
+    """By bus id, those that have answered once, with their facts as last read."""
 
 
 class KnownGpus:
@@ -33,6 +44,21 @@ class KnownGpus:
 
     def __len__(self) -> int:
         return len(self._expected_since)
+
+    @property
+    def record(self) -> KnownGpusRecord:
+        """All that is known now, for any thread: copying a dict is one step."""
+        return KnownGpusRecord(
+            places=dict(self._places),
+            expected=frozenset(dict(self._expected_since)),
+            gpus=dict(self._known),
+        )
+
+    def restore(self, record: KnownGpusRecord, now: float) -> None:
+        """Go on from what another process knew; to be called before anything else is known."""
+        self._places = dict(record.places)
+        self._expected_since = dict.fromkeys(record.expected, now)
+        self._known = dict(record.gpus)
 
     def expect(self, listed: Iterable[str], elsewhere: Collection[str], now: float) -> None:
         """Know these GPUs from now on, and no longer those that are not the driver's any more."""

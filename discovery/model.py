@@ -146,7 +146,7 @@ class MigDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Xid:
-    """An XID error the driver reported since this agent started, folded by code."""
+    """An XID error that the driver reported, folded by code."""
 
     code: int
     count: int
@@ -154,6 +154,8 @@ class Xid:
     compute_instance_id: int | None = None
     last_seen_seconds: float = 0.0
     """Wall clock of the newest one, Unix seconds; for display only."""
+    over: bool = False
+    """The GPU has recovered from it, or a person says so: it only counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

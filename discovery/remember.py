@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
+from typing import Any
 
 from discovery.model import (
     Driver,
@@ -21,8 +22,9 @@ from discovery.model import (
     PciFacts,
     Reason,
 )
+from discovery.unread import unread_gpu
 
-_GPU = (
+FACTS = (
     "minor",
     "uuid",
     "serial",
@@ -39,6 +41,7 @@ _GPU = (
     "virtualization",
     "own_numa_node",
 )
+"""Facts of a GPU that do not change, by field; one that does not answer keeps them."""
 _WHO = ("uuid", "serial", "pci_device_id")
 """In what two GPUs differ that come to the same place one after the other."""
 _DRIVER = ("version", "nvml_version", "cuda_version")
@@ -63,9 +66,9 @@ def gpu(now: GpuSnapshot, before: GpuSnapshot | None) -> GpuSnapshot:
     if before is None or _is_another(now, before):
         return now
     if now.state is not GpuState.PRESENT:
-        missing = {it: getattr(before, it) for it in _GPU if getattr(now, it) is None}
+        missing = {it: getattr(before, it) for it in FACTS if getattr(now, it) is None}
         return replace(now, **missing, ancestors=_levels(now, before))
-    kept = _kept(now.gaps, {it: it for it in _GPU}, before)
+    kept = _kept(now.gaps, {it: it for it in FACTS}, before)
     links = _links(now, before)
     return replace(
         now,
@@ -74,6 +77,17 @@ def gpu(now: GpuSnapshot, before: GpuSnapshot | None) -> GpuSnapshot:
         ancestors=_levels(now, before),
         gaps=_marked(now.gaps, {*kept, *_known_again(links)}),
     )
+
+
+def facts(gpu: GpuSnapshot) -> dict[str, Any]:
+    """What of a GPU outlives the process that has read it; :func:`known_by` takes it back."""
+    links = tuple(replace(link, active=None) for link in gpu.links)
+    return {it: getattr(gpu, it) for it in FACTS} | {"ancestors": gpu.ancestors, "links": links}
+
+
+def known_by(bus_id: str, facts: Mapping[str, Any]) -> GpuSnapshot:
+    """A GPU of which another process has read these facts; never shown as it is."""
+    return replace(unread_gpu(bus_id, GpuState.PRESENT), **facts)
 
 
 def driver(now: Driver, before: Driver | None) -> Driver:

@@ -13,12 +13,11 @@ Source: node-feature-discovery, source/local/local.go and docs/usage/customizati
 from __future__ import annotations
 
 import errno
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from base.errors import BadInput, Permanent, Transient
+from base.files import replace_file
 from labelers.decision import Decisions
 from labelers.diff import applied
 
@@ -70,7 +69,7 @@ def write(path: Path, wanted: Decisions) -> bool:
         after = render(applied(read(before or b""), wanted))
         if after == before:
             return False
-        _replace(path, after)
+        replace_file(path, after, mode=_MODE)  # NFD passes over the name it is written under
     except OSError as error:
         raise _sorted_error(path, error) from error
     return True
@@ -84,21 +83,6 @@ def _content(path: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     return content if len(content) <= MAX_BYTES else b""
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write next to the file under a name that NFD passes over, then rename over it."""
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(file.fileno(), _MODE)
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def _sorted_error(path: Path, error: OSError) -> Permanent | Transient:

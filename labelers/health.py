@@ -275,8 +275,8 @@ XIDS: tuple[XidClass, ...] = (
         codes=frozenset({48, 62, 64, 74, 79, 95, 119, 120}),
         health=Health.UNHEALTHY,
         meaning=(
-            "The GPU or its links failed. Degraded once the driver reports recovery action 0:"
-            " the fault is over, for instance after a reset."
+            "The GPU or its links failed. Degraded while the driver reports recovery action 0:"
+            " it asks for nothing to be done."
         ),
         source=_ALERTS,
     ),
@@ -318,6 +318,8 @@ def gpu_verdict(gpu: GpuSnapshot, snapshot: NodeSnapshot) -> HealthVerdict:
         if rule.holds(gpu, snapshot)
     ]
     for xid in gpu.xids:
+        if xid.over:
+            continue
         health = xid_health(xid.code, recovered=gpu.recovery_action == 0)
         if health is not Health.HEALTHY:
             found.append(HealthVerdict(health=health, reason=f"xid-{xid.code}", bus_id=gpu.bus_id))
@@ -327,7 +329,7 @@ def gpu_verdict(gpu: GpuSnapshot, snapshot: NodeSnapshot) -> HealthVerdict:
 
 
 def xid_health(code: int, *, recovered: bool) -> Health:
-    """Health of a GPU after an XID that came since the agent's start.
+    """Health of a GPU after an XID that is not over.
 
     ``recovered``: the driver reports that no recovery action is needed (any longer).
     """

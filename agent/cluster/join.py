@@ -106,13 +106,14 @@ def joined(
     *,
     latest: LatestMetrics,
     hold: Callable[[tuple[str, ...]], None],
+    clear_xids: Callable[[str | None], bool],
     hasten: Callable[[str], None],
     defects: Defects,
 ) -> Iterator[Joined]:
     """The cluster, its Node watched until the block ends; then the Lease is emptied.
 
-    ``hold`` and ``hasten`` are as :class:`Cluster` has them. A server that does not answer is
-    waited for.
+    ``hold``, ``clear_xids`` and ``hasten`` are as :class:`Cluster` has them. A server that does not
+    answer is waited for.
     """
     slices = ResourceSlices()
     cluster = Cluster(
@@ -129,6 +130,7 @@ def joined(
         driver_ready_file=_below(settings.host_root, settings.driver_ready_file),
         update_metrics=latest.refresh,
         hold=hold,
+        clear_xids=clear_xids,
         hasten=hasten,
         wall=time.time,
     )

@@ -71,6 +71,7 @@ class Cluster:
         driver_ready_file: Path,
         update_metrics: Callable[[Callable[[AgentMetrics], None]], None],
         hold: Callable[[tuple[str, ...]], None],
+        clear_xids: Callable[[str | None], bool],
         hasten: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
@@ -80,14 +81,17 @@ class Cluster:
         topology annotation too.
 
         ``update_metrics`` gets changes of the agent's own metrics; ``hold`` gets the causes for
-        which the GPUs are to be left alone, none when they no longer are; ``hasten`` runs another
-        tick soon, by its name: one of :attr:`ticks`, or ``pods``, which asks the kubelet again.
+        which the GPUs are to be left alone, none when they no longer are; ``clear_xids`` gets the
+        Node's wish to clear XIDs again and again, and returns whether it changed anything;
+        ``hasten`` runs another tick soon, by its name: one of :attr:`ticks`, ``pods``, which asks
+        the kubelet again, or ``discover``.
         ``clock`` is monotonic, the one of the ticks; ``wall`` is Unix time, only shown.
         """
         self._member = member
         self._ready_file = driver_ready_file
         self._update_metrics = update_metrics
         self._hold = hold
+        self._clear_xids = clear_xids
         self._hasten = hasten
         self._clock = clock
         self._node: Object | None = None
@@ -192,12 +196,14 @@ class Cluster:
     # ticks
 
     def check_causes(self, _now: float) -> float:
-        """Check whether the GPUs are to be left alone; the seconds until the next time."""
+        """Check what a person or another program asks for; the seconds until the next time."""
         causes = self._releases.causes(self._node, _is_there(self._ready_file))
         unknown = self._node is None and not (causes or self._causes)
         if causes != self._causes and not unknown:  # what was asked for before a restart stands
             self._causes = causes
             self._hold(causes)
+        if self._node is not None and self._clear_xids(self._annotation(keys.CLEAR_XIDS)):
+            self._hasten("discover")
         return CAUSES_SECONDS
 
     def confine(self, now: float) -> float:
@@ -236,10 +242,14 @@ class Cluster:
 
     def _topology(self) -> str | None:
         """The topology annotation as the Node has it."""
+        return self._annotation(keys.TOPOLOGY)
+
+    def _annotation(self, key: str) -> str | None:
+        """An annotation as the Node has it."""
         if self._node is None:
             return None
         annotations = self._node["metadata"].get("annotations") or {}
-        text: str | None = annotations.get(keys.TOPOLOGY)
+        text: str | None = annotations.get(key)
         return text
 
     def _node_changed(self, node: Object | None) -> None:

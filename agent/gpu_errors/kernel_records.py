@@ -26,6 +26,12 @@ _XID = re.compile(
     rb"NVRM: Xid \((?:PCI:)?([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
     rb"(?: GPU-I:(\d{1,3}))?(?: GPU-CI:(\d{1,3}))?\): (\d{1,5}),"
 )
+_RECOVERED = re.compile(
+    rb"[^(]*\([^)]*\): 154, GPU recovery action changed"
+    rb" from 0x[0-9a-fA-F]{1,8} \([^()]*\) to 0x0 \("
+)
+"""The driver no longer asks for anything to be done. Source: lines that users have published in
+issues of NVIDIA/open-gpu-kernel-modules; XID 154 in NVIDIA's XID catalogue."""
 _SXID = re.compile(
     rb"nvidia-nvswitch\d{1,3}: SXid "
     rb"\(PCI:([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)\): (\d{1,5}), (.*)"
@@ -52,13 +58,13 @@ def seen_in(record: bytes) -> XidSeen | SxidSeen | None:
         return None
     message = match[2]
     if xid := _XID.match(message):
-        return _xid(xid)
+        return _xid(xid, recovered=_RECOVERED.match(message) is not None)
     if sxid := _SXID.match(message):
         return _sxid(sxid)
     return None
 
 
-def _xid(match: re.Match[bytes]) -> XidSeen | None:
+def _xid(match: re.Match[bytes], *, recovered: bool) -> XidSeen | None:
     code = int(match[4])
     if code == 0:
         return None
@@ -67,6 +73,7 @@ def _xid(match: re.Match[bytes]) -> XidSeen | None:
         code=code,
         gpu_instance_id=_number(match[2]),
         compute_instance_id=_number(match[3]),
+        recovered=recovered,
     )
 
 

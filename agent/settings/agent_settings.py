@@ -274,11 +274,18 @@ class AgentSettings:
     log_level: str = log_level()
     log_format: str = log_format()
 
+    state_file: Path | None = setting(
+        None,
+        kinds.PATH,
+        "File through which a restarted agent knows GPUs, their places and XIDs, and how long they"
+        " were held; it holds for one boot and one driver.",
+        unset="a restart forgets them",
+        subject="Machine",
+    )
     simulate: str | None = setting(
         None,
         kinds.text("MACHINE|FILE"),
         "Read a simulated machine or a recording instead of this machine.",
-        subject="Machine",
     )
     host_root: Path = setting(
         Path("/"), kinds.PATH, "Where the host's file system is mounted: sys and dev lie below it."

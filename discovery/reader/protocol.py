@@ -123,6 +123,9 @@ class XidSeen(_Message, frozen=True, kw_only=True):
     code: int
     gpu_instance_id: int | None = None
     compute_instance_id: int | None = None
+    recovered: bool = False
+    """The driver reported with it that the GPU needs no recovery action any more; NVML's events do
+    not have that, the kernel log has."""
 
 
 class EventsLost(_Message, frozen=True, kw_only=True):

@@ -214,6 +214,19 @@ class Simulation:
         """Put it back."""
         self.edit(edits.with_gpu_changed(bus_id, listed=True))
 
+    def reset_gpu(self, bus_id: str) -> None:
+        """Reset a GPU. Raises BadInput while anything uses it, or has NVML open on the machine."""
+        if self.clients():
+            raise BadInput(f"the GPU at {bus_id} is in use: close NVML in all processes first")
+        self.edit(edits.with_reset(bus_id))
+
+    def reboot(self) -> None:
+        """Another boot of the host; every GPU is as after a reset, and no XID is left."""
+        for bus_id in self.state.gpus:
+            self.edit(edits.with_reset(bus_id))
+        self.edit(lambda state: replace(state, events=(), started=time.monotonic()))
+        simulated_host.change_boot_id(self.host_root)
+
     def links_down(self, bus_id: str, *links: int) -> None:
         """These NVLinks, and no others, are down as this GPU sees them."""
         self.edit(edits.with_gpu_changed(bus_id, links_down=links))

@@ -160,4 +160,4 @@ class Windows:
 
 def _kind(xid: Xid) -> Xid:
     """What all XIDs that are counted together have in common."""
-    return replace(xid, count=0, last_seen_seconds=0.0)
+    return replace(xid, count=0, last_seen_seconds=0.0, over=False)

@@ -369,7 +369,9 @@ def _gaps(snapshot: NodeSnapshot) -> Metric:
 def _xids(snapshot: NodeSnapshot) -> Iterable[Metric]:
     labels = ["uuid", "pci_bus_id", "xid"]
     errors = CounterMetricFamily(
-        "gpuscape_xid_errors_total", "XID errors since this agent started.", labels=labels
+        "gpuscape_xid_errors_total",
+        "XID errors since this agent started, or with a state file since the boot.",
+        labels=labels,
     )
     last = GaugeMetricFamily(
         "gpuscape_xid_last_timestamp_seconds",

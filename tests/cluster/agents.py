@@ -22,6 +22,7 @@ from tools.access.files import parts_of, text
 
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 SOCKETS = "/var/lib/kubelet/pod-resources"
+STATE = "/var/lib/gpuscape"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,13 +95,18 @@ def agent(
     pod = pod or site.plane.bound_pod(site.namespace, names.AGENT, node)
     token = site.plane.token(site.namespace, names.AGENT, pod=pod)
     address = site.plane.account_folder(folder / "account", site.namespace, token)
-    (folder / "sockets").mkdir(exist_ok=True)
+    for name in ("sockets", "state"):
+        (folder / name).mkdir(exist_ok=True)
     argv, environment = agent_process(
         node=node,
         namespace=site.namespace,
         pod_name=pod["metadata"]["name"],
         pod_uid=pod["metadata"]["uid"],
-        mounts={ACCOUNT: folder / "account", SOCKETS: folder / "sockets"},
+        mounts={
+            ACCOUNT: folder / "account",
+            SOCKETS: folder / "sockets",
+            STATE: folder / "state",
+        },
         extra={
             **address,
             "GPUSCAPE_SIMULATE": str(simulation.state_file),

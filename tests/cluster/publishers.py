@@ -95,6 +95,7 @@ class Publisher:
             driver_ready_file=site.plane.folder / "none",
             update_metrics=self._tell,
             hold=self._hold,
+            clear_xids=lambda _wish: False,
             hasten=hasten,
             clock=clock,
             uniform=random.Random(seed).uniform,  # noqa: S311  # spreads requests, no secret

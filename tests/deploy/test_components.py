@@ -54,3 +54,13 @@ def test_the_kernel_log_is_mounted_where_the_agent_looks_and_may_be_opened() -> 
     assert (mount["name"], volume["name"]) == ("kmsg", "kmsg")
     assert mount["mountPath"] == volume["hostPath"]["path"] == "/dev/kmsg"
     assert made["securityContext"] == {"privileged": True, "allowPrivilegeEscalation": True}
+
+
+def test_the_state_lies_on_the_host_in_place_of_the_pod() -> None:
+    (volume,) = yaml.safe_load((DEPLOY / "host-state" / "state-on-host.yaml").read_text())["spec"][
+        "template"
+    ]["spec"]["volumes"]
+    base = daemonset()["spec"]["template"]["spec"]["volumes"]
+    assert volume["name"] in [it["name"] for it in base if "emptyDir" in it]
+    assert volume["emptyDir"] is None
+    assert volume["hostPath"] == {"path": "/var/lib/gpuscape", "type": "DirectoryOrCreate"}

@@ -23,6 +23,7 @@ from tests.deploy.daemonset import DEPLOY, agent_process, container, daemonset
 FILES = sorted(DEPLOY.rglob("*.yaml"))
 FOLDERS = sorted(file.parent for file in FILES if file.name == "kustomization.yaml")
 POD_RESOURCES = "/var/lib/kubelet/pod-resources"
+STATE, STATE_FILE = "/var/lib/gpuscape", "GPUSCAPE_STATE_FILE"
 THEIRS = (
     "kubernetes.io/hostname",
     "nvidia.com/device-plugin.config",
@@ -127,7 +128,17 @@ def test_what_is_mounted_is_where_the_agent_looks() -> None:
     mounted = {mount["mountPath"] for mount in container(daemonset())["volumeMounts"]}
 
     assert str(Path(str(socket.default)).parent) == POD_RESOURCES
-    assert mounted == {POD_RESOURCES, "/var/run/secrets/kubernetes.io/serviceaccount"}
+    assert mounted == {POD_RESOURCES, STATE, "/var/run/secrets/kubernetes.io/serviceaccount"}
+
+
+def test_the_state_file_lies_on_a_volume_that_outlives_the_container() -> None:
+    (variable,) = (it for it in container(daemonset())["env"] if it["name"] == STATE_FILE)
+    (mount,) = (it for it in container(daemonset())["volumeMounts"] if it["mountPath"] == STATE)
+    volumes = daemonset()["spec"]["template"]["spec"]["volumes"]
+
+    assert Path(variable["value"]).parent == Path(STATE)
+    assert not mount.get("readOnly")
+    assert {it["name"]: it for it in volumes}[mount["name"]]["emptyDir"] == {"sizeLimit": "8Mi"}
 
 
 def test_ports_and_probes_are_those_that_the_agent_serves() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import errno
 import os
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -131,10 +130,10 @@ def test_a_missing_folder_and_a_folder_as_file_name_their_fix(tmp_path: Path) ->
 def test_a_folder_without_the_right_to_write_names_its_fix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def denied(**_: object) -> None:
+    def denied(*_: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(tempfile, "mkstemp", denied)
+    monkeypatch.setattr(os, "open", denied)
 
     with pytest.raises(Permanent, match=r"Permission denied; let this user write to /"):
         write(tmp_path / "gpuscape", WANTED)

@@ -126,6 +126,14 @@ def test_xids_count_by_their_class(codes: tuple[int, ...], health: Health, reaso
     assert (verdict.health, verdict.reason) == (health, reason)
 
 
+def test_an_xid_that_is_over_has_no_bearing_on_health() -> None:
+    gpu = build.gpu(xids=(Xid(code=79, count=1, over=True), Xid(code=94, count=1)))
+    well = build.gpu(xids=(Xid(code=94, count=1, over=True),))
+
+    assert gpu_verdict(gpu, build.node([gpu])).reason == "xid-94"
+    assert gpu_verdict(well, build.node([well])).health is HEALTHY
+
+
 def test_after_a_recovery_a_critical_xid_only_degrades() -> None:
     gpu = build.gpu(xids=(Xid(code=79, count=1),), recovery_action=0)
 

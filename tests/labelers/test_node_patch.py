@@ -19,7 +19,7 @@ from labelers.node_patch import NodePatch, plan, writers
 MODE, COUNT = "nvidia.com/gpu.mode", "nvidia.com/gpu.count"
 SLICES, SLICES_FAMILY = "nvidia.com/mig-1g.5gb.count", "nvidia.com/mig-<profile>.count"
 FOREIGN = ("zone", "nvidia.com/gpu.present", "nvidia.com/gpu.deploy.driver", keys.MIG_CONFIG)
-ADMINS = (keys.MIG_LAYOUT, keys.RELEASE, keys.DRAIN)
+ADMINS = (keys.MIG_LAYOUT, keys.RELEASE, keys.CLEAR_XIDS, keys.DRAIN)
 ABSENT, KEEP = Absent(reason="known to be gone"), Keep(reason="not known now")
 
 

@@ -29,6 +29,7 @@ _DRIVERS = "sys/bus/pci/drivers"
 _INFINIBAND = 0x020700
 _PEX_SWITCH = 0xC0101000  # Broadcom PEX 88000: every bridge here; NVIDIA/nccl issue 1505 shows it
 _KIB_PER_GIB = 1 << 20
+_BOOT_ID = "proc/sys/kernel/random/boot_id"
 
 
 def render(
@@ -56,11 +57,16 @@ def host_tree(machine: MachineDescription, models: Mapping[str, Model]) -> HostT
     if machine.host.machine_type is not None:
         tree.text("sys/devices/virtual/dmi/id/product_name", machine.host.machine_type)
         tree.links["sys/class/dmi/id"] = "sys/devices/virtual/dmi/id"
-    tree.text("proc/sys/kernel/random/boot_id", _boot_id(machine))
+    tree.text(_BOOT_ID, _boot_id(machine))
     if machine.driver is not None:
         _add_driver(tree, machine, machine.driver.version)
         add_capabilities(tree, machine, models)
     return tree
+
+
+def change_boot_id(root: Path) -> None:
+    """The host whose tree this is was booted once more."""
+    (root / _BOOT_ID).write_text(f"{uuid.uuid4()}\n")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from discovery.simulator.state.machine_state import (
     Edit,
     Fault,
     MachineState,
+    Return,
     SimulatedGpuState,
     SimulatedProcess,
     XidEvent,
@@ -78,6 +79,32 @@ def with_gpu_changed(bus_id: str, **changes: Any) -> Edit:
     def change(state: MachineState) -> MachineState:
         at = known_bus_id(state, bus_id)
         return replace(state, gpus=state.gpus | {at: replace(_gpu(state, at), **changes)})
+
+    return change
+
+
+def with_reset(bus_id: str) -> Edit:
+    """One GPU after a reset: what waited for it has happened, and a lost GPU answers.
+
+    Raises BadInput while a process uses the GPU, as nvidia-smi refuses it.
+    """
+
+    def change(state: MachineState) -> MachineState:
+        at = known_bus_id(state, bus_id)
+        if any(process.bus_id == at for process in state.processes):
+            raise BadInput(f"the GPU at {at} is in use: end its processes first")
+        kept = (f for f in state.faults if f.bus_id != at or not isinstance(f.action, Return))
+        gpu = _gpu(state, at)
+        readings = replace(
+            gpu.readings,
+            recovery_action=0,
+            remap_pending=False,
+            retired_pending=False,
+            ecc_corrected=0,
+            ecc_uncorrected=0,
+        )
+        change = with_gpu_changed(at, listed=True, mig=gpu.mig_pending, readings=readings)
+        return change(replace(state, faults=tuple(kept)))
 
     return change
 

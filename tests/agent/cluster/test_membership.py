@@ -75,6 +75,7 @@ class Scene:
         self.snapshot: NodeSnapshot | None = build.node(gpus=gpus)
         self.kubelet = FakeKubelet(snapshot=build.node(gpus=gpus))
         self.held: list[tuple[str, ...]] = []
+        self.wishes: list[str | None] = []
         self.runtime: VirtualRuntime | None = None
         self.own = AgentMetrics("0", self._clock)
         self.cluster = Cluster(
@@ -86,6 +87,7 @@ class Scene:
             driver_ready_file=ready,
             update_metrics=self._tell,
             hold=self.held.append,
+            clear_xids=self._clear_xids,
             hasten=self._hasten,
             clock=self._clock,
             wall=lambda: 1_700_000_000.0,
@@ -103,6 +105,11 @@ class Scene:
     def _hasten(self, tick: str) -> None:
         if self.runtime is not None:
             self.runtime.hasten(tick)
+
+    def _clear_xids(self, wish: str | None) -> bool:
+        if [wish] != self.wishes[-1:]:
+            self.wishes.append(wish)
+        return False
 
     def run(self, seconds: float = 30.0) -> None:
         assert self.runtime is not None
@@ -359,6 +366,18 @@ def test_what_was_released_before_a_restart_stays_so_until_the_node_is_seen(scen
     scene.see()
     scene.run()
     assert scene.held == [()]
+
+
+def test_a_wish_to_clear_xids_is_passed_on_once_the_node_is_known(scene: Scene) -> None:
+    scene.run()
+    assert scene.wishes == []
+    scene.see(annotations={keys.CLEAR_XIDS: "all"})
+    scene.run()
+    scene.cluster.on_watch_event(WatchLost(error=Unreachable("gone")))
+    scene.run()
+    scene.see(annotations={keys.CLEAR_XIDS: None})
+    scene.run()
+    assert scene.wishes == ["all", None]
 
 
 def test_an_outage_ends_no_release(scene: Scene) -> None:

@@ -19,8 +19,10 @@ def record(message: str, priority: int = 3, more: str = "-") -> bytes:
     return f"{priority},1187,5140900,{more};{message}\n SUBSYSTEM=pci\n DEVICE=+pci:0000\n".encode()
 
 
-def xid(code: int, bus_id: str = "0000:1b:00.0", **instance: int) -> XidSeen:
-    return XidSeen(bus_id=bus_id, code=code, **instance)
+def xid(
+    code: int, bus_id: str = "0000:1b:00.0", *, recovered: bool = False, **instance: int
+) -> XidSeen:
+    return XidSeen(bus_id=bus_id, code=code, recovered=recovered, **instance)
 
 
 BUS = "0000:04:00.0"
@@ -38,6 +40,20 @@ RECORDS = [
     (
         "NVRM: Xid (PCI:0000:1b:00 GPU-I:12 GPU-CI:01): 43, pid=7, name=a, b",
         xid(43, gpu_instance_id=12, compute_instance_id=1),
+    ),
+    (
+        "NVRM: Xid (PCI:0000:1b:00): 154, GPU recovery action changed from 0x1 (GPU Reset"
+        " Required) to 0x0 (None)",
+        xid(154, recovered=True),
+    ),
+    (
+        "NVRM: Xid (PCI:0000:1b:00): 154, GPU recovery action changed from 0x0 (None) to 0x1"
+        " (GPU Reset Required)",
+        xid(154),
+    ),
+    (
+        "NVRM: Xid (PCI:0000:1b:00): 45, GPU recovery action changed from 0x1 (a) to 0x0 (None)",
+        xid(45),
     ),
     ("NVRM: Xid (0000:1b:00): 8, Channel 00000001", xid(8)),
     ("NVRM: Xid (PCI:00010000:1b:00): 48, DBE", xid(48, "10000:1b:00.0")),

@@ -3,7 +3,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import msgspec
+import pytest
+
 from agent.gpu_errors.xid_book import XidBook
+from discovery.model import Driver, GpuSnapshot, GpuState, RemappedRows
 from discovery.reader.protocol import XidSeen
 from tests import build
 
@@ -41,3 +47,128 @@ def test_a_gpu_without_errors_has_none() -> None:
     book = XidBook()
     book.add(_seen(79), 0.0)
     assert book.enter(build.node([GPU, build.gpu(1)])).gpus[1].xids == ()
+
+
+def _over(book: XidBook, gpu: GpuSnapshot = GPU, version: str | None = "550") -> list[int]:
+    """Codes that are over after a snapshot with this GPU."""
+    snapshot = replace(build.node([gpu]), driver=Driver(version=version))
+    return [xid.code for xid in book.enter(snapshot).gpus[0].xids if xid.over]
+
+
+LOST = build.gpu(0, state=GpuState.LOST)
+PENDING = RemappedRows(correctable=0, uncorrectable=1, pending=True, failed=False)
+DONE = replace(PENDING, pending=False)
+
+
+@pytest.mark.parametrize(
+    ("needing", "well"),
+    [
+        (LOST, GPU),
+        (build.gpu(0, recovery_action=1), build.gpu(0, recovery_action=0)),
+        (build.gpu(0, remapped_rows=PENDING), build.gpu(0, remapped_rows=DONE)),
+        (
+            build.gpu(0, retired_pages_pending=True),
+            build.gpu(0, retired_pages_pending=False),
+        ),
+    ],
+    ids=["lost", "recovery action", "rows", "pages"],
+)
+def test_what_a_gpu_needed_and_needs_no_more_ends_its_xids(
+    needing: GpuSnapshot, well: GpuSnapshot
+) -> None:
+    book = XidBook()
+    book.add(_seen(95), 0.0)
+    assert _over(book, well) == []
+    assert _over(book, needing) == []
+    assert _over(book, replace(needing, state=GpuState.HUNG)) == []
+    assert _over(book, well) == [95]
+
+
+def test_a_need_that_is_not_reported_any_more_is_not_met() -> None:
+    book = XidBook()
+    book.add(_seen(95), 0.0)
+    _over(book, build.gpu(0, recovery_action=1, remapped_rows=PENDING))
+    assert _over(book, build.gpu(0, recovery_action=0, remapped_rows=None)) == []
+    assert _over(book, build.gpu(0, recovery_action=1, remapped_rows=DONE)) == []
+    assert _over(book, build.gpu(0, recovery_action=0, remapped_rows=DONE)) == [95]
+
+
+def test_what_was_needed_before_an_error_says_nothing_of_it() -> None:
+    book = XidBook()
+    book.add(_seen(95), 0.0)
+    _over(book, LOST)
+    book.add(_seen(48), 1.0)
+    assert _over(book) == []
+    _over(book, LOST)
+    book.add(_seen(154), 2.0)  # reports the recovery, and is no error
+    assert _over(book) == [95, 48]
+
+
+def test_other_gpus_and_errors_of_applications_are_left_as_they_are() -> None:
+    book, other = XidBook(), build.gpu(1)
+    book.add(_seen(13), 0.0)
+    book.add(msgspec.structs.replace(_seen(95), bus_id=other.bus_id), 0.0)
+    _over(book, LOST)
+    assert _over(book) == []
+    assert _over(book, other) == []
+
+
+def test_another_driver_ends_all_xids_and_one_that_is_silent_does_not() -> None:
+    book = XidBook()
+    book.add(_seen(95), 0.0)
+    assert _over(book) == []
+    assert _over(book, version=None) == []
+    assert _over(book) == []
+    assert _over(book, version="570") == [95]
+
+
+def test_an_error_that_comes_again_is_not_over() -> None:
+    book = XidBook()
+    book.add(_seen(95), 0.0)
+    _over(book, LOST)
+    assert _over(book) == [95]
+    book.add(_seen(95), 1.0)
+    assert _over(book) == []
+    assert [xid.count for _, xid in book.record.xids] == [2]
+
+
+@pytest.mark.parametrize(
+    ("wish", "over"),
+    [
+        ("all", [95]),
+        (GPU.bus_id, [95]),
+        (f"0000:99:00.0, {GPU.bus_id.upper()}", [95]),
+        ("0000:99:00.0", []),
+        ("everything", []),
+        ("", []),
+        ("All", []),
+    ],
+)
+def test_a_person_clears_the_errors_of_the_gpus_that_are_named(wish: str, over: list[int]) -> None:
+    book = XidBook()
+    book.clear(None)
+    book.add(_seen(95), 0.0)
+    assert book.clear(wish) == (wish not in ("everything", "", "All"))
+    assert _over(book) == over
+
+
+def test_a_wish_is_obeyed_once_when_it_changes() -> None:
+    book = XidBook()
+    book.clear(None)
+    book.add(_seen(95), 0.0)
+    book.clear("all")
+    book.add(_seen(48), 1.0)
+    assert not book.clear("all")
+    assert _over(book) == [95]
+    book.clear(None)
+    assert book.clear("all")
+    assert _over(book) == [95, 48]
+
+
+def test_a_wish_from_before_the_start_clears_nothing_unless_the_book_goes_on_from_one() -> None:
+    book = XidBook()
+    book.add(_seen(95), 0.0)
+    assert not book.clear("all")
+    assert not XidBook(book.record).clear("all")
+    assert XidBook(book.record).clear(GPU.bus_id)
+    assert _over(book) == []

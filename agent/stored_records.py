@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known about GPUs as JSON, schema version 1, and back. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from agent.gpu_errors.gpu_recovery import Need
+from agent.gpu_errors.xid_book import XidBook, XidRecord
+from agent.gpu_records import GpuRecords
+from api.versioned import VersionedFormat
+from discovery import remember
+from discovery.known_gpus import KnownGpusRecord
+from discovery.model import Fabric, GpuSnapshot, NvLink, Xid
+from discovery.nvml_terms import Architecture, Virtualization
+from exporters.gpuscape.waste import GpuUse, Times, Waste, WasteRecord
+
+VERSION = 1
+MOST_BYTES = 1 << 20
+"""Sixteen GPUs with 18 NVLinks each take 40 KiB."""
+
+
+class _Stored(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Base: keys at their defaults are left out, and unknown ones are ignored."""
+
+
+class Session(_Stored, frozen=True, kw_only=True):
+    """What the rest holds for."""
+
+    boot: str
+    driver: str | None = None
+    """Version of the loaded kernel module; None without one."""
+
+
+class StoredGpu(_Stored, frozen=True, kw_only=True):
+    """A GPU's place, and the facts that :data:`remember.FACTS` names."""
+
+    bus_id: str
+    place: int
+    expected: bool = True
+    """False: another driver has it, and only its place is kept."""
+    minor: int | None = None
+    uuid: str | None = None
+    serial: str | None = None
+    model: str | None = None
+    architecture: Architecture | None = None
+    compute_capability: tuple[int, int] | None = None
+    pci_device_id: int | None = None
+    pci_subsystem_id: int | None = None
+    vbios_version: str | None = None
+    memory_bytes: int | None = None
+    memory_bus_bits: int | None = None
+    max_mig_devices: int | None = None
+    fabric: Fabric | None = None
+    virtualization: Virtualization | None = None
+    own_numa_node: int | None = None
+    ancestors: tuple[tuple[str, int], ...] = ()
+    links: tuple[NvLink, ...] = ()
+
+
+class StoredXid(_Stored, frozen=True, kw_only=True):
+    """One kind of XID on one GPU."""
+
+    bus_id: str
+    xid: Xid
+
+
+class StoredTimes(_Stored, frozen=True, kw_only=True):
+    """How long a GPU or GPU instance was held, and in vain; seconds."""
+
+    bus_id: str
+    gpu_instance_id: int | None = None
+    held_by: tuple[tuple[str, str, str], ...] | None = None
+    """Namespace, pod and container."""
+    allocated: float = 0.0
+    idle: float | None = None
+    idle_for: float | None = None
+
+
+class StoredRecords(_Stored, frozen=True, kw_only=True):
+    """The file's content."""
+
+    v: int
+    session: Session
+    gpus: tuple[StoredGpu, ...] = ()
+    xids: tuple[StoredXid, ...] = ()
+    """The newest last."""
+    needed: dict[str, tuple[Need, ...]] = {}
+    """Bus id to what the GPU was seen to need since its newest error."""
+    cleared: str | None = None
+    """The person's wish to clear XIDs that was obeyed last."""
+    waste: tuple[StoredTimes, ...] = ()
+    sampled_at: float | None = None
+    """Of the newest sample in ``waste``, monotonic seconds, which go on through a boot."""
+
+    @property
+    def without_times(self) -> StoredRecords:
+        """Without what grows from sample to sample."""
+        return msgspec.structs.replace(self, waste=(), sampled_at=None)
+
+
+def _faults(stored: StoredRecords) -> Iterator[str]:
+    places = [gpu.place for gpu in stored.gpus]
+    if sorted(places) != list(range(len(places))):
+        yield "gpus: their places are not the numbers from 0 on"
+    if len({gpu.bus_id for gpu in stored.gpus}) != len(places):
+        yield "gpus: a bus id comes twice"
+
+
+FORMAT = VersionedFormat(
+    name="the state file",
+    remedy="it is started anew",
+    content=StoredRecords,
+    version=VERSION,
+    most_length=MOST_BYTES,
+    faults=_faults,
+)
+
+
+def stored(records: GpuRecords, session: Session) -> StoredRecords:
+    """What is known now."""
+    known, book, waste = records.known_gpus.record, records.xids.record, records.waste.times
+    sampled = [it.use.at_seconds for it in waste.values() if it.use.at_seconds is not None]
+    return StoredRecords(
+        v=VERSION,
+        session=session,
+        gpus=tuple(
+            StoredGpu(
+                bus_id=bus_id,
+                place=place,
+                expected=bus_id in known.expected,
+                **(remember.facts(known.gpus[bus_id]) if bus_id in known.gpus else {}),
+            )
+            for bus_id, place in known.places.items()
+        ),
+        xids=tuple(StoredXid(bus_id=bus_id, xid=xid) for bus_id, xid in book.xids),
+        needed={bus_id: tuple(sorted(need)) for bus_id, need in book.needed.items()},
+        cleared=book.wish,
+        waste=tuple(
+            StoredTimes(
+                bus_id=bus_id,
+                gpu_instance_id=instance,
+                held_by=None if it.use.held_by is None else tuple(sorted(it.use.held_by)),
+                allocated=it.allocated_seconds,
+                idle=it.idle_seconds,
+                idle_for=it.idle_for_seconds,
+            )
+            for (bus_id, instance), it in waste.items()
+            if it.use.held_by or it.allocated_seconds
+        ),
+        sampled_at=max(sampled, default=None),
+    )
+
+
+def restore(records: GpuRecords, found: StoredRecords, now: float) -> None:
+    """Go on from what was stored; ``now`` is monotonic."""
+    gpus = {it.bus_id: it for it in found.gpus}
+    known = KnownGpusRecord(
+        places={bus_id: it.place for bus_id, it in gpus.items()},
+        expected=frozenset(bus_id for bus_id, it in gpus.items() if it.expected),
+        gpus={bus_id: _gpu(it) for bus_id, it in gpus.items() if it.uuid is not None},
+    )
+    records.known_gpus.restore(known, now)
+    xids = tuple((it.bus_id, it.xid) for it in found.xids)
+    needed = {bus_id: frozenset(need) for bus_id, need in found.needed.items()}
+    records.xids = XidBook(XidRecord(xids=xids, needed=needed, wish=found.cleared))
+    records.waste = WasteRecord(_waste(found))
+
+
+def _gpu(stored: StoredGpu) -> GpuSnapshot:
+    facts = {name: getattr(stored, name) for name in (*remember.FACTS, "ancestors", "links")}
+    return remember.known_by(stored.bus_id, facts)
+
+
+def _waste(found: StoredRecords) -> Waste:
+    return {
+        (it.bus_id, it.gpu_instance_id): Times(
+            use=GpuUse(
+                entity=(it.bus_id, it.gpu_instance_id),
+                at_seconds=found.sampled_at,
+                held_by=None if it.held_by is None else frozenset(it.held_by),
+                busy_ratio=None,
+            ),
+            allocated_seconds=it.allocated,
+            idle_seconds=it.idle,
+            idle_for_seconds=it.idle_for,
+        )
+        for it in found.waste
+    }
