@@ -342,6 +342,27 @@ def test_connections_that_never_ask_go_first_however_many_they_are(sent: bytes) 
         assert scheduler.sock is kept
 
 
+@pytest.mark.parametrize("is_long", [True, False])
+def test_a_request_that_is_coming_in_makes_room_only_after_a_while(
+    monkeypatch: pytest.MonkeyPatch, *, is_long: bool
+) -> None:
+    monkeypatch.setattr("scheduler.extender.connection.HEAD_SECONDS", 3600.0)
+    monkeypatch.setattr(
+        "scheduler.extender.connection._STALLED_SECONDS", 0.01 if is_long else 3600.0
+    )
+    with served(limits=TWO) as extender, contextlib.ExitStack() as opened:
+        slow = [opened.enter_context(connected(extender)) for _ in range(6 if is_long else 2)]
+        for each in slow:
+            with contextlib.suppress(ConnectionError):
+                each.sendall(b"GET /livez HTTP/1.1\r\n")
+        until(lambda: len(threads_of(extender)) >= 3)
+        assert extender.ask("/livez").status == http.client.OK
+        if not is_long:
+            for each in slow:
+                each.sendall(b"\r\n")
+                assert answer_on(each).status == http.client.OK
+
+
 def test_of_those_who_asked_the_one_silent_for_longest_goes() -> None:
     with served(limits=TWO) as extender, contextlib.ExitStack() as opened:
         first, second, third = (
