@@ -35,6 +35,7 @@ class MachineReader:
             self.reader = DeviceReader(
                 self.start,
                 deadline_seconds=settings.deadline_seconds,
+                init_seconds=settings.init_deadline_seconds,
                 known_gpus=records.known_gpus,
                 on_news=lambda: self._on_news(),
             )
@@ -74,7 +75,8 @@ class MachineReader:
 
 
 def _named(settings: AgentSettings) -> tuple[object, ...]:
-    return settings.simulate, settings.host_root, settings.library, settings.deadline_seconds
+    deadlines = settings.deadline_seconds, settings.init_deadline_seconds
+    return settings.simulate, settings.host_root, settings.library, deadlines
 
 
 def _nothing() -> None:

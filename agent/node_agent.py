@@ -28,8 +28,8 @@ from base.runtime import Tick
 from discovery.driver_errors import DriverAbsent, DriverMismatch, ReaderStuck, Released
 from discovery.model import Driver, Gap, GpuSnapshot, GpuState, NodeSnapshot, Reason
 from discovery.node_host import NodeHost
-from discovery.reader.device_reader import DiscoveryResult, ReaderHealth
 from discovery.reader.protocol import Event, XidSeen
+from discovery.reader.reader_results import DiscoveryResult, ReaderHealth
 from discovery.sample import GpuSample, ReadingGroup
 from exporters.gpu_holders import NO_JOBS, NO_POD_USES, JobIds, PodUses
 from exporters.gpuscape.agent_metrics import AgentMetrics
@@ -120,7 +120,7 @@ class NodeAgent:
         self._latest.show_sxids(self._records.sxids.seen)
         self._driver_gone_since: float | None = None
         self._answered_once = False
-        self._silent = LogOnce()
+        self._silent, self._initialising = LogOnce(), LogOnce()
         self._watched_at = self._discovered_at = clock()
         self._showing = threading.Lock()
         self._shows_readings = False
@@ -150,7 +150,8 @@ class NodeAgent:
         snapshot = self._records.xids.enter(snapshot)
         self._discovered_at = now
         self._latest.show_snapshot(snapshot, now)
-        self._report_cycle(snapshot, self._publisher.publish(snapshot), self._clock() - now)
+        published = self._publisher.publish(snapshot, self._reader.health().missed_once)
+        self._report_cycle(snapshot, published, self._clock() - now)
         self._log_silent(snapshot)
         if not faulty:
             self._retry.succeeded()
@@ -190,12 +191,12 @@ class NodeAgent:
         return WATCH_SECONDS
 
     def probe(self, _now: float) -> float:
-        """Try the quarantined GPUs that are due; a tick of its own, since each may hang again.
-
-        The watch tick hastens it while there are some.
-        """
+        """Try the quarantined GPUs that are due; the watch tick hastens it while there are some."""
+        stalled = self._reader.health().missed_once
         for _ in self._reader.probe():
             self._hasten("discover")  # the next probe may take a while
+        if self._reader.health().missed_once != stalled:  # a second miss changes labels
+            self._hasten("discover")
         return self._intervals.discover
 
     # what others ask
@@ -359,6 +360,9 @@ class NodeAgent:
         self._starts_counted = health.starts
         own.reader_is_stuck(health.stuck > 0)
         own.gpus_quarantined(len(health.quarantined))
+        own.reader_initialises(health.initialising is not None)
+        if (what := health.initialising) is not None and self._initialising.is_new(what):
+            log.info("device reader initialising", extra={"what": what})
 
     def _log_silent(self, snapshot: NodeSnapshot) -> None:
         """Log which GPUs do not answer, whenever that changes."""

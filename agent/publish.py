@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
 from base.errors import GpuscapeError
 from base.log_once import LogOnce
-from discovery.model import NodeSnapshot
+from discovery.model import GpuSnapshot, GpuState, NodeSnapshot, Reason
 from labelers import feature_file
 from labelers.annotations import node_annotations
 from labelers.compose import LabelerFailure, wanted
@@ -56,10 +56,24 @@ class Publisher:
         self._settings = settings
         self._sinks = sinks
         self._labels: dict[str, str] = {} if before is None else before._labels
+        self._present: dict[str, GpuSnapshot] = {} if before is None else before._present
+        self._driver_hung: bool = before is not None and before._driver_hung
         self._failures = LogOnce()
 
-    def publish(self, snapshot: NodeSnapshot) -> Published:
-        """Decide and hand over; one sink's failure leaves the others alone and is tried again."""
+    def publish(
+        self, snapshot: NodeSnapshot, missed_once: Collection[str] = frozenset()
+    ) -> Published:
+        """Decide and hand over; one sink's failure leaves the others alone and is tried again.
+
+        A single missed deadline changes no label, since it may be a stall: GPUs of ``missed_once``
+        (bus ids) count as they were before, and where the driver as a whole missed one, nothing is
+        published until the next snapshot.
+        """
+        hung = any(gap.reason is Reason.HUNG for gap in snapshot.driver.gaps)
+        before, self._driver_hung = self._driver_hung, hung
+        if hung and not before:
+            return Published(changed=0, failures=(), reached={})
+        snapshot = self._as_before(snapshot, missed_once)
         labels = wanted(snapshot, self._settings)
         decided = NodeDecision(labels=labels.decisions, annotations=node_annotations(snapshot))
         changed = changes(self._labels, labels.decisions)
@@ -71,6 +85,18 @@ class Publisher:
             failures=labels.failures,
             reached={name: self._reach(name, decided) for name in self._sinks},
         )
+
+    def _as_before(self, snapshot: NodeSnapshot, missed_once: Collection[str]) -> NodeSnapshot:
+        gpus = tuple(
+            replace(self._present[gpu.bus_id], xids=gpu.xids)
+            if gpu.bus_id in missed_once and gpu.bus_id in self._present
+            else gpu
+            for gpu in snapshot.gpus
+        )
+        if snapshot.driver.present:
+            self._present = {gpu.bus_id: gpu for gpu in gpus if gpu.state is GpuState.PRESENT}
+            snapshot = replace(snapshot, gpus=gpus)
+        return snapshot
 
     def _reach(self, name: str, decided: NodeDecision) -> bool:
         try:

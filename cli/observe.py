@@ -12,8 +12,9 @@ from agent.settings.agent_settings import AgentSettings
 from agent.settings.machine_from_settings import place_of, start_of
 from base.errors import BadInput
 from discovery.model import NodeSnapshot
-from discovery.reader.device_reader import DeviceReader, DiscoveryResult
+from discovery.reader.device_reader import DeviceReader
 from discovery.reader.protocol import Start
+from discovery.reader.reader_results import DiscoveryResult
 from labelers.label_settings import PluginConfig
 
 
@@ -44,5 +45,10 @@ def machine(settings: AgentSettings) -> Iterator[Start]:
 
 def read_once(start: Start, settings: AgentSettings) -> DiscoveryResult:
     """Driver and GPUs as the device reader reports them. Raises as :func:`take_snapshot`."""
-    with closing(DeviceReader(start, deadline_seconds=settings.deadline_seconds)) as reader:
+    reader = DeviceReader(
+        start,
+        deadline_seconds=settings.deadline_seconds,
+        init_seconds=settings.init_deadline_seconds,
+    )
+    with closing(reader):
         return reader.discover()

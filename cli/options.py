@@ -16,7 +16,7 @@ from base.settings.layers import CONFIG_VARIABLE
 from base.settings.option import Option
 from base.settings.program_settings import ProgramSettings
 
-READING = ("simulate", "host-root", "library", "deadline")
+READING = ("simulate", "host-root", "library", "deadline", "init-deadline")
 """Settings of every command that reads the machine."""
 
 Load = Callable[[], AgentSettings]

@@ -122,6 +122,12 @@ class AgentSettings:
     deadline_seconds: float = setting(
         5.0, kinds.duration("100ms"), "Time to answer, after which a GPU counts as hung."
     )
+    init_deadline_seconds: float = setting(
+        30.0,
+        kinds.duration("100ms"),
+        "Time for the first answers of the driver and of each GPU to a new device reader; without"
+        " persistence mode a GPU is initialised then.",
+    )
     tick_limit_seconds: float = setting(
         600.0,
         kinds.duration("1s"),

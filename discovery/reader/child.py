@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -43,6 +44,10 @@ COLLECT_SECONDS = 10.0
 # The agent's threads would stand still until the new process runs its program: Python holds its
 # lock through vfork. Source: the documentation of subprocess, "Disabling use of vfork".
 subprocess._USE_VFORK = False  # type: ignore[misc]  # documented there
+
+
+Patience = Callable[[Touching | None, float], float]
+"""From the call announced last and the seconds waited to the seconds to wait on; 0: give up."""
 
 
 class Hung(Exception):
@@ -92,6 +97,8 @@ class Child:
             undo.callback(self._process.wait)
             undo.callback(self._process.kill)  # it has called no driver yet
             self.skips = start.skip
+            self.returned: set[str | None] = set()
+            """GPUs that it has open, since calls on them have returned; None: the driver."""
             self._connection = ours
             self._on_event = on_event
             self._ends = ends or ReaderEnds()
@@ -116,24 +123,21 @@ class Child:
         """The process is gone; collects it."""
         return self._process.poll() is not None
 
-    def ask(self, message: Discover | Sample, deadline_seconds: float) -> Iterator[Answer]:
+    def ask(self, message: Discover | Sample, patience: Patience) -> Iterator[Answer]:
         """The frames that answer one request, the last one Done or Refused.
 
-        Raises Hung when one frame takes longer than the deadline, Died when the
-        process ends or sends what the protocol does not allow.
+        Raises Hung when ``patience`` for one frame ends, Died when the process ends or
+        sends what the protocol does not allow.
         """
         doing: Touching | None = None
         self._send(message)
         while True:
-            try:
-                arrived = self._arrived.get(
-                    timeout=deadline_seconds + (0 if self._spoke else STARTUP_SECONDS)
-                )
-            except queue.Empty:
-                raise Hung(doing) from None
+            arrived = self._next(doing, patience)
             if isinstance(arrived, str):
                 raise Died(doing, arrived)
             self._spoke = True
+            if doing is not None:
+                self.returned.add(doing.bus_id)
             if arrived.request != message.request:
                 continue  # rest of an earlier answer that nobody waited for
             if isinstance(arrived, Touching):
@@ -142,6 +146,13 @@ class Child:
             yield arrived
             if isinstance(arrived, Done | RequestRefused):
                 return
+
+    def _next(self, doing: Touching | None, patience: Patience) -> Answer | str:
+        began = time.monotonic() + (0.0 if self._spoke else STARTUP_SECONDS)
+        while (seconds := patience(doing, time.monotonic() - began)) > 0:
+            with contextlib.suppress(queue.Empty):
+                return self._arrived.get(timeout=seconds)
+        raise Hung(doing)
 
     def stop(self) -> None:
         """Ask it to close its NVML handles and end."""

@@ -12,19 +12,21 @@ are probed by a child of their own, so that a probe that hangs disturbs nothing.
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
 import msgspec
 
 from base.errors import Transient
+from base.side_by_side import side_by_side
 from discovery.driver_errors import DriverAbsent, DriverMismatch, ReaderGone, ReaderStuck, Released
 from discovery.known_gpus import KnownGpus
-from discovery.model import Driver, GpuSnapshot, GpuState, Reason
+from discovery.model import GpuSnapshot, GpuState, Reason
 from discovery.reader.child import Child, Died, Hung
+from discovery.reader.deadlines import Deadlines, slow_first_answer
 from discovery.reader.ending import EndingReaders
 from discovery.reader.protocol import (
     Answer,
@@ -39,6 +41,7 @@ from discovery.reader.protocol import (
     Touching,
 )
 from discovery.reader.quarantine import Quarantine
+from discovery.reader.reader_results import DiscoveryResult, ReaderHealth
 from discovery.reader.standard_error import ReaderEnds
 from discovery.sample import GpuSample, ReadingGroup
 
@@ -55,32 +58,6 @@ _RELEASED = "all NVML handles are released on request"
 _REFUSALS: dict[str, type[Transient]] = {"absent": DriverAbsent, "mismatch": DriverMismatch}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DiscoveryResult:
-    """What one discovery gave: the driver, and every GPU that is known, answering or not."""
-
-    driver: Driver
-    gpus: tuple[GpuSnapshot, ...]
-    """By their places."""
-    settling: bool = False
-    """A GPU among them may yet give its first answer."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReaderHealth:
-    """How the reader fares; counts are since the start."""
-
-    starts: int
-    hangs: int
-    deaths: int
-    stuck: int
-    """Children that got SIGTERM and have not ended."""
-    quarantined: tuple[str, ...]
-    released: bool
-    pid: int | None = None
-    """Process id of the child that works now; None while there is none."""
-
-
 class DeviceReader:
     """Reads all GPUs through disposable children; safe to call from several threads."""
 
@@ -89,21 +66,25 @@ class DeviceReader:
         start: Start,
         *,
         deadline_seconds: float = 5.0,
+        init_seconds: float = 30.0,
         known_gpus: KnownGpus | None = None,
         on_news: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``known_gpus``: what is known from a reader before this one, of the same machine.
+        """``init_seconds``: for first answers to a child, see :mod:`discovery.reader.deadlines`.
 
+        ``known_gpus``: what is known from a reader before this one, of the same machine.
         ``on_news`` is called, in any thread, when an event came or something hung.
         """
         self._start = start
-        self._deadline = deadline_seconds
+        self._leave_seconds = deadline_seconds
+        self._deadlines = Deadlines(deadline_seconds, init_seconds, self._is_open)
         self._clock = clock
         self._asking = threading.Lock()  # one request at a time
         self._state = threading.RLock()  # guards everything below
         self._child: Child | None = None
-        self._probing: Child | None = None
+        self._probing: dict[str, Child | None] = {}
+        self._initialising: str | None = None
         self._latched = False  # a GPU did not answer, and may not before a new session
         self._ending = EndingReaders()
         self._ends = ReaderEnds()
@@ -161,21 +142,16 @@ class DeviceReader:
 
     def events(self) -> tuple[Event, ...]:
         """Events since the last call, in order; beyond EVENTS_KEPT the oldest are dropped."""
-        taken = []
-        while self._events:
-            taken.append(self._events.popleft())
-        return tuple(taken)
+        return tuple(self._events.popleft() for _ in range(len(self._events)))
 
     def probe(self) -> Iterator[str]:
         """Try the quarantined GPUs that are due; the bus id of each that answers, at once.
 
-        A GPU on which a child is still stuck is not tried: a second one would hang as well.
+        They are tried side by side, since each may have to be initialised again. A GPU on which a
+        child is still stuck is not tried: a second one would hang as well.
         """
-        with self._state:
-            due = self._quarantine.due(self._clock())
-        for bus_id in due:
-            if self._answers_again(bus_id):
-                yield bus_id
+        probes = (functools.partial(self._answers_again, it) for it in self._due_probes())
+        yield from (bus_id for bus_id in side_by_side(probes, "probe") if bus_id is not None)
 
     def release(self, within_seconds: float = 4.0) -> bool:
         """Close every NVML handle and start no child until :meth:`resume`; True when all ended.
@@ -187,7 +163,7 @@ class DeviceReader:
             self._released = True
             self._retire()
             ending = list(self._ending.children)
-            ending += [] if self._probing is None else [self._probing]
+            ending += [child for child in self._probing.values() if child is not None]
         for push, share in ((Child.stop, 0.5), (Child.terminate, 0.25), (Child.kill, 0.25)):
             for each in ending:
                 push(each)
@@ -215,6 +191,8 @@ class DeviceReader:
                 deaths=self._deaths,
                 stuck=self._ending.stuck_count,
                 quarantined=self._quarantine.bus_ids,
+                missed_once=self._quarantine.missed_once,
+                initialising=self._initialising,
                 released=self._released,
                 pid=None if self._child is None else self._child.pid,
             )
@@ -245,7 +223,7 @@ class DeviceReader:
             raise ReaderGone(f"the device reader ended {FAILURES_IN_A_ROW} times in a row")
 
     def _accepted(self, child: Child, message: Discover | Sample) -> Iterator[Answer]:
-        for answer in child.ask(message, self._deadline):
+        for answer in child.ask(message, self._patience):
             if isinstance(answer, RequestRefused):
                 self._retire()  # a new child loads the library anew, so no failure is latched
                 self._known_gpus.driver_gone()
@@ -255,6 +233,21 @@ class DeviceReader:
                     self._quarantine.answered(answer.gpu.bus_id)
                     self._latched |= answer.gpu.state is not GpuState.PRESENT
             yield answer
+
+    def _patience(self, call: Touching | None, waited_seconds: float) -> float:
+        """How long to wait on for the working child; shows a first answer that takes long."""
+        initialising = slow_first_answer(call, waited_seconds)
+        with self._state:
+            is_new = initialising not in (None, self._initialising)
+            self._initialising = initialising
+        if is_new:
+            self._on_news()
+        return self._deadlines.left(call, waited_seconds)
+
+    def _is_open(self, bus_id: str | None) -> bool:
+        with self._state:
+            working = self._child is not None and bus_id in self._child.returned
+            return working or self._ending.keeps_open(bus_id)
 
     def _running(self, kind: type[Discover] | type[Sample]) -> Child:
         """The child to ask, started if need be. Raises as :meth:`_started` does."""
@@ -315,7 +308,7 @@ class DeviceReader:
                 self._leave(child)
 
     def _leave(self, child: Child) -> None:
-        self._ending.leave(child, self._clock() + self._deadline)
+        self._ending.leave(child, self._clock() + self._leave_seconds)
 
     def _terminate(self, child: Child, call: Touching | None) -> None:
         """SIGTERM for a child that missed its deadline in ``call``; it may be stuck from now on."""
@@ -333,8 +326,9 @@ class DeviceReader:
         Raises ReaderStuck where it had announced the driver as a whole.
         """
         self._terminate(child, hung.doing)
-        why = f"no answer within {self._deadline:g} s"
         with self._state:
+            why = f"no answer within {self._deadlines.of(hung.doing):g} s"
+            self._initialising = None
             self._hangs += 1
             self._child = None if child is self._child else self._child
             if hung.doing is not None and hung.doing.bus_id is not None:
@@ -349,6 +343,7 @@ class DeviceReader:
         with self._state:
             self._child = None if child is self._child else self._child
             self._leave(child)
+            self._initialising = None
             if self._released:
                 return
             self._deaths += 1
@@ -356,33 +351,47 @@ class DeviceReader:
                 why = f"the device reader died on it: {died}"
                 self._quarantine.crashed(died.doing.bus_id, why, self._clock())
 
-    def _answers_again(self, bus_id: str) -> bool:
-        """Probe one quarantined GPU in a child of its own, with every call that is made on it."""
+    def _due_probes(self) -> list[str]:
+        """Bus ids of the quarantined GPUs that are to be tried now."""
         with self._state:
             self._ending.reap(self._clock())
-            stuck_on_it = bus_id in self._ending.stuck_bus_ids
-            if stuck_on_it or self._released or not self._ending.may_probe:
-                return False
-            self._quarantine.postpone(bus_id, self._clock())
+            due = [it for it in self._quarantine.due(self._clock()) if it not in self._probing]
+            stuck = self._ending.stuck_bus_ids
+            for bus_id in stuck.intersection(due):
+                self._quarantine.missed(bus_id)
+            room = 0 if self._released else self._ending.probes_allowed - len(self._probing)
+            probes = [it for it in due if it not in stuck][: max(0, room)]
+            for bus_id in probes:
+                self._quarantine.postpone(bus_id, self._clock())
+            self._probing |= dict.fromkeys(probes)
+            return probes
+
+    def _answers_again(self, bus_id: str) -> str | None:
+        """Read one quarantined GPU in a child of its own; its bus id if it answers every call."""
         try:
             child = self._started(msgspec.structs.replace(self._start, only=(bus_id,)))
             with self._state:
                 self._stop_if_released(child)
-                self._probing = child
+                self._probing[bus_id] = child
+            return bus_id if self._answers_in(child, bus_id) else None
         except Transient:
-            return False  # its next turn may have more luck
+            return None  # its next turn may have more luck
+        finally:
+            with self._state:
+                del self._probing[bus_id]
+
+    def _answers_in(self, child: Child, bus_id: str) -> bool:
         try:
-            answers = list(child.ask(Discover(request=0), self._deadline))
-            answers += child.ask(Sample(request=1, groups=self._groups), self._deadline)
+            answers = list(child.ask(Discover(request=0), self._deadlines.left))
+            answers += child.ask(Sample(request=1, groups=self._groups), self._deadlines.left)
         except (Hung, Died) as failed:
             self._terminate(child, failed.doing)
             with self._state:
-                self._probing = None
+                self._quarantine.missed(bus_id)
             return False
         answered = any(isinstance(answer, GpuFrame) for answer in answers)
         child.stop()
         with self._state:
-            self._probing = None
             self._leave(child)
             if answered:
                 self._quarantine.answered(bus_id)

@@ -87,6 +87,13 @@ class EndingReaders:
         """GPUs with a stuck reader of their own: a second one would hang there as well."""
         return frozenset(it.bus_id for it in self._stuck if it.bus_id is not None)
 
+    def keeps_open(self, bus_id: str | None) -> bool:
+        """Whether a stuck reader has this GPU open; None: the driver.
+
+        The driver keeps a GPU initialised while any process has it open.
+        """
+        return any(bus_id in it.child.returned and not it.child.ended for it in self._stuck)
+
     @property
     def may_leave(self) -> bool:
         """Whether one more may be asked to leave: none is leaving, or has hung while it left.
@@ -105,9 +112,9 @@ class EndingReaders:
         return None
 
     @property
-    def may_probe(self) -> bool:
-        """Whether a GPU may be probed: a probe that hangs must leave room for a working reader."""
-        return len(self._stuck) < MOST_STUCK and self.why_start_none is None
+    def probes_allowed(self) -> int:
+        """How many GPUs may be probed at once: each may hang and must leave room for a reader."""
+        return 0 if self.why_start_none is not None else MOST_STUCK - len(self._stuck)
 
     @property
     def _unexplained(self) -> int:

@@ -75,6 +75,8 @@ class Touching(_Message, frozen=True, kw_only=True):
 
     request: int
     bus_id: str | None
+    first: bool = False
+    """It has not answered this reader yet, so it may have to be initialised."""
 
 
 class DriverFrame(_Message, frozen=True, kw_only=True):

@@ -3,12 +3,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from discovery.model import Reason
 
 PROBE_FIRST_SECONDS = 5.0
 PROBE_LONGEST_SECONDS = 30.0
+MISSES_TO_CONFIRM = 2
+"""Deadlines that a GPU misses before it counts as hung for good: one may be a stall."""
+MISSES_APART_SECONDS = 60.0
+"""A miss so long after the last one is a first one again, when the GPU answered in between."""
 CRASHES_TO_ISOLATE = 2
 """Deaths of the reader on one GPU in a row before it is left alone: one may be anybody's."""
 
@@ -20,6 +25,7 @@ class Held:
     reason: Reason
     why: str
     due_seconds: float
+    misses: int
     interval_seconds: float = PROBE_FIRST_SECONDS
 
 
@@ -29,6 +35,7 @@ class Quarantine:
     def __init__(self) -> None:
         self._held: dict[str, Held] = {}
         self._crashes: dict[str, int] = {}
+        self._missed_at: dict[str, float] = {}
 
     @property
     def bus_ids(self) -> tuple[str, ...]:
@@ -41,7 +48,20 @@ class Quarantine:
 
     def isolate(self, bus_id: str, reason: Reason, why: str, now: float) -> None:
         """Skip a GPU; its first probe is due PROBE_FIRST_SECONDS later."""
-        self._held[bus_id] = Held(reason, why, now + PROBE_FIRST_SECONDS)
+        again = now - self._missed_at.get(bus_id, -math.inf) < MISSES_APART_SECONDS
+        misses = MISSES_TO_CONFIRM if again or reason is not Reason.HUNG else 1
+        self._held[bus_id] = Held(reason, why, now + PROBE_FIRST_SECONDS, misses)
+        self._missed_at[bus_id] = now
+
+    def missed(self, bus_id: str) -> None:
+        """A GPU that is skipped has missed another deadline, or its call has not returned yet."""
+        if (held := self._held.get(bus_id)) is not None:
+            held.misses += 1
+
+    @property
+    def missed_once(self) -> frozenset[str]:
+        """GPUs that are skipped for a single deadline that they missed."""
+        return frozenset(it for it, held in self._held.items() if held.misses < MISSES_TO_CONFIRM)
 
     def crashed(self, bus_id: str, why: str, now: float) -> None:
         """Count a death of the reader while it read this GPU; isolate it when they go on."""

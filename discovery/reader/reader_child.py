@@ -136,6 +136,7 @@ class SessionReader:
         self._start = start
         self._open = False
         self._handles: dict[str, Handle] | None = None
+        self._answered: set[str | None] = set()  # GPUs; None: the driver
         self._events = EventThread(channel)
         self._history = History()
 
@@ -166,6 +167,7 @@ class SessionReader:
 
     def _discover(self, message: Discover) -> None:
         driver, gpus = read_driver(), self._gpus()
+        self._answered.add(None)
         listed = gpus.ours
         self._channel.send(
             DriverFrame(
@@ -177,6 +179,7 @@ class SessionReader:
         for bus_id in self._allowed(listed):
             self._touch(message, bus_id)
             gpu = self._gpu(bus_id, handles)
+            self._answered.add(bus_id)
             self._channel.send(GpuFrame(request=message.request, gpu=gpu))
         self._history.rediscovered(handles)
 
@@ -223,6 +226,7 @@ class SessionReader:
                 self._history,
                 peers=self._peers(message, bus_id, self._handles),
             )
+            self._answered.add(bus_id)
             self._channel.send(SampleFrame(request=message.request, sample=sample))
 
     def _peers(
@@ -240,7 +244,9 @@ class SessionReader:
     def _opened(self, message: Sample) -> dict[str, Handle]:
         """Handles alone, for a reader that replaced another between two discoveries."""
         handles = {}
-        for bus_id in self._allowed(self._gpus().ours):
+        gpus = self._gpus()
+        self._answered.add(None)
+        for bus_id in self._allowed(gpus.ours):
             self._touch(message, bus_id)
             with contextlib.suppress(GpuLost):
                 handle, gap = open_gpu(bus_id)
@@ -250,7 +256,8 @@ class SessionReader:
         return handles
 
     def _touch(self, message: Discover | Sample, bus_id: str | None) -> None:
-        self._channel.send(Touching(request=message.request, bus_id=bus_id))
+        first = bus_id not in self._answered
+        self._channel.send(Touching(request=message.request, bus_id=bus_id, first=first))
 
     def _refuse(
         self,

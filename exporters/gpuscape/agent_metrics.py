@@ -107,6 +107,10 @@ class AgentMetrics:
             "gpuscape_reader_stuck",
             "1 while an abandoned device reader hangs in the driver, else 0.",
         )
+        self._initialising = gauge(
+            "gpuscape_reader_initialising",
+            "1 while the driver or a GPU takes long for its first answer to a reader, else 0.",
+        )
         self._quarantined = gauge(
             "gpuscape_quarantined_gpus",
             "GPUs left alone since a driver call on them did not return.",
@@ -223,6 +227,10 @@ class AgentMetrics:
     def reader_is_stuck(self, stuck: bool) -> None:
         """Show whether an abandoned reader still hangs."""
         self._stuck.set(stuck)
+
+    def reader_initialises(self, initialises: bool) -> None:
+        """Show whether the driver or a GPU is being initialised."""
+        self._initialising.set(initialises)
 
     def gpus_quarantined(self, count: int) -> None:
         """Show how many GPUs are in quarantine."""

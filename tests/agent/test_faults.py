@@ -12,7 +12,10 @@ import pytest
 from discovery.simulator.simulation import Hang, Return, Simulation
 from tests.agent.agent_process import SOON, AgentProcess, Scraper, running, until
 
-QUICK = ("--discover-interval", "3s", "--sample-interval", "500ms", "--deadline", "1s")
+QUICK = (
+    *("--discover-interval", "3s", "--sample-interval", "500ms"),
+    *("--deadline", "1s", "--init-deadline", "3s"),
+)
 BACK_SECONDS = 60.0
 """The promise: a GPU whose hang has ended is read again within this time."""
 

@@ -18,8 +18,8 @@ from base.errors import Permanent, Transient
 from discovery.driver_errors import DriverAbsent, DriverMismatch, ReaderGone, ReaderStuck, Released
 from discovery.model import Driver, Gap, GpuSnapshot, GpuState, Reason
 from discovery.node_host import NodeHost
-from discovery.reader.device_reader import DiscoveryResult, ReaderHealth
 from discovery.reader.protocol import Event, EventsLost, XidSeen
+from discovery.reader.reader_results import DiscoveryResult, ReaderHealth
 from discovery.sample import GpuSample, ReadingGroup
 from exporters.dcgm.render import SeriesIdentity
 from exporters.gpuscape.agent_metrics import AgentMetrics
@@ -50,6 +50,7 @@ class FakeSource:
     lost: str | None = None
     while_sampling: Callable[[], None] = lambda: None
     """What others do in the middle of a sample."""
+    while_probing: Callable[[], None] = lambda: None
     groups: tuple[ReadingGroup, ...] = ()
     """Those asked for last."""
 
@@ -74,6 +75,7 @@ class FakeSource:
         return taken
 
     def probe(self) -> tuple[str, ...]:
+        self.while_probing()
         return self.freed
 
     def health(self) -> ReaderHealth:
@@ -275,6 +277,84 @@ def test_a_gpu_in_quarantine_is_shown_as_hung_before_the_others_are_read_again(
     scene.agent.watch(scene.now)
     assert scene.states() == [GpuState.PRESENT, GpuState.HUNG]
     assert scene.hastened[-2:] == ["discover", "probe"]
+
+
+def test_labels_wait_for_a_second_missed_deadline_of_a_gpu_and_metrics_do_not(
+    scene: Scene,
+) -> None:
+    scene.discover()
+    before = scene.labels
+    hung = GPUS[1].bus_id
+    scene.source.gpus = (GPUS[0], build.gpu(1, state=GpuState.HUNG))
+    scene.source.state = replace(WELL, quarantined=(hung,), missed_once=frozenset({hung}))
+    scene.discover()
+    assert scene.states() == [GpuState.PRESENT, GpuState.HUNG]
+    assert scene.labels == before
+    scene.source.state = replace(WELL, quarantined=(hung,))
+    scene.discover()
+    assert scene.labels["gpuscape.io/gpu.health-reason"] == "gpu-hung"
+    assert scene.labels["gpuscape.io/gpu.found"] == "1"
+
+
+def test_an_xid_of_a_gpu_that_missed_one_deadline_is_in_the_labels_at_once(scene: Scene) -> None:
+    scene.discover()
+    hung = GPUS[1].bus_id
+    scene.source.events_due = [XidSeen(bus_id=hung, code=79)]
+    scene.agent.watch(scene.now)
+    scene.source.gpus = (GPUS[0], build.gpu(1, state=GpuState.HUNG))
+    scene.source.state = replace(WELL, quarantined=(hung,), missed_once=frozenset({hung}))
+    scene.discover()
+    assert scene.labels["gpuscape.io/gpu.health-reason"] == "xid-79"
+
+
+def test_a_gpu_that_hangs_from_the_start_is_in_the_first_labels(scene: Scene) -> None:
+    hung = GPUS[1].bus_id
+    scene.source.gpus = (GPUS[0], build.silent(1, GpuState.HUNG))
+    scene.source.state = replace(WELL, quarantined=(hung,), missed_once=frozenset({hung}))
+    scene.discover()
+    assert scene.labels["gpuscape.io/gpu.found"] == "1"
+
+
+def test_labels_wait_for_a_second_missed_deadline_of_the_driver_and_metrics_do_not(
+    scene: Scene,
+) -> None:
+    scene.discover()
+    before = scene.labels
+    for _ in range(2):
+        scene.source.failing = ReaderStuck("hangs")
+        scene.discover()
+        assert GpuState.PRESENT not in scene.states()
+        assert scene.labels == before
+        scene.source.failing = None
+        scene.discover()  # and so each stall is a first one
+    scene.source.failing = ReaderStuck("hangs")
+    for _ in range(2):
+        scene.discover()
+    assert scene.labels["gpuscape.io/gpu.health-reason"] == "driver-hung"
+
+
+def test_a_second_missed_deadline_has_the_labels_decided_anew(scene: Scene) -> None:
+    hung = GPUS[1].bus_id
+    scene.source.state = replace(WELL, quarantined=(hung,), missed_once=frozenset({hung}))
+    scene.agent.probe(scene.now)
+    assert scene.hastened == []
+    scene.source.while_probing = lambda: setattr(
+        scene.source, "state", replace(WELL, quarantined=(hung,))
+    )
+    scene.agent.probe(scene.now)
+    assert scene.hastened == ["discover"]
+
+
+def test_a_driver_that_initialises_is_shown_and_logged_once(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", logger="agent.node_agent"):
+        for initialising in ("driver", "driver", None):
+            scene.source.state = replace(WELL, initialising=initialising)
+            scene.agent.watch(scene.now)
+            shown = scene.series("gpuscape_reader_initialising")
+            assert shown[0].endswith(" 0.0" if initialising is None else " 1.0")
+    assert caplog.text.count("device reader initialising") == 1
 
 
 def test_quarantined_gpus_are_probed_at_every_watch_and_no_others(scene: Scene) -> None:

@@ -12,6 +12,11 @@ import pytest
 from base.runtime import Runtime
 from base.tick_watch import LONGEST_STEP_SECONDS, START_SECONDS, Stall, TickProgress, TickWatch
 
+pytestmark = pytest.mark.filterwarnings(
+    # a scheduler's thread that dies is meant here, as at its stop in the middle of its work
+    "ignore::pytest.PytestUnhandledThreadExceptionWarning"
+)
+
 RUN_SECONDS = 100.0
 SOON = 30.0
 
@@ -154,7 +159,6 @@ def test_a_tick_that_does_not_end_has_stopped(start: Callable[..., Runtime]) -> 
     until(lambda: stopped(runtime) is None)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # it is meant
 def test_ticks_whose_scheduler_has_died_have_stopped(
     start: Callable[..., Runtime], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,11 +58,14 @@ def test_errors_of_the_driver_are_recorded_too(file: Path, tmp_path: Path) -> No
     assert [gpu["state"] for gpu in seen(file)["gpus"]] == ["present", "lost", "present", "present"]
 
 
+SOON_HUNG = ("--deadline", "500ms", "--init-deadline", "500ms")
+
+
 def test_a_gpu_that_hangs_is_left_out_and_named(file: Path, tmp_path: Path) -> None:
     machine = Simulation.create("t4", tmp_path / "machine")
     hung = seen(machine.state_file)["gpus"][2]["bus_id"]
     machine.fault(Hang(), bus_id=hung)
-    options = ["--deadline", "500ms", "--simulate", str(machine.state_file)]
+    options = [*SOON_HUNG, "--simulate", str(machine.state_file)]
     said = gpuscape("record", str(file), *options).stdout
     machine.clear()
     assert f"left out: {hung}: no answer within 0.5 s\n" in said
@@ -80,7 +83,7 @@ def test_a_gpu_that_ends_its_reader_is_left_out_too(file: Path, tmp_path: Path) 
 
 def refused(file: Path, machine: Simulation) -> str:
     """What is said of a recording that fails and leaves no file."""
-    options = ["--deadline", "500ms", "--simulate", str(machine.state_file)]
+    options = [*SOON_HUNG, "--simulate", str(machine.state_file)]
     result = CliRunner().invoke(main, ["record", str(file), *options])
     machine.clear()
     assert result.exit_code == 3

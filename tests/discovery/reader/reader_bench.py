@@ -29,6 +29,7 @@ class ReaderBench:
         simulation: Simulation,
         *,
         deadline_seconds: float = DEADLINE_SECONDS,
+        init_seconds: float = DEADLINE_SECONDS,
         known_gpus: KnownGpus | None = None,
     ) -> None:
         self.simulation = simulation
@@ -37,6 +38,7 @@ class ReaderBench:
         self.reader = DeviceReader(
             Start(host_root=str(simulation.host_root), simulation=str(simulation.state_file)),
             deadline_seconds=deadline_seconds,
+            init_seconds=init_seconds,
             known_gpus=known_gpus,
             on_news=lambda: self.on_news(),
             clock=lambda: self.now,

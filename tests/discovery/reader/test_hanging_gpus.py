@@ -199,11 +199,10 @@ def test_a_reader_that_works_is_kept_where_no_other_could_be_started(on: Benches
     assert bench.states() == states(4, (0, 1))
     bench.simulation.clear()
     bench.now += WATCH_SECONDS
-    probes = bench.reader.probe()
-    assert next(iter(probes)) == bench.bus_ids[0]
-    init = bench.simulation.fault(Hang(uninterruptible=True), "nvmlInit*")
-    assert list(probes) == []
+    # one of the two probes gets through, whichever is first
+    init = bench.simulation.fault(Hang(uninterruptible=True), "nvmlInit*", after=1)
+    (well,) = bench.probe()
     assert len(bench.reader.sample()) == 2
     bench.simulation.clear(init)
     until(lambda: bench.reader.health().stuck == 0)
-    assert bench.states() == states(4, (1,))
+    assert bench.states() == states(4, (1 - bench.bus_ids.index(well),))

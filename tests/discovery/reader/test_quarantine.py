@@ -59,3 +59,29 @@ def test_a_gpu_that_answers_is_free_again() -> None:
     quarantine.isolate("a", Reason.HUNG, "why", now=0.0)
     quarantine.answered("a")
     assert (quarantine.bus_ids, quarantine.due(1000.0)) == ((), ())
+
+
+def test_a_second_missed_deadline_confirms_the_first() -> None:
+    quarantine = Quarantine()
+    quarantine.isolate("a", Reason.HUNG, "why", now=0.0)
+    quarantine.isolate("b", Reason.HUNG, "why", now=0.0)
+    assert quarantine.missed_once == {"a", "b"}
+    quarantine.missed("a")
+    assert quarantine.missed_once == {"b"}
+    quarantine.answered("b")
+    assert quarantine.missed_once == set()
+
+
+def test_a_gpu_that_stalls_again_within_a_minute_has_missed_twice_and_later_once() -> None:
+    quarantine = Quarantine()
+    for now, once in ((0.0, {"a"}), (59.0, set()), (120.0, {"a"})):
+        quarantine.isolate("a", Reason.HUNG, "why", now=now)
+        assert quarantine.missed_once == once
+        quarantine.answered("a")
+
+
+def test_a_gpu_that_readers_died_on_did_not_just_stall() -> None:
+    quarantine = Quarantine()
+    for _ in range(2):
+        quarantine.crashed("a", "why", now=0.0)
+    assert quarantine.missed_once == set()

@@ -58,6 +58,7 @@ def test_all_promised_metrics_are_there_and_no_others() -> None:
         "gpuscape_last_success_timestamp_seconds",
         "gpuscape_reader_restarts_total",
         "gpuscape_reader_stuck",
+        "gpuscape_reader_initialising",
         "gpuscape_quarantined_gpus",
         "gpuscape_cycle_duration_seconds",
         "gpuscape_label_changes_total",

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the device reader reports: a discovery, and how it fares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from discovery.model import Driver, GpuSnapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiscoveryResult:
+    """What one discovery gave: the driver, and every GPU that is known, answering or not."""
+
+    driver: Driver
+    gpus: tuple[GpuSnapshot, ...]
+    """By their places."""
+    settling: bool = False
+    """A GPU among them may yet give its first answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderHealth:
+    """How the reader fares; counts are since the start."""
+
+    starts: int
+    hangs: int
+    deaths: int
+    stuck: int
+    """Children that got SIGTERM and have not ended."""
+    quarantined: tuple[str, ...]
+    released: bool
+    missed_once: frozenset[str] = frozenset()
+    """Those of the quarantined that may just have stalled: they missed a single deadline."""
+    initialising: str | None = None
+    """What takes long for its first answer: a bus id, or ``driver``."""
+    pid: int | None = None
+    """Process id of the child that works now; None while there is none."""

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls that are made at once."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from base.side_by_side import side_by_side
+
+SOON = 30.0
+
+
+def test_results_come_in_the_order_in_which_calls_end() -> None:
+    first_may_end = threading.Event()
+
+    def slow() -> str:
+        assert first_may_end.wait(SOON)
+        return "slow"
+
+    results = side_by_side([slow, lambda: "quick"], "test")
+    assert next(results) == "quick"
+    first_may_end.set()
+    assert list(results) == ["slow"]
+
+
+def test_what_a_call_raises_is_raised_where_its_result_is_taken() -> None:
+    def fail() -> str:
+        raise OSError("defect")
+
+    with pytest.raises(OSError, match="defect"):
+        list(side_by_side([fail], "test"))
+
+
+def test_without_threads_the_calls_are_made_one_after_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert list(side_by_side([lambda: 1, lambda: 2], "test")) == [1, 2]
