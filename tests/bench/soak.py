@@ -39,8 +39,8 @@ PERIOD_SECONDS = 30.0
 OFTEN = ("--sample-interval", "1s", "--discover-interval", "6s")
 """Ten times the default."""
 SCRAPE_SECONDS = 0.5
-WARM_UP = 12
-"""The part of all looks that is not counted, one in so many: caches and arenas fill."""
+PARTS, WARM_UP_PARTS = 12, 2
+"""Of two hours the first 20 minutes are not counted: caches and arenas fill, by 3 MiB in all."""
 TARGET_MIB_PER_HOUR = 1.0
 PODS, PROCESSES = 40, 16
 FIRST_PID = 100_000
@@ -129,7 +129,7 @@ def _all_shown(agent: AgentProcess) -> str:
 
 def counted(looks: Sequence[Look]) -> Sequence[Look]:
     """Those after the warm-up."""
-    return looks[len(looks) // WARM_UP :]
+    return looks[len(looks) * WARM_UP_PARTS // PARTS :]
 
 
 def growth(looks: Sequence[Look]) -> Slope:
@@ -317,10 +317,10 @@ def page(soaked: Soaked, machine: str) -> str:
         "bus, the device reader killed, all handles released. Just before the next, agent and "
         "reader were looked at. Memory is proportional set size, and the reader's holds the "
         "simulator too. Its growth is judged by what of it stands for no file: the rest changes "
-        f"when other programs come and go that share libraries. The first of {WARM_UP} parts is "
-        "left out: caches fill. The slope is that of the least-squares line, its bound the upper "
-        "end of the 95 % interval. Descriptors and threads are medians of the first and of the "
-        "last third. This run: "
+        f"when other programs come and go that share libraries. The first {WARM_UP_PARTS} of "
+        f"{PARTS} parts are left out: caches fill. The slope is that of the least-squares line, "
+        "its bound the upper end of the 95 % interval. Descriptors and threads are medians of the "
+        "first and of the last third. This run: "
         f"{machine}."
     )
     sections = (
@@ -382,7 +382,7 @@ def _range(numbers: Sequence[float]) -> str:
 
 
 def _course(soaked: Soaked) -> Iterator[tuple[str, ...]]:
-    size = -(-len(soaked.agent) // WARM_UP)
+    size = -(-len(soaked.agent) // PARTS)
     for at in range(0, len(soaked.agent), size):
         agent, reader = soaked.agent[at : at + size], soaked.reader[at : at + size]
         yield (
