@@ -1,7 +1,7 @@
 # gpuscape: `make run` shows this machine's GPUs, `make test` runs everything; `make help` lists the rest.
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help run test flaky check controlplane cluster long mutate bench docs lock clean
+.PHONY: help run test flaky check controlplane cluster long faults mutate bench docs lock clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -10,6 +10,7 @@ SCALE ?= 10
 N ?= 5
 SIMULATE ?=
 MACHINES ?=
+OTHER_PYTHON ?=
 PACKAGE ?=
 SIZE ?= 400
 PYTEST := $(BIN)/python -m pytest
@@ -43,7 +44,10 @@ check: $(VENV)/.dev ## seconds: format, lint, types, import contracts, generated
 
 long: controlplane ## soak, random tests SCALE times over (10 unless given), benchmarks into docs/
 	SCALE=$(SCALE) $(PYTEST) -m "not gpu" --timeout 3600
-	$(MAKE) mutate bench
+	$(MAKE) faults mutate bench
+
+faults: controlplane $(if $(OTHER_PYTHON),$(VENV)-other/.run) ## every fault against the agent, figures into docs/ (OTHER_PYTHON=python3.13 runs that one too)
+	$(BIN)/python -m tests.faults.fault_run $(BIN)/gpuscape $(if $(OTHER_PYTHON),$(VENV)-other/bin/gpuscape)
 
 mutate: $(VENV)/.dev ## break the product in small ways and count what the tests notice: SIZE=400 of each package, or PACKAGE=kube
 	$(BIN)/python -m tools.mutation $(PACKAGE) --size $(SIZE)
@@ -64,7 +68,7 @@ lock: ## pin dependencies again, with hashes and without download addresses (nee
 	$(PYTHON) -m tools.npm_lock
 
 clean: ## remove the environment and caches, but for the control plane in ~/.cache/gpuscape
-	rm -rf $(VENV) mutants mutants.log .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-other mutants mutants.log .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
@@ -85,3 +89,10 @@ $(VENV)/.dev: requirements/dev.txt pyproject.toml | $(BIN)/python
 	@$(PIP) install --require-hashes -r requirements/dev.txt
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@ $(VENV)/.run
+
+# another Python's, with which faults are run once more
+$(VENV)-other/.run: requirements/run.txt pyproject.toml
+	@$(OTHER_PYTHON) -m venv $(VENV)-other
+	@$(subst $(BIN),$(VENV)-other/bin,$(PIP)) install --require-hashes -r requirements/run.txt
+	@$(subst $(BIN),$(VENV)-other/bin,$(PIP)) install --no-deps --no-build-isolation --editable .
+	@touch $@

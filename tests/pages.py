@@ -22,7 +22,9 @@ _PATH: Final = re.compile(r"`([\w.-]+/[\w./*-]*)`")
 _STEP: Final = re.compile(
     r"^\| \d+ \| `(?P<file>[\w/.-]+\.py)` \| (?P<names>[^|]*) \|", re.MULTILINE
 )
-_NOT_IN_A_CLONE: Final = (".git", ".venv", "mutants*", ".*_cache", ".hypothesis", "__pycache__")
+_CLASS: Final = re.compile(r"\| F\d\d \| ")
+_TEST: Final = re.compile(r"`(tests/[\w/]+\.py::\w+)`")
+_NOT_IN_A_CLONE: Final = (".git", ".venv*", "mutants*", ".*_cache", ".hypothesis", "__pycache__")
 
 
 def page(name: str) -> str:
@@ -89,6 +91,12 @@ def steps(text: str) -> list[tuple[str, str]]:
         for row in _STEP.finditer(text)
         for named in re.findall(r"`([\w.]+)`", row["names"])
     ]
+
+
+def classes_of_faults(text: str) -> dict[str, list[str]]:
+    """The tests that stand in the last column of a row, by the row's first column, such as F01."""
+    rows = (line.strip("| ").split(" | ") for line in text.splitlines() if _CLASS.match(line))
+    return {cells[0]: _TEST.findall(cells[-1]) for cells in rows}
 
 
 def clone(folder: Path) -> Path:

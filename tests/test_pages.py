@@ -11,12 +11,28 @@ from typing import Final
 
 import pytest
 
-from tests.pages import ROOT, leads_somewhere, links, named_files, page, prose, steps
+from tests.pages import (
+    ROOT,
+    classes_of_faults,
+    leads_somewhere,
+    links,
+    named_files,
+    page,
+    prose,
+    steps,
+)
 
 WIDTH: Final = 120
 PAGES: Final = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")))
 MANIFESTS: Final = (*sorted((ROOT / "deploy").rglob("*.yaml")), *(ROOT / "deploy").rglob("*.yml"))
-MEASURED: Final = ("benchmarks", "scheduler-benchmarks", "scheduler-quality", "soak", "structure")
+MEASURED: Final = (
+    "benchmarks",
+    "fault-run",
+    "scheduler-benchmarks",
+    "scheduler-quality",
+    "soak",
+    "structure",
+)
 """Pages in docs/ that programs write whole: their paragraphs are one line each."""
 HISTORY: Final = ("CHANGELOG",)
 """The files that are named there existed once."""
@@ -49,6 +65,13 @@ def is_there(file: str, named: str) -> bool:
     except (AttributeError, ImportError):
         return False
     return True
+
+
+def is_a_test(identity: str) -> bool:
+    """Whether pytest would find a function of this name in the file, in a class of tests or not."""
+    file, _, test = identity.partition("::")
+    text = (ROOT / file).read_text("utf-8") if (ROOT / file).exists() else ""
+    return test.startswith("test_") and bool(re.search(rf"^ *def {test}\(", text, re.MULTILINE))
 
 
 @pytest.mark.parametrize("file", but(*MEASURED), ids=name)
@@ -97,6 +120,25 @@ def test_a_function_that_does_not_exist_is_not_there() -> None:
         "Gone",
         "Runtime.gone",
     ]
+
+
+CLASSES: Final = (*range(1, 19), 20, 21, 27, 31, 33, 34, 35, 36, 37)
+"""Of faults: those that concern the agent and the extender."""
+
+
+def test_each_class_of_faults_names_tests_that_exist() -> None:
+    classes = classes_of_faults(page("docs/faults.md"))
+    assert list(classes) == [f"F{number:02}" for number in CLASSES]
+    assert [name for name, tests in classes.items() if not tests] == []
+    assert [it for tests in classes.values() for it in tests if not is_a_test(it)] == []
+
+
+def test_a_class_without_a_test_and_a_test_that_does_not_exist_are_seen() -> None:
+    text = "| F01 | a | b | `tests/test_pages.py::test_gone`, x |\n| F02 | `a` | b | none |\n"
+    assert classes_of_faults(text) == {"F01": ["tests/test_pages.py::test_gone"], "F02": []}
+    assert not is_a_test("tests/test_pages.py::test_gone")
+    assert not is_a_test("tests/gone.py::test_gone")
+    assert not is_a_test("tests/test_pages.py::is_a_test")
 
 
 def test_the_index_of_decisions_has_each_page_with_its_status() -> None:

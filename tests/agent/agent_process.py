@@ -28,6 +28,10 @@ SOON = 60.0
 GPUSCAPE = Path(sys.executable).with_name("gpuscape")
 
 
+Judge = Callable[[str, float], list[str]]
+"""What is untrue in a scrape's text that was asked for at this moment."""
+
+
 class AgentProcess:
     """``gpuscape agent`` and what it serves."""
 
@@ -116,11 +120,13 @@ def running(
     descriptors: int | None = None,
     defect: Path | None = None,
     listen: str | None = "127.0.0.1:0",
+    program: Path = GPUSCAPE,
 ) -> Iterator[AgentProcess]:
     """An agent on this machine, ended at the end; ``descriptors`` are all that it may have.
 
     ``defect``: a folder whose sitecustomize.py runs in the agent's process before the agent does.
     ``listen``: None where the options say it, in a file of settings.
+    ``program`` is gpuscape as installed for another Python.
     """
 
     tie = end_with_parent(signal.SIGTERM)
@@ -132,7 +138,7 @@ def running(
 
     arguments = agent_arguments(simulation, "--standalone", *options, listen=listen)
     with subprocess.Popen(
-        [GPUSCAPE, *arguments],
+        [program, *arguments],
         stderr=subprocess.PIPE,
         text=True,
         preexec_fn=prepare,
@@ -161,15 +167,20 @@ def _end(process: subprocess.Popen[str]) -> None:
 class Scraper:
     """Scrapes again and again while a test disturbs the machine; every answer must be whole.
 
-    Every other answer is compressed, as Prometheus has it.
+    Every other answer is compressed, as Prometheus has it. ``judge`` gets each text and when it
+    was asked for, in monotonic seconds, and gives what is untrue in it, in words.
     """
 
-    def __init__(self, agent: AgentProcess, pause_seconds: float = 0.05) -> None:
+    def __init__(
+        self, agent: AgentProcess, pause_seconds: float = 0.05, *, judge: Judge = lambda *_: []
+    ) -> None:
         self._agent = agent
         self._pause_seconds = pause_seconds
+        self._judge = judge
         self._stop = threading.Event()
         self.answers = 0
         self.failures: list[str] = []
+        self.untrue: list[str] = []
         self.slowest_seconds = 0.0
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -190,6 +201,7 @@ class Scraper:
             except OSError as error:
                 self.failures.append(repr(error))
                 continue
+            self.untrue += self._judge(text, began)
             self.slowest_seconds = max(self.slowest_seconds, time.monotonic() - began)
             if (status, alive) != (200, 200) or "gpuscape_build_info" not in text:
                 self.failures.append(f"metrics {status}, livez {alive}")

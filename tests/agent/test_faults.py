@@ -8,14 +8,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from discovery.simulator.simulation import Hang, Return, Simulation
+from discovery.simulator.state.machine_state import XidEvent
 from tests.agent.agent_process import SOON, AgentProcess, Scraper, running, until
 
 QUICK = (
     *("--discover-interval", "3s", "--sample-interval", "500ms"),
     *("--deadline", "1s", "--init-deadline", "3s"),
 )
+MANY = 2000
 BACK_SECONDS = 60.0
 """The promise: a GPU whose hang has ended is read again within this time."""
 
@@ -183,6 +186,17 @@ def test_an_xid_is_counted_and_shown(agent: AgentProcess) -> None:
         line.startswith("DCGM_FI_DEV_XID_ERRORS{") and line.endswith(" 79")
         for line in agent.metrics().splitlines()
     )
+
+
+def test_each_of_thousands_of_xids_at_once_is_counted_and_no_scrape_lost(
+    agent: AgentProcess,
+) -> None:
+    events = (XidEvent(bus_id=_bus_id(agent), code=31),) * MANY
+    with Scraper(agent) as scraper:
+        agent.simulation.edit(lambda state: replace(state, events=events))
+        until(lambda: f'xid="31"}} {MANY}.0' in agent.metrics())
+    assert scraper.failures == []
+    assert agent.gpus("present") == 2
 
 
 def test_release_leaves_no_reader_and_no_client_and_resume_brings_them_back(

@@ -13,7 +13,7 @@ from pathlib import Path
 from agent.cluster.confinement import tried
 from api import keys, names
 from discovery.simulator.simulation import Simulation
-from tests.agent.agent_process import SOON, AgentProcess, until
+from tests.agent.agent_process import GPUSCAPE, SOON, AgentProcess, until
 from tests.controlplane.lifetime import end_with_parent
 from tests.controlplane.plane import Object, Plane
 from tests.deploy.daemonset import agent_process
@@ -87,10 +87,12 @@ def agent(
     *,
     options: Mapping[str, str] | None = None,
     pod: Object | None = None,
+    program: Path = GPUSCAPE,
 ) -> Iterator[AgentProcess]:
     """An agent of this node, ended by SIGTERM at the end.
 
     ``options``: further settings by variable. ``pod``: its pod, a new one unless given.
+    ``program``: gpuscape as installed for another Python.
     """
     pod = pod or site.plane.bound_pod(site.namespace, names.AGENT, node)
     token = site.plane.token(site.namespace, names.AGENT, pod=pod)
@@ -117,7 +119,7 @@ def agent(
         },
     )
     with subprocess.Popen(
-        argv,
+        [str(program), *argv[1:]],
         env=environment,
         stderr=subprocess.PIPE,
         text=True,
