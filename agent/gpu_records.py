@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 
+from agent.gpu_errors.error_log import ErrorLog
 from agent.gpu_errors.sxid_book import SxidBook
 from agent.gpu_errors.xid_book import XidBook
 from agent.gpu_errors.xid_merge import XidMerge
@@ -22,6 +23,7 @@ class GpuRecords:
     xids: XidBook = field(default_factory=XidBook)
     xid_merge: XidMerge = field(default_factory=XidMerge)
     sxids: SxidBook = field(default_factory=SxidBook)
+    error_log: ErrorLog = field(default_factory=ErrorLog)
     waste: WasteRecord = field(default_factory=WasteRecord)
     restored: bool = False
     """What another process knew has been taken over, if anything was to be."""

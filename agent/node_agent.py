@@ -21,6 +21,7 @@ from agent.gpu_records import GpuRecords
 from agent.metrics.latest_metrics import LatestMetrics
 from agent.metrics.program_use import program_uses
 from agent.publish import Published, Publisher
+from agent.silent_gpus import SilentGpus
 from base.backoff import Backoff
 from base.errors import Transient
 from base.log_once import LogOnce
@@ -28,11 +29,11 @@ from base.runtime import Tick
 from discovery.driver_errors import DriverAbsent, DriverMismatch, ReaderStuck, Released
 from discovery.model import Driver, Gap, GpuSnapshot, GpuState, NodeSnapshot, Reason
 from discovery.node_host import NodeHost
-from discovery.reader.protocol import Event, XidSeen
+from discovery.reader.protocol import Event, EventsLost, XidSeen
 from discovery.reader.reader_results import DiscoveryResult, ReaderHealth
 from discovery.sample import GpuSample, ReadingGroup
 from exporters.gpu_holders import NO_JOBS, NO_POD_USES, JobIds, PodUses
-from exporters.gpuscape.agent_metrics import AgentMetrics
+from exporters.gpuscape.agent_metrics import AgentMetrics, LossSource
 from exporters.gpuscape.process_use import ProcessUse
 
 log = logging.getLogger(__name__)
@@ -75,7 +76,7 @@ class ExtraReadings:
     processes: Callable[[Iterable[GpuSample]], tuple[ProcessUse, ...]] = lambda _samples: ()
     of_pods: Callable[[Iterable[GpuSample]], PodUses] = lambda _samples: NO_POD_USES
     jobs: Callable[[NodeSnapshot], JobIds] = lambda _snapshot: NO_JOBS
-    kernel_log: Callable[[float], tuple[XidSeen | SxidSeen, ...]] = lambda _now: ()
+    kernel_log: Callable[[float], tuple[Event | SxidSeen, ...]] = lambda _now: ()
     """Errors that the kernel logged since the last call; it never waits."""
 
 
@@ -120,18 +121,18 @@ class NodeAgent:
         self._latest.show_sxids(self._records.sxids.seen)
         self._driver_gone_since: float | None = None
         self._answered_once = False
-        self._silent, self._initialising = LogOnce(), LogOnce()
+        self._silent, self._initialising = SilentGpus(), LogOnce()
         self._watched_at = self._discovered_at = clock()
         self._showing = threading.Lock()
         self._shows_readings = False
-        self._starts_counted = 0
+        self._starts_counted = self._losses_counted = 0
 
     def go_on_from(self, before: NodeAgent) -> None:
         """Know what an agent knew that had the same reader and other settings."""
         self._driver_gone_since = before._driver_gone_since
         self._answered_once = before._answered_once
         self._silent, self._retry = before._silent, before._retry
-        self._starts_counted = before._starts_counted
+        self._starts_counted, self._losses_counted = before._starts_counted, before._losses_counted
 
     # ticks
 
@@ -152,7 +153,7 @@ class NodeAgent:
         self._latest.show_snapshot(snapshot, now)
         published = self._publisher.publish(snapshot, self._reader.health().missed_once)
         self._report_cycle(snapshot, published, self._clock() - now)
-        self._log_silent(snapshot)
+        self._silent.log_changes(snapshot)
         if not faulty:
             self._retry.succeeded()
             return self._intervals.discover
@@ -181,7 +182,8 @@ class NodeAgent:
     def watch(self, now: float) -> float:
         """Take events, show GPUs that hang, update the reader's metrics."""
         self._watched_at = now
-        xids = [event for event in self._events(now) if self._entered(event)]
+        xids = [event for event in self._events(now) if self._entered(event, now)]
+        self._records.error_log.end_minutes(now)
         self._show_hung()
         if xids:
             self._hasten("discover")
@@ -330,23 +332,23 @@ class NodeAgent:
     def _events(self, now: float) -> list[Event]:
         """The driver's events, and those that only the kernel log has; shows errors of switches."""
         logged = self._extra.kernel_log(now)
-        switches = [event for event in logged if isinstance(event, SxidSeen)]
-        for event in switches:
+        for event in (switches := [event for event in logged if isinstance(event, SxidSeen)]):
             self._records.sxids.add(event, self._wall())
-            log.warning("SXid error", extra={"switch": event.bus_id, "sxid": event.code})
+            self._records.error_log.add(event, now)
         if switches:
             self._latest.show_sxids(self._records.sxids.seen)
-        xids = [event for event in logged if isinstance(event, XidSeen)]
-        self._records.xids.end_recovered(xids)
+        losses = sum(isinstance(event, EventsLost) for event in logged)
+        self._latest.refresh(lambda own: own.gpu_events_lost(LossSource.KERNEL_LOG, losses))
+        self._records.xids.end_recovered(xids := [it for it in logged if isinstance(it, XidSeen)])
         return self._records.xid_merge.merged(self._reader.events(), xids, now)
 
-    def _entered(self, event: Event) -> bool:
-        """Whether the event is an XID; what is lost of events is logged."""
+    def _entered(self, event: Event, now: float) -> bool:
+        """Whether the event is an XID; what is lost of events is counted."""
+        self._records.error_log.add(event, now)
         if isinstance(event, XidSeen):
             self._records.xids.add(event, self._wall())
-            log.warning("XID error", extra={"gpu": event.bus_id, "xid": event.code})
             return True
-        log.warning("XID events incomplete", extra={"reason": event.text})
+        self._latest.refresh(lambda own: own.gpu_events_lost(LossSource.NVML))
         return False
 
     def _count_sample(self, own: AgentMetrics, seconds: float) -> None:
@@ -358,21 +360,13 @@ class NodeAgent:
         for _ in range(max(self._starts_counted, 1), health.starts):
             own.reader_restarted()
         self._starts_counted = health.starts
+        own.gpu_events_lost(LossSource.NVML, health.event_losses - self._losses_counted)
+        self._losses_counted = health.event_losses
         own.reader_is_stuck(health.stuck > 0)
         own.gpus_quarantined(len(health.quarantined))
         own.reader_initialises(health.initialising is not None)
         if (what := health.initialising) is not None and self._initialising.is_new(what):
             log.info("device reader initialising", extra={"what": what})
-
-    def _log_silent(self, snapshot: NodeSnapshot) -> None:
-        """Log which GPUs do not answer, whenever that changes."""
-        silent = {g.bus_id: g.state for g in snapshot.gpus if g.state is not GpuState.PRESENT}
-        if silent:
-            if self._silent.is_new(silent):
-                named = ", ".join(f"{bus_id} {state}" for bus_id, state in silent.items())
-                log.warning("GPUs not responding", extra={"gpus": named})
-        elif self._silent.clear():
-            log.info("all GPUs responding")
 
     def _report_cycle(self, snapshot: NodeSnapshot, published: Published, seconds: float) -> None:
         """The cycle's metrics and its one line."""

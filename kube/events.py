@@ -69,11 +69,16 @@ class Recorder:
         controller: str,
         instance: str,
         budget: EventBudget,
+        dropped: Callable[[], None] = lambda: None,
         backoff: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """``controller`` reports, as ``instance`` (the name of its pod or machine)."""
+        """``controller`` reports, as ``instance`` (the name of its pod or machine).
+
+        ``dropped`` is called for each Event that is not recorded.
+        """
+        self._on_drop = dropped
         self._api = api
         self._controller = controller
         self._instance = instance
@@ -111,7 +116,7 @@ class Recorder:
         subject = f"{regarding.get('kind')}/{regarding.get('name')}/{regarding.get('uid')}"
         with self._lock:
             if not self._within_budget((subject, reason)):
-                self.dropped += 1
+                self._drop()
                 return
             at = self._now()
             body: Object = {
@@ -138,9 +143,13 @@ class Recorder:
                     self._send_at = self._clock() + self._backoff.failed(error.retry_after_seconds)
                     return
                 except ApiError:
-                    self.dropped += 1
+                    self._drop()
                 self._backoff.succeeded()
                 self._waiting.popleft()
+
+    def _drop(self) -> None:
+        self.dropped += 1
+        self._on_drop()
 
     def _within_budget(self, key: tuple[str, str]) -> bool:
         now = self._clock()

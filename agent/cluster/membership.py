@@ -105,6 +105,7 @@ class Cluster:
             controller=names.AGENT,
             instance=member.pod,
             budget=EVENT_BUDGET,
+            dropped=lambda: update_metrics(AgentMetrics.event_dropped),
             clock=clock,
         )
         self._confinement = ConfinementCheck(

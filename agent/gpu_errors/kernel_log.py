@@ -15,7 +15,8 @@ from pathlib import Path
 
 from agent.gpu_errors.kernel_records import SxidSeen, seen_in
 from base.log_once import LogOnce
-from discovery.reader.protocol import XidSeen
+from base.log_pace import LogPace
+from discovery.reader.protocol import EventsLost, XidSeen
 
 log = logging.getLogger(__name__)
 
@@ -66,14 +67,19 @@ class KernelLog:
         self._descriptor: int | None = None
         self._again_at = 0.0
         self._failures = LogOnce()
+        self._pace = LogPace()
         self.overruns = 0
         """How often the kernel overwrote records before they were read."""
 
-    def events(self, now: float) -> tuple[XidSeen | SxidSeen, ...]:
-        """The errors logged since the last call, at this monotonic time. Never waits or raises."""
+    def events(self, now: float) -> tuple[XidSeen | SxidSeen | EventsLost, ...]:
+        """The errors logged since the last call, at this monotonic time. Never waits or raises.
+
+        Where some are missing, the last one is EventsLost.
+        """
+        overruns = self.overruns
         if self._descriptor is None and not self._open(now):
             return ()
-        found = []
+        found: list[XidSeen | SxidSeen | EventsLost] = []
         for _ in range(MOST_RECORDS):
             record = self._next_record(now)
             if record is None:
@@ -81,8 +87,15 @@ class KernelLog:
             if (event := seen_in(record)) is not None:
                 found.append(event)
         if len(found) > MOST_EVENTS:
-            log.warning("kernel log errors dropped", extra={"errors": len(found) - MOST_EVENTS})
-        return tuple(found[:MOST_EVENTS])
+            left_out = self._pace.take(None, now)
+            if left_out is not None:
+                facts = {"errors": len(found) - MOST_EVENTS}
+                more = {"left_out": left_out} if left_out else {}
+                log.warning("kernel log errors dropped", extra=facts | more)
+        lost: tuple[EventsLost, ...] = ()
+        if len(found) > MOST_EVENTS or self.overruns > overruns:
+            lost = (EventsLost(text="records of the kernel log were lost"),)
+        return (*found[:MOST_EVENTS], *lost)
 
     def close(self) -> None:
         """Close the log; the next call opens it again, at its end."""

@@ -93,7 +93,7 @@ class DeviceReader:
         self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
         self._groups: tuple[ReadingGroup, ...] = ()  # asked for last, so a probe asks for them too
         self._on_news = on_news
-        self._requests = self._starts = self._hangs = self._deaths = 0
+        self._requests = self._starts = self._hangs = self._deaths = self._overflows = 0
         self._released = False
         self._closed = False
 
@@ -141,7 +141,7 @@ class DeviceReader:
         return tuple(samples.values())
 
     def events(self) -> tuple[Event, ...]:
-        """Events since the last call, in order; beyond EVENTS_KEPT the oldest are dropped."""
+        """Events since the last call, in order; of more than EVENTS_KEPT the oldest are lost."""
         return tuple(self._events.popleft() for _ in range(len(self._events)))
 
     def probe(self) -> Iterator[str]:
@@ -194,6 +194,7 @@ class DeviceReader:
                 missed_once=self._quarantine.missed_once,
                 initialising=self._initialising,
                 released=self._released,
+                event_losses=self._hangs + self._deaths + self._overflows,
                 pid=None if self._child is None else self._child.pid,
             )
 
@@ -286,17 +287,16 @@ class DeviceReader:
             raise ReaderGone(f"the device reader cannot be started: {error}") from error
 
     def _stop_if_released(self, child: Child) -> None:
-        """End a child that started while all handles were released; raises Released.
-
-        It has been asked for nothing yet, so it has no handle. The lock is held.
-        """
+        """Raises Released if so; the child has no handle yet, and ends. The lock is held."""
         if self._released:
             child.stop()
             self._leave(child)
             raise Released(_RELEASED)
 
     def _take(self, event: Event) -> None:
-        self._events.append(event)
+        with self._state:
+            self._overflows += len(self._events) == EVENTS_KEPT
+            self._events.append(event)
         self._on_news()
 
     def _retire(self) -> None:

@@ -112,15 +112,18 @@ class EventThread:
 
     def _run(self) -> None:
         while not self._stop.is_set() and self._source is not None:
+            until = time.monotonic() + EVENT_WAIT_MILLISECONDS / 1000
             try:
                 event = self._source.wait(EVENT_WAIT_MILLISECONDS)
                 if event is not None:
                     self._channel.send(event)
-            except NvmlError as error:
-                self._report_once(f"waiting for XID events fails: {error}")
-                self._stop.wait(EVENT_RETRY_SECONDS)  # a lost GPU makes every wait fail at once
+                else:  # at once, where a broken driver does not wait
+                    self._stop.wait(until - time.monotonic())
             except OSError:
                 return
+            except Exception as error:  # else the thread ends, and nobody notices
+                self._report_once(f"waiting for XID events fails: {error!r}")
+                self._stop.wait(EVENT_RETRY_SECONDS)  # a lost GPU makes every wait fail at once
 
     def _report_once(self, text: str) -> None:
         if text not in self._reported:

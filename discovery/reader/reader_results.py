@@ -30,6 +30,8 @@ class ReaderHealth:
     """Children that got SIGTERM and have not ended."""
     quarantined: tuple[str, ...]
     released: bool
+    event_losses: int = 0
+    """Times that events may have been lost: a working child ended, or too many came."""
     missed_once: frozenset[str] = frozenset()
     """Those of the quarantined that may just have stalled: they missed a single deadline."""
     initialising: str | None = None

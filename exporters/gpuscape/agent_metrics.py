@@ -8,9 +8,9 @@ unlike the DCGM families, whose names are DCGM's. No type of prometheus_client l
 from __future__ import annotations
 
 import platform
-from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 from typing import TypeVar
 
@@ -19,9 +19,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Summ
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from discovery.model import GpuState, NodeSnapshot, Reason
+from discovery.model import NodeSnapshot
 from exporters.gpuscape.core_families import ServedFamilies
 from exporters.gpuscape.server_metrics import ServingMetrics
+from exporters.snapshot_collector import SnapshotCollector
 
 _SNAPSHOT_AGE = (
     "gpuscape_snapshot_age_seconds",
@@ -48,6 +49,13 @@ _NOT_IN_CORE = frozenset(
 
 CYCLE_BUCKETS_SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10)
 """From a node that answers at once to one that runs into its deadlines."""
+
+
+class LossSource(StrEnum):
+    """Where errors of GPUs come from, and may be lost."""
+
+    NVML = "nvml"
+    KERNEL_LOG = "kernel-log"
 
 
 _Made = TypeVar("_Made")
@@ -77,7 +85,7 @@ class AgentMetrics:
         self._taken_at: float | None = None
         self._sampled_at: float | None = None
         self._tick_stall_seconds = 0.0
-        self._snapshot = _SnapshotCollector()
+        self._snapshot = SnapshotCollector()
         self._programs = _ProgramCollector()
         self._registry = CollectorRegistry()
         self._registry.register(self._snapshot)
@@ -130,6 +138,18 @@ class AgentMetrics:
         self._defects = counter(
             "gpuscape_internal_errors_total",
             "Unexpected exceptions in the agent's ticks and threads; the log has their tracebacks.",
+        )
+        self._event_losses = counter(
+            "gpuscape_gpu_event_losses_total",
+            "Times that GPU errors may have been lost: a device reader ended, NVML's delivery"
+            " failed, the kernel overwrote its log, or more came at once than are kept.",
+            ("source",),
+        )
+        for source in LossSource:
+            self._event_losses.labels(source)
+        self._events_dropped = counter(
+            "gpuscape_events_dropped_total",
+            "Kubernetes Events that were not recorded: over the budget, or refused by the server.",
         )
         # with labels, so that an agent without a cluster has no series of them
         self._confinement = gauge(
@@ -256,6 +276,14 @@ class AgentMetrics:
         """Count an exception that nobody expected."""
         self._defects.inc()
 
+    def gpu_events_lost(self, source: LossSource, times: int = 1) -> None:
+        """Count times at which errors of GPUs may have been lost."""
+        self._event_losses.labels(source).inc(times)
+
+    def event_dropped(self) -> None:
+        """Count a Kubernetes Event that was not recorded."""
+        self._events_dropped.inc()
+
     def confined(self, policy: str, enforced: bool) -> None:
         """Show whether this admission policy refused what it must."""
         self._confinement.labels(policy).set(enforced)
@@ -339,62 +367,3 @@ class _ProgramCollector(Collector):
         if self.latest:
             yield seconds
             yield resident
-
-
-class _SnapshotCollector(Collector):
-    """The families that follow from the latest snapshot; none before the first."""
-
-    def __init__(self) -> None:
-        self.latest: NodeSnapshot | None = None
-
-    def collect(self) -> Iterator[Metric]:
-        if self.latest is None:
-            return
-        yield _gpus(self.latest)
-        yield _gaps(self.latest)
-        yield from _xids(self.latest)
-
-
-def _gpus(snapshot: NodeSnapshot) -> Metric:
-    family = GaugeMetricFamily("gpuscape_gpus", "GPUs of this node by state.", labels=["state"])
-    tally = Tally(gpu.state for gpu in snapshot.gpus)
-    for state in GpuState:
-        family.add_metric([state], tally[state])
-    return family
-
-
-def _gaps(snapshot: NodeSnapshot) -> Metric:
-    family = GaugeMetricFamily(
-        "gpuscape_gaps", "Readings missing in the snapshot by reason.", labels=["reason"]
-    )
-    of_gpus = (gap for gpu in snapshot.gpus for gap in gpu.gaps)
-    tally = Tally(gap.reason for gap in (*snapshot.host.gaps, *snapshot.driver.gaps, *of_gpus))
-    for reason in Reason:
-        family.add_metric([reason], tally[reason])
-    return family
-
-
-def _xids(snapshot: NodeSnapshot) -> Iterable[Metric]:
-    labels = ["uuid", "pci_bus_id", "xid"]
-    errors = CounterMetricFamily(
-        "gpuscape_xid_errors_total",
-        "XID errors since this agent started, or with a state file since the boot.",
-        labels=labels,
-    )
-    last = GaugeMetricFamily(
-        "gpuscape_xid_last_timestamp_seconds",
-        "When the newest XID error of this code came, Unix time.",
-        labels=labels,
-    )
-    for gpu in snapshot.gpus:
-        for code in sorted({xid.code for xid in gpu.xids}):
-            same = [xid for xid in gpu.xids if xid.code == code]
-            series = [_utf8(gpu.uuid or ""), _utf8(gpu.bus_id), str(code)]
-            errors.add_metric(series, sum(xid.count for xid in same))
-            last.add_metric(series, max(xid.last_seen_seconds for xid in same))
-    return errors, last
-
-
-def _utf8(text: str) -> str:
-    """Text from a driver may hold what UTF-8 cannot say, and prometheus_client would raise."""
-    return text.encode("utf-8", "replace").decode("utf-8")

@@ -153,6 +153,11 @@ class ExtenderMetrics:
             ["reason"],
             registry=registry,
         )
+        self._events_dropped = Counter(
+            f"{_PREFIX}_events_dropped",
+            "Kubernetes Events that were not recorded: over the budget, or refused by the server.",
+            registry=registry,
+        )
         self._defects = Counter(
             f"{_PREFIX}_internal_errors",
             "Unexpected exceptions in threads of the program; the log has their tracebacks.",
@@ -199,6 +204,10 @@ class ExtenderMetrics:
     def refused(self, reason: RefusalReason) -> None:
         """Count a connection or request that was refused."""
         self._refusals.labels(reason).inc()
+
+    def event_dropped(self) -> None:
+        """Count a Kubernetes Event that was not recorded."""
+        self._events_dropped.inc()
 
     def defect_met(self) -> None:
         """Count an exception that nobody expected."""

@@ -74,6 +74,7 @@ def _start(settings: SchedulerSettings, ending: contextlib.ExitStack) -> None:
         controller=names.SCHEDULER,
         instance=settings.instance or socket.gethostname(),
         budget=pod_events.BUDGET,
+        dropped=metrics.event_dropped,
     )
     unlinked = partial(pod_events.record_unlinked, events) if settings.events else None
     landings = PredictionResults(tables, metrics, unlinked)

@@ -377,6 +377,57 @@ def test_an_xid_is_counted_shown_and_looked_at_now(scene: Scene) -> None:
     assert count.endswith(" 2.0")
 
 
+def _logged(caplog: pytest.LogCaptureFixture, message: str) -> list[int]:
+    """How many were left out before each line of this message."""
+    found = (record for record in caplog.records if record.message == message)
+    return [getattr(record, "left_out", 0) for record in found]
+
+
+def test_an_xid_is_logged_once_a_minute_with_a_count_of_the_rest(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = (XidSeen(bus_id=gpu.bus_id, code=48) for gpu in GPUS)
+    scene.source.events_due = [first] * 305
+    scene.agent.watch(scene.now)
+    scene.source.events_due = [first, second]
+    scene.agent.watch(scene.now + 59)
+    assert _logged(caplog, "XID error") == [0, 0]  # one for each GPU
+    scene.source.events_due = [first]
+    scene.agent.watch(scene.now + 60)
+    assert _logged(caplog, "XID error") == [0, 0, 305]
+    scene.source.events_due = [first, second]
+    scene.agent.watch(scene.now + 61)
+    scene.agent.watch(scene.now + 119)
+    assert _logged(caplog, "XID error") == [0, 0, 305, 1]  # of the second GPU, whose minute is over
+    scene.agent.watch(scene.now + 120)
+    assert _logged(caplog, "XID error") == [0, 0, 305, 1, 1]
+
+
+def test_errors_of_a_switch_are_logged_once_a_minute(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen = SxidSeen(bus_id="0000:c5:00.0", code=12028, severity=Severity.NON_FATAL)
+    scene = Scene(tmp_path, {}, ExtraReadings(kernel_log=lambda _now: (seen,) * 50))
+    scene.agent.watch(scene.now)
+    scene.agent.watch(scene.now + 60)
+    assert _logged(caplog, "SXid error") == [0, 49]
+
+
+def test_errors_that_may_be_lost_are_counted_by_their_source(tmp_path: Path) -> None:
+    logged = [EventsLost(text="records of the kernel log were lost")]
+    scene = Scene(tmp_path, {}, ExtraReadings(kernel_log=lambda _now: tuple(logged)))
+    scene.source.state = replace(WELL, event_losses=3)
+    scene.source.events_due = [EventsLost(text="waiting for XID events fails")]
+    scene.agent.watch(scene.now)
+    logged.clear()
+    scene.source.state = replace(WELL, event_losses=4)
+    scene.agent.watch(scene.now + 5)
+    assert scene.series("gpuscape_gpu_event_losses_total{") == [
+        'gpuscape_gpu_event_losses_total{source="nvml"} 5.0',
+        'gpuscape_gpu_event_losses_total{source="kernel-log"} 1.0',
+    ]
+
+
 def test_an_xid_that_only_the_kernel_logged_counts_once_the_driver_stayed_silent(
     tmp_path: Path,
 ) -> None:

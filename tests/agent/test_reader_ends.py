@@ -11,10 +11,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pynvml
 import pytest
 
 from discovery.reader.child import PROGRAM
-from discovery.simulator.simulation import Crash, Hang, Simulation
+from discovery.simulator.simulation import Crash, Hang, Return, Simulation
 from tests.agent.agent_process import AgentProcess, Scraper, running, until
 
 QUICK = ("--discover-interval", "3s", "--sample-interval", "500ms", "--deadline", "1s")
@@ -33,9 +34,11 @@ def test_the_last_lines_of_a_reader_that_dies_are_logged_once_a_minute(tmp_path:
         agent.reader().kill()
         until(lambda: len(_ends(agent)) == 2)
         until(lambda: _restarts(agent) >= 6)
+        losses = _value(agent, 'gpuscape_gpu_event_losses_total{source="nvml"}')
         simulation.clear()
         until(lambda: agent.gpus("present") == 2)
     killed, crashed = _ends(agent)
+    assert losses >= 5  # at each end XIDs may be lost
     assert (killed["how"], killed["stderr"]) == ("SIGKILL", "empty")
     assert crashed["how"] == "exit status 70"
     lines = str(crashed["stderr"]).split(" | ")
@@ -65,13 +68,41 @@ def test_a_reader_that_ends_as_it_should_is_not_logged(tmp_path: Path) -> None:
     assert _ends(agent) == []
 
 
+def _value(agent: AgentProcess, series: str) -> float:
+    lines = agent.metrics().splitlines()
+    (line,) = (line for line in lines if line.startswith(f"{series} "))
+    return float(line.rpartition(" ")[2])
+
+
 def _restarts(agent: AgentProcess) -> float:
-    (line,) = (
-        line
-        for line in agent.metrics().splitlines()
-        if line.startswith("gpuscape_reader_restarts_total ")
-    )
-    return float(line.partition(" ")[2])
+    return _value(agent, "gpuscape_reader_restarts_total")
+
+
+@pytest.mark.parametrize("code", [pynvml.NVML_ERROR_TIMEOUT, pynvml.NVML_ERROR_UNKNOWN])
+def test_a_wait_for_events_that_returns_at_once_is_no_busy_loop(tmp_path: Path, code: int) -> None:
+    """Two waits a second, whatever the driver answers."""
+    simulation = Simulation.create("a30-pair", tmp_path)
+    simulation.fault(Return(code=code), "nvmlEventSetWait*")
+    with running(simulation, *QUICK) as agent:
+        until(lambda: agent.gpus("present") == 2)
+        simulation.log_calls()
+        took = until(lambda: _calls(simulation, "nvmlDeviceGetPowerUsage") > 10)
+        assert _calls(simulation, "nvmlEventSetWait") <= 2 * took + 3
+
+
+def _calls(simulation: Simulation, entry: str) -> int:
+    return sum(n for (name, _), n in simulation.calls().items() if name.startswith(entry))
+
+
+def test_a_storm_of_xids_is_counted_in_full_and_logged_once(tmp_path: Path) -> None:
+    simulation = Simulation.create("a30-pair", tmp_path)
+    gpu = next(iter(simulation.state.gpus))
+    with running(simulation, *QUICK) as agent:
+        until(lambda: agent.gpus("present") == 2)
+        for _ in range(50):
+            simulation.xid(gpu, 48)
+        until(lambda: 'xid="48"} 50.0' in agent.metrics())
+        assert sum(line["message"] == "XID error" for line in agent.logged) == 1
 
 
 @pytest.fixture

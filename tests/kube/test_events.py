@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
@@ -19,13 +20,19 @@ BUDGET = EventBudget(burst=25, refill_seconds=300, repeat_seconds=300)
 NOW = datetime(2026, 11, 20, 8, tzinfo=UTC)
 
 
-def recorder(api: FakeApi, clock: Clock, now: datetime = NOW) -> Recorder:
+def recorder(
+    api: FakeApi,
+    clock: Clock,
+    now: datetime = NOW,
+    dropped: Callable[[], None] = lambda: None,
+) -> Recorder:
     """That of a pod."""
     return Recorder(
         api,
         controller="gpuscape-agent",
         instance="pod-a",
         budget=BUDGET,
+        dropped=dropped,
         backoff=Backoff(uniform=highest),
         clock=clock,
         now=lambda: now,
@@ -57,6 +64,18 @@ def test_an_event_arrives_as_people_read_it() -> None:
     assert event["note"] == "One GPU is lost."
     assert (event["reportingController"], event["reportingInstance"]) == ("gpuscape-agent", "pod-a")
     assert event["eventTime"] == "2026-11-20T08:00:00.000000Z"
+
+
+def test_each_event_that_is_dropped_is_reported_at_once() -> None:
+    """Over the budget, and refused by the server."""
+    api, drops = FakeApi(), []
+    events_of_pod = recorder(api, Clock(), dropped=lambda: drops.append(1))
+    api.fail("create", Forbidden("no right"))
+    for _ in range(3):
+        say(events_of_pod)
+    assert len(drops) == 2
+    events_of_pod.flush()
+    assert len(drops) == events_of_pod.dropped == 3
 
 
 def test_a_reason_is_told_once_in_five_minutes() -> None:

@@ -21,11 +21,15 @@ from agent.gpu_errors.kernel_log import (
     KernelLog,
     open_at_end,
 )
-from discovery.reader.protocol import XidSeen
+from agent.gpu_errors.kernel_records import SxidSeen
+from discovery.reader.protocol import EventsLost, XidSeen
 
 
 def line(code: int = 79, bus_id: str = "0000:1b:00", more: str = "") -> bytes:
     return f"3,1,2,-;NVRM: Xid (PCI:{bus_id}): {code}, text{more}\n".encode()
+
+
+LOST = EventsLost(text="records of the kernel log were lost")
 
 
 def xid(code: int) -> XidSeen:
@@ -107,8 +111,9 @@ def test_records_overwritten_before_they_were_read_are_counted_and_the_rest_is_t
 
     with contextlib.closing(KernelLog(Path("/kmsg"), open_log=kmsg.open, read=read)) as kernel_log:
         kmsg.log(line(31), line(79))
-        assert kernel_log.events(0.0) == (xid(31), xid(79))
+        assert kernel_log.events(0.0) == (xid(31), xid(79), LOST)
         assert kernel_log.overruns == 2
+        assert kernel_log.events(0.0) == ()
     assert [it.message for it in caplog.records if it.levelno == logging.WARNING] == [
         "kernel log records lost"
     ]
@@ -131,7 +136,8 @@ def test_a_burst_is_read_in_portions_and_errors_beyond_them_are_dropped(
         return os.open(os.devnull, os.O_RDONLY)
 
     with contextlib.closing(KernelLog(Path("/kmsg"), open_log=nothing, read=read)) as kernel_log:
-        assert len(kernel_log.events(0.0)) == MOST_EVENTS
+        *found, lost = kernel_log.events(0.0)
+        assert (len(found), lost) == (MOST_EVENTS, LOST)
         assert len(left) == 5
         assert len(kernel_log.events(1.0)) == 5
     assert "kernel log errors dropped" in caplog.text
@@ -215,4 +221,4 @@ def test_this_machines_own_log_is_read_where_it_may_be() -> None:
     if not os.access(path, os.R_OK):
         pytest.skip("no right to read the kernel log here")
     with contextlib.closing(KernelLog(path)) as kernel_log:
-        assert all(isinstance(it.code, int) for it in kernel_log.events(0.0))
+        assert all(isinstance(it, XidSeen | SxidSeen) for it in kernel_log.events(0.0))

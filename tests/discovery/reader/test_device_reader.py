@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
@@ -19,11 +20,12 @@ from discovery.driver_errors import DriverAbsent, DriverMismatch, ReaderGone, Re
 from discovery.known_gpus import KnownGpus
 from discovery.model import GpuState
 from discovery.reader.child import PROGRAM
-from discovery.reader.device_reader import DeviceReader
+from discovery.reader.device_reader import EVENTS_KEPT, DeviceReader
 from discovery.reader.protocol import Start, XidSeen
 from discovery.reader.reader_results import DiscoveryResult
 from discovery.sample import ReadingGroup
 from discovery.simulator.simulation import Crash, Hang, Return, Simulation
+from discovery.simulator.state.machine_state import XidEvent
 from tests import machines
 from tests.discovery.reader.reader_bench import SOON, ReaderBench, until
 from tests.discovery.sampling import hopper
@@ -345,6 +347,16 @@ def test_without_a_thread_to_be_had_no_process_is_left_behind() -> None:
     finally:
         threading.stack_size(before)
     assert not any(str(PROGRAM) in child.cmdline() for child in psutil.Process().children())
+
+
+def test_events_beyond_those_kept_are_counted(bench: ReaderBench) -> None:
+    bench.simulation.edit(
+        lambda state: msgspec.structs.replace(
+            state, events=(XidEvent(bus_id=bench.bus_ids[0], code=48),) * (EVENTS_KEPT + 2)
+        )
+    )
+    until(lambda: bench.reader.health().event_losses == 2)
+    assert len(bench.reader.events()) == EVENTS_KEPT
 
 
 def test_a_probe_for_which_no_reader_can_be_started_is_tried_again_later(

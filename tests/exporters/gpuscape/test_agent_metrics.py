@@ -80,6 +80,8 @@ def test_all_promised_metrics_are_there_and_no_others() -> None:
         "gpuscape_scrape_duration_seconds",
         "gpuscape_http_refusals_total",
         "gpuscape_internal_errors_total",
+        "gpuscape_events_dropped_total",
+        "gpuscape_gpu_event_losses_total",
     }
 
 
