@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import resource
+import signal
 import socket
 import time
 from collections import Counter
@@ -91,17 +91,21 @@ def _not_accepted(agent: AgentProcess) -> list[dict[str, object]]:
     return [line for line in agent.logged if line["message"] == "connection not accepted"]
 
 
-async def _scrape(address: str) -> int:
-    """The status of a scrape's answer; 0 where the connection ended without a whole one."""
+def _asked(address: str) -> socket.socket:
+    """A connection that has sent its request as soon as it was made."""
     host, port = address.rsplit(":", 1)
+    client = socket.create_connection((host, int(port)), timeout=60)
+    client.sendall(b"GET /metrics HTTP/1.1\r\nConnection: close\r\n\r\n")
+    return client
+
+
+def _status(client: socket.socket) -> int:
+    """That of the answer; 0 where the connection ended without a whole one."""
     try:
-        reader, writer = await asyncio.open_connection(host, int(port))
-        writer.write(b"GET /metrics HTTP/1.1\r\nConnection: close\r\n\r\n")
-        answer = await reader.read()
-        writer.close()
+        with client, client.makefile("rb") as reading:
+            head, _, body = reading.read().partition(b"\r\n\r\n")
     except ConnectionError:
         return 0
-    head, _, body = answer.partition(b"\r\n\r\n")
     lengths = [line for line in head.split(b"\r\n") if line.startswith(b"Content-Length: ")]
     if not lengths or int(lengths[0].split()[1]) != len(body):
         return 0
@@ -119,12 +123,13 @@ def many_descriptors() -> Iterator[None]:
 
 @pytest.mark.usefixtures("many_descriptors")
 def test_each_of_2000_scrapes_at_once_is_answered(simulation: Simulation) -> None:
-    async def scrape_at_once(address: str) -> list[int]:
-        return await asyncio.gather(*(_scrape(address) for _ in range(2000)))
-
     with running(simulation, *QUICK) as agent:
         until(lambda: agent.gpus("present") == 2)
-        statuses = Counter(asyncio.run(scrape_at_once(agent.address("metrics"))))
+        address = agent.address("metrics")
+        agent.process.send_signal(signal.SIGSTOP)  # so that all of them come at once
+        clients = [_asked(address) for _ in range(2000)]
+        agent.process.send_signal(signal.SIGCONT)
+        statuses = Counter(map(_status, clients))
 
     assert statuses.keys() <= {200, 503}, statuses
     assert statuses[200] > 0
