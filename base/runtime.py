@@ -117,6 +117,8 @@ class Runtime:
         """Start no further run; a run in progress is not waited for."""
         self._stopping.set()
         if self._scheduler.running:
+            self._scheduler.pause()
+            self._scheduler.get_jobs()  # behind a round in progress, which the shutdown would break
             self._scheduler.shutdown(wait=False)
 
     def wait_until_idle(self, seconds: float) -> bool:
@@ -154,7 +156,7 @@ class Runtime:
         except BaseException:  # the thread ends: the tick is due from now on, and shows as that
             with self._lock:
                 self._running.discard(name)
-            self._idle.notify_all()
+                self._idle.notify_all()
             raise
 
     def _run_and_plan(self, name: str) -> None:

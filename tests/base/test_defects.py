@@ -102,7 +102,9 @@ def test_closing_ends_the_thread_after_the_jobs_that_there_are(counted: Counted)
     assert not thread.is_alive()
 
 
-def test_a_tick_that_raises_is_counted(counted: Counted) -> None:
+def test_a_tick_that_raises_is_counted_and_logged(
+    counted: Counted, caplog: pytest.LogCaptureFixture
+) -> None:
     met = threading.Event()
 
     def broken(_now: float) -> float:
@@ -112,7 +114,8 @@ def test_a_tick_that_raises_is_counted(counted: Counted) -> None:
     runtime = Runtime(defects=counted.defects)
     runtime.start({"broken": broken})
     assert met.wait(SOON)
-    _until(lambda: counted.count == 1)
+    _until(lambda: lines(caplog) == [("tick broken", "ValueError")])  # counted before
+    assert counted.count == 1
     runtime.stop()
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import queue
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, tzinfo
@@ -218,3 +219,16 @@ def test_a_tick_hastened_before_the_start_is_run_by_the_start_once() -> None:
         assert runs.empty()
     finally:
         runtime.stop()
+
+
+def test_a_stop_in_the_middle_of_a_round_ends_no_thread_by_an_exception(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ended: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", ended.append)
+    for number in range(100):
+        runtime = Runtime()
+        runtime.start(dict.fromkeys("abcd", lambda _now: 0.0))
+        time.sleep(number / 10_000)
+        runtime.stop()
+    assert not ended

@@ -13,7 +13,7 @@ from base.runtime import Runtime
 from base.tick_watch import LONGEST_STEP_SECONDS, START_SECONDS, Stall, TickProgress, TickWatch
 
 pytestmark = pytest.mark.filterwarnings(
-    # a scheduler's thread that dies is meant here, as at its stop in the middle of its work
+    # a scheduler's thread that dies is meant here
     "ignore::pytest.PytestUnhandledThreadExceptionWarning"
 )
 
@@ -140,6 +140,8 @@ def test_a_tick_whose_thread_ends_has_stopped(start: Callable[..., Runtime]) -> 
 
     runtime = start(die=die, live=lambda _now: 3600.0)
     until(lambda: stopped(runtime) == "die")
+    assert runtime.progress()["die"].running is False
+    assert runtime.wait_until_idle(SOON)
 
 
 def test_a_tick_that_does_not_end_has_stopped(start: Callable[..., Runtime]) -> None:
