@@ -29,6 +29,10 @@ class Bucket:
         depth_seconds = self._depth_seconds + borrowed * self._interval_seconds
         return max(0.0, full_at - depth_seconds - now)
 
+    def give_back(self) -> None:
+        """Have a token back that was not used after all."""
+        self._full_at -= self._interval_seconds
+
     def reserve(self, now: float) -> float:
         """Take the next token, be it one that is still to come; seconds until it is there."""
         wait = self.wait_seconds(now)

@@ -17,6 +17,10 @@ class Unreachable(ApiError, Transient):
     """No whole answer came: refused, reset, timed out, TLS. A write may have happened."""
 
 
+class NotConnected(Unreachable):
+    """No connection came about, so nothing was sent."""
+
+
 class Busy(ApiError, Transient):
     """The server cannot answer now: 429 or 5xx."""
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from urllib3 import HTTPResponse
-from urllib3.exceptions import HTTPError
+from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError
 
-from kube.api_errors import ApiError, Busy, Unauthorized, Unreachable
+from kube.api_errors import ApiError, Busy, NotConnected, Unauthorized, Unreachable
 from kube.api_server import ApiServer, ClientIdentity
 from kube.error_answers import error, one_line
 from kube.official import ApiException, RESTClientObject, tcp_keepalive_socket_options
@@ -143,4 +143,6 @@ def _connections(access: ApiServer) -> RESTClientObject:
 
 
 def _unreachable(request: ApiRequest, failure: Exception) -> Unreachable:
-    return Unreachable(f"{request.asked}: {one_line(str(failure))}")
+    sent = not isinstance(failure, NewConnectionError | ConnectTimeoutError)
+    kind = Unreachable if sent else NotConnected
+    return kind(f"{request.asked}: {one_line(str(failure))}")

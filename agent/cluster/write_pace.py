@@ -15,7 +15,7 @@ from api import keys
 from base.backoff import Backoff
 from base.bucket import Bucket
 from base.errors import Permanent
-from kube.api_errors import ApiError
+from kube.api_errors import ApiError, NotConnected
 
 DEBOUNCE_SECONDS = 10.0
 """What changes together is written together."""
@@ -42,10 +42,10 @@ def is_urgent(changed: Iterable[str]) -> bool:
 
 
 class WritePace:
-    """First write at once, then calmly; every request counts, whatever came of it.
+    """First write at once, then calmly; every request that was sent counts, whatever came of it.
 
-    So an outage, a server that is overloaded and somebody who undoes our writes all cost
-    one request a minute at most. The monotonic time in seconds is passed in.
+    So answers that are lost, a server that is overloaded and somebody who undoes our writes all
+    cost one request a minute at most. The monotonic time in seconds is passed in.
     """
 
     def __init__(self, *, uniform: Callable[[float, float], float] = random.uniform) -> None:
@@ -96,6 +96,8 @@ class WritePace:
 
     def failed(self, now: float, error: ApiError, *, slowly: bool = False) -> float:
         """Seconds to wait after a failure; long where only a person can help, or ``slowly``."""
+        if isinstance(error, NotConnected):
+            self._bucket.give_back()  # the server has had no work, and labels are late already
         if slowly or isinstance(error, Permanent):
             wait = SLOW_SECONDS * self._uniform(*SPREAD)
         else:

@@ -41,6 +41,15 @@ def test_a_borrowed_token_is_there_at_once_and_its_time_is_lent_from_the_next() 
     assert (bucket.wait_seconds(100, borrowed=1), bucket.wait_seconds(100)) == (10, 20)
 
 
+def test_a_token_that_is_given_back_is_there_again() -> None:
+    bucket = Bucket(interval_seconds=10, burst=2)
+    for _ in range(2):
+        bucket.take(100)
+    bucket.give_back()
+
+    assert [bucket.take(100) for _ in range(2)] == [True, False]
+
+
 def test_reserved_tokens_come_one_after_the_other() -> None:
     bucket = Bucket(interval_seconds=10, burst=1)
 

@@ -25,6 +25,7 @@ from kube.api_errors import (
     Expired,
     Forbidden,
     Invalid,
+    NotConnected,
     NotFound,
     Unauthorized,
     Unreachable,
@@ -478,9 +479,22 @@ def test_an_endless_message_is_cut(bed: Bed) -> None:
 
 def test_a_connection_that_ends_before_the_answer_is_unreachable(bed: Bed) -> None:
     bed.replies = [Reply(cut=True)]
-    with pytest.raises(Unreachable, match="get Node n: "):
+    with pytest.raises(Unreachable, match="get Node n: ") as raised:
         bed.client.get(NODES, "n")
+    assert not isinstance(raised.value, NotConnected)
     assert len(bed.requests) == 1
+
+
+def test_that_nothing_was_sent_is_known(bed: Bed) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        port = gone.getsockname()[1]
+    bed.access = ServiceAccount(
+        bed.folder,
+        {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(port)},
+    )
+    client = bed.make()
+    with pytest.raises(NotConnected, match=r"get Node n: .*refused"):
+        client.get(NODES, "n")
 
 
 def test_an_answer_that_does_not_come_is_given_up(bed: Bed) -> None:

@@ -15,6 +15,7 @@ from kube.api_errors import (
     Busy,
     Forbidden,
     Invalid,
+    NotConnected,
     NotFound,
     Unreachable,
 )
@@ -64,6 +65,21 @@ def test_the_first_write_that_failed_is_still_the_first() -> None:
     pace.failed(1000, Unreachable("lost"))
 
     assert pace.wait(1000) == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "wait"), [(NotConnected("refused"), 0), (Unreachable("no answer"), GAP_SECONDS)]
+)
+def test_a_request_that_could_not_be_sent_costs_none_of_those_in_a_row(
+    error: ApiError, wait: float
+) -> None:
+    """So labels are back soon after an outage, however many tries it has cost."""
+    pace = WritePace(uniform=lower)
+    for _ in range(BURST):
+        pace.sent(1000)
+        pace.failed(1000, error)
+
+    assert pace.wait(1000) == wait
 
 
 def test_what_is_urgent_does_not_gather() -> None:
