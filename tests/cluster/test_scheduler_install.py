@@ -25,6 +25,8 @@ pytestmark = pytest.mark.cluster
 ADDRESS = "https://10.96.0.77"
 """The Service's, on the page."""
 EXISTING = "default-scheduler"
+TIMEOUT = "30s"
+"""In place of the shipped one, so that calls come whole however busy the machine is."""
 
 
 @pytest.fixture(scope="module", params=MINORS)
@@ -60,7 +62,7 @@ def test_the_pods_are_taken_by_the_strictest_pod_security(stage: Stage, part: st
 def test_the_shipped_scheduler_leads_by_its_own_lease_and_places_pods(
     stage: Stage, front: Front
 ) -> None:
-    stage.start_scheduler(configuration(front.address, stage.client))
+    stage.start_scheduler(configuration(front.address, stage.client, timeout=TIMEOUT))
     pod = stage.add_pod(1)
 
     assert stage.placed(pod).startswith("node-")
@@ -80,6 +82,7 @@ def test_the_pages_section_is_all_that_another_scheduler_needs_and_no_name_is_re
     section["urlPrefix"] = section["urlPrefix"].replace(ADDRESS, front.address)
     section["tlsConfig"] |= {name: files[name] for name in ("caFile", "certFile", "keyFile")}
 
+    section["httpTimeout"] = TIMEOUT
     stage.start_scheduler({"extenders": [section]}, EXISTING)
     pod = stage.add_pod(1, scheduler=EXISTING)
 
@@ -92,7 +95,8 @@ def test_new_certificates_are_taken_up_without_a_restart(
     stage: Stage, front: Front, tmp_path: Path
 ) -> None:
     """By the extender within seconds, by kube-scheduler on its next connection."""
-    stage.start_scheduler(configuration(front.address, stage.client, profile="renewed"), "renewed")
+    settings = configuration(front.address, stage.client, profile="renewed", timeout=TIMEOUT)
+    stage.start_scheduler(settings, "renewed")
     stage.placed(stage.add_pod(1, scheduler="renewed"))
     with extender(stage, tmp_path) as helper:
         before = served(helper), front.clients[-1]
