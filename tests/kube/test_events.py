@@ -188,6 +188,19 @@ def test_an_outage_keeps_no_more_than_a_burst() -> None:
     assert events_of_pod.dropped == 175
 
 
+def test_an_event_that_finds_no_room_costs_the_next_one_nothing() -> None:
+    api, clock = FakeApi(), Clock()
+    events_of_pod = recorder(api, clock)
+    for number in range(BUDGET.burst):
+        say(events_of_pod, reason=f"Reason{number}")
+    clock.now += BUDGET.refill_seconds  # one more would be within the budget, but all those wait
+    say(events_of_pod, reason="WithoutRoom")
+    assert events_of_pod.dropped == 1
+    events_of_pod.flush()
+    say(events_of_pod, reason="Next")
+    assert events_of_pod.dropped == 1
+
+
 def test_a_lost_reply_makes_no_second_event() -> None:
     api, clock = FakeApi(), Clock()
     events_of_pod = recorder(api, clock)

@@ -366,6 +366,37 @@ def test_an_object_that_cannot_be_read_does_not_end_the_following(api: FakeApi) 
     assert met == 1
 
 
+def test_an_object_that_cannot_be_read_is_taken_once_it_was_mended(api: FakeApi) -> None:
+    """The watch does not start over at the form that it cannot read."""
+    words: queue.Queue[str] = queue.Queue()
+    broken = threading.Event()
+    mended = threading.Event()
+
+    def keep(seen: Object) -> bool:
+        if seen["metadata"]["labels"]["a"] == "broken":
+            broken.set()
+            mended.wait()
+            raise KeyError("spec")
+        return True
+
+    follower = Follower(
+        api,
+        NODES,
+        lambda event: words.put(word(event)),
+        name="n",
+        keep=keep,
+        backoff=Backoff(uniform=none),
+    )
+    threading.Thread(target=follower.run, daemon=True).start()
+    assert [words.get(timeout=DEADLINE_SECONDS) for _ in range(3)][-1] == "CacheSynced"
+    label(api, "n", "broken")
+    assert broken.wait(DEADLINE_SECONDS)
+    label(api, "n", "mended")
+    mended.set()
+    assert words.get(timeout=DEADLINE_SECONDS) == "seen n mended"
+    follower.close()
+
+
 def test_a_listener_that_fails_gets_the_next_event_all_the_same(
     api: FakeApi, caplog: pytest.LogCaptureFixture
 ) -> None:

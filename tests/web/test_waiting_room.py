@@ -158,6 +158,20 @@ def test_those_that_have_asked_for_too_long_are_given_out_and_no_others() -> Non
         assert not is_closed(silent)
 
 
+def test_who_asks_late_does_not_keep_the_first_from_being_overdue() -> None:
+    @in_a_room()
+    async def _(room: Room) -> None:
+        loop = asyncio.get_running_loop()
+        await room.client(b"first")
+        between = loop.time()
+        await room.client(b"late")
+
+        overdue = next(room.room.overdue(loop.time() - between), None)
+        assert overdue is not None
+        with overdue:
+            assert overdue.recv(9) == b"first"
+
+
 def test_one_that_leaves_before_it_asked_takes_no_place() -> None:
     @in_a_room(most=1)
     async def _(room: Room) -> None:

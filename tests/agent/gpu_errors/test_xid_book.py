@@ -122,6 +122,22 @@ def test_another_driver_ends_all_xids_and_one_that_is_silent_does_not() -> None:
     assert _over(book, version="570") == [95]
 
 
+def test_a_gpu_that_hung_and_answers_again_has_not_recovered() -> None:
+    """Unlike a lost one it needed no reset to answer."""
+    book = XidBook()
+    book.add(_seen(95), 0.0)
+    assert _over(book, replace(GPU, state=GpuState.HUNG)) == []
+    assert _over(book) == []
+
+
+def test_another_driver_is_noticed_though_none_answered_in_between() -> None:
+    book = XidBook()
+    book.add(_seen(95), 0.0)
+    assert _over(book, version="550") == []
+    assert _over(book, version=None) == []
+    assert _over(book, version="570") == [95]
+
+
 def test_an_error_that_comes_again_is_not_over() -> None:
     book = XidBook()
     book.add(_seen(95), 0.0)

@@ -12,6 +12,7 @@ from exporters.dcgm.series_labels import SeriesIdentity
 from exporters.gpu_holders import Holder
 from exporters.gpuscape.agent_metrics import AgentMetrics
 from exporters.gpuscape.node_view import GpuHoldings
+from exporters.gpuscape.process_use import ProcessUse
 from tests import build
 
 OLDEST_SECONDS = 30.0
@@ -107,6 +108,15 @@ def test_readings_too_old_at_a_scrape_are_not_in_it_though_no_thread_dropped_the
     assert len(served.series("gpuscape_gpu_up")) == 2  # the snapshot has an age of its own
     served.latest.show_samples((build.sample(GPUS[0], at_seconds=served.now),))
     assert len(served.series("DCGM_FI_DEV_GPU_TEMP")) == 1
+
+
+def test_what_processes_had_goes_with_the_readings_it_was_made_with(served: Served) -> None:
+    use = ProcessUse(bus_id=GPUS[0].bus_id, pid="4711", memory_bytes=1 << 30)
+    samples = tuple(build.sample(gpu, at_seconds=100.0) for gpu in GPUS)
+    served.latest.show_samples(samples, processes=(use,))
+    assert len(served.series("gpuscape_process_memory_bytes")) == 1
+    served.now = 100.1 + OLDEST_SECONDS
+    assert served.series("gpuscape_process_memory_bytes") == []
 
 
 def test_the_oldest_reading_counts(served: Served) -> None:

@@ -160,6 +160,14 @@ def test_of_a_node_of_which_nothing_is_left_nothing_is_kept(order: tuple[int, ..
     assert list(fleet.cache.nodes_of("j")) == []
 
 
+def test_nothing_is_kept_of_a_pod_that_was_deleted_after_its_end() -> None:
+    fleet = Fleet()
+    fleet.bind(pod("p"), ended=True)
+    assert fleet.cache.detail("a") is not None
+    fleet.cache.pod_gone("uid-p")
+    assert fleet.cache.detail("a") is None
+
+
 # staleness
 
 
