@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 _PROCESS: Final = "runs in a process of its own, which its tests start"
+_STARTS_AGENTS: Final = "starts real agents"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,19 +44,24 @@ PACKAGES: Final = (
         left_out={
             "agent/main.py": _PROCESS,
             "agent/agent_servers.py": _PROCESS,
-            "agent/machine_reader.py": _PROCESS,
         },
         tests_left_out={
-            "tests/agent/test_process.py": "starts real agents",
-            "tests/agent/test_process_end.py": "starts real agents",
-            "tests/agent/test_reload.py": "starts real agents",
-            "tests/agent/test_faults.py": "starts real agents",
-            "tests/agent/test_soak.py": "starts real agents",
-            "tests/agent/test_client_limits.py": "starts real agents",
+            "tests/agent/test_client_limits.py": _STARTS_AGENTS,
+            "tests/agent/test_defects.py": _STARTS_AGENTS,
+            "tests/agent/test_faults.py": _STARTS_AGENTS,
+            "tests/agent/test_process.py": _STARTS_AGENTS,
+            "tests/agent/test_process_end.py": _STARTS_AGENTS,
+            "tests/agent/test_reader_ends.py": _STARTS_AGENTS,
+            "tests/agent/test_reload.py": _STARTS_AGENTS,
+            "tests/agent/test_restart.py": _STARTS_AGENTS,
+            "tests/agent/test_slow_driver.py": _STARTS_AGENTS,
+            "tests/agent/test_soak.py": _STARTS_AGENTS,
+            "tests/agent/test_stale_readings.py": _STARTS_AGENTS,
+            "tests/agent/test_xid_ends.py": _STARTS_AGENTS,
         },
     ),
     Package(name="api"),
-    Package(name="base", left_out={"base/process_signals.py": _PROCESS}),
+    Package(name="base"),
     Package(
         name="discovery",
         left_out={
