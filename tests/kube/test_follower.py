@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -334,6 +334,23 @@ def test_nothing_is_reported_once_it_is_closed(api: FakeApi) -> None:
     assert reported == ["WatchConnected", "seen n 1", "CacheSynced", "gone n"]
 
 
+def followed(
+    api: FakeApi, words: queue.Queue[str], keep: Callable[[Object], bool], defects: Defects
+) -> Follower:
+    """A follower of Node n in a thread of its own, whose events come as words."""
+    follower = Follower(
+        api,
+        NODES,
+        lambda event: words.put(word(event)),
+        name="n",
+        keep=keep,
+        backoff=Backoff(uniform=none),
+        defects=defects,
+    )
+    threading.Thread(target=follower.run, daemon=True).start()
+    return follower
+
+
 def test_an_object_that_cannot_be_read_does_not_end_the_following(api: FakeApi) -> None:
     words: queue.Queue[str] = queue.Queue()
     met = 0
@@ -347,16 +364,7 @@ def test_an_object_that_cannot_be_read_does_not_end_the_following(api: FakeApi) 
             raise KeyError("spec")
         return True
 
-    follower = Follower(
-        api,
-        NODES,
-        lambda event: words.put(word(event)),
-        name="n",
-        keep=keep,
-        backoff=Backoff(uniform=none),
-        defects=Defects(count),
-    )
-    threading.Thread(target=follower.run, daemon=True).start()
+    follower = followed(api, words, keep, Defects(count))
     assert [words.get(timeout=DEADLINE_SECONDS) for _ in range(3)] == [
         "WatchConnected",
         "seen n 1",
@@ -379,15 +387,7 @@ def test_an_object_that_cannot_be_read_is_taken_once_it_was_mended(api: FakeApi)
             raise KeyError("spec")
         return True
 
-    follower = Follower(
-        api,
-        NODES,
-        lambda event: words.put(word(event)),
-        name="n",
-        keep=keep,
-        backoff=Backoff(uniform=none),
-    )
-    threading.Thread(target=follower.run, daemon=True).start()
+    follower = followed(api, words, keep, Defects())
     assert [words.get(timeout=DEADLINE_SECONDS) for _ in range(3)][-1] == "CacheSynced"
     label(api, "n", "broken")
     assert broken.wait(DEADLINE_SECONDS)
