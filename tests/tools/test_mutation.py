@@ -79,10 +79,11 @@ def test_every_package_of_the_product_is_broken_or_has_its_reason() -> None:
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda each: str(each.name))
-def test_what_is_left_out_is_there(package: Package) -> None:
-    """A path that moved would silently come back in, or its tests would."""
-    left_out = [*package.left_out, *package.tests_left_out]
+def test_what_is_left_out_or_added_is_there(package: Package) -> None:
+    """A path that moved would silently come back in, or its tests would be missing."""
+    paths = [*package.left_out, *package.tests_left_out, *package.more_tests]
 
-    assert [path for path in left_out if not (ROOT / path).exists()] == []
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+    assert [path for path in package.more_tests if path.startswith(f"tests/{package.name}/")] == []
     assert not set(package.left_out) & set(package.modules(ROOT))
     assert package.modules(ROOT)

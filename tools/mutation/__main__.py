@@ -187,7 +187,8 @@ def _unbroken(package: Package) -> Path:
 
 
 def _selected(package: Package) -> list[str]:
-    return [f"tests/{package.name}", *(f"--ignore={path}" for path in package.tests_left_out)]
+    left_out = (f"--ignore={path}" for path in package.tests_left_out)
+    return [f"tests/{package.name}", *package.more_tests, *left_out]
 
 
 def _progress(text: str) -> None:

@@ -22,6 +22,8 @@ class Package:
     tests_left_out: Mapping[str, str] = field(default_factory=dict)
     """Path of a test module, or of a folder, to the reason; tests marked cluster, gpu or long
     are never used."""
+    more_tests: tuple[str, ...] = ()
+    """Paths of test modules, or of folders, outside ``tests/NAME`` that test its modules too."""
 
     def modules(self, root: Path) -> list[str]:
         """Paths of the modules to break, in order, without generated ones."""
@@ -61,7 +63,14 @@ PACKAGES: Final = (
         },
     ),
     Package(name="api"),
-    Package(name="base"),
+    Package(
+        name="base",
+        more_tests=(
+            "tests/agent/metrics/test_followed_counters.py",
+            "tests/test_yaml_readers.py",
+            "tests/web/test_web_config_file.py",
+        ),
+    ),
     Package(
         name="discovery",
         left_out={
