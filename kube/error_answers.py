@@ -23,6 +23,7 @@ from kube.api_errors import (
     Unauthorized,
     Unreachable,
 )
+from kube.request_limits import LONGEST_HOLD_SECONDS
 
 LONGEST_CAUSE = 500
 
@@ -111,12 +112,15 @@ def _of(account: str) -> str:
 
 
 def _retry_after(headers: Mapping[str, str], status_object: Mapping[str, Any]) -> float | None:
-    """Seconds; the form with a date is not used by API servers and counts as none."""
+    """Seconds, 5 minutes at most: who waits is to come back, whatever the server says.
+
+    The form with a date is not used by API servers and counts as none.
+    """
     details = status_object.get("details")
     asked = headers.get("Retry-After") or (
         details.get("retryAfterSeconds") if isinstance(details, dict) else None
     )
     try:
-        return max(0.0, float(asked)) if asked is not None else None
+        return None if asked is None else min(max(0.0, float(asked)), LONGEST_HOLD_SECONDS)
     except (TypeError, ValueError):
         return None

@@ -158,13 +158,15 @@ def test_a_patch_is_a_merge_patch_of_our_field_manager(bed: Bed) -> None:
 
 
 def test_a_dry_run_under_another_manager_says_both(bed: Bed) -> None:
-    bed.client.create(
-        LEASES, {"metadata": {"name": "l"}}, namespace="x", dry_run=True, manager="other"
-    )
-    (request,) = bed.requests
+    options: dict[str, Any] = {"namespace": "x", "dry_run": True, "manager": "other"}
+    bed.client.create(LEASES, {"metadata": {"name": "l"}}, **options)
+    bed.client.patch(LEASES, "l", {}, **options)
     path = "/apis/coordination.k8s.io/v1/namespaces/x/leases"
-    assert (request.method, request.path.split("?")[0]) == ("POST", path)
-    assert bed.query() == {"fieldManager": "other", "dryRun": "All"}
+    assert [(each.method, each.path.split("?")[0]) for each in bed.requests] == [
+        ("POST", path),
+        ("PATCH", f"{path}/l"),
+    ]
+    assert bed.query(0) == bed.query(1) == {"fieldManager": "other", "dryRun": "All"}
 
 
 def test_a_create_sends_the_object_as_json(bed: Bed) -> None:
@@ -409,6 +411,7 @@ def test_another_refusal_of_a_watch_is_none_of_this(bed: Bed) -> None:
             "get Node n: 502: <html>Bad gateway",
         ),
         (Reply(status=503, body=b""), Busy, "get Node n: 503: no reason given"),
+        (Reply(status=503, body=b"caf\xe9"), Busy, "get Node n: 503: caf\N{REPLACEMENT CHARACTER}"),
         (
             Reply(status=503, body=b"[" * 100_000),
             Busy,
@@ -483,6 +486,14 @@ def test_a_connection_that_ends_before_the_answer_is_unreachable(bed: Bed) -> No
         bed.client.get(NODES, "n")
     assert not isinstance(raised.value, NotConnected)
     assert len(bed.requests) == 1
+
+
+@pytest.mark.parametrize("code", [200, 500])
+def test_an_answer_that_breaks_off_is_unreachable_whatever_its_status(bed: Bed, code: int) -> None:
+    bed.replies = [Reply(status=code, lines=[b'{"metadata": '], cut=True)]
+    with pytest.raises(Unreachable, match=r"^get Node n: .+") as raised:
+        bed.client.get(NODES, "n")
+    assert not isinstance(raised.value, NotConnected)
 
 
 def test_that_nothing_was_sent_is_known(bed: Bed) -> None:
@@ -623,7 +634,14 @@ def test_what_retry_after_asks_for_is_kept_by_all_who_ask(bed: Bed) -> None:
         (status(429, "slow", Retry_After="soon"), None),
         (status(503, "down", Retry_After="Wed, 21 Oct 2026 07:28:00 GMT"), None),
         (status(500, "no header"), None),
+        (status(429, "slow", Retry_After="0.5"), 0.5),
+        (status(429, "slow", Retry_After="-5"), 0),
+        (status(429, "slow", Retry_After="301"), 300),
+        (status(429, "slow", Retry_After="99999999999"), 300),  # more than a thread can wait
+        (status(429, "slow", Retry_After="inf"), 300),
         (answer({"message": "m", "details": {"retryAfterSeconds": 3}}, 429), 3),
+        (answer({"message": "m", "details": {"retryAfterSeconds": [3]}}, 429), None),
+        (answer({"message": "m", "details": ["retryAfterSeconds"]}, 429), None),
     ],
 )
 def test_retry_after_is_taken_from_header_or_body_or_not_at_all(

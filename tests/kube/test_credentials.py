@@ -273,6 +273,20 @@ def test_the_usual_kubeconfig_is_the_last_resort(tmp_path: Path) -> None:
     assert isinstance(find(environ={"KUBECONFIG": path}), Kubeconfig)
 
 
+def test_without_a_variable_the_usual_kubeconfig_is_kubectls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    usual = tmp_path / ".kube" / "config"
+    with pytest.raises(BadInput, match=f"no kubeconfig at {usual}: name one"):
+        find(environ={})
+    usual.parent.mkdir()
+    usual.write_text(
+        Path(kubeconfig(tmp_path, {"server": "https://127.0.0.1:1"}, {"token": SECRET})).read_text()
+    )
+    assert find(environ={}).source == f"kubeconfig {usual}"
+
+
 def test_of_several_usual_kubeconfigs_one_that_is_there_is_enough(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path, {"server": "https://127.0.0.1:1"}, {"token": SECRET})
     assert isinstance(find(environ={"KUBECONFIG": f"/nowhere:{path}"}), Kubeconfig)

@@ -92,6 +92,18 @@ def test_a_reason_is_told_once_in_five_minutes() -> None:
     assert events_of_pod.dropped == 2
 
 
+@pytest.mark.parametrize("differs", ["kind", "name", "uid"])
+def test_a_reason_told_of_one_object_may_be_told_of_another_at_once(differs: str) -> None:
+    api = FakeApi()
+    events_of_pod = recorder(api, Clock())
+    for regarding in (NODE, NODE | {differs: "other"}):
+        events_of_pod.record(regarding, reason="GpuLost", action="Observe", note="n")
+    events_of_pod.flush()
+
+    assert len(events(api)) == 2
+    assert events_of_pod.dropped == 0
+
+
 def test_the_same_again_is_counted_in_the_series() -> None:
     api, clock = FakeApi(), Clock()
     events_of_pod = recorder(api, clock)

@@ -14,7 +14,7 @@ from base.backoff import Backoff
 from base.defects import Defects
 from kube.api import LEASES, NODES, Object
 from kube.api_errors import Busy, Expired, Unreachable
-from kube.follower import Follower, WatchEvent
+from kube.follower import Follower, ObjectGone, WatchEvent
 from tests.fakes.api import Call, FakeApi, FakeWatch
 from tests.kube.clocks import highest, none
 from tests.kube.listener import DEADLINE_SECONDS, Listener, word
@@ -176,6 +176,21 @@ def test_all_of_a_namespace_are_followed() -> None:
     listener.follower.close()
 
 
+def test_objects_of_one_name_in_two_namespaces_are_two() -> None:
+    api = FakeApi()
+    for namespace in ("default", "kube-system"):
+        api.server.create(LEASES, node("x"), namespace)
+    listener = Listener(api, LEASES)
+    assert listener.words(4) == ["WatchConnected", "seen x 1", "seen x 1", "CacheSynced"]
+
+    api.server.delete(LEASES, "x", "kube-system")
+
+    gone = listener.next()
+    assert isinstance(gone, ObjectGone)
+    assert (gone.namespace, gone.name) == ("kube-system", "x")
+    listener.follower.close()
+
+
 class Spy(Backoff):
     """Nobody waits, and ``waits`` are what it would have been; closes after so many."""
 
@@ -205,6 +220,20 @@ def test_waits_are_what_the_server_asked_for_and_jitter(api: FakeApi) -> None:
     api.fail("watch", Busy("429", retry_after_seconds=9))
     api.fail("watch", Unreachable("away"))
     assert spied(api, 2) == [9 + 1, 2]
+
+
+def test_without_a_backoff_waits_are_drawn_by_the_follower_s_own_chance(api: FakeApi) -> None:
+    drawn: list[tuple[float, float]] = []
+
+    def uniform(low: float, high: float) -> float:
+        drawn.append((low, high))
+        follower.close()
+        return 0.0
+
+    follower = Follower(api, NODES, lambda _: None, name="n", uniform=uniform)
+    api.fail("watch", Unreachable("away"))
+    follower.run()
+    assert drawn == [(0, 1)]
 
 
 def test_what_is_heard_makes_waits_short_again(api: FakeApi) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from pathlib import Path
 
@@ -50,6 +51,17 @@ def series(metrics: ExtenderMetrics, name: str) -> dict[str, float]:
             labels = head.partition("{")[2].rstrip("}").split(",")
             found[",".join(label.partition("=")[2].strip('"') for label in labels)] = float(value)
     return found
+
+
+def counters(metrics: ExtenderMetrics) -> dict[str, float]:
+    """All counters by name, with the values of their labels behind it."""
+    families = exposition.parse(metrics.render())
+    return {
+        ",".join([name.removeprefix(PREFIX), *(value for _, value in labels)]): float(text)
+        for name, family in families.items()
+        if family.kind == "counter" and name.startswith(PREFIX)
+        for (_, labels), text in family.series.items()
+    }
 
 
 def everything() -> ExtenderMetrics:
@@ -201,3 +213,93 @@ def test_the_page_names_all_families_and_their_types() -> None:
 def test_the_page_names_all_reasons() -> None:
     page = PAGE.read_text("utf-8")
     assert [reason for reason in NoView if f"`{reason}`" not in page] == []
+
+
+LABELS = {
+    "build_info": {"version": "1.0"},
+    "candidates": {},
+    "certificate_expiry_timestamp_seconds": {"certificate": "client"},
+    "class_free_gpus": {"topology_class": "0123456789"},
+    "class_nodes": {"topology_class": "0123456789"},
+    "class_worth_ratio": {"topology_class": "0123456789"},
+    "events_dropped_total": {},
+    "http_refusals_total": {"reason": "name"},
+    "internal_errors_total": {},
+    "neutral_answers_total": {"cause": "budget"},
+    "nodes": {"view": "stale"},
+    "placements_total": {"ideal": "true"},
+    "predicted_odds_total": {},
+    "predictions_total": {"result": "hit"},
+    "request_duration_seconds": {"verb": "prioritize"},
+    "requests_total": {"verb": "other", "code": "404"},
+    "synced": {},
+    "unlinked_pods_total": {},
+    "unscored_candidates_total": {"reason": "stale"},
+}
+"""Family to the labels of one of its series after :func:`everything`: dashboards have them."""
+
+
+def test_labels_are_those_that_queries_use() -> None:
+    metrics = everything()
+    metrics.judged(3, {NoView.STALE: 2})
+
+    families = exposition.parse(metrics.render())
+
+    assert {f"{PREFIX}{name}" for name in LABELS} == {
+        name for name in families if name.startswith(PREFIX)
+    }
+    for name, labels in LABELS.items():
+        family = families[f"{PREFIX}{name}"]
+        of_series = [
+            {key: value for key, value in pairs if key != "le"} for _, pairs in family.series
+        ]
+        assert {key for each in of_series for key in each} == labels.keys(), name
+        assert labels in of_series, name
+
+
+@pytest.mark.parametrize(
+    ("name", "bounds"),
+    [
+        (
+            "request_duration_seconds",
+            "0.0005 0.001 0.002 0.005 0.01 0.02 0.03 0.05 0.1 0.5 1.0 +Inf",
+        ),
+        ("candidates", "1.0 10.0 50.0 100.0 200.0 500.0 1000.0 2000.0 5000.0 +Inf"),
+    ],
+)
+def test_histograms_have_a_bound_at_each_budget(name: str, bounds: str) -> None:
+    family = exposition.parse(everything().render())[f"{PREFIX}{name}"]
+    found = dict.fromkeys(dict(labels).get("le") for _, labels in family.series)
+    assert [bound for bound in found if bound] == bounds.split()
+
+
+@pytest.mark.parametrize(
+    ("happens", "counted"),
+    [
+        (lambda it: it.answered(Verb.EXPLAIN, 400, 0.25), {"requests_total,400,explain": 1}),
+        (lambda it: it.judged(7, {NoView.STALE: 2}), {"unscored_candidates_total,stale": 2}),
+        (lambda it: it.neutral(Neutral.FAULT), {"neutral_answers_total,fault": 1}),
+        (lambda it: it.refused(RefusalReason.NAME), {"http_refusals_total,name": 1}),
+        (ExtenderMetrics.event_dropped, {"events_dropped_total": 1}),
+        (ExtenderMetrics.defect_met, {"internal_errors_total": 1}),
+        (
+            lambda it: it.landed(odds=0.0, ideal=False, unlinked=True),
+            {"predictions_total,miss": 1, "placements_total,false": 1, "unlinked_pods_total": 1},
+        ),
+    ],
+)
+def test_what_happens_adds_to_its_own_counters_alone(
+    happens: Callable[[ExtenderMetrics], None], counted: Mapping[str, float]
+) -> None:
+    metrics = ExtenderMetrics("1.0")
+    happens(metrics)
+    assert {name: value for name, value in counters(metrics).items() if value} == counted
+
+
+def test_durations_and_candidates_are_summed() -> None:
+    metrics = ExtenderMetrics("1.0")
+    for seconds in (0.25, 0.5):
+        metrics.answered(Verb.EXPLAIN, 400, seconds)
+    metrics.judged(7, {})
+    assert series(metrics, "request_duration_seconds_sum") == {"prioritize": 0, "explain": 0.75}
+    assert series(metrics, "candidates_sum") == {"": 7}
