@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from api.gpu_request import ContainerRequest, GpuRequest, wish
+from api.gpu_request import ContainerRequest, GpuRequest, Link, wish
 
 INIT, APP = True, False
 
@@ -35,3 +35,9 @@ def test_a_pod_holds_the_most_that_its_containers_have_at_one_time(
 def test_containers_that_stay_count_and_others_only_where_none_stays() -> None:
     assert containers((4, INIT), (2, APP)).judged == (False, True)
     assert containers((4, INIT), (2, INIT)).judged == (True, True)
+
+
+def test_a_wish_has_the_link_and_the_nic_that_are_asked_for() -> None:
+    asked = wish(1, 2, link=Link.NUMA, nic=True)
+    assert ([step.gpus for step in asked.steps], asked.link, asked.nic) == ([1, 2], "numa", True)
+    assert (wish(1).link, wish(1).nic) == (Link.ANY, False)

@@ -37,6 +37,13 @@ def test_of_a_wish_that_is_not_in_the_table_nothing_is_known() -> None:
     assert TABLE.score(3, wish(1, 1)) is None
 
 
+def test_columns_of_different_lengths_give_no_score() -> None:
+    """Else a score would be that of another set of free GPUs."""
+    row = ScoreRow(wish=wish(1), free=(1, 2, 3), scores=(10, 20), sets=(1, 2, 1))
+    with pytest.raises(ValueError, match="shorter"):
+        ScoreTableFile(gen="a" * 16, rows=(row,)).score(1, wish(1))
+
+
 def test_the_hash_is_of_the_file_with_an_empty_hash() -> None:
     """Computed from the bytes as any reader would, without the product's own types."""
     content = {**json.loads(encode(TABLE)), "hash": ""}
@@ -47,8 +54,12 @@ def test_the_hash_is_of_the_file_with_an_empty_hash() -> None:
 
 def test_a_table_that_was_edited_by_hand_is_refused() -> None:
     edited = encode(TABLE).replace(b"70", b"71")
-    with pytest.raises(BadInput, match="`hash` is not that of its content"):
+    with pytest.raises(BadInput) as refused:
         decode(edited)
+    assert str(refused.value) == (
+        "score table is damaged: `hash` is not that of its content;"
+        " delete the file and it is written again"
+    )
     assert decode(encode(TABLE)) == TABLE
 
 

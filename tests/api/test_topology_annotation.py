@@ -297,7 +297,7 @@ def test_what_is_written_is_read_back(seen: NodeSnapshot) -> None:
     [
         ({"gen": ...}, "`gen`"),
         ({"gen": "9F31C07AB2"}, r"\$\.gen"),
-        ({"gen": "9f31c07ab2\n"}, "gen"),
+        ({"gen": "9f31c07ab2\n"}, "is damaged: `gen` has 11 entries, not 10; delete it"),
         ({"n": -1}, r"\$\.n"),
         ({"n": 2.5}, r"\$\.n"),
         ({"n": 10**4000}, r"\$\.n"),

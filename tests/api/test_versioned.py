@@ -73,6 +73,21 @@ def test_what_is_written_is_read(form: Format) -> None:
     assert form.decode(form.good) is not None
 
 
+@pytest.mark.parametrize(
+    ("schema", "title"),
+    [
+        (topology_annotation.json_schema(), "Node annotation gpuscape.io/topology"),
+        (state_annotation.json_schema(), "Lease annotation gpuscape.io/state"),
+    ],
+    ids=["topology", "state"],
+)
+def test_a_published_schema_names_its_dialect_and_what_it_is_of(
+    schema: dict[str, Any], title: str
+) -> None:
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert schema["title"] == title
+
+
 @every_format
 def test_keys_of_later_minor_versions_are_ignored(form: Format) -> None:
     assert form.decode(form.changed(isl=[1, 1], later={"deep": [None]})) == form.decode(form.good)

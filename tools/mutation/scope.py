@@ -88,7 +88,13 @@ PACKAGES: Final = (
             "kube/official.py": "needs an API server of its client's version",
         },
     ),
-    Package(name="labelers"),
+    Package(
+        name="labelers",
+        more_tests=(
+            "tests/api/test_state_annotation.py",
+            "tests/api/test_topology_annotation.py",
+        ),
+    ),
     Package(name="scheduler", left_out={"scheduler/extender/program.py": _PROCESS}),
     Package(name="web"),
 )
