@@ -35,7 +35,7 @@ from agent.settings.agent_settings import AgentSettings
 from agent.settings.labels_from_settings import label_settings, plugin_config
 from agent.settings.machine_from_settings import place_of
 from agent.tick_health import EXIT_TICK_STOPPED, TickHealth
-from base import heap
+from base import heap, threads
 from base import log as logs
 from base.background import BackgroundJobs
 from base.defects import Defects
@@ -59,6 +59,9 @@ _STOP_SERVER_SECONDS = 1.0
 _CHECK_SECONDS = 5.0
 _LAST_RUNS_SECONDS = 2.0
 """At a reload, for runs in progress, so that what they read is shown before what is read anew."""
+
+_MOST_THREADS = 24
+"""More than one set of settings takes; at a reload they are needed before the others have ended."""
 
 
 def run(load: Callable[[], AgentSettings], control: ProcessControl) -> int:
@@ -174,6 +177,8 @@ class _Running:
             )
             self._web = parts.web_config(settings, self._update_metrics)
             self._servers = lasting.servers.listening(settings, undo)
+            if before is not None:
+                threads.make_sure(_MOST_THREADS)
             undo.pop_all()
             self._ending = ending.pop_all()
 

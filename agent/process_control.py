@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 
-from base import process_signals
+from base import process_signals, threads
 
 EXIT_OK = 0
 
@@ -58,7 +58,7 @@ class ProcessControl:
         self._status: int | None = None
         self._begun = threading.Event()
         # made now: when the end comes there may be no thread to be had
-        threading.Thread(target=self._end_in_time, name="end", daemon=True).start()
+        threads.started(self._end_in_time, "end")
 
     def take(self, number: signal.Signals) -> None:
         """Do what this signal asks for; the end begins here, whatever the main thread does."""

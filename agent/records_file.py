@@ -19,6 +19,7 @@ from pathlib import Path
 from agent import stored_records
 from agent.gpu_records import GpuRecords
 from agent.stored_records import FORMAT, MOST_BYTES, Session, StoredRecords
+from base import threads
 from base.defects import Defects
 from base.errors import BadInput
 from base.files import cannot_write, read_bytes, replace_file
@@ -111,6 +112,7 @@ class RecordsFile:
         """Keep the file up to date until the block ends, whose end waits a second and no longer.
 
         It takes a thread of its own, since a disk may hang: nothing else waits for it then.
+        Raises NoThread.
         """
         ending = threading.Event()
 
@@ -123,8 +125,7 @@ class RecordsFile:
             with defects.contained("state file"):
                 self._again(0.0)
 
-        thread = threading.Thread(target=run, name="state-file", daemon=True)
-        thread.start()
+        thread = threads.started(run, "state-file")
         try:
             yield
         finally:

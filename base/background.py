@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import queue
-import threading
 from collections.abc import Callable
 
+from base import threads
 from base.defects import Defects
 
 
@@ -20,8 +20,8 @@ class BackgroundJobs:
         self._jobs: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
 
     def start(self) -> None:
-        """Start the thread; it does not keep the program alive."""
-        threading.Thread(target=self._run, name=self._name, daemon=True).start()
+        """Start the thread; it does not keep the program alive. Raises NoThread."""
+        threads.started(self._run, self._name)
 
     def put(self, job: Callable[[], object]) -> None:
         """Have this job run after those before it, from any thread."""

@@ -9,11 +9,13 @@ does nothing else takes them here.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
+
+from base import threads
 
 OBEYED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """Of these the default ends a process, or, where it is a container's first, loses the signal."""
@@ -37,7 +39,7 @@ def delivered(take: Callable[[signal.Signals], None]) -> Iterator[None]:
     """
     receiving, sending = os.pipe()
     os.set_blocking(sending, False)
-    threading.Thread(target=_deliver, args=(receiving, take), name="signals", daemon=True).start()
+    threads.started(functools.partial(_deliver, receiving, take), "signals")
     wakeup = signal.set_wakeup_fd(sending, warn_on_full_buffer=False)
     before = {number: signal.signal(number, _written_to_pipe) for number in OBEYED}
     signal.pthread_sigmask(signal.SIG_UNBLOCK, OBEYED)

@@ -9,6 +9,7 @@ with the monotonic one plans all ticks again when they part.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import sys
@@ -21,6 +22,7 @@ from datetime import UTC, datetime
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
+from base import threads
 from base.defects import Defects
 from base.tick_watch import TickProgress
 
@@ -68,6 +70,7 @@ class Runtime:
         self._steps: Counter[str] = Counter()
         self._again: set[str] = set()
         self._stopping = threading.Event()
+        self._is_started = False
         self._scheduler = BackgroundScheduler(
             # no run may be dropped, since each plans the next; _run sees to it that none overlaps
             job_defaults={
@@ -79,13 +82,22 @@ class Runtime:
         )
 
     def start(self, ticks: Mapping[str, Tick]) -> None:
-        """Run every tick once now, and from then on as each asks."""
+        """Run every tick once now, and from then on as each asks.
+
+        Raises NoThread; to be stopped then too.
+        """
         self._ticks = ticks
-        self._scheduler.add_executor(ThreadPoolExecutor(len(ticks)))
-        self._scheduler.start()
+        threads.started(self._watch_clock, "clock")
+        with contextlib.ExitStack() as undo:
+            executor = _started_threads(len(ticks))
+            undo.callback(executor.shutdown, wait=False)
+            self._scheduler.add_executor(executor)
+            with threads.starting("ticks"):
+                self._scheduler.start()
+            undo.pop_all()
+        self._is_started = True
         for name in ticks:
             self.hasten(name)
-        threading.Thread(target=self._watch_clock, name="clock", daemon=True).start()
 
     def hasten(self, name: str) -> None:
         """Run a tick as soon as it can; once more if it is running now.
@@ -116,7 +128,8 @@ class Runtime:
     def stop(self) -> None:
         """Start no further run; a run in progress is not waited for."""
         self._stopping.set()
-        if self._scheduler.running:
+        if self._is_started:
+            self._is_started = False
             self._scheduler.pause()
             self._scheduler.get_jobs()  # behind a round in progress, which the shutdown would break
             self._scheduler.shutdown(wait=False)
@@ -179,3 +192,18 @@ class Runtime:
                 log.warning("wall clock changed", extra={"step_seconds": offset - before})
                 with self._defects.contained("thread clock"):
                     self.replan()
+
+
+def _started_threads(number: int) -> ThreadPoolExecutor:
+    """Threads for so many ticks, all started now: later there may be none to be had."""
+    executor, go_on = ThreadPoolExecutor(number), threading.Event()
+    try:
+        with threads.starting("ticks"):
+            for _ in range(number):
+                executor._pool.submit(go_on.wait)
+    except threads.NoThread:
+        executor.shutdown(wait=False)
+        raise
+    finally:
+        go_on.set()
+    return executor

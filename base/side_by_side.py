@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import functools
 import queue
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from typing import TypeVar
+
+from base import threads
 
 Result = TypeVar("Result")
 
@@ -31,8 +33,8 @@ def side_by_side(calls: Iterable[Callable[[], Result]], name: str) -> Iterator[R
     for call in calls:
         made += 1
         try:
-            threading.Thread(target=make, args=(call,), name=name, daemon=True).start()
-        except RuntimeError:
+            threads.started(functools.partial(make, call), name)
+        except threads.NoThread:
             make(call)
     for _ in range(made):
         yield done.get().result()

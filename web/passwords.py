@@ -10,16 +10,18 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import functools
 import hashlib
 import hmac
 import queue
 import secrets
-import threading
 import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 
 import bcrypt
+
+from base import threads
 
 _PASSWORD_BYTES = 72
 """More does not enter a bcrypt hash; tools that make hashes cut, and the library refuses."""
@@ -65,13 +67,16 @@ class Passwords:
         """The digest of each user's right password, once it was used: no more than users."""
         self._checks: queue.SimpleQueue[_Check | None] = queue.SimpleQueue()
         # a daemon, unlike an executor's threads: the program's end waits for no check
-        threading.Thread(
-            target=_run, args=(self._checks, matches), name="passwords", daemon=True
-        ).start()
+        self._run = functools.partial(_run, self._checks, matches)
+        self._is_running = False
         weakref.finalize(self, self._checks.put, None)
 
     async def admit(self, authorization: str) -> bool:
-        """Whether this ``Authorization`` header holds a user's name and password."""
+        """Whether this ``Authorization`` header holds a user's name and password.
+
+        For one thread, the event loop's. Raises NoThread, and tries again at the next request,
+        while there is no thread to be had for the first check.
+        """
         credentials = _credentials(authorization)
         if credentials is None:
             return False
@@ -83,6 +88,9 @@ class Passwords:
         user = name if known else self._stand_in(name)
         if known and hmac.compare_digest(self._verified.get(name, b""), digest):
             return True
+        if not self._is_running:
+            threads.started(self._run, "passwords")
+            self._is_running = True
         check = _Check(password, self._users[user])
         self._checks.put(check)
         right = await asyncio.wrap_future(check.answer)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
+from base.threads import NoThread
 from web import messages
 from web.byte_stream import ByteStream
 from web.client_access import ClientAccess
@@ -188,11 +189,15 @@ class ServedClient:
         if access.bucket is not None and not access.bucket.take(time.monotonic()):
             self._refuse(RefusalReason.RATE)
             return _TOO_OFTEN
-        if access.passwords is not None and not await access.passwords.admit(request.authorization):
-            detail = "wrong name or password" if request.authorization else "no password"
-            self._refuse(RefusalReason.CREDENTIALS, detail)
-            return _WHO
-        return self._service.answer(request)
+        try:
+            if access.passwords is None or await access.passwords.admit(request.authorization):
+                return self._service.answer(request)
+        except NoThread as error:
+            self._service.refusals.not_accepted(error)
+            return NO_ROOM
+        detail = "wrong name or password" if request.authorization else "no password"
+        self._refuse(RefusalReason.CREDENTIALS, detail)
+        return _WHO
 
     async def _send(self, response: Response, request: HttpRequest | None) -> None:
         """Send it piece by piece, so that a client that does not read holds one piece."""

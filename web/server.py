@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import socket
 import threading
@@ -19,6 +20,7 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import cast
 
+from base import threads
 from web import messages
 from web.address import Address, listening
 from web.byte_stream import AT_ONCE_BYTES, ByteStream, TlsByteStream
@@ -90,22 +92,27 @@ class HttpServer:
         """Address on which the server listens, after the start with the real port."""
         return self._address
 
-    def listen(self) -> None:
+    def listen(self) -> socket.socket:
         """Listen; clients wait until :meth:`start`. Raises Permanent where it cannot listen."""
-        self._listener = _listener(self._address)
-        port = self._listener.getsockname()[1]
-        self._address = Address(host=self._address.host, port=port)
+        self._listener = listener = _listener(self._address)
+        self._address = Address(host=self._address.host, port=listener.getsockname()[1])
+        return listener
 
     def start(self) -> None:
-        """Serve, and listen before that, where it does not yet; raises as :meth:`listen`."""
-        if self._listener is None:
-            self.listen()
-        listener, port = self._listener, self._address.port
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._run, args=(self._loop, listener), name=f"http-{port}", daemon=True
-        )
-        self._thread.start()
+        """Serve, and listen before that, where it does not yet; raises as :meth:`listen`.
+
+        Raises NoThread, and listens no more, where there is no thread to be had.
+        """
+        listener, port = self._listener or self.listen(), self._address.port
+        loop = asyncio.new_event_loop()
+        run = functools.partial(self._run, loop, listener)
+        try:
+            self._thread = threads.started(run, f"http-{port}")
+        except threads.NoThread:
+            loop.close()
+            listener.close()
+            raise
+        self._loop = loop
 
     def stop(self, within_seconds: float) -> None:
         """End after the answers under way, and those too when the time is over.

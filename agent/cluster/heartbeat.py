@@ -20,6 +20,7 @@ from enum import Enum, auto
 from typing import Any, Final
 
 from api import keys, names
+from base import threads
 from base.backoff import Backoff
 from base.errors import Permanent
 from base.log_once import LogOnce
@@ -148,9 +149,10 @@ class Heartbeat:
         """
         held, self._leaving = self.holds, True
         if held:  # requests cannot be cancelled, and the process must end in time
-            asking = threading.Thread(target=self._empty, name="leave", daemon=True)
-            asking.start()
-            asking.join(LEAVE_SECONDS)
+            try:
+                threads.started(self._empty, "leave").join(LEAVE_SECONDS)
+            except threads.NoThread as error:
+                _not_released(error)
 
     # parts of a beat
 
@@ -266,7 +268,7 @@ class Heartbeat:
                     patch = leases.release(lease, at=self._wall())
                     self._api.patch(LEASES, self._name, patch, namespace=self._namespace)
             except ApiError as error:
-                log.info("Lease not released", extra={"why": str(error)})
+                _not_released(error)
 
     # what is due
 
@@ -292,6 +294,10 @@ class Heartbeat:
         pending = self._pending() is not None
         due = min(self._renew_at, self._state_at) if pending else self._renew_at
         return max(0.0, due - now)
+
+
+def _not_released(error: Exception) -> None:
+    log.info("Lease not released", extra={"why": str(error)})
 
 
 def _is_untouched(node: Object) -> bool:

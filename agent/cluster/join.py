@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from agent.pods.known_pods import KnownPods
 from agent.pods.resource_slices import FIELD, ResourceSlices
 from agent.settings.agent_settings import AgentSettings
 from api import names
+from base import threads
 from base.defects import Defects
 from base.errors import BadInput
 from kube.api import CONFIG_MAPS, NODES, PODS, RESOURCE_SLICES, Api
@@ -149,8 +149,7 @@ def joined(
 
 @contextlib.contextmanager
 def _followed(follower: Follower) -> Iterator[None]:
-    thread = threading.Thread(target=follower.run, name="watch", daemon=True)
-    thread.start()
+    thread = threads.started(follower.run, "watch")
     try:
         yield
     finally:

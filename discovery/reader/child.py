@@ -11,11 +11,11 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from base import threads
 from discovery.driver_errors import ProtocolViolation
 from discovery.reader.protocol import (
     Answer,
@@ -107,8 +107,8 @@ class Child:
             self._was_asked_to_end = False
             self._send(start)
             try:
-                threading.Thread(target=self._receive, name="reader", daemon=True).start()
-            except RuntimeError as error:
+                threads.started(self._receive, "reader")
+            except threads.NoThread as error:
                 raise OSError(errno.EAGAIN, str(error)) from error
             undo.pop_all()
             self._error.writer.close()

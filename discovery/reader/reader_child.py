@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from base import threads
 from base.errors import Transient
 from discovery.driver_errors import DriverAbsent, DriverMismatch, GpuLost
 from discovery.host.pci import PciGpus, pci_gpus
@@ -84,16 +85,17 @@ class EventThread:
         self._source: XidEvents | None = None
         self._reported: set[str] = set()
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="events", daemon=True)
+        self._thread: threading.Thread | None = None
 
     def register(self, bus_id: str, handle: Handle) -> None:
         """Have this GPU's XIDs delivered from now on."""
         try:
             if self._source is None:
                 self._source = XidEvents()
-                self._thread.start()
+            if self._thread is None:
+                self._thread = threads.started(self._run, "events")
             self._source.register(bus_id, handle)
-        except NvmlError as error:
+        except (NvmlError, threads.NoThread) as error:
             self._report_once(f"{bus_id}: XID events are not delivered: {error}")
 
     def close(self) -> bool:
@@ -103,10 +105,11 @@ class EventThread:
         and the end of the process gives all back.
         """
         self._stop.set()
-        if self._source is not None:
+        if self._thread is not None:
             self._thread.join(timeout=2 * EVENT_WAIT_MILLISECONDS / 1000)
             if self._thread.is_alive():
                 return False
+        if self._source is not None:
             self._source.close()
         return True
 

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from api import keys, names
+from base import threads
 from base.defects import Defects
 from kube.api import LEASES, NODES, PODS, Api, Object
 from kube.api_errors import ApiError, Forbidden
@@ -104,9 +105,7 @@ class Watches:
     def start(self) -> None:
         """Open the watches: the cache follows the cluster from now on."""
         for source, follower in self._followers.items():
-            thread = threading.Thread(target=follower.run, name=f"watch-{source}", daemon=True)
-            thread.start()
-            self._threads.append(thread)
+            self._threads.append(threads.started(follower.run, f"watch-{source}"))
 
     def close(self) -> None:
         """Close the watches; waits a little for the threads, which end with the program anyway."""

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import socket
 import threading
 import time
 from dataclasses import dataclass
 from typing import Final
 
+from base import threads
 from base.defects import Defects
 from base.followed_file import POLL_SECONDS
 from scheduler.extender.connection import HEAD_SECONDS, Connection
@@ -97,12 +99,10 @@ class ExtenderServer:
         return int(self._listener.getsockname()[1])
 
     def start(self) -> None:
-        """Start serving, in threads of its own."""
+        """Start serving, in threads of its own. Raises NoThread."""
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._run, args=(self._loop,), name=f"https-{self.port}", daemon=True
-        )
-        self._thread.start()
+        run = functools.partial(self._run, self._loop)
+        self._thread = threads.started(run, f"https-{self.port}")
 
     def stop(self) -> None:
         """Stop serving; answers under way have a second."""

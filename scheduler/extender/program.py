@@ -16,6 +16,7 @@ from importlib.metadata import version
 from typing import Final
 
 from api import names
+from base import threads
 from base.background import BackgroundJobs
 from base.defects import Defects
 from kube.client import ApiClient, Program, connect
@@ -95,8 +96,7 @@ def _start(settings: SchedulerSettings, ending: contextlib.ExitStack) -> None:
     watches = Watches(client, cache, namespace=settings.namespace, rules=rules, defects=defects)
     ending.callback(watches.close)
     watches.start()
-    keeping = (cache, events, defects)
-    threading.Thread(target=_keep, args=keeping, name="keep", daemon=True).start()
+    threads.started(partial(_keep, cache, events, defects), "keep")
 
 
 def _keep(cache: NodeCache, events: Recorder, defects: Defects) -> None:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import psutil
@@ -117,12 +117,14 @@ def agent_arguments(
 def running(
     simulation: Simulation,
     *options: str,
-    descriptors: int | None = None,
+    limits: Mapping[int, int] | None = None,
     defect: Path | None = None,
     listen: str | None = "127.0.0.1:0",
     program: Path = GPUSCAPE,
 ) -> Iterator[AgentProcess]:
-    """An agent on this machine, ended at the end; ``descriptors`` are all that it may have.
+    """An agent on this machine, ended at the end.
+
+    ``limits`` are those of the process, by their numbers in :mod:`resource`.
 
     ``defect``: a folder whose sitecustomize.py runs in the agent's process before the agent does.
     ``listen``: None where the options say it, in a file of settings.
@@ -133,8 +135,8 @@ def running(
 
     def prepare() -> None:
         tie()
-        if descriptors is not None:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
+        for number, limit in (limits or {}).items():
+            resource.setrlimit(number, (limit, resource.getrlimit(number)[1]))
 
     arguments = agent_arguments(simulation, "--standalone", *options, listen=listen)
     with subprocess.Popen(

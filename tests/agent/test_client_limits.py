@@ -45,7 +45,7 @@ def idle_clients(agent: AgentProcess, server: str, number: int) -> Iterator[None
 def test_idle_clients_take_no_descriptor_that_probes_scrapes_and_a_new_reader_need(
     simulation: Simulation,
 ) -> None:
-    with running(simulation, *QUICK, descriptors=FEW) as agent:
+    with running(simulation, *QUICK, limits={resource.RLIMIT_NOFILE: FEW}) as agent:
         until(lambda: agent.gpus("present") == 2)
         with idle_clients(agent, "metrics", 200), idle_clients(agent, "probes", 200):
             answers = [

@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from base.side_by_side import side_by_side
+from tests.fakes.thread_limit import allow_threads
 
 SOON = 30.0
 
@@ -36,8 +37,5 @@ def test_what_a_call_raises_is_raised_where_its_result_is_taken() -> None:
 def test_without_threads_the_calls_are_made_one_after_the_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def refuse(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", refuse)
+    allow_threads(monkeypatch, 0)
     assert list(side_by_side([lambda: 1, lambda: 2], "test")) == [1, 2]

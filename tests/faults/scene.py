@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import itertools
+import resource
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -190,8 +191,9 @@ def standalone(
         *("--counters", str(counters_file(folder))),
         *("--feature-file", str(feature_file(folder))),
     )
+    limits = {resource.RLIMIT_NOFILE: DESCRIPTORS}
     with (
-        running(simulation, *options, descriptors=DESCRIPTORS, program=program) as agent,
+        running(simulation, *options, limits=limits, program=program) as agent,
         serving(kubelet),
         Truth(simulation, pace.sample_seconds / 4) as truth,
     ):

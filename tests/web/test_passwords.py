@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from base.threads import NoThread
+from tests.fakes.thread_limit import allow_threads
 from web.passwords import Passwords
 
 
@@ -160,6 +162,7 @@ def test_a_check_is_not_made_for_a_client_that_has_gone() -> None:
 def test_its_thread_ends_with_it() -> None:
     before = set(threading.enumerate())
     passwords = Passwords(USERS, matches=Hashes().matches)
+    asked(passwords, header("alice", "a-word"), header("bob", "b-word"))
     (thread,) = set(threading.enumerate()) - before
 
     del passwords
@@ -201,6 +204,19 @@ def test_a_password_longer_than_bcrypt_takes_is_cut_as_by_those_who_hash() -> No
 
 def test_a_hash_that_bcrypt_does_not_take_lets_nobody_in() -> None:
     assert asked(Passwords({"a": b"$2y$10$x"}), header("a", "word")) == [False]
+
+
+def test_without_a_thread_nobody_is_let_in_and_the_next_request_tries_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    passwords, right = Passwords(USERS, matches=Hashes().matches), header("alice", "a-word")
+    allow_threads(monkeypatch, 0)
+    for _ in range(2):
+        with pytest.raises(NoThread):
+            asked(passwords, right)
+
+    allow_threads(monkeypatch, 1)
+    assert asked(passwords, right, header("bob", "b-word")) == [True, True]
 
 
 @functools.cache

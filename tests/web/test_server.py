@@ -17,7 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from base.errors import Permanent
+from base.threads import NoThread
 from tests.agent.agent_process import until
+from tests.fakes.thread_limit import allow_threads
 from web.address import Address
 from web.client_access import ClientAccess
 from web.messages import Body, Response, ServerLimits, text
@@ -260,6 +262,22 @@ def test_a_request_that_loses_its_place_before_its_answer_is_answered() -> None:
     server.stop(within_seconds=1)
 
     assert answers == [503, 401]
+
+
+def test_a_server_that_gets_no_thread_says_so_and_listens_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = HttpServer(LOOPBACK, ROUTES)
+    server.listen()
+    before = psutil.Process().num_fds()
+    allow_threads(monkeypatch, 0)
+    with pytest.raises(NoThread, match="http-"):
+        server.start()
+
+    assert psutil.Process().num_fds() < before
+    with pytest.raises(ConnectionRefusedError):
+        connect(server)
+    server.stop(within_seconds=0)
 
 
 def test_silent_connections_make_room_for_those_that_ask(start: Start) -> None:

@@ -28,6 +28,7 @@ from kube.api_errors import (
     Unreachable,
 )
 from tests.fakes.api import Call, FakeApi, Server
+from tests.fakes.thread_limit import allow_threads
 
 NODE = "node-a"
 NAME = "gpuscape-node-a"
@@ -576,6 +577,20 @@ def test_leaving_takes_no_longer_than_it_may(world: World, monkeypatch: pytest.M
     answered.set()
 
     assert (held, agent.holds) == ("pod-1", False)
+
+
+def test_leaving_without_a_thread_for_it_leaves_the_lease_to_expire(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent = world.agent()
+    agent.beat()
+    allow_threads(monkeypatch, 0)
+
+    with caplog.at_level(logging.INFO):
+        agent.heart.leave()
+
+    assert (world.lease["spec"]["holderIdentity"], agent.holds) == ("pod-1", False)
+    assert [record.message for record in caplog.records] == ["Lease not released"]
 
 
 def test_a_dead_agents_lease_is_taken_after_its_silence(world: World) -> None:
