@@ -14,10 +14,18 @@ from api.gpu_request import Link
 from scheduler.cluster.node_views import NoView, ScoringView
 from scheduler.node_ranking import NodeRanker, RankedNode
 from scheduler.pod_request import PodRequest
-from scheduler.score_explanation import REASONS, SHORT_OF, Chance, Explanation, NodeAnswer, explain
+from scheduler.score_explanation import (
+    REASONS,
+    SHORT_OF,
+    Chance,
+    Explanation,
+    NodeAnswer,
+    explain,
+    nothing_requested,
+)
 from scheduler.scores.class_tables import ScoreTables
 from scheduler.scores.kubelet_model import Policies, TopologyManager
-from scheduler.scores.score import Aims, score
+from scheduler.scores.score import Aims, in_clique, score
 from scheduler.scores.score_table import PlacementOutcome
 from tests.scheduler import fleets, simulated
 from tests.scheduler.later import Later
@@ -152,7 +160,7 @@ def test_a_node_whose_outcome_is_not_there_yet_is_told_as_being_worked_out() -> 
     large = ScoringView(gen=simulated.annotation("hgx-16").gen, free=0xFFFF, ok=0xFFFF)
     (found,) = explained(tables, POD, large=large).nodes
     assert (found.rank, found.score) == (0, None)
-    assert found.why.startswith("its table is being worked out")
+    assert found.why == "its table is being worked out: it counts from the next request on"
 
 
 def test_a_node_whose_class_has_no_table_says_so() -> None:
@@ -186,6 +194,55 @@ def test_a_node_whose_kubelet_would_refuse_the_pod_says_so() -> None:
     assert (found.rank, found.why) == (
         0,
         "the kubelet would refuse the pod, or the device plugin fail",
+    )
+
+
+def test_all_that_is_known_of_a_node_is_in_its_answer(tables: ScoreTables) -> None:
+    """GPUs 0 and 1 are a pair, GPU 4 is half of one."""
+    table = tables.find(fleets.gen())
+    assert table
+    asked = replace(POD, job="j")
+    found = explained(tables, asked, {"j": ["node"]}, node=view(0b10011, clique="c.1"))
+    outcome = table.outcome(0b10011, POD.wish)
+    assert found.nodes == (
+        NodeAnswer(
+            node="node",
+            rank=10,
+            why="the best",
+            reason=None,
+            score=in_clique(outcome.score),
+            gen=fleets.gen(),
+            free=(0, 1, 4),
+            sure=True,
+            sets=(Chance(gpus=(0, 1), odds=1.0),),
+            gbps=table.gbps(0b11),
+            ideal_gbps=table.gbps(0b11),
+            kept=0.0,
+            clique="c.1",
+            in_job_clique=True,
+        ),
+    )
+
+
+def test_nodes_come_by_rank_then_by_score_then_by_name(tables: ScoreTables) -> None:
+    views = {"d": NoView.STALE, "c": view(0b0101), "b": view(0b0011), "a": NoView.STALE}
+    found = explained(tables, POD, None, **views, e=view(0b0011, sure=False))
+    assert [each.node for each in found.nodes] == ["b", "e", "c", "a", "d"]
+
+
+def test_a_node_with_unsure_gpus_says_so_after_what_it_falls_short_of(
+    tables: ScoreTables,
+) -> None:
+    found = answers(explained(tables, POD, best=view(0b0011), other=view(0b0101, sure=False)))
+    assert found["other"].why == (
+        "slower between its GPUs than best; unsure: state and pods do not agree, so one rank less"
+    )
+    assert not found["other"].sure
+
+
+def test_of_a_pod_that_asks_for_nothing_there_is_only_the_name() -> None:
+    assert nothing_requested("team", "web") == Explanation(
+        pod="team/web", containers=(), link="any", nic=False, job=None, nodes=()
     )
 
 

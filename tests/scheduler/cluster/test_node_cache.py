@@ -128,6 +128,22 @@ def test_what_is_wrong_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
         fleet.says("a", text="{")
 
     assert [record.getMessage() for record in caplog.records] == ["node scores 0"] * 2
+    topology_line, state_line = map(vars, caplog.records)
+    assert (topology_line["levelname"], topology_line["node"]) == ("WARNING", "a")
+    assert (state_line["levelname"], state_line["node"]) == ("WARNING", "a")
+    assert topology_line["why"].startswith("annotation gpuscape.io/topology")
+    assert state_line["why"].startswith("annotation gpuscape.io/state")
+
+
+def test_what_is_wrong_again_after_it_was_right_is_said_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    fleet = Fleet()
+    for text in ("{", None, "{"):
+        fleet.cache.node("a", topology=text or topology())
+        fleet.says("a", text=text)
+
+    assert [record.getMessage() for record in caplog.records] == ["node scores 0"] * 4
 
 
 def test_a_node_that_is_gone_is_unknown_and_comes_back_as_it_is() -> None:

@@ -74,7 +74,11 @@ def test_the_event_is_about_the_pod_and_says_what_it_was_given() -> None:
         "uid": "uid-p",
     }
     assert (event["type"], event["reportingController"]) == ("Warning", "gpuscape-scheduler")
-    assert "GPUs 1, 4 of a" in event["note"]
+    assert (event["reason"], event["action"]) == ("GpusNotLinked", "Allocating")
+    assert event["note"] == (
+        "The pod wishes GPUs joined by NVLink (gpuscape.io/link=nvlink) and got GPUs 1, 4 of a,"
+        " which are not all joined by it. It runs, but slower; deleting it lets it try again."
+    )
 
 
 def test_nothing_is_sent_before_the_flush_and_nothing_twice() -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from api import keys, names
 from kube.api import LEASES, NODES, PODS, Object
 from kube.api_errors import Forbidden, Unreachable
-from kube.follower import ObjectSeen, WatchConnected, WatchLost
+from kube.follower import CacheSynced, ObjectSeen, WatchConnected, WatchLost
 from scheduler.cluster.node_cache import CacheSource, NodeCache
 from scheduler.cluster.node_views import NoView, ScoringView
 from scheduler.cluster.pod_objects import GPU, Rules
@@ -224,7 +225,12 @@ def test_a_pod_that_makes_no_sense_is_passed_over(
 
     stage.watches.take_pod(ObjectSeen(object=odd))
 
-    assert [record.getMessage() for record in caplog.records] == ["pod not counted"]
+    (line,) = caplog.records
+    assert (line.levelname, line.getMessage()) == ("WARNING", "pod not counted")
+    assert (vars(line)["pod"], vars(line)["why"]) == (
+        "odd",
+        "Expected `str`, got `int` - at `$.metadata.uid`",
+    )
 
 
 def test_gpus_of_another_name_are_watched_for() -> None:
@@ -244,17 +250,38 @@ def test_gpus_of_another_name_are_watched_for() -> None:
 def test_what_is_not_heard_of_is_named_with_its_cause_until_it_is(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level(logging.INFO)
     watches = Watches(FakeApi(), NodeCache(LowestTables()))
     for _ in range(2):
         watches.take_pod(WatchLost(error=Forbidden("watch pods: 403: no")))
     watches.take_node(WatchLost(error=Unreachable("watch nodes: reset")))
     down = watches.down
+    watches.take_lease(WatchConnected())  # for the first time
     watches.take_pod(WatchConnected())
+    watches.take_lease(CacheSynced())
 
-    assert down[CacheSource.PODS].startswith("watch pods: 403: no; the account may not watch pods")
-    assert down[CacheSource.NODES] == "watch nodes: reset"
+    refused = "watch pods: 403: no; the account may not watch pods: apply deploy/scheduler"
+    assert down == {CacheSource.PODS: refused, CacheSource.NODES: "watch nodes: reset"}
     assert list(watches.down) == [CacheSource.NODES]
-    assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
+    lines = [vars(record) for record in caplog.records]
+    assert [(each["levelname"], each["message"], each["source"]) for each in lines] == [
+        ("WARNING", "watch lost", "pods"),
+        ("WARNING", "watch lost", "nodes"),
+        ("INFO", "watch reconnected", "pods"),
+        ("INFO", "cache synced", "leases"),
+    ]
+    assert [each.get("why") for each in lines] == [refused, "watch nodes: reset", None, None]
+
+
+def test_a_watch_that_is_lost_for_another_reason_is_named_anew(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    watches = Watches(FakeApi(), NodeCache(LowestTables()))
+    for text in ("reset", "away", "away"):
+        watches.take_node(WatchLost(error=Unreachable(text)))
+
+    assert [vars(record)["why"] for record in caplog.records] == ["reset", "away"]
+    assert watches.down == {CacheSource.NODES: "away"}
 
 
 def test_news_of_many_pods_are_taken_in_a_few_rests_and_the_first_ones_in_none() -> None:

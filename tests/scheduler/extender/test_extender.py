@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from base.errors import BadInput
-from scheduler.cluster.node_cache import CacheSource
+from scheduler.cluster.node_cache import CacheSource, NodeCache
 from scheduler.cluster.pod_objects import Rules
 from scheduler.extender.extender import Extender
 from scheduler.extender.extender_metrics import ExtenderMetrics
+from scheduler.scores.class_tables import ScoreTables
 from tests.scheduler import fleets
 from tests.scheduler.calls import body, encoded, pod, whole_nodes
 from tests.scheduler.extenders import cache
@@ -150,6 +151,57 @@ def test_a_node_is_shown_with_pods_that_its_state_does_not_name_yet() -> None:
     assert (old["pod"], old["gpus"], old["expected"]) == ("default/old", [0, 1], [])
     assert new["gpus"] is None
     assert sum(chance["odds"] for chance in new["expected"]) == pytest.approx(1)
+
+
+def test_all_that_is_known_of_a_node_is_shown() -> None:
+    now = [0.0]
+    fleet = NodeCache(ScoreTables(), clock=lambda: now[0])
+    fleet.node("a", topology=fleets.topology(), clique="c.1")
+    fleet.lease("a", fleets.lease(pods={"old": 0b11}, ok=0x7F, seq=7), 0.0)
+    fleet.pod(fleets.pod("old", 2), "a")
+    now[0] = 2.5
+    made = Extender(fleet, ScoreTables(), Rules(), ExtenderMetrics("1.0")).node("a")
+    assert made is not None
+    assert json.loads(made) == {
+        "node": "a",
+        "reason": None,
+        "why": "it is scored",
+        "gen": fleets.gen(),
+        "clique": "c.1",
+        "sure": True,
+        "free": [2, 3, 4, 5, 6],
+        "ok": [0, 1, 2, 3, 4, 5, 6],
+        "used": [0, 1],
+        "seq": 7,
+        "heard_seconds": 2.5,
+        "pods": [{"pod": "default/old", "gpus": [0, 1], "expected": []}],
+    }
+
+
+def test_of_a_node_without_a_view_what_is_left_is_shown() -> None:
+    fleet, tables = cache()
+    fleet.node("a", topology="{", clique="c.1")
+    made = Extender(fleet, tables, Rules(), ExtenderMetrics("1.0")).node("a")
+    assert made is not None
+    nothing = dict.fromkeys(("gen", "clique", "free", "ok", "used", "seq", "heard_seconds"))
+    assert json.loads(made) == nothing | {
+        "node": "a",
+        "reason": "bad_topology",
+        "why": "annotation gpuscape.io/topology is damaged",
+        "sure": False,
+        "pods": [],
+    }
+
+
+def test_of_a_pod_that_is_expected_the_likelier_set_is_shown_first() -> None:
+    fleet, tables = cache(a={"used": 0b11100000})
+    fleet.pod(fleets.pod("new", 1, 2), "a")
+    made = Extender(fleet, tables, Rules(), ExtenderMetrics("1.0")).node("a")
+    assert made is not None
+    (pod_shown,) = json.loads(made)["pods"]
+    odds = [chance["odds"] for chance in pod_shown["expected"]]
+    assert odds == sorted(odds, reverse=True)
+    assert odds[0] > odds[-1]
 
 
 def test_a_node_that_was_never_heard_of_is_not_shown() -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
@@ -186,6 +187,31 @@ def test_a_pod_that_wished_linked_gpus_and_has_others_is_told_and_counted(
     metrics, told = landed(SURE, actual, link=link)
     assert len(told) == is_told
     assert series(metrics, "unlinked_pods_total") == {"": is_told}
+
+
+def test_what_a_pod_got_is_logged_with_what_was_predicted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    landed({0b11: Fraction(1, 4), 0b1100: Fraction(3, 4)}, 0b1100)
+    (line,) = caplog.records
+    names = ("levelname", "message", "pod", "node", "gpus", "odds", "ideal")
+    assert [vars(line)[name] for name in names] == [
+        *("INFO", "GPUs allocated to pod", "default/p", "a", "c", 0.75, True)
+    ]
+
+
+def test_of_a_class_that_is_not_known_any_more_only_the_odds_are_counted() -> None:
+    metrics, told = ExtenderMetrics("1.0"), list[PredictionCheck]()
+    ask = PodRequest(namespace="n", name="p", uid="u", wish=wish(2, link=Link.NVLINK))
+    landing = PredictionCheck(
+        ask=ask, node="a", gen="gone", predicted=SURE, actual=0b110, free_before=0xFF
+    )
+    PredictionResults(ScoreTables(), metrics, told.append).take(landing)
+    assert {name: value for name, value in counters(metrics).items() if value} == {
+        "predictions_total,miss": 1
+    }
+    assert told == []
 
 
 def test_series_are_there_before_anything_happens() -> None:
