@@ -103,6 +103,36 @@ def test_mistakes_name_the_setting_and_the_fix(refused: str, named: str) -> None
     assert named in refused
 
 
+@pytest.mark.parametrize(
+    ("settings_of", "sentence"),
+    [
+        (
+            {"tls_cert_file": Path("a")},
+            "tls-cert-file and tls-private-key-file belong together: give both or none",
+        ),
+        (
+            {"client_ca_file": Path("a")},
+            "client-ca-file needs TLS: give tls-cert-file and tls-private-key-file too",
+        ),
+        (
+            {"client_names": ("a",)},
+            "client-names needs client-ca-file: without it no certificate is verified",
+        ),
+        (
+            {"listen": Address(host="::", port=1)},
+            "listen is [::]:1, which other machines reach, and there is no TLS:"
+            " give tls-cert-file and tls-private-key-file, or listen on 127.0.0.1",
+        ),
+    ],
+)
+def test_a_contradiction_is_refused_in_one_whole_sentence(
+    settings_of: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(BadInput) as caught:
+        SchedulerSettings(**settings_of)
+    assert str(caught.value) == sentence
+
+
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "localhost:1"])
 def test_loopback_needs_no_tls(address: str) -> None:
     assert settings(listen=address).listen.port == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import logging
 import ssl
 import threading
 from collections.abc import Iterator
@@ -250,6 +251,48 @@ def test_equal_files_change_nothing(files: TlsFiles) -> None:
     assert tls.current is held
 
 
+def test_changed_files_are_logged_and_their_end_is_the_new_one(
+    files: TlsFiles, caplog: pytest.LogCaptureFixture
+) -> None:
+    tls = ServerTls(files)
+    renewed = issued(OURS, "server", days=3)
+    renewed.write(files.key.parent)
+    caplog.set_level(logging.INFO)
+    for _ in range(2):
+        tls.poll(0.0)
+    assert [(line.levelname, line.message) for line in caplog.records] == [
+        ("INFO", "certificates reloaded")
+    ]
+    assert tls.ends()[Party.SERVER] == end(renewed)
+
+
+def test_a_certificate_whose_end_cannot_be_read_is_named_and_served(
+    files: TlsFiles, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ends(pem: bytes) -> tuple[float, ...]:
+        if pem == files.certificate.read_bytes():
+            raise ValueError("it ends too soon")
+        return (7.0, 5.0)
+
+    monkeypatch.setattr("web.certificates.ends", ends)
+    assert ServerTls(files).ends() == {Party.CLIENT_AUTHORITY: 5.0}
+    (line,) = caplog.records
+    assert (line.levelname, line.getMessage()) == ("WARNING", "certificate expiry unknown")
+    assert (vars(line)["file"], vars(line)["why"]) == (
+        str(files.certificate),
+        "it ends too soon",
+    )
+
+
+def test_tls_is_as_strict_as_that_of_all_servers(files: TlsFiles) -> None:
+    context_of_clients = ServerTls(files).current
+    assert context_of_clients.verify_mode is ssl.CERT_OPTIONAL
+    assert context_of_clients.minimum_version is ssl.TLSVersion.TLSv1_2
+    assert context_of_clients.num_tickets == 0
+    for option in (ssl.OP_NO_TICKET, ssl.OP_NO_RENEGOTIATION):
+        assert context_of_clients.options & option
+
+
 @pytest.mark.parametrize("broken", ["certificate", "key", "client_authorities"])
 @pytest.mark.parametrize("content", [None, b"", b"x" * ((1 << 20) + 1)])
 def test_a_file_that_cannot_be_used_is_named(
@@ -261,6 +304,25 @@ def test_a_file_that_cannot_be_used_is_named(
         path.write_bytes(content)
     with pytest.raises(BadInput, match=str(path)):
         ServerTls(files)
+
+
+def test_what_is_wrong_with_a_file_is_one_whole_sentence(files: TlsFiles) -> None:
+    both = f"{files.certificate} and {files.key}"
+    fix = "they have to be a certificate and its key, not encrypted (PEM)"
+    for path, content, sentence in (
+        (files.client_authorities, b"", f"{files.client_authorities}: no certificate (PEM) in it"),
+        (
+            files.key,
+            issued(OURS).key_pem(),
+            f"{both}: the key is not that of the certificate; {fix}",
+        ),
+        (files.certificate, b"", f"{both}: one of them is not readable; {fix}"),
+    ):
+        assert path is not None
+        path.write_bytes(content)
+        with pytest.raises(BadInput) as refusal:
+            ServerTls(files)
+        assert str(refusal.value) == sentence
 
 
 def test_an_encrypted_key_is_refused_and_not_asked_about(files: TlsFiles) -> None:

@@ -62,10 +62,52 @@ def test_nodes_are_taken_from_kubectl_and_those_without_gpus_passed_over() -> No
         ("- topology: '{\"v\": 1}'", "f: entry 1: annotation gpuscape.io/topology is damaged"),
         (listed(node("cpu")), "f: no Node carries gpuscape.io/topology"),
         (listed("a"), "f: its items are no Nodes"),
-        (listed(node("a", **{keys.TOPOLOGY: "{"})), "f: Node a: annotation"),
+        (
+            listed(carrying("a"), node("b", **{keys.TOPOLOGY: "{"})),
+            "f: Node b: annotation gpuscape.io/topology is damaged",
+        ),
     ],
 )
 def test_a_bad_fleet_is_refused_with_the_place_and_the_fix(text: str, said: str) -> None:
     with pytest.raises(BadInput) as error:
         read(text, "f")
     assert str(error.value).startswith(said)
+
+
+SHAPE = "a list of entries such as {machine: dgx-a100, count: 8}, or kubectl's list of Nodes"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", f"f is no fleet: write {SHAPE}"),
+        ("{items: 1}", f"f is no fleet: write {SHAPE}"),
+        ("- 1", f"f: entry 1 names neither machine nor topology: write {SHAPE}"),
+        (
+            "- {machine: a, nodes: 2}",
+            "f: entry 1: 'nodes' is no key; there are machine, topology, count",
+        ),
+        ("- {machine: a, count: 0}", "f: entry 1: count is 0, not a number of 1 to 5000"),
+        ("- {machine: a, count: 5001}", "f: entry 1: count is 5001, not a number of 1 to 5000"),
+        ("- {machine: a, count: 1.0}", "f: entry 1: count is 1.0, not a number of 1 to 5000"),
+        ("- {machine: a, topology: b}", "f: entry 1 names machine and topology: keep one"),
+        (
+            "- topology: 7",
+            "f: entry 1: topology is no text of annotation gpuscape.io/topology with GPUs",
+        ),
+        (
+            listed(node("cpu"), {"metadata": {"name": "bare", "annotations": None}}),
+            "f: no Node carries gpuscape.io/topology: does the agent run there?",
+        ),
+        (listed({"spec": {}}), "f: its items are no Nodes: take kubectl's -o json"),
+    ],
+)
+def test_a_refusal_of_a_fleet_is_one_whole_sentence(text: str, sentence: str) -> None:
+    with pytest.raises(BadInput) as error:
+        read(text, "f")
+    assert str(error.value) == sentence
+
+
+@pytest.mark.parametrize("count", [1, 5000])
+def test_a_fleet_may_have_as_many_nodes_as_this(count: int) -> None:
+    assert read(f"- {{machine: a, count: {count}}}", "f")[0].count == count

@@ -60,6 +60,40 @@ def test_a_bad_line_is_named_with_its_column(text: str, said: str) -> None:
     assert str(error.value).startswith(said)
 
 
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            "",
+            "f:1: no column submit_seconds, duration_seconds, gpus; name it in the first line",
+        ),
+        (f"{HEADER}\n", "f has no pods: give one a line"),
+        (f"{HEADER}\n0,1,1025\n", "f:2: gpus is '1025', not a whole number of 1 to 1024"),
+        (f"{HEADER}\n0,1,x\n", "f:2: gpus is 'x', not a number of 0 or more"),
+        (f"{HEADER},link\n0,1,1,a\n", "f:2: link is 'a', not one of any, numa, nvlink"),
+        (f"{HEADER},nic\n0,1,1,yes\n", "f:2: nic is 'yes', not true or false"),
+    ],
+)
+def test_a_refusal_of_a_workload_is_one_whole_sentence(text: str, sentence: str) -> None:
+    with pytest.raises(BadInput) as error:
+        read(text, "f")
+    assert str(error.value) == sentence
+
+
+def test_a_pod_may_come_at_once_last_no_time_and_ask_for_the_most_there_may_be() -> None:
+    assert read(f"{HEADER}\n0,0,1024\n", "f") == (
+        Arrival(at_seconds=0, lasts_seconds=0, wish=wish(1024)),
+    )
+
+
+def test_lives_and_gaps_have_the_means_that_were_asked_for() -> None:
+    found = pods(Mix(sizes={1: 1}, load=0.5, pods=20_000, mean_seconds=60))
+    mean = sum(each.lasts_seconds for each in found) / len(found)
+    assert mean == pytest.approx(60, rel=0.05)
+    assert found[-1].at_seconds / len(found) == pytest.approx(60 / (0.5 * 512), rel=0.05)
+    assert len({each.lasts_seconds for each in found}) == len(found)
+
+
 def test_the_same_seed_draws_the_same_pods() -> None:
     assert pods(Mix(pods=50)) == pods(Mix(pods=50)) != pods(Mix(pods=50), seed=2)
 
