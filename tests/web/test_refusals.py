@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import re
 import ssl
@@ -111,6 +112,42 @@ def test_a_client_that_goes_away_in_a_handshake_is_not_refused(refused: Refused)
 
     assert refused.counted == {}
     assert refused.lines() == []
+
+
+def test_what_the_machine_lacks_is_counted_each_time_and_logged_once_for_each_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    counted = Counter[RefusalReason]()
+    refusals = ClientRefusals(lambda reason: counted.update([reason]))
+    no_descriptor = OSError(errno.EMFILE, "Too many open files")
+    for error in (
+        no_descriptor,
+        no_descriptor,
+        OSError(errno.ENOBUFS, "No buffer space available"),
+        RuntimeError("can't start new thread"),
+        RuntimeError("can't start new thread"),
+        no_descriptor,
+    ):
+        refusals.not_accepted(error)
+
+    assert counted == {RefusalReason.RESOURCES: 6}
+    assert [(line.levelname, line.message, vars(line)["why"]) for line in caplog.records] == [
+        ("WARNING", "connection not accepted", "[Errno 24] Too many open files"),
+        ("WARNING", "connection not accepted", "[Errno 105] No buffer space available"),
+        ("WARNING", "connection not accepted", "can't start new thread"),
+    ]
+
+
+def test_a_failed_handshake_is_explained_in_openssls_words(refused: Refused) -> None:
+    for reason, client in (("UNSUPPORTED_PROTOCOL", "10.0.0.7"), ("", "10.0.0.8")):
+        error = ssl.SSLError(1, "no handshake")
+        error.reason = reason
+        refused.refusals.no_handshake(error, client)
+
+    assert refused.lines() == [
+        {"reason": "handshake", "client": "10.0.0.7", "detail": "unsupported protocol"},
+        {"reason": "handshake", "client": "10.0.0.8"},
+    ]
 
 
 def test_the_page_explains_each_reason() -> None:

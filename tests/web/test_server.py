@@ -98,6 +98,12 @@ def ask(
     return response, content
 
 
+def refused(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    """Reason and client of each line about a refused one."""
+    lines = [vars(line) for line in caplog.records if line.message == "client refused"]
+    return [(line["reason"], line["client"]) for line in lines]
+
+
 def test_a_path_is_served_with_its_length_and_type(start: Start) -> None:
     response, content = ask(start())
 
@@ -227,7 +233,9 @@ def _server_sockets(server: HttpServer) -> int:
     )
 
 
-def test_a_request_that_finds_no_place_in_time_is_answered(start: Start) -> None:
+def test_a_request_that_finds_no_place_in_time_is_answered(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
     server = start(ServerLimits(connections=1, queue_seconds=0))
     with connect(server) as client, connect(server) as late:
         client.sendall(GET_LARGE)
@@ -236,9 +244,12 @@ def test_a_request_that_finds_no_place_in_time_is_answered(start: Start) -> None
         answer = everything(late)
 
     assert (status(answer), b"\r\nRetry-After: " in answer) == (503, True)
+    assert refused(caplog) == [("overload", "127.0.0.1")]
 
 
-def test_a_request_that_loses_its_place_before_its_answer_is_answered() -> None:
+def test_a_request_that_loses_its_place_before_its_answer_is_answered(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     checking, released = threading.Event(), threading.Event()
 
     def matches(_password: bytes, _hash: bytes) -> bool:
@@ -262,6 +273,7 @@ def test_a_request_that_loses_its_place_before_its_answer_is_answered() -> None:
     server.stop(within_seconds=1)
 
     assert answers == [503, 401]
+    assert refused(caplog) == [("overload", "127.0.0.1"), ("credentials", "127.0.0.1")]
 
 
 def test_a_server_that_gets_no_thread_says_so_and_listens_no_more(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -64,6 +65,49 @@ def test_nothing_of_a_connection_is_kept_for_the_next(folder: Path) -> None:
     assert found.num_tickets == 0
     assert found.options & ssl.OP_NO_TICKET
     assert found.options & ssl.OP_NO_RENEGOTIATION
+
+
+def test_who_chooses_the_cipher_changes_nothing_else(folder: Path) -> None:
+    ours = context(folder)
+    theirs = context(folder, f"{WEB_YAML}  prefer_server_cipher_suites: false\n")
+
+    assert ours.options & ssl.OP_CIPHER_SERVER_PREFERENCE
+    assert ours.options & ~ssl.OP_CIPHER_SERVER_PREFERENCE == theirs.options
+    assert theirs.options & ssl.OP_NO_SSLv3
+    assert theirs.options & ssl.OP_NO_COMPRESSION
+
+
+def test_http_1_1_is_the_only_protocol_that_is_agreed_on(folder: Path) -> None:
+    assert agreed(context(folder), ["h2", "http/1.1"]) == ("http/1.1", "TLSv1.3")
+
+
+@pytest.mark.parametrize(
+    ("lowest", "highest", "version"),
+    [("TLS12", "TLS12", "TLSv1.2"), ("TLS12", "TLS13", "TLSv1.3"), ("TLS13", "TLS13", "TLSv1.3")],
+)
+def test_versions_are_those_of_the_file(
+    folder: Path, lowest: str, highest: str, version: str
+) -> None:
+    text = f"{WEB_YAML}  min_version: {lowest}\n  max_version: {highest}\n"
+    assert agreed(context(folder, text), []) == (None, version)
+
+
+def agreed(server: ssl.SSLContext, protocols: list[str]) -> tuple[str | None, str | None]:
+    """Application protocol and version of a handshake with a client that offers these."""
+    server.verify_mode = ssl.CERT_NONE
+    client = ssl.create_default_context()
+    client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
+    if protocols:
+        client.set_alpn_protocols(protocols)
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [
+        client.wrap_bio(to_client, to_server),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    for end in ends * 3:
+        with contextlib.suppress(ssl.SSLWantReadError):
+            end.do_handshake()
+    return ends[0].selected_alpn_protocol(), ends[0].version()
 
 
 def test_certificates_in_the_file_itself_are_used(folder: Path) -> None:

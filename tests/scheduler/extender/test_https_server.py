@@ -18,7 +18,7 @@ from base.errors import Permanent
 from scheduler.extender import extender_messages, routes
 from scheduler.extender.extender import Extender
 from scheduler.extender.extender_metrics import ExtenderMetrics
-from scheduler.extender.https_server import ConnectionLimits, ExtenderServer
+from scheduler.extender.https_server import ConnectionLimits, ExtenderServer, limits_within
 from scheduler.extender.routes import ClientTerms
 from scheduler.node_ranking import OutcomeUnknown
 from tests.agent.agent_process import SOON, until
@@ -55,6 +55,19 @@ class Odd(Extender):
     def is_ready(self) -> bool:
         """Never."""
         return False
+
+
+@pytest.mark.parametrize(
+    ("descriptors", "served", "waiting"),
+    [(None, 64, 2048), (1 << 20, 64, 2048), (232, 64, 136), (64, 16, 16), (8, 2, 2)],
+)
+def test_places_leave_the_extender_the_descriptors_that_it_needs_itself(
+    descriptors: int | None, served: int, waiting: int
+) -> None:
+    """32 are kept for itself; of the places for clients half are served, up to 64."""
+    found = limits_within(descriptors)
+    assert (found.served, found.waiting, found.queue_seconds) == (served, waiting, 0.25)
+    assert found.kept == max(1, served // 8)
 
 
 def answer_on(connection: socket.socket) -> http.client.HTTPResponse:
