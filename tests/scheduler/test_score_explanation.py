@@ -225,8 +225,8 @@ def test_all_that_is_known_of_a_node_is_in_its_answer(tables: ScoreTables) -> No
 
 
 def test_nodes_come_by_rank_then_by_score_then_by_name(tables: ScoreTables) -> None:
-    views = {"d": NoView.STALE, "c": view(0b0101), "b": view(0b0011), "a": NoView.STALE}
-    found = explained(tables, POD, None, **views, e=view(0b0011, sure=False))
+    stale, unsure = NoView.STALE, view(0b0011, sure=False)
+    found = explained(tables, POD, None, d=stale, c=view(0b0101), b=view(0b0011), a=stale, e=unsure)
     assert [each.node for each in found.nodes] == ["b", "e", "c", "a", "d"]
 
 

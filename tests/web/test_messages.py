@@ -252,6 +252,13 @@ def test_further_headers_are_sent_and_the_length_stays_right() -> None:
     assert "\r\nContent-Length: 3\r\n" in first
 
 
+def test_who_finds_no_room_is_told_when_to_come_again() -> None:
+    head = lines(messages.NO_ROOM, None)
+    assert head[0] == "HTTP/1.1 503 Service Unavailable"
+    assert {"Retry-After: 5", "Connection: close"} < set(head)
+    assert messages.NO_ROOM.body.plain == b"The server has too many clients; try again later.\n"
+
+
 def test_who_is_not_known_is_told_how_to_say_it() -> None:
     first, _ = parts(messages.text("who", HTTPStatus.UNAUTHORIZED), GET)
 

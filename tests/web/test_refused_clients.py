@@ -155,6 +155,9 @@ def test_no_password_and_no_user_s_name_is_logged(
         ("no password", "no password"),
         ("a wrong password", "wrong name or password"),
         ("no HTTP", "The first line is no HTTP/1 request for a path."),
+        ("another authority's", "unable to get local issuer certificate"),
+        ("no certificate", "peer did not return a certificate"),
+        ("plain HTTP", "http request"),
     ],
 )
 def test_the_log_says_what_was_missing(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -26,7 +27,8 @@ class Attended:
     def __init__(self, client: ServedClient, other: socket.socket) -> None:
         self.client = client
         self._other = other
-        self.served: list[str] = []
+        self.served: list[tuple[str, float]] = []
+        """Path and seconds of each whole answer."""
 
     async def send(self, data: bytes) -> None:
         """From the client."""
@@ -47,7 +49,7 @@ async def attended(refusals: ClientRefusals | None = None) -> AsyncIterator[Atte
     ours, other = socket.socketpair()
     other.setblocking(False)
     reader, writer = await asyncio.open_connection(sock=ours)
-    served: list[str] = []
+    served: list[tuple[str, float]] = []
 
     def answer(request: HttpRequest) -> Response:
         return Response(body=Body(bytes(16 << 20))) if request.path == "/large" else text("ok")
@@ -57,7 +59,7 @@ async def attended(refusals: ClientRefusals | None = None) -> AsyncIterator[Atte
         access=lambda: OPEN,
         answer=answer,
         refusals=refusals or ClientRefusals(lambda _reason: None),
-        served=lambda path, _seconds: served.append(path),
+        served=lambda path, seconds: served.append((path, seconds)),
     )
     client = ServedClient(ByteStream(reader, writer), service, None)
     found = Attended(client, other)
@@ -101,11 +103,15 @@ def test_who_waits_for_an_answer_keeps_its_place_longer_than_who_has_not_asked(
 
 def test_after_its_answer_a_client_is_one_that_has_not_asked() -> None:
     async def steps() -> None:
+        began = time.monotonic()
         async with attended() as it:
+            assert began <= it.client.waiting_since <= time.monotonic()
             await it.send(LIVEZ)
             assert (await it.receive()).endswith(b"\r\n\r\nok\n")
             await until_busy(it.client, busy=False)
-            assert it.served == ["/livez"]
+            ((path, seconds),) = it.served
+            assert path == "/livez"
+            assert 0 <= seconds <= time.monotonic() - began
             assert it.ticks_until_stalled() == 3
             assert it.client.precedence == 0
 

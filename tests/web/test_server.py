@@ -402,7 +402,10 @@ def test_headers_beyond_the_limit_are_refused(start: Start) -> None:
     with connect(start()) as client:
         client.sendall(b"GET /metrics HTTP/1.1\r\nX: " + b"x" * 9000 + b"\r\n\r\n")
 
-        assert status(everything(client)) == 431
+        answer = everything(client)
+
+    assert status(answer) == 431
+    assert answer.endswith(b"\r\n\r\nThe headers are longer than 8192 bytes.\n")
 
 
 def test_headers_without_end_are_refused_as_soon_as_the_limit_is_reached(start: Start) -> None:
