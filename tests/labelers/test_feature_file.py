@@ -137,3 +137,44 @@ def test_a_folder_without_the_right_to_write_names_its_fix(
 
     with pytest.raises(Permanent, match=r"Permission denied; let this user write to /"):
         write(tmp_path / "gpuscape", WANTED)
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "fix"),
+    [
+        (errno.ENOSPC, Transient, "free some space: it is tried again"),
+        (errno.EDQUOT, Transient, "free some space: it is tried again"),
+        (errno.EIO, Transient, "trying again"),
+        (errno.EACCES, Permanent, "let this user write to {folder}"),
+        (errno.EROFS, Permanent, "let this user write to {folder}"),
+    ],
+)
+def test_each_reason_is_one_sentence_with_file_cause_and_what_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type, fix: str
+) -> None:
+    path = tmp_path / "gpuscape"
+
+    def refused(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "open", refused)
+
+    with pytest.raises(kind) as caught:
+        write(path, WANTED)
+    assert str(caught.value) == (
+        f"{path}: the feature file could not be written: {os.strerror(number)};"
+        f" {fix.format(folder=tmp_path)}"
+    )
+
+
+def test_the_fix_of_a_folder_names_what_is_to_be_made_or_chosen(tmp_path: Path) -> None:
+    absent = tmp_path / "absent" / "gpuscape"
+    with pytest.raises(Permanent) as caught:
+        write(absent, WANTED)
+    assert str(caught.value) == (
+        f"{absent}: the feature file could not be written: No such file or directory;"
+        " create the folder, or mount NFD's features.d there"
+    )
+    with pytest.raises(Permanent) as caught:
+        write(tmp_path, WANTED)
+    assert str(caught.value).endswith("; name a file in this folder")

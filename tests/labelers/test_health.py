@@ -181,6 +181,56 @@ def test_links_up_at_one_end_only_degrade_both_gpus() -> None:
     ]
 
 
+@pytest.mark.parametrize("kind", [FabricKind.NONE, FabricKind.SWITCH])
+def test_links_up_at_one_end_only_are_no_fault_behind_switches(kind: FabricKind) -> None:
+    gpus = build.gpu(0), build.gpu(1)
+    node = linked(kind, ((0, 4), (3, 0)), *gpus)
+
+    expected = "" if kind is FabricKind.SWITCH else "nvlink-asymmetric"
+    assert [gpu_verdict(gpu, node).reason for gpu in gpus] == [expected] * 2
+
+
+def test_links_up_at_one_end_only_are_no_fault_of_a_gpu_with_mig_on() -> None:
+    cut, whole = build.gpu(0, mig=build.SPLIT), build.gpu(1)
+    node = linked(FabricKind.BRIDGE, ((0, 4), (0, 0)), cut, whole)
+
+    assert gpu_verdict(cut, node).health is HEALTHY
+    assert gpu_verdict(whole, node).reason == "nvlink-asymmetric"
+
+
+def test_links_of_a_gpu_that_the_topology_does_not_have_are_not_compared() -> None:
+    node = linked(FabricKind.BRIDGE, ((0, 4), (3, 0)), build.gpu(0), build.gpu(1))
+    other = build.gpu(2)
+
+    assert gpu_verdict(other, node).health is HEALTHY
+
+
+@pytest.mark.parametrize(("mask", "health"), [(1 << 8, HEALTHY), (2 << 8, DEGRADED)])
+def test_of_the_fabrics_configuration_only_the_wrong_ones_degrade(
+    mask: int, health: Health
+) -> None:
+    gpu = build.gpu(fabric=fabric(mask=mask))
+    assert gpu_verdict(gpu, build.node([gpu])).health is health
+
+
+def test_of_findings_as_bad_the_first_in_the_table_counts_and_xids_come_last() -> None:
+    gpu = build.gpu(
+        recovery_action=1, remapped_rows=rows(failed=True), xids=(Xid(code=79, count=1),)
+    )
+    later = build.gpu(1, remapped_rows=rows(failed=True), xids=(Xid(code=79, count=1),))
+
+    assert gpu_verdict(gpu, build.node([gpu])).reason == "recovery-reset"
+    assert gpu_verdict(later, build.node([later])).reason == "row-remap-failed"
+    assert node_verdict(build.node([later, gpu])) == gpu_verdict(gpu, build.node([later, gpu]))
+
+
+def test_of_gpus_as_ill_the_first_on_the_bus_is_named() -> None:
+    node = build.node([build.gpu(0), build.silent(1), build.silent(2)])
+    assert node_verdict(node) == HealthVerdict(
+        health=UNHEALTHY, reason="gpu-lost", bus_id="0000:11:00.0"
+    )
+
+
 def test_the_worst_finding_of_a_gpu_counts() -> None:
     gpu = build.gpu(remapped_rows=rows(pending=True, failed=True), xids=(Xid(code=94, count=3),))
 

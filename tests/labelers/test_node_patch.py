@@ -261,6 +261,47 @@ def test_whoever_wrote_a_value_can_be_named() -> None:
     assert writers(meta, KeyLocation.NODE_ANNOTATION, MODE) == ()
 
 
+def test_an_owner_without_a_name_is_shown_as_one() -> None:
+    """managedFields need not name the manager."""
+    nameless = {key: of for key, of in entry("any", MODE).items() if key != "manager"}
+    shown = node({MODE: "graphics"}, {}, nameless)
+
+    assert writers(shown["metadata"], KeyLocation.NODE_LABEL, MODE) == ("?",)
+    assert patched(WANTED, shown).left_alone == {MODE: "? owns it by server-side apply"}
+
+
+def test_why_a_key_was_left_out_names_owner_limit_and_size() -> None:
+    shown = node(many(limits.MOST_LABELS), {}, entry("argocd", MODE))
+
+    planned = plan(shown, WANTED, {keys.TOPOLOGY: Value(text="x" * 4097)})
+    of_nfd = patched(WANTED, node({}, {FEATURE_LABELS: MODE})).left_alone
+
+    assert planned.left_alone == {MODE: "argocd owns it by server-side apply"}
+    assert planned.dropped == {
+        COUNT: "the Node would have more than 256 labels under nvidia.com/ and gpuscape.io/",
+        keys.TOPOLOGY: "4097 bytes: all our annotations may have 4096 together",
+    }
+    assert of_nfd == {
+        MODE: "nfd-master owns it (annotation nfd.node.kubernetes.io/feature-labels) and has it"
+        " from a NodeFeature or feature file, such as gpu-feature-discovery's"
+    }
+
+
+def test_without_some_keys_a_patch_changes_the_others_and_keeps_what_is_known() -> None:
+    planned = NodePatch(
+        labels={MODE: "compute", COUNT: None},
+        annotations={keys.TOPOLOGY: "{}", keys.MIG_STATUS: "x"},
+        left_alone={SLICES: "contested"},
+        dropped={"a": "no room"},
+    )
+
+    left = planned.without([COUNT, keys.TOPOLOGY])
+
+    assert left.changed == {MODE: "compute", keys.MIG_STATUS: "x"}
+    assert (left.labels, left.annotations) == ({MODE: "compute"}, {keys.MIG_STATUS: "x"})
+    assert (left.left_alone, left.dropped) == (planned.left_alone, planned.dropped)
+
+
 # Any Node, any decisions.
 
 OURS = (MODE, COUNT, SLICES, "gpuscape.io/gpu.health", keys.MIG_CONFIG_STATE)
