@@ -98,6 +98,7 @@ def test_closing_ends_the_thread_after_the_jobs_that_there_are(counted: Counted)
     jobs.close()
     jobs.start()
     thread = done.get(timeout=SOON)
+    assert (thread.name, thread.daemon) == ("errands", True)
     thread.join(SOON)
     assert not thread.is_alive()
 
@@ -130,6 +131,42 @@ def test_a_thread_that_ends_by_an_exception_is_counted_and_logged(
             thread.join()
     assert (counted.count, lines(caplog)) == (1, [("thread mine", "ValueError")])
     assert threading.excepthook is before
+
+
+def test_a_thread_that_is_gone_is_one_of_unknown_name(
+    counted: Counted, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As the interpreter reports one that outlived its object."""
+    with counted.defects.of_threads():
+        ended = threading.ExceptHookArgs((ValueError, ValueError(), None, None))
+        threading.excepthook(ended)
+        threading.excepthook(threading.ExceptHookArgs((ValueError, None, None, None)))
+    assert (counted.count, lines(caplog)) == (1, [("thread of unknown name", "ValueError")])
+
+
+def test_without_a_count_and_a_clock_a_defect_is_logged_once_all_the_same(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    defects = Defects()
+    for _ in range(2):
+        with defects.contained("tick a"):
+            raise ValueError
+    assert lines(caplog) == [("tick a", "ValueError")]
+
+
+def test_just_before_the_hour_is_over_a_defect_is_not_logged_again(
+    counted: Counted, caplog: pytest.LogCaptureFixture
+) -> None:
+    counted.meets("tick a", ValueError())
+    counted.now = AGAIN_SECONDS - 0.1
+    counted.meets("tick a", ValueError())
+    assert len(lines(caplog)) == 1
+
+
+def test_what_ends_a_program_is_not_contained(counted: Counted) -> None:
+    with pytest.raises(KeyboardInterrupt), counted.defects.contained("tick a"):
+        raise KeyboardInterrupt
+    assert counted.count == 0
 
 
 def _raiser(error: type[BaseException]) -> Callable[[], None]:

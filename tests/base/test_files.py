@@ -89,6 +89,13 @@ def test_a_file_that_cannot_be_read_is_named_with_its_kind_and_the_reason(
     assert str(caught.value) == f"cannot read {words}{file}: it is not UTF-8 text"
 
 
+def test_a_file_without_a_kind_is_named_alone(tmp_path: Path) -> None:
+    for read in (read_text, read_bytes):
+        with pytest.raises(BadInput) as caught:
+            read(tmp_path)
+        assert str(caught.value) == f"cannot read {tmp_path}: Is a directory"
+
+
 # replacing
 
 

@@ -74,3 +74,67 @@ def test_times_have_a_zone_and_are_the_same_everywhere(
     assert timedelta(0) <= datetime.fromisoformat(found) - before + timedelta(milliseconds=1)
     monkeypatch.undo()
     time.tzset()
+
+
+FACTS = {"plain": "word", "spaced": "two words", "empty": "", "number": 7, "tabbed": "a\tb"}
+
+
+def test_a_line_of_text_has_time_level_message_and_the_facts_in_their_order() -> None:
+    stream = io.StringIO()
+    logs.configure("info", "text", stream)
+
+    logging.getLogger("any.module").warning("watch %s", "lost", extra=FACTS)
+
+    (line,) = stream.getvalue().splitlines()
+    _, _, rest = line.partition(" ")
+    assert rest == (
+        "WARNING watch lost plain=word spaced='two words' empty='' number=7 tabbed='a\\tb'"
+    )
+
+
+def test_levels_are_padded_so_that_messages_stand_below_each_other() -> None:
+    stream = io.StringIO()
+    logs.configure("info", "text", stream)
+    for log in (logging.getLogger("any").info, logging.getLogger("any").error):
+        log("x")
+    assert [line.partition(" ")[2] for line in stream.getvalue().splitlines()] == [
+        "INFO    x",
+        "ERROR   x",
+    ]
+
+
+def test_a_line_of_json_has_time_level_logger_message_and_the_facts() -> None:
+    stream = io.StringIO()
+    logs.configure("info", "json", stream)
+
+    logging.getLogger("any.module").warning("watch %s", "lost", extra=FACTS)
+
+    found = json.loads(stream.getvalue())
+    del found["time"]
+    assert found == {"level": "WARNING", "logger": "any.module", "message": "watch lost", **FACTS}
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_only_lines_of_the_level_and_above_are_written_and_of_the_scheduler_warnings(
+    form: str,
+) -> None:
+    stream = io.StringIO()
+    logs.configure("debug", form, stream)
+    for name in ("any", "apscheduler.executors"):
+        for level in (logging.DEBUG, logging.INFO, logging.WARNING):
+            logging.getLogger(name).log(level, "%s %s.", name, level)
+    logs.configure("warning", form, stream)
+    logging.getLogger("any").info("not written")
+
+    written = [name for name in ("any", "apscheduler.executors") for level in (10, 20, 30)
+               if f"{name} {level}." in stream.getvalue()]  # fmt: skip
+    assert written == ["any", "any", "any", "apscheduler.executors"]
+    assert "not written" not in stream.getvalue()
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_traceback_is_written_with_its_line(form: str) -> None:
+    stream = io.StringIO()
+    logs.configure("info", form, stream)
+    logging.getLogger("any").error("internal error", exc_info=ValueError("odd"))
+    assert "ValueError: odd" in stream.getvalue()

@@ -6,6 +6,10 @@ from __future__ import annotations
 import queue
 import signal
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
 
 from base import process_signals
 
@@ -28,3 +32,66 @@ def test_signals_that_came_while_another_was_taken_follow_in_their_order() -> No
         others_came.set()
         found = [taken.get(timeout=SOON) for _ in range(2)]
     assert found == [signal.SIGUSR2, signal.SIGUSR1]
+
+
+OBEYED = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2}
+
+
+def in_a_thread(run: Callable[[], object]) -> object:
+    """What a thread of its own finds, whose signal mask goes with it."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(run).result(SOON)
+
+
+def test_held_signals_wait_and_all_others_are_taken_as_before() -> None:
+    def held() -> set[int]:
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+        process_signals.hold()
+        return signal.pthread_sigmask(signal.SIG_BLOCK, []) - before
+
+    assert in_a_thread(held) == OBEYED
+
+
+def test_a_signal_that_came_while_all_were_held_is_delivered() -> None:
+    taken: queue.Queue[signal.Signals] = queue.Queue()
+    process_signals.hold()
+    try:
+        signal.raise_signal(signal.SIGHUP)
+        assert signal.sigpending() == {signal.SIGHUP}
+        with process_signals.delivered(taken.put):
+            assert taken.get(timeout=SOON) is signal.SIGHUP
+            assert not signal.pthread_sigmask(signal.SIG_BLOCK, []) & OBEYED
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, OBEYED)
+
+
+@pytest.mark.parametrize("number", sorted(OBEYED))
+def test_each_signal_is_delivered_in_a_thread_that_keeps_no_program_alive(
+    number: signal.Signals,
+) -> None:
+    taken: queue.Queue[tuple[signal.Signals, str, bool]] = queue.Queue()
+
+    def take(found: signal.Signals) -> None:
+        thread = threading.current_thread()
+        taken.put((found, thread.name, thread.daemon))
+
+    with process_signals.delivered(take):
+        signal.raise_signal(number)
+        assert taken.get(timeout=SOON) == (number, "signals", True)
+
+
+def test_afterwards_handlers_are_as_before_and_the_thread_ends() -> None:
+    threads: queue.Queue[threading.Thread] = queue.Queue()
+    before = {number: signal.getsignal(number) for number in OBEYED}
+
+    with process_signals.delivered(lambda _number: threads.put(threading.current_thread())):
+        signal.raise_signal(signal.SIGUSR1)
+        thread = threads.get(timeout=SOON)
+        assert all(signal.getsignal(number) != before[number] for number in OBEYED)
+    thread.join(SOON)
+
+    assert {number: signal.getsignal(number) for number in OBEYED} == before
+    assert not thread.is_alive()
+    wakeup = signal.set_wakeup_fd(-1)
+    signal.set_wakeup_fd(wakeup)
+    assert wakeup == -1

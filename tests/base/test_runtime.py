@@ -14,7 +14,7 @@ from datetime import datetime, timedelta, tzinfo
 import apscheduler.schedulers.base
 import pytest
 
-from base.runtime import Runtime, Tick
+from base.runtime import AFTER_A_DEFECT_SECONDS, Runtime, Tick
 
 DAY = 86_400.0
 SOON = 30.0
@@ -232,3 +232,135 @@ def test_a_stop_in_the_middle_of_a_round_ends_no_thread_by_an_exception(
         time.sleep(number / 10_000)
         runtime.stop()
     assert not ended
+
+
+def test_a_wall_clock_that_was_set_is_logged_with_its_step_and_one_that_was_adjusted_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    compared = threading.Semaphore(0)
+    monkeypatch.setattr("base.runtime.COMPARE_SECONDS", 0.001)
+    set_by = 0.0
+
+    def wall() -> float:
+        compared.release()
+        return time.time() + set_by
+
+    def compare() -> None:
+        """Wait until the clocks were read, and read again."""
+        while compared.acquire(blocking=False):
+            pass
+        for _ in range(3):
+            assert compared.acquire(timeout=SOON)
+
+    runtime = Runtime(wall=wall)
+    runtime.start({"look": lambda _now: DAY})
+    try:
+        for step in (0.5, DAY, 0.0, -2.0):
+            compare()
+            set_by += step
+        compare()
+    finally:
+        runtime.stop()
+    steps = [vars(each)["step_seconds"] for each in caplog.records
+             if each.message == "wall clock changed"]  # fmt: skip
+    assert steps == pytest.approx([DAY, -2.0], abs=0.5)
+
+
+def test_nothing_runs_after_the_stop_and_a_run_in_progress_can_be_waited_for() -> None:
+    began, go_on = queue.Queue[float](), threading.Event()
+
+    def tick(now: float) -> float:
+        began.put(now)
+        go_on.wait(SOON)
+        return 0.0
+
+    runtime = Runtime()
+    runtime.start({"look": tick})
+    began.get(timeout=SOON)
+    runtime.stop()
+    runtime.hasten("look")
+    assert not runtime.wait_until_idle(0.0)
+    assert runtime.progress()["look"].running
+    go_on.set()
+    assert runtime.wait_until_idle(SOON)
+    assert began.empty()
+    progress = runtime.progress()["look"]
+    assert (progress.steps, progress.running) == (2, False)
+
+
+def test_a_runtime_that_was_not_started_can_be_stopped_and_has_no_progress() -> None:
+    runtime = Runtime()
+    runtime.stop()
+    assert runtime.wait_until_idle(0.0)
+    assert runtime.progress() == {}
+
+
+def test_a_tick_that_waits_is_not_due_before_its_time() -> None:
+    ran = threading.Event()
+    ahead = 0.0
+
+    def tick(_now: float) -> float:
+        ran.set()
+        return DAY
+
+    runtime = Runtime(clock=lambda: time.monotonic() + ahead)
+    runtime.start({"look": tick})
+    try:
+        assert ran.wait(SOON)
+        while runtime.progress()["look"].steps < 2:
+            time.sleep(0.01)
+        assert not runtime.progress()["look"].due
+        ahead = DAY - 60
+        assert not runtime.progress()["look"].due
+        ahead = DAY
+        assert runtime.progress()["look"].due
+    finally:
+        runtime.stop()
+
+
+def test_a_tick_gets_the_monotonic_time() -> None:
+    times: queue.Queue[float] = queue.Queue()
+
+    def tick(now: float) -> float:
+        times.put(now)
+        return DAY
+
+    runtime = Runtime(clock=lambda: 1234.5)
+    runtime.start({"look": tick})
+    try:
+        assert times.get(timeout=SOON) == 1234.5
+    finally:
+        runtime.stop()
+
+
+@pytest.mark.parametrize(("ratio", "bounds"), [(0.25, (0.75, 1.25)), (0.0, (1.0, 1.0))])
+def test_both_bounds_of_the_variation_are_as_wide(
+    ratio: float, bounds: tuple[float, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[tuple[float, float]] = []
+
+    def uniform(low: float, high: float) -> float:
+        drawn.append((low, high))
+        return 1.0
+
+    runtime = Runtime(jitter_ratio=ratio, uniform=uniform)
+    monkeypatch.setattr(runtime, "_ticks", {"look": lambda _now: DAY})
+    monkeypatch.setattr(runtime, "_plan", lambda _name, _seconds: None)
+    runtime._run("look")
+    assert drawn == [bounds]
+
+
+def test_a_tick_that_raises_runs_again_after_its_ten_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    planned: list[float] = []
+
+    def broken(_now: float) -> float:
+        raise RuntimeError("defect")
+
+    runtime = Runtime()
+    monkeypatch.setattr(runtime, "_ticks", {"look": broken})
+    monkeypatch.setattr(runtime, "_plan", lambda _name, seconds: planned.append(seconds))
+    runtime._run("look")
+    assert planned == [AFTER_A_DEFECT_SECONDS]

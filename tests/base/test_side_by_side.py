@@ -39,3 +39,24 @@ def test_without_threads_the_calls_are_made_one_after_the_other(
 ) -> None:
     allow_threads(monkeypatch, 0)
     assert list(side_by_side([lambda: 1, lambda: 2], "test")) == [1, 2]
+
+
+def test_calls_are_made_in_threads_of_the_name_that_keep_no_program_alive() -> None:
+    def seen() -> tuple[str, bool]:
+        thread = threading.current_thread()
+        return thread.name, thread.daemon
+
+    assert list(side_by_side([seen, seen], "answers")) == [("answers", True)] * 2
+
+
+def test_all_calls_are_begun_before_a_result_is_taken() -> None:
+    together = threading.Barrier(3)
+
+    def meet() -> int:
+        return together.wait(SOON)
+
+    assert sorted(side_by_side([meet] * 3, "test")) == [0, 1, 2]
+
+
+def test_no_calls_have_no_results() -> None:
+    assert list(side_by_side([], "test")) == []

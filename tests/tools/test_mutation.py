@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -87,3 +91,39 @@ def test_what_is_left_out_or_added_is_there(package: Package) -> None:
     assert [path for path in package.more_tests if path.startswith(f"tests/{package.name}/")] == []
     assert not set(package.left_out) & set(package.modules(ROOT))
     assert package.modules(ROOT)
+
+
+TESTS = """
+import warnings
+import pytest
+
+@pytest.mark.filterwarnings("ignore:mine")
+def test_ignores():
+    warnings.warn("mine")
+
+@pytest.mark.filterwarnings("error:mine")
+def test_refuses():
+    warnings.warn("mine")
+"""
+
+
+def test_tests_are_run_with_the_filters_of_warnings_that_their_marks_set(tmp_path: Path) -> None:
+    """Else tests in which a thread dies by intent fail now and then, and notice everything."""
+    tests, orders = tmp_path / "test_warnings.py", tmp_path / "orders.json"
+    tests.write_text(TESTS, "utf-8")
+    unbroken, results = tmp_path / "unbroken.json", tmp_path / "results.jsonl"
+    facts = {"mutants": [], "children": 1, "budget_seconds": 1}
+    orders.write_text(json.dumps({**facts, "results": str(results), "unbroken": str(unbroken)}))
+    plugins = ("tests.conftest", "tools.mutation.trials", "no:cacheprovider", "no:xdist")
+    options = ["-c", str(ROOT / "pyproject.toml"), *(f"-p{name}" for name in plugins)]
+
+    subprocess.run(
+        [sys.executable, "-m", "pytest", *options, str(tests)],
+        cwd=ROOT,
+        env=os.environ | {"MUTATION_ORDERS": str(orders), "MUTANT_UNDER_TEST": "stats"},
+        capture_output=True,
+        check=False,
+    )
+
+    (failing,) = json.loads(unbroken.read_text("utf-8"))["failing"]
+    assert failing.endswith("::test_refuses")

@@ -30,6 +30,7 @@ from typing import Any, NoReturn
 import hypothesis
 import pytest
 from _pytest.runner import runtestprotocol
+from _pytest.warnings import catch_warnings_for_item
 from mutmut.configuration import config as mutmut_config
 from mutmut.mutation.trampoline import set_mutant_under_test
 from mutmut.state import state
@@ -122,7 +123,7 @@ def _run_unbroken(session: pytest.Session) -> dict[str, Any]:
     for number, (item, following) in enumerate(_pairs(session.items)):
         state()._stats.clear()
         began = time.monotonic()
-        reports = runtestprotocol(item, log=False, nextitem=following)
+        reports = _reports(item, following)
         seconds.append(None)
         if any(report.failed for report in reports):
             failing.append(item.nodeid)
@@ -215,11 +216,17 @@ def _try(name: str, tests: Sequence[pytest.Item]) -> NoReturn:
         os.dup2(silent, 2)
         set_mutant_under_test(name)
         for item, following in _pairs(tests):
-            if any(each.failed for each in runtestprotocol(item, log=False, nextitem=following)):
+            if any(each.failed for each in _reports(item, following)):
                 os._exit(1)
         os._exit(0)
     except BaseException:
         os._exit(1)
+
+
+def _reports(item: pytest.Item, following: pytest.Item | None) -> list[pytest.TestReport]:
+    """Run one test as pytest's own loop does, with the filters of warnings that its marks set."""
+    with catch_warnings_for_item(config=item.config, ihook=item.ihook, when="runtest", item=item):
+        return runtestprotocol(item, log=False, nextitem=following)
 
 
 def _kill(pid: int) -> None:

@@ -164,3 +164,11 @@ def test_text_that_matches_only_in_part_is_refused() -> None:
     for text in ("0fx", "x0f", ""):
         with pytest.raises(ValueError, match=r"^expected hex digits$"):
             kind.read(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(100.0, "100s"), (0.5, "0.5s"), (1.25, "1.25s"), (0.001, "0.001s"), (86400.0, "86400s")],
+)
+def test_a_duration_is_shown_in_seconds_without_needless_digits(seconds: float, shown: str) -> None:
+    assert kinds.duration("1ms").show(seconds) == shown
