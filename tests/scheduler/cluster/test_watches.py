@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,9 +18,9 @@ from scheduler.cluster.node_cache import CacheSource, NodeCache
 from scheduler.cluster.node_views import NoView, ScoringView
 from scheduler.cluster.pod_objects import GPU, Rules
 from scheduler.cluster.watches import Watches
-from tests.fakes.api import FakeApi
+from tests.fakes.api import Call, FakeApi
 from tests.kube.clocks import none
-from tests.scheduler.fleets import LowestTables, lease, topology, until
+from tests.scheduler.fleets import DEADLINE_SECONDS, LowestTables, lease, topology, until
 
 
 def node(name: str = "a") -> Object:
@@ -282,6 +283,25 @@ def test_a_watch_that_is_lost_for_another_reason_is_named_anew(
 
     assert [vars(record)["why"] for record in caplog.records] == ["reset", "away"]
     assert watches.down == {CacheSource.NODES: "away"}
+
+
+def test_closing_does_not_wait_for_a_server_that_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("scheduler.cluster.watches._END_SECONDS", 0.01)
+    asked, answered = threading.Event(), threading.Event()
+
+    def hang(_: Call) -> None:
+        asked.set()
+        answered.wait()
+
+    api = FakeApi()
+    api.before("watch", hang, times=None)
+    watches = Watches(api, NodeCache(LowestTables()), uniform=none)
+    watches.start()
+    assert asked.wait(DEADLINE_SECONDS)
+    watches.close()
+    answered.set()
 
 
 def test_news_of_many_pods_are_taken_in_a_few_rests_and_the_first_ones_in_none() -> None:

@@ -32,6 +32,7 @@ from scheduler.pod_request import PodRequest
 from scheduler.scores.best_effort import Odds
 from scheduler.scores.class_tables import ScoreTables
 from tests import exposition
+from tests.goldens import Goldens
 from tests.monitoring import promtool
 from tests.promlint import problems
 from tests.scheduler import fleets
@@ -87,6 +88,13 @@ def test_names_and_texts_are_as_prometheus_wants_them() -> None:
     assert {name: problems(family) for name, family in families.items() if problems(family)} == {}
     ours = {name for name in families if not name.startswith("process_")}
     assert all(name.startswith(PREFIX) for name in ours)
+
+
+def test_families_are_explained(goldens: Goldens) -> None:
+    """The text below each panel and in every query editor."""
+    lines = everything().render().decode().splitlines()
+    heads = [line for line in lines if line.startswith("#") and PREFIX in line]
+    goldens.check_text("scheduler/metrics.txt", "\n".join([*heads, ""]))
 
 
 @pytest.mark.cluster

@@ -3,14 +3,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from collections.abc import Iterator
 from http import HTTPStatus
 
 import pytest
 
-from scheduler.extender.extender_messages import MOST_BYTES
-from scheduler.extender.extender_metrics import Verb
-from scheduler.extender.routes import Route
-from web.messages import HttpRequest, Refusal
+from base.errors import BadInput
+from scheduler.cluster.pod_objects import Rules
+from scheduler.extender.extender import Extender
+from scheduler.extender.extender_messages import MOST_BYTES, TooLarge
+from scheduler.extender.extender_metrics import ExtenderMetrics, Verb
+from scheduler.extender.routes import ClientRefused, ClientTerms, Route, Routes
+from tests.scheduler.extenders import cache
+from web.messages import NO_ROOM, HttpRequest, Refusal, Response
+from web.refusals import RefusalReason
 
 
 def route(posts: bool) -> Route:
@@ -62,6 +70,107 @@ def test_what_a_route_does_not_take_is_refused_with_the_reason(
     assert (refusal.value.response.status, str(refusal.value)) == (status, sentence)
     if status is HTTPStatus.METHOD_NOT_ALLOWED:
         assert refusal.value.response.allow == ("POST" if posts else "GET, HEAD")
+
+
+@pytest.fixture
+def routes() -> Iterator[Routes]:
+    """Those of an extender with a node."""
+    fleet, tables = cache(a={})
+    metrics = ExtenderMetrics("1.0")
+    found = Routes(ClientTerms(), Extender(fleet, tables, Rules(), metrics), metrics)
+    yield found
+    found.close()
+
+
+def raising(error: Exception) -> Route:
+    """One whose answer is this error."""
+
+    def answer(_: bytes) -> Response:
+        raise error
+
+    return Route(verb=Verb.DEBUG, answer=answer)
+
+
+def said(response: Response) -> tuple[int, str]:
+    return response.status, response.body.plain.decode()
+
+
+def test_what_cannot_be_answered_is_500_and_logged_with_the_verb(
+    routes: Routes, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = routes.answer(raising(LookupError("nothing here")), b"")
+    (line,) = caplog.records
+    assert said(answer) == (500, "No answer could be made; the log says why.\n")
+    assert (line.levelname, line.message, vars(line)["verb"]) == (
+        "ERROR",
+        "request failed",
+        "debug",
+    )
+    assert "nothing here" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(BadInput("a key"), 400), (TooLarge("many Nodes"), 413)]
+)
+def test_what_is_wrong_with_a_request_is_answered_and_not_logged(
+    routes: Routes, error: BadInput, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert said(routes.answer(raising(error), b"")) == (status, f"{error}\n")
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    ("path", "verb"),
+    [
+        *(("/prioritize", "prioritize"), ("/v1/prioritize", "prioritize")),
+        *(("/explain", "explain"), ("/v1/explain", "explain"), ("/debug/nodes/a", "debug")),
+        *(("/livez", "probe"), ("/readyz", "probe"), ("/metrics", "metrics")),
+        ("/openapi.json", "other"),
+    ],
+)
+def test_each_path_counts_as_its_verb(routes: Routes, path: str, verb: str) -> None:
+    found = routes.route(HttpRequest(method="GET", path=path), None, is_late=False)
+    assert (found.verb, found.posts) == (verb, verb in ("prioritize", "explain"))
+
+
+@pytest.mark.parametrize("path", ["/", "/debug/nodes", "/v2/prioritize"])
+def test_a_path_that_is_not_there_is_404(routes: Routes, path: str) -> None:
+    with pytest.raises(Refusal) as refusal:
+        routes.route(HttpRequest(method="GET", path=path), None, is_late=False)
+    assert said(refusal.value.response) == (
+        404,
+        "No such path; /openapi.json lists those there are.\n",
+    )
+
+
+def test_a_node_s_name_may_be_quoted_and_an_unknown_one_is_404(routes: Routes) -> None:
+    for path, expected in (("/debug/nodes/%61", 200), ("/debug/nodes/b", 404)):
+        route_ = routes.route(HttpRequest(method="GET", path=path), None, is_late=False)
+        answer = routes.answer(route_, b"")
+        assert answer.status == expected
+    assert said(answer) == (404, "This node is unknown.\n")
+
+
+@pytest.mark.parametrize("path", ["/prioritize", "/explain", "/debug/nodes/a", "/openapi.json"])
+def test_who_comes_late_gets_probes_and_metrics_only(routes: Routes, path: str) -> None:
+    for served_ in ("/livez", "/readyz", "/metrics"):
+        assert routes.route(HttpRequest(method="GET", path=served_), None, is_late=True)
+    with pytest.raises(ClientRefused) as refusal:
+        routes.route(HttpRequest(method="GET", path=path), None, is_late=True)
+    assert (refusal.value.reason, refusal.value.response) == (RefusalReason.OVERLOAD, NO_ROOM)
+
+
+def test_many_large_bodies_wait_for_each_other_and_small_ones_for_nobody(routes: Routes) -> None:
+    small, large = 128 << 10, (128 << 10) + 1
+    with contextlib.ExitStack() as held:
+        for _ in range(4):
+            held.enter_context(routes.room_for(large))
+        with routes.room_for(small):
+            fifth = routes.room_for(large)
+            assert isinstance(fifth, threading.Semaphore)
+            assert not fifth.acquire(blocking=False)
+    with routes.room_for(large):
+        pass
 
 
 @pytest.mark.parametrize(

@@ -234,6 +234,17 @@ def test_a_predicted_device_plugin_gives_sets_by_their_odds(pairs: NodeKind) -> 
     assert given == set(pairs.table.outcome(0b1111, wish(2)).sets)
 
 
+def test_a_predicted_device_plugin_gives_likelier_sets_more_often(pairs: NodeKind) -> None:
+    """Of five GPUs one goes to the first container, and a pair that is left to the other."""
+    sets = pairs.table.outcome(0b11111, wish(1, 2)).sets
+    assert len(set(sets.values())) > 1
+    chance = seeded()
+    given = [choosers.predicted(pairs, 0b11111, wish(1, 2), chance) for _ in range(2000)]
+    assert {each: given.count(each) / 2000 for each in sets} == pytest.approx(
+        {each: float(odds) for each, odds in sets.items()}, abs=0.05
+    )
+
+
 def test_the_same_seed_plays_the_same_game(tables: ScoreTables, pairs: NodeKind) -> None:
     pods = [arrival(gpus, at=at) for at, gpus in enumerate((1, 2, 4, 1, 2, 8, 4, 1))]
     first, second = (
