@@ -362,7 +362,7 @@ class NodeAgent:
         self._starts_counted = health.starts
         own.gpu_events_lost(LossSource.NVML, health.event_losses - self._losses_counted)
         self._losses_counted = health.event_losses
-        own.reader_is_stuck(health.stuck > 0)
+        own.readers_stuck(health.stuck)
         own.gpus_quarantined(len(health.quarantined))
         own.reader_initialises(health.initialising is not None)
         if (what := health.initialising) is not None and self._initialising.is_new(what):

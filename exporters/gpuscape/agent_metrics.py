@@ -113,7 +113,7 @@ class AgentMetrics:
         )
         self._stuck = gauge(
             "gpuscape_reader_stuck",
-            "1 while an abandoned device reader hangs in the driver, else 0.",
+            "Abandoned device readers that hang in the driver, one for each GPU that does; else 0.",
         )
         self._initialising = gauge(
             "gpuscape_reader_initialising",
@@ -244,9 +244,9 @@ class AgentMetrics:
         """Count a device reader that was started in place of another."""
         self._restarts.inc()
 
-    def reader_is_stuck(self, stuck: bool) -> None:
-        """Show whether an abandoned reader still hangs."""
-        self._stuck.set(stuck)
+    def readers_stuck(self, count: int) -> None:
+        """Show how many abandoned readers still hang."""
+        self._stuck.set(count)
 
     def reader_initialises(self, initialises: bool) -> None:
         """Show whether the driver or a GPU is being initialised."""

@@ -89,12 +89,14 @@ def test_three_hanging_gpus_of_eight_leave_the_readings_of_five_and_every_label(
             until(lambda: (agent.gpus("hung"), agent.gpus("present")) == (3, 5))
             until(lambda: _readings(agent) == 5)
             until(lambda: _labels(file).get("gpuscape.io/gpu.found") == "5")
+            until(lambda: "\ngpuscape_reader_stuck 3.0\n" in agent.metrics())
             assert _labels(file)[REASON] == "gpu-hung"
             assert _without_health(_labels(file)) == _without_health(before)
             for back, fault in enumerate(faults, start=6):
                 agent.simulation.clear(fault)
                 until(lambda back=back: agent.gpus("present") == back)  # type: ignore[misc]
             until(lambda: _labels(file) == before)
+            until(lambda: "\ngpuscape_reader_stuck 0.0\n" in agent.metrics())
         assert scraper.failures == []
 
 

@@ -176,7 +176,7 @@ class _Machine:
     def _begin(self, own: AgentMetrics) -> None:
         """What an agent tells once: settings, its place in the cluster."""
         own.counters_skipped(0)
-        own.reader_is_stuck(False)
+        own.readers_stuck(0)
         own.gpus_quarantined(0)
         own.is_released(False)
         own.labels_changed(12)

@@ -28,7 +28,7 @@ def told_everything() -> bytes:
     metrics.source_answered("nvml", 1.0)
     metrics.source_failed("sysfs")
     metrics.reader_restarted()
-    metrics.reader_is_stuck(True)
+    metrics.readers_stuck(8)
     metrics.gpus_quarantined(1)
     metrics.cycle_done("sample", 0.2)
     metrics.labels_changed(3)
@@ -221,14 +221,14 @@ def test_counts_and_states_come_out_as_told() -> None:
     metrics = own()
     metrics.reader_restarted()
     metrics.reader_restarted()
-    metrics.reader_is_stuck(True)
+    metrics.readers_stuck(8)
     metrics.gpus_quarantined(3)
     metrics.labels_changed(7)
     metrics.labeler_failed("health")
     metrics.cycle_done("discover", 0.25)
 
     assert value(metrics, "gpuscape_reader_restarts_total") == 2
-    assert value(metrics, "gpuscape_reader_stuck") == 1
+    assert value(metrics, "gpuscape_reader_stuck") == 8
     assert value(metrics, "gpuscape_quarantined_gpus") == 3
     assert value(metrics, "gpuscape_label_changes_total") == 7
     assert value(metrics, "gpuscape_labeler_failures_total", labeler="health") == 1
