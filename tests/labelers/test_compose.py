@@ -84,6 +84,30 @@ def test_a_labeler_that_forgets_a_key_has_failed() -> None:
     assert "gpuscape.io/nvlink.class" in labels.failures[0].error
 
 
+def test_what_went_wrong_in_a_labeler_names_it_its_keys_and_its_error() -> None:
+    def odd(_: NodeSnapshot, __: LabelSettings) -> Decisions:
+        island = Value(text="1")
+        return {keys.NVLINK_CLASS: island, keys.NVLINK_ISLAND: island, MODE_KEY: island}
+
+    labelers = (
+        Labeler("links", keys.LINKS, odd),
+        Labeler("health", keys.HEALTHS, broken),
+    )
+
+    labels = wanted(build.node(), LabelSettings(), labelers)
+
+    links = f"decided foreign keys ['{MODE_KEY}'], left out ['{keys.CLIQUE}']"
+    assert [(failure.labeler, failure.error) for failure in labels.failures] == [
+        ("links", f"ValueError: {links}"),
+        ("health", "KeyError: 'oops'"),
+    ]
+    assert labels.decisions == {
+        **{key.name: Keep(reason=f"the labeler links failed: {links}") for key in keys.LINKS},
+        **{key.name: Keep(reason="the labeler health failed: 'oops'") for key in keys.HEALTHS},
+    }
+    assert {row.labeler for row in labels.rows if row.key == keys.HEALTH} == {"health"}
+
+
 def test_an_illegal_value_drops_its_own_label_only_and_says_why() -> None:
     host = Host(name="node-a", machine_type="To Be Filled By O.E.M.")
 

@@ -32,3 +32,16 @@ def test_every_label_that_could_be_there_is_explained() -> None:
 
     assert {row.key for row in rows} == {key.name for key in keys.LABELS}
     assert [row for row in rows if not row.text or not row.source] == []
+
+
+def test_what_is_written_where_there_is_none_stands_behind_the_reason() -> None:
+    node = build.node([build.gpu(0), build.silent(1)])
+
+    rows = {row.key: row for row in explain(wanted(node, LabelSettings()))}
+
+    count, mode = rows["nvidia.com/gpu.count"], rows["nvidia.com/gpu.mode"]
+    assert (count.outcome, count.text) == (
+        LabelOutcome.KEPT,
+        "the model of 0000:11:00.0 is not known; 1 where there is none",
+    )
+    assert (mode.summary, mode.source) == ("PCI class of all GPUs", "/sys/bus/pci: class")

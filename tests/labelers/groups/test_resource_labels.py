@@ -458,6 +458,18 @@ def test_while_the_model_of_a_gpu_is_not_known_the_count_stays_as_it_was(
     assert gpu_count(silent) == "7"
 
 
+@pytest.mark.parametrize("known", [{"pci_device_id": 0x20B0}, {"pci_subsystem_id": 0x134F}])
+def test_one_pci_id_of_the_two_does_not_name_a_model(known: dict[str, int]) -> None:
+    """Boards of several models share a device id or a subsystem id."""
+    node = build.node([build.gpu(0, **known), build.silent(1, **known)])
+    decision = resource_labels(node, LabelSettings())["nvidia.com/gpu.count"]
+    assert decision == Keep(reason="the model of 0000:11:00.0 is not known", otherwise="1")
+
+
+def test_a_resource_that_is_not_shared_has_its_name_and_one_share() -> None:
+    assert NOTHING_SHARED.of("nvidia.com/gpu") == SharedResource(name="nvidia.com/gpu", replicas=1)
+
+
 def test_a_silent_gpu_of_another_model_is_not_counted() -> None:
     assert gpu_count(build.silent(7, model="OTHER", **IDS)) == "7"
 
