@@ -459,7 +459,7 @@ def test_while_the_model_of_a_gpu_is_not_known_the_count_stays_as_it_was(
 
 
 @pytest.mark.parametrize("known", [{"pci_device_id": 0x20B0}, {"pci_subsystem_id": 0x134F}])
-def test_one_pci_id_of_the_two_does_not_name_a_model(known: dict[str, int]) -> None:
+def test_one_pci_id_of_the_two_does_not_name_a_model(known: dict[str, Any]) -> None:
     """Boards of several models share a device id or a subsystem id."""
     node = build.node([build.gpu(0, **known), build.silent(1, **known)])
     decision = resource_labels(node, LabelSettings())["nvidia.com/gpu.count"]
