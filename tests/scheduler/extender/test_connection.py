@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One client of the extender's server, and how its connection ends."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from scheduler.cluster.pod_objects import Rules
+from scheduler.extender.connection import Connection
+from scheduler.extender.extender import Extender
+from scheduler.extender.extender_metrics import ExtenderMetrics
+from scheduler.extender.routes import ClientTerms, Routes
+from tests.agent.agent_process import SOON, until
+from tests.scheduler.extenders import cache
+
+LIVEZ = b"GET /livez HTTP/1.1\r\n\r\n"
+NODE = b"GET /debug/nodes/a HTTP/1.1\r\n\r\n"
+
+
+class Slow(Extender):
+    """One that shows a node when a test lets it."""
+
+    def __init__(self) -> None:
+        fleet, tables = cache(a={})
+        super().__init__(fleet, tables, Rules(), ExtenderMetrics("1.0"))
+        self.begun, self.goes_on = threading.Event(), threading.Event()
+
+    def node(self, name: str) -> bytes:
+        """See :class:`Extender`."""
+        self.begun.set()
+        self.goes_on.wait(SOON)
+        return name.encode()
+
+
+class Client:
+    """A connection that is attended to, and its other end."""
+
+    def __init__(self, *, is_late: bool = False) -> None:
+        self.extender = Slow()
+        self.routes = Routes(ClientTerms(), self.extender, ExtenderMetrics("1.0"))
+        ours, self.socket = socket.socketpair()
+        self.socket.settimeout(SOON)
+        self.connection = Connection(ours, self.routes, None, is_late=is_late)
+        self.thread = threading.Thread(target=self.connection.attend, daemon=True)
+        self.thread.start()
+
+    def rest(self) -> bytes:
+        """All that is still sent, up to the end."""
+        return b"".join(iter(lambda: self.socket.recv(1 << 16), b""))
+
+    def head(self) -> bytes:
+        """Of an answer, which has to be short."""
+        return self.socket.recv(1 << 16).partition(b"\r\n\r\n")[0]
+
+    def close(self) -> None:
+        """Whatever it does."""
+        self.extender.goes_on.set()
+        self.socket.close()
+        self.thread.join(SOON)
+        self.routes.close()
+
+
+@pytest.fixture
+def client() -> Iterator[Client]:
+    with contextlib.closing(Client()) as made:
+        yield made
+
+
+def test_a_connection_that_is_ended_amid_a_request_ends_behind_the_answer(client: Client) -> None:
+    client.socket.sendall(NODE)
+    assert client.extender.begun.wait(SOON)
+    client.connection.end(at_once=False)
+    client.extender.goes_on.set()
+    answer = client.rest()
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b"\r\nConnection: close\r\n" in answer
+    assert answer.endswith(b"\r\n\r\na")
+
+
+def test_an_idle_connection_ends_though_it_may_finish_a_request(client: Client) -> None:
+    client.socket.sendall(LIVEZ)
+    assert b"Connection" not in client.head()
+    until(client.connection.awaits_client)
+    client.connection.end(at_once=False)
+    assert client.rest() == b""
+    client.thread.join(SOON)
+    assert not client.thread.is_alive()
+
+
+def test_one_that_came_late_may_ask_once() -> None:
+    with contextlib.closing(Client(is_late=True)) as client:
+        client.socket.sendall(LIVEZ + LIVEZ)
+        answer = client.rest()
+    assert answer.count(b"HTTP/1.1 200 OK\r\n") == 1
+    assert b"\r\nConnection: close\r\n" in answer
+
+
+def test_who_has_not_asked_for_long_may_go_and_who_has_just_begun_may_not(client: Client) -> None:
+    now = time.monotonic()
+    assert not client.connection.may_go(now)
+    assert client.connection.may_go(now + 1.01)
+    client.socket.sendall(LIVEZ)
+    client.head()
+    until(client.connection.awaits_client)
+    assert client.connection.may_go(now)  # idle
+    assert client.connection.has_requested
+    assert client.connection.since >= now
+
+
+def test_a_client_that_makes_a_mistake_has_not_requested(client: Client) -> None:
+    client.socket.sendall(b"GET /nowhere HTTP/1.1\r\n\r\n")
+    assert client.head().startswith(b"HTTP/1.1 404 ")
+    until(client.connection.awaits_client)
+    assert not client.connection.has_requested
