@@ -214,7 +214,7 @@ def test_a_namespace_that_is_missing_or_too_much_is_refused_before_anything_is_s
 def test_a_watch_is_narrowed_by_fields_and_name_alone(bed: Bed) -> None:
     bed.replies = [stream(), stream()]
     list(bed.client.watch(NODES))
-    assert "fieldSelector" not in bed.query()
+    assert "fieldSelector" not in bed.requests[-1].path
     list(bed.client.watch(NODES, name="n", fields={"spec.nodeName": "m"}))
     assert bed.query()["fieldSelector"] == "metadata.name=n,spec.nodeName=m"
 
@@ -426,6 +426,11 @@ def test_another_refusal_of_a_watch_is_none_of_this(bed: Bed) -> None:
             Reply(body=b"<html>Sign in"),
             Unreachable,
             "get Node n: the answer is not from an API server: <html>Sign in",
+        ),
+        (
+            Reply(body=b""),
+            Unreachable,
+            "get Node n: the answer is not from an API server: nothing",
         ),
         (
             Reply(body=b"[]"),

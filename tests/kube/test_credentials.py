@@ -14,7 +14,8 @@ import pytest
 from base.errors import BadInput
 from kube.api import NODES
 from kube.api_errors import Unauthorized, Unreachable
-from kube.client import ApiClient, Program
+from kube.api_server import ClientIdentity
+from kube.client import ApiClient, Program, connect
 from kube.credentials import ServiceAccount, find
 from kube.kubeconfig import Kubeconfig
 from tests.controlplane.pki import Pki
@@ -81,6 +82,37 @@ def test_a_kubeconfig_with_a_token_works(tmp_path: Path, server: ScriptedServer,
     assert client.get(NODES, "n") == NODE
     assert server.requests[0].headers["Authorization"] == f"Bearer {SECRET}"
     client.close()
+
+
+def test_a_program_is_connected_as_the_context_that_it_names(
+    tmp_path: Path, server: ScriptedServer, pki: Pki
+) -> None:
+    users = [{"name": name, "user": {"token": f"token-of-{name}"}} for name in "uv"]
+    contexts = [{"name": name, "context": {"cluster": "c", "user": name}} for name in "uv"]
+    top = {"users": users, "contexts": contexts, "current-context": "u"}
+    path = kubeconfig(tmp_path, trusting(server, pki), {}, **top)
+    for context in (None, "v"):
+        client = connect(PROGRAM, kubeconfig=path, context=context)
+        assert client.get(NODES, "n") == NODE
+        client.close()
+    assert [
+        (each.headers["User-Agent"], each.headers["Authorization"]) for each in server.requests
+    ] == [
+        ("gpuscape-agent/test", "Bearer token-of-u"),
+        ("gpuscape-agent/test", "Bearer token-of-v"),
+    ]
+
+
+def test_a_certificate_of_a_kubeconfig_is_who_we_are(tmp_path: Path, pki: Pki) -> None:
+    certificate, key = str(pki.server.certificate_file), str(pki.server.key_file)
+    path = kubeconfig(
+        tmp_path,
+        {"server": "https://127.0.0.1:1"},
+        {"client-certificate": certificate, "client-key": key},
+    )
+    assert Kubeconfig(path).identity() == ClientIdentity(
+        authorization=None, certificate=(certificate, key)
+    )
 
 
 def test_a_token_file_of_a_kubeconfig_is_read_again_when_the_token_is_old(
