@@ -91,6 +91,12 @@ def test_without_a_preference_of_the_plugin_any_set_may_come() -> None:
     assert set(odds.values()) == {Fraction(1, 6)}
 
 
+def test_without_a_preference_an_app_has_what_its_init_container_had_and_any_others() -> None:
+    both = containers((2, True), (3, False))
+    odds = sets(PAIRS, 0b1111, both, al=DevicePluginPolicy.RANDOM)
+    assert odds == dict.fromkeys((0b0111, 0b1011, 0b1101, 0b1110), Fraction(1, 4))
+
+
 # Kubernetes 1.37, pkg/kubelet/cm/devicemanager/topology_hints_test.go: getCommonTestCases.
 @pytest.mark.parametrize(
     ("numa", "free", "size", "narrowed"),
