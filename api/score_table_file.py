@@ -76,6 +76,9 @@ def _hash(table: ScoreTableFile) -> str:
 
 
 def _faults(found: ScoreTableFile) -> Iterator[str]:
+    for at, row in enumerate(found.rows):
+        if not len(row.free) == len(row.scores) == len(row.sets):
+            yield f"the columns of `rows[{at}]` differ in length"
     if found.hash != _hash(found):
         yield "`hash` is not that of its content"
 

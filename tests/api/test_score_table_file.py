@@ -37,11 +37,18 @@ def test_of_a_wish_that_is_not_in_the_table_nothing_is_known() -> None:
     assert TABLE.score(3, wish(1, 1)) is None
 
 
-def test_columns_of_different_lengths_give_no_score() -> None:
-    """Else a score would be that of another set of free GPUs."""
-    row = ScoreRow(wish=wish(1), free=(1, 2, 3), scores=(10, 20), sets=(1, 2, 1))
-    with pytest.raises(ValueError, match="shorter"):
-        ScoreTableFile(gen="a" * 16, rows=(row,)).score(1, wish(1))
+@pytest.mark.parametrize("column", ["free", "scores", "sets"])
+def test_a_row_whose_columns_do_not_belong_together_is_refused(column: str) -> None:
+    """Else a score would be that of another set of free GPUs, or looking it up would fail."""
+    row = msgspec.structs.replace(TABLE.rows[0], **{column: (1, 2)})
+    table = with_hash(msgspec.structs.replace(TABLE, rows=(TABLE.rows[1], row)))
+
+    with pytest.raises(BadInput) as refused:
+        decode(encode(table))
+    assert str(refused.value) == (
+        "score table is damaged: the columns of `rows[1]` differ in length;"
+        " delete the file and it is written again"
+    )
 
 
 def test_the_hash_is_of_the_file_with_an_empty_hash() -> None:
