@@ -135,10 +135,10 @@ class RecordsFile:
     def _again(self, growing_seconds: float) -> float:
         """Write what has changed; the seconds until the next time."""
         with self._records.writing:
-            is_kept = self._write_changed(time.monotonic(), growing_seconds)
+            is_kept = self.write_changed(time.monotonic(), growing_seconds)
         return CHECK_SECONDS if is_kept else RETRY_SECONDS
 
-    def _write_changed(self, now: float, growing_seconds: float) -> bool:
+    def write_changed(self, now: float, growing_seconds: float) -> bool:
         """Whether the file has everything, but for times that grew since so short a time."""
         session = session_below(self._root)
         if session is None:

@@ -14,10 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.client_limits import client_limits
 from discovery.simulator.simulation import Simulation
 from tests.agent.agent_process import AgentProcess, running, until
-from web.messages import ServerLimits
 
 QUICK = ("--discover-interval", "3s", "--sample-interval", "500ms", "--deadline", "1s")
 FEW = 64
@@ -133,18 +131,3 @@ def test_each_of_2000_scrapes_at_once_is_answered(simulation: Simulation) -> Non
 
     assert statuses.keys() <= {200, 503}, statuses
     assert statuses[200] > 0
-
-
-@pytest.mark.parametrize("descriptors", [0, 50, 64, 256, 1024, 1 << 20, None])
-def test_the_servers_leave_what_the_agent_needs_and_serve_some_clients(
-    descriptors: int | None,
-) -> None:
-    limits = client_limits(descriptors)
-
-    assert all(each.connections >= 2 and each.waiting >= 2 for each in limits)
-    if descriptors is not None and descriptors >= 64:
-        assert sum(each.connections + each.waiting for each in limits) <= descriptors - 48
-
-
-def test_where_descriptors_abound_the_limits_are_the_usual_ones() -> None:
-    assert client_limits(1 << 20) == client_limits(None) == (ServerLimits(), ServerLimits())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When the state file is written, and what its last write has."""
+"""When the state file is written and read, and what its last write has."""
 
 from __future__ import annotations
 
@@ -8,22 +8,35 @@ from pathlib import Path
 import pytest
 
 from agent.gpu_records import GpuRecords
-from agent.records_file import RecordsFile
-from agent.stored_records import FORMAT
+from agent.records_file import GROWING_SECONDS, RecordsFile, restore
+from agent.stored_records import FORMAT, VERSION, Session, StoredGpu, StoredRecords
 from base.defects import Defects
+from discovery.reader.protocol import XidSeen
 from exporters.gpuscape.waste import GpuUse
 from tests.agent.agent_process import until
+from tests.log_lines import log_lines
 
 ENTITY = ("0000:10:00.0", None)
+BOOT, DRIVER = "proc/sys/kernel/random/boot_id", "sys/module/nvidia/version"
+GPU = StoredGpu(bus_id=ENTITY[0], place=0)
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A host that has been started."""
-    boot_id = tmp_path / "proc/sys/kernel/random/boot_id"
-    boot_id.parent.mkdir(parents=True)
-    boot_id.write_text("one\n")
+    place(tmp_path, BOOT, "one\n")
     return tmp_path
+
+
+def place(root: Path, file: str, text: str) -> None:
+    (root / file).parent.mkdir(parents=True, exist_ok=True)
+    (root / file).write_text(text)
+
+
+def use(records: GpuRecords, at: float) -> None:
+    """A pod has the GPU at this second."""
+    holder = frozenset({("team", "alice", "main")})
+    records.waste.add([GpuUse(entity=ENTITY, at_seconds=at, held_by=holder, busy_ratio=0.5)])
 
 
 def allocated(file: Path) -> list[float]:
@@ -34,10 +47,156 @@ def allocated(file: Path) -> list[float]:
 
 def test_the_last_write_has_the_times_that_grew_since_the_one_before(root: Path) -> None:
     file, records = root / "state.json", GpuRecords()
-    holder = frozenset({("team", "alice", "main")})
     with RecordsFile(file, root, records).kept(Defects()):
         until(file.exists)
         for at in (0.0, 10.0):
-            use = GpuUse(entity=ENTITY, at_seconds=at, held_by=holder, busy_ratio=0.5)
-            records.waste.add([use])
+            use(records, at)
     until(lambda: allocated(file) == [10.0])  # where the disk is slow, soon after the block
+
+
+class Written:
+    """A state file, and what was reported of it."""
+
+    def __init__(self, root: Path, path: Path) -> None:
+        self.path = path
+        self.records = GpuRecords()
+        self.reports: list[bool] = []
+        self._file = RecordsFile(path, root, self.records, report=self.reports.append)
+
+    def after(self, now: float) -> bool:
+        """Whether the file was written anew at this second; it has to be up to date."""
+        before = self.path.stat().st_ino if self.path.exists() else None
+        assert self._file.write_changed(now, GROWING_SECONDS)
+        return self.path.stat().st_ino != before
+
+    def fails(self) -> bool:
+        """Whether it cannot be written now."""
+        return not self._file.write_changed(0.0, GROWING_SECONDS)
+
+
+def test_only_what_changed_is_written_and_what_grows_with_each_sample_once_a_minute(
+    root: Path,
+) -> None:
+    written = Written(root, root / "state.json")
+    assert written.after(1000.0)
+    assert not written.after(1005.0)
+    for at in (0.0, 10.0):
+        use(written.records, at)
+    assert not written.after(1000.0 + GROWING_SECONDS - 1)
+    assert written.after(1000.0 + GROWING_SECONDS)
+    use(written.records, 20.0)
+    assert not written.after(1000.0 + 2 * GROWING_SECONDS - 1)  # the last write began a new minute
+    written.records.xids.add(XidSeen(bus_id=ENTITY[0], code=79), 7.0)
+    assert written.after(1001.0 + GROWING_SECONDS)
+    assert allocated(written.path) == [20.0]
+    assert written.path.stat().st_mode & 0o777 == 0o600
+    assert written.reports == [True] * 3
+
+
+def test_a_file_that_cannot_be_written_is_logged_once_until_it_could_be(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = root / "folder"
+    written = Written(root, folder / "state.json")
+    assert [written.fails(), written.fails()] == [True, True]
+    folder.mkdir()
+    assert written.after(0.0)
+    written.records.xids.add(XidSeen(bus_id=ENTITY[0], code=79), 7.0)
+    written.path.unlink()
+    folder.rmdir()
+    assert written.fails()
+    assert written.reports == [False, False, True, False]
+    why = f"cannot write {written.path}: No such file or directory"
+    facts = {"why": f"{why}: create the folder, or name another place"}
+    assert log_lines(caplog) == [("WARNING", "state file not written", facts)] * 2
+
+
+def test_without_a_boot_id_nothing_is_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    written = Written(tmp_path, tmp_path / "state.json")
+    assert [written.fails(), written.fails()] == [True, True]
+    assert not written.path.exists()
+    assert written.reports == [False, False]
+    why = f"cannot write {written.path}: the host has no readable {BOOT}"
+    assert log_lines(caplog) == [("WARNING", "state file not written", {"why": why})]
+
+
+@pytest.fixture
+def file(root: Path) -> Path:
+    place(root, DRIVER, "550.1\n")
+    session = Session(boot="one", driver="550.1")
+    content = StoredRecords(v=VERSION, session=session, gpus=(GPU,), cleared="all")
+    (root / "state.json").write_bytes(FORMAT.encode(content))
+    return root / "state.json"
+
+
+def knows(file: Path, root: Path) -> bool:
+    """Whether anything is known from the file."""
+    records = GpuRecords()
+    restore(file, root, records, 0.0)
+    return records.known_gpus.record.places == {GPU.bus_id: 0}
+
+
+def test_a_file_of_this_boot_and_driver_is_used_and_logged(
+    file: Path, root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    assert knows(file, root)
+    fields = {"path": str(file), "gpus": 1}
+    assert log_lines(caplog) == [("INFO", "state file read", fields)]
+
+
+def test_without_a_file_nothing_is_known_and_nothing_logged(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    assert not knows(root / "none.json", root)
+    assert log_lines(caplog) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "text", "why"),
+    [
+        (BOOT, "two\n", " is of another boot"),
+        (BOOT, "", " is of another boot"),
+        (DRIVER, "560.2\n", " is of another driver: 550.1"),
+        ("state.json", '{"v": 2}', " is of another version of gpuscape"),
+        ("state.json", "{", "the state file is damaged: "),
+    ],
+)
+def test_another_file_is_not_used_and_the_reason_is_logged(
+    file: Path,
+    root: Path,
+    caplog: pytest.LogCaptureFixture,
+    changed: str,
+    text: str,
+    why: str,
+) -> None:
+    place(root, changed, text)
+    assert not knows(file, root)
+    ((level, message, fields),) = log_lines(caplog)
+    assert (level, message) == ("WARNING", "state file not used")
+    if why.startswith(" "):
+        assert fields == {"why": f"{file}{why}"}
+    else:
+        assert fields["why"].startswith(why)
+
+
+def test_a_file_from_before_the_driver_was_there_is_of_another_driver(
+    file: Path, root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    content = StoredRecords(v=VERSION, session=Session(boot="one"), gpus=(GPU,))
+    file.write_bytes(FORMAT.encode(content))
+    assert not knows(file, root)
+    why = f"{file} is of another driver: none"
+    assert log_lines(caplog) == [("WARNING", "state file not used", {"why": why})]
+
+
+def test_a_file_that_cannot_be_read_is_named_in_the_log(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (root / "state.json").mkdir()
+    assert not knows(root / "state.json", root)
+    why = f"cannot read the state file {root}/state.json: Is a directory"
+    assert log_lines(caplog) == [("WARNING", "state file not used", {"why": why})]
