@@ -273,7 +273,7 @@ class _Running:
             self.agent.release()
         if self._counters_file is not None:
             ticks["counters"] = parts.counters_file(
-                settings, self._counters_file, self._counters, latest, self.agent
+                settings, self._counters_file, self._counters, latest, self.agent.read_groups
             ).poll
         web = self._web
         if web is not None:

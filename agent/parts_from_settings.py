@@ -21,12 +21,13 @@ from agent.metrics import metric_settings
 from agent.metrics.followed_counters import CountersFile
 from agent.metrics.latest_metrics import LatestMetrics
 from agent.metrics.source_reports import Change, source_report
-from agent.node_agent import ExtraReadings, NodeAgent
+from agent.node_agent import ExtraReadings
 from agent.processes.batch_jobs import JobFolder
 from agent.processes.gpu_processes import GpuProcesses, nobody_named
 from agent.settings.agent_settings import AgentSettings
 from base.defects import Defects
 from base.errors import BadInput
+from discovery.sample import ReadingGroup
 from exporters.dcgm.counters_format import CountersConfig
 
 log = logging.getLogger(__name__)
@@ -107,12 +108,13 @@ def counters_file(
     file: Path,
     served: CountersConfig,
     latest: LatestMetrics,
-    agent: NodeAgent,
+    read_groups: Callable[[tuple[ReadingGroup, ...]], None],
 ) -> CountersFile:
-    """The file of the metrics to serve, followed while it changes."""
+    """The file of the metrics to serve, followed while it changes; ``read_groups`` gets the
+    readings that what is served needs."""
 
     def take(found: CountersConfig) -> None:
-        agent.read_groups(metric_settings.groups(settings, found))
+        read_groups(metric_settings.groups(settings, found))
         latest.show_counters(metric_settings.renderer(settings, found), len(found.skipped))
 
     report = source_report(latest.refresh, "counters")
@@ -121,7 +123,7 @@ def counters_file(
 
 def known_pods(
     settings: AgentSettings,
-    client: ApiClient | None,
+    client: Api | None,
     node: str,
     latest: LatestMetrics,
     defects: Defects,

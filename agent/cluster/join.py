@@ -80,9 +80,7 @@ def config_map_text(client: Api, named: str) -> bytes | None:
 
 
 @contextlib.contextmanager
-def followed_pods(
-    client: ApiClient, node: str, known: KnownPods, defects: Defects
-) -> Iterator[None]:
+def followed_pods(client: Api, node: str, known: KnownPods, defects: Defects) -> Iterator[None]:
     """Watch the node's pods for ``known`` until the block ends."""
     fields = {FIELD: node}
     with _followed(Follower(client, PODS, known.on_watch_event, fields=fields, defects=defects)):

@@ -5,19 +5,55 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import re
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agent import parts_from_settings as parts
+from agent.gpu_errors.kernel_log import KernelLog
+from agent.gpu_records import GpuRecords
 from agent.metrics import metric_settings
+from agent.metrics.latest_metrics import LatestMetrics
+from agent.node_agent import NO_EXTRA_READINGS, ExtraReadings
+from agent.podresources import podresources_pb2 as wire
+from agent.pods.known_pods import KnownPod, KnownPods
+from agent.pods.kubelet_pods import ASK_SECONDS
+from agent.processes import gpu_processes
 from agent.settings.agent_settings import AgentSettings
+from agent.stored_records import FORMAT, VERSION, Session, StoredGpu, StoredRecords
+from base.defects import Defects
 from base.errors import BadInput
-from discovery.sample import ReadingGroup
-from exporters.dcgm.counters_format import DEFAULT_COUNTERS
-from kube.api import CONFIG_MAPS
+from base.followed_file import POLL_SECONDS
+from discovery.reader.protocol import XidSeen
+from discovery.sample import Process, ProcessKind, ReadingGroup
+from exporters.dcgm.counters_format import DEFAULT_COUNTERS, read_counters
+from exporters.gpu_holders import NO_POD_USES, PodUse
+from exporters.gpuscape.agent_metrics import AgentMetrics
+from exporters.gpuscape.process_use import OfPod
+from kube.api import CONFIG_MAPS, PODS, Object
 from kube.api_errors import Unreachable
+from kube.follower import ObjectSeen
+from tests import build
+from tests.agent.agent_process import until
+from tests.agent.podresources.server import message, serving
 from tests.fakes.api import FakeApi
 
+GPU = build.gpu(0)
+UID = "3f2a9c1d-0b7c-4d55-9d2e-6a1f0c9b8e77"
+POD: Object = {
+    "metadata": {
+        "name": "job",
+        "namespace": "default",
+        "uid": UID,
+        "labels": {"app": "train", "tier": "x"},
+    },
+    "spec": {"nodeName": "node-a", "containers": [{"name": "main", "image": "none"}]},
+}
 SHARED = AgentSettings(standalone=True, pods=True, virtual_gpus=True)
 
 
@@ -68,3 +104,183 @@ def test_a_config_map_that_cannot_be_read_any_more_leaves_what_was_read() -> Non
     server.fail("get", Unreachable("get"), times=None)
     assert parts.counters(settings, server, read) == (read, file)
     assert parts.counters(settings, server) == (DEFAULT_COUNTERS, None)
+
+
+# readings in addition to those always made
+
+
+def extra(root: Path, known: KnownPods | None = None, **settings: Any) -> ExtraReadings:
+    fans = read_counters(b"DCGM_FI_DEV_FAN_SPEED, gauge, x", "x")
+    return parts.extra_readings(AgentSettings(**settings), fans, root, known, None)
+
+
+def test_without_settings_for_them_nothing_more_is_read_than_the_counters_need(
+    tmp_path: Path,
+) -> None:
+    read = extra(tmp_path, own_families="none")
+    assert read == replace(NO_EXTRA_READINGS, groups=(ReadingGroup.FAN,))
+
+
+def test_processes_and_jobs_are_read_where_the_settings_ask_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_processes, "missing", lambda _proc: None)  # in a container too
+    cgroup = tmp_path / f"proc/{os.getpid()}/cgroup"
+    cgroup.parent.mkdir(parents=True)
+    cgroup.write_text(f"0::/kubepods/pod{UID}/main\n")
+    known = KnownPods(labels=None, update_metrics=lambda _change: None)
+    known.on_watch_event(ObjectSeen(object=POD))
+    process = Process(pid=os.getpid(), kind=ProcessKind.COMPUTE, memory_bytes=1 << 30)
+    sample = build.sample(GPU, processes=(process,), gpu_busy_ratio=0.0)
+
+    read = extra(tmp_path, known, processes=True)
+    (use,) = read.processes([sample])
+    assert (use.bus_id, use.pid, use.memory_bytes) == (GPU.bus_id, str(os.getpid()), 1 << 30)
+    assert use.pod == OfPod(uid=UID, namespace="default", name="job")
+    assert read.of_pods([sample]) == NO_POD_USES
+    (use,) = extra(tmp_path, processes=True).processes([sample])
+    assert use.pod == OfPod(uid=UID)
+
+    read = extra(tmp_path, virtual_gpus=True)
+    assert read.processes([sample]) == ()
+    use_of_pod = PodUse(memory_bytes=1 << 30, busy_ratio=0.0)
+    assert read.of_pods([sample]) == {GPU.bus_id: {(None, UID): use_of_pod}}
+
+    (tmp_path / "0").write_text("job-7\n")
+    jobs = extra(tmp_path, hpc_jobs=tmp_path).jobs(build.node([GPU]))
+    assert jobs == {(GPU.bus_id, None): ("job-7",)}
+
+
+def test_the_kernel_log_is_read_where_there_is_one(tmp_path: Path) -> None:
+    file = tmp_path / "kmsg"
+    file.touch()
+    with contextlib.closing(KernelLog(file)) as kernel_log:
+        read = parts.extra_readings(AgentSettings(), DEFAULT_COUNTERS, tmp_path, None, kernel_log)
+        assert read.kernel_log(0.0) == ()
+        file.write_text("3,1,2,-;NVRM: Xid (PCI:0000:10:00): 79, text\n")
+        assert read.kernel_log(1.0) == (XidSeen(bus_id=GPU.bus_id, code=79),)
+
+
+# files that are followed
+
+
+def latest_of(settings: AgentSettings) -> LatestMetrics:
+    """The exposition of these settings, with one GPU in it."""
+    own = AgentMetrics("0", lambda: 100.0)
+    latest = metric_settings.latest(settings, "node-a", own, DEFAULT_COUNTERS, GpuRecords())
+    latest.show_snapshot(build.node([GPU]), 100.0)
+    latest.show_samples((build.sample(GPU, at_seconds=time.monotonic()),))
+    return latest
+
+
+def lines(latest: LatestMetrics, start: str) -> list[str]:
+    response = latest.metrics()
+    text = (response.body.plain + response.tail).decode()
+    return [line for line in text.splitlines() if line.startswith(start)]
+
+
+def test_a_changed_counters_file_is_read_for_served_and_reported(tmp_path: Path) -> None:
+    settings = AgentSettings(prefix="own_", own_families="none")
+    file, latest = tmp_path / "counters.csv", latest_of(settings)
+    asked: list[tuple[ReadingGroup, ...]] = []
+    assert lines(latest, "own_DCGM_FI_DEV_GPU_TEMP{")
+    file.write_text("DCGM_FI_DEV_FAN_SPEED, gauge, x\nDCGM_FI_DEV_SM_CLOCK, gauge, x\n1\n2\n")
+    followed = parts.counters_file(settings, file, DEFAULT_COUNTERS, latest, asked.append)
+    assert followed.poll(0.0) == POLL_SECONDS
+    assert asked == [(ReadingGroup.FAN,)]
+    assert lines(latest, "own_DCGM_FI_DEV_GPU_TEMP{") == []
+    assert len(lines(latest, "own_DCGM_FI_DEV_SM_CLOCK{")) == 1
+    assert lines(latest, "gpuscape_counters_skipped") == ["gpuscape_counters_skipped 2.0"]
+    assert lines(latest, 'gpuscape_source_up{source="counters"}')[0].endswith(" 1.0")
+    file.unlink()
+    followed.poll(0.0)
+    assert lines(latest, 'gpuscape_source_up{source="counters"}')[0].endswith(" 0.0")
+
+
+def test_a_web_config_file_is_followed_and_reported_where_there_is_one(tmp_path: Path) -> None:
+    assert parts.web_config(AgentSettings(), lambda _change: None) is None
+    file, own = tmp_path / "web.yaml", AgentMetrics("0", lambda: 0.0)
+    settings = AgentSettings(web_config_file=file)
+    with pytest.raises(BadInput, match=str(file)):
+        parts.web_config(settings, lambda change: change(own))
+    file.write_text("")
+    followed = parts.web_config(settings, lambda change: change(own))
+    assert followed is not None
+    for text, up in (("", 1.0), ("{", 0.0)):
+        file.write_text(text)
+        followed.poll(0.0)
+        assert f'gpuscape_source_up{{source="web-config"}} {up}' in own.render().decode()
+
+
+def test_what_another_process_knew_is_taken_at_the_start_alone(tmp_path: Path) -> None:
+    boot_id = tmp_path / "proc/sys/kernel/random/boot_id"
+    boot_id.parent.mkdir(parents=True)
+    boot_id.write_text("one\n")
+    gpus = (StoredGpu(bus_id=GPU.bus_id, place=0),)
+    content = StoredRecords(v=VERSION, session=Session(boot="one"), gpus=gpus)
+    (tmp_path / "state.json").write_bytes(FORMAT.encode(content))
+    settings = AgentSettings(state_file=tmp_path / "state.json")
+    found = []
+    for restored in (False, True):
+        records = GpuRecords(restored=restored)
+        parts.restore(settings, tmp_path, records)
+        found.append(records.known_gpus.record.places)
+        assert records.restored
+    assert found == [{GPU.bus_id: 0}, {}]
+    records = GpuRecords()
+    parts.restore(AgentSettings(), tmp_path, records)
+    assert records.restored
+
+
+# pods
+
+
+def test_the_nodes_pods_are_followed_where_the_settings_need_them() -> None:
+    api, latest, defects = FakeApi(), latest_of(AgentSettings()), Defects()
+    uid = api.server.create(PODS, POD, "default", manager="kubelet")["metadata"]["uid"]
+    with contextlib.ExitStack() as ending:
+
+        def known(**settings: Any) -> KnownPods | None:
+            wanted = AgentSettings(**settings)
+            return parts.known_pods(wanted, api, "node-a", latest, defects, ending)
+
+        assert known() is None
+        assert parts.known_pods(SHARED, None, "node-a", latest, defects, ending) is None
+        uids = known(pod_uid_label=True, pod_label_allowlist=(re.compile("app"),))
+        labels = known(pod_labels=True, pod_label_allowlist=(re.compile("app"),))
+        assert uids is not None
+        assert labels is not None
+        until(lambda: bool(uids.named("default", "job") and labels.named("default", "job")))
+        without = KnownPod(namespace="default", name="job", uid=uid, ended=False)
+        assert uids.by_uid(uid) == without
+        assert labels.by_uid(uid) == replace(without, labels=(("app", "train"),))
+        until(lambda: bool(lines(latest, 'gpuscape_source_up{source="pods"} 1.0')))
+    assert {call.fields == {"spec.nodeName": "node-a"} for call in api.calls} == {True}
+
+
+@pytest.mark.parametrize(
+    ("settings", "shown"),
+    [({}, True), ({"pods": False}, False), ({"resource_names": ("example.com/gpu",)}, True)],
+    ids=str,
+)
+def test_the_kubelets_pods_are_shown_on_series_where_the_settings_say_so(
+    tmp_path: Path, settings: dict[str, Any], shown: bool
+) -> None:
+    resource = settings.get("resource_names", ["nvidia.com/gpu"])[0]
+    part = wire.ContainerDevices(resource_name=resource, device_ids=[GPU.uuid or ""])
+    container = wire.ContainerResources(name="main", devices=[part])
+    pod = wire.PodResources(namespace="default", name="job", containers=[container])
+    listed = message(wire.ListPodResourcesResponse(pod_resources=[pod]))
+    offered = message(wire.AllocatableResourcesResponse(devices=[part]))
+    wanted = AgentSettings(
+        pod_resources_socket=tmp_path / "kubelet.sock", pod_uid_label=True, **settings
+    )
+    latest = latest_of(wanted)
+    known = KnownPods(labels=None, update_metrics=latest.refresh)
+    known.on_watch_event(ObjectSeen(object=POD))
+    with serving(tmp_path / "kubelet.sock", {"List": listed, "GetAllocatableResources": offered}):
+        assert parts.pods(wanted, "node-a", latest, known, None).ask(0.0) == ASK_SECONDS
+    (series,) = lines(latest, "DCGM_FI_DEV_GPU_TEMP{")
+    assert ('namespace="default",pod="job"' in series) is shown
+    assert (f'pod_uid="{UID}"' in series) is shown
+    assert lines(latest, 'gpuscape_source_up{source="pod-resources"} 1.0')

@@ -3,14 +3,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from agent import stored_records
 from agent.gpu_records import GpuRecords
 from agent.stored_records import FORMAT, VERSION, Session, StoredGpu, StoredRecords
 from base.errors import BadInput
-from discovery.model import GpuState
+from discovery import remember
+from discovery.known_gpus import SETTLE_SECONDS, KnownGpusRecord
+from discovery.model import GpuState, NvLink
 from discovery.reader.protocol import XidSeen
+from discovery.reader.quarantine import Quarantine
+from discovery.unread import unread_gpu
+from exporters.dcgm.windows import Event
 from exporters.gpuscape.waste import RESUME_SECONDS, WINDOW_SECONDS, GpuUse
 from tests import build
 
@@ -72,3 +79,72 @@ def test_gpus_that_contradict_each_other_are_damage(gpus: list[tuple[str, int]],
     )
     with pytest.raises(BadInput, match=why):
         FORMAT.decode(FORMAT.encode(content))
+
+
+def test_places_and_facts_of_gpus_stay_and_what_may_change_does_not() -> None:
+    link = NvLink(link=0, active=True, version=4, bytes_per_second=25_000_000_000)
+    gpu = build.gpu(
+        0,
+        serial="1320",
+        pci_device_id=0x20B0,
+        vbios_version="92.00",
+        memory_bus_bits=5120,
+        own_numa_node=1,
+        ancestors=(("0000:20:00.0", 2),),
+        links=(link,),
+    )
+    lost, elsewhere = "0000:08:00.0", "0000:30:00.0"
+    records = GpuRecords()
+    records.known_gpus.expect([lost, GPU.bus_id, elsewhere], (), 0.0)
+    records.known_gpus.described([GPU.bus_id], {GPU.bus_id: gpu}, Quarantine())
+    records.known_gpus.expect([], [elsewhere], 0.0)
+
+    after = reread(records, now=7.0).known_gpus
+
+    known = unread_gpu(GPU.bus_id, GpuState.PRESENT)
+    facts = {it: getattr(gpu, it) for it in (*remember.FACTS, "ancestors")}
+    assert after.record == KnownGpusRecord(
+        places={lost: 0, GPU.bus_id: 1, elsewhere: 2},
+        expected=frozenset({lost, GPU.bus_id}),
+        gpus={GPU.bus_id: replace(known, **facts, links=(replace(link, active=None),))},
+    )
+    assert after.settling(7.0 + SETTLE_SECONDS - 1)
+    assert not after.settling(7.0 + SETTLE_SECONDS)
+
+
+def test_each_instance_has_its_holders_and_times() -> None:
+    records = GpuRecords()
+    instance = replace(held(0.0), entity=(GPU.bus_id, 3))
+    free = replace(held(0.0), entity=("0000:11:00.0", None), held_by=frozenset())
+    records.waste.add([held(0.0), instance, free])
+    records.waste.add([replace(held(10.0), busy_ratio=1.0), replace(instance, at_seconds=20.0)])
+    before, after = records.waste.times, reread(records).waste.times
+    assert after.keys() == {ENTITY, (GPU.bus_id, 3)}  # of one that nobody had nothing is kept
+    for entity, times in after.items():
+        assert times.use.held_by == before[entity].use.held_by
+        assert times.use.at_seconds == 20.0
+        assert times.use.busy_ratio is None
+        assert times.allocated_seconds == before[entity].allocated_seconds
+        assert times.idle_seconds == before[entity].idle_seconds
+        assert times.idle_for_seconds == before[entity].idle_for_seconds
+
+
+def test_windows_are_those_of_before_until_a_length_is_another() -> None:
+    records = GpuRecords()
+    windows = records.windows(300.0, 60.0)
+    assert windows.lengths == (300.0, 60.0)
+    assert records.windows(300.0, 60.0) is windows
+    for lengths in ((60.0, 60.0), (60.0, 300.0)):
+        assert records.windows(*lengths).lengths == lengths
+
+
+def test_what_was_counted_before_a_window_began_is_not_counted_in_it() -> None:
+    records = GpuRecords()
+    records.xids.add(XidSeen(bus_id=GPU.bus_id, code=79), 7.0)
+    windows = records.windows(300.0, 60.0)
+    counts = []
+    for _ in range(2):
+        windows.show_snapshot(records.xids.enter(build.node([GPU])), 1000.0)
+        counts.append(windows.counts(1000.0)[Event.XID].of(ENTITY))
+        records.xids.add(XidSeen(bus_id=GPU.bus_id, code=31), 8.0)
+    assert counts == [{}, {"31": 1}]
