@@ -29,6 +29,7 @@ from kube.api_errors import (
     NotFound,
     Unreachable,
 )
+from tests.log_lines import log_lines
 
 NODE, FLOOR, LEASE, EVENT, FEATURE = ORDER = (
     names.AGENT_NODE,
@@ -190,6 +191,45 @@ def test_each_policy_is_asked_for_what_it_alone_refuses() -> None:
     assert feature.body["spec"].keys() == {"features", "labels"}  # else the kind's schema refuses
 
 
+def test_what_it_asks_for_is_whole_so_that_nothing_but_the_policy_refuses_it() -> None:
+    """Source of what the API server asks of an Event: Kubernetes, pkg/apis/core/validation."""
+    api = Policies(before=lambda dry: dry.kind == "Node")
+    seen(api)
+    asked = {(dry.kind, dry.manager is None): dry for dry in api.asked}
+    assert asked["Lease", False] == Dry(
+        kind="Lease",
+        name="gpuscape-n1",
+        body={
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": "gpuscape-n1"},
+        },
+        manager="gpuscape-confinement-check",
+        namespace="gpuscape",
+    )
+    assert asked["Lease", True].body["metadata"] == {"name": "gpuscape-n1-x"}
+    assert asked["Event", True].body == {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": "confinement-check", "namespace": "default"},
+        "eventTime": "2000-01-01T00:00:00.000000Z",
+        "reportingController": "gpuscape-agent",
+        "reportingInstance": "gpuscape-agent",
+        "regarding": {"apiVersion": "v1", "kind": "Node", "name": "n1-x"},
+        "reason": "ConfinementCheck",
+        "action": "Check",
+        "type": "Normal",
+    }
+    feature = asked["NodeFeature", True].body
+    assert (feature["apiVersion"], feature["kind"]) == ("nfd.k8s-sigs.io/v1alpha1", "NodeFeature")
+    assert feature["metadata"] == {
+        "name": "nvidia-features-for-n1-x",
+        "labels": {"nfd.node.kubernetes.io/node-name": "n1-x"},
+        "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n1-x", "uid": "none"}],
+    }
+    assert feature["spec"]["labels"] == {}
+
+
 def test_an_agent_without_node_features_does_not_try_their_policy() -> None:
     assert FEATURE not in {trial.policy for trial in tried(Policies(), "n1", "gpuscape").trials}
 
@@ -347,19 +387,58 @@ def test_a_change_is_told_once() -> None:
     assert told == [True, False, False, True]
 
 
-def test_the_log_says_in_one_line_what_is_wrong(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("inert", "allowed", "level", "message"),
+    [
+        (None, False, "INFO", "admission policies enforced"),
+        (None, True, "INFO", "admission policies enforced"),
+        (NODE, False, "ERROR", "admission policies not enforced, nothing is written"),
+        (EVENT, False, "ERROR", "admission policies not enforced, part is written"),
+        (NODE, True, "WARNING", "admission policies not enforced, all is written"),
+    ],
+)
+def test_the_log_says_in_one_line_what_holds_and_what_follows(
+    inert: str | None, allowed: bool, level: str, message: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     api = Policies()
-    api.answers[NODE] = None
+    if inert is not None:
+        api.answers[inert] = None
+    check = check_of(api, allow_unconfined=allowed)
+    for _ in range(2):
+        check.check(0.0)
+    assert check.last is not None
+    fields = {"node": "n1"} if inert is None else {"why": check.last.reason}
+    assert log_lines(caplog) == [(level, message, fields)]
 
-    check_of(api).check(0.0)
 
-    (record,) = caplog.records
-    assert (record.levelname, record.msg) == (
-        "ERROR",
-        "admission policies not enforced, nothing is written",
+def test_the_reason_names_what_was_let_through_and_the_way_out() -> None:
+    api = Policies()
+    api.answers[LEASE] = None
+    assert seen(api).reason == (
+        f"policy {LEASE} lets the Lease of another node through: it or its binding is missing,"
+        " or it names another account; apply deploy/base/access.yaml for this namespace"
     )
-    assert NODE in record.__dict__["why"]
-    assert "\n" not in record.__dict__["why"]
+    assert [it.reason for it in seen(Policies()).trials] == [""] * len(ORDER)
+
+
+def test_of_what_is_open_and_what_is_unknown_the_open_comes_first() -> None:
+    api = Policies()
+    api.answers |= {EVENT: None, FEATURE: Forbidden("403")}
+    opened, _, unknown = seen(api).reason.partition("; not known ")
+    assert opened.startswith(f"policy {EVENT} lets an Event about another node through")
+    assert "; " in seen(api).reason
+    assert unknown == f"whether {FEATURE} hold: 403"
+
+
+def test_where_others_refuse_all_that_a_policy_judges_each_is_named_with_what_it_refused() -> None:
+    def before(dry: Dry) -> bool:
+        return dry.kind == "Node" and dry.manager is None
+
+    assert seen(Policies(before=before)).reason == (
+        f"not known whether {NODE} hold: {OTHERS} refused an annotation that is none of the"
+        " agent's in its place: exempt the account gpuscape-agent from that"
+    )
 
 
 def test_one_cause_for_all_policies_is_told_once() -> None:

@@ -29,6 +29,7 @@ from kube.api_errors import (
 )
 from tests.fakes.api import Call, FakeApi, Server
 from tests.fakes.thread_limit import allow_threads
+from tests.log_lines import log_lines
 
 NODE = "node-a"
 NAME = "gpuscape-node-a"
@@ -370,6 +371,43 @@ def test_a_failure_is_told_once(world: World, caplog: pytest.LogCaptureFixture) 
 
     assert caplog.messages == ["Lease not written", "Lease acquired"]
     assert getattr(caplog.records[0], "why", None) == "no route"
+
+
+def test_what_becomes_of_the_lease_is_logged_once_each(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "agent.cluster.heartbeat")
+    first, second = world.agent("pod-1"), world.agent("pod-2")
+    first.beat()
+    second.run(30)
+    first.run(120)
+    second.run(30)
+    second.run(180 + CHECK_SECONDS)
+    first.run(2 * RENEW_SECONDS)
+    first.beat()
+    found = log_lines(caplog)
+    assert [line for line in found if line[1] != "Lease not written"] == [
+        ("INFO", "Lease acquired", {"lease": NAME}),
+        ("WARNING", "Lease held by another agent", {"lease": NAME, "holder": "pod-1"}),
+        ("INFO", "Lease acquired", {"lease": NAME}),
+        ("WARNING", "Lease held by another agent", {"lease": NAME, "holder": "pod-2"}),
+    ]
+    (lost,) = [line for line in found if line[1] == "Lease not written"]
+    assert (lost[0], lost[2].keys()) == ("WARNING", {"lease", "why"})
+    assert "version" in lost[2]["why"]
+
+
+def test_a_lease_that_cannot_be_emptied_is_logged(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "agent.cluster.heartbeat")
+    agent = world.agent()
+    agent.beat()
+    agent.api.fail("patch", Unreachable("no route"))
+    agent.heart.leave()
+    assert log_lines(caplog)[1:] == [("INFO", "Lease not released", {"why": "no route"})]
+    assert agent.beat() == RENEW_SECONDS  # and nothing is asked any more
+    assert len(agent.api.writes()) == 2
 
 
 @pytest.mark.parametrize("verb", ["create", "patch"])

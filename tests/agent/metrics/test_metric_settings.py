@@ -17,7 +17,7 @@ from discovery.model import Xid
 from discovery.sample import ReadingGroup
 from exporters.dcgm.counters_format import DEFAULT_COUNTERS, read_counters
 from exporters.dcgm.selection import Level, LevelSelection, Selection
-from exporters.gpu_holders import Holder, PodUse
+from exporters.gpu_holders import Holder, Holders, PodUse, PodUses
 from exporters.gpuscape.agent_metrics import AgentMetrics
 from exporters.gpuscape.node_view import GpuHoldings
 from exporters.gpuscape.waste import GpuUse
@@ -44,10 +44,12 @@ class Exposed:
             GpuRecords() if records is None else records,
             clock=lambda: self.now,
         )
-        holders = {(GPU.bus_id, None): (POD, OTHER)}
+        holders: Holders = {(GPU.bus_id, None): (POD, OTHER)}
         self.latest.show_holdings(GpuHoldings(holders=holders))
         self.latest.show_snapshot(build.node([GPU]), self.now)
-        uses = {GPU.bus_id: {(None, "uid-1"): PodUse(memory_bytes=1), (None, "uid-2"): PodUse()}}
+        uses: PodUses = {
+            GPU.bus_id: {(None, "uid-1"): PodUse(memory_bytes=1), (None, "uid-2"): PodUse()}
+        }
         self.latest.show_samples((build.sample(GPU, at_seconds=100.0),), of_pods=uses)
 
     def lines(self, family: str) -> list[str]:
