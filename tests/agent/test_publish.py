@@ -84,7 +84,7 @@ def test_a_labeler_that_fails_is_named_in_log_and_result_and_leaves_the_others_a
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     taken = Taken()
-    wrong: Any = 12
+    wrong: Any = (12,)
     node = build.node([GPU], driver=Driver(version="400.300", cuda_version=wrong))
     published = Publisher(LabelSettings(), {"cluster": taken}).publish(node)
     assert taken.labels[COUNT] == "1"

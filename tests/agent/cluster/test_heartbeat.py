@@ -393,7 +393,7 @@ def test_what_becomes_of_the_lease_is_logged_once_each(
         ("WARNING", "Lease held by another agent", {"lease": NAME, "holder": "pod-2"}),
     ]
     (lost,) = [line for line in found if line[1] == "Lease not written"]
-    assert (lost[0], lost[2].keys()) == ("WARNING", {"lease", "why"})
+    assert (lost[0], set(lost[2])) == ("WARNING", {"lease", "why"})
     assert "version" in lost[2]["why"]
 
 
