@@ -21,3 +21,8 @@ def log_lines(caplog: pytest.LogCaptureFixture) -> list[LogLine]:
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
     return {name: value for name, value in vars(record).items() if name not in _OF_EVERY_RECORD}
+
+
+def whys(caplog: pytest.LogCaptureFixture, message: str) -> list[str]:
+    """The field ``why`` of all lines with this message."""
+    return [fields["why"] for _, text, fields in log_lines(caplog) if text == message]

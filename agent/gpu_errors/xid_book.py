@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from agent.gpu_errors.gpu_recovery import Need, is_met, needs
+from base.words import quoted
 from discovery.model import NodeSnapshot, Xid, normal_bus_id
 from discovery.reader.protocol import XidSeen
 from labelers.health import Health, xid_health
@@ -115,9 +116,10 @@ class XidBook:
             return False
         try:
             named = None if wish == ALL else {normal_bus_id(it) for it in wish.split(",")}
-        except ValueError as error:
+        except ValueError:
+            why = f"{quoted(wish)} names no GPUs"
             action = f"write {ALL}, or PCI bus ids as nvidia-smi has them"
-            log.warning("XID clearance not understood", extra={"why": str(error), "action": action})
+            log.warning("XID clearance not understood", extra={"why": why, "action": action})
             return False
         self._end("a person cleared them", lambda it: named is None or it in named)
         return True

@@ -213,7 +213,7 @@ def test_silent_gpus_that_were_logged_before_a_reload_are_not_logged_again(
 def test_other_readings_are_made_from_the_next_sample_on_which_comes_at_once(
     tmp_path: Path,
 ) -> None:
-    jobs = {(GPUS[1].bus_id, None): ("job-7",)}
+    jobs: JobIds = {(GPUS[1].bus_id, None): ("job-7",)}
     extra = ExtraReadings(groups=(ReadingGroup.ECC,), jobs=lambda _snapshot: jobs)
     scene = Scene(tmp_path, {}, extra)
     scene.discover()

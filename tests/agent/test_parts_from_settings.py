@@ -42,6 +42,7 @@ from tests import build
 from tests.agent.agent_process import until
 from tests.agent.podresources.server import message, serving
 from tests.fakes.api import FakeApi
+from tests.log_lines import log_lines, whys
 
 GPU = build.gpu(0)
 UID = "3f2a9c1d-0b7c-4d55-9d2e-6a1f0c9b8e77"
@@ -78,13 +79,42 @@ def test_without_a_cluster_pods_that_share_a_gpu_are_not_told_apart_and_the_rest
     caplog.set_level(logging.WARNING)
     with contextlib.ExitStack() as ending:
         assert parts.client(SHARED, ending) is None
-    assert [line.message for line in caplog.records] == ["pods on shared GPUs not distinguished"]
+    ((level, message, fields),) = log_lines(caplog)
+    assert (level, message) == ("WARNING", "pods on shared GPUs not distinguished")
+    assert fields["why"].endswith(
+        ", or leave out what asks a cluster: pod-uid-label, pod-labels, counters-from"
+    )
 
 
 def test_what_cannot_be_shown_without_a_cluster_ends_the_start() -> None:
     settings = AgentSettings(standalone=True, pods=True, virtual_gpus=True, pod_labels=True)
-    with contextlib.ExitStack() as ending, pytest.raises(BadInput):
-        parts.client(settings, ending)
+    with contextlib.ExitStack() as ending:
+        with pytest.raises(BadInput, match=", or leave out what asks a cluster: "):
+            parts.client(settings, ending)
+        with pytest.raises(BadInput, match=r", or run without a cluster: --standalone$"):
+            parts.client(AgentSettings(), ending)
+        assert parts.client(AgentSettings(standalone=True), ending) is None
+
+
+@pytest.mark.parametrize("data", [None, {}, {"other": "x"}])
+def test_a_config_map_without_counters_is_logged_and_the_file_counts(
+    data: dict[str, str] | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "counters.csv"
+    file.write_text("DCGM_FI_DEV_SM_CLOCK, gauge, x")
+    settings = AgentSettings(counters=file, counters_from="default:counters")
+    server = FakeApi()
+    meta = {"name": "counters", "namespace": "default"}
+    server.create(CONFIG_MAPS, {"metadata": meta, "data": data}, namespace="default")
+    read, followed = parts.counters(settings, server)
+    assert [family.name for family in read.families] == ["DCGM_FI_DEV_SM_CLOCK"]
+    assert followed == file
+    why = {"why": "it has no key metrics"}
+    assert log_lines(caplog) == [("WARNING", "counters ConfigMap not read", why)]
+    caplog.clear()
+    server.fail("get", Unreachable("no route"), times=1)
+    assert parts.counters(settings, server) == (read, file)
+    assert whys(caplog, "counters ConfigMap not read") == ["no route"]
 
 
 def test_a_config_map_that_cannot_be_read_any_more_leaves_what_was_read() -> None:

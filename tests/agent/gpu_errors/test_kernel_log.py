@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +22,7 @@ from agent.gpu_errors.kernel_log import (
 )
 from agent.gpu_errors.kernel_records import SxidSeen
 from discovery.reader.protocol import EventsLost, XidSeen
+from tests.log_lines import log_lines
 
 
 def line(code: int = 79, bus_id: str = "0000:1b:00", more: str = "") -> bytes:
@@ -114,9 +114,7 @@ def test_records_overwritten_before_they_were_read_are_counted_and_the_rest_is_t
         assert kernel_log.events(0.0) == (xid(31), xid(79), LOST)
         assert kernel_log.overruns == 2
         assert kernel_log.events(0.0) == ()
-    assert [it.message for it in caplog.records if it.levelno == logging.WARNING] == [
-        "kernel log records lost"
-    ]
+    assert log_lines(caplog) == [("WARNING", "kernel log records lost", {})]
 
 
 def test_a_burst_is_read_in_portions_and_errors_beyond_them_are_dropped(
@@ -140,7 +138,56 @@ def test_a_burst_is_read_in_portions_and_errors_beyond_them_are_dropped(
         assert (len(found), lost) == (MOST_EVENTS, LOST)
         assert len(left) == 5
         assert len(kernel_log.events(1.0)) == 5
-    assert "kernel log errors dropped" in caplog.text
+    fields = {"errors": MOST_RECORDS - MOST_EVENTS}
+    assert log_lines(caplog) == [("WARNING", "kernel log errors dropped", fields)]
+
+
+def test_bursts_are_logged_once_a_minute_with_a_count_of_the_rest(
+    kmsg: Kmsg, caplog: pytest.LogCaptureFixture
+) -> None:
+    left: list[bytes] = []
+
+    def read(descriptor: int, size: int) -> bytes:
+        del descriptor, size
+        if not left:
+            raise BlockingIOError
+        return left.pop()
+
+    with contextlib.closing(KernelLog(Path("/kmsg"), open_log=kmsg.open, read=read)) as kernel_log:
+        for now, errors in ((0.0, 1), (10.0, 2), (20.0, 3), (60.0, 4), (61.0, 0)):
+            left += [line(31)] * (MOST_EVENTS + errors)
+            assert (LOST in kernel_log.events(now)) is (errors > 0)
+    assert log_lines(caplog) == [
+        ("WARNING", "kernel log errors dropped", {"errors": 1}),
+        ("WARNING", "kernel log errors dropped", {"errors": 4, "left_out": 2}),
+    ]
+
+
+def test_that_the_log_was_opened_is_logged_and_a_failure_after_it_again(
+    kmsg: Kmsg, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    failing = iter([True, False, True])
+
+    def open_log(path: Path) -> int:
+        if next(failing, False):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return kmsg.open(path)
+
+    kernel_log = KernelLog(Path("/kmsg"), open_log=open_log)
+    for now in (0.0, AGAIN_SECONDS, 3 * AGAIN_SECONDS):
+        kernel_log.events(now)
+        kernel_log.close()
+    refused = {
+        "path": "/kmsg",
+        "why": "Permission denied",
+        "action": "it belongs to root: run as uid 0",
+    }
+    assert log_lines(caplog) == [
+        ("WARNING", "kernel log not readable", refused),
+        ("INFO", "kernel log opened", {"path": "/kmsg"}),
+        ("WARNING", "kernel log not readable", refused),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from agent.gpu_errors.xid_book import XidBook
 from discovery.model import Driver, GpuSnapshot, GpuState, RemappedRows
 from discovery.reader.protocol import XidSeen
 from tests import build
+from tests.log_lines import LogLine, log_lines
 
 GPU = build.gpu(0)
 
@@ -188,3 +189,51 @@ def test_a_wish_from_before_the_start_clears_nothing_unless_the_book_goes_on_fro
     assert not XidBook(book.record).clear("all")
     assert XidBook(book.record).clear(GPU.bus_id)
     assert _over(book) == []
+
+
+def test_the_end_of_errors_is_logged_for_each_gpu_with_its_reason(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    other = build.gpu(1)
+    book = XidBook()
+    book.clear(None)
+
+    def errors() -> None:
+        for code in (95, 79):
+            book.add(_seen(code), 0.0)
+        book.add(XidSeen(bus_id=other.bus_id, code=79), 0.0)
+
+    def line(bus_id: str, xids: str, why: str) -> LogLine:
+        return ("INFO", "XID errors over", {"gpu": bus_id, "xids": xids, "why": why})
+
+    errors()
+    book.clear("all")
+    errors()
+    lost = replace(LOST, recovery_action=None)
+    book.enter(build.node([lost, other]))
+    book.enter(build.node([GPU, other]))
+    book.end_recovered([_seen(79), XidSeen(bus_id=other.bus_id, code=154, recovered=True)])
+    errors()
+    book.enter(replace(build.node([GPU, other]), driver=Driver(version="999")))
+    assert log_lines(caplog) == [
+        line(GPU.bus_id, "79,95", "a person cleared them"),
+        line(other.bus_id, "79", "a person cleared them"),
+        line(GPU.bus_id, "79,95", "it was lost"),
+        line(other.bus_id, "79", "the kernel log reports its recovery"),
+        line(GPU.bus_id, "79,95", "another driver runs"),
+        line(other.bus_id, "79", "another driver runs"),
+    ]
+
+
+def test_a_wish_that_names_no_gpu_is_logged_with_what_to_write(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    book = XidBook()
+    book.clear(None)
+    assert not book.clear("gpu 0")
+    fields = {
+        "why": "'gpu 0' names no GPUs",
+        "action": "write all, or PCI bus ids as nvidia-smi has them",
+    }
+    assert log_lines(caplog) == [("WARNING", "XID clearance not understood", fields)]

@@ -29,6 +29,7 @@ from kube.follower import (
 from tests import exposition
 from tests.fakes.api import FakeApi
 from tests.kube.clusters import client
+from tests.log_lines import whys
 
 if TYPE_CHECKING:
     from tests.controlplane.plane import Plane
@@ -183,7 +184,7 @@ def test_a_missing_right_is_named_once_with_the_manifest_that_gives_it(
     for _ in range(2):
         told.pods.on_watch_event(WatchLost(error=Forbidden("watch pods: forbidden")))
 
-    assert [line.__dict__["why"] for line in caplog.records] == [
+    assert whys(caplog, "watch lost") == [
         "the agent may not read pods: apply deploy/pods, or switch off what asks for them:"
         " pod-uid-label, pod-labels, virtual-gpus"
     ]
@@ -200,7 +201,7 @@ def test_what_is_known_outlives_an_outage(caplog: pytest.LogCaptureFixture) -> N
 
     assert during[0] is not None
     assert (during[1], told.up()) == (0, 1)
-    assert [line.__dict__["why"] for line in caplog.records] == ["connection refused"]
+    assert whys(caplog, "watch lost") == ["connection refused"]
 
 
 def followed(api: Api, node: str) -> KnownPods:

@@ -22,6 +22,7 @@ from exporters.gpu_holders import Claim, Holder, Holders
 from exporters.gpuscape.agent_metrics import AgentMetrics
 from exporters.gpuscape.node_view import GpuHoldings, ResourceAllocation
 from tests import build, exposition
+from tests.log_lines import whys
 
 GPUS = tuple(build.gpu(at) for at in range(3))
 A, B, C = (gpu.uuid or "" for gpu in GPUS)
@@ -360,4 +361,4 @@ def test_a_kubelet_that_is_away_is_logged_once(caplog: pytest.LogCaptureFixture)
     scene.pods.ask(0.0)
     scene.pods.ask(5.0)
 
-    assert [line.__dict__["why"] for line in caplog.records] == ["no such socket"]
+    assert whys(caplog, "GPU to pod mapping incomplete") == ["no such socket"]

@@ -14,6 +14,7 @@ from agent.processes.batch_jobs import MOST_BYTES, MOST_CHARACTERS, MOST_JOBS, J
 from base.errors import BadInput
 from exporters.gpu_holders import JobIds
 from tests import build
+from tests.log_lines import whys
 
 CUT = replace(build.gpu(1), mig_devices=(build.mig_device(gi=3), build.mig_device(gi=7)))
 NODE = build.node([build.gpu(0), CUT, replace(build.gpu(2), index=None)])
@@ -171,7 +172,7 @@ def test_what_is_wrong_is_logged_once_and_the_rest_works(
 
     assert there.poll(NODE) == there.poll(NODE) == {(BUS_0, None): ("job",)}
 
-    assert [line.__dict__["why"] for line in caplog.records] == [
+    assert whys(caplog, "HPC job mapping incomplete") == [
         f"{folder / '1'} is no UTF-8 text: write one job id a line"
     ]
 
@@ -189,4 +190,4 @@ def test_a_missing_folder_is_logged_once_until_it_was_there(
     there.poll(NODE)
 
     line = f"{folder / 'jobs'} is no folder: create it, or mount it into the pod"
-    assert [record.__dict__["why"] for record in caplog.records] == [line, line]
+    assert whys(caplog, "HPC job mapping incomplete") == [line, line]

@@ -18,6 +18,7 @@ from discovery.sample import GpuSample, Process, ProcessKind
 from exporters.gpu_holders import PodUse
 from exporters.gpuscape.process_use import OTHER, OfPod, ProcessUse
 from tests import build
+from tests.log_lines import whys
 
 GPU = build.gpu(0)
 MIB = build.MIB
@@ -191,7 +192,7 @@ def test_without_the_host_s_pids_nothing_is_told_and_why_is_logged_once(
     assert processes.uses([sample(row(7, 1))]) == ()
     assert processes.uses([sample(row(7, 1))]) == ()
 
-    assert [line.__dict__["why"] for line in caplog.records] == [
+    assert whys(caplog, "GPU processes unavailable") == [
         f"{tmp_path / 'proc'} is no process file system: No such file or directory"
     ]
 
