@@ -8,12 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from agent.gpu_records import GpuRecords
 from agent.machine_reader import MachineReader
 from agent.process_control import ProcessControl
 from agent.settings.agent_settings import AgentSettings
+from discovery.reader.protocol import XidSeen
+from tests.agent.agent_process import until
 
 SETTINGS = AgentSettings(simulate="t4")
 
@@ -42,3 +45,33 @@ def test_a_reader_stays_for_settings_that_name_the_same_machine_and_deadlines(
     reads: MachineReader, other: dict[str, Any], serves: bool
 ) -> None:
     assert reads.serves(replace(SETTINGS, **other)) is serves
+
+
+def test_the_kernel_log_is_read_on_until_the_settings_no_longer_ask_for_it(
+    reads: MachineReader, tmp_path: Path
+) -> None:
+    assert reads.kernel_log(SETTINGS) is None
+    file = tmp_path / "dev/kmsg"
+    file.parent.mkdir()
+    file.touch()
+    asked = replace(SETTINGS, kernel_log=True, host_root=tmp_path)
+    first = reads.kernel_log(asked)
+    assert first is not None
+    assert reads.kernel_log(asked) is first
+    assert first.events(0.0) == ()
+    file.write_text("3,1,2,-;NVRM: Xid (PCI:0000:10:00): 79, text\n")
+    assert first.events(1.0) == (XidSeen(bus_id="0000:10:00.0", code=79),)
+    assert reads.kernel_log(SETTINGS) is None
+    assert reads.kernel_log(asked) not in (None, first)
+
+
+def test_the_machine_of_the_settings_is_read_and_known_until_it_is_closed(
+    reads: MachineReader,
+) -> None:
+    found = reads.reader.discover()
+    assert {gpu.model for gpu in found.gpus} == {"Tesla T4"}
+    assert reads.records.known_gpus.record.places.keys() == {gpu.bus_id for gpu in found.gpus}
+    pid = reads.reader.health().pid
+    assert pid is not None
+    reads.close()
+    until(lambda: not psutil.pid_exists(pid))

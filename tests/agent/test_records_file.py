@@ -14,7 +14,7 @@ from base.defects import Defects
 from discovery.reader.protocol import XidSeen
 from exporters.gpuscape.waste import GpuUse
 from tests.agent.agent_process import until
-from tests.log_lines import log_lines
+from tests.log_lines import log_lines, whys
 
 ENTITY = ("0000:10:00.0", None)
 BOOT, DRIVER = "proc/sys/kernel/random/boot_id", "sys/module/nvidia/version"
@@ -109,6 +109,16 @@ def test_a_file_that_cannot_be_written_is_logged_once_until_it_could_be(
     why = f"cannot write {written.path}: No such file or directory"
     facts = {"why": f"{why}: create the folder, or name another place"}
     assert log_lines(caplog) == [("WARNING", "state file not written", facts)] * 2
+
+
+def test_another_reason_is_logged_too(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    written = Written(root, root / "folder" / "state.json")
+    assert written.fails()
+    (root / BOOT).unlink()
+    assert written.fails()
+    first, second = whys(caplog, "state file not written")
+    assert "No such file" in first
+    assert "no readable" in second
 
 
 def test_without_a_boot_id_nothing_is_written(

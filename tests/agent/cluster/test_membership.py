@@ -76,6 +76,8 @@ class Scene:
         self.kubelet = FakeKubelet(snapshot=build.node(gpus=gpus))
         self.held: list[tuple[str, ...]] = []
         self.wishes: list[str | None] = []
+        self.obeys = False
+        self.on_hasten: Callable[[str], None] = lambda _tick: None
         self.runtime: VirtualRuntime | None = None
         self.own = AgentMetrics("0", self._clock)
         self.cluster = Cluster(
@@ -102,14 +104,19 @@ class Scene:
         )
         self.runtime = VirtualRuntime({**self.cluster.ticks, "pods": pods.ask})
 
+    @property
+    def now(self) -> float:
+        return self._clock()
+
     def _hasten(self, tick: str) -> None:
+        self.on_hasten(tick)
         if self.runtime is not None:
             self.runtime.hasten(tick)
 
     def _clear_xids(self, wish: str | None) -> bool:
         if [wish] != self.wishes[-1:]:
             self.wishes.append(wish)
-        return False
+        return self.obeys
 
     def run(self, seconds: float = 30.0) -> None:
         assert self.runtime is not None
@@ -452,3 +459,123 @@ def test_a_start_that_goes_well_takes_two_requests_beside_the_watch(tmp_path: Pa
     scene.start()
     asked = [(call.verb, call.resource) for call in scene.api.calls if not call.dry_run]
     assert asked == [("create", LEASES), ("patch", NODES)]
+
+
+# Events, metrics and what is run soon
+
+
+def hastened(scene: Scene) -> list[str]:
+    """Ticks that are asked for from now on; the time stands."""
+    asked: list[str] = []
+    scene.on_hasten = asked.append
+    return asked
+
+
+def test_events_are_about_the_node_by_its_uid_and_come_from_the_agents_pod(scene: Scene) -> None:
+    scene.policies.holding.remove(names.AGENT_NODE)
+    scene.start()
+    scene.policies.holding.add(names.AGENT_NODE)
+    scene.run(2 * MINUTE)
+    events = {event["reason"]: event for event in scene.api.server.objects(EVENTS)}
+    uid = scene.node()["uid"]
+    for reason, kind in (("NotConfined", "Warning"), ("Confined", "Normal")):
+        event = events[reason]
+        assert event["regarding"] == {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "name": NODE,
+            "uid": uid,
+        }
+        assert (event["type"], event["action"]) == (kind, "Publish")
+        assert event["reportingController"] == names.AGENT
+        assert event["reportingInstance"] == "agent-1"
+    assert names.AGENT_NODE in events["NotConfined"]["note"]
+    assert events["Confined"]["note"] == "admission policies hold this agent to its node"
+
+
+def test_an_agent_that_starts_confined_sends_no_event(scene: Scene) -> None:
+    scene.start()
+    scene.run(2 * MINUTE)
+    assert scene.api.server.objects(EVENTS) == []
+
+
+def test_an_event_that_is_refused_is_counted(scene: Scene) -> None:
+    scene.api.refuse("theirs", lambda call: call.resource is EVENTS and call.verb == "create")
+    scene.policies.holding.remove(names.AGENT_NODE_FEATURE)
+    scene.api.refuse("ours", lambda call: call.resource is NODES and COUNT in str(call.body))
+    scene.start()
+    assert scene.metric("gpuscape_events_dropped_total") == 1
+
+
+@pytest.mark.parametrize("sink", ["node", "nodefeature"])
+def test_writes_keys_refused_and_keys_left_alone_are_counted_by_kind(
+    sink: str, tmp_path: Path
+) -> None:
+    scene = Scene(sink=sink, ready=tmp_path / "driver-ready")
+    kind = "Node" if sink == "node" else "NodeFeature"
+    resource = NODES if sink == "node" else NODE_FEATURES
+    scene.start()
+    assert scene.metric("gpuscape_api_writes_total", object=kind) == 1
+    assert scene.metric("gpuscape_keys_left_alone", object=kind) == 0
+    assert scene.metric("gpuscape_keys_refused", object=kind) == 0
+    scene.api.refuse("theirs", lambda call: call.resource is resource and COUNT in str(call.body))
+    scene.want("7")
+    scene.run(MINUTE)
+    assert scene.metric("gpuscape_keys_refused", object=kind) == 1
+
+
+def test_keys_that_another_owner_holds_are_counted(scene: Scene) -> None:
+    body = {"metadata": {"labels": {COUNT: "9"}}}
+    scene.api.server.apply(NODES, NODE, body, manager="argocd")
+    scene.start()
+    assert scene.metric("gpuscape_keys_left_alone", object="Node") == 1
+
+
+@pytest.mark.parametrize("sink", ["node", "nodefeature", "none"])
+def test_what_follows_on_news_is_run_at_once(sink: str, tmp_path: Path) -> None:
+    scene = Scene(sink=sink, ready=tmp_path / "driver-ready")
+    feature = ["feature"] if sink == "nodefeature" else []
+    asked = hastened(scene)
+    scene.see()
+    assert asked == ["causes", "lease", "node", *feature]
+    asked.clear()
+    scene.want()
+    assert asked == ["node", *feature]
+    asked.clear()
+    ticks = scene.cluster.ticks
+    assert ticks.keys() == {"causes", "confine", "lease", "node", "events", *feature}
+    now = scene.now
+    assert ticks["lease"](now) == 5.0  # the policies were not tried yet
+    assert ticks["events"](now) == 5.0
+    assert ticks["causes"](now) == 1.0
+    assert asked == []
+    assert ticks["confine"](now) > 60.0
+    assert asked == ["lease"]
+    asked.clear()
+    assert ticks["lease"](now) == 60.0
+    assert asked == ["node", *feature, "pods"]
+    asked.clear()
+    ticks["lease"](now + 60.0)
+    assert asked == []  # it was held before
+
+
+def test_a_wish_to_clear_xids_that_is_obeyed_has_the_labels_decided_anew(scene: Scene) -> None:
+    scene.see()
+    asked = hastened(scene)
+    scene.cluster.check_causes(scene.now)
+    assert asked == []
+    scene.obeys = True
+    scene.cluster.check_causes(scene.now)
+    assert asked == ["discover"]
+
+
+def test_it_waits_for_its_turn_with_policies_and_writes(tmp_path: Path) -> None:
+    for spread, confine in ((30.0, 30.0), (90.0, 45.0)):
+        scene = Scene(spread=spread, ready=tmp_path / "driver-ready")
+        ticks, now = scene.cluster.ticks, scene.now
+        assert ticks["confine"](now) == confine
+        assert ticks["confine"](now + confine - 1) == 1.0
+        assert scene.api.calls == []
+        assert ticks["confine"](now + confine) > 60.0
+        assert ticks["lease"](now) == spread
+        assert ticks["lease"](now + spread - 1) == 1.0

@@ -8,7 +8,7 @@ import pytest
 from agent.gpu_errors.error_log import ErrorLog
 from agent.gpu_errors.kernel_records import SxidSeen
 from base.log_pace import MOST_SUBJECTS, PACE_SECONDS
-from discovery.reader.protocol import EventsLost, XidSeen
+from discovery.reader.protocol import Event, EventsLost, XidSeen
 from exporters.gpuscape.switch_errors import Severity
 from tests.log_lines import log_lines
 
@@ -31,7 +31,7 @@ def test_what_was_left_out_is_logged_with_its_own_kind_once_its_minute_is_over(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     errors = ErrorLog()
-    events = (
+    events: tuple[Event | SxidSeen, ...] = (
         XidSeen(bus_id="0000:10:00.0", code=79),
         SxidSeen(bus_id="0000:c5:00.0", code=79, severity=Severity.FATAL),
         SxidSeen(bus_id="0000:c5:00.0", code=80, severity=Severity.FATAL),

@@ -8,11 +8,14 @@ import threading
 import pytest
 
 from agent.metrics.latest_metrics import LatestMetrics
+from exporters.dcgm.counters_format import read_counters
+from exporters.dcgm.render import Renderer
 from exporters.dcgm.series_labels import SeriesIdentity
 from exporters.gpu_holders import Holder
 from exporters.gpuscape.agent_metrics import AgentMetrics
 from exporters.gpuscape.node_view import GpuHoldings
 from exporters.gpuscape.process_use import ProcessUse
+from exporters.gpuscape.switch_errors import Severity, Sxid
 from tests import build
 
 OLDEST_SECONDS = 30.0
@@ -148,3 +151,35 @@ def test_a_thread_that_renders_for_ever_leaves_what_is_fresh_and_hides_what_is_o
     finally:
         go_on.set()
         writer.join()
+
+
+def test_the_exposition_of_other_settings_shows_what_was_shown_until_it_is_read_anew(
+    served: Served,
+) -> None:
+    sxid = Sxid(
+        bus_id="0000:c5:00.0",
+        code=12028,
+        severity=Severity.FATAL,
+        count=1,
+        last_seen_seconds=7.0,
+    )
+    served.latest.show_holdings(HELD)
+    served.latest.show_sxids([sxid])
+    after = Served()
+    after.latest.show_samples(())
+    after.latest.show_snapshot(build.node(()), 0.0)
+    assert after.series("gpuscape_gpu_up") == []
+    after.latest.go_on_from(served.latest)
+    for family in ("gpuscape_gpu_up", "DCGM_FI_DEV_GPU_TEMP", "gpuscape_nvswitch_errors_total"):
+        assert after.series(family) == served.series(family) != []
+    assert after.latest.snapshot is served.latest.snapshot
+
+
+def test_other_counters_are_served_at_once_with_the_number_of_lines_left_out(
+    served: Served,
+) -> None:
+    asked = read_counters("DCGM_FI_DEV_SM_CLOCK, gauge, x", "x")
+    served.latest.show_counters(Renderer(asked.families, asked.labels), 3)
+    assert served.series("DCGM_FI_DEV_GPU_TEMP") == []
+    assert len(served.series("DCGM_FI_DEV_SM_CLOCK")) == 2
+    assert served.series("gpuscape_counters_skipped") == ["gpuscape_counters_skipped 3.0"]
