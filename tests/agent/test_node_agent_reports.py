@@ -165,9 +165,7 @@ def test_stuck_readers_and_quarantined_gpus_are_shown(scene: Scene) -> None:
         quarantined = tuple(gpu.bus_id for gpu in GPUS[:held])
         scene.source.state = replace(WELL, stuck=stuck, quarantined=quarantined)
         scene.agent.watch(scene.now)
-        assert scene.series("gpuscape_reader_stuck") == [
-            f"gpuscape_reader_stuck {float(stuck > 0)}"
-        ]
+        assert scene.series("gpuscape_reader_stuck") == [f"gpuscape_reader_stuck {float(stuck)}"]
         assert scene.series("gpuscape_quarantined_gpus") == [
             f"gpuscape_quarantined_gpus {float(held)}"
         ]
