@@ -94,7 +94,9 @@ class SampledGpu(OpenGpu):
         return p2p.statuses
 
     def _find_mig_devices(self, what: str) -> None:
-        mode = Calls().ask("mig", "nvmlDeviceGetMigMode", self.handle)
+        tried = Calls()
+        mode = tried.ask(what, "nvmlDeviceGetMigMode", self.handle)
+        self.calls.gaps += [gap for gap in tried.gaps if gap.reason is not Reason.UNSUPPORTED]
         self.mig_enabled = mode is not None and mode[0] == 1
         if self.mig_enabled:
             call, calls = "nvmlDeviceGetGpuInstanceId", self.calls
