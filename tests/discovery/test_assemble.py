@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from discovery.assemble import assemble
 from discovery.model import Driver, Gap, Host, Nic, PciFacts, Reason
 from tests import build
@@ -69,3 +73,41 @@ def test_a_node_without_gpus_is_a_snapshot_too() -> None:
     seen = assemble(HOST, DRIVER, [], {})
 
     assert (seen.gpus, seen.topology.nics) == ((), ("mlx5_0",))
+
+
+def test_class_and_place_are_the_hosts_and_ids_are_its_only_where_nvml_gives_none() -> None:
+    known = build.gpu(0, pci_device_id=0x20B010DE, pci_subsystem_id=0x134710DE)
+    silent = build.silent(1)
+    on_host = {
+        gpu.bus_id: replace(
+            facts(gpu.bus_id), pci_class=0x030000, device_id=0x233010DE, subsystem_id=0x16C110DE
+        )
+        for gpu in (known, silent)
+    }
+
+    seen = assemble(HOST, DRIVER, [known, silent], on_host).gpus
+
+    assert [gpu.pci_class for gpu in seen] == [0x030000, 0x030000]
+    assert [gpu.pci_device_id for gpu in seen] == [0x20B010DE, 0x233010DE]
+    assert [gpu.pci_subsystem_id for gpu in seen] == [0x134710DE, 0x16C110DE]
+
+
+def test_the_gap_of_a_gpu_that_the_host_does_not_show_names_where_it_would_be() -> None:
+    gpu = build.gpu(0, gaps=())
+    (seen,) = assemble(HOST, DRIVER, [gpu], {}).gpus
+    assert seen.gaps[0] == Gap(
+        what="pci_class",
+        reason=Reason.ABSENT,
+        source=f"sys/bus/pci/devices/{gpu.bus_id}",
+        detail="the host does not show it",
+    )
+
+
+@pytest.mark.parametrize("model", ["DGX Display", "NVIDIA DGX Display"])
+def test_a_display_adapter_is_no_gpu_of_the_node(model: str) -> None:
+    """Source: NVIDIA/go-nvlib, which passes over it by this name."""
+    display, gpu = build.gpu(0, model=model), build.gpu(1)
+    pci = {it.bus_id: facts(it.bus_id) for it in (display, gpu)}
+    seen = assemble(HOST, DRIVER, [display, gpu], pci)
+    assert [it.bus_id for it in seen.gpus] == [gpu.bus_id]
+    assert seen.topology.gpus == (gpu.bus_id,)

@@ -170,3 +170,29 @@ def test_a_driver_that_does_not_report_its_version_has_that_of_before_until_it_i
     known_gpus.driver_gone()
     fresh = known_gpus.driver(Driver(gaps=(unread,)))
     assert (kept.version, fresh.version) == ("550.54.15", None)
+
+
+def test_a_record_is_all_that_the_next_process_needs_to_know() -> None:
+    before = KnownGpus()
+    called(before, (*BOTH, C.bus_id), (A, B), elsewhere=(), now=0.0)
+    called(before, BOTH, (A, B), elsewhere=(C.bus_id,), now=0.0)
+
+    after = KnownGpus()
+    after.restore(before.record, 500.0)
+    assert after.record == before.record
+    assert len(after) == 2
+    assert after.settling(500.0 + SETTLE_SECONDS - 1)
+    assert not after.settling(500.0 + SETTLE_SECONDS)
+    lost, _, back = called(after, (B.bus_id, C.bus_id), (B, C), now=500.0)
+    assert (lost.state, lost.uuid, lost.index) == (GpuState.LOST, A.uuid, 0)
+    assert (back.bus_id, back.index) == (C.bus_id, 2)
+
+
+def test_a_record_does_not_change_with_what_is_known_later() -> None:
+    known_gpus = KnownGpus()
+    called(known_gpus, (A.bus_id,), (A,))
+    record = known_gpus.record
+    called(known_gpus, BOTH, (A, B))
+    assert dict(record.places) == {A.bus_id: 0}
+    assert record.expected == {A.bus_id}
+    assert list(record.gpus) == [A.bus_id]

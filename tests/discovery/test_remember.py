@@ -5,12 +5,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from api import keys, topology_annotation
 from discovery import remember
-from discovery.model import Gap, GpuSnapshot, GpuState, NodeSnapshot, NvLink, Reason
+from discovery.model import (
+    Driver,
+    Gap,
+    GpuSnapshot,
+    GpuState,
+    Host,
+    NodeSnapshot,
+    NumaNode,
+    NvLink,
+    PciFacts,
+    Reason,
+    Vgpu,
+)
 from discovery.nvml_terms import LinkPeer
 from discovery.simulator.simulation import Return, Simulation
 from labelers.annotations import node_annotations
@@ -178,13 +191,12 @@ def test_a_state_is_never_remembered() -> None:
 def test_a_link_keeps_where_it_ends_and_not_whether_it_is_active() -> None:
     link = NvLink(link=0, active=True, peer=LinkPeer.SWITCH, version=6, bytes_per_second=25)
     before = build.gpu(0, links=(link, replace(link, link=1)))
-    gap = Gap(what="links", reason=Reason.FAILED, source="nvml")
-    now = replace(before, links=(NvLink(link=0), NvLink(link=1, active=False)), gaps=(gap,))
+    now = replace(before, links=(NvLink(link=0), NvLink(link=1, active=False)), gaps=(LINKS_GAP,))
 
     found = remember.gpu(now, before)
 
     assert found.links == (replace(link, active=None), replace(link, link=1, active=False))
-    assert found.gaps == (gap,)
+    assert found.gaps == (LINKS_GAP,)
 
 
 def test_levels_to_a_gpu_that_is_silent_stay() -> None:
@@ -205,3 +217,104 @@ def test_a_gpu_that_was_silent_for_a_while_still_keeps_its_links(tmp_path: Path)
     found = node.look()
     assert node.annotations == before
     assert found.topology.nvlinks[0][1] == 1
+
+
+LINKS_GAP = Gap(what="links", reason=Reason.FAILED, source="nvml")
+RATES_GAP = Gap(what="link_rates", reason=Reason.FAILED, source="nvml")
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "kept"),
+    [
+        # all that was missing is known from before
+        ({}, {"peer": None, "bytes_per_second": None}, ["links", "link_rates"]),
+        # it may be active or not
+        ({}, {"active": None}, ["link_rates"]),
+        # where it ends was never read
+        ({"peer": None}, {"peer": None}, ["link_rates"]),
+        ({"bytes_per_second": None}, {"bytes_per_second": None}, ["links"]),
+        # of a link that is down neither matters
+        (
+            {"peer": None, "bytes_per_second": None},
+            {"peer": None, "bytes_per_second": None, "active": False},
+            ["links", "link_rates"],
+        ),
+    ],
+)
+def test_gaps_of_links_are_kept_ones_where_all_that_counts_is_known_again(
+    before: dict[str, Any], now: dict[str, Any], kept: list[str]
+) -> None:
+    link = NvLink(link=0, active=True, peer=LinkPeer.SWITCH, version=6, bytes_per_second=25)
+    known = build.gpu(0, links=(replace(link, **before),))
+    read = replace(known, links=(replace(link, **now),), gaps=(LINKS_GAP, RATES_GAP))
+
+    found = remember.gpu(read, known)
+
+    assert [gap.what for gap in found.gaps if gap.kept] == kept
+
+
+def test_a_link_that_was_not_there_before_stays_as_it_is_read() -> None:
+    link = NvLink(link=1, active=True)
+    known = build.gpu(0, links=(NvLink(link=0, active=True, peer=LinkPeer.SWITCH, version=6),))
+    assert remember.gpu(replace(known, links=(link,)), known).links == (link,)
+
+
+def test_what_outlives_a_process_comes_back_without_any_state() -> None:
+    link = NvLink(link=0, active=True, peer=LinkPeer.SWITCH, version=6, bytes_per_second=25)
+    gpu = build.gpu(
+        0, serial="1", links=(link,), ancestors=(("0000:11:00.0", 1),), mig=build.SPLIT,
+        recovery_action=1,
+    )  # fmt: skip
+
+    found = remember.known_by(gpu.bus_id, remember.facts(gpu))
+
+    assert (found.bus_id, found.state) == (gpu.bus_id, GpuState.PRESENT)
+    assert (found.uuid, found.serial, found.model) == (gpu.uuid, "1", gpu.model)
+    assert (found.links, found.ancestors) == ((replace(link, active=None),), gpu.ancestors)
+    assert (found.mig, found.recovery_action, found.gaps) == (None, None, ())
+
+
+def gap(what: str) -> Gap:
+    return Gap(what=what, reason=Reason.FAILED, source="a test")
+
+
+def test_the_driver_keeps_the_versions_that_it_does_not_report_now() -> None:
+    before = Driver(version="550.54.15", nvml_version="12.550.54.15", cuda_version=(12, 4))
+    now = Driver(version="550.90.07", gaps=(gap("nvml_version"), gap("cuda_version")))
+    assert remember.driver(now, before) == Driver(
+        version="550.90.07",
+        nvml_version="12.550.54.15",
+        cuda_version=(12, 4),
+        gaps=(replace(gap("nvml_version"), kept=True), replace(gap("cuda_version"), kept=True)),
+    )
+    assert remember.driver(now, None) == now
+
+
+def test_the_host_keeps_what_its_files_had() -> None:
+    before = Host(
+        name="a", machine_type="DGX", cpus=64, memory_bytes=1 << 40,
+        numa_nodes=(NumaNode(node=0, cpus="0-63"),), vgpu=Vgpu(present=False),
+    )  # fmt: skip
+    whats = ("machine_type", "cpus", "memory_bytes", "numa_nodes", "nics", "vgpu")
+    found = remember.host(Host(name="a", gaps=tuple(map(gap, whats))), before)
+    assert replace(found, gaps=()) == before
+    assert [it.what for it in found.gaps if not it.kept] == ["nics"]  # there were none before
+    assert remember.host(Host(name="a", gaps=(gap("cpus"),)), None).cpus is None
+
+
+def test_a_pci_function_keeps_its_place_and_its_ids_with_it() -> None:
+    before = PciFacts(
+        bus_id="0000:1b:00.0", pci_class=0x030200, device_id=0x20B010DE, subsystem_id=0x134F10DE,
+        numa_node=1, cpu_affinity="8-15", root="pci0000:17", bridges=("0000:17:00.0",),
+    )  # fmt: skip
+    whats = ("pci_class", "numa_node", "cpu_affinity", "ancestors")
+    now = PciFacts(bus_id="0000:1b:00.0", gaps=tuple(map(gap, whats)))
+    found = remember.pci(now, before)
+    assert replace(found, gaps=()) == before
+    assert [(it.what, it.kept) for it in found.gaps] == [(what, True) for what in whats]
+    assert remember.pci(now, None) == now
+
+
+def test_a_gpu_that_does_not_answer_keeps_its_levels_to_others() -> None:
+    before = build.gpu(0, ancestors=(("0000:11:00.0", 1),))
+    assert remember.gpu(build.silent(0), before).ancestors == before.ancestors

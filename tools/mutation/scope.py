@@ -77,7 +77,6 @@ PACKAGES: Final = (
             "discovery/simulator": "stands in for a driver in tests",
             "discovery/recording": "writes a machine down for the simulator",
             "discovery/reader/reader_child.py": _PROCESS,
-            "discovery/reader/ending.py": _PROCESS,
         },
         tests_left_out={"tests/discovery/simulator": "tests of the simulator"},
     ),

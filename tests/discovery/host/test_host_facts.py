@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -200,3 +203,62 @@ def test_a_configuration_space_cut_short_hides_all_vgpu_facts_and_names_the_fix(
     assert gaps(host.gaps) == {"vgpu": Reason.FORBIDDEN}
     assert "64 of 256 bytes" in host.gaps[0].detail
     assert "CAP_SYS_ADMIN" in host.gaps[0].detail
+
+
+def test_gaps_name_the_file_and_what_the_kernel_or_the_text_says(root: Path) -> None:
+    (root / "sys/class/dmi/id/product_name").unlink()
+    fake_sys.write(root / "sys/devices/system/cpu/online", "all of them\n")
+    fake_sys.write(root / "sys/devices/system/node/node2/cpulist", "9-\n")
+    fake_sys.write(root / "proc/meminfo", "")
+
+    host = read_host(root, "node-a")
+
+    assert [(gap.what, gap.source) for gap in host.gaps] == [
+        ("machine_type", "sys/class/dmi/id/product_name"),
+        ("cpus", "sys/devices/system/cpu/online"),
+        ("memory_bytes", "proc/meminfo"),
+        ("numa_nodes", "sys/devices/system/node/node2/cpulist"),
+    ]
+    assert [gap.detail for gap in host.gaps][:2] == [
+        "No such file or directory",
+        "not a CPU list: 'all of them'",
+    ]
+    assert "MemTotal" in host.gaps[2].detail
+    assert [node.node for node in host.numa_nodes] == [0, 10]
+
+
+def test_gaps_of_a_vgpu_name_the_file_with_its_configuration(root: Path) -> None:
+    config = vgpu_config(b"")
+    fake_sys.function(root, "0000:01:00.0", files={"vendor": "0x10de", "config": config})
+    fake_sys.function(root, "0000:02:00.0", files={"vendor": "0x10de", "config": CONFIG})
+
+    host = read_host(root, "node-a")
+
+    assert host.vgpu == Vgpu(present=True)  # a function that is none does not hide it
+    assert [(gap.source, gap.detail) for gap in host.gaps] == [
+        (
+            "sys/bus/pci/devices/0000:01:00.0/config",
+            "the vGPU does not name its host's driver",
+        )
+    ]
+
+
+def test_a_configuration_space_that_may_not_be_opened_names_the_fix_too(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tests may run as root, for whom every file opens: so it is opened without the right."""
+    folder = fake_sys.function(root, "0000:01:00.0", files={"vendor": "0x10de", "config": CONFIG})
+    opened = Path.open
+
+    def refuse(file: Path, *args: Any, **more: Any) -> Any:
+        if file.resolve() == folder / "config":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return opened(file, *args, **more)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    host = read_host(root, "node-a")
+
+    assert host.vgpu is None
+    (gap,) = host.gaps
+    assert (gap.what, gap.reason) == ("vgpu", Reason.FORBIDDEN)
+    assert "needs CAP_SYS_ADMIN" in gap.detail

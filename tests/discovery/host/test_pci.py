@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from discovery.host.pci import PciGpus, pci_facts, pci_gpus
-from discovery.model import Reason
+from discovery.model import Gap, Reason
 from tests.discovery import fake_sys
 
 GPU = "0000:3b:00.0"
@@ -152,3 +152,43 @@ def test_a_flat_tree_without_links_gives_no_place_but_all_else(tmp_path: Path) -
 
     assert (facts.numa_node, facts.root) == (1, None)
     assert ("ancestors", Reason.UNSUPPORTED) in [(gap.what, gap.reason) for gap in facts.gaps]
+
+
+def test_ids_are_in_one_number_as_nvml_has_them(tmp_path: Path) -> None:
+    """The device in the upper half, its vendor in the lower: an A100 of 40 GB is 0x20B010DE."""
+    ids = {
+        "vendor": "0x10de\n",
+        "device": "0x20b0\n",
+        "subsystem_vendor": "0x1458\n",
+        "subsystem_device": "0x134f\n",
+    }
+    fake_sys.function(tmp_path, GPU, files=ids)
+    facts = pci_facts(tmp_path, GPU)
+    assert (facts.device_id, facts.subsystem_id) == (0x20B010DE, 0x134F1458)
+
+
+@pytest.mark.parametrize("missing", ["vendor", "device"])
+def test_half_an_id_is_none(tmp_path: Path, missing: str) -> None:
+    ids = {"vendor": "0x10de", "device": "0x20b0"}
+    del ids[missing]
+    fake_sys.function(tmp_path, GPU, files=ids)
+    assert pci_facts(tmp_path, GPU).device_id is None
+
+
+def test_gaps_name_the_file_and_what_is_wrong_with_it(tmp_path: Path) -> None:
+    fake_sys.function(tmp_path, GPU, files={"class": "0x030200", "numa_node": "-1"})
+    at = f"sys/bus/pci/devices/{GPU}"
+    assert pci_facts(tmp_path, GPU).gaps == (
+        Gap(
+            what="numa_node",
+            reason=Reason.UNSUPPORTED,
+            source=f"{at}/numa_node",
+            detail="the kernel names no NUMA node (-1)",
+        ),
+        Gap(
+            what="cpu_affinity",
+            reason=Reason.ABSENT,
+            source=f"{at}/local_cpulist",
+            detail="No such file or directory",
+        ),
+    )

@@ -62,10 +62,11 @@ def test_memory_temperature_is_read_though_its_type_is_wrong(taken: Sampler, cla
     assert found["memory_celsius"] == 47
 
 
-def test_a_field_of_a_type_that_nvml_does_not_define_is_garbage(taken: Sampler) -> None:
-    taken.simulation.set_readings(FIRST, field_type_claimed=99)
+@pytest.mark.parametrize("kind", [7, 99])  # nvmlValueType_t of nvml.h ends with 6
+def test_a_field_of_a_type_that_nvml_does_not_define_is_garbage(taken: Sampler, kind: int) -> None:
+    taken.simulation.set_readings(FIRST, field_type_claimed=kind)
     gap = next(it for it in taken.sample(FIRST).gaps if it.what == "nvlink_sent_bytes")
-    assert (gap.reason, gap.detail) == (Reason.GARBAGE, "value type 99")
+    assert (gap.reason, gap.detail) == (Reason.GARBAGE, f"value type {kind}")
 
 
 def test_a_field_that_failed_is_its_error_and_no_number() -> None:

@@ -81,6 +81,25 @@ def test_each_gpu_instance_has_metrics_of_its_own_without_traffic(taken: Sampler
     assert not set(found[3]) & set(TRAFFIC)
 
 
+def test_an_instance_is_not_asked_for_traffic_so_it_lacks_none(taken: Sampler) -> None:
+    groups = (ReadingGroup.PROFILING, ReadingGroup.PIPES)
+    samples = [taken.sample(SPLIT.bus_id, groups) for _ in range(3)]
+    assert [gap for sample in samples for gap in gaps(sample) if gap.what == "mig_profiling"] == []
+
+
+@pytest.mark.parametrize(
+    ("call", "what"), [("nvmlGpmSampleGet", "profiling"), ("nvmlGpmMigSampleGet", "mig_profiling")]
+)
+def test_gaps_of_the_gpu_and_of_its_instances_have_names_of_their_own(
+    taken: Sampler, call: str, what: str
+) -> None:
+    taken.sample(SPLIT.bus_id, ASKED)
+    taken.simulation.fault(Return(code=999), call)
+    found = gaps(taken.sample(SPLIT.bus_id, ASKED))
+    failed = [gap for gap in found if gap.reason is Reason.FAILED]
+    assert {(gap.what, gap.source, gap.detail) for gap in failed} == {(what, call, "Unknown Error")}
+
+
 def test_samples_too_near_to_each_other_tell_nothing_and_lose_nothing(taken: Sampler) -> None:
     taken.sample(WHOLE.bus_id, ASKED)
     taken.simulation.add_process(WHOLE.bus_id, 71, percent=60)
