@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from tests.cluster.agents import Site, agent, has_topology
 pytestmark = pytest.mark.cluster
 
 AGENT = "system:serviceaccount:gpuscape:gpuscape-agent"
+WRITE_SECONDS = 120.0
+"""For a write of the Node that is not among the first three: one a minute."""
 QUICK = {"GPUSCAPE_DISCOVER_INTERVAL": "1s", "GPUSCAPE_SAMPLE_INTERVAL": "1s"}
 
 
@@ -32,6 +35,23 @@ class Scene:
     def clients(self) -> int:
         """Processes that hold NVML."""
         return self.process.simulation.clients()
+
+    def health(self) -> tuple[str | None, str | None]:
+        """The Node's labels of health and its reason."""
+        labels = self.site.labels(self.node)
+        return labels.get(keys.HEALTH), labels.get(keys.HEALTH_REASON)
+
+    def holder(self) -> str | None:
+        """Who holds the node's Lease."""
+        lease = self.site.lease(self.node)
+        return None if lease is None else lease["spec"].get("holderIdentity") or None
+
+    def hangup(self) -> None:
+        """Have the agent read its settings again; returns when it has."""
+        logged = self.process.logged
+        before = sum(line["message"] == "settings reloaded" for line in logged)
+        self.process.signal(signal.SIGHUP)
+        until(lambda: sum(line["message"] == "settings reloaded" for line in logged) > before)
 
 
 @pytest.fixture
@@ -135,6 +155,61 @@ def test_the_driver_ready_file_that_goes_closes_all_handles(scene: Scene) -> Non
     until(lambda: scene.clients() == 0, 5)
     scene.ready.touch()
     until(lambda: scene.clients() > 0, 60)
+
+
+def test_an_annotation_of_the_admins_ends_an_xid_and_stays_as_it_is(scene: Scene) -> None:
+    bus_id = next(iter(scene.process.simulation.state.gpus))
+    scene.process.simulation.xid(bus_id, 94)
+    until(lambda: scene.health() == ("degraded", "xid-94"), WRITE_SECONDS)
+    mark = scene.site.plane.mark()
+
+    scene.site.edit(scene.node, annotations={keys.CLEAR_XIDS: bus_id})
+    until(lambda: scene.health() == ("healthy", None), WRITE_SECONDS)
+    scene.process.simulation.xid(bus_id, 94)
+    until(lambda: scene.health() == ("degraded", "xid-94"), WRITE_SECONDS)
+
+    assert scene.site.annotations(scene.node)[keys.CLEAR_XIDS] == bus_id
+    ends = [line for line in scene.process.logged if line["message"] == "XID errors over"]
+    assert len(ends) == 1
+    asked = scene.site.plane.audit(since=mark, user=AGENT)
+    assert [it for it in asked if it["responseStatus"]["code"] >= 400] == []
+
+
+@pytest.mark.parametrize("key", [keys.CLEAR_XIDS, keys.RELEASE])
+def test_what_admins_ask_for_the_agent_may_neither_write_nor_remove(scene: Scene, key: str) -> None:
+    token = scene.site.plane.bound_token(scene.site.namespace, names.AGENT, scene.node)
+    scene.site.edit(scene.node, annotations={key: "false"})
+    for value in ("all", None):
+        answer = scene.site.plane.request(
+            "PATCH",
+            f"/api/v1/nodes/{scene.node}?dryRun=All&fieldManager={names.AGENT}",
+            {"metadata": {"annotations": {key: value}}},
+            token=token,
+            content_type="application/merge-patch+json",
+        )
+        assert (answer.status, key in str(answer.body)) == (422, True), answer.body
+
+
+def test_a_hangup_writes_nothing_loses_no_edit_and_the_watch_goes_on(scene: Scene) -> None:
+    until(lambda: scene.holder() is not None)
+    holder, before = scene.holder(), scene.site.node(scene.node)["metadata"]
+    mark = scene.site.plane.mark()
+    scene.hangup()
+    until(lambda: scene.holder() == holder)
+    after = scene.site.node(scene.node)["metadata"]
+    written = scene.site.plane.audit(since=mark, user=AGENT, verb="patch", resource="nodes")
+    assert [it for it in written if "dryRun=All" not in it["requestURI"]] == []
+    assert all(after[part] == before[part] for part in ("labels", "annotations"))
+
+    scene.site.edit(scene.node, labels={keys.FOUND: "7"})
+    scene.hangup()  # the edit may come before it, while it lasts, or after it
+    until(lambda: scene.site.labels(scene.node)[keys.FOUND] == "2", WRITE_SECONDS)
+    scene.site.edit(scene.node, annotations={keys.RELEASE: "driver upgrade"})
+    until(lambda: scene.clients() == 0)
+    scene.hangup()
+    assert scene.clients() == 0
+    scene.site.edit(scene.node, annotations={keys.RELEASE: None})
+    until(lambda: scene.process.gpus("present") == 2 and scene.clients() > 0)
 
 
 def lets_a_foreign_label_through(site: Site, node: str) -> bool:
