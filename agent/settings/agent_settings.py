@@ -31,6 +31,9 @@ _CONFIG_MAP = kinds.matching(
 METRICS_ADDRESS = Address(host="", port=9400)
 PROBE_ADDRESS = Address(host="", port=9401)
 
+_FIRST_ANSWERS = 17
+"""Of the driver and of 16 GPUs: one run of a tick may wait for all, one after the other."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
@@ -132,7 +135,7 @@ class AgentSettings:
         600.0,
         kinds.duration("1s"),
         "How long one run of a part of the agent may take, such as one reading of all GPUs;"
-        " afterwards the agent ends with exit code 70.",
+        " afterwards the agent ends with exit code 70. At least 17 times the longer deadline.",
     )
 
     listen: Address = setting(
@@ -308,6 +311,17 @@ class AgentSettings:
             )
         if self.simulate is not None and self.library is not None:
             raise BadInput("simulate and library exclude each other: give one of them")
+        deadlines = {
+            "deadline": self.deadline_seconds,
+            "init-deadline": self.init_deadline_seconds,
+        }
+        name, seconds = max(deadlines.items(), key=lambda it: it[1])
+        if self.tick_limit_seconds < (needed := _FIRST_ANSWERS * seconds):
+            raise BadInput(
+                f"tick-limit is {self.tick_limit_seconds:g}s, but with a {name} of {seconds:g}s the"
+                f" driver and 16 GPUs may take {needed:g}s for their first answers, one after the"
+                f" other: raise tick-limit or lower {name}"
+            )
 
     @property
     def shows_pods(self) -> bool:

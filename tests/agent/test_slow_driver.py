@@ -56,7 +56,8 @@ def test_labels_stay_while_a_reader_that_was_killed_is_replaced_by_one_that_init
 
 def test_one_call_that_stalls_is_in_the_metrics_and_in_no_label(tmp_path: Path) -> None:
     simulation, file = Simulation.create("a30-pair", tmp_path), tmp_path / "features"
-    options = (*QUICK, "--init-deadline", "60s", "--feature-file", str(file))
+    limits = ("--init-deadline", "60s", "--tick-limit", "20m")
+    options = (*QUICK, *limits, "--feature-file", str(file))
     with running(simulation, *options) as agent:
         until(lambda: file.exists() and "gpuscape.io/gpu.found=2" in file.read_text())
         before, written = file.read_text(), file.stat().st_mtime_ns

@@ -28,7 +28,9 @@ def test_readings_go_at_three_intervals_though_the_tick_that_makes_them_stands_s
     tmp_path: Path,
 ) -> None:
     simulation = Simulation.create("a30-pair", tmp_path)
-    with running(simulation, "--sample-interval", "1s", "--deadline", "1h") as agent:
+    with running(
+        simulation, "--sample-interval", "1s", "--deadline", "1h", "--tick-limit", "24h"
+    ) as agent:
         until(lambda: _has_readings(agent))
         simulation.fault(Hang(uninterruptible=True), "nvmlDeviceGetPowerUsage")
         ages: list[float] = []
@@ -53,7 +55,8 @@ def test_a_tick_that_a_file_blocks_is_shown_and_logged_and_ends_the_process_with
     file.write_text("DCGM_FI_DEV_GPU_TEMP, gauge, x\n")
     os.mkfifo(pipe)
     simulation = Simulation.create("a30-pair", tmp_path / "machine")
-    with running(simulation, "--counters", str(file), "--tick-limit", "15s") as agent:
+    limits = ("--tick-limit", "20s", "--deadline", "1s", "--init-deadline", "1s")
+    with running(simulation, "--counters", str(file), *limits) as agent:
         until(lambda: _has_readings(agent))
         readers = agent.readers()
         assert _value(agent.metrics(), "gpuscape_tick_stalled_seconds") == 0.0

@@ -151,3 +151,27 @@ def test_the_settings_of_series_have_their_types() -> None:
     assert [each.pattern for each in settings.pod_label_allowlist] == ["^app$", "team/.*"]
     assert settings.resource_names == ("nvidia.com/a100",)
     assert (settings.prefix, settings.xid_window_seconds) == ("shadow_", 60.0)
+
+
+@pytest.mark.parametrize(
+    ("deadlines", "needed"),
+    [
+        ({"init_deadline": "30s"}, 510),
+        ({"init_deadline": "1s"}, 85),  # by the deadline of 5 s
+        ({"deadline": "40s"}, 680),
+        ({"init_deadline": "500ms", "deadline": "100ms"}, 8.5),
+    ],
+)
+def test_a_tick_limit_that_would_end_the_agent_while_gpus_initialise_is_refused(
+    deadlines: dict[str, str], needed: float
+) -> None:
+    """The driver and 16 GPUs, one after the other: 17 first answers."""
+    AGENT_SETTINGS.settle([layer("file", **deadlines, tick_limit=f"{needed:g}s")])
+    with pytest.raises(BadInput, match=r"tick-limit is .*: raise tick-limit or lower (init-)?dead"):
+        AGENT_SETTINGS.settle([layer("file", **deadlines, tick_limit=f"{needed * 0.99:g}s")])
+
+
+def test_the_deadline_that_is_too_long_for_the_tick_limit_is_named() -> None:
+    for name in ("deadline", "init-deadline"):
+        with pytest.raises(BadInput, match=rf"with a {name} of 60s .* 1020s .* lower {name}$"):
+            AGENT_SETTINGS.settle([layer("file", **{name.replace("-", "_"): "60s"})])
