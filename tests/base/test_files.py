@@ -164,3 +164,6 @@ def test_a_replacement_that_fails_leaves_the_old_file_and_no_other(
 def test_where_nothing_can_be_made_the_first_reason_is_raised(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         replace_file(tmp_path / "none" / "file", b"new", mode=0o600)
+    (tmp_path / "no folder").touch()
+    with pytest.raises(NotADirectoryError):  # nor can the rest be removed
+        replace_file(tmp_path / "no folder" / "file", b"new", mode=0o600)

@@ -260,6 +260,7 @@ def test_a_wall_clock_that_was_set_is_logged_with_its_step_and_one_that_was_adju
             compare()
             set_by += step
         compare()
+        assert "clock" in {thread.name for thread in threading.enumerate()}
     finally:
         runtime.stop()
     steps = [vars(each)["step_seconds"] for each in caplog.records
@@ -364,3 +365,51 @@ def test_a_tick_that_raises_runs_again_after_its_ten_seconds(
     monkeypatch.setattr(runtime, "_plan", lambda _name, seconds: planned.append(seconds))
     runtime._run("look")
     assert planned == [AFTER_A_DEFECT_SECONDS]
+
+
+def test_a_run_that_comes_due_in_the_middle_of_another_follows_it_once(
+    start: Callable[..., Runtime],
+) -> None:
+    began: queue.Queue[float] = queue.Queue()
+    go_on: queue.Queue[None] = queue.Queue()
+
+    def tick(now: float) -> float:
+        began.put(now)
+        go_on.get(timeout=SOON)
+        return DAY
+
+    runtime = start(look=tick)
+    began.get(timeout=SOON)
+    for _ in range(3):
+        runtime._run("look")
+    go_on.put(None)
+    began.get(timeout=SOON)
+    go_on.put(None)
+    runtime.stop()
+    assert runtime.wait_until_idle(SOON)
+    assert began.empty()
+
+
+def test_a_tick_that_is_hastened_is_planned_for_now_in_place_of_its_time(
+    start: Callable[..., Runtime], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: queue.Queue[float] = queue.Queue()
+
+    def tick(now: float) -> float:
+        ran.put(now)
+        return DAY
+
+    runtime = start(look=tick)
+    for _ in range(3):
+        ran.get(timeout=SOON)
+        while runtime.progress()["look"].running:
+            time.sleep(0.01)
+        assert len(runtime._scheduler.get_jobs()) == 1
+        runtime.hasten("look")
+    ran.get(timeout=SOON)
+    while runtime.progress()["look"].running:
+        time.sleep(0.01)
+    planned: list[tuple[str, float]] = []
+    monkeypatch.setattr(runtime, "_plan", lambda name, seconds: planned.append((name, seconds)))
+    runtime.hasten("look")
+    assert planned == [("look", 0.0)]

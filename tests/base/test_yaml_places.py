@@ -195,6 +195,7 @@ def test_a_key_that_stands_twice_is_refused_wherever_it_is() -> None:
     assert refusal(lambda: read("a: 1\nb:\n- c: 1\n- d: 1\n  e: 2\n  d: 3\n")) == (
         f"{FILE}:6: b[1].d: it stands twice: keep one"
     )
+    assert refusal(lambda: read("a: 1\na: 2\na: 3\n")).startswith(f"{FILE}:2: a: it stands twice")
     assert read("b:\n- c: 1\n- c: 1\n").content() == {"b": [{"c": 1}, {"c": 1}]}
 
 
