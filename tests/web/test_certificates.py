@@ -81,3 +81,22 @@ def test_a_certificate_that_is_cut_or_changed_gives_an_end_or_an_error(
 def test_what_is_no_certificate_is_an_error(der: bytes) -> None:
     with pytest.raises(ValueError, match=r".+"):
         ends(pem(der))
+
+
+@pytest.mark.parametrize(
+    ("der", "sentence"),
+    [
+        (b"\x30", "it ends too soon"),
+        (b"\x30\x02\x30", "it ends too soon"),
+        (WHOLE[:-1], "it ends too soon"),
+        (b"\x30\x04\x30\x02\x02\x00", "no validity where a certificate has it"),
+        (
+            bytes.fromhex("3012 3010 020100 3000 3000 3007 0401 61 0402 6262"),
+            "its end is no time: b'bb'",
+        ),
+    ],
+)
+def test_why_a_certificate_cannot_be_read_is_said(der: bytes, sentence: str) -> None:
+    with pytest.raises(ValueError, match=r".+") as error:
+        ends(pem(der))
+    assert str(error.value) == sentence

@@ -238,6 +238,134 @@ def test_what_would_be_less_safe_than_it_reads_is_refused(more: str, reason: str
     assert f": {reason}" in refusal(f"{CERTIFIED}{more}}}")
 
 
+ALL_CURVES = "CurveP256, CurveP384, CurveP521"
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ("max_version: TLS11", "TLS11 is broken and not served: write TLS12 or TLS13"),
+        (
+            "min_version: TLS13, max_version: TLS12",
+            "it is below min_version: nobody could connect",
+        ),
+        (
+            "cipher_suites: [TLS_AES_128_GCM_SHA256], max_version: TLS12",
+            "none of these is for TLS 1.2: name one that is",
+        ),
+        (
+            "curve_preferences: [X25519]",
+            f"name one of {ALL_CURVES}: X25519 cannot be served alone",
+        ),
+        ("curve_preferences: [X448]", f"'X448' is not one of {ALL_CURVES}, X25519"),
+        (
+            "client_auth_type: RequireClientCert, client_ca_file: a",
+            "RequireClientCert lets every certificate in: RequireAndVerifyClientCert checks it",
+        ),
+        (
+            "client_auth_type: RequireAndVerifyClientCert",
+            "client_ca_file is missing: it says whose certificates count",
+        ),
+        (
+            "client_ca_file: a",
+            "client_auth_type is missing: RequireAndVerifyClientCert makes this count",
+        ),
+        (
+            "client_auth_type: NoClientCert, client_ca_file: a",
+            "client_ca is set and does not count with this: keep one of them",
+        ),
+        (
+            "client_allowed_sans: [a]",
+            "no client certificate is verified: set client_auth_type as well",
+        ),
+    ],
+)
+def test_a_refusal_of_tls_is_one_whole_sentence(more: str, sentence: str) -> None:
+    assert refusal(f"{CERTIFIED}{more}}}").endswith(f": {sentence}")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            "rate_limit: {interval: 1s}",
+            "burst is missing: without it no request would be served",
+        ),
+        ("rate_limit: {interval: 5}", "expected a duration such as 1s or 100ms"),
+        (
+            "basic_auth_users: {a: b}",
+            "expected a bcrypt hash such as htpasswd -nB makes: $2y$10$…",
+        ),
+        (
+            f"basic_auth_users: {{a: {HASH.replace('$10$', '$03$')}}}",
+            "the hash's cost 03 is not from 4 to 18: 10 is right",
+        ),
+        (
+            f"basic_auth_users: {{a: {HASH.replace('$10$', '$19$')}}}",
+            "the hash's cost 19 is not from 4 to 18: 10 is right",
+        ),
+        (
+            f"basic_auth_users: {{'': {HASH}}}",
+            "a user's name is not empty and has no colon",
+        ),
+        (
+            'http_server_config: {headers: {X-XSS-Protection: "a\\tb"}}',
+            "a header is one line of ASCII",
+        ),
+    ],
+)
+def test_another_refusal_is_one_whole_sentence_too(text: str, sentence: str) -> None:
+    assert refusal(text).endswith(f": {sentence}")
+
+
+@pytest.mark.parametrize(
+    ("more", "note"),
+    [
+        ("min_version: TLS11", "min_version TLS11 is served as TLS12: older versions are broken"),
+        (
+            "client_auth_type: RequestClientCert",
+            "RequestClientCert is served as NoClientCert: no certificate would be verified",
+        ),
+        ("curve_preferences: [CurveP384, X25519]", "of curve_preferences only CurveP384 is served"),
+    ],
+)
+def test_a_note_is_one_whole_sentence(more: str, note: str) -> None:
+    assert read(f"{CERTIFIED}{more}}}").notes == (note,)
+
+
+def test_notes_about_http_are_whole_sentences_too() -> None:
+    config = read(f"http_server_config: {{http2: true}}\nbasic_auth_users: {{a: {HASH}}}")
+    assert set(config.notes) == {
+        "HTTP/2 is not served: clients that ask for it get HTTP/1.1",
+        "passwords are required without TLS: anybody on the way can read them",
+    }
+
+
+@pytest.mark.parametrize("cost", ["04", "18"])
+def test_hashes_of_every_sensible_cost_are_taken(cost: str) -> None:
+    hash_ = HASH.replace("$10$", f"${cost}$")
+    assert read(f"basic_auth_users: {{a: {hash_}}}").users == {"a": hash_.encode()}
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1s", 1),
+        ("1.5m", 90),
+        (".5h", 1800),
+        ("1h2m3s4ms", 3723.004),
+        ("250us", 250e-6),
+        ("250µs", 250e-6),
+        ("7ns", 7e-9),
+    ],
+)
+def test_an_interval_is_a_sum_of_numbers_with_units(text: str, seconds: float) -> None:
+    rate = read(f"rate_limit: {{interval: {text}, burst: 3}}").rate
+    assert rate is not None
+    assert rate.interval_seconds == pytest.approx(seconds)
+    assert rate.burst == 3
+
+
 @pytest.mark.parametrize(
     "value",
     [

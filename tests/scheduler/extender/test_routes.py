@@ -109,6 +109,30 @@ def test_what_cannot_be_answered_is_500_and_logged_with_the_verb(
     assert "nothing here" in caplog.text
 
 
+class Broken(Extender):
+    """One that cannot score."""
+
+    def prioritize(self, body: bytes, *, only_known: bool = False) -> bytes:
+        """See :class:`Extender`."""
+        raise LookupError(f"no table for {body!r}, {only_known}")
+
+
+def test_scores_that_cannot_be_made_are_none_and_logged_and_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    metrics = ExtenderMetrics("1.0")
+    fleet, tables = cache(a={})
+    routes = Routes(ClientTerms(), Broken(fleet, tables, Rules(), metrics), metrics)
+    prioritize = routes.route(HttpRequest(method="POST", path="/prioritize"), None, is_late=False)
+    assert said(routes.answer(prioritize, b"{}")) == (200, "[]")
+    routes.close()
+    (line,) = caplog.records
+    assert (line.levelname, line.message) == ("ERROR", "scoring failed")
+    assert "no table for b'{}', True" in caplog.text
+    fault = b'gpuscape_scheduler_neutral_answers_total{cause="fault"} 1.0'
+    assert fault in metrics.render().splitlines()
+
+
 @pytest.mark.parametrize(
     ("error", "status"), [(BadInput("a key"), 400), (TooLarge("many Nodes"), 413)]
 )
