@@ -258,6 +258,12 @@ def test_a_full_table_knows_every_plain_wish() -> None:
     assert later.run() == 0
 
 
+def test_likely_of_a_small_class_is_worked_out_at_once() -> None:
+    """The lowest free GPUs, 0 and 2, are no pair."""
+    later = Later()
+    assert ScoreTable(PAIRS, later=later).likely(0b1101, wish(2)) == 0b1100
+
+
 def test_likely_of_a_large_class_has_the_right_number_before_the_set_is_known() -> None:
     table = ScoreTable(drawn(9, {}), later=Later())
     assert table.likely(0b111111110, wish(2, 1)) == 0b1110
