@@ -139,7 +139,10 @@ class RecordsFile:
         return CHECK_SECONDS if is_kept else RETRY_SECONDS
 
     def write_changed(self, now: float, growing_seconds: float) -> bool:
-        """Whether the file has everything, but for times that grew since so short a time."""
+        """Write the file where it lacks something; times that grow may be missing for so long.
+
+        Whether it has all else now.
+        """
         session = session_below(self._root)
         if session is None:
             self._failed(f"cannot write {self._path}: the host has no readable {_BOOT_ID}")

@@ -320,6 +320,28 @@ def test_one_that_the_garbage_collector_has_yet_to_take_is_made_anew_afterwards(
     assert feature(world)["metadata"]["ownerReferences"][0]["uid"] == world.meta()["uid"]
 
 
+def test_while_the_garbage_collector_takes_its_time_the_object_is_read_once_a_minute() -> None:
+    world = settled()
+    world.delete_node()
+    world.make_node()
+    world.run(300)
+
+    assert 4 <= verbs(world).count("get") <= 7
+
+
+def test_after_a_label_that_is_refused_the_rest_follows_at_once() -> None:
+    world = World()
+    sink = world.feature()
+    world.api.refuse("theirs", lambda call: MODE in (call.body or {})["spec"]["labels"])
+    world.want({**EIGHT, **values(gpu_product="H200")})
+    world.deliver()
+    waits = []
+    while not waits or waits[-1] == 0.0:
+        waits.append(sink.tick(world.now))
+    assert len(waits) > 2  # the search has several writes, one after the other
+    assert waits[-1] > 0.0
+
+
 def test_nothing_is_asked_while_writing_is_not_allowed() -> None:
     world = World()
     world.may_write = False

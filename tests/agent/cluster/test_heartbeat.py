@@ -533,6 +533,18 @@ def test_a_conflict_over_a_lease_that_is_still_ours_costs_the_right_for_one_beat
     assert (between, agent.holds, world.state) == (False, True, "one")
 
 
+def test_reading_its_own_lease_after_a_failure_costs_no_right_to_write(world: World) -> None:
+    """Nobody else holds it: the right ends with its time alone."""
+    agent = world.agent()
+    agent.beat()
+    agent.api.fail("patch", Unreachable("no route"), times=None)
+
+    agent.run(RENEW_SECONDS + 60)
+
+    assert "get" in [call.verb for call in agent.api.calls[-2:]]
+    assert agent.holds
+
+
 def test_who_left_is_followed_at_the_next_look(world: World) -> None:
     """The Lease is empty then; the state on it stays until there is a newer one."""
     first, second = world.agent("pod-1"), world.agent("pod-2")

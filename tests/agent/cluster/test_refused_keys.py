@@ -37,6 +37,17 @@ def test_a_key_that_the_message_names_is_left_out_alone(message: str) -> None:
     assert refusals.aside == set()
 
 
+def test_a_key_that_another_refusal_names_is_left_out_alone_too() -> None:
+    """As the API server's own validation does."""
+    refusals = RefusedKeys()
+    error = Invalid(f"metadata.labels: Invalid value: {COUNT}")
+
+    refusals.refused(KEYS, error, 0)
+
+    assert refusals.reasons == {COUNT: str(error)}
+    assert refusals.aside == set()
+
+
 @pytest.mark.parametrize(
     "message",
     [f"{COUNT}s", f"{COUNT}.x", f"x{COUNT}", f"a.{COUNT}", f"{GPU}", "gpu.count", f"{COUNT}/x"],

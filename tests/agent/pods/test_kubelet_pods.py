@@ -288,6 +288,25 @@ def test_holders_stay_through_a_restart_of_the_kubelet_and_then_go() -> None:
     assert scene.metric("gpuscape_source_up") == 0
 
 
+def test_what_stays_is_about_the_devices_and_pods_as_they_are_now() -> None:
+    """The API server still reports pods that end, and the driver GPUs that are lost."""
+    ended: list[str] = []
+    scene = Scene(about=lambda _, name: known(name, ended=name in ended))
+    scene.told = (
+        pod("job", given("nvidia.com/gpu", A)),
+        pod("other", given("example.com/gpu", B)),
+    )
+    scene.pods.ask(0.0)
+    scene.away = "no such socket"
+    ended.append("job")
+    scene.pods.ask(5.0)
+    ended.clear()
+    scene.snapshot = build.node(GPUS[1:])
+    scene.pods.ask(10.0)
+    holds = holder("job", uid="uid-job", labels=(("app", "train"),))
+    assert scene.shown == [{(BUS_A, None): (holds,)}, {}, {}]
+
+
 def test_a_kubelet_that_comes_back_is_believed_at_once() -> None:
     scene = Scene()
     scene.away = "no such socket"
@@ -346,8 +365,8 @@ def test_unknown_devices_are_counted_and_logged_once_and_no_more_than_a_few(
 
     assert scene.metric("gpuscape_unknown_devices") == 8
     assert scene.shown[0] == {(BUS_A, None): (holder("job"),)}
-    (line,) = caplog.records
-    assert line.__dict__["why"] == (
+    (why,) = whys(caplog, "GPU to pod mapping incomplete")
+    assert why == (
         "devices that this node does not have: nvidia.com/gpu GPU-0, nvidia.com/gpu GPU-1, "
         "nvidia.com/gpu GPU-2, nvidia.com/gpu GPU-3, nvidia.com/gpu GPU-4 and 3 more"
     )
