@@ -26,6 +26,7 @@ from tests import build, exposition
 from tests.agent.virtual import VirtualRuntime
 from tests.cluster.publishers import FakeKubelet
 from tests.fakes.api import Call, FakeApi
+from tests.log_lines import log_lines
 
 NODE, NAMESPACE, MINUTE = "node-a", "gpuscape", 60.0
 COUNT = "nvidia.com/gpu.count"
@@ -401,7 +402,8 @@ def test_an_outage_ends_no_release(scene: Scene) -> None:
 def test_an_outage_is_told_once(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(3):
         scene.cluster.on_watch_event(WatchLost(error=Unreachable("refused")))
-    assert caplog.messages.count("watch lost") == 1
+    fields = {"source": "kubernetes", "why": "refused"}
+    assert log_lines(caplog) == [("WARNING", "watch lost", fields)]
     scene.cluster.on_watch_event(WatchConnected())
     scene.cluster.on_watch_event(WatchLost(error=Unreachable("refused")))
     assert caplog.messages.count("watch lost") == 2

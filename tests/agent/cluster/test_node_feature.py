@@ -73,7 +73,7 @@ def test_a_text_that_nfd_would_look_up_is_dropped() -> None:
     found = node_feature.labels(None, {MODE: Value(text="@cpu.model"), COUNT: Value(text="8")})
 
     assert found.texts == {COUNT: "8"}
-    assert found.dropped.keys() == {MODE}
+    assert found.dropped == {MODE: "'@cpu.model' would be a reference"}
 
 
 def test_labels_beyond_the_limit_are_dropped() -> None:
@@ -83,6 +83,7 @@ def test_labels_beyond_the_limit_are_dropped() -> None:
 
     assert list(found.texts) == list(many)[: limits.MOST_LABELS]
     assert list(found.dropped) == list(many)[limits.MOST_LABELS :]
+    assert set(found.dropped.values()) == {f"a NodeFeature may have {limits.MOST_LABELS} labels"}
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from base.errors import BadInput
 from base.followed_file import POLL_SECONDS
 from exporters.dcgm.counters_format import CountersConfig
 from exporters.gpuscape.agent_metrics import AgentMetrics
+from tests.log_lines import log_lines, whys
 
 CLOCK = "DCGM_FI_DEV_SM_CLOCK, gauge, x\n"
 POWER = "DCGM_FI_DEV_POWER_USAGE, gauge, x\n"
@@ -91,9 +92,7 @@ def test_lines_that_cannot_be_served_are_told_and_the_others_taken(
     assert followed.after(f"{POWER}nonsense\n", f"{POWER}nonsense\n") == [
         ["DCGM_FI_DEV_POWER_USAGE"]
     ]
-    skipped = [
-        record.__dict__["why"] for record in caplog.records if record.levelno == logging.WARNING
-    ]
+    skipped = whys(caplog, "counter not served")
     assert len(skipped) == 1
     assert f"{followed.path}, line 2: " in skipped[0]
     assert followed.up
@@ -101,10 +100,14 @@ def test_lines_that_cannot_be_served_are_told_and_the_others_taken(
 
 @pytest.mark.parametrize("broken", ["", "# nothing\n", "<html>\n", "\0\0", "a,b,c\n"])
 def test_a_file_that_asks_for_nothing_that_can_be_served_changes_nothing(
-    followed: Followed, broken: str
+    followed: Followed, broken: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert followed.after(broken) == []
     assert not followed.up
+    assert whys(caplog, "file rejected, previous content kept") == [
+        f"{followed.path} asks for no metric that can be served: correct it, or send SIGHUP to"
+        " serve none"
+    ]
 
 
 def test_a_broken_file_and_its_end_are_told_once_in_the_log_and_in_metrics(
@@ -128,6 +131,7 @@ def test_a_broken_file_and_its_end_are_told_once_in_the_log_and_in_metrics(
     ]
     assert "asks for no metric that can be served" in caplog.records[0].__dict__["why"]
     assert "No such file" in caplog.records[1].__dict__["why"]
+    assert log_lines(caplog)[-1] == ("INFO", "counters file reloaded", {"families": 1})
 
 
 def test_the_agent_cannot_start_without_the_file(tmp_path: Path) -> None:
