@@ -335,7 +335,7 @@ def test_after_a_label_that_is_refused_the_rest_follows_at_once() -> None:
     world.api.refuse("theirs", lambda call: MODE in (call.body or {})["spec"]["labels"])
     world.want({**EIGHT, **values(gpu_product="H200")})
     world.deliver()
-    waits = []
+    waits: list[float] = []
     while not waits or waits[-1] == 0.0:
         waits.append(sink.tick(world.now))
     assert len(waits) > 2  # the search has several writes, one after the other
