@@ -8,15 +8,17 @@ import contextlib
 import socket
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
 from web.byte_stream import ByteStream
-from web.client_access import OPEN
+from web.client_access import OPEN, ClientAccess
 from web.messages import Body, HttpRequest, Response, ServerLimits, text
 from web.refusals import ClientRefusals, RefusalReason
-from web.served_client import ClientService, ServedClient
+from web.served_client import ClientService, ServedClient, no_room_answer
 
+PATIENT = ServerLimits(header_seconds=60, request_seconds=60, idle_seconds=60)
 LIVEZ = b"GET /livez HTTP/1.1\r\n\r\n"
 LARGE = b"GET /large HTTP/1.1\r\n\r\n"
 
@@ -44,7 +46,9 @@ class Attended:
 
 
 @contextlib.asynccontextmanager
-async def attended(refusals: ClientRefusals | None = None) -> AsyncIterator[Attended]:
+async def attended(
+    refusals: ClientRefusals | None = None, limits: ServerLimits = PATIENT
+) -> AsyncIterator[Attended]:
     """One of a server whose ``/large`` no buffer on the way takes."""
     ours, other = socket.socketpair()
     other.setblocking(False)
@@ -55,7 +59,7 @@ async def attended(refusals: ClientRefusals | None = None) -> AsyncIterator[Atte
         return Response(body=Body(bytes(16 << 20))) if request.path == "/large" else text("ok")
 
     service = ClientService(
-        limits=ServerLimits(header_seconds=60, request_seconds=60, idle_seconds=60),
+        limits=limits,
         access=lambda: OPEN,
         answer=answer,
         refusals=refusals or ClientRefusals(lambda _reason: None),
@@ -133,6 +137,31 @@ def test_a_client_that_reads_is_waited_for_anew() -> None:
             assert it.ticks_until_stalled() == 5
 
     asyncio.run(steps())
+
+
+def test_a_connection_on_which_nothing_comes_ends_after_the_time_for_a_head() -> None:
+    """As one whose client has shaken hands and says no more."""
+
+    async def steps() -> None:
+        async with attended(limits=replace(PATIENT, header_seconds=0.01)) as it:
+            assert await it.receive() == b""
+
+    asyncio.run(steps())
+
+
+def test_a_connection_without_a_further_request_ends_after_the_time_for_idle_ones() -> None:
+    async def steps() -> None:
+        async with attended(limits=replace(PATIENT, idle_seconds=0.01)) as it:
+            await it.send(LIVEZ)
+            assert (await it.receive()).endswith(b"ok\n")
+            assert await it.receive() == b""
+
+    asyncio.run(steps())
+
+
+def test_who_finds_no_room_gets_the_headers_that_are_configured() -> None:
+    access = ClientAccess(headers=(("X-Frame-Options", "deny"),))
+    assert b"\r\nX-Frame-Options: deny\r\n" in no_room_answer(access)
 
 
 def test_only_who_was_sent_nothing_is_asked_to_come_again() -> None:

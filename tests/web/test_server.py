@@ -148,10 +148,19 @@ def test_a_route_that_raises_is_a_500_and_the_next_request_is_served(
 ) -> None:
     server = start()
 
-    statuses = [ask(server, path)[0].status for path in ("/broken", "/livez")]
+    answers = [ask(server, path) for path in ("/broken", "/livez", "/nothing")]
 
-    assert statuses == [500, 200]
-    assert [record.__dict__["path"] for record in caplog.records] == ["/broken"]
+    assert [(response.status, content) for response, content in answers] == [
+        (500, b"The answer could not be made; the log says why.\n"),
+        (200, b"ok\n"),
+        (404, b"No such path; / lists those there are.\n"),
+    ]
+    (line,) = caplog.records
+    assert (line.levelname, line.message, vars(line)["path"]) == (
+        "ERROR",
+        "request failed",
+        "/broken",
+    )
 
 
 def test_a_connection_serves_request_after_request(start: Start) -> None:
