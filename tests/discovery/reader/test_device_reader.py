@@ -245,6 +245,8 @@ def test_a_stopped_reader_is_left_behind_and_another_one_answers(bench: ReaderBe
     assert bench.states() == [PRESENT, PRESENT]
     health = bench.reader.health()
     assert (health.stuck, health.quarantined) == (1, ())
+    assert (health.hangs, health.deaths, health.event_losses) == (1, 0, 1)
+    assert health.pid not in (None, stopped.pid)
     os.kill(stopped.pid, signal.SIGCONT)
     until(lambda: bench.reader.health().stuck == 0)
 
@@ -259,6 +261,9 @@ def test_a_gpu_on_which_the_reader_dies_again_and_again_is_left_alone(bench: Rea
     bench.simulation.fault(Crash(by="kill"), "nvmlDeviceGetName", bus_id=bench.bus_ids[1])
     assert bench.states() == [PRESENT, UNREADABLE]
     assert bench.reader.health().deaths == 2
+    gap = bench.reader.discover().gpus[1].gap("state")
+    assert gap is not None
+    assert gap.detail == "the device reader died on it: it closed its socket"
     bench.simulation.clear()
     bench.now += 5.0
     assert bench.probe() == (bench.bus_ids[1],)
@@ -268,8 +273,12 @@ def test_a_reader_that_dies_whatever_it_does_is_given_up(bench: ReaderBench) -> 
     bench.reader.release()
     bench.reader.resume()
     bench.simulation.fault(Crash(by="exit"), "nvmlInit*")
-    with pytest.raises(ReaderGone):
+    before = bench.reader.health()
+    with pytest.raises(ReaderGone, match="the device reader ended 4 times in a row"):
         bench.reader.discover()
+    after = bench.reader.health()
+    assert (after.starts - before.starts, after.deaths - before.deaths) == (4, 4)
+    assert (after.event_losses - before.event_losses, after.pid) == (4, None)
 
 
 def test_a_lost_gpu_keeps_its_name_and_comes_back_when_it_answers(bench: ReaderBench) -> None:
@@ -411,12 +420,36 @@ def test_release_ends_every_child_and_closes_every_session_until_resumed(
     assert bench.simulation.clients() == 1
     assert bench.reader.release()
     assert (bench.children(), bench.simulation.clients()) == ([], 0)
-    with pytest.raises(Released):
+    assert (bench.reader.health().released, bench.reader.health().pid) == (True, None)
+    with pytest.raises(Released, match="all NVML handles are released on request"):
         bench.reader.discover()
     with pytest.raises(Released):
         bench.reader.sample()
     bench.reader.resume()
     assert bench.states() == [PRESENT, PRESENT]
+    (child,) = bench.children()
+    assert (bench.reader.health().released, bench.reader.health().pid) == (False, child.pid)
+
+
+def test_a_closed_reader_is_not_resumed(bench: ReaderBench) -> None:
+    bench.reader.close()
+    bench.reader.resume()
+    with pytest.raises(Released):
+        bench.reader.sample()
+    assert bench.children() == []
+
+
+def test_a_session_that_the_driver_refuses_is_refused_with_its_sentence(
+    bench: ReaderBench,
+) -> None:
+    bench.reader.release()
+    bench.reader.resume()
+    bench.simulation.fault(Return(code=4), "nvmlInit*", times=1)
+    with pytest.raises(Transient) as caught:
+        bench.reader.sample()
+    assert type(caught.value) is Transient
+    assert str(caught.value) == "NVML cannot be initialised: Insufficient Permissions"
+    assert len(bench.reader.sample()) == 2
 
 
 def test_release_ends_a_child_that_hangs_in_the_driver_too(bench: ReaderBench) -> None:
