@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 import resource
@@ -15,8 +16,12 @@ from pathlib import Path
 import pytest
 
 from discovery.simulator.simulation import Simulation
+from exporters.gpuscape.waste import WINDOW_SECONDS
 from tests import machines
 from tests.agent.agent_process import AgentProcess, running, until
+from tests.faults.scene import serving
+from tests.kubelet.cases import FirstOffered, pod
+from tests.kubelet.node import Node
 
 QUICK = ("--discover-interval", "1s", "--sample-interval", "500ms")
 PIPE_BYTES = 4096
@@ -51,6 +56,12 @@ def _up(agent: AgentProcess) -> dict[str, tuple[str, str]]:
         r'^gpuscape_gpu_up{uuid="(.*?)",pci_bus_id="(.*?)"} (.*)$', agent.metrics(), re.M
     )
     return {bus_id: (uuid, up) for uuid, bus_id, up in rows}
+
+
+def _seconds(agent: AgentProcess, name: str) -> float:
+    """The largest value of this family; -1 where it has none."""
+    values = re.findall(rf"^{name}{{.*}} (.*)$", agent.metrics(), re.M)
+    return max(map(float, values), default=-1.0)
 
 
 def _places(agent: AgentProcess) -> set[str]:
@@ -111,6 +122,34 @@ def test_an_xid_that_is_over_stays_over_after_a_restart(
             until(lambda: 'xid="95"} 1.0' in agent.metrics())  # waited for here
             until(lambda: _reason(tmp_path) is None)
             until(lambda: '"over":true' in (tmp_path / "state.json").read_text())
+
+
+def test_a_restart_keeps_for_how_long_a_pod_has_held_its_gpu_in_vain(tmp_path: Path) -> None:
+    """The window goes on where it was: it is completed long before it could begin anew and end."""
+    simulation = Simulation.create("a30-pair", tmp_path / "machine")
+    kubelet = Node("node-a", simulation, FirstOffered(), tmp_path / "kubelet")
+    kubelet.admit(pod("pod-a"))
+    file = tmp_path / "state.json"
+    held = ("--pods", "--pod-resources-socket", str(kubelet.server.path), "--own-families", "all")
+    with running(simulation, *options(tmp_path), *held) as agent, serving(kubelet):
+        until(lambda: _seconds(agent, "gpuscape_allocated_seconds_total") > 1)
+        assert _seconds(agent, "gpuscape_allocated_idle") == 0
+        agent.signal(signal.SIGTERM)
+        agent.process.wait()
+
+    left = json.loads(file.read_text())
+    (times,) = left["waste"]
+    before = times["allocated"]
+    assert 0 < times["idle_for"] <= before
+    times["idle_for"] = WINDOW_SECONDS - 2  # as if it had gone on for so long
+    file.write_text(json.dumps(left))
+
+    with running(simulation, *options(tmp_path), *held) as agent, serving(kubelet):
+        until(lambda: _seconds(agent, "gpuscape_allocated_idle") == 1)
+        until(lambda: _seconds(agent, "gpuscape_allocated_idle_seconds_total") > 0)
+        assert before < _seconds(agent, "gpuscape_allocated_seconds_total") < WINDOW_SECONDS
+        simulation.set_readings(_first(simulation), gpu_percent=80)
+        until(lambda: _seconds(agent, "gpuscape_allocated_idle") == 0)
 
 
 def _other_driver(simulation: Simulation, _: Path) -> None:
