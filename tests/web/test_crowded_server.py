@@ -6,14 +6,18 @@ from __future__ import annotations
 import contextlib
 import http.client
 import socket
+import ssl
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.web.secured import TLS, Site, refused
+from web import served_client
 from web.address import Address
 from web.messages import Body, Response, ServerLimits, text
 from web.refusals import RefusalReason
@@ -169,3 +173,43 @@ def test_under_tls_a_connection_that_waited_in_vain_ends_and_is_counted(secured:
         assert refused(server, context)
 
     assert secured.refused[RefusalReason.OVERLOAD] == 1
+
+
+def slow_over_tls(port: int, pause_seconds: float) -> bytes:
+    """Ask once as a client that is far away: each part of the handshake takes its time."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context.wrap_bio(incoming, outgoing)
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+        while True:
+            try:
+                tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                client.sendall(outgoing.read())
+                if not (more := client.recv(1 << 16)):
+                    return b""
+                incoming.write(more)
+                time.sleep(pause_seconds)
+        tls.write(b"GET /livez HTTP/1.1\r\nConnection: close\r\n\r\n")
+        with contextlib.suppress(ConnectionError):
+            client.sendall(outgoing.read())
+            while more := client.recv(1 << 16):
+                incoming.write(more)
+        with contextlib.suppress(ssl.SSLError):
+            return tls.read()
+    return b""
+
+
+@pytest.mark.parametrize(("ticks", "answers_all"), [(4000, True), (1, False)])
+def test_a_client_far_away_keeps_its_place_for_its_handshake_and_no_longer(
+    secured: Site, monkeypatch: pytest.MonkeyPatch, ticks: int, answers_all: bool
+) -> None:
+    """Eight for two places; where a handshake may not last, only the last ones are served."""
+    monkeypatch.setattr(served_client, "_HANDSHAKE_TICKS", ticks)
+    port = secured.start(TLS, ServerLimits(connections=2)).address.port
+    with ThreadPoolExecutor(8) as clients:
+        answers = list(clients.map(slow_over_tls, [port] * 8, [0.1] * 8))
+
+    assert all(b"200 OK" in answer for answer in answers) is answers_all
