@@ -395,3 +395,77 @@ def test_values_are_means_over_the_series_of_both_sides() -> None:
     metric = compared(left, right)
     assert (metric.left.value, metric.right.value) == (15.0, 15.0)
     assert compared(left, [b"", b""]).left.value is None
+
+
+@pytest.mark.parametrize(
+    ("name", "wishes", "measure", "tolerance"),
+    [
+        ("x", [], "mean", "10%"),
+        ("DCGM_FI_DEV_GPU_TEMP", [], "mean", "3"),
+        ("DCGM_FI_DEV_FB_USED", [], "mean", "2% or 64"),
+        ("x_info", [], "exact", "none"),
+        ("x", [ToleranceOverride(tolerance=Tolerance())], "mean", "none"),
+    ],
+)
+def test_a_verdict_names_its_measure_and_its_tolerance(
+    name: str, wishes: list[ToleranceOverride], measure: str, tolerance: str
+) -> None:
+    metric = compared(
+        numbers(1, name=name), numbers(1, name=name), Comparison(Matching(), wishes=wishes)
+    )
+    assert (metric.measure, metric.tolerance) == (measure, tolerance)
+
+
+def test_findings_say_what_they_are_about() -> None:
+    left = [b"# HELP x one\n# TYPE x gauge\nx 1\n"]
+    (help_text,) = compared(left, [b"# HELP x two\n# TYPE x gauge\nx 1\n"]).findings
+    assert (help_text.detail, help_text.series) == ("the help texts differ", 0)
+    comparison = Comparison(Matching(ignored_labels=frozenset({"pod"})))
+    both = side(series('gpu="0",pod="p"', 1), series('gpu="0",pod="q"', 1))
+    (colliding,) = compared(both, both, comparison).findings
+    assert colliding.detail == (
+        "several series of one side are one by the labels they are matched by"
+    )
+    assert (colliding.series, colliding.examples) == (1, ('gpu="0"',))
+
+
+def test_what_is_not_wanted_or_empty_hides_nothing_after_it() -> None:
+    comparison = Comparison(Matching(), wanted=lambda name: name != "a")
+    body = b"# TYPE e gauge\na 1\nx 2\n"
+    assert [it.name for it in outcome([body], [body], comparison).metrics] == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("rounds_here", "rounds_there", "verdict"),
+    [
+        # more than twice as often, and STALE_ROUNDS (4) more
+        (5, 1, MetricVerdict.MISSING_RIGHT),
+        (4, 1, SAME),
+        (8, 4, SAME),
+        (9, 4, MetricVerdict.MISSING_RIGHT),
+        # on one side alone, and for more than half of the 10 rounds, or for 4 of them
+        (6, 0, MetricVerdict.MISSING_RIGHT),
+        (3, 0, SAME),
+    ],
+)
+def test_a_series_is_missing_where_one_side_has_it_far_more_often(
+    rounds_here: int, rounds_there: int, verdict: MetricVerdict
+) -> None:
+    always = series(GPU1, *[1.0] * 10)
+
+    def now_and_then(rounds: int) -> list[str]:
+        return series(GPU0, *[1.0] * rounds, *[None] * (10 - rounds))
+
+    left, right = side(now_and_then(rounds_here), always), side(now_and_then(rounds_there), always)
+    assert compared(left, right).verdict is verdict
+    mirrored = MetricVerdict.MISSING_LEFT if verdict is not SAME else SAME
+    assert compared(right, left).verdict is mirrored
+
+
+def test_the_worst_series_is_the_one_that_is_furthest_apart_for_its_size() -> None:
+    """1000 against 1200 is a sixth, 1 against 2 a half; what is no number is worse than all."""
+    left = side(series(GPU0, 1000), series(GPU1, 1))
+    metric = compared(left, side(series(GPU0, 1200), series(GPU1, 2)))
+    assert metric.findings[0].detail == "1 against 2"
+    metric = compared(left, side(series(GPU0, float("nan")), series(GPU1, 2)))
+    assert metric.findings[0].detail == "1000 against nan"

@@ -208,6 +208,10 @@ def test_messages_show_no_more_than_a_few_words_of_foreign_text() -> None:
         parse(b"\x1b[31m" + b"x" * 10_000 + b"\n")
     assert len(str(raised.value)) < 200
     assert "\x1b" not in str(raised.value)
+    shown = repr("\x1b[31m" + "x" * 52 + "...")
+    assert str(raised.value).startswith(f"line 1: {shown} is ")
+    with pytest.raises(Malformed, match=f"'{'x' * 60}'"):  # 60 characters are shown whole
+        parse(b"a " + b"x" * 60 + b"\n")
 
 
 def test_with_faults_asked_for_the_rest_is_read() -> None:
@@ -224,6 +228,43 @@ def test_faults_are_as_few_as_one_can_read() -> None:
     faults: list[ExpositionFault] = []
     parse(b"?\n" * 1000, faults)
     assert len(faults) == 100
+
+
+def test_spaces_and_tabs_around_everything_do_not_count() -> None:
+    text = (
+        b" \t# TYPE h \thistogram \t\n"
+        b'\t h_bucket \t{ le = "+Inf" , } 1 \t 1700000000000 \t\n'
+        b"h_sum\t3\n \th_count 1\n\t \n"
+        b' \t# h_count{x="1"} 5\n'
+    )
+    (family,) = parse(text).values()
+    assert (family.name, family.kind) == ("h", "histogram")
+    assert family.series == {
+        ("h_bucket", (("le", "+Inf"),)): 1.0,
+        ("h_sum", ()): 3.0,
+        ("h_count", ()): 1.0,
+    }
+    assert family.timestamps == {("h_bucket", (("le", "+Inf"),)): 1700000000000}
+
+
+def test_series_of_several_families_go_back_to_their_own() -> None:
+    """Each under the longest name that fits; they are apart, and so a fault each."""
+    faults: list[ExpositionFault] = []
+    text = (
+        b"# TYPE h histogram\n# TYPE s summary\n"
+        b'h_bucket{le="+Inf"} 1\ns_sum 2\nh_sum 3\ns_count 4\nh_count 5\ns_sum_sum 6\n'
+    )
+    families = parse(text, faults)
+    assert {name: [key[0] for key in it.series] for name, it in families.items()} == {
+        "h": ["h_bucket", "h_sum", "h_count"],
+        "s": ["s_sum", "s_count"],
+        "s_sum_sum": ["s_sum_sum"],
+    }
+    assert [str(fault) for fault in faults] == [
+        "line 5: lines of 'h' are apart from each other",
+        "line 6: lines of 's' are apart from each other",
+        "line 7: lines of 'h' are apart from each other",
+    ]
 
 
 @pytest.mark.parametrize("faults", [None, []])
