@@ -26,10 +26,9 @@ _REQUEST_TICKS = 3
 already has of it takes two turns of the loop until it is read."""
 _ANSWER_TICKS = 5
 """Of a client that waits for its answer or does not read it."""
-_HANDSHAKE_TICKS = 30
-"""Of a client that shakes hands, to its first request's first byte: one that is 100 ms away shall
-be served too, and 2,000 that never go on shall keep the others waiting for no longer than they
-may."""
+_HANDSHAKE_TICKS = 12
+"""Of a client that shakes hands, to its first request's first byte: one that is 50 ms away is
+served too. With each tick more, 2,000 that never go on keep others waiting for 0.1 s longer."""
 CHUNK_BYTES = 16 << 10
 """What is copied for a client that does not read; the rest is shared by all clients."""
 _TOO_OFTEN = messages.text(
