@@ -27,6 +27,7 @@ from tests.agent.virtual import VirtualRuntime
 GPUS = (build.gpu(0), build.gpu(1))
 DRIVER = Driver(version="550.1.2", cuda_version=(12, 4))
 WELL = ReaderHealth(starts=1, hangs=0, deaths=0, stuck=0, quarantined=(), released=False)
+IDENTITY = SeriesIdentity(hostname="node-a")
 INTERVALS = Intervals(discover=60.0, sample=10.0)
 
 
@@ -94,7 +95,11 @@ class Scene:
     """An agent over a fake source, with a clock that the test sets."""
 
     def __init__(
-        self, root: Path, sinks: dict[str, Sink], extra: ExtraReadings = NO_EXTRA_READINGS
+        self,
+        root: Path,
+        sinks: dict[str, Sink],
+        extra: ExtraReadings = NO_EXTRA_READINGS,
+        identity: SeriesIdentity = IDENTITY,
     ) -> None:
         self.now = 1000.0
         self.source = FakeSource()
@@ -102,7 +107,7 @@ class Scene:
         self.hastened: list[str] = []
         self.runtime: VirtualRuntime | None = None
         own = AgentMetrics("0", lambda: self.now)
-        self.latest = LatestMetrics(SeriesIdentity(hostname="node-a"), own)
+        self.latest = LatestMetrics(identity, own)
         self.agent = NodeAgent(
             self.source,
             NodeHost(root=root, name="node-a"),

@@ -18,7 +18,9 @@ from discovery.driver_errors import DriverAbsent, DriverMismatch, ReaderGone, Re
 from discovery.model import Driver, Gap, GpuState, NodeSnapshot, Reason
 from discovery.reader.protocol import EventsLost, XidSeen
 from discovery.sample import GpuSample, ReadingGroup
-from exporters.gpu_holders import NO_POD_USES, JobIds, PodUses
+from exporters.dcgm.series_labels import SeriesIdentity
+from exporters.gpu_holders import NO_POD_USES, Holder, JobIds, PodUse, PodUses
+from exporters.gpuscape.node_view import GpuHoldings
 from exporters.gpuscape.process_use import ProcessUse
 from exporters.gpuscape.switch_errors import Severity
 from tests import build
@@ -245,6 +247,32 @@ def test_pods_processes_and_jobs_are_found_from_the_samples_and_the_snapshot_sho
     scene.discover()
     scene.sample()
     assert asked == [[gpu.bus_id for gpu in GPUS]] * 3
+
+
+def test_what_pods_use_of_a_gpu_that_they_share_is_on_their_series(tmp_path: Path) -> None:
+    whole = (GPUS[0].bus_id, None)
+    holders = tuple(
+        Holder(namespace="team", pod=uid, container="main", uid=uid, share=uid[-1])
+        for uid in ("pod-0", "pod-1")
+    )
+    uses: PodUses = {
+        GPUS[0].bus_id: {
+            (None, holder.uid or ""): PodUse(memory_bytes=(at + 1) << 30)
+            for at, holder in enumerate(holders)
+        }
+    }
+    identity = SeriesIdentity(hostname="node-a", shares=True)
+    scene = Scene(tmp_path, {}, ExtraReadings(of_pods=lambda _samples: uses), identity)
+    scene.discover()
+    scene.latest.show_holdings(GpuHoldings(holders={whole: holders}))
+    scene.sample()
+    used = {
+        pod: line.rpartition(" ")[2]
+        for line in scene.series("DCGM_FI_DEV_FB_USED{")
+        for pod in ("pod-0", "pod-1")
+        if f'pod="{pod}"' in line
+    }
+    assert used == {"pod-0": "1024", "pod-1": "2048"}
 
 
 def test_a_sample_that_fails_drops_the_readings_and_has_the_node_read_now(scene: Scene) -> None:

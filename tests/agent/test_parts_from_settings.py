@@ -131,6 +131,8 @@ def test_a_config_map_that_cannot_be_read_any_more_leaves_what_was_read() -> Non
     server.create(CONFIG_MAPS, body, namespace="default")
     read, file = parts.counters(settings, server)
     assert read != DEFAULT_COUNTERS
+    named = replace(settings, counters=Path("none.csv"))
+    assert parts.counters(named, server) == (read, None)  # the file is neither read nor followed
     server.fail("get", Unreachable("get"), times=None)
     assert parts.counters(settings, server, read) == (read, file)
     assert parts.counters(settings, server) == (DEFAULT_COUNTERS, None)

@@ -28,7 +28,7 @@ def test_where_descriptors_abound_the_limits_are_the_usual_ones() -> None:
 
 def test_all_that_the_agent_does_not_need_is_shared_out_a_third_of_it_to_the_probes() -> None:
     usual = ServerLimits()
-    assert client_limits(48 + 90) == (
-        replace(usual, connections=30, waiting=30),
+    assert client_limits(48 + 91) == (
+        replace(usual, connections=30, waiting=31),
         replace(usual, connections=15, waiting=15),
     )

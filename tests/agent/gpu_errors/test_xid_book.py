@@ -12,7 +12,7 @@ from agent.gpu_errors.xid_book import XidBook
 from discovery.model import Driver, GpuSnapshot, GpuState, RemappedRows
 from discovery.reader.protocol import XidSeen
 from tests import build
-from tests.log_lines import LogLine, log_lines
+from tests.log_lines import LogLine, log_lines, whys
 
 GPU = build.gpu(0)
 
@@ -224,6 +224,17 @@ def test_the_end_of_errors_is_logged_for_each_gpu_with_its_reason(
         line(GPU.bus_id, "79,95", "another driver runs"),
         line(other.bus_id, "79", "another driver runs"),
     ]
+
+
+def test_all_that_a_gpu_needed_is_in_the_line_about_its_recovery(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    book = XidBook()
+    book.add(_seen(95), 0.0)
+    for gpu in (LOST, replace(GPU, remapped_rows=PENDING), replace(GPU, remapped_rows=DONE)):
+        book.enter(build.node([gpu]))
+    assert whys(caplog, "XID errors over") == ["it was lost, memory rows waited for a reset"]
 
 
 def test_a_wish_that_names_no_gpu_is_logged_with_what_to_write(

@@ -263,6 +263,16 @@ def test_resources_are_told_with_what_there_is_of_them_and_what_is_taken() -> No
     )
 
 
+def test_of_a_resource_that_nobody_has_none_is_taken() -> None:
+    scene = Scene()
+    scene.told = ()
+    scene.pods.ask(0.0)
+    assert scene.holdings is not None
+    assert scene.holdings.resources == (
+        ResourceAllocation(name="nvidia.com/gpu", allocatable=3, allocated=0),
+    )
+
+
 def test_before_the_first_snapshot_nobody_is_asked() -> None:
     scene = Scene()
     scene.snapshot = None
@@ -370,6 +380,18 @@ def test_unknown_devices_are_counted_and_logged_once_and_no_more_than_a_few(
         "devices that this node does not have: nvidia.com/gpu GPU-0, nvidia.com/gpu GPU-1, "
         "nvidia.com/gpu GPU-2, nvidia.com/gpu GPU-3, nvidia.com/gpu GPU-4 and 3 more"
     )
+
+
+def test_the_log_names_few_unknown_devices_and_says_nothing_where_there_are_none(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene()
+    for unknown in ((), ("GPU-y", "GPU-x"), ()):
+        scene.told = (pod("job", given("nvidia.com/gpu", A, *unknown)),)
+        scene.pods.ask(0.0)
+    assert whys(caplog, "GPU to pod mapping incomplete") == [
+        "devices that this node does not have: nvidia.com/gpu GPU-x, nvidia.com/gpu GPU-y"
+    ]
 
 
 def test_a_kubelet_that_is_away_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
