@@ -15,6 +15,7 @@ import apscheduler.schedulers.base
 import pytest
 
 from base.runtime import AFTER_A_DEFECT_SECONDS, Runtime, Tick
+from base.threads import NoThread
 
 DAY = 86_400.0
 SOON = 30.0
@@ -413,3 +414,54 @@ def test_a_tick_that_is_hastened_is_planned_for_now_in_place_of_its_time(
     monkeypatch.setattr(runtime, "_plan", lambda name, seconds: planned.append((name, seconds)))
     runtime.hasten("look")
     assert planned == [("look", 0.0)]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Tokyo"])
+def test_ticks_are_planned_for_the_same_instant_in_every_time_zone(
+    zone: str, start: Callable[..., Runtime], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: queue.Queue[float] = queue.Queue()
+
+    def tick(now: float) -> float:
+        ran.put(now)
+        return DAY
+
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        runtime = start(look=tick)
+        ran.get(timeout=SOON)
+        while runtime.progress()["look"].running:
+            time.sleep(0.01)
+        (job,) = runtime._scheduler.get_jobs()
+        assert job.next_run_time.timestamp() == pytest.approx(time.time() + DAY, abs=60)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("refused", "named"),
+    [("clock", "clock"), ("ThreadPoolExecutor", "ticks"), ("APScheduler", "ticks")],
+)
+def test_a_start_without_a_thread_for_each_tick_is_refused_and_can_be_stopped(
+    refused: str, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+
+    def limited(thread: threading.Thread) -> None:
+        if thread.name.startswith(refused):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    def tick(now: float) -> float:
+        ran.append(now)
+        return DAY
+
+    ran: list[float] = []
+    runtime = Runtime()
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    with pytest.raises(NoThread, match=f"cannot start the thread '{named}': "):
+        runtime.start({"look": tick})
+    runtime.stop()
+    assert not ran
