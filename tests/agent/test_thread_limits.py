@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent where the machine gives it few threads, or none more.
-
-Each thread's stack takes a GiB of address space here, of which the process may have so many.
-That limits threads for every user, and the kernel refuses them as at its other limits (EAGAIN).
-"""
+"""The agent where the machine gives it few threads, or none more."""
 
 from __future__ import annotations
 
@@ -29,24 +25,15 @@ from tests.agent.agent_process import (
     until,
 )
 from tests.controlplane.lifetime import end_with_parent
+from tests.fakes.thread_limit import STACK_BYTES, limits_of
 
 QUICK = ("--discover-interval", "1s", "--sample-interval", "1s")
-STACK_BYTES = 1 << 30
-PROGRAM_BYTES = STACK_BYTES * 9 // 10
-"""More than the agent has mapped next to the stacks of its threads."""
 BAD_INPUT = 2
 
 
 @pytest.fixture
 def simulation(tmp_path: Path) -> Simulation:
     return Simulation.create("a30-pair", tmp_path)
-
-
-def _limits(threads: int) -> dict[int, int]:
-    return {
-        resource.RLIMIT_STACK: STACK_BYTES,
-        resource.RLIMIT_AS: threads * STACK_BYTES + PROGRAM_BYTES,
-    }
 
 
 @contextlib.contextmanager
@@ -71,7 +58,7 @@ def _started(arguments: list[str], threads: int) -> subprocess.Popen[str]:
 
     def prepare() -> None:
         tie()
-        for number, limit in _limits(threads).items():
+        for number, limit in limits_of(threads).items():
             resource.setrlimit(number, (limit, resource.getrlimit(number)[1]))
 
     return subprocess.Popen(
@@ -102,7 +89,7 @@ def test_with_too_few_threads_it_ends_at_once_with_one_sentence_that_names_limit
 def test_without_a_thread_for_its_device_reader_it_serves_and_reads_once_there_is_one(
     simulation: Simulation,
 ) -> None:
-    with running(simulation, *QUICK, limits=_limits(11)) as agent:
+    with running(simulation, *QUICK, limits=limits_of(11)) as agent:
         until(lambda: bool(_logged(agent, "discovery cycle finished")))
         assert "cannot start the thread 'reader'" in str(
             _logged(agent, "discovery cycle finished")[0]["driver"]

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import resource
 import socket
+import subprocess
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from http import HTTPStatus
@@ -15,7 +16,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.agent.agent_process import SOON, until
+from tests.agent.agent_process import GPUSCAPE, SOON, until
+from tests.fakes.thread_limit import limits_of
 from tests.scheduler.calls import body
 from tests.scheduler.extender_process import Helper, running, unreachable_cluster
 from tests.scheduler.extenders import HOST, Reply, asked
@@ -151,3 +153,25 @@ def test_without_a_thread_new_clients_are_answered_and_one_line_says_so(nobody: 
     assert all("Retry-After" in reply.headers for reply in replies)
     assert (served, after, counted) == (HTTPStatus.OK, HTTPStatus.OK, 3)
     assert len(lines(helper, "connection not accepted")) == 1
+
+
+def test_with_too_few_threads_it_ends_at_once_with_one_sentence(nobody: Path) -> None:
+    named = ["--kubeconfig", str(nobody), "--listen", f"{HOST}:0", "--log-format", "json"]
+    for threads in range(6):
+        limits = tuple(limits_of(threads).items())
+
+        def prepare(limits: Sequence[tuple[int, int]] = limits) -> None:
+            for number, limit in limits:
+                resource.setrlimit(number, (limit, limit))
+
+        ended = subprocess.run(
+            [GPUSCAPE, "scheduler", *named],
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=prepare,
+            timeout=SOON,
+            check=False,
+        )
+        lines = [line for line in ended.stderr.splitlines() if not line.startswith("{")]
+        assert (ended.returncode, len(lines)) == (2, 1), ended.stderr
+        assert lines[0].startswith("Error: cannot start the thread ")
