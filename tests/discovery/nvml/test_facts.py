@@ -380,3 +380,27 @@ def test_a_vgpu_is_licensed_where_its_feature_is_in_a_state_above_0(
     assert machine.sample(WHOLE.bus_id, ()).vgpu_licensed is licensed
     answer.isGridLicenseSupported = 0
     assert machine.sample(WHOLE.bus_id, ()).vgpu_licensed is False
+
+
+@pytest.mark.parametrize("value", [2, -1, 0xFFFFFFFF])
+def test_a_flag_is_0_or_1_and_anything_else_is_garbage(
+    monkeypatch: pytest.MonkeyPatch, value: int
+) -> None:
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetPersistenceMode", lambda _: value)
+    gpu = read(WHOLE.bus_id)
+    gap = gpu.gap("persistence")
+    assert gpu.persistence is None
+    assert gap is not None
+    assert (gap.reason, gap.detail) == (Reason.GARBAGE, f"{value} is not in 0..1")
+
+
+def test_a_gpu_that_is_lost_on_the_way_says_which_call_showed_it(machine: Sampler) -> None:
+    machine.simulation.fault(Return(code=LOST), "nvmlDeviceGetSerial", bus_id=WHOLE.bus_id)
+    gpu = read(WHOLE.bus_id)
+    gap = gpu.gap("state")
+    assert (gpu.state, gpu.minor, gpu.serial, gpu.vbios_version) == (
+        GpuState.LOST, 3, None, None,
+    )  # fmt: skip
+    assert gap is not None
+    assert (gap.reason, gap.source) == (Reason.LOST, "nvml")
+    assert gap.detail == "nvmlDeviceGetSerial: GPU is lost"

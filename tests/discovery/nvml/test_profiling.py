@@ -266,3 +266,12 @@ def test_an_instance_without_a_compute_instance_is_not_asked(taken: Sampler) -> 
     sample = taken.sample(SPLIT.bus_id, ASKED)
     assert [instance for instance, _ in sample.mig_profiling] == [3]
     assert {gap.reason for gap in gaps(sample)} == {Reason.UNSUPPORTED}
+
+
+def test_a_gpu_that_has_no_metrics_keeps_no_other_from_its_own(taken: Sampler) -> None:
+    unsupported = Return(code=nv.NVML_ERROR_NOT_SUPPORTED)
+    taken.simulation.fault(unsupported, "nvmlGpmQueryDeviceSupport", bus_id=SPLIT.bus_id)
+    for _ in range(2):
+        without, others = (taken.sample(gpu.bus_id, ASKED) for gpu in (SPLIT, WHOLE))
+    assert (without.profiling, [gap.reason for gap in gaps(without)]) == ((), [Reason.UNSUPPORTED])
+    assert GRAPHICS in dict(others.profiling)
