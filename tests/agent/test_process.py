@@ -105,7 +105,8 @@ def test_a_signal_ends_it_even_while_a_gpu_hangs(agent: AgentProcess) -> None:
 
 def test_a_signal_ends_it_even_while_a_probe_hangs(simulation: Simulation) -> None:
     gpu = next(iter(simulation.state.gpus))
-    with running(simulation, "--deadline", "1h", "--discover-interval", "1s") as agent:
+    limits = ("--deadline", "1h", "--tick-limit", "24h")
+    with running(simulation, *limits, "--discover-interval", "1s") as agent:
         until(lambda: agent.gpus("present") == 2)
         simulation.fault(Crash(), "nvmlDeviceGetName", bus_id=gpu, times=2)
         until(lambda: agent.gpus("unreadable") == 1)
