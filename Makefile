@@ -54,7 +54,9 @@ mutate: $(VENV)/.dev ## break the product in small ways and count what the tests
 
 bench: controlplane ## benchmarks alone, side by side in one run
 	$(BIN)/python -m tests.bench.report
-	$(BIN)/python -m tests.bench.placement
+	mkdir -p build
+	$(BIN)/python -m tests.bench.placement run build/placement.jsonl --jobs 2
+	$(BIN)/python -m tests.bench.placement page build/placement.jsonl
 
 docs: $(VENV)/.dev ## write the generated pages and schemas again
 	$(BIN)/python tools/generate.py

@@ -1,36 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The placement benchmark on a small fleet: what it has to show there, it shows."""
+"""The placement benchmark on small fleets: what it has to show there, it shows."""
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from api.gpu_request import wish
+from base.errors import BadInput
 from labelers.annotations import topology_of
 from scheduler.scores.class_tables import ScoreTables
-from scheduler.simulation.fleet_replay import Summary
-from scheduler.simulation.workload import USUAL
-from tests.bench.placement import Plugin, measure, quads
-from tests.bench.placement_page import (
+from scheduler.simulation import choosers
+from tests.bench import placement
+from tests.bench.placement_arms import (
+    ARMS,
+    LATE,
+    MIXED_ARMS,
     NOW,
     OTHER_POLICY,
-    OURS,
     PACK,
     REFERENCE,
     SPREAD,
-    Cell,
-    page,
-    sections,
+    Plugin,
+    Plugins,
 )
+from tests.bench.placement_fleets import WORKLOADS, best_gbps, fleet_of, machine, quads
+from tests.bench.placement_page import MACHINES, MIXED, Cell, cells, page, plan
+from tests.bench.placement_runs import Key, Run, SizeFigures, play, read, run
+from tests.judge.bandwidth import AMPERE, HOPPER
 from tests.kubelet.allocator import Allocator
 from tests.observed import observed
 from tests.scheduler.simulated import kind, seeded
 
-ARMS = (SPREAD, PACK, REFERENCE, *OURS, OTHER_POLICY)
+PAIRS = "4*a100-pcie-pairs"
 
 
 @pytest.fixture(scope="module")
@@ -40,45 +46,152 @@ def allocator() -> Iterator[Allocator]:
         yield running
 
 
-def summary(*, wait: float = 0.0, ideal: float = 1.0, lost: int = 0) -> Summary:
-    return Summary(
-        pods=10,
-        lost=lost,
-        ideal_ratio=ideal,
-        speed_ratio=ideal,
-        mean_wait_seconds=wait,
-        longest_wait_seconds=wait,
+def key(
+    arm: str = NOW, *, fleet: str = PAIRS, mix: str = "usual", seed: int = 0, pods: int = 100
+) -> Key:
+    return Key(fleet=fleet, mix=mix, load=0.85, arm=arm, seed=seed, pods=pods)
+
+
+def predicted(which: Key) -> Run:
+    """A run with a device plugin that does as we predict: it needs nothing that has to be built."""
+    return run(which, choosers.predicted)
+
+
+def figures(pods: int = 10, *, speed: float = 1.0, wait: float = 0.0) -> SizeFigures:
+    return SizeFigures(
+        pods=pods, speed=pods * speed, best=int(pods * speed), wait_seconds=pods * wait, lost=0
     )
 
 
-def cell(**runs: list[Summary]) -> Cell:
-    return Cell(machine="hgx-h100", load=0.95, runs=runs)
+def played(which: Key, *, speed: float = 1.0, wait: float = 0.0) -> Run:
+    sizes = WORKLOADS[which.mix].sizes
+    return Run(key=which, sizes={size: figures(speed=speed, wait=wait) for size in sizes})
+
+
+def cell(**waits: list[float]) -> Cell:
+    runs = {
+        arm: {seed: played(key(arm, seed=seed), wait=wait) for seed, wait in enumerate(its)}
+        for arm, its in waits.items()
+    }
+    return Cell(fleet=PAIRS, mix="usual", load=0.85, runs=runs)
+
+
+def wait(one: Run) -> float:
+    return one.wait_seconds()
 
 
 def test_waits_are_compared_over_the_same_seeds() -> None:
-    found = cell(ours=[summary(wait=2), summary(wait=9)], pack=[summary(wait=4), summary(wait=6)])
-    ratio, error = found.wait_ratio("ours", "pack")
-    assert (ratio, round(error, 9)) == (1.1, 0.5)  # without one 1.5, without the other 0.5
+    """Without one seed the ratio is 1.5, without the other 0.5; the third has no partner."""
+    found = cell(ours=[2, 9, 99], pack=[4, 6]).ratio("ours", "pack", wait)
+    assert (found.value, round(found.error, 9)) == (1.1, 0.5)
 
 
 def test_where_nobody_waits_there_is_no_ratio() -> None:
-    found = cell(ours=[summary()] * 2, pack=[summary()] * 2)
-    assert all(map(math.isnan, found.wait_ratio("ours", "pack")))
+    assert math.isnan(cell(ours=[0, 0], pack=[0, 0]).ratio("ours", "pack", wait).value)
 
 
-def test_every_arm_stands_in_the_tables() -> None:
-    runs = {name: [summary(wait=1, ideal=0.5)] * 2 for name in ARMS}
-    ideals, _, waits = sections("assumed sizes", [cell(**runs)])
-    assert ideals.rows == (
-        ("NVSwitch, 0.95", "50.0 %", "50.0 %", "50.0 %", "50.0 %", *["1.000"] * 5),
-    )
-    assert waits.rows[0][-1] == "1.00 ± 0.00"
-    assert all(len(each.columns) == len(each.rows[0]) for each in (ideals, waits))
+def test_a_gain_is_the_mean_of_gains_on_the_same_days() -> None:
+    """Gains of 1 and 3: the standard error is half of the difference, whatever the days are."""
+    found = cell(ours=[5, 103], pack=[4, 100]).gain("ours", "pack", wait)
+    assert (found.value, round(found.error, 9)) == (2.0, 1.0)
 
 
-def test_the_page_says_over_how_many_pods_the_device_plugin_failed() -> None:
-    runs = {name: [summary(wait=1, lost=3)] * 2 for name in ARMS}
-    assert "The device plugin failed over 48 pods." in page({"assumed sizes": [cell(**runs)]})
+def test_speed_over_gpus_counts_each_pod_by_its_gpus_and_no_single_ones() -> None:
+    sizes = {1: figures(), 2: figures(speed=0.5), 4: figures(5, speed=0.8)}
+    assert Run(key=key(), sizes=sizes).weighted_speed == pytest.approx(0.65)
+
+
+def test_a_set_is_compared_by_the_judge_with_the_best_of_the_fleet() -> None:
+    """Eight GPUs of bridged pairs have PCIe; the other machine has NVSwitch."""
+    fleet = fleet_of("1*a100-pcie-pairs+1*hgx-h100")
+    assert best_gbps(fleet, 2) == HOPPER.gpu
+    slow = predicted(key(PACK, fleet="2*a100-pcie-pairs+1*hgx-h100", mix="fours", pods=300))
+    least = AMPERE.sockets / best_gbps(fleet, 8)
+    assert least < slow.speed(8) < 1
+
+
+def test_the_same_key_plays_the_same_run() -> None:
+    first, second = (predicted(key(arm, seed=3)) for arm in (NOW, NOW))
+    assert first.sizes == second.sizes
+
+
+def test_every_workload_and_arm_plays() -> None:
+    """Arms of one seed have the same pods, so as many of each size."""
+    for mix in WORKLOADS:
+        runs = [predicted(key(arm, mix=mix, pods=40)) for arm in ARMS]
+        assert (
+            len({tuple((size, its.pods) for size, its in one.sizes.items()) for one in runs}) == 1
+        )
+
+
+def test_lognormal_lives_have_the_mean_of_the_others_and_far_longer_ones() -> None:
+    lives = {
+        mix: [each.lasts_seconds for each in WORKLOADS[mix].arrivals(64, 0.85, 20_000, seeded())]
+        for mix in ("usual", "lognormal")
+    }
+    means = {mix: sum(its) / len(its) for mix, its in lives.items()}
+    assert means["lognormal"] == pytest.approx(means["usual"], rel=0.1)
+    assert max(lives["lognormal"]) > 2 * max(lives["usual"])
+
+
+def test_runs_that_were_stopped_go_on_where_they_were(tmp_path: Path) -> None:
+    file = tmp_path / "runs"
+    asked = [key(PACK, seed=seed, pods=20) for seed in range(3)]
+    first = list(play(asked[:2], file, one=predicted))
+    with file.open("ab") as lines:
+        lines.write(b'{"key":{"fleet":"cut o')  # killed in the middle of a line
+    second = list(play(asked, file, one=predicted))
+    assert [each.key for each in first] == asked[:2]
+    assert [each.key for each in second] == asked[2:]
+    assert {each.key for each in read(file)} == {*asked}
+
+
+def test_no_run_begins_after_the_time_is_over(tmp_path: Path) -> None:
+    asked = [key(PACK, pods=20)]
+    assert not list(play(asked, tmp_path / "runs", until=time.monotonic() - 1, one=predicted))
+
+
+@pytest.mark.parametrize("spec", ["dgx1-v100", "0*dgx1-v100", "2*no-such", "2*dgx1-v100+", "+"])
+def test_a_fleet_that_makes_no_sense_is_refused(spec: str) -> None:
+    with pytest.raises(BadInput):
+        fleet_of(spec)
+
+
+def test_the_plan_has_every_run_once_and_all_arms_of_a_day() -> None:
+    keys = list(plan())
+    assert len(keys) == len({*keys})
+    assert {each.fleet for each in keys} > {*MACHINES, *MIXED}
+    assert {each.mix for each in keys if each.fleet in MIXED} == {*WORKLOADS}
+    assert {each.arm for each in keys if each.fleet in MIXED} == {*MIXED_ARMS}
+
+
+def test_the_page_has_every_cell_of_the_plan() -> None:
+    keys = [each for each in plan() if each.seed < 2]
+    text = page([played(each, speed=0.5, wait=1) for each in keys])
+    found = cells([played(each) for each in keys])
+    rows = [line for line in text.splitlines() if line.startswith("|") and "---" not in line]
+    for each in found:
+        place = {**MACHINES, **MIXED}.get(each.fleet)
+        if place:
+            assert sum(line.startswith(f"| {place}, {each.load:.2f} |") for line in rows) >= 2
+    assert "nan" not in text
+    assert all(len(line) < 2000 for line in rows)
+
+
+def test_the_command_plays_what_is_asked_for_and_writes_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs, written = tmp_path / "runs", tmp_path / "page.md"
+    monkeypatch.setattr("tests.bench.placement_runs._played", predicted)
+    monkeypatch.setattr(placement, "PAGE", written)
+    asked = ["run", str(runs), "--fleet", PAIRS, "--mix", "fours", "--load", "0.5", "--pods", "30"]
+    placement.main([*asked, "--arm", PACK, "--arm", SPREAD, "--seeds", "2"])
+    assert len(read(runs)) == 4
+    placement.main(["page", str(runs)])
+    assert written.read_text(encoding="utf-8").startswith("# Where pods land")
+    with pytest.raises(SystemExit, match="not COUNT"):
+        placement.main(["run", str(runs), "--fleet", "nonsense"])
+    assert "4/4" in capsys.readouterr().out
 
 
 def test_quads_are_joined_within_and_not_between(tmp_path: Path) -> None:
@@ -86,6 +199,7 @@ def test_quads_are_joined_within_and_not_between(tmp_path: Path) -> None:
     assert found.n == 8
     joined = {(a, b) for a in range(8) for b in range(a) if found.links(a, b)}
     assert joined == {(a, b) for a in range(8) for b in range(a) if a // 4 == b // 4}
+    assert machine("quads").topology.nv == found.nv
 
 
 @pytest.mark.cluster
@@ -99,22 +213,12 @@ def test_the_device_plugin_gives_linked_gpus_and_says_so_again(allocator: Alloca
 def test_ours_finds_what_foresight_finds_and_far_more_than_bin_packing(
     allocator: Allocator,
 ) -> None:
-    (found,) = measure(
-        allocator,
-        "a100-pcie-pairs",
-        USUAL,
-        loads=[0.85],
-        nodes=32,
-        pods=3000,
-        seeds=1,
-        seeds_of_waits=2,
-    )
-    best = found.ideal(REFERENCE)
-    assert found.ideal(NOW) > 0.99 * best
-    assert found.ideal("lag 0.5 s") > 0.97 * best
-    assert found.ideal(PACK) < 0.9 * best
-    assert found.ideal(OTHER_POLICY) < 0.9 * best
-    assert found.lost == 0
-    assert {name: len(runs) for name, runs in found.runs.items()} == {
-        name: 2 if name in (PACK, NOW) else 1 for name in ARMS
-    }
+    give = Plugins(allocator).give
+    arms = (REFERENCE, NOW, LATE, PACK, OTHER_POLICY)
+    found = {arm: run(key(arm, fleet="32*a100-pcie-pairs", pods=3000), give) for arm in arms}
+    best = found[REFERENCE].best_part
+    assert found[NOW].best_part > 0.99 * best
+    assert found[LATE].best_part > 0.97 * best
+    assert found[PACK].best_part < 0.9 * best
+    assert found[OTHER_POLICY].best_part < 0.9 * best
+    assert sum(each.lost for each in found.values()) == 0

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The schedulers that the placement benchmark compares, and the device plugins under them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from api.gpu_request import GpuRequest
+from discovery.model import NodeSnapshot
+from scheduler.scores.best_effort import LOST
+from scheduler.scores.class_tables import ScoreTables
+from scheduler.scores.masks import members, union
+from scheduler.simulation import choosers
+from scheduler.simulation.fleet_replay import Choose, Give, NodeKind
+from tests.bench.placement_fleets import Machine, machine
+from tests.bench.placement_reference import Reference
+from tests.kubelet.allocator import AllocationError, Allocator
+from tests.kubelet.links import link_types
+from tests.scheduler.simulated import seeded
+
+ORDERS: Final = 32
+"""In so many random orders the policy is asked the same."""
+SPREAD, PACK, REFERENCE, OTHER_POLICY = "spread", "bin-pack", "reference", "another policy"
+OURS: Final[Mapping[str, float]] = {f"lag {lag:g} s": lag for lag in (0.0, 0.5, 2.0, 5.0)}
+"""Arm to seconds of lag."""
+NOW, LATE = list(OURS)[:2]
+ARMS: Final = (SPREAD, PACK, REFERENCE, *OURS, OTHER_POLICY)
+MIXED_ARMS: Final = (SPREAD, PACK, REFERENCE, NOW, LATE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """One scheduler, and what it is up against; it is good for one run."""
+
+    choose: Choose
+    give: Give
+    lag_seconds: float = 0.0
+
+
+class Plugin:
+    """The device plugin of one machine: go-gpuallocator, its answers kept."""
+
+    def __init__(self, allocator: Allocator, snapshot: NodeSnapshot) -> None:
+        self._allocator = allocator
+        self._rows = [gpu.uuid or "" for gpu in snapshot.gpus]
+        self._links = link_types(snapshot)
+        self._orders = seeded()
+        self._answers: dict[tuple[int, int], list[int]] = {}
+
+    def give(self, kind: NodeKind, free: int, wish: GpuRequest, chance: Random) -> int:
+        """What it hands out when the free GPUs are named in some order."""
+        del kind
+        asked = free, wish.gpus
+        if asked not in self._answers:
+            self._answers[asked] = list(self._ask(*asked))
+        return chance.choice(self._answers[asked])
+
+    def _ask(self, free: int, size: int) -> Iterator[int]:
+        available = [self._rows[place] for place in members(free)]
+        for _ in range(ORDERS):
+            self._orders.shuffle(available)
+            try:
+                chosen = self._allocator.prefer(
+                    self._rows, self._links, available=available, size=size
+                )
+                yield union(tuple(map(self._rows.index, chosen)))
+            except AllocationError:
+                yield LOST
+
+
+class Plugins:
+    """The device plugins of all machines."""
+
+    def __init__(self, allocator: Allocator) -> None:
+        self._allocator = allocator
+        self._plugins: dict[str, Plugin] = {}
+
+    def give(self, kind: NodeKind, free: int, wish: GpuRequest, chance: Random) -> int:
+        """What that of a node's machine hands out."""
+        if kind.name not in self._plugins:
+            self._plugins[kind.name] = Plugin(self._allocator, machine(kind.name).snapshot)
+        return self._plugins[kind.name].give(kind, free, wish, chance)
+
+
+def anything(kind: NodeKind, free: int, wish: GpuRequest, chance: Random) -> int:
+    """A device plugin that prefers nothing."""
+    del kind
+    return union(tuple(chance.sample(members(free), wish.gpus)))
+
+
+def arm(name: str, fleet: Sequence[Machine], tables: ScoreTables, give: Give) -> Arm:
+    """One of ARMS for one run."""
+    if name in OURS:
+        return Arm(choose=choosers.ranked(tables), give=give, lag_seconds=OURS[name])
+    made: Mapping[str, Callable[[], Arm]] = {
+        SPREAD: lambda: Arm(choose=choosers.spread, give=give),
+        PACK: lambda: Arm(choose=choosers.pack, give=give),
+        REFERENCE: lambda: Arm(choose=Reference(fleet, give).choose, give=give),
+        OTHER_POLICY: lambda: Arm(choose=choosers.ranked(tables), give=anything),
+    }
+    return made[name]()
