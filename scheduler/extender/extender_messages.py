@@ -9,6 +9,7 @@ whole, a host that stands in it twice has its scores added, and one that is miss
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final
@@ -25,10 +26,8 @@ MOST_BYTES: Final = 8 << 20
 MOST_NODES: Final = 200
 """Whole Nodes in one request; above that, reading them costs more than they are worth."""
 SHORT: Final = 500
-"""Candidates, above which an answer has the best ones only: reading it costs the scheduler more
-than all that we do."""
-_LISTED: Final = 9
-"""The least score in it then. With a weight of 10 all others are out of the question."""
+"""Candidates, above which scores are relative to the most frequent rank, whose nodes are left out:
+reading a list of thousands costs the scheduler more than all that we do."""
 
 NEUTRAL: Final = b"[]"
 """No scores: the scheduler's other opinions decide."""
@@ -70,7 +69,8 @@ class HostPriority(msgspec.Struct, frozen=True, rename="pascal"):
     """One host's score."""
 
     host: str
-    score: Annotated[int, Meta(ge=0, le=BEST)]
+    score: Annotated[int, Meta(ge=-BEST, le=BEST)]
+    """The rank, 0 to 10; among more than 500 candidates less the most frequent rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,12 +113,17 @@ def answer(nodes: Sequence[str], ranks: Sequence[int]) -> bytes:
     """A HostPriorityList of these ranks, which are 0 to 10 in it whatever was computed: more would
     be taken, and outweigh every other opinion.
 
-    Where all are equal it is empty. Above :data:`SHORT` nodes it has only the best.
+    Where all are equal it is empty. Above :data:`SHORT` nodes the most frequent rank is taken off
+    all of them, and nodes with it are left out, which is the same as 0. Only differences count for
+    the scheduler, and these are the same, whatever the weight.
     """
     if not ranks or min(ranks) == max(ranks):
         return NEUTRAL
     scores = {rank: min(max(int(rank), 0), BEST) for rank in set(ranks)}
+    if len(ranks) > SHORT:
+        base = scores[Counter(ranks).most_common(1)[0][0]]
+        scores = {rank: score - base for rank, score in scores.items()}
     scored: Iterable[tuple[str, int]] = zip(nodes, map(scores.__getitem__, ranks), strict=True)
     if len(ranks) > SHORT:
-        scored = (each for each in scored if each[1] >= _LISTED)
+        scored = (each for each in scored if each[1])
     return msgspec.json.encode(list(itertools.starmap(HostPriority, scored)))

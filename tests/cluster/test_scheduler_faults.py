@@ -91,6 +91,22 @@ def test_the_extender_decides_among_nodes_that_are_alike(stage: Stage, front: Fr
     assert [stage.placed(stage.add_pod(1, scheduler=FRONTED)) for _ in range(6)] == [*NODES, *NODES]
 
 
+def test_scores_below_0_count_against_a_node_and_those_left_out_are_0(
+    stage: Stage, front: Front
+) -> None:
+    """So an answer about very many nodes may have the differences alone."""
+    best = iter((*NODES, *NODES))
+
+    def answer(_path: str, _body: bytes) -> Reply:
+        chosen = next(best)
+        others = [{"Host": node, "Score": -4} for node in NODES if node != chosen]
+        return Reply(body=json.dumps(others).encode())
+
+    front.answer = answer
+
+    assert [stage.placed(stage.add_pod(1, scheduler=FRONTED)) for _ in range(6)] == [*NODES, *NODES]
+
+
 @pytest.mark.parametrize("garbage", GARBAGE)
 def test_a_senseless_answer_stops_no_pod(stage: Stage, front: Front, garbage: str) -> None:
     front.answer = lambda _path, _body: Reply(body=GARBAGE[garbage])

@@ -97,11 +97,28 @@ def test_equal_ranks_say_nothing() -> None:
     assert messages.answer("", []) == b"[]"
 
 
-def test_of_many_nodes_the_best_are_told() -> None:
+def totals(names: list[str], ranks: list[int], weight: int) -> dict[str, int]:
+    """What a scheduler makes of the answer, less what it makes of the first node."""
+    told = {entry["Host"]: entry["Score"] for entry in json.loads(messages.answer(names, ranks))}
+    found = {name: told.get(name, 0) * weight * 10 for name in names}
+    return {name: total - found[names[0]] for name, total in found.items()}
+
+
+@pytest.mark.parametrize("weight", [1, 3, 10])
+def test_of_many_nodes_the_differences_are_told_whatever_the_weight(weight: int) -> None:
     names = [f"node-{at}" for at in range(messages.SHORT + 1)]
-    ranks = [10, 9, 8, *[0] * (messages.SHORT - 2)]
+    ranks = [10, 9, 8, 0, 1, *[4] * (messages.SHORT - 4)]
+    found = totals(names, ranks, weight)
+    assert found == {
+        name: (rank - 10) * weight * 10 for name, rank in zip(names, ranks, strict=True)
+    }
+
+
+def test_of_many_nodes_those_with_the_most_frequent_rank_are_left_out() -> None:
+    names = [f"node-{at}" for at in range(messages.SHORT + 1)]
+    ranks = [10, 0, *[4] * (messages.SHORT - 1)]
     told = json.loads(messages.answer(names, ranks))
-    assert told == [{"Host": "node-0", "Score": 10}, {"Host": "node-1", "Score": 9}]
+    assert told == [{"Host": "node-0", "Score": 6}, {"Host": "node-1", "Score": -4}]
     assert len(json.loads(messages.answer(names[:-1], ranks[:-1]))) == messages.SHORT
 
 
