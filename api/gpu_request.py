@@ -45,6 +45,15 @@ class GpuRequest(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
         return most
 
     @property
+    def several(self) -> tuple[int, ...]:
+        """GPUs of each container that has several and whose GPUs' quality counts."""
+        return tuple(
+            step.gpus
+            for step, counts in zip(self.steps, self.judged, strict=True)
+            if counts and step.gpus > 1
+        )
+
+    @property
     def judged(self) -> tuple[bool, ...]:
         """For each step whether its GPUs' quality counts: of those that stay, if any does."""
         staying = tuple(not step.ends for step in self.steps)

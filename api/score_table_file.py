@@ -15,7 +15,7 @@ import msgspec
 from api.gpu_request import GpuRequest
 from api.versioned import VersionedFormat
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Also of what scores are made of: scheduler.scores.score."""
 _HASH_DIGITS = 16
 _MOST_BYTES = 16 * 2**20
@@ -31,14 +31,19 @@ class ScoreRow(msgspec.Struct, frozen=True, kw_only=True):
     wish: GpuRequest
     free: tuple[int, ...]
     scores: tuple[int, ...]
+    """With the speed relative to ``best``, and without what is of the fleet."""
+    speeds: tuple[int, ...]
+    """Expected, in hundredths of a GB/s: for a node whose product has a class with better sets."""
     sets: tuple[int, ...]
     """0 where the pod is most likely refused."""
+    best: int
+    """The best speed that the class has for the wish; 0 where nothing depends on it."""
 
 
 class ScoreTableFile(msgspec.Struct, frozen=True, kw_only=True):
     """All that is known of one class. Its rows are in the order of their wishes' text."""
 
-    v: Literal[2] = VERSION
+    v: Literal[3] = VERSION
     gen: str
     hash: str = ""
     """First digits of the SHA-256 of the same with an empty hash: equal for equal tables."""
@@ -46,9 +51,15 @@ class ScoreTableFile(msgspec.Struct, frozen=True, kw_only=True):
 
     def score(self, free: int, wish: GpuRequest) -> int | None:
         """As the table has it; None for a wish that it does not have."""
+        found = self.score_and_speed(free, wish)
+        return None if found is None else found[0]
+
+    def score_and_speed(self, free: int, wish: GpuRequest) -> tuple[int, int] | None:
+        """The same with the expected speed; both 0 for GPUs that cannot serve the wish."""
         for row in self.rows:
             if row.wish == wish:
-                return dict(zip(row.free, row.scores, strict=True)).get(free, 0)
+                both = zip(row.scores, row.speeds, strict=True)
+                return dict(zip(row.free, both, strict=True)).get(free, (0, 0))
         return None
 
 
@@ -77,7 +88,7 @@ def _hash(table: ScoreTableFile) -> str:
 
 def _faults(found: ScoreTableFile) -> Iterator[str]:
     for at, row in enumerate(found.rows):
-        if not len(row.free) == len(row.scores) == len(row.sets):
+        if len({*map(len, (row.free, row.scores, row.speeds, row.sets))}) > 1:
             yield f"the columns of `rows[{at}]` differ in length"
     if found.hash != _hash(found):
         yield "`hash` is not that of its content"

@@ -8,12 +8,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from api.gpu_request import GpuRequest
-from scheduler.cluster.node_views import Fleet, NoView, ScoringView
+from scheduler.cluster.node_views import Fleet, NoOutcome, NoView, ScoringView
+from scheduler.fleet_products import best_speed, shares
 from scheduler.pod_request import PodRequest
-from scheduler.rank_levels import ranks
+from scheduler.rank_levels import NEUTRAL, ranks
 from scheduler.scores.class_tables import ScoreTables
-from scheduler.scores.score import in_clique
-from scheduler.scores.score_table import PlacementOutcome
+from scheduler.scores.score import joined, relative_speed, with_speed
+from scheduler.scores.score_table import MOST_GPUS, PlacementOutcome
 
 _AT_ONCE = 16
 """So many new outcomes of small classes fit into a request; each takes up to a millisecond."""
@@ -37,7 +38,7 @@ class RankedNode(NamedTuple):
     clique: bool
     """Whether it is in the NVLink clique that has most of the job's nodes."""
     score: int
-    """The outcome's, and the clique; 0 where the node is not known to serve the pod."""
+    """The outcome's, and what is of the fleet; 0 where the node is not known to serve the pod."""
     rank: int
     """Score that the scheduler gets, 0 to 10."""
 
@@ -51,11 +52,19 @@ class _Judged(NamedTuple):
     rank: int
 
 
+class _FleetAims(NamedTuple):
+    """What nodes of a product have by the fleet they are in."""
+
+    best_speed: int
+    """Of the product, for the pod: in hundredths of a GB/s."""
+    share: int
+
+
 class Ranking(NamedTuple):
     """Scores for the scheduler, and what is counted of them."""
 
     ranks: list[int]
-    unseen: Mapping[NoView, int]
+    unseen: Mapping[NoView | NoOutcome, int]
     """How many nodes cannot be scored, by reason."""
 
 
@@ -83,10 +92,12 @@ class NodeRanker:
         seen = Counter(views)
         judged = self._judged(ask, seen, only_known=only_known)
         rank_of = {view: each.rank for view, each in judged.items()}
-        return Ranking(
-            ranks=list(map(rank_of.__getitem__, views)),
-            unseen={view: count for view, count in seen.items() if isinstance(view, NoView)},
-        )
+        unseen: Counter[NoView | NoOutcome] = Counter()
+        for view, count in seen.items():
+            reason = unscored(view, judged[view].outcome, ask.wish, self._tables)
+            if reason is not None:
+                unseen[reason] += count
+        return Ranking(ranks=list(map(rank_of.__getitem__, views)), unseen=unseen)
 
     def _judged(
         self, ask: PodRequest, views: Collection[ScoringView | NoView], *, only_known: bool = False
@@ -98,9 +109,29 @@ class NodeRanker:
             known[view.gen, view.free] if isinstance(view, ScoringView) else None for view in views
         ]
         inside = [isinstance(view, ScoringView) and view.clique in cliques for view in views]
-        scores = [_score(*each) for each in zip(outcomes, inside, strict=True)]
-        levels = map(_level, views, ranks(scores))
+        fleet_aims = self._fleet_aims(ask.wish, views)
+        scores = [
+            _score(outcome, fleet_aims[view.product or view.gen], is_inside)
+            if isinstance(view, ScoringView) and outcome is not None
+            else 0
+            for view, outcome, is_inside in zip(views, outcomes, inside, strict=True)
+        ]
+        levels = map(_level, views, outcomes, ranks(scores))
         return dict(zip(views, map(_Judged, outcomes, inside, scores, levels), strict=True))
+
+    def _fleet_aims(
+        self, wish: GpuRequest, views: Iterable[ScoringView | NoView]
+    ) -> Mapping[str, _FleetAims]:
+        """By product, what is not of the node alone."""
+        products = {
+            view.product or view.gen: view.gen for view in views if isinstance(view, ScoringView)
+        }
+        fleet, tables = self._fleet.products, self._tables
+        turns = shares(wish, products, fleet, tables)
+        return {
+            each: _FleetAims(best_speed(each, gen, wish, fleet, tables), turns[each])
+            for each, gen in products.items()
+        }
 
     def _outcomes(
         self, wish: GpuRequest, views: Iterable[ScoringView | NoView], *, only_known: bool
@@ -112,12 +143,14 @@ class NodeRanker:
             if isinstance(view, NoView) or (view.gen, view.free) in found:
                 continue
             table = self._tables.find(view.gen)
-            outcome = table.known(view.free, wish) if table else None
+            outcome = table.kept(view.free, wish) if table else None
             if table and outcome is None and at_once and table.fits_a_request(wish):
                 if only_known:
                     raise OutcomeUnknown
                 at_once -= 1
                 outcome = table.outcome(view.free, wish)
+            elif table and outcome is None:
+                outcome = table.known(view.free, wish)
             found[view.gen, view.free] = outcome
         return found
 
@@ -133,13 +166,39 @@ class NodeRanker:
         return {clique for clique, count in nodes.items() if count == most}
 
 
-def _score(outcome: PlacementOutcome | None, inside: bool) -> int:
-    if outcome is None or not outcome.score:
+def unscored(
+    view: ScoringView | NoView,
+    outcome: PlacementOutcome | None,
+    wish: GpuRequest,
+    tables: ScoreTables,
+) -> NoOutcome | NoView | None:
+    """Why a node was not scored; None where it was, also with 0 as it cannot take the pod."""
+    if isinstance(view, NoView):
+        return view
+    if outcome is None and tables.find(view.gen) is None:
+        is_large = (view.ok | view.free).bit_length() > MOST_GPUS
+        return NoOutcome.TOO_MANY_GPUS if is_large else NoOutcome.TOO_MANY_CLASSES
+    if outcome is None:
+        return NoOutcome.PENDING
+    if outcome.given_up:
+        return NoOutcome.GIVEN_UP
+    if not outcome.sets and wish.gpus <= view.free.bit_count():
+        return NoOutcome.TOO_MANY_CONTAINERS
+    return None
+
+
+def _score(outcome: PlacementOutcome, fleet_aims: _FleetAims, in_clique: bool) -> int:
+    """The table's score with what is of the fleet; 0 stays 0."""
+    if not outcome.score:
         return 0
-    return in_clique(outcome.score) if inside else outcome.score
+    speed = relative_speed(outcome.speed, fleet_aims.best_speed)
+    return joined(with_speed(outcome.score, speed), share=fleet_aims.share, in_clique=in_clique)
 
 
-def _level(view: ScoringView | NoView, level: int) -> int:
-    """One less, but never no data, for a node whose GPUs and pods do not agree."""
+def _level(view: ScoringView | NoView, outcome: PlacementOutcome | None, level: int) -> int:
+    """One less, but never no data, for a node whose GPUs and pods do not agree; in the middle where
+    the outcome was given up."""
+    if outcome is not None and outcome.given_up:
+        return NEUTRAL
     is_unsure = isinstance(view, ScoringView) and not view.sure
     return level - 1 if is_unsure and level > 1 else level

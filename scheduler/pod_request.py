@@ -18,3 +18,5 @@ class PodRequest:
     wish: GpuRequest
     job: str | None = None
     """Equal for pods of one job, which like to share an NVLink clique across nodes."""
+    pinned: bool = False
+    """It may run on some nodes only, so that where it runs was not chosen by its aims."""

@@ -9,9 +9,11 @@ from scheduler.scores.score import Aims, aims
 
 BEST = 10
 """The most that kube-scheduler takes from an extender: MaxExtenderPriority."""
-COSTS_OTHERS, FARTHER_FROM_NIC, OTHER_CLIQUE = 8, 7, 6
-_SLOWER = 5
+COSTS_OTHERS, FARTHER_FROM_NIC, OTHER_CLIQUE, OTHERS_TURN, BREAKS_WHOLE = 8, 7, 6, 5, 4
+_SLOWER = 3
 """The most for a set that is slower, and so much of it as it has of the best one's speed."""
+NEUTRAL = 5
+"""For a node of which nothing could be computed: it is below the best, and above what is worse."""
 
 
 def ranks(scores: Sequence[int | None]) -> list[int]:
@@ -34,6 +36,10 @@ def _rank(here: Aims, best: Aims) -> int:
         return 1
     if here.speed != best.speed:
         return max(1, -(-_SLOWER * here.speed // best.speed))
+    if here.whole != best.whole:
+        return BREAKS_WHOLE
+    if here.share != best.share:
+        return OTHERS_TURN
     if here.clique != best.clique:
         return OTHER_CLIQUE
     if here.nic != best.nic:

@@ -10,8 +10,8 @@ from typing import Final
 import msgspec
 
 from api.gpu_request import GpuRequest, Link
-from scheduler.cluster.node_views import NoView
-from scheduler.node_ranking import RankedNode
+from scheduler.cluster.node_views import NoOutcome, NoView
+from scheduler.node_ranking import RankedNode, unscored
 from scheduler.pod_request import PodRequest
 from scheduler.scores.best_effort import Odds
 from scheduler.scores.class_tables import ScoreTables
@@ -20,7 +20,7 @@ from scheduler.scores.score import aims
 
 _SETS_SHOWN: Final = 8
 
-REASONS: Final[Mapping[NoView, str]] = MappingProxyType(
+REASONS: Final[Mapping[NoView | NoOutcome, str]] = MappingProxyType(
     {
         NoView.UNKNOWN_NODE: "no node of this name in the cluster, or not seen yet",
         NoView.NO_TOPOLOGY: "no annotation gpuscape.io/topology: does the agent run there?",
@@ -30,6 +30,11 @@ REASONS: Final[Mapping[NoView, str]] = MappingProxyType(
         NoView.BAD_STATE: "the agent's annotation gpuscape.io/state is damaged",
         NoView.OTHER_GENERATION: "the agent's state is of another topology than the node carries",
         NoView.STALE: "the agent has not renewed its Lease for the Lease's duration",
+        NoOutcome.PENDING: "its table is being worked out: it counts from the next request on",
+        NoOutcome.TOO_MANY_GPUS: "nodes with so many GPUs have no scores",
+        NoOutcome.TOO_MANY_CLASSES: "the fleet has more topology classes than there is room for",
+        NoOutcome.TOO_MANY_CONTAINERS: "more containers ask for GPUs than can be foreseen",
+        NoOutcome.GIVEN_UP: "its outcome takes too much work: ranked as neither good nor bad",
     }
 )
 """Every reason in words."""
@@ -38,13 +43,18 @@ SHORT_OF: Final[Mapping[str, str]] = MappingProxyType(
     {
         "taken": "more likely to refuse the pod than",
         "linked": "less likely to meet the pod's link wish than",
-        "speed": "slower between its GPUs than",
+        "speed": "slower between its GPUs, of what its product can be, than",
+        "whole": "entirely free, and not filled by the pod, unlike",
+        "share": "of a product of which pods of this size hold a larger part than of that of",
         "clique": "outside the NVLink clique of the pod's job, unlike",
         "nic": "farther from a NIC than",
         "kept": "emptier, or breaking up more of what other pods need, than",
     }
 )
 """Every aim of a score, in the order of its weight: what it means to fall short of it."""
+
+_FASTER_PRODUCT: Final = "of a faster product, from which single GPUs gain nothing, than"
+"""The same of ``share`` for a pod of single GPUs."""
 
 
 class Chance(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,13 +134,15 @@ def _answer(
     verdict: RankedNode, best: RankedNode, tables: ScoreTables, wish: GpuRequest
 ) -> NodeAnswer:
     view, outcome = verdict.view, verdict.outcome
+    reason = unscored(view, outcome, wish, tables)
     if isinstance(view, NoView):
         return NodeAnswer(node=verdict.node, rank=verdict.rank, why=REASONS[view], reason=view)
     table = tables.find(view.gen)
     answer = NodeAnswer(
         node=verdict.node,
         rank=verdict.rank,
-        why=_why(verdict, best, wish) if table else "nodes with so many GPUs have no scores",
+        why=_why(verdict, best, wish) if reason is None else REASONS[reason],
+        reason=reason,
         gen=view.gen,
         free=members(view.free),
         sure=view.sure,
@@ -152,14 +164,10 @@ def _answer(
 def _why(verdict: RankedNode, best: RankedNode, wish: GpuRequest) -> str:
     """Where it falls short of the best node; the first aim in which it does has decided."""
     view, outcome = verdict.view, verdict.outcome
-    if isinstance(view, NoView):
-        return REASONS[view]
-    if outcome is None:
-        return "its table is being worked out: it counts from the next request on"
-    if not outcome.sets and view.free.bit_count() < wish.gpus:
-        return f"{view.free.bit_count()} GPUs are free, the pod asks for {wish.gpus}"
+    if isinstance(view, NoView) or outcome is None:
+        raise ValueError(verdict.node)  # it has a reason, and no score
     if not outcome.sets:
-        return "more containers ask for GPUs than can be foreseen"
+        return f"{view.free.bit_count()} GPUs are free, the pod asks for {wish.gpus}"
     if not outcome.score:
         return "the kubelet would refuse the pod, or the device plugin fail"
     unsure = "" if view.sure else "; unsure: state and pods do not agree, so one rank less"
@@ -167,7 +175,8 @@ def _why(verdict: RankedNode, best: RankedNode, wish: GpuRequest) -> str:
         return f"the best{unsure}"
     here, there = aims(verdict.score), aims(best.score)
     short = next(name for name in SHORT_OF if getattr(here, name) != getattr(there, name))
-    return f"{SHORT_OF[short]} {best.node}{unsure}"
+    words = SHORT_OF[short] if short != "share" or wish.several else _FASTER_PRODUCT
+    return f"{words} {best.node}{unsure}"
 
 
 def _chances(sets: Odds) -> tuple[Chance, ...]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -17,6 +18,7 @@ from scheduler.cluster.free_gpus import ExpectedGpus, ReportedState
 from scheduler.cluster.node_record import NodeRecord, TableLookup, bound
 from scheduler.cluster.node_views import NoView, ScoringView
 from scheduler.cluster.predictions import PredictionCheck
+from scheduler.fleet_products import FleetProducts, counted_size
 from scheduler.pod_request import PodRequest
 
 
@@ -76,6 +78,7 @@ class NodeCache:
         self._nodes: dict[str, NodeRecord] = {}
         self._where: dict[str, str] = {}  # UID of a pod to its node
         self._jobs: dict[str, dict[str, int]] = {}  # job to nodes, and how many of its pods each
+        self._products = FleetProducts()
         self._arrivals = 0
         self._synced: frozenset[CacheSource] = frozenset()
 
@@ -105,6 +108,11 @@ class NodeCache:
         with self._lock:
             return tuple(self._jobs.get(job, ()))
 
+    @property
+    def products(self) -> FleetProducts:
+        """See :class:`scheduler.cluster.node_views.Fleet`."""
+        return self._products
+
     def names(self) -> tuple[str, ...]:
         """All Nodes, in no order."""
         with self._lock:
@@ -133,15 +141,23 @@ class NodeCache:
         with self._lock:
             self._synced |= {source}
 
-    def node(self, name: str, *, topology: str | None, clique: str | None = None) -> None:
-        """A Node is there, with this annotation and this NVLink clique."""
-        with self._lock:
-            self._node(name).appear(topology, clique)
+    def node(
+        self,
+        name: str,
+        *,
+        topology: str | None,
+        clique: str | None = None,
+        product: str | None = None,
+    ) -> None:
+        """A Node is there, with this annotation, this NVLink clique and this model of GPUs."""
+        with self._lock, self._counted(self._node(name)) as found:
+            found.appear(topology, clique, product)
 
     def node_gone(self, name: str) -> None:
         """A Node is there no more."""
         with self._lock:
-            self._node(name).disappear()
+            with self._counted(self._node(name)) as found:
+                found.disappear()
             self._forget(name)
 
     def lease(self, node: str, lease: Object, now: float) -> None:
@@ -170,10 +186,11 @@ class NodeCache:
             pod = bound(ask, (bound_at, self._arrivals))
             if ended:
                 found.finish(ask.uid, pod.key)
-                self._count(before.ask.job if before else None, node, -1)
+                if before:
+                    self._count(before.ask, node, -1)
             else:
                 landing = found.bind(pod, lately=CacheSource.PODS in self._synced)
-                self._count(ask.job, node, 1)
+                self._count(ask, node, 1)
         if landing is not None:
             self._landed(landing)
 
@@ -185,7 +202,7 @@ class NodeCache:
                 return
             found = self._node(node)
             if pod := found.bound.get(uid):
-                self._count(pod.ask.job, node, -1)
+                self._count(pod.ask, node, -1)
             found.release(uid)
             self._forget(node)
 
@@ -202,7 +219,22 @@ class NodeCache:
         if self._nodes[name].is_empty:
             del self._nodes[name]
 
-    def _count(self, job: str | None, node: str, more: int) -> None:
+    @contextmanager
+    def _counted(self, node: NodeRecord) -> Iterator[NodeRecord]:
+        """Follow a change of the Node: it may be of another product after it, or of none."""
+        before = (node.product, node.gen, node.gpus)
+        yield node
+        after = (node.product, node.gen, node.gpus)
+        if after == before:
+            return
+        if node.product:
+            self._products.add_node(*after, node.held())
+        if before[0]:
+            self._products.add_node(*before, node.held(), by=-1)
+
+    def _count(self, ask: PodRequest, node: str, more: int) -> None:
+        self._products.add_pod(self._nodes[node].product, counted_size(ask), by=more)
+        job = ask.job
         if job is None:
             return
         nodes = self._jobs.setdefault(job, {})

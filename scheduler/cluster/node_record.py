@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Protocol
@@ -16,6 +17,7 @@ from kube.lease import ObservedLease, observe
 from scheduler.cluster.free_gpus import Bound, ExpectedGpus, LikelySets, ReportedState, reckon
 from scheduler.cluster.node_views import NoView, ScoringView
 from scheduler.cluster.predictions import PredictionCheck
+from scheduler.fleet_products import counted_size, product_name
 from scheduler.pod_request import PodRequest
 
 log = logging.getLogger(__name__)
@@ -55,6 +57,7 @@ class NodeRecord:
         "gen",
         "here",
         "lease",
+        "product",
         "silent_view",
         "state",
         "view",
@@ -70,6 +73,8 @@ class NodeRecord:
         """The Node object exists."""
         self.gen = ""
         """Its topology class; empty where there is none."""
+        self.product = ""
+        """What it is one of; empty where there is no topology class."""
         self.clique: str | None = None
         self.lease: ObservedLease | None = None
         self.fresh_until = _NEVER
@@ -91,10 +96,23 @@ class NodeRecord:
         """Nothing at all is known of it."""
         return not (self.here or self.lease or self.bound or self.finished)
 
-    def appear(self, topology: str | None, clique: str | None) -> None:
-        """The Node is there, with this annotation and this NVLink clique."""
+    @property
+    def gpus(self) -> int:
+        """Number of its GPUs, free or not, working or not; 0 where there is no topology class."""
+        return self._n if self.gen else 0
+
+    def held(self) -> Mapping[int, int]:
+        """Size of pods to the GPUs that pods of it, which count, hold here."""
+        held: dict[int, int] = {}
+        for pod in self.bound.values():
+            if size := counted_size(pod.ask):
+                held[size] = held.get(size, 0) + size
+        return held
+
+    def appear(self, topology: str | None, clique: str | None, product: str | None) -> None:
+        """The Node is there, with this annotation, NVLink clique and label of its GPUs' model."""
         self.here, self.clique = True, clique or None
-        before, self.gen = self._gen, ""
+        before, self.gen, self.product = self._gen, "", ""
         try:
             found = _topology(topology)
         except BadInput as error:
@@ -106,11 +124,13 @@ class NodeRecord:
                 self._gen = found
             else:
                 self._gen, self._n, self.gen = found.gen, found.n, self._tables.add(found)
+                self.product = sys.intern(product_name(product, self._n, self.gen))
         self._work_out()
 
     def disappear(self) -> None:
         """The Node is there no more."""
         self.here, self.gen, self._gen, self.clique = False, "", NoView.NO_TOPOLOGY, None
+        self.product = ""
         self._work_out()
 
     def renew(self, lease: Object, now: float) -> list[PredictionCheck]:
@@ -186,7 +206,7 @@ class NodeRecord:
         ended = self._gone.union(self.finished.values())
         now = reckon(state, self.bound.values(), ended, self._tables.find(self.gen))
         self.expected = now.expected
-        return _view(self.gen, now.free, state.ok, now.sure, self.clique)
+        return _view(self.gen, now.free, state.ok, now.sure, self.clique, self.product)
 
     def _landings(
         self, before: ReportedState | NoView, now: ReportedState | NoView
@@ -220,9 +240,11 @@ def bound(ask: PodRequest, order: tuple[str, int]) -> Bound:
 
 
 @lru_cache(maxsize=4096)
-def _view(gen: str, free: int, ok: int, sure: bool, clique: str | None) -> ScoringView:
+def _view(
+    gen: str, free: int, ok: int, sure: bool, clique: str | None, product: str
+) -> ScoringView:
     """One object for all nodes with equal views: a call compares identities sooner than values."""
-    return ScoringView(gen=gen, free=free, ok=ok, sure=sure, clique=clique)
+    return ScoringView(gen=gen, free=free, ok=ok, sure=sure, clique=clique, product=product)
 
 
 def _topology(text: str | None) -> TopologyAnnotation | NoView:

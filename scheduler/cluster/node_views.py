@@ -9,6 +9,8 @@ from typing import Protocol
 
 import msgspec
 
+from scheduler.fleet_products import FleetProducts
+
 
 class NoView(StrEnum):
     """Why a node cannot be scored: it scores 0 and is counted under this reason."""
@@ -24,6 +26,21 @@ class NoView(StrEnum):
     """The state's masks follow another topology than the Node carries."""
     STALE = "stale"
     """The agent has not renewed its Lease for the Lease's duration."""
+
+
+class NoOutcome(StrEnum):
+    """Why a node with a view is not scored for a pod: it is counted under this reason too."""
+
+    PENDING = "pending"
+    """Its outcome is being computed: from one of the next requests on it is scored."""
+    TOO_MANY_GPUS = "too_many_gpus"
+    """The node has more than any score table covers."""
+    TOO_MANY_CLASSES = "too_many_classes"
+    """The fleet has more topology classes than there is room for, and this was used least."""
+    TOO_MANY_CONTAINERS = "too_many_containers"
+    """More containers of the pod ask for GPUs than can be foreseen on such a node."""
+    GIVEN_UP = "given_up"
+    """Its outcome takes too much work: the node is ranked as neither good nor bad."""
 
 
 class ScoringView(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
@@ -42,6 +59,8 @@ class ScoringView(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """Whether the masks agree with the number of GPUs that bound pods ask for."""
     clique: str | None = None
     """NVLink clique across nodes, from label ``nvidia.com/gpu.clique``."""
+    product: str = ""
+    """:func:`scheduler.fleet_products.product_name` of the node; empty: its class."""
 
 
 class Fleet(Protocol):
@@ -52,3 +71,7 @@ class Fleet(Protocol):
 
     def nodes_of(self, job: str) -> Iterable[str]:
         """Nodes that have pods of this job."""
+
+    @property
+    def products(self) -> FleetProducts:
+        """All products of the fleet, and who holds their GPUs."""

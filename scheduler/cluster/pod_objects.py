@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -28,6 +28,9 @@ JOB_LABELS: Final = (
 Source: JobSet, the coscheduling plugin (its present and its former key), Kueue's plain pods."""
 JOB_NAMES: Final = ("batch.kubernetes.io/job-name", "job-name")
 """Labels of pods of one Job; the second is the name before Kubernetes 1.27."""
+
+ANY_NODE: Final = frozenset({"kubernetes.io/os", "nvidia.com/gpu.present"})
+"""Labels that all nodes with GPUs have alike: a pod that selects by them is not pinned."""
 
 _ENDED = ("Succeeded", "Failed")
 _REMEMBERED_WISHES = 1024
@@ -68,10 +71,24 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
     owner_references: list[Owner] | None = None
 
 
+class NodeAffinity(msgspec.Struct, frozen=True, rename="camel"):
+    """Of which nodes a pod may have or would like; only whether any are required counts."""
+
+    required_during_scheduling_ignored_during_execution: Any = None
+
+
+class Affinity(msgspec.Struct, frozen=True, rename="camel"):
+    """Where a pod may run."""
+
+    node_affinity: NodeAffinity | None = None
+
+
 class Spec(msgspec.Struct, frozen=True, rename="camel"):
     """What a pod shall be; ``containers`` is null in calls that some schedulers make up."""
 
     node_name: str | None = None
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
     containers: list[Container] | None = None
     init_containers: list[Container] | None = None
 
@@ -147,7 +164,16 @@ def ask(pod: Pod, rules: Rules) -> PodRequest | None:
         uid=pod.metadata.uid,
         wish=_wish(steps, _link(annotations.get(keys.LINK, "")), nic),
         job=_job(pod.metadata),
+        pinned=_is_pinned(spec),
     )
+
+
+def _is_pinned(spec: Spec) -> bool:
+    """Whether the pod may run on some nodes only. Of the conditions themselves nothing is kept."""
+    if (spec.node_selector or {}).keys() - ANY_NODE:
+        return True
+    nodes = (spec.affinity or Affinity()).node_affinity or NodeAffinity()
+    return bool(nodes.required_during_scheduling_ignored_during_execution)
 
 
 def _count(container: Container, *resources: str) -> int:

@@ -16,8 +16,6 @@ from scheduler.pod_request import PodRequest
 from scheduler.scores.best_effort import Odds
 from scheduler.scores.masks import subsets
 
-FASTEST_PCIE_GBPS = 24.0
-"""Every NVLink carries more. Source: scheduler.scores.shape."""
 _MOST_GPUS_TO_SPLIT = 8
 
 
@@ -25,7 +23,10 @@ class SpeedTable(Protocol):
     """Speeds of sets of GPUs, as a node class's score table has them."""
 
     def gbps(self, group: int) -> float:
-        """Speed of the best ring through a set of GPUs."""
+        """Speed of a set of GPUs."""
+
+    def is_linked(self, group: int) -> bool:
+        """Whether NVLinks alone lead around a set of GPUs."""
 
     def ideal(self, wish: GpuRequest) -> float:
         """The best speed that the class has for the slowest container of a pod."""
@@ -62,15 +63,8 @@ def speed(landing: PredictionCheck, speeds: SpeedTable) -> float | None:
     The state does not say which container has which of the pod's GPUs: the best split counts.
     Containers with one GPU have no speed, and take none away.
     """
-    sizes = running(landing.ask.wish)
-    if sum(sizes) != landing.actual.bit_count() or max(sizes, default=0) < 2:
-        return None
-    if len(sizes) > 1 and sum(sizes) > _MOST_GPUS_TO_SPLIT:
-        return None
-    return max(
-        min(speeds.gbps(group) for group in groups if group.bit_count() > 1)
-        for groups in _splits(landing.actual, sizes)
-    )
+    splits = _possible(landing)
+    return max((min(map(speeds.gbps, groups)) for groups in splits), default=None)
 
 
 def is_ideal(landing: PredictionCheck, speeds: SpeedTable) -> bool | None:
@@ -86,8 +80,20 @@ def is_unlinked(landing: PredictionCheck, speeds: SpeedTable) -> bool:
     """
     if landing.ask.wish.link is not Link.NVLINK:
         return False
-    gbps = speed(landing, speeds)
-    return gbps is not None and gbps <= FASTEST_PCIE_GBPS
+    splits = [*_possible(landing)]
+    return bool(splits) and not any(all(map(speeds.is_linked, groups)) for groups in splits)
+
+
+def _possible(landing: PredictionCheck) -> Iterator[tuple[int, ...]]:
+    """Ways in which the pod's containers with several GPUs may have them; none where it is not
+    known, or there is no such container."""
+    sizes = running(landing.ask.wish)
+    if sum(sizes) != landing.actual.bit_count() or max(sizes, default=0) < 2:
+        return
+    if len(sizes) > 1 and sum(sizes) > _MOST_GPUS_TO_SPLIT:
+        return
+    for groups in _splits(landing.actual, sizes):
+        yield tuple(group for group in groups if group.bit_count() > 1)
 
 
 def running(wish: GpuRequest) -> tuple[int, ...]:

@@ -122,6 +122,7 @@ class Watches:
                     meta["name"],
                     topology=(meta.get("annotations") or {}).get(keys.TOPOLOGY),
                     clique=(meta.get("labels") or {}).get(keys.CLIQUE),
+                    product=(meta.get("labels") or {}).get(keys.GPU_PRODUCT),
                 )
             case ObjectGone(name=name):
                 self._cache.node_gone(name)

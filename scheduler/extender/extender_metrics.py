@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessColl
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from scheduler.cluster.node_views import NoView
+from scheduler.cluster.node_views import NoOutcome, NoView
 from scheduler.extender.tls import Party
 from web.refusals import RefusalReason
 
@@ -115,7 +115,7 @@ class ExtenderMetrics:
         )
         self._unscored = Counter(
             f"{_PREFIX}_unscored_candidates",
-            "Candidates that scored 0 because they could not be scored.",
+            "Candidates that could not be scored: their rank is 0, and with given_up neutral.",
             ["reason"],
             registry=registry,
         )
@@ -178,7 +178,7 @@ class ExtenderMetrics:
         self._requests.labels(verb, str(code)).inc()
         self._seconds.labels(verb).observe(seconds)
 
-    def judged(self, candidates: int, unseen: Mapping[NoView, int]) -> None:
+    def judged(self, candidates: int, unseen: Mapping[NoView | NoOutcome, int]) -> None:
         """Count the candidates for a pod with GPUs, and those that cannot be scored, by reason."""
         self._candidates.observe(candidates)
         for reason, count in unseen.items():
@@ -219,7 +219,7 @@ class ExtenderMetrics:
 
     def _name_all(self) -> None:
         """Create the series that queries may name before anything happened: absent is no zero."""
-        for reason in NoView:
+        for reason in (*NoView, *NoOutcome):
             self._unscored.labels(reason)
         for cause in Neutral:
             self._neutral.labels(cause)

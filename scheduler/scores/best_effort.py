@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
-from functools import cache
 from typing import NamedTuple
 
 from scheduler.scores.masks import pairs, subsets
 from scheduler.scores.shape import Shape
+from scheduler.scores.workspace import Workspace
 
 LOST = 0
 """The empty set stands for an allocation that fails."""
@@ -29,10 +29,11 @@ Odds = Mapping[int, Fraction]
 
 
 class BestEffort:
-    """The device plugin's best-effort policy on one shape; caches what it computed."""
+    """The device plugin's best-effort policy on one shape; the workspace keeps what it computed."""
 
-    def __init__(self, shape: Shape) -> None:
-        self._cuts = cache(lambda size: _Cuts(shape, size))
+    def __init__(self, shape: Shape, workspace: Workspace | None = None) -> None:
+        workspace = workspace or Workspace()
+        self._cuts = {size: _Cuts(shape, size, workspace) for size in range(2, shape.n + 1)}
 
     def odds(self, free: int, size: int, required: int = 0) -> Odds:
         """Sets that a request of ``size`` GPUs may get, with their odds; empty if too few are free.
@@ -44,7 +45,7 @@ class BestEffort:
             return {}
         if size == 1:
             return dict.fromkeys(subsets(free, 1), Fraction(1, count))
-        weights = self._cuts(size).weights(free, required)
+        weights = self._cuts[size].weights(free, required)
         total = sum(weights.values())
         shares = {weight: weight / total for weight in set(weights.values())}
         return {group: shares[weight] for group, weight in weights.items()}
@@ -59,13 +60,14 @@ class _Best(NamedTuple):
 
 
 class _Cuts:
-    """Cuts of one shape's GPUs into groups of one size; keeps what it found."""
+    """Cuts of one shape's GPUs into groups of one size; the workspace keeps what it found."""
 
-    def __init__(self, shape: Shape, size: int) -> None:
+    def __init__(self, shape: Shape, size: int, workspace: Workspace) -> None:
         self._shape = shape
         self._size = size
-        self._value = cache(self._points)
-        self._cut = cache(self._best_cut)
+        self._spend = workspace.spend
+        self._value = workspace.cache(self._points)
+        self._cut = workspace.cache(self._best_cut, entry_bytes=700)
 
     def weights(self, free: int, required: int) -> Mapping[int, Fraction]:
         """Each of the best cuts counts once, shared by the groups that have the most points."""
@@ -91,6 +93,7 @@ class _Cuts:
         rest = free.bit_count() % self._size
         for others in subsets(free & ~required, self._size - required.bit_count()):
             for remainder in subsets(free & ~required & ~others, rest):
+                self._spend(1)
                 yield required | others, remainder
 
     def _total(self, free: int, group: int, remainder: int) -> int:
@@ -115,6 +118,7 @@ class _Cuts:
             return _Best(0, Counter([0]))
         best, ways = -1, Counter[int]()
         for group in self._groups_of_the_first(mask):
+            self._spend(1)
             points = self._value(group)
             if limit is not None and points > limit:
                 continue

@@ -5,18 +5,30 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from functools import partial
 
+from api.gpu_request import wish
 from api.topology_annotation import TopologyAnnotation, generation
 from scheduler.scores.kubelet_model import Policies
 from scheduler.scores.score_table import MOST_GPUS, Later, ScoreTable
 from scheduler.scores.shape import shape
+from scheduler.scores.turns import Turns
 
-_MOST_CLASSES = 64
-"""A table takes one to two megabytes. Fleets have a few classes; degraded links add some."""
+_MOST_CLASSES = 512
+"""An empty table takes some kilobytes. Fleets have a few classes, and one more for each way in
+which links are degraded."""
+_MOST_BYTES = 72 << 20
+"""Of all tables together: with 5,000 nodes and the program itself less than 150 MiB."""
+_CHECKED_EVERY = 64
+"""Outcomes. What comes between is within the budget of each class."""
 
 
 class ScoreTables:
-    """Tables by class; of too many classes those go that were not used for longest. Thread-safe."""
+    """Tables by class. Thread-safe.
+
+    Of too many classes those go that were not used for longest. Of too many bytes those classes
+    lose theirs first, and compute them again when they are used.
+    """
 
     def __init__(
         self,
@@ -24,16 +36,25 @@ class ScoreTables:
         *,
         policies: Policies | None = None,
         most: int = _MOST_CLASSES,
+        most_bytes: int = _MOST_BYTES,
     ) -> None:
         """``later``: an executor's ``submit``, for what takes too long within a request.
 
         ``policies``: of all nodes.
         """
-        self._later = later
+        self._turns = None if later is None else Turns(later)
         self._policies = policies or Policies()
         self._most = most
+        self._most_bytes = most_bytes
+        self._computed = 0
         self._tables: OrderedDict[str, ScoreTable] = OrderedDict()
         self._lock = threading.Lock()
+
+    @property
+    def bytes(self) -> int:
+        """About what all outcomes, and what was computed on the way to them, take now."""
+        with self._lock:
+            return sum(table.bytes for table in self._tables.values())
 
     def add(self, annotation: TopologyAnnotation) -> str:
         """The class of this topology, which has its table now, if a node can be that large.
@@ -41,14 +62,23 @@ class ScoreTables:
         The ``gen`` that was sent is not believed: a wrong one would touch other nodes' table.
         """
         gen = generation(annotation)
-        if self.find(gen) is None and annotation.n <= MOST_GPUS:
-            table = ScoreTable(shape(annotation), self._policies, self._later)
-            with self._lock:
-                self._tables.setdefault(gen, table)
-                if len(self._tables) > self._most:
-                    self._tables.popitem(last=False)
-            if self._later is not None and table.is_quick:
-                self._later(table.fill)
+        if self.find(gen) is not None or annotation.n > MOST_GPUS:
+            return gen
+        turns = self._turns
+        later = None if turns is None else partial(turns.put, gen)
+        table = ScoreTable(shape(annotation), self._policies, later, self._trim)
+        with self._lock:
+            self._tables.setdefault(gen, table)
+            dropped = self._tables.popitem(last=False) if len(self._tables) > self._most else None
+        if dropped is not None:
+            dropped[1].forget()  # at once: Python's collector leaves alone what is there for long
+            if turns is not None:
+                turns.drop(dropped[0])
+        if turns is not None:
+            turns.put(gen, table.compute_best_speeds)
+            if table.is_quick and self.bytes < self._most_bytes // 2:
+                for gpus in range(table.n):
+                    turns.put(gen, partial(table.fill, [wish(gpus + 1)]))
         return gen
 
     def find(self, gen: str) -> ScoreTable | None:
@@ -58,3 +88,17 @@ class ScoreTables:
             if table is not None:
                 self._tables.move_to_end(gen)
         return table
+
+    def _trim(self) -> None:
+        """Keep to the budget, now and then; called by a table that has grown."""
+        with self._lock:
+            self._computed += 1
+            if self._computed % _CHECKED_EVERY:
+                return
+            tables = list(self._tables.values())
+        total = sum(table.bytes for table in tables)
+        for table in tables[:-1]:  # the last one is in use
+            if total <= self._most_bytes:
+                return
+            total -= table.bytes
+            table.forget()

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import NamedTuple
 
 from api.gpu_request import Link
 from scheduler.scores.masks import members
 from scheduler.scores.shape import Shape
-from scheduler.scores.speed import SetSpeeds, has_ring
+from scheduler.scores.speed import SetSpeeds
+from scheduler.scores.workspace import Workspace
 
 FAR = 5
 """The PCIe level of what is across CPUs, and of no NIC at all."""
@@ -19,16 +19,16 @@ class Grade(NamedTuple):
     """Quality of a set of GPUs; more is better in each field."""
 
     speed: int
-    """GB/s of the ring through the set; ALONE for a single GPU."""
+    """Of the set, in hundredths of a GB/s (:meth:`SetSpeeds.speed`); ALONE for a single GPU."""
     nvlink: bool
-    """The ring takes NVLinks alone."""
+    """NVLinks alone lead around the set."""
     numa: bool
     """All are known to be on one NUMA node."""
     nic: int
     """Closeness of the best placed NIC to the GPU farthest from it: 5 less its PCIe level."""
 
     @property
-    def gbps(self) -> int:
+    def several(self) -> int:
         """The speed; 0 for a single GPU."""
         return 0 if self.speed == ALONE else self.speed
 
@@ -53,12 +53,12 @@ def worse(a: Grade, b: Grade) -> Grade:
 
 
 class Grades:
-    """Grades of the sets of one shape; caches what it computed."""
+    """Grades of the sets of one shape; keeps what it computed in the workspace."""
 
-    def __init__(self, shape: Shape, speeds: SetSpeeds) -> None:
+    def __init__(self, shape: Shape, speeds: SetSpeeds, workspace: Workspace | None = None) -> None:
         self._shape = shape
         self._speeds = speeds
-        self.of = cache(self._of)
+        self.of = (workspace or Workspace()).cache(self._of, entry_bytes=300)
 
     def _of(self, group: int) -> Grade:
         shape, places = self._shape, members(group)
@@ -66,8 +66,8 @@ class Grades:
         level = min((max(nic[place] for place in places) for nic in shape.nics), default=FAR)
         alone = len(places) == 1
         return Grade(
-            speed=ALONE if alone else self._speeds.ring(group),
-            nvlink=alone or has_ring(shape.nvlinked, group, 1),
+            speed=ALONE if alone else self._speeds.speed(group),
+            nvlink=self._speeds.is_linked(group),
             numa=len(nodes) == 1 and (alone or -1 not in nodes),
             nic=FAR - level,
         )

@@ -19,7 +19,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
-from functools import cache
 from typing import NamedTuple
 
 from api.gpu_request import ContainerRequest, GpuRequest
@@ -27,6 +26,7 @@ from scheduler.scores.best_effort import LOST, BestEffort, Odds
 from scheduler.scores.grade import BEST, Grade, Grades, worse
 from scheduler.scores.masks import subsets, union
 from scheduler.scores.shape import Shape
+from scheduler.scores.workspace import Workspace
 
 _MOST_NUMA_NODES = 8
 
@@ -94,15 +94,23 @@ class _Numas(NamedTuple):
 
 
 class KubeletModel:
-    """A model of the kubelet on nodes of one shape; caches what it computed."""
+    """A model of the kubelet on nodes of one shape; keeps what it computed in the workspace."""
 
-    def __init__(self, shape: Shape, policies: Policies, grades: Grades) -> None:
+    def __init__(
+        self,
+        shape: Shape,
+        policies: Policies,
+        grades: Grades,
+        workspace: Workspace | None = None,
+    ) -> None:
+        workspace = workspace or Workspace()
         self._policies = policies
         self._grades = grades
-        self._plugin = BestEffort(shape)
+        self._workspace = workspace
+        self._plugin = BestEffort(shape, workspace)
         self._numas = _numas(shape)
-        self._near = cache(self._nears)
-        self._give = cache(self._gives)
+        self._near = workspace.cache(self._nears)
+        self._give = workspace.cache_by_size(self._gives, _odds_bytes)
 
     def serve(self, free: int, wish: GpuRequest) -> Mapping[AssignedSet, Fraction]:
         """Outcomes of a request with odds that add up to 1. Empty where GPUs are too few."""
@@ -116,7 +124,9 @@ class KubeletModel:
             after: dict[_Half, Fraction] = defaultdict(Fraction)
             for half, odds in halves.items():
                 near = whole if by_pod else self._near(half.left, half.reusable, step.gpus)
-                for group, share in self._give(half.left, half.reusable, step.gpus, near).items():
+                shares = self._give(half.left, half.reusable, step.gpus, near)
+                self._workspace.spend(len(shares))
+                for group, share in shares.items():
                     if group == LOST:
                         lost += odds * share
                     else:
@@ -198,6 +208,11 @@ def _numas(shape: Shape) -> tuple[_Numas, ...]:
     return tuple(
         _Numas(nodes=len(nodes), gpus=sum(gpus[node] for node in nodes)) for nodes in ordered
     )
+
+
+def _odds_bytes(odds: Odds) -> int:
+    """About what a distribution takes: most of its odds are one object."""
+    return 400 + 120 * len(odds)
 
 
 def _any(available: int, size: int, required: int = 0) -> Odds:

@@ -21,7 +21,11 @@ class Aims:
     linked: int = 0
     """Percent of the odds that the pod's link wish is met."""
     speed: int = 0
-    """Expected, in hundredths of a GB/s."""
+    """Expected, in parts of FULL_SPEED of the best that the node's product has."""
+    whole: int = 1
+    """0 where the pod breaks up a node that is entirely free, and does not fill it."""
+    share: int = 0
+    """MOST_SHARE for the product whose turn it is. Not in tables: it is of the fleet."""
     clique: int = 0
     """1 in the NVLink clique of the pod's job. Not in tables: it is not of the node alone."""
     nic: int = 0
@@ -31,12 +35,24 @@ class Aims:
 
 
 _BITS: Final = {
-    "taken": 7, "linked": 7, "speed": 20, "clique": 1, "nic": 6, "kept": 12,
+    "taken": 7, "linked": 7, "speed": 17, "whole": 1, "share": 3, "clique": 1, "nic": 6, "kept": 11,
 }  # fmt: skip
 """53 in all: what every JSON reader holds exactly."""
 _ORDER: Final = tuple((field.name, _BITS[field.name]) for field in fields(Aims))
-_CLIQUE: Final = 1 << _BITS["nic"] + _BITS["kept"]
 
+
+def _place(name: str) -> int:
+    """Bits below a field."""
+    names = list(_BITS)
+    return sum(_BITS[each] for each in names[names.index(name) + 1 :])
+
+
+_CLIQUE: Final = 1 << _place("clique")
+_SHARE: Final = _place("share")
+_SPEED: Final = _place("speed")
+
+FULL_SPEED: Final = 100_000
+MOST_SHARE: Final = (1 << _BITS["share"]) - 1
 MOST_KEPT: Final = (1 << _BITS["kept"]) - 1
 
 
@@ -59,6 +75,18 @@ def aims(score: int) -> Aims:
     return Aims(**found)
 
 
-def in_clique(score: int) -> int:
-    """The score of the same outcome in the NVLink clique of the pod's job."""
-    return score | _CLIQUE
+def relative_speed(speed: int, best: int) -> int:
+    """The aim for a speed of which ``best`` is the best, both in one unit; all are equal to a pod
+    without a speed, whose best is 0."""
+    return min(FULL_SPEED * speed // best, FULL_SPEED) if best else FULL_SPEED
+
+
+def with_speed(score: int, speed: int) -> int:
+    """The score of the same outcome with another aim for its speed."""
+    field = (1 << _BITS["speed"]) - 1
+    return score & ~(field << _SPEED) | speed << _SPEED
+
+
+def joined(score: int, *, share: int, in_clique: bool) -> int:
+    """The score of a table with what is not of the node alone, which it has not."""
+    return score | share << _SHARE | (_CLIQUE if in_clique else 0)

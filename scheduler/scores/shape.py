@@ -32,8 +32,10 @@ class Shape:
     """What NVIDIA's device plugin gives each pair. Source: go-gpuallocator 0.5.0."""
     gbps: Matrix
     """Expected GB/s in one direction: of all NVLinks together, else of PCIe."""
-    nvlinked: Matrix
-    """1 for pairs with an NVLink."""
+    nvlinks: Matrix
+    """NVLinks of each pair; through NVSwitch all those of a GPU."""
+    switched: bool = False
+    """NVSwitch joins the GPUs, so that a set's GPUs have all their NVLinks among each other."""
     numa: tuple[int, ...]
     """NUMA node of each GPU; -1 where it is not known."""
     nics: tuple[tuple[int, ...], ...]
@@ -54,14 +56,12 @@ def shape(annotation: TopologyAnnotation) -> Shape:
         nvlink = annotation.links(i, j) * min(rate[i], rate[j])
         return nvlink or _PCIE_GBPS[annotation.level(i, j)]
 
-    def nvlinked(i: int, j: int) -> int:
-        return int(annotation.links(i, j) > 0)
-
     return Shape(
         n=n,
         points=_matrix(n, points),
         gbps=_matrix(n, gbps),
-        nvlinked=_matrix(n, nvlinked),
+        nvlinks=_matrix(n, annotation.links),
+        switched=annotation.fab is FabricKind.SWITCH,
         numa=annotation.numa,
         nics=tuple(tuple(int(level) for level in nic.levels) for nic in annotation.nic),
     )

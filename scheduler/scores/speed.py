@@ -3,50 +3,119 @@
 
 from __future__ import annotations
 
-from functools import cache
+from math import comb
 
-from scheduler.scores.masks import members, pairs, subsets
-from scheduler.scores.shape import Matrix, Shape
+from scheduler.scores import rings
+from scheduler.scores.masks import members, pairs, subsets, union
+from scheduler.scores.shape import Shape
+from scheduler.scores.workspace import Workspace
+
+HUNDREDTHS = 100
+"""Of a GB/s: the unit of ``SetSpeeds.speed``, so that speeds are whole numbers."""
 
 
 class SetSpeeds:
-    """Speeds of sets of GPUs of one shape; caches what it computed."""
+    """Speeds of sets of GPUs of one shape; keeps what it computed in the class's workspace."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, workspace: Workspace | None = None) -> None:
         self._shape = shape
-        self.ring = cache(self._ring)
-        self.fastest = cache(self._fastest)
+        self._workspace = workspace or Workspace()
+        self.speed = self._workspace.cache(self._speed)
+        self._ideals: dict[int, int] = {}
 
-    def _ring(self, group: int) -> int:
-        """GB/s of the slowest link in the best ring through the set; 0 for one GPU alone.
+    def gbps(self, group: int) -> float:
+        """GB/s of all-reduce: what all rings through the set that share no NVLink carry together.
 
-        Collective operations run in rings, and a ring is as fast as its slowest link.
+        Two GPUs have all links between them, and GPUs behind NVSwitch all of theirs. Where no
+        ring of NVLinks closes, its steps may go by way of a third GPU of the set. Where that
+        does not help it is the slowest PCIe path of the best ring; 0 for one GPU alone.
         """
-        gbps = self._shape.gbps
-        speeds = sorted({gbps[i][j] for i, j in pairs(group)}, reverse=True)
-        return next((speed for speed in speeds if has_ring(gbps, group, speed)), 0)
+        return self.speed(group) / HUNDREDTHS
 
-    def _fastest(self, size: int) -> tuple[int, ...]:
-        """All sets of a size that are as fast as any of the shape."""
-        groups = tuple(subsets((1 << self._shape.n) - 1, size))
-        best = max(map(self.ring, groups), default=0)
-        return tuple(group for group in groups if self.ring(group) == best)
-
-    def ideal(self, size: int) -> int:
-        """GB/s of the fastest set of a size; 0 where the shape has none."""
-        return self.ring(self.fastest(size)[0]) if 1 < size <= self._shape.n else 0
-
-
-def has_ring(links: Matrix, group: int, least: int) -> bool:
-    """Whether links of at least this weight lead through all of the set and back."""
-    start, *others = members(group)
-
-    def closes(last: int, left: int) -> bool:
-        if not left:
-            return links[last][start] >= least
-        return any(
-            links[last][each] >= least and closes(each, left & ~(1 << each))
-            for each in members(left)
+    def is_linked(self, group: int) -> bool:
+        """Whether NVLinks alone lead around the set; a GPU alone needs none."""
+        its, links = members(group), self._shape.nvlinks
+        if len(its) < 3 or self._shape.switched:
+            return all(links[i][j] for i, j in pairs(group))
+        return rings.has_ring(
+            lambda i, j: links[its[i]][its[j]] > 0, len(its), self._workspace.spend
         )
 
-    return closes(start, group & ~(1 << start)) if others else False
+    def are_alike(self, size: int) -> bool:
+        """Whether no set of a size is faster than another."""
+        gbps, everything = self._shape.gbps, (1 << self._shape.n) - 1
+        if self._shape.switched and len({gbps[i][j] for i, j in pairs(everything)}) == 1:
+            return True
+        return len(self.fastest(size)) == comb(self._shape.n, size)
+
+    def fastest(self, size: int) -> tuple[int, ...]:
+        """All sets of a size that are as fast as any of the shape."""
+        groups = tuple(subsets((1 << self._shape.n) - 1, size))
+        best = max(map(self.speed, groups), default=0)
+        return tuple(group for group in groups if self.speed(group) == best)
+
+    def ideal(self, size: int) -> int:
+        """The best ``speed`` of a set of a size; 0 where the shape has none, and for one GPU."""
+        if not 1 < size <= self._shape.n:
+            return 0
+        if size not in self._ideals:
+            self._ideals[size] = self._ideal(size)
+        return self._ideals[size]
+
+    def known_ideal(self, size: int) -> int | None:
+        """The same without work; None where it was not computed yet."""
+        return self._ideals.get(size, 0 if not 1 < size <= self._shape.n else None)
+
+    def _ideal(self, size: int) -> int:
+        shape = self._shape
+        if shape.switched:  # the set of the GPUs that have most links, without trying all
+            most = sorted(range(shape.n), key=lambda at: -max(shape.gbps[at]))[:size]
+            return self.speed(union(tuple(most)))
+        return max(map(self.speed, subsets((1 << shape.n) - 1, size)))
+
+    def _speed(self, group: int) -> int:
+        """In hundredths of a GB/s."""
+        its, gbps = members(group), self._shape.gbps
+        self._workspace.spend()
+        if len(its) < 2:
+            return 0
+        if len(its) == 2 or self._shape.switched:
+            return HUNDREDTHS * min(gbps[i][j] for i, j in pairs(group))
+        return self._over_nvlink(its) or HUNDREDTHS * self._pcie_gbps(its)
+
+    def _over_nvlink(self, its: tuple[int, ...]) -> int:
+        """Of rings of NVLinks; 0 where none closes, with third GPUs or without.
+
+        All-reduce may also run at half the rate of a link, twice over it. A ring uses a link both
+        ways, but with third GPUs each of its steps one way.
+        """
+        spend, half = self._workspace.spend, HUNDREDTHS // 2
+        rates = {self._rate(i, j) for i in its for j in its} - {0}
+        links = {rate: self._links(its, rate, times=2) for rate in rates}
+        direct = [2 * half * rate * rings.most_rings(links[rate], spend) for rate in rates]
+        return max(direct, default=0) or max(
+            (half * rate * rings.most_relayed_rings(links[rate], spend) for rate in rates),
+            default=0,
+        )
+
+    def _pcie_gbps(self, its: tuple[int, ...]) -> int:
+        gbps = self._shape.gbps
+        speeds = sorted({gbps[i][j] for i in its for j in its if i != j}, reverse=True)
+        for least in speeds:
+            if rings.has_ring(
+                lambda i, j, least=least: gbps[its[i]][its[j]] >= least,  # type: ignore[misc]
+                len(its),
+                self._workspace.spend,
+            ):
+                return least
+        return 0
+
+    def _links(self, its: tuple[int, ...], rate: int, *, times: int) -> list[list[int]]:
+        """NVLinks of the pairs of a set that are at least so fast, each counted so often."""
+        links = self._shape.nvlinks
+        return [[times * links[i][j] * (self._rate(i, j) >= rate) for j in its] for i in its]
+
+    def _rate(self, i: int, j: int) -> int:
+        """GB/s of one NVLink between two GPUs; 0 where there is none."""
+        links = self._shape.nvlinks[i][j]
+        return self._shape.gbps[i][j] // links if links else 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
@@ -22,22 +22,29 @@ def every_wish(n: int) -> Iterator[GpuRequest]:
 
 
 def table_file(
-    gen: str, outcomes: Mapping[tuple[int, GpuRequest], PlacementOutcome]
+    gen: str,
+    outcomes: Mapping[tuple[int, GpuRequest], PlacementOutcome],
+    best_speed: Callable[[GpuRequest], int],
 ) -> ScoreTableFile:
-    """The file of a class with these outcomes, by free GPUs and wish."""
+    """The file of a class with these outcomes, by free GPUs and wish.
+
+    ``best_speed``: of the class, in hundredths of a GB/s.
+    """
     by_wish: dict[GpuRequest, dict[int, PlacementOutcome]] = defaultdict(dict)
     for (free, asked), outcome in outcomes.items():
         by_wish[asked][free] = outcome
-    rows = [_row(asked, found) for asked, found in by_wish.items()]
+    rows = [_row(asked, found, best_speed(asked)) for asked, found in by_wish.items()]
     rows.sort(key=lambda row: msgspec.json.encode(row.wish))
     return with_hash(ScoreTableFile(gen=gen, rows=tuple(rows)))
 
 
-def _row(asked: GpuRequest, outcomes: Mapping[int, PlacementOutcome]) -> ScoreRow:
+def _row(asked: GpuRequest, outcomes: Mapping[int, PlacementOutcome], best: int) -> ScoreRow:
     served = [(free, outcomes[free]) for free in sorted(outcomes) if outcomes[free].score]
     return ScoreRow(
         wish=asked,
         free=tuple(free for free, _ in served),
         scores=tuple(outcome.score for _, outcome in served),
+        speeds=tuple(outcome.speed for _, outcome in served),
+        best=best,
         sets=tuple(outcome.likely for _, outcome in served),
     )

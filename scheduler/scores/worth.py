@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
-from functools import cache
-from math import comb
 
 from scheduler.scores.masks import members, subsets
 from scheduler.scores.shape import Shape
 from scheduler.scores.speed import SetSpeeds
+from scheduler.scores.workspace import Workspace
 
 SIZES: Mapping[int, int] = {2: 3, 4: 3, 8: 4}
 """Of ten requests, how many are for so many linked GPUs.
@@ -25,18 +24,21 @@ longer for odds from a quarter to a third."""
 
 
 class Worth:
-    """Worth of free GPUs for later pods, on one shape; caches what it computed."""
+    """Worth of free GPUs for later pods, on one shape; keeps what it computed in the workspace."""
 
-    def __init__(self, shape: Shape, speeds: SetSpeeds) -> None:
+    def __init__(self, shape: Shape, speeds: SetSpeeds, workspace: Workspace | None = None) -> None:
+        self._workspace = workspace = workspace or Workspace()
         self._n = shape.n
         self._sizes = {
-            size: share for size, share in SIZES.items() if _matters(shape.n, size, speeds)
+            size: share
+            for size, share in SIZES.items()
+            if size < shape.n and not speeds.are_alike(size)  # else what is left is of no weight
         }
         self._ideal = {size: _by_first(shape.n, speeds.fastest(size)) for size in self._sizes}
-        self.of = cache(self._of)
-        self.most = cache(self._most_of)
-        self._parts = cache(self._of_parts)
-        self._most = cache(self._most_disjoint)
+        self.of = workspace.cache(self._of, entry_bytes=300)
+        self.most = workspace.cache(self._most_of)
+        self._parts = workspace.cache(self._of_parts)
+        self._most = workspace.cache(self._most_disjoint)
 
     def linked(self, free: int) -> int:
         """In tenths of a GPU: how many pods could get a set as fast as any at once.
@@ -60,6 +62,7 @@ class Worth:
         whole = SIZES.get(self._n, _WHOLE) * self._n * COMES_FREE ** used.bit_count()
         if not self._sizes:
             return whole
+        self._workspace.spend(1 << used.bit_count())
         return whole + sum(
             COMES_FREE**count
             * (1 - COMES_FREE) ** (used.bit_count() - count)
@@ -78,17 +81,13 @@ class Worth:
             return 0
         first = free & -free
         most = 0
+        self._workspace.spend(1 + len(self._ideal[size][first.bit_length() - 1]) // 16)
         for group in self._ideal[size][first.bit_length() - 1]:
             if not group & ~free:
                 most = max(most, 1 + self._most(free & ~group, size))
                 if most == bound:
                     return most
         return max(most, self._most(free & ~first, size))
-
-
-def _matters(n: int, size: int, speeds: SetSpeeds) -> bool:
-    """Whether it is of weight to these requests which GPUs are left: not if all sets are alike."""
-    return size < n and len(speeds.fastest(size)) < comb(n, size)
 
 
 def _by_first(n: int, groups: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from api.gpu_request import GpuRequest
 from scheduler.cluster.node_views import NoView, ScoringView
+from scheduler.fleet_products import FleetProducts
 from scheduler.node_ranking import NodeRanker
 from scheduler.pod_request import PodRequest
 from scheduler.scores.class_tables import ScoreTables
@@ -81,6 +82,10 @@ class _Shown:
 
     def views(self, nodes: Iterable[str]) -> list[ScoringView | NoView]:
         return [self._nodes[node].view() for node in nodes]
+
+    @property
+    def products(self) -> FleetProducts:
+        return next((node.products for node in self._nodes.values()), FleetProducts())
 
     def nodes_of(self, job: str) -> Iterable[str]:  # noqa: ARG002  # pods here are of no job
         return ()

@@ -18,6 +18,7 @@ from statistics import fmean
 from api.gpu_request import GpuRequest
 from scheduler.cluster.free_gpus import Bound, ReportedState, reckon
 from scheduler.cluster.node_views import ScoringView
+from scheduler.fleet_products import FleetProducts, counted_size
 from scheduler.pod_request import PodRequest
 from scheduler.scores.best_effort import LOST
 from scheduler.scores.score_table import ScoreTable
@@ -44,9 +45,12 @@ class NodeKind:
 class ReplayNode:
     """One node: what is so, and what a reader of its agent's Lease makes of it."""
 
-    def __init__(self, name: str, kind: NodeKind) -> None:
+    def __init__(self, name: str, kind: NodeKind, products: FleetProducts) -> None:
         self.name = name
         self.kind = kind
+        self.products = products
+        """Of all nodes of the fleet."""
+        products.add_node(kind.gen, kind.gen, kind.table.n, {})
         self.free = kind.everything
         self.left = kind.table.n
         """Free GPUs by count."""
@@ -64,10 +68,12 @@ class ReplayNode:
     def bind(self, pod: PodRequest, order: int, chosen: int) -> None:
         self._bound[pod.uid] = Bound(key=pod.uid, ask=pod, order=("", order))
         self._sets[pod.uid] = chosen
+        self.products.add_pod(self.kind.gen, counted_size(pod))
         self._changed(self.free & ~chosen)
 
     def end(self, pod: PodRequest) -> None:
         del self._bound[pod.uid]
+        self.products.add_pod(self.kind.gen, counted_size(pod), by=-1)
         self._changed(self.free | self._sets.pop(pod.uid))
 
     def sets(self) -> Mapping[str, int]:
@@ -187,7 +193,10 @@ class _Run:
         self._setup = setup
         self._choose = choose
         self._chance = chance
-        self._nodes = [ReplayNode(f"{kind.name}-{at}", kind) for at, kind in enumerate(setup.kinds)]
+        products = FleetProducts()
+        self._nodes = [
+            ReplayNode(f"{kind.name}-{at}", kind, products) for at, kind in enumerate(setup.kinds)
+        ]
         self._ideal: dict[GpuRequest, float] = {}
         self._waiting: list[tuple[int, Arrival]] = []
         self._ahead: list[tuple[float, int, Callable[[float], None]]] = []

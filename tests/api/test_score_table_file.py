@@ -17,8 +17,15 @@ TABLE = with_hash(
     ScoreTableFile(
         gen="a" * 16,
         rows=(
-            ScoreRow(wish=wish(1), free=(1, 2, 3), scores=(10, 20, 30), sets=(1, 2, 1)),
-            ScoreRow(wish=wish(2), free=(3,), scores=(70,), sets=(3,)),
+            ScoreRow(
+                wish=wish(1),
+                free=(1, 2, 3),
+                scores=(10, 20, 30),
+                speeds=(1, 2, 3),
+                sets=(1, 2, 1),
+                best=3,
+            ),
+            ScoreRow(wish=wish(2), free=(3,), scores=(70,), speeds=(7,), sets=(3,), best=9),
         ),
     )
 )
@@ -29,6 +36,11 @@ def test_a_score_is_that_of_the_wish_and_of_the_free_gpus() -> None:
     assert TABLE.score(3, wish(2)) == 70
 
 
+def test_a_speed_is_that_of_the_wish_and_of_the_free_gpus() -> None:
+    assert [TABLE.score_and_speed(free, wish(1)) for free in (1, 3)] == [(10, 1), (30, 3)]
+    assert TABLE.score_and_speed(1, wish(2)) == (0, 0)
+
+
 def test_a_set_of_free_gpus_that_serves_no_such_pod_scores_nothing() -> None:
     assert TABLE.score(1, wish(2)) == 0
 
@@ -37,7 +49,7 @@ def test_of_a_wish_that_is_not_in_the_table_nothing_is_known() -> None:
     assert TABLE.score(3, wish(1, 1)) is None
 
 
-@pytest.mark.parametrize("column", ["free", "scores", "sets"])
+@pytest.mark.parametrize("column", ["free", "scores", "speeds", "sets"])
 def test_a_row_whose_columns_do_not_belong_together_is_refused(column: str) -> None:
     """Else a score would be that of another set of free GPUs, or looking it up would fail."""
     row = msgspec.structs.replace(TABLE.rows[0], **{column: (1, 2)})
@@ -71,5 +83,5 @@ def test_a_table_that_was_edited_by_hand_is_refused() -> None:
 
 
 def test_a_table_of_another_version_is_not_read() -> None:
-    assert decode(encode(TABLE).replace(b'"v":2', b'"v":3')) is None
-    assert msgspec.json.decode(encode(TABLE))["v"] == 2
+    assert decode(encode(TABLE).replace(b'"v":3', b'"v":4')) is None
+    assert msgspec.json.decode(encode(TABLE))["v"] == 3

@@ -7,8 +7,9 @@ same cases each time.
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -17,6 +18,7 @@ from api.score_table_file import ScoreTableFile
 from api.topology_annotation import TopologyAnnotation
 from labelers.annotations import topology_of
 from scheduler.cluster.node_views import NoView, ScoringView
+from scheduler.fleet_products import FleetProducts
 from scheduler.node_ranking import NodeRanker
 from scheduler.pod_request import PodRequest
 from scheduler.scores.class_tables import ScoreTables
@@ -24,14 +26,27 @@ from scheduler.scores.table_file import table_file
 from tests.observed import observed
 
 MACHINES = ("a100-pcie-pairs", "dgx1-v100", "hgx-h100-rdma", "mixed", "gb200")
+DEGRADED = "a100-pcie-pairs"
+"""Also there with a bridge down."""
 JOB_CLIQUE = "job"
+_COMPARED = (2, 4, 8)
 _CASES, _MOST_NODES = 40, 12
+
+
+class HeldProduct(msgspec.Struct, frozen=True, kw_only=True):
+    """A product of the fleet: its nodes by class, and the GPUs that pods of each size hold."""
+
+    name: str
+    gpus: int
+    classes: dict[str, int]
+    held: dict[int, int]
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
     """A node as it is seen, and the rank that it has to get."""
 
     gen: str
+    product: str
     free: int
     sure: bool
     clique: bool
@@ -44,12 +59,15 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     wish: GpuRequest
     nodes: tuple[Node, ...]
+    products: tuple[HeldProduct, ...]
 
 
 class Corpus(msgspec.Struct, frozen=True, kw_only=True):
     """The cases, and all of the tables that they need."""
 
-    v: int = 1
+    v: int = 2
+    sizes: dict[str, int]
+    """Class to number of GPUs."""
     tables: tuple[ScoreTableFile, ...]
     cases: tuple[Case, ...]
 
@@ -57,8 +75,9 @@ class Corpus(msgspec.Struct, frozen=True, kw_only=True):
 class _Fleet:
     """Nodes by number; the job has one more, in its clique."""
 
-    def __init__(self, views: list[ScoringView]) -> None:
+    def __init__(self, views: list[ScoringView], products: FleetProducts) -> None:
         self._views = {str(number): view for number, view in enumerate(views)}
+        self.products = products
 
     def views(self, nodes: Iterable[str]) -> list[ScoringView | NoView]:
         member = ScoringView(gen="", free=0, ok=0, clique=JOB_CLIQUE)
@@ -71,11 +90,15 @@ class _Fleet:
 def corpus() -> Corpus:
     """The corpus, made anew."""
     tables, chance = ScoreTables(), random.Random("corpus")  # noqa: S311 (has to repeat)
-    sizes = {tables.add(each): each.n for each in map(_annotation, MACHINES)}
+    machines = [*map(_annotation, MACHINES), degraded(_annotation(DEGRADED))]
+    sizes = {tables.add(each): each.n for each in machines}
     cases = tuple(_case(tables, sizes, chance) for _ in range(_CASES))
     return Corpus(
+        sizes=sizes,
         tables=tuple(
-            table_file(gen, table.outcomes()) for gen in sizes if (table := tables.find(gen))
+            table_file(gen, table.outcomes(), table.best_speed)
+            for gen in sizes
+            if (table := tables.find(gen))
         ),
         cases=cases,
     )
@@ -87,14 +110,53 @@ def _case(tables: ScoreTables, sizes: dict[str, int], chance: random.Random) -> 
         link=chance.choice(list(Link)),
         nic=chance.random() < 0.3,
     )
+    for size, table in itertools.product(_COMPARED, map(tables.find, sizes)):
+        if table is not None and size <= table.n:
+            table.outcome((1 << table.n) - 1, wish(size))  # a front orders products by these
     views = [_view(sizes, chance) for _ in range(chance.randint(1, _MOST_NODES))]
+    products = [_held(name, sizes, chance) for name in sorted({view.product for view in views})]
     pod = PodRequest(namespace="default", name="pod", uid="uid", wish=asked, job="its")
-    verdicts = NodeRanker(_Fleet(views), tables).judge(pod, [str(at) for at in range(len(views))])
+    fleet = _Fleet(views, counted(products, sizes))
+    verdicts = NodeRanker(fleet, tables).judge(pod, [str(at) for at in range(len(views))])
     nodes = (
-        Node(gen=view.gen, free=view.free, sure=view.sure, clique=its.clique, rank=its.rank)
+        Node(
+            gen=view.gen,
+            product=view.product,
+            free=view.free,
+            sure=view.sure,
+            clique=its.clique,
+            rank=its.rank,
+        )
         for view, its in zip(views, verdicts, strict=True)
     )
-    return Case(wish=asked, nodes=tuple(nodes))
+    return Case(wish=asked, nodes=tuple(nodes), products=tuple(products))
+
+
+def counted(products: Iterable[HeldProduct], sizes: Mapping[str, int]) -> FleetProducts:
+    """The counts that a front keeps of these products."""
+    fleet = FleetProducts()
+    for its in products:
+        for gen, nodes in its.classes.items():
+            for _ in range(nodes):
+                fleet.add_node(its.name, gen, sizes[gen], {})
+        for size, gpus in its.held.items():
+            for _ in range(gpus // size):
+                fleet.add_pod(its.name, size)
+    return fleet
+
+
+def _held(name: str, sizes: Mapping[str, int], chance: random.Random) -> HeldProduct:
+    """Of two or three nodes; the classes of one product are the machine and its degraded one."""
+    classes = {gen: chance.randint(1, 2) for gen in sizes if _product(sizes, gen) == name}
+    gpus = sum(sizes[gen] * nodes for gen, nodes in classes.items())
+    held = {size: size * chance.randint(0, gpus // size // 2) for size in (2, 3, 4, 8)}
+    return HeldProduct(name=name, gpus=gpus, classes=classes, held=held)
+
+
+def _product(sizes: Mapping[str, int], gen: str) -> str:
+    """The last class is the second one with a broken link."""
+    machines = dict(zip(sizes, (*MACHINES, DEGRADED), strict=True))
+    return machines[gen]
 
 
 def _view(sizes: dict[str, int], chance: random.Random) -> ScoringView:
@@ -106,6 +168,15 @@ def _view(sizes: dict[str, int], chance: random.Random) -> ScoringView:
         ok=everything,
         sure=chance.random() < 0.8,
         clique=JOB_CLIQUE if chance.random() < 0.2 else None,
+        product=_product(sizes, gen),
+    )
+
+
+def degraded(annotation: TopologyAnnotation) -> TopologyAnnotation:
+    """The same machine with the links between its first two linked GPUs down."""
+    at = next(place for place, count in enumerate(annotation.nv) if count != "0")
+    return msgspec.structs.replace(
+        annotation, nv=annotation.nv[:at] + "0" + annotation.nv[at + 1 :]
     )
 
 

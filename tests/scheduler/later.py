@@ -15,6 +15,13 @@ class Later:
     def __call__(self, job: Callable[[], object]) -> None:
         self._jobs.append(job)
 
+    def first(self, count: int) -> int:
+        """Do so many of what is due; how many jobs that was."""
+        jobs, self._jobs = self._jobs[:count], self._jobs[count:]
+        for job in jobs:
+            job()
+        return len(jobs)
+
     def run(self) -> int:
         """Do all that is due; how many jobs that was."""
         jobs, self._jobs = self._jobs, []

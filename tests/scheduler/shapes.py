@@ -16,13 +16,13 @@ Links = Mapping[tuple[int, int], int]
 
 
 def drawn(n: int, links: Links) -> Shape:
-    """A shape with these points, which are GB/s too, for pairs, and FAR for the others."""
+    """A shape with these points for pairs, which are GB/s of an NVLink too; FAR for the others."""
     entries = tuple(
         tuple(0 if i == j else links.get((min(i, j), max(i, j)), FAR) for j in range(n))
         for i in range(n)
     )
-    nvlinked = tuple(tuple(int(entry > FAR) for entry in row) for row in entries)
-    return Shape(n=n, points=entries, gbps=entries, nvlinked=nvlinked, numa=(0,) * n, nics=())
+    nvlinks = tuple(tuple(int(entry > FAR) for entry in row) for row in entries)
+    return Shape(n=n, points=entries, gbps=entries, nvlinks=nvlinks, numa=(0,) * n, nics=())
 
 
 def machine(name: str) -> Shape:

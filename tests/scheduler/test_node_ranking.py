@@ -5,30 +5,44 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import msgspec
 import pytest
 
 from api.gpu_request import Link, wish
 from labelers.annotations import topology_of
-from scheduler.cluster.node_views import NoView, ScoringView
+from scheduler.cluster.node_views import NoOutcome, NoView, ScoringView
+from scheduler.fleet_products import FleetProducts
 from scheduler.node_ranking import NodeRanker, OutcomeUnknown, RankedNode
 from scheduler.pod_request import PodRequest
 from scheduler.scores.class_tables import ScoreTables
+from scheduler.scores.score import FULL_SPEED, aims
+from scheduler.scores.score_table import GIVEN_UP
 from tests.observed import observed
 from tests.scheduler.later import Later
 
 PAIRS = topology_of(observed("a100-pcie-pairs").snapshot)
 MESH = topology_of(observed("dgx1-v100").snapshot)
 MANY = topology_of(observed("hgx-16").snapshot)
+SWITCHED = topology_of(observed("hgx-h100").snapshot)
+RDMA = topology_of(observed("hgx-h100-rdma").snapshot)
+FOUR = topology_of(observed("gb200").snapshot)
 
 
 class Fleet:
     """Nodes as given; a job's are those whose names begin with its."""
 
-    def __init__(self, views: Mapping[str, ScoringView | NoView]) -> None:
+    def __init__(
+        self, views: Mapping[str, ScoringView | NoView], products: FleetProducts | None = None
+    ) -> None:
         self._views = views
+        self._products = products or FleetProducts()
 
     def views(self, nodes: Iterable[str]) -> list[ScoringView | NoView]:
         return [self._views.get(node, NoView.UNKNOWN_NODE) for node in nodes]
+
+    @property
+    def products(self) -> FleetProducts:
+        return self._products
 
     def nodes_of(self, job: str) -> Iterable[str]:
         return [node for node in self._views if node.startswith(job)]
@@ -43,17 +57,23 @@ def ask(gpus: int, *, job: str | None = None, link: Link = Link.ANY) -> PodReque
 
 
 def judged(
-    views: Mapping[str, ScoringView | NoView], asked: PodRequest, tables: ScoreTables
+    views: Mapping[str, ScoringView | NoView],
+    asked: PodRequest,
+    tables: ScoreTables,
+    products: FleetProducts | None = None,
 ) -> dict[str, RankedNode]:
-    verdicts = NodeRanker(Fleet(views), tables).judge(asked, list(views))
+    verdicts = NodeRanker(Fleet(views, products), tables).judge(asked, list(views))
     assert [verdict.node for verdict in verdicts] == list(views)
     return {verdict.node: verdict for verdict in verdicts}
 
 
 def ranks(
-    views: Mapping[str, ScoringView | NoView], asked: PodRequest, tables: ScoreTables
+    views: Mapping[str, ScoringView | NoView],
+    asked: PodRequest,
+    tables: ScoreTables,
+    products: FleetProducts | None = None,
 ) -> dict[str, int]:
-    return {node: verdict.rank for node, verdict in judged(views, asked, tables).items()}
+    return {node: each.rank for node, each in judged(views, asked, tables, products).items()}
 
 
 @pytest.fixture
@@ -118,7 +138,7 @@ def test_pods_of_one_job_like_the_clique_that_has_most_of_its_nodes(tables: Scor
         "job-3": view(gen, 0, clique="b"),
         "in-b": view(gen, 0b0011, clique="b"),
         "in-none": view(gen, 0b0011),
-        "in-a": view(gen, 0xFF, clique="a"),
+        "in-a": view(gen, 0x7F, clique="a"),
     }
     verdicts = judged(views, ask(2, job="job"), tables)
     assert {node: verdicts[node].rank for node in ("in-a", "in-b", "in-none")} == {
@@ -234,3 +254,169 @@ def test_a_ranking_is_the_verdicts_ranks_and_counts_what_is_not_seen() -> None:
     assert ranking.ranks == [verdict.rank for verdict in judge.judge(ask(2), list(views))]
     assert len(set(ranking.ranks)) > 2
     assert ranking.unseen == {NoView.STALE: 2, NoView.NO_STATE: 1}
+
+
+# products
+
+
+def of(product: str, seen: ScoringView) -> ScoringView:
+    return msgspec.structs.replace(seen, product=product)
+
+
+def fleet_of(*nodes: tuple[str, str], n: int = 8) -> FleetProducts:
+    """One node of each product and class."""
+    products = FleetProducts()
+    for product, gen in nodes:
+        products.add_node(product, gen, n, {})
+    return products
+
+
+def test_a_pod_goes_to_the_product_whose_turn_it_is_and_not_to_the_fastest(
+    tables: ScoreTables,
+) -> None:
+    slow, fast = tables.add(MESH), tables.add(SWITCHED)
+    views = {"v": of("V", view(slow, 0b1111)), "h": of("H", view(fast, 0b1111))}
+    products = fleet_of(("V", slow), ("H", fast))
+    products.add_pod("H", 4)
+    assert ranks(views, ask(4), tables, products) == {"v": 10, "h": 5}
+    products.add_pod("V", 4)
+    products.add_pod("V", 4)
+    assert ranks(views, ask(4), tables, products) == {"v": 5, "h": 10}
+
+
+def test_single_gpus_leave_the_faster_product_alone(tables: ScoreTables) -> None:
+    slow, fast = tables.add(MESH), tables.add(SWITCHED)
+    views = {"v": of("V", view(slow, 0b1111)), "h": of("H", view(fast, 0b1))}
+    products = fleet_of(("V", slow), ("H", fast))
+    assert ranks(views, ask(1), tables, products) == {"v": 10, "h": 5}
+
+
+def test_an_ideal_set_of_a_slow_product_goes_before_a_poor_one_of_a_fast_product(
+    tables: ScoreTables,
+) -> None:
+    """By the part of what its product can be: all of 50 GB/s before a third of 300."""
+    slow, fast = tables.add(MESH), tables.add(PAIRS)
+    views = {"ideal": of("V", view(slow, 0b1001)), "halves": of("A", view(fast, 0b0101))}
+    products = fleet_of(("V", slow), ("A", fast))
+    products.add_pod("V", 2)
+    assert ranks(views, ask(2), tables, products)["ideal"] == 10
+
+
+def test_a_degraded_node_counts_by_the_best_of_its_product(tables: ScoreTables) -> None:
+    """All of its pairs are gone but one, whose bridge is half as fast."""
+    gen = tables.add(PAIRS)
+    broken = tables.add(msgspec.structs.replace(PAIRS, nv="6" + "0" * 27))
+    views = {"whole": of("A", view(gen, 0b0111)), "degraded": of("A", view(broken, 0b0111))}
+    products = fleet_of(("A", gen), ("A", broken))
+    assert ranks(views, ask(2), tables, products) == {"whole": 10, "degraded": 2}
+    alone = {"first": of("", views["degraded"]), "second": of("", view(broken, 0b0110))}
+    found = judged(alone, ask(2), tables, FleetProducts())
+    assert found["first"].rank == 10
+    assert aims(found["first"].score).speed == FULL_SPEED
+
+
+def test_nodes_of_4_and_of_16_gpus_are_compared_by_whole_and_share() -> None:
+    tables = ScoreTables()
+    four, sixteen = tables.add(FOUR), tables.add(MANY)
+    views = {
+        "four": of("B", view(four, 0b0011)),
+        "whole": of("B", view(four, 0b1111)),
+        "sixteen": of("M", view(sixteen, 0b11)),
+    }
+    products = FleetProducts()
+    products.add_node("B", four, 4, {2: 2})
+    products.add_node("M", sixteen, 16, {2: 2})
+    assert ranks(views, ask(2), tables, products) == {"sixteen": 10, "four": 5, "whole": 4}
+    for _ in range(4):
+        products.add_pod("M", 2)
+    assert ranks(views, ask(2), tables, products) == {"four": 10, "sixteen": 5, "whole": 4}
+    assert ranks(views, ask(4), tables, products)["whole"] == 10
+
+
+def test_a_node_close_to_a_nic_goes_first_within_the_product_whose_turn_it_is() -> None:
+    tables = ScoreTables()
+    near, far = tables.add(RDMA), tables.add(SWITCHED)
+    views = {
+        "near": of("R", view(near, 0b1111)),
+        "far": of("R", view(far, 0b1111)),
+        "other": of("V", view(tables.add(MESH), 0b1111)),
+    }
+    products = fleet_of(("R", near), ("R", far), ("V", MESH.gen))
+    wanted = PodRequest(namespace="n", name="p", uid="u", wish=wish(4, nic=True))
+    products.add_pod("V", 4)
+    assert ranks(views, wanted, tables, products) == {"near": 10, "far": 7, "other": 5}
+    products.add_pod("R", 4)
+    products.add_pod("R", 4)
+    products.add_pod("R", 4)
+    assert ranks(views, wanted, tables, products) == {"other": 10, "near": 5, "far": 5}
+
+
+def test_pods_of_a_job_share_a_clique_among_equals_only(tables: ScoreTables) -> None:
+    """A member that would break a free node up goes elsewhere, and so does one out of turn."""
+    gen = tables.add(FOUR)
+    views = {
+        "job-1": view(gen, 0, clique="a"),
+        "free": view(gen, 0b1111, clique="a"),
+        "part": view(gen, 0b0111, clique="a"),
+        "out": view(gen, 0b0111, clique="b"),
+    }
+    found = ranks(views, ask(2, job="job"), tables)
+    assert (found["part"], found["out"], found["free"]) == (10, 6, 4)
+
+
+# what is not scored is counted
+
+
+def test_every_node_without_a_score_is_counted_by_reason() -> None:
+    tables = ScoreTables(Later())
+    gen = tables.add(PAIRS)
+    views: dict[str, ScoringView | NoView] = {
+        "pending": view(tables.add(MANY), 0xFFFF),
+        "huge": ScoringView(gen="9" * 10, free=1, ok=(1 << 17) - 1),
+        "dropped": view("8" * 10, 0b11),
+        "known": view(gen, 0b11),
+        "full": view(gen, 0b1),
+    }
+    ranking = NodeRanker(Fleet(views), tables).rank(ask(2), list(views))
+    assert ranking.ranks == [0, 0, 0, 10, 0]
+    assert ranking.unseen == {
+        NoOutcome.PENDING: 1,
+        NoOutcome.TOO_MANY_GPUS: 1,
+        NoOutcome.TOO_MANY_CLASSES: 1,
+    }
+
+
+def test_a_pod_of_too_many_containers_is_counted_for_each_node(tables: ScoreTables) -> None:
+    many = PodRequest(namespace="n", name="p", uid="u", wish=wish(*[0] * 20, 1))
+    views = {"a": view(tables.add(PAIRS), 0b11), "b": view(tables.add(PAIRS), 0b11)}
+    ranking = NodeRanker(Fleet(views), tables).rank(many, list(views))
+    assert ranking.unseen == {NoOutcome.TOO_MANY_CONTAINERS: 2}
+
+
+def test_a_node_whose_outcome_was_given_up_is_in_the_middle(
+    tables: ScoreTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gen = tables.add(PAIRS)
+    gone = tables.add(MESH)
+    table = tables.find(gone)
+    assert table
+    monkeypatch.setattr(table, "kept", lambda _free, _wish: GIVEN_UP)
+    views = {
+        "best": view(gen, 0b0011),
+        "given up": view(gone, 0xFF, sure=False),
+        "halves": view(gen, 0b0101),
+    }
+    ranking = NodeRanker(Fleet(views), tables).rank(ask(2), list(views))
+    assert ranking.ranks[:2] == [10, 5]
+    assert ranking.ranks[2] < 5
+    assert ranking.unseen == {NoOutcome.GIVEN_UP: 1}
+
+
+def test_what_is_worked_out_within_a_call_is_not_put_off_as_well() -> None:
+    later = Later()
+    tables = ScoreTables(later)
+    views = {"a": view(tables.add(PAIRS), 0b111)}
+    later.run()
+    wanted = PodRequest(namespace="n", name="p", uid="u", wish=wish(1, 1))
+    assert ranks(views, wanted, tables) == {"a": 10}
+    assert later.run() == 0

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.rank_levels import ranks
-from scheduler.scores.score import Aims, aims, in_clique, score
+from scheduler.scores.score import FULL_SPEED, Aims, aims, joined, score, with_speed
 
-BEST = Aims(taken=100, linked=100, speed=30_000, clique=1, nic=40, kept=2000)
+BEST = Aims(taken=100, linked=100, speed=FULL_SPEED, whole=1, share=5, clique=1, nic=40, kept=2000)
 
 
 def beside_the_best(**less: int) -> int:
@@ -31,8 +31,10 @@ def test_only_the_best_have_ten() -> None:
         ({"kept": 0}, 8),
         ({"nic": 0}, 7),
         ({"clique": 0}, 6),
-        ({"speed": 29_999}, 5),
-        ({"speed": 15_000}, 3),
+        ({"share": 0}, 5),
+        ({"whole": 0}, 4),
+        ({"speed": FULL_SPEED - 1}, 3),
+        ({"speed": FULL_SPEED // 2}, 2),
         ({"speed": 0}, 1),
         ({"linked": 0}, 1),
         ({"taken": 99}, 1),
@@ -70,8 +72,15 @@ def test_a_score_is_its_aims(number: int) -> None:
 
 
 @given(st.integers(0, 2**53 - 1))
-def test_the_clique_changes_nothing_else(number: int) -> None:
-    assert aims(in_clique(number)) == replace(aims(number), clique=1)
+def test_what_is_of_the_fleet_changes_nothing_else(number: int) -> None:
+    table = score(replace(aims(number), share=0, clique=0))
+    assert aims(joined(table, share=3, in_clique=True)) == replace(aims(table), share=3, clique=1)
+    assert aims(joined(table, share=0, in_clique=False)) == aims(table)
+
+
+@given(st.integers(0, 2**53 - 1), st.integers(0, FULL_SPEED))
+def test_another_speed_changes_nothing_else(number: int, speed: int) -> None:
+    assert aims(with_speed(number, speed)) == replace(aims(number), speed=speed)
 
 
 def test_an_aim_that_is_weightier_outweighs_all_that_come_after() -> None:
@@ -84,5 +93,5 @@ def test_an_aim_that_is_weightier_outweighs_all_that_come_after() -> None:
 
 def test_an_aim_outside_of_its_field_counts_as_the_nearest() -> None:
     assert aims(score(replace(BEST, kept=-5, speed=10**9))) == replace(
-        BEST, kept=0, speed=2**20 - 1
+        BEST, kept=0, speed=2**17 - 1
     )

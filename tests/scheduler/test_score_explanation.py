@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from api.gpu_request import Link
-from scheduler.cluster.node_views import NoView, ScoringView
+from scheduler.cluster.node_views import NoOutcome, NoView, ScoringView
+from scheduler.fleet_products import FleetProducts
 from scheduler.node_ranking import NodeRanker, RankedNode
 from scheduler.pod_request import PodRequest
 from scheduler.score_explanation import (
@@ -25,7 +26,7 @@ from scheduler.score_explanation import (
 )
 from scheduler.scores.class_tables import ScoreTables
 from scheduler.scores.kubelet_model import Policies, TopologyManager
-from scheduler.scores.score import Aims, in_clique, score
+from scheduler.scores.score import MOST_SHARE, Aims, joined, score
 from scheduler.scores.score_table import PlacementOutcome
 from tests.scheduler import fleets, simulated
 from tests.scheduler.later import Later
@@ -43,6 +44,10 @@ class Fleet:
     def views(self, nodes: Iterable[str]) -> list[ScoringView | NoView]:
         return [self.seen[node] for node in nodes]
 
+    @property
+    def products(self) -> FleetProducts:
+        return FleetProducts()
+
     def nodes_of(self, job: str) -> Iterable[str]:
         return self.jobs.get(job, ())
 
@@ -55,7 +60,7 @@ def tables() -> ScoreTables:
     return made
 
 
-def view(free: int, **more: str | bool) -> ScoringView:
+def view(free: int, **more: str | bool | int) -> ScoringView:
     seen = ScoringView(gen=fleets.gen(), free=free, ok=fleets.ALL)
     return msgspec.structs.replace(seen, **more)
 
@@ -98,7 +103,10 @@ def test_the_best_node_says_so_and_comes_first(tables: ScoreTables) -> None:
 
 def test_a_node_says_in_what_it_falls_short_of_the_best(tables: ScoreTables) -> None:
     found = explained(tables, POD, best=view(0b0011), other=view(0b0101))
-    assert answers(found)["other"].why == "slower between its GPUs than best"
+    assert (
+        answers(found)["other"].why
+        == "slower between its GPUs, of what its product can be, than best"
+    )
 
 
 @pytest.mark.parametrize("aim", [each.name for each in fields(Aims)])
@@ -163,9 +171,21 @@ def test_a_node_whose_outcome_is_not_there_yet_is_told_as_being_worked_out() -> 
     assert found.why == "its table is being worked out: it counts from the next request on"
 
 
+def test_a_node_with_more_gpus_than_any_table_covers_says_so() -> None:
+    (found,) = explained(ScoreTables(), POD, huge=view(0b0011, ok=(1 << 17) - 1)).nodes
+    assert (found.rank, found.reason, found.why) == (
+        0,
+        "too_many_gpus",
+        "nodes with so many GPUs have no scores",
+    )
+
+
 def test_a_node_whose_class_has_no_table_says_so() -> None:
     (found,) = explained(ScoreTables(), POD, huge=view(0b0011)).nodes
-    assert (found.rank, found.why) == (0, "nodes with so many GPUs have no scores")
+    assert (found.rank, found.why) == (
+        0,
+        "the fleet has more topology classes than there is room for",
+    )
 
 
 def test_sets_are_told_with_their_odds_the_likeliest_first(tables: ScoreTables) -> None:
@@ -210,7 +230,7 @@ def test_all_that_is_known_of_a_node_is_in_its_answer(tables: ScoreTables) -> No
             rank=10,
             why="the best",
             reason=None,
-            score=in_clique(outcome.score),
+            score=joined(outcome.score, share=MOST_SHARE, in_clique=True),
             gen=fleets.gen(),
             free=(0, 1, 4),
             sure=True,
@@ -235,7 +255,8 @@ def test_a_node_with_unsure_gpus_says_so_after_what_it_falls_short_of(
 ) -> None:
     found = answers(explained(tables, POD, best=view(0b0011), other=view(0b0101, sure=False)))
     assert found["other"].why == (
-        "slower between its GPUs than best; unsure: state and pods do not agree, so one rank less"
+        "slower between its GPUs, of what its product can be, than best;"
+        " unsure: state and pods do not agree, so one rank less"
     )
     assert not found["other"].sure
 
@@ -259,4 +280,4 @@ def test_every_aim_of_a_score_has_words_in_the_order_of_its_weight() -> None:
 
 
 def test_every_reason_has_words() -> None:
-    assert REASONS.keys() == set(NoView)
+    assert REASONS.keys() == {*NoView, *NoOutcome}

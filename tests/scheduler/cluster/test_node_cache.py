@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -34,7 +35,9 @@ def seen(fleet: Fleet, node: str = "a") -> ScoringView:
 def test_a_node_whose_agent_speaks_is_seen() -> None:
     fleet = Fleet().with_node(clique="c.1", pods={"p": 0b11}, ok=0x7F)
 
-    assert seen(fleet) == ScoringView(gen=gen(), free=0b1111100, ok=0x7F, sure=True, clique="c.1")
+    assert seen(fleet) == ScoringView(
+        gen=gen(), free=0b1111100, ok=0x7F, sure=True, clique="c.1", product=gen()
+    )
 
 
 def test_a_node_without_a_clique_is_in_none() -> None:
@@ -527,17 +530,21 @@ class AnyOrder(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.fleet = Fleet()
-        self.topologies: dict[str, str] = {}
+        self.topologies: dict[str, tuple[str, str | None]] = {}
         self.leases: dict[str, dict[str, Any]] = {}
         self.pods: dict[str, tuple[Any, str, bool]] = {}
         self.renewals = 0
         self.bindings = 0
 
-    @rule(name=_NODES, text=st.sampled_from([topology(), "{", changed(v=2)]))
-    def node(self, name: str, text: str) -> None:
+    @rule(
+        name=_NODES,
+        text=st.sampled_from([topology(), "{", changed(v=2)]),
+        product=st.sampled_from(["V", None]),
+    )
+    def node(self, name: str, text: str, product: str | None) -> None:
         """A Node is there, or changed."""
-        self.topologies[name] = text
-        self.fleet.cache.node(name, topology=text)
+        self.topologies[name] = text, product
+        self.fleet.cache.node(name, topology=text, product=product)
 
     @rule(name=_NODES)
     def node_gone(self, name: str) -> None:
@@ -558,12 +565,12 @@ class AnyOrder(RuleBasedStateMachine):
         self.leases.pop(name, None)
         self.fleet.cache.lease_gone(name)
 
-    @rule(name=_PODS, node=_NODES)
-    def bound(self, name: str, node: str) -> None:
+    @rule(name=_PODS, node=_NODES, gpus=st.integers(1, 2))
+    def bound(self, name: str, node: str, gpus: int) -> None:
         """A pod is bound, unless one of that name is."""
         if name not in self.pods:
             self.bindings += 1
-            ask = pod(name, 1, uid=f"uid-{self.bindings}", job="j")
+            ask = pod(name, gpus, uid=f"uid-{self.bindings}", job="j")
             self.pods[name] = (ask, node, False)
             self.fleet.bind(ask, node, bound_at=f"{self.bindings:04d}")
 
@@ -588,8 +595,8 @@ class AnyOrder(RuleBasedStateMachine):
     def it_looks_as_if_told_anew(self) -> None:
         """The views and jobs of a cache that starts now."""
         new = Fleet()
-        for name, text in self.topologies.items():
-            new.cache.node(name, topology=text)
+        for name, (text, product) in self.topologies.items():
+            new.cache.node(name, topology=text, product=product)
         for ask, node, ended in self.pods.values():
             at = ask.uid.removeprefix("uid-").zfill(4)
             new.bind(ask, node, bound_at=at, ended=ended)
@@ -599,7 +606,90 @@ class AnyOrder(RuleBasedStateMachine):
             assert self.fleet.cache.view(name) == new.cache.view(name)
         assert set(self.fleet.cache.nodes_of("j")) == set(new.cache.nodes_of("j"))
         assert set(self.fleet.cache.names()) == set(new.cache.names())
+        for product in ("V/8", gen()):
+            assert counts(self.fleet, product) == counts(new, product)
 
 
 AnyOrder.TestCase.settings = settings(max_examples=50, stateful_step_count=20, deadline=None)
 test_relists_and_restarts_change_nothing = AnyOrder.TestCase
+
+
+# products
+
+
+def held(fleet: Fleet, product: str = f"V100/{ALL.bit_count()}") -> dict[int, int] | None:
+    """Size of pods to the GPUs that they hold on nodes of a product."""
+    found = fleet.cache.products.find(product)
+    return None if found is None else {size: gpus for size, gpus in found.held.items() if gpus}
+
+
+def counts(fleet: Fleet, product: str) -> object:
+    """All that is counted of a product."""
+    found = fleet.cache.products.find(product)
+    return found and (found.gpus, found.classes, held(fleet, product))
+
+
+def labelled(fleet: Fleet, *names: str, product: str | None = "V100") -> None:
+    for name in names:
+        fleet.cache.node(name, topology=topology(), product=product)
+
+
+def test_nodes_are_of_the_product_that_their_label_names() -> None:
+    fleet = Fleet()
+    labelled(fleet, "a", "b")
+    labelled(fleet, "c", product=None)
+    found = fleet.cache.products.find("V100/8")
+    assert found is not None
+    assert (found.gpus, found.classes) == (16, {gen(): 2})
+    alone = fleet.cache.products.find(gen())
+    assert alone is not None
+    assert alone.gpus == 8
+    fleet.says("a")
+    assert seen(fleet).product == "V100/8"
+
+
+def test_pods_hold_gpus_of_the_product_that_their_node_is_of_until_they_end_or_go() -> None:
+    fleet = Fleet()
+    labelled(fleet, "a", "b")
+    for name, gpus, node in (("p", 2, "a"), ("q", 4, "a"), ("r", 4, "b"), ("one", 1, "b")):
+        fleet.bind(pod(name, gpus), node)
+    assert held(fleet) == {2: 2, 4: 8}
+    fleet.bind(pod("p", 2), "a", ended=True)
+    fleet.bind(pod("p", 2), "a", ended=True)
+    assert held(fleet) == {4: 8}
+    fleet.cache.pod_gone("uid-p")
+    fleet.cache.pod_gone("uid-r")
+    assert held(fleet) == {4: 4}
+
+
+def test_pinned_pods_are_not_counted() -> None:
+    fleet = Fleet()
+    labelled(fleet, "a")
+    fleet.bind(replace(pod("p", 2), pinned=True))
+    assert held(fleet) == {}
+    fleet.cache.pod_gone("uid-p")
+    assert held(fleet) == {}
+
+
+def test_a_node_takes_its_pods_with_it_to_another_product() -> None:
+    """Also where pods were reported before the node, and where it goes and comes again."""
+    fleet = Fleet()
+    fleet.bind(pod("p", 2), "a")
+    labelled(fleet, "a")
+    labelled(fleet, "a")  # a heartbeat
+    assert held(fleet) == {2: 2}
+    labelled(fleet, "a", product="H100")
+    assert (held(fleet), held(fleet, "H100/8")) == (None, {2: 2})
+    fleet.cache.node_gone("a")
+    assert held(fleet, "H100/8") is None
+    labelled(fleet, "a")
+    assert held(fleet) == {2: 2}
+
+
+def test_a_node_without_topology_is_of_no_product() -> None:
+    fleet = Fleet()
+    fleet.cache.node("a", topology=None, product="V100")
+    fleet.bind(pod("p", 2), "a")
+    assert held(fleet) is None
+    fleet.cache.node("a", topology="damaged", product="V100")
+    assert held(fleet) is None

@@ -29,7 +29,7 @@ def node(name: str = "a") -> Object:
         "metadata": {
             "name": name,
             "annotations": {keys.TOPOLOGY: topology()},
-            "labels": {keys.CLIQUE: "c.1"},
+            "labels": {keys.CLIQUE: "c.1", keys.GPU_PRODUCT: "V100"},
         },
         "status": {"allocatable": {GPU: "8"}},
     }
@@ -108,6 +108,7 @@ def test_what_exists_is_known_when_all_is_told(stage: Stage) -> None:
         free=0b11111100,
         ok=0xFF,
         clique="c.1",
+        product="V100/8",
     )
 
 

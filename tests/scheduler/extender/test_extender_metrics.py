@@ -13,7 +13,7 @@ import pytest
 
 from api import topology_annotation
 from api.gpu_request import Link, wish
-from scheduler.cluster.node_views import NoView
+from scheduler.cluster.node_views import NoOutcome, NoView
 from scheduler.cluster.pod_objects import Rules
 from scheduler.cluster.predictions import PredictionCheck
 from scheduler.extender.extender import Extender
@@ -246,7 +246,8 @@ def test_the_page_names_all_families_and_their_types() -> None:
 
 def test_the_page_names_all_reasons() -> None:
     page = PAGE.read_text("utf-8")
-    assert [reason for reason in NoView if f"`{reason}`" not in page] == []
+    reasons = (*NoView, *NoOutcome)
+    assert [reason for reason in reasons if f"`{reason}`" not in page] == []
 
 
 LABELS = {

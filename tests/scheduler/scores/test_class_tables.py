@@ -72,7 +72,9 @@ def test_a_new_class_is_filled_later() -> None:
     tables = ScoreTables(later)
     table = tables.find(tables.add(PAIRS))
     assert table
-    assert later.run() == 1
-    assert table.known(0b1111, wish(2)) is not None
+    assert table.known_best_speed(wish(2)) is None
+    assert later.run() == 1 + PAIRS.n  # the best speeds, and one job for each size
+    assert table.known_best_speed(wish(2)) == table.best_speed(wish(2)) > 0
+    assert all(table.known(0b1111, wish(gpus)) for gpus in range(1, PAIRS.n + 1))
     tables.add(PAIRS)
     assert later.run() == 0

@@ -16,6 +16,7 @@ from scheduler.rank_levels import BEST, ranks
 from scheduler.scores.best_effort import LOST
 from scheduler.scores.kubelet_model import Policies, TopologyManager
 from scheduler.scores.masks import pairs
+from scheduler.scores.score import FULL_SPEED, aims
 from scheduler.scores.score_table import PlacementOutcome, ScoreTable
 from scheduler.scores.shape import Matrix, Shape
 from scheduler.scores.speed import SetSpeeds
@@ -32,22 +33,17 @@ def worth(shape: Shape, free: int) -> int:
 
 
 def test_one_gpu_talks_to_nobody() -> None:
-    assert SetSpeeds(PAIRS).ring(0b1) == 0
+    assert SetSpeeds(PAIRS).gbps(0b1) == 0
 
 
 def test_a_pair_is_as_fast_as_its_links() -> None:
-    assert SetSpeeds(PAIRS).ring(0b11) == 300
+    assert SetSpeeds(PAIRS).gbps(0b11) == 300
 
 
-def test_a_ring_is_as_fast_as_its_slowest_link_and_need_not_use_all() -> None:
-    """Around the square everything is fast; the diagonals are not needed."""
+def test_a_ring_is_used_both_ways_and_as_fast_as_its_slowest_link() -> None:
+    """Around the square everything is linked; the diagonals are not needed."""
     square = drawn(4, {(0, 1): 100, (1, 2): 100, (2, 3): 100, (0, 3): 50})
-    assert SetSpeeds(square).ring(0b1111) == 50
-
-
-def test_a_set_without_a_ring_over_its_fast_links_goes_over_slow_ones() -> None:
-    star = drawn(4, {(0, 1): 100, (0, 2): 100, (0, 3): 100})
-    assert SetSpeeds(star).ring(0b1111) == 10
+    assert SetSpeeds(square).gbps(0b1111) == 2 * 50
 
 
 def test_a_broken_pair_is_worth_less_than_a_whole_one() -> None:
@@ -119,9 +115,24 @@ def test_of_equal_outcomes_the_fuller_node_is_taken() -> None:
     assert table.outcome(0b000011, wish(2)).score > table.outcome(0b110011, wish(2)).score
 
 
-def test_a_faster_class_goes_before_a_slower_one() -> None:
+def test_a_set_counts_by_the_best_of_its_class() -> None:
+    """Whose turn it is decides between classes, not which is faster."""
     slow, fast = ScoreTable(machine("dgx1-v100")), ScoreTable(machine("hgx-h100"))
-    assert fast.outcome(ALL, wish(2)).score > slow.outcome(0b1001, wish(2)).score
+    pairs = [fast.outcome(0b11, wish(2)), slow.outcome(0b1001, wish(2))]
+    assert [aims(each.score).speed for each in pairs] == [FULL_SPEED, FULL_SPEED]
+    assert aims(slow.outcome(0b11, wish(2)).score).speed == FULL_SPEED // 2
+
+
+def test_a_node_that_is_entirely_free_is_left_whole_unless_the_pod_fills_it() -> None:
+    table = ScoreTable(PAIRS)
+    outcomes = [(ALL, 2), (ALL, 7), (ALL, 8), (ALL & ~1, 2)]
+    assert [aims(table.outcome(free, wish(gpus)).score).whole for free, gpus in outcomes] == [
+        0,
+        0,
+        1,
+        1,
+    ]
+    assert aims(table.outcome(ALL, wish(4, 4)).score).whole == 1
 
 
 def test_what_does_not_fit_scores_nothing() -> None:
@@ -168,8 +179,8 @@ def test_likely_is_the_set_of_the_highest_odds_and_the_lowest_gpus() -> None:
 def test_linked_gpus_that_are_asked_for_come_before_speed() -> None:
     """One class has faster PCIe than the other has NVLink; who asks for NVLink is sent there."""
     linked, fast = (
-        ScoreTable(drawn(2, {(0, 1): 50})),
-        ScoreTable(replace(drawn(2, {(0, 1): 60}), nvlinked=((0, 0), (0, 0)))),
+        ScoreTable(drawn(3, {(0, 1): 50, (1, 2): 60})),
+        ScoreTable(replace(drawn(2, {(0, 1): 60}), nvlinks=((0, 0), (0, 0)))),
     )
     nvlink = wish(2, link=Link.NVLINK)
     assert linked.outcome(0b11, nvlink).score > fast.outcome(0b11, nvlink).score
@@ -177,7 +188,7 @@ def test_linked_gpus_that_are_asked_for_come_before_speed() -> None:
 
 
 def test_gpus_of_one_numa_node_come_before_speed_if_asked_for() -> None:
-    near = ScoreTable(replace(drawn(2, {(0, 1): 50}), numa=(1, 1)))
+    near = ScoreTable(replace(drawn(3, {(0, 1): 50, (1, 2): 60}), numa=(1, 1, 0)))
     across = ScoreTable(replace(drawn(2, {(0, 1): 60}), numa=(0, 1)))
     unknown = ScoreTable(replace(drawn(2, {(0, 1): 60}), numa=(-1, -1)))
     scores = [each.outcome(0b11, wish(2, link=Link.NUMA)).score for each in (near, across, unknown)]
@@ -242,7 +253,7 @@ def test_no_more_is_put_off_than_can_be_done_soon(monkeypatch: pytest.MonkeyPatc
 
 
 def test_of_too_many_outcomes_the_oldest_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scheduler.scores.score_table._KEPT_OUTCOMES", 2)
+    monkeypatch.setattr("scheduler.scores.score_table._MOST_OUTCOME_BYTES", 2000)
     table = ScoreTable(PAIRS)
     for free in (0b01, 0b11, 0b111):
         table.outcome(free, wish(1))
@@ -279,7 +290,7 @@ def relabelled(shape: Shape, order: tuple[int, ...]) -> Shape:
         n=shape.n,
         points=moved(shape.points),
         gbps=moved(shape.gbps),
-        nvlinked=moved(shape.nvlinked),
+        nvlinks=moved(shape.nvlinks),
         numa=tuple(shape.numa[i] for i in order),
         nics=tuple(tuple(nic[i] for i in order) for nic in shape.nics),
     )

@@ -37,7 +37,12 @@ def test_points_are_those_of_the_pcie_level_and_a_hundred_for_each_nvlink() -> N
 
 def test_links_through_nvswitch_have_speed_but_no_points() -> None:
     seen = read(fab=FabricKind.SWITCH)
-    assert (seen.points[0][1], seen.gbps[0][1], seen.nvlinked[0][1]) == (50, 50, 1)
+    assert (seen.points[0][1], seen.gbps[0][1], seen.nvlinks[0][1], seen.switched) == (
+        50,
+        50,
+        2,
+        True,
+    )
 
 
 def test_more_than_18_links_have_no_more_points() -> None:

@@ -3,18 +3,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 import pytest
 
-from api.gpu_request import Link, wish
+from api.gpu_request import GpuRequest, Link, wish
 from api.score_table_file import ScoreTableFile, decode, encode
 from base.errors import BadInput
+from scheduler.fleet_products import best_speed, shares
 from scheduler.rank_levels import ranks
-from scheduler.scores.score import in_clique
+from scheduler.scores.score import joined, relative_speed, with_speed
 from scheduler.scores.score_table import ScoreTable
 from scheduler.scores.table_file import every_wish, table_file
 from tests.goldens import Goldens
-from tests.scheduler.corpus import Case, Corpus, corpus
+from tests.scheduler.corpus import Case, Corpus, corpus, counted
 from tests.scheduler.shapes import drawn
 
 GEN = "0123456789"
@@ -29,7 +32,7 @@ def table() -> ScoreTable:
 
 
 def test_a_file_has_what_the_table_has(table: ScoreTable) -> None:
-    written = table_file(GEN, table.outcomes())
+    written = table_file(GEN, table.outcomes(), table.best_speed)
     for asked in every_wish(3):
         for free in range(8):
             assert written.score(free, asked) == table.outcome(free, asked).score
@@ -41,12 +44,16 @@ def test_every_wish_is_one_of_a_single_container() -> None:
 
 
 def test_a_file_is_read_as_it_was_written(table: ScoreTable) -> None:
-    written = table_file(GEN, table.outcomes())
+    written = table_file(GEN, table.outcomes(), table.best_speed)
     assert decode(encode(written)) == written
 
 
 def test_the_likeliest_set_of_each_mask_is_there(table: ScoreTable) -> None:
-    row = next(row for row in table_file(GEN, table.outcomes()).rows if row.wish == wish(2))
+    row = next(
+        row
+        for row in table_file(GEN, table.outcomes(), table.best_speed).rows
+        if row.wish == wish(2)
+    )
     assert dict(zip(row.free, row.sets, strict=True)) == {
         0b011: 0b011, 0b101: 0b101, 0b110: 0b110, 0b111: 0b011
     }  # fmt: skip
@@ -54,30 +61,62 @@ def test_the_likeliest_set_of_each_mask_is_there(table: ScoreTable) -> None:
 
 def test_the_order_in_which_outcomes_were_worked_out_does_not_show(table: ScoreTable) -> None:
     backwards = dict(reversed(list(table.outcomes().items())))
-    assert encode(table_file(GEN, backwards)) == encode(table_file(GEN, table.outcomes()))
+    assert encode(table_file(GEN, backwards, table.best_speed)) == encode(
+        table_file(GEN, table.outcomes(), table.best_speed)
+    )
 
 
 def test_another_table_has_another_hash(table: ScoreTable) -> None:
     fewer = dict(list(table.outcomes().items())[:-1])
-    assert table_file(GEN, fewer).hash != table_file(GEN, table.outcomes()).hash
+    assert (
+        table_file(GEN, fewer, table.best_speed).hash
+        != table_file(GEN, table.outcomes(), table.best_speed).hash
+    )
 
 
 def test_a_file_that_was_changed_is_refused(table: ScoreTable) -> None:
-    changed = msgspec.structs.replace(table_file(GEN, table.outcomes()), gen="9876543210")
+    changed = msgspec.structs.replace(
+        table_file(GEN, table.outcomes(), table.best_speed), gen="9876543210"
+    )
     with pytest.raises(BadInput, match="hash"):
         decode(encode(changed))
 
 
-def looked_up(case: Case, tables: dict[str, ScoreTableFile]) -> list[int]:
-    """What a front without scoring logic answers."""
-    scores = [tables[node.gen].score(node.free, case.wish) or 0 for node in case.nodes]
-    inside = [
-        in_clique(score) if score and node.clique else score
-        for node, score in zip(case.nodes, scores, strict=True)
-    ]
+class _FileTable:
+    """The file of one class, as far as counts of products need it."""
+
+    def __init__(self, file: ScoreTableFile) -> None:
+        self._best = {row.wish: row.best for row in file.rows}
+
+    def known_best_speed(self, wish: GpuRequest) -> int | None:
+        return self._best.get(wish)
+
+
+class _FileTables:
+    def __init__(self, files: Mapping[str, ScoreTableFile]) -> None:
+        self._tables = {gen: _FileTable(file) for gen, file in files.items()}
+
+    def find(self, gen: str) -> _FileTable | None:
+        return self._tables.get(gen)
+
+
+def looked_up(
+    case: Case, files: Mapping[str, ScoreTableFile], sizes: Mapping[str, int]
+) -> list[int]:
+    """What a front without scoring logic answers: it keeps counts, and reads the files."""
+    fleet, tables = counted(case.products, sizes), _FileTables(files)
+    turns = shares(case.wish, {node.product: node.gen for node in case.nodes}, fleet, tables)
+    scores = []
+    for node in case.nodes:
+        score, speed = files[node.gen].score_and_speed(node.free, case.wish) or (0, 0)
+        if score:
+            best = best_speed(node.product, node.gen, case.wish, fleet, tables)
+            score = with_speed(score, relative_speed(speed, best))
+            score = joined(score, share=turns[node.product], in_clique=node.clique)
+        scores.append(score)
     return [
         max(1, rank - 1) if rank and not node.sure else rank
-        for node, rank in zip(case.nodes, ranks(inside), strict=True)
+        for node, rank in zip(case.nodes, ranks(scores), strict=True)
     ]
 
 
@@ -86,7 +125,7 @@ def test_a_front_that_only_looks_up_answers_the_corpus_as_the_judge_does(goldens
     written = msgspec.json.encode(corpus())
     goldens.check_text("scheduler/corpus.json", written.decode() + "\n")
     read = msgspec.json.decode(written, type=Corpus)
-    tables = {each.gen: each for each in read.tables}
+    files = {each.gen: each for each in read.tables}
     for case in read.cases:
-        assert looked_up(case, tables) == [node.rank for node in case.nodes]
-    assert {node.rank for case in read.cases for node in case.nodes} >= {0, 1, 5, 6, 8, 9, 10}
+        assert looked_up(case, files, read.sizes) == [node.rank for node in case.nodes]
+    assert {node.rank for case in read.cases for node in case.nodes} >= {*range(11)} - {7}

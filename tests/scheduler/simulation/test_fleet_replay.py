@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from api.gpu_request import GpuRequest, wish
+from scheduler.fleet_products import FleetProducts
 from scheduler.pod_request import PodRequest
 from scheduler.scores.class_tables import ScoreTables
 from scheduler.simulation import choosers
@@ -61,7 +62,7 @@ def ask(name: str, gpus: int) -> PodRequest:
 
 def bound(kind: NodeKind, *pods: tuple[str, int]) -> ReplayNode:
     """A node with these pods, by name and mask, of which its agent told nothing yet."""
-    node = ReplayNode(f"of-{pods}", kind)
+    node = ReplayNode(f"of-{pods}", kind, FleetProducts())
     for order, (name, mask) in enumerate(pods):
         node.bind(ask(name, mask.bit_count()), order, mask)
     return node
@@ -169,13 +170,17 @@ def first_of(nodes: Sequence[ReplayNode], wish: GpuRequest, chance: Random) -> P
 
 
 def test_spread_takes_the_emptiest_node_and_pack_the_fullest(pairs: NodeKind) -> None:
-    nodes = [bound(pairs, ("p", 0b1)), ReplayNode("empty", pairs), bound(pairs, ("q", 0b111))]
+    nodes = [
+        bound(pairs, ("p", 0b1)),
+        ReplayNode("empty", pairs, FleetProducts()),
+        bound(pairs, ("q", 0b111)),
+    ]
     assert choosers.spread(nodes, wish(1), seeded()).node is nodes[1]
     assert choosers.pack(nodes, wish(1), seeded()).node is nodes[2]
 
 
 def test_lots_are_drawn_among_equal_nodes(pairs: NodeKind) -> None:
-    nodes = [ReplayNode(name, pairs) for name in "abc"]
+    nodes = [ReplayNode(name, pairs, FleetProducts()) for name in "abc"]
     drawn = {choosers.pack(nodes, wish(1), seeded(seed)).node.name for seed in range(20)}
     assert drawn == set("abc")
 

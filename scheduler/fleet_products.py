@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products of a fleet: how many GPUs they have, and who holds them. Pure.
+
+A product is a model of GPUs and a number of them in one node: what nodes are that were bought
+alike. Nodes of one product whose links differ, as where one is degraded, are of several classes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Protocol
+
+from api.gpu_request import GpuRequest, wish
+from scheduler.pod_request import PodRequest
+from scheduler.scores.score import MOST_SHARE
+
+_COMPARED = (2, 4, 8)
+"""Sizes of pods by whose best speeds products are called fast or slow."""
+_DIGITS = 9
+
+
+class BestSpeeds(Protocol):
+    """The score table of one class, as far as it is used here."""
+
+    def known_best_speed(self, wish: GpuRequest) -> int | None:
+        """The best that the class has, in hundredths of a GB/s; None where it is not known yet."""
+
+
+class Tables(Protocol):
+    """The tables of all classes."""
+
+    def find(self, gen: str) -> BestSpeeds | None:
+        """That of one class."""
+
+
+def product_name(label: str | None, n: int, gen: str) -> str:
+    """The product of a node by its label ``nvidia.com/gpu.product`` and number of GPUs.
+
+    Without a label the topology class is a product of its own.
+    """
+    return f"{label}/{n}" if label else gen
+
+
+def counted_size(ask: PodRequest) -> int:
+    """As what size a pod counts among those that hold GPUs; 0: not at all.
+
+    A pod without a container that has several GPUs gains nothing from a fast set, and one that is
+    pinned to some nodes did not choose them.
+    """
+    return 0 if ask.pinned or not ask.wish.several else ask.wish.gpus
+
+
+@dataclass(slots=True)
+class Product:
+    """One product as it is now."""
+
+    gpus: int = 0
+    """Of all its nodes, whether they are free or not."""
+    classes: Counter[str] = field(default_factory=Counter)
+    """Topology class to number of nodes."""
+    held: Counter[int] = field(default_factory=Counter)
+    """Size of pods to the number of GPUs that such pods hold."""
+
+
+class FleetProducts:
+    """Counts that follow each change of a node or pod. Reads need no lock; changes do."""
+
+    def __init__(self) -> None:
+        self._products: dict[str, Product] = {}
+
+    def find(self, product: str) -> Product | None:
+        """A product that some node is of."""
+        return self._products.get(product)
+
+    def add_node(
+        self, product: str, gen: str, n: int, held: Mapping[int, int], by: int = 1
+    ) -> None:
+        """A node is there, with so many GPUs of which pods of these sizes hold some; ``by`` -1:
+        it is there no more."""
+        its = self._products.setdefault(product, Product())
+        its.gpus += by * n
+        its.classes[gen] += by
+        if not its.classes[gen]:
+            del its.classes[gen]
+        for size, gpus in held.items():
+            its.held[size] += by * gpus
+        if not its.classes:
+            del self._products[product]
+
+    def add_pod(self, product: str, size: int, by: int = 1) -> None:
+        """A pod that counts as one of this size holds GPUs of a node; ``by`` -1: no more."""
+        its = self._products.get(product)
+        if its is not None and size:
+            its.held[size] += by * size
+
+
+def best_speed(
+    product: str, gen: str, ask: GpuRequest, fleet: FleetProducts, tables: Tables
+) -> int:
+    """The best that any class of a product is known to have, in hundredths of a GB/s.
+
+    ``gen``: a class of it.
+    """
+    found = fleet.find(product)
+    classes = {gen, *(found.classes if found else ())}
+    known = [table.known_best_speed(ask) for each in classes if (table := tables.find(each))]
+    return max((each for each in known if each is not None), default=0)
+
+
+def shares(
+    ask: GpuRequest, products: Mapping[str, str], fleet: FleetProducts, tables: Tables
+) -> dict[str, int]:
+    """Whose turn it is to take such a pod: MOST_SHARE for the first, one less for each behind it.
+
+    For a pod with several GPUs it is the product of whose GPUs pods of its size hold the least
+    part: so each size has its part of each product, and none is crowded out. A pod of single GPUs
+    gains nothing from a fast product and goes to the slowest. ``products``: each with a class.
+    """
+    if len(products) < 2:
+        return dict.fromkeys(products, MOST_SHARE)
+    if ask.several:
+        order = {each: _held(fleet.find(each), ask.gpus) for each in products}
+    else:
+        order = _slowness(products, fleet, tables)
+    turns = sorted(set(order.values()))
+    return {each: max(MOST_SHARE - turns.index(its), 0) for each, its in order.items()}
+
+
+def _held(product: Product | None, size: int) -> Fraction:
+    """Which part of a product's GPUs pods of a size hold."""
+    if product is None or not product.gpus:
+        return Fraction()
+    return Fraction(product.held[size], product.gpus)
+
+
+def _slowness(
+    products: Mapping[str, str], fleet: FleetProducts, tables: Tables
+) -> dict[str, Fraction]:
+    """How fast products are where several GPUs matter, 0 to 1: the geometric mean, over the sizes
+    that fit on a node, of their best speed to that of all."""
+    bests = {
+        each: [best_speed(each, gen, wish(size), fleet, tables) for size in _COMPARED]
+        for each, gen in products.items()
+    }
+    most = [max(column) for column in zip(*bests.values(), strict=True)]
+    return {each: _mean(its, most) for each, its in bests.items()}
+
+
+def _mean(bests: Collection[int], most: Collection[int]) -> Fraction:
+    ratios = [its / best for its, best in zip(bests, most, strict=True) if its]
+    mean = math.prod(ratios) ** (1 / len(ratios)) if ratios else 0.0
+    return Fraction(round(mean * 10**_DIGITS), 10**_DIGITS)

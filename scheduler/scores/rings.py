@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rings over the NVLinks of a set: how many lead through all of it and share no link. Pure.
+
+All-reduce runs in such rings. Two GPUs that are joined by several NVLinks have as many links; a
+set's GPUs are numbered from 0.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+Links = Sequence[Sequence[int]]
+"""Links of each pair; symmetric, with a zero diagonal."""
+Pair = tuple[int, int]
+Spend = Callable[[int], None]
+"""Counts steps of work; may raise to end it."""
+
+_MOST_RINGS: Final = 2520
+"""As many as there are through 8 GPUs that are all joined. Of more the first are tried."""
+_MOST_TRIES: Final = 20_000
+"""Of one set. Where they do not settle it, the most rings that were found count."""
+_MOST_HALVED: Final = 8
+"""GPUs of a set of which every part is compared with the rest."""
+
+
+def most_rings(links: Links, spend: Spend) -> int:
+    """The most rings through all of at least three GPUs, where each link is in one of them."""
+    n = len(links)
+    bound = min(sum(row) for row in links) // 2
+    room = {(i, j): links[i][j] for i, j in itertools.combinations(range(n), 2)}
+    if not bound or len(set(room.values())) == 1:
+        return bound  # where all pairs are alike all links can be parted into rings
+    cuts = (sum(links[i][j] for i in part for j in rest) for part, rest in _halves(n))
+    bound = min(bound, *(cut // 2 for cut in cuts))
+    rings = (tuple((min(step), max(step)) for step in ring) for ring in _rings(links, spend))
+    return _most_at_once(rings, room, bound, spend)
+
+
+def most_relayed_rings(links: Links, spend: Spend) -> int:
+    """The same where a step between GPUs without any link may go by way of a third GPU of the set.
+
+    Each link is in one ring for each of its directions.
+    Source: NCCL 2.30, src/graph/paths.cc (PATH_NVB); github.com/NVIDIA/nccl/issues/819.
+    """
+    n = len(links)
+    if not _is_joined(links):
+        return 0
+    room = {(i, j): links[i][j] for i in range(n) for j in range(n) if links[i][j]}
+
+    def steps(i: int, j: int) -> Iterator[tuple[Pair, ...]]:
+        if links[i][j]:
+            yield ((i, j),)
+            return
+        for third in range(n):
+            if links[i][third] and links[third][j]:
+                yield (i, third), (third, j)
+
+    everywhere = [[int(i != j) for j in range(n)] for i in range(n)]
+    rings = (
+        tuple(sorted(itertools.chain(*paths)))
+        for ring in _rings(everywhere, spend)
+        for turned in (ring, [(j, i) for i, j in ring])
+        for paths in itertools.product(*(tuple(steps(i, j)) for i, j in turned))
+    )
+    return _most_at_once(rings, room, min(map(sum, links)), spend)
+
+
+def has_ring(joined: Callable[[int, int], bool], n: int, spend: Spend) -> bool:
+    """Whether pairs that are joined lead through all of at least three GPUs and back."""
+    links = [[int(i != j and joined(i, j)) for j in range(n)] for i in range(n)]
+    return min(map(sum, links)) > 1 and next(_rings(links, spend), None) is not None
+
+
+def _most_at_once(
+    rings: Iterable[tuple[Pair, ...]], room: Mapping[Pair, int], bound: int, spend: Spend
+) -> int:
+    """The most of these rings for which there is room, each as often as there is; at most
+    ``bound``, which they cannot exceed anyway."""
+    distinct = dict.fromkeys(itertools.islice(rings, _MOST_RINGS))
+    each_uses = [Counter(ring) for ring in sorted(distinct, key=len)]
+    left = Counter(room)
+    tries = most = 0
+
+    def search(first: int, found: int) -> None:
+        nonlocal tries, most
+        most = max(most, found)
+        for at in range(first, len(each_uses)):
+            tries += 1
+            spend(1)
+            uses = each_uses[at]
+            if most >= bound or tries > _MOST_TRIES:
+                return
+            if found + left.total() // uses.total() <= most:
+                return  # all that come after use as many links or more
+            if all(left[pair] >= times for pair, times in uses.items()):
+                left.subtract(uses)
+                search(at, found + 1)
+                left.update(uses)
+
+    search(0, 0)
+    return most
+
+
+def _rings(links: Links, spend: Spend) -> Iterator[list[Pair]]:
+    """Every ring through all GPUs that are joined, in one of its directions: its steps."""
+    n = len(links)
+    path = [0]
+
+    def onward(left: frozenset[int]) -> Iterator[list[Pair]]:
+        spend(1)
+        here = path[-1]
+        if not left:
+            if links[here][0] and path[1] < here:
+                yield [*itertools.pairwise(path), (here, 0)]
+            return
+        for each in sorted(left):
+            if links[here][each]:
+                path.append(each)
+                yield from onward(left - {each})
+                path.pop()
+
+    yield from onward(frozenset(range(1, n)))
+
+
+def _is_joined(links: Links) -> bool:
+    """Whether links lead from each GPU of the set to each other."""
+    seen, ahead = {0}, [0]
+    while ahead:
+        row = links[ahead.pop()]
+        new = [at for at, count in enumerate(row) if count and at not in seen]
+        seen.update(new)
+        ahead += new
+    return len(seen) == len(links)
+
+
+def _halves(n: int) -> Iterator[tuple[tuple[int, ...], list[int]]]:
+    """A part of the set and its rest, each two once; of a large set the first GPU's alone."""
+    for size in range(1, n if n <= _MOST_HALVED else 2):
+        for others in itertools.combinations(range(1, n), size - 1):
+            part = (0, *others)
+            yield part, [each for each in range(n) if each not in part]

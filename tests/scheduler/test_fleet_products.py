@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose turn it is: shares of products by the pods that hold their GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.gpu_request import ContainerRequest, GpuRequest, wish
+from scheduler.fleet_products import (
+    FleetProducts,
+    best_speed,
+    counted_size,
+    product_name,
+    shares,
+)
+from scheduler.pod_request import PodRequest
+from scheduler.scores.score import MOST_SHARE
+
+
+class Table:
+    """A class with these best speeds, by size."""
+
+    def __init__(self, best: Mapping[int, int | None]) -> None:
+        self._best = best
+
+    def known_best_speed(self, wish: GpuRequest) -> int | None:
+        return self._best.get(wish.gpus, 0)
+
+
+class Tables:
+    """Those of all classes."""
+
+    def __init__(self, **tables: Mapping[int, int | None]) -> None:
+        self._tables = {gen: Table(best) for gen, best in tables.items()}
+
+    def find(self, gen: str) -> Table | None:
+        return self._tables.get(gen)
+
+
+V, H = {2: 50, 4: 100, 8: 150}, {2: 450, 4: 450, 8: 450}
+TWO = Tables(v=V, h=H)
+BOTH = {"V": "v", "H": "h"}
+
+
+def fleet(**nodes: int) -> FleetProducts:
+    """So many nodes of 8 GPUs of each product; its class has its name in small letters."""
+    products = FleetProducts()
+    for product, count in nodes.items():
+        for _ in range(count):
+            products.add_node(product, product.lower(), 8, {})
+    return products
+
+
+def pod(wish: GpuRequest, *, pinned: bool = False) -> PodRequest:
+    return PodRequest(namespace="n", name="p", uid="u", wish=wish, pinned=pinned)
+
+
+def test_a_product_is_a_model_and_a_number_of_gpus() -> None:
+    assert product_name("V100", 8, "gen") != product_name("V100", 4, "gen")
+    assert product_name("V100", 8, "gen") == product_name("V100", 8, "other")
+    assert product_name(None, 8, "gen") == product_name("", 8, "gen") == "gen"
+
+
+@pytest.mark.parametrize(
+    ("wished", "pinned", "size"),
+    [
+        (wish(4), False, 4),
+        (wish(2, 1), False, 3),
+        (wish(4), True, 0),
+        (wish(1), False, 0),
+        (wish(1, 1), False, 0),
+        (
+            GpuRequest(steps=(ContainerRequest(gpus=4, ends=True), ContainerRequest(gpus=1))),
+            False,
+            0,
+        ),
+    ],
+)
+def test_pods_count_by_their_gpus_if_they_gain_from_a_fast_set(
+    wished: GpuRequest, pinned: bool, size: int
+) -> None:
+    assert counted_size(pod(wished, pinned=pinned)) == size
+
+
+def test_the_product_goes_first_of_which_pods_of_the_size_hold_the_least_part() -> None:
+    """Four GPUs of 24 are less than two of 8."""
+    products = fleet(V=3, H=1)
+    products.add_pod("V", 2)
+    products.add_pod("V", 2)
+    products.add_pod("H", 2)
+    assert shares(wish(2), BOTH, products, TWO) == {"V": MOST_SHARE, "H": MOST_SHARE - 1}
+    products.add_pod("V", 2)
+    assert shares(wish(2), BOTH, products, TWO) == {"V": MOST_SHARE, "H": MOST_SHARE}
+    products.add_pod("V", 2)
+    assert shares(wish(2), BOTH, products, TWO) == {"V": MOST_SHARE - 1, "H": MOST_SHARE}
+
+
+def test_pods_of_other_sizes_count_for_nothing() -> None:
+    products = fleet(V=1, H=1)
+    products.add_pod("V", 8)
+    assert shares(wish(2), BOTH, products, TWO) == {"V": MOST_SHARE, "H": MOST_SHARE}
+
+
+def test_what_pods_give_back_counts_no_more() -> None:
+    products = fleet(V=1, H=1)
+    products.add_pod("V", 4)
+    products.add_pod("V", 4, by=-1)
+    assert shares(wish(4), BOTH, products, TWO) == {"V": MOST_SHARE, "H": MOST_SHARE}
+
+
+def test_single_gpus_go_to_the_product_that_is_slowest_where_it_matters() -> None:
+    products = fleet(V=1, H=1)
+    for wished in (wish(1), wish(1, 1)):
+        assert shares(wished, BOTH, products, TWO) == {"V": MOST_SHARE, "H": MOST_SHARE - 1}
+
+
+def test_a_smaller_node_is_compared_by_the_sizes_that_fit_on_it() -> None:
+    tables = Tables(v=V, h=H, four={2: 450, 4: 450}, one={})
+    products = {"V": "v", "H": "h", "FOUR": "four", "ONE": "one"}
+    assert shares(wish(1), products, fleet(V=1, H=1, FOUR=1, ONE=1), tables) == {
+        "ONE": MOST_SHARE,
+        "V": MOST_SHARE - 1,
+        "H": MOST_SHARE - 2,
+        "FOUR": MOST_SHARE - 2,
+    }
+
+
+def test_a_fleet_of_one_product_has_no_turns() -> None:
+    products = fleet(V=2)
+    products.add_pod("V", 2)
+    assert shares(wish(2), {"V": "v"}, products, TWO) == {"V": MOST_SHARE}
+    assert shares(wish(2), {}, products, TWO) == {}
+
+
+def test_of_very_many_products_the_last_ones_are_alike() -> None:
+    names = [chr(ord("A") + at) for at in range(12)]
+    products = fleet(**dict.fromkeys(names, 1))
+    for at, name in enumerate(names):
+        for _ in range(at):
+            products.add_pod(name, 2)
+    found = shares(wish(2), {name: name.lower() for name in names}, products, Tables())
+    assert [found[name] for name in names] == [7, 6, 5, 4, 3, 2, 1, 0, 0, 0, 0, 0]
+
+
+def test_the_best_speed_is_that_of_any_class_of_the_product() -> None:
+    products = fleet(V=2)
+    products.add_node("V", "degraded", 8, {})
+    tables = Tables(v=V, degraded={2: 50, 4: 50, 8: None}, lone={2: 20})
+    assert best_speed("V", "degraded", wish(4), products, tables) == 100
+    assert best_speed("V", "degraded", wish(8), products, tables) == 150
+    products.add_node("V", "v", 8, {}, by=-1)
+    products.add_node("V", "v", 8, {}, by=-1)
+    assert best_speed("V", "degraded", wish(4), products, tables) == 50
+    assert best_speed("L", "lone", wish(2), products, tables) == 20
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from([2, 4]), st.booleans()), max_size=30)
+)
+def test_counts_that_follow_each_change_are_those_of_the_end(
+    changes: list[tuple[str, int, bool]],
+) -> None:
+    """Pods come; every other one goes again; nodes come before and after them."""
+    products = fleet(a=1, b=1)
+    for name, size, goes in changes:
+        products.add_pod(name, size)
+        if goes:
+            products.add_pod(name, size, by=-1)
+    for name in "ab":
+        found = products.find(name)
+        assert found is not None
+        for size in (2, 4):
+            stays = [its for its in changes if its[:2] == (name, size) and not its[2]]
+            assert found.held[size] == size * len(stays)
