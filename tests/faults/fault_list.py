@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ DRIVER_NOT_LOADED, GPU_IS_LOST, LIB_RM_VERSION_MISMATCH = 9, 15, 18
 """NVML_ERROR_* of nvml.h."""
 APPLICATION_XID: Final = 31
 """A page fault of the application's: the GPU itself is well."""
+ANSWERS_SECONDS: Final = 30.0
+"""By then a device reader that was just started has answered, unless something keeps it."""
 
 Blinds = Callable[[Scene], frozenset[str]]
 """The GPUs, by bus id, without readings for as long as a fault lasts."""
@@ -53,6 +56,9 @@ class Fault:
     """Begins on entering and ends on leaving."""
     blinds: Blinds = nothing
     """What may not be read meanwhile; everything else must be."""
+    meets_a_call: bool = False
+    """Whether it may meet a call on some GPU, which then cannot be read either: to the agent that
+    GPU hangs."""
     touches: str = ""
     """What two faults cannot have at once."""
     in_cluster: bool = False
@@ -118,6 +124,10 @@ def _reader_killed(scene: Scene) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _reader_stopped(scene: Scene) -> Iterator[None]:
+    """One that has answered: before, it would be like a driver that hangs, and blind all GPUs."""
+    since = time.monotonic()
+    with contextlib.suppress(AssertionError):  # where another fault keeps it from answering
+        until(lambda: bool(scene.truth.fresh(scene.agent.metrics(), since)), ANSWERS_SECONDS)
     reader = _signal_reader(scene, signal.SIGSTOP)
     yield
     with contextlib.suppress(psutil.NoSuchProcess):
@@ -336,7 +346,7 @@ FAULTS: Final = (
     ),
     _driver("a call of a GPU kills the reader", Crash(), POWER, places=(3,), blinds=_places(3)),
     Fault(name="the reader is killed", happens=_reader_killed),
-    Fault(name="the reader is stopped", happens=_reader_stopped),
+    Fault(name="the reader is stopped", happens=_reader_stopped, meets_a_call=True),
     _condition("the driver is unloaded", "not-loaded", DRIVER_NOT_LOADED),
     _condition("the driver is of another version", "mismatch", LIB_RM_VERSION_MISMATCH),
     _condition("the driver's library is missing", "absent", DRIVER_NOT_LOADED),

@@ -63,10 +63,14 @@ class Usage:
 
     @classmethod
     def of(cls, pid: int) -> Usage:
-        """What it takes now, answers to scrapes that are under way included."""
+        """What it takes now, answers to scrapes that are under way included.
+
+        Of its connections that the other end has closed, one to the API server may stay until the
+        next request finds that out: the client keeps what it has, and uses the newest first.
+        """
         process = psutil.Process(pid)
         return cls(
-            descriptors=process.num_fds(),
+            descriptors=process.num_fds() - min(1, _closed_by_peer(process)),
             threads=process.num_threads(),
             children=len(process.children()),
         )
@@ -91,6 +95,15 @@ class Usage:
             or self.threads > other.threads
             or self.children > other.children
         )
+
+
+def _closed_by_peer(process: psutil.Process) -> int:
+    """How many connections that it opened itself the other end has closed."""
+    connections = process.net_connections("tcp")
+    ports = {it.laddr.port for it in connections if it.status == psutil.CONN_LISTEN}
+    return sum(
+        it.status == psutil.CONN_CLOSE_WAIT and it.laddr.port not in ports for it in connections
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
