@@ -55,8 +55,8 @@ class _Judged(NamedTuple):
 class _FleetAims(NamedTuple):
     """What nodes of a product have by the fleet they are in."""
 
-    best_speed: int
-    """Of the product, for the pod: in hundredths of a GB/s."""
+    best_speed: int | None
+    """Of the product, for the pod: in hundredths of a GB/s. None where it is the class's own."""
     share: int
 
 
@@ -94,6 +94,8 @@ class NodeRanker:
         rank_of = {view: each.rank for view, each in judged.items()}
         unseen: Counter[NoView | NoOutcome] = Counter()
         for view, count in seen.items():
+            if judged[view].score:
+                continue
             reason = unscored(view, judged[view].outcome, ask.wish, self._tables)
             if reason is not None:
                 unseen[reason] += count
@@ -111,7 +113,7 @@ class NodeRanker:
         inside = [isinstance(view, ScoringView) and view.clique in cliques for view in views]
         fleet_aims = self._fleet_aims(ask.wish, views)
         scores = [
-            _score(outcome, fleet_aims[view.product or view.gen], is_inside)
+            _score(outcome, fleet_aims[view.product, view.gen], is_inside)
             if isinstance(view, ScoringView) and outcome is not None
             else 0
             for view, outcome, is_inside in zip(views, outcomes, inside, strict=True)
@@ -121,17 +123,18 @@ class NodeRanker:
 
     def _fleet_aims(
         self, wish: GpuRequest, views: Iterable[ScoringView | NoView]
-    ) -> Mapping[str, _FleetAims]:
-        """By product, what is not of the node alone."""
-        products = {
-            view.product or view.gen: view.gen for view in views if isinstance(view, ScoringView)
-        }
+    ) -> Mapping[tuple[str, str], _FleetAims]:
+        """By product and class, what is not of the node alone."""
+        classes = {(view.product, view.gen) for view in views if isinstance(view, ScoringView)}
         fleet, tables = self._fleet.products, self._tables
-        turns = shares(wish, products, fleet, tables)
-        return {
-            each: _FleetAims(best_speed(each, gen, wish, fleet, tables), turns[each])
-            for each, gen in products.items()
-        }
+        turns = shares(wish, {product or gen: gen for product, gen in classes}, fleet, tables)
+        found = {}
+        for product, gen in classes:
+            name, table = product or gen, tables.find(gen)
+            best = best_speed(name, gen, wish, fleet, tables)
+            own = table.known_best_speed(wish) if table else None
+            found[product, gen] = _FleetAims(best if best != own else None, turns[name])
+        return found
 
     def _outcomes(
         self, wish: GpuRequest, views: Iterable[ScoringView | NoView], *, only_known: bool
@@ -139,10 +142,12 @@ class NodeRanker:
         """Of all classes and free sets there are; a few that are new are worked out at once."""
         found: dict[tuple[str, int], PlacementOutcome | None] = {}
         at_once = _AT_ONCE
-        for view in views:
-            if isinstance(view, NoView) or (view.gen, view.free) in found:
+        scored = [view for view in views if isinstance(view, ScoringView)]
+        tables = {gen: self._tables.find(gen) for gen in {view.gen for view in scored}}
+        for view in scored:
+            if (view.gen, view.free) in found:
                 continue
-            table = self._tables.find(view.gen)
+            table = tables[view.gen]
             outcome = table.kept(view.free, wish) if table else None
             if table and outcome is None and at_once and table.fits_a_request(wish):
                 if only_known:
@@ -189,10 +194,12 @@ def unscored(
 
 def _score(outcome: PlacementOutcome, fleet_aims: _FleetAims, in_clique: bool) -> int:
     """The table's score with what is of the fleet; 0 stays 0."""
-    if not outcome.score:
+    score, best = outcome.score, fleet_aims.best_speed
+    if not score:
         return 0
-    speed = relative_speed(outcome.speed, fleet_aims.best_speed)
-    return joined(with_speed(outcome.score, speed), share=fleet_aims.share, in_clique=in_clique)
+    if best is not None:
+        score = with_speed(score, relative_speed(outcome.speed, best))
+    return joined(score, share=fleet_aims.share, in_clique=in_clique)
 
 
 def _level(view: ScoringView | NoView, outcome: PlacementOutcome | None, level: int) -> int:

@@ -65,7 +65,7 @@ def score(aims: Aims) -> int:
     return number
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=4096)
 def aims(score: int) -> Aims:
     """The aims that a score was made of."""
     found = {}
