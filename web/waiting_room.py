@@ -60,11 +60,14 @@ class WaitingRoom:
         """Connections that have sent something."""
         return len(self._asking)
 
-    def take(self) -> socket.socket | None:
-        """The connection that has asked first; None where none has. The caller closes it."""
+    def take(self, *, last: bool = False) -> socket.socket | None:
+        """The connection that has asked first, or ``last``; None where none has.
+
+        The caller closes it.
+        """
         if not self._asking:
             return None
-        client, _ = self._asking.popleft()
+        client, _ = self._asking.pop() if last else self._asking.popleft()
         self._accept_more()
         return client
 

@@ -13,15 +13,16 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from enum import IntEnum
 from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import Any, Final
 
 from scheduler.extender.extender_metrics import Verb
-from scheduler.extender.routes import ClientRefused, Route, Routes
+from scheduler.extender.routes import SHORT_VERBS, ClientRefused, Content, Route, Routes
 from web import messages
-from web.messages import HttpRequest, Refusal, Response
+from web.messages import NO_ROOM, HttpRequest, Refusal, Response
 from web.refusals import RefusalReason, host_of, names_of
 
 _MOST_HEAD_BYTES: Final = 8192
@@ -34,12 +35,22 @@ _ANSWER_SECONDS: Final = 5.0
 """For an answer to be taken: meanwhile the connection makes room for no other."""
 _IDLE_SECONDS: Final = 120.0
 """Longer than the 90 s of Go's clients, so that none writes while we close."""
-_STALLED_SECONDS: Final = 1.0
-"""From a request's first byte on, or from its head's last: where it is not whole by then and its
-client is waited for, others are served first."""
+_STALLED_TICKS: Final = 10
+"""While others wait for a place: a client that is waited for in all of them, with its handshake or
+request not whole, makes room. They take 50 ms, and longer on a busy machine."""
 _CHUNK_BYTES: Final = 64 << 10
 _read_request = lru_cache(maxsize=128)(partial(messages.read_request, bodies=True))
 """A scheduler's heads differ in the length alone, and there are no passwords in them."""
+
+
+class Standing(IntEnum):
+    """What a client has shown. Who has shown least makes room first."""
+
+    UNKNOWN = 0
+    GUEST = 1
+    """It was served something that it may have."""
+    SCHEDULER = 2
+    """Its certificate is admitted; where none is needed, it has asked for scores."""
 
 
 class Connection:
@@ -52,9 +63,10 @@ class Connection:
         context: ssl.SSLContext | None,
         *,
         is_late: bool = False,
+        promote: Callable[[Connection], bool] = lambda _: False,
     ) -> None:
         """``context`` None: plain HTTP. One that ``is_late`` got no place in time: it may make one
-        request, for little.
+        request, for little, unless ``promote`` finds it a place.
         """
         self._socket = client
         self._client = ""
@@ -63,20 +75,23 @@ class Connection:
         with contextlib.suppress(OSError):  # it may have gone already
             self._client = host_of(client.getpeername())
         self._certificate: Mapping[str, Any] | None = None
+        self._is_admitted = site.admits(None)
         self._received = b""
         self._unread = 0
         """Bytes of a refused request's body that are still to come."""
-        self._is_late = is_late
+        self.is_late = is_late
+        self._promote = promote
         self._is_waiting = False
         """The thread waits for bytes of the client."""
+        self._ticks = 0
+        """Since the client last sent something, while others waited for a place."""
         self._began: float | None = time.monotonic()
         """When the present handshake, head or body began; None between two requests."""
         self.is_ended = False
         """It ends with the present request, if there is one."""
-        self.has_requested = False
-        """For something that is served here, and that it may ask for."""
+        self.standing = Standing.UNKNOWN
         self.since = time.monotonic()
-        """When it last did so, else when it came."""
+        """When it last asked for something that it may have, else when it came."""
 
     def attend(self) -> None:
         """Serve it until it goes, is too slow, or somebody calls :meth:`end`."""
@@ -97,10 +112,15 @@ class Connection:
                 # not the method of TLS sockets: that takes their state from under the reader
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
-    def may_go(self, now: float) -> bool:
-        """Whether a client that is waited for may lose its place: idle, or it takes long to ask."""
-        began = self._began
-        return began is None or now - began >= _STALLED_SECONDS
+    @property
+    def is_idle(self) -> bool:
+        """Whether it is between two requests."""
+        return self._began is None
+
+    def is_stalled(self) -> bool:
+        """Count a tick in which others wait: whether it is idle, or takes long to ask."""
+        self._ticks += 1
+        return self.is_idle or self._ticks >= _STALLED_TICKS
 
     def awaits_client(self) -> bool:
         """Whether all was read that the client has sent, and it owes more."""
@@ -123,6 +143,9 @@ class Connection:
         finally:
             self._is_waiting = False
         self._certificate = secured.getpeercert()
+        self._is_admitted = self._site.admits(self._certificate)
+        if self._certificate and self._is_admitted:
+            self.standing = Standing.SCHEDULER
         self._began = time.monotonic()
 
     def _serve(self) -> bool:
@@ -134,12 +157,14 @@ class Connection:
                 return False
             request = _read_request(head)
             self._unread = request.length
-            route = self._site.route(request, self._certificate, is_late=self._is_late)
-            self.has_requested, self.since = True, time.monotonic()
-            verb, self._began = route.verb, self.since
-            body = self._body(request, route)
-            began = time.monotonic()
-            response = self._site.answer(route, body)
+            route = self._site.route(request, self._certificate, is_admitted=self._is_admitted)
+            verb = route.verb
+            self._rise(route)
+            route.check(request)
+            with self._site.room_for(request.length):
+                body = self._body(request)
+                began = time.monotonic()
+                response = self._site.answer(route, body)
         except Refusal as refusal:
             began, response = time.monotonic(), refusal.response
             if isinstance(refusal, ClientRefused):
@@ -153,11 +178,21 @@ class Connection:
         self._site.answered(verb, response, time.monotonic() - began)
         return stays
 
+    def _rise(self, route: Route) -> None:
+        """Have a request that is allowed count for its client. Raises Refusal for a late one."""
+        self.since = self._began = time.monotonic()
+        shown = Standing.SCHEDULER if route.verb is Verb.PRIORITIZE else Standing.GUEST
+        self.standing = max(self.standing, shown)
+        if self.is_late and route.verb not in SHORT_VERBS:
+            if not self._promote(self):
+                raise ClientRefused(RefusalReason.OVERLOAD, NO_ROOM)
+            self.is_late = False
+
     def _send(self, request: HttpRequest | None, response: Response) -> bool:
         """Whether another request may follow."""
         self._skip_what_came()
         stays = request is not None and request.keep_alive and not self._unread
-        stays = stays and not (self._is_late or self.is_ended)
+        stays = stays and not (self.is_late or self.is_ended)
         stays = stays and not self._site.is_outdated(self._context)
         more = () if stays else (("Connection", "close"),)
         self._socket.settimeout(_ANSWER_SECONDS)
@@ -187,39 +222,41 @@ class Connection:
             self._received += came
         return self._take(end + len(messages.END_OF_HEAD))
 
-    def _body(self, request: HttpRequest, route: Route) -> bytes:
-        """All of it. Raises Refusal for one that is not taken or too slow."""
-        route.check(request)
-        missing = request.length - len(self._received)
-        if missing > 0:
+    def _body(self, request: HttpRequest) -> Content:
+        """All of it. Raises Refusal for one that is too slow."""
+        if len(self._received) < request.length:
             if request.waits:
                 self._socket.sendall(messages.CONTINUE)
-            with self._site.room_for(request.length):
-                self._receive(missing)
+            body = self._receive(request.length)
+        else:
+            body = self._take(request.length)
         self._unread = 0
-        return self._take(request.length)
+        return body
 
-    def _receive(self, missing: int) -> None:
-        """So many bytes more. Raises Refusal where they do not come in time."""
+    def _receive(self, length: int) -> Content:
+        """So many bytes, of which some may be here. Raises Refusal where they come too late."""
         until = time.monotonic() + BODY_SECONDS
-        pieces = [self._received]
+        body = bytearray(length)
+        at = len(self._received)
+        body[:at] = self._take(at)
+        rest = memoryview(body)[at:]
         try:
-            while missing > 0:
+            while rest:
                 self._wait_until(until)
-                came = self._next_bytes()
+                came = self._next_bytes(min(len(rest), _CHUNK_BYTES))
                 if not came:
                     raise ConnectionAbortedError
-                pieces.append(came)
-                missing -= len(came)
+                rest[: len(came)] = came
+                rest = rest[len(came) :]
         except TimeoutError:
             raise Refusal(HTTPStatus.REQUEST_TIMEOUT, "The body took too long.") from None
-        self._received = b"".join(pieces)
+        return body
 
-    def _next_bytes(self) -> bytes:
+    def _next_bytes(self, most: int = _CHUNK_BYTES) -> bytes:
         """Wait for some; none where the client has ended its side."""
-        self._is_waiting = True
+        self._ticks, self._is_waiting = 0, True
         try:
-            return self._socket.recv(_CHUNK_BYTES)
+            return self._socket.recv(most)
         finally:
             self._is_waiting = False
 

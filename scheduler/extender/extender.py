@@ -37,7 +37,7 @@ class Extender:
         """Whether its answers rest on all Nodes, Leases and pods of the cluster."""
         return self._cache.synced
 
-    def prioritize(self, body: bytes, *, only_known: bool = False) -> bytes:
+    def prioritize(self, body: bytes | bytearray, *, only_known: bool = False) -> bytes:
         """A HostPriorityList for ExtenderArgs, empty until it is ready. Raises BadInput.
 
         ``only_known``: raises Unknown where something has to be worked out for it first.
@@ -55,7 +55,7 @@ class Extender:
         self._metrics.judged(len(call.nodes), ranking.unseen)
         return extender_messages.answer(call.nodes, ranking.ranks)
 
-    def explain(self, body: bytes) -> bytes:
+    def explain(self, body: bytes | bytearray) -> bytes:
         """An Explanation for ExtenderArgs; without nodes in them of all there are. Raises BadInput.
 
         A pod that asks for no whole GPU has no containers and no nodes in it.

@@ -22,12 +22,19 @@ from scheduler.cluster.pod_objects import Pod
 from scheduler.rank_levels import BEST
 
 MOST_BYTES: Final = 8 << 20
-"""Of one request: 20,000 names of any length, or :data:`MOST_NODES` Nodes, and the pod."""
+"""Of one request: :data:`MOST_NAMES` names, or :data:`MOST_NODES` Nodes, and the pod."""
+MOST_NAMES: Final = 20_000
+"""Names in one request: a body of that size could have a million, which take 200 MiB as objects."""
 MOST_NODES: Final = 200
 """Whole Nodes in one request; above that, reading them costs more than they are worth."""
 SHORT: Final = 500
 """Candidates, above which scores are relative to the most frequent rank, whose nodes are left out:
 reading a list of thousands costs the scheduler more than all that we do."""
+_FEW_BYTES: Final = 128 << 10
+"""A body of that size has no list that is worth counting before it is read."""
+_MOST_METADATA: Final = 20 * MOST_NODES
+"""Keys of this name in the text of whole Nodes, which have a few inside, too."""
+_SEND_NAMES: Final = "set nodeCacheCapable: true for this extender, so that only names are sent"
 
 NEUTRAL: Final = b"[]"
 """No scores: the scheduler's other opinions decide."""
@@ -82,23 +89,39 @@ class ExtenderCall:
     """Each once, as they came; None where the request names none at all."""
 
 
-def read(body: bytes) -> ExtenderCall:
+def read(body: bytes | bytearray) -> ExtenderCall:
     """The request in ``body``. Raises BadInput that names the key, TooLarge for too many Nodes."""
     try:
+        if len(body) > _FEW_BYTES:
+            _check_sizes(msgspec.json.decode(body, type=_Lists))
         found = msgspec.json.decode(body, type=ExtenderArgs)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise BadInput(f"the body is no ExtenderArgs: {error}") from error
     return ExtenderCall(pod=found.pod, nodes=_names(found))
 
 
+class _Lists(msgspec.Struct, frozen=True, rename="pascal"):
+    """The lists of a request as text."""
+
+    node_names: msgspec.Raw = msgspec.Raw(b"")
+    nodes: msgspec.Raw = msgspec.Raw(b"")
+
+
+def _check_sizes(lists: _Lists) -> None:
+    """Raises TooLarge for lists that take far more memory as objects than as text."""
+    names = bytes(lists.node_names).count(b",") + 1
+    if names > MOST_NAMES:
+        raise TooLarge(f"{names} names, more than {MOST_NAMES}")
+    nodes = bytes(lists.nodes).count(b'"metadata"')
+    if nodes > _MOST_METADATA:
+        raise TooLarge(f"about {nodes} whole Nodes, more than {MOST_NODES}: {_SEND_NAMES}")
+
+
 def _names(found: ExtenderArgs) -> Sequence[str] | None:
     """Those listed; else of the whole Nodes, which the scheduler never sends with a list."""
     nodes = None if found.nodes is None else found.nodes.items or ()
     if nodes is not None and len(nodes) > MOST_NODES:
-        raise TooLarge(
-            f"{len(nodes)} whole Nodes, more than {MOST_NODES}:"
-            " set nodeCacheCapable: true for this extender, so that only names are sent"
-        )
+        raise TooLarge(f"{len(nodes)} whole Nodes, more than {MOST_NODES}: {_SEND_NAMES}")
     if found.node_names is not None:
         return _each_once(found.node_names)
     return None if nodes is None else _each_once([node.metadata.name for node in nodes])

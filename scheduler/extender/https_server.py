@@ -14,13 +14,14 @@ import functools
 import socket
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from base import threads
 from base.defects import Defects
 from base.followed_file import POLL_SECONDS
-from scheduler.extender.connection import HEAD_SECONDS, Connection
+from scheduler.extender.connection import HEAD_SECONDS, Connection, Standing
 from scheduler.extender.extender import Extender
 from scheduler.extender.extender_metrics import ExtenderMetrics
 from scheduler.extender.routes import ClientTerms, Routes
@@ -48,8 +49,8 @@ class ConnectionLimits:
     """Accepted and without a thread: those that have sent nothing yet, and a queue of the others.
     When all of them have asked, further ones wait in the kernel."""
     queue_seconds: float = 0.25
-    """From a new connection's first byte to its place; then one of the last ones, where scores
-    are answered with 503. A scheduler has stopped waiting by then, a kubelet has not."""
+    """From a new connection's first byte to its place; then one of the last ones, for a probe, or
+    to show that it is a scheduler's. Else scores are answered with 503."""
 
     @property
     def kept(self) -> int:
@@ -152,9 +153,12 @@ class ExtenderServer:
         return POLL_SECONDS
 
     def _give_places(self) -> None:
-        """Attend to those that ask, as far as there are places."""
+        """Attend to those that ask, as far as there are places.
+
+        Who asked last comes first: its client still waits, and no crowd is in front of it.
+        """
         while len(self._clients) < self._limits.served - self._limits.kept:
-            connection = self._room.take()
+            connection = self._room.take(last=True)
             if connection is None:
                 return
             self._admit(connection, is_late=False)
@@ -176,7 +180,7 @@ class ExtenderServer:
     def _admit(self, connection: socket.socket, *, is_late: bool) -> None:
         """Attend to a connection, if a thread is to be had."""
         context = None if self._tls is None else self._tls.current
-        client = Connection(connection, self._site, context, is_late=is_late)
+        client = Connection(connection, self._site, context, is_late=is_late, promote=self._promote)
         thread = threading.Thread(
             target=self._attend, args=(client,), name=f"client-{self.port}", daemon=True
         )
@@ -199,20 +203,35 @@ class ExtenderServer:
     def _vacate(self) -> None:
         """End connections whose client is waited for, as many as others wait for a place.
 
-        Those that never sent a request for what is served here, the oldest of them first; only
-        where there are none, the one that last did so longest ago. So no number of clients that
-        never ask ends a scheduler's.
+        Who has shown least goes first, of those who did so longest ago. A scheduler's makes room
+        for nobody who has shown less: see :meth:`_promote`.
         """
         with self._lock:
             clients = tuple(self._clients)
         missing = self._room.asking - sum(client.is_ended for client in clients)
-        waiting = [each for each in clients if not each.is_ended and each.awaits_client()]
-        waiting = [each for each in waiting if not each.has_requested] or waiting
-        now = time.monotonic()
-        may_go = [each for each in waiting if each.may_go(now)]
-        may_go.sort(key=lambda each: each.since)
+        stalled = [each for each in clients if each.is_stalled()]
+        may_go = _waiting(each for each in stalled if each.standing < Standing.SCHEDULER)
         for client in may_go[: max(0, missing)]:
             client.end()
+
+    def _promote(self, late: Connection) -> bool:
+        """Find a place for one that got none in time: that of a client that has shown less.
+
+        Else that of an idle one that has shown no more. False where all are being answered. For
+        any thread.
+        """
+        with self._lock:
+            others = [each for each in self._clients if not each.is_late and not each.is_ended]
+        if len(others) < self._limits.served - self._limits.kept:
+            return True
+        may_go = _waiting(
+            each
+            for each in others
+            if each.standing < late.standing or (each.is_idle and each.standing == late.standing)
+        )
+        for client in may_go[:1]:
+            client.end()
+        return bool(may_go)
 
     def _attend(self, client: Connection) -> None:
         try:
@@ -223,3 +242,9 @@ class ExtenderServer:
     def _forget(self, client: Connection) -> None:
         with self._lock:
             del self._clients[client]
+
+
+def _waiting(clients: Iterable[Connection]) -> list[Connection]:
+    """Those of them whose client is waited for, in the order in which they make room."""
+    waiting = [each for each in clients if not each.is_ended and each.awaits_client()]
+    return sorted(waiting, key=lambda each: (each.standing, each.since))

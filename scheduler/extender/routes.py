@@ -9,7 +9,7 @@ import logging
 import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
@@ -30,8 +30,8 @@ log = logging.getLogger(__name__)
 
 _QUICK_BYTES: Final = 128 << 10
 """Size of a body that is read and answered in a few milliseconds, as 5,000 names are."""
-_LARGE_AT_ONCE: Final = 4
-"""Bodies above that are held in memory."""
+_HELD_BYTES: Final = 4 * extender_messages.MOST_BYTES
+"""Of bodies above that, together."""
 _STUCK_SECONDS: Final = 30.0
 """One request for scores that takes so long will not end any more."""
 
@@ -40,7 +40,11 @@ _FORBIDDEN: Final = messages.text(
 )
 _PUBLIC: Final = frozenset({"/livez", "/readyz", "/metrics", "/openapi.json"})
 """Served without a certificate, to kubelets, Prometheus and people."""
+SHORT_VERBS: Final = (Verb.PROBE, Verb.METRICS)
+"""What is answered whatever comes: it takes little, and an operator needs it then."""
 _NODES: Final = "/debug/nodes/"
+Content = bytes | bytearray
+"""Of a request's body."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +65,7 @@ class Route:
     """One path with its method and its answer."""
 
     verb: Verb
-    answer: Callable[[bytes], Response]
+    answer: Callable[[Content], Response]
     """From a request's body."""
     posts: bool = False
     """It takes a body, with POST; else GET and HEAD, without."""
@@ -104,7 +108,8 @@ class Routes:
         if terms.tls is not None:
             measured.ask_certificates(terms.tls.ends)
         self._scores = concurrent.futures.ThreadPoolExecutor(1, "scores")
-        self._room = threading.Semaphore(_LARGE_AT_ONCE)
+        self._held_bytes = 0
+        self._lock = threading.Lock()
         self._busy_since: float | None = None
         prioritize = Route(verb=Verb.PRIORITIZE, answer=self._prioritize, posts=True)
         explain = Route(verb=Verb.EXPLAIN, answer=self._explain, posts=True)
@@ -123,17 +128,26 @@ class Routes:
         """End the threads that compute scores, without waiting."""
         self._scores.shutdown(wait=False, cancel_futures=True)
 
+    def admits(self, certificate: Mapping[str, Any] | None) -> bool:
+        """Whether a client may make all requests; others only those that everybody may make.
+
+        ``certificate`` is the client's, as :meth:`ssl.SSLSocket.getpeercert` returns it.
+        """
+        return not self._terms.needs_certificate or has_name(certificate, self._terms.client_names)
+
     def route(
-        self, request: HttpRequest, certificate: Mapping[str, Any] | None, *, is_late: bool
+        self, request: HttpRequest, certificate: Mapping[str, Any] | None, *, is_admitted: bool
     ) -> Route:
         """The route for a request. Raises Refusal for a client without access, and an unknown path.
 
-        ``certificate`` is the client's, as :meth:`ssl.SSLSocket.getpeercert` returns it. One that
-        ``is_late`` got no place in time: it is refused all but probes and metrics.
+        ``is_admitted`` is what :meth:`admits` returns for the certificate.
         """
-        if not self._admits(request, certificate):
-            reason = RefusalReason.NAME if certificate else RefusalReason.NO_CERTIFICATE
-            raise ClientRefused(reason, _FORBIDDEN)
+        if request.path not in _PUBLIC:
+            if not is_admitted:
+                reason = RefusalReason.NAME if certificate else RefusalReason.NO_CERTIFICATE
+                raise ClientRefused(reason, _FORBIDDEN)
+            if self._terms.needs_certificate and certificate and self._terms.tls is not None:
+                self._terms.tls.admitted(certificate)
         found = self._routes.get(request.path)
         if found is None and request.path.startswith(_NODES):
             name = unquote(request.path.removeprefix(_NODES))
@@ -142,15 +156,28 @@ class Routes:
             raise Refusal(
                 HTTPStatus.NOT_FOUND, "No such path; /openapi.json lists those there are."
             )
-        if is_late and found.verb not in (Verb.PROBE, Verb.METRICS):
-            raise ClientRefused(RefusalReason.OVERLOAD, NO_ROOM)
         return found
 
-    def room_for(self, length: int) -> contextlib.AbstractContextManager[object]:
-        """A place in memory for a body of so many bytes."""
-        return self._room if length > _QUICK_BYTES else contextlib.nullcontext()
+    def room_for(self, length: int) -> contextlib.AbstractContextManager[None]:
+        """A place in memory for a body of so many bytes, until it is answered.
 
-    def answer(self, route: Route, body: bytes) -> Response:
+        Raises Refusal where there is none: the client is to come again.
+        """
+        return self._held(length) if length > _QUICK_BYTES else contextlib.nullcontext()
+
+    @contextlib.contextmanager
+    def _held(self, length: int) -> Iterator[None]:
+        with self._lock:
+            if self._held_bytes + length > _HELD_BYTES:
+                raise ClientRefused(RefusalReason.OVERLOAD, NO_ROOM)
+            self._held_bytes += length
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._held_bytes -= length
+
+    def answer(self, route: Route, body: Content) -> Response:
         """What the route says, or why it does not; others are served on."""
         try:
             return route.answer(body)
@@ -172,17 +199,9 @@ class Routes:
         """Whether a connection was made under other certificates: the client is to come anew."""
         return self._terms.tls is not None and context is not self._terms.tls.current
 
-    def _admits(self, request: HttpRequest, certificate: Mapping[str, Any] | None) -> bool:
-        if not self._terms.needs_certificate or request.path in _PUBLIC:
-            return True
-        admitted = has_name(certificate, self._terms.client_names)
-        if admitted and certificate and self._terms.tls is not None:
-            self._terms.tls.admitted(certificate)
-        return admitted
-
     # requests
 
-    def _prioritize(self, body: bytes) -> Response:
+    def _prioritize(self, body: Content) -> Response:
         """Scores, or none where they are not there in time: a pod never waits for us."""
         try:
             if len(body) <= _QUICK_BYTES:
@@ -196,7 +215,7 @@ class Routes:
             self._metrics.neutral(Neutral.FAULT)
         return _json(extender_messages.NEUTRAL)
 
-    def _worked_out(self, body: bytes) -> bytes:
+    def _worked_out(self, body: Content) -> bytes:
         """One request after the other: together they would all be late."""
         job = self._scores.submit(self._timed, body)
         try:
@@ -206,35 +225,35 @@ class Routes:
             self._metrics.neutral(Neutral.BUDGET)
             return extender_messages.NEUTRAL
 
-    def _timed(self, body: bytes) -> bytes:
+    def _timed(self, body: Content) -> bytes:
         self._busy_since = time.monotonic()
         try:
             return self._extender.prioritize(body)
         finally:
             self._busy_since = None
 
-    def _explain(self, body: bytes) -> Response:
+    def _explain(self, body: Content) -> Response:
         return _json(self._extender.explain(body))
 
-    def _node(self, name: str, _: bytes) -> Response:
+    def _node(self, name: str, _: Content) -> Response:
         found = self._extender.node(name)
         if found is None:
             return messages.text("This node is unknown.", HTTPStatus.NOT_FOUND)
         return _json(found)
 
-    def _render(self, _: bytes) -> Response:
+    def _render(self, _: Content) -> Response:
         return Response(
             body=Body(self._metrics.render()), content_type=extender_metrics.CONTENT_TYPE
         )
 
-    def _livez(self, _: bytes) -> Response:
+    def _livez(self, _: Content) -> Response:
         busy_since = self._busy_since
         if busy_since is not None and time.monotonic() - busy_since > _STUCK_SECONDS:
             sentence = "A request for scores does not end."
             return messages.text(sentence, HTTPStatus.SERVICE_UNAVAILABLE)
         return messages.text("ok")
 
-    def _readyz(self, _: bytes) -> Response:
+    def _readyz(self, _: Content) -> Response:
         if not self._extender.is_ready:
             return messages.text("The cluster is being read.", HTTPStatus.SERVICE_UNAVAILABLE)
         return messages.text("ok")

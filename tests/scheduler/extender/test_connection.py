@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from scheduler.cluster.pod_objects import Rules
-from scheduler.extender.connection import Connection
+from scheduler.extender.connection import Connection, Standing
 from scheduler.extender.extender import Extender
 from scheduler.extender.extender_metrics import ExtenderMetrics
 from scheduler.extender.routes import ClientTerms, Routes
@@ -41,14 +41,22 @@ class Slow(Extender):
 class Client:
     """A connection that is attended to, and its other end."""
 
-    def __init__(self, *, is_late: bool = False) -> None:
+    def __init__(self, *, is_late: bool = False, has_place: bool = False) -> None:
         self.extender = Slow()
         self.routes = Routes(ClientTerms(), self.extender, ExtenderMetrics("1.0"))
         ours, self.socket = socket.socketpair()
         self.socket.settimeout(SOON)
-        self.connection = Connection(ours, self.routes, None, is_late=is_late)
+        self.asked_for_place = 0
+        self.has_place = has_place
+        self.connection = Connection(
+            ours, self.routes, None, is_late=is_late, promote=self._promote
+        )
         self.thread = threading.Thread(target=self.connection.attend, daemon=True)
         self.thread.start()
+
+    def _promote(self, _: Connection) -> bool:
+        self.asked_for_place += 1
+        return self.has_place
 
     def rest(self) -> bytes:
         """All that is still sent, up to the end."""
@@ -101,20 +109,56 @@ def test_one_that_came_late_may_ask_once() -> None:
     assert b"\r\nConnection: close\r\n" in answer
 
 
-def test_who_has_not_asked_for_long_may_go_and_who_has_just_begun_may_not(client: Client) -> None:
-    now = time.monotonic()
-    assert not client.connection.may_go(now)
-    assert client.connection.may_go(now + 1.01)
+def test_who_takes_long_to_ask_makes_room_after_ten_ticks_and_who_is_idle_at_once(
+    client: Client,
+) -> None:
+    assert [client.connection.is_stalled() for _ in range(10)] == [False] * 9 + [True]
     client.socket.sendall(LIVEZ)
     client.head()
     until(client.connection.awaits_client)
-    assert client.connection.may_go(now)  # idle
-    assert client.connection.has_requested
-    assert client.connection.since >= now
+    assert client.connection.is_idle
+    assert client.connection.is_stalled()
 
 
-def test_a_client_that_makes_a_mistake_has_not_requested(client: Client) -> None:
+def test_a_client_that_sends_something_has_its_ticks_again(client: Client) -> None:
+    for _ in range(9):
+        client.connection.is_stalled()
+    client.socket.sendall(LIVEZ[:10])
+    until(lambda: not client.connection.is_stalled())
+
+
+def test_a_request_that_is_allowed_counts_for_its_client(client: Client) -> None:
+    before, found = time.monotonic(), []
+    for request in (LIVEZ, b"POST /prioritize HTTP/1.1\r\nContent-Length: 0\r\n\r\n", LIVEZ):
+        client.socket.sendall(request)
+        client.head()
+        until(client.connection.awaits_client)
+        found.append(client.connection.standing)
+    assert found == [Standing.GUEST, Standing.SCHEDULER, Standing.SCHEDULER]
+    assert client.connection.since >= before
+
+
+def test_a_client_that_makes_a_mistake_has_shown_nothing(client: Client) -> None:
     client.socket.sendall(b"GET /nowhere HTTP/1.1\r\n\r\n")
     assert client.head().startswith(b"HTTP/1.1 404 ")
     until(client.connection.awaits_client)
-    assert not client.connection.has_requested
+    assert client.connection.standing is Standing.UNKNOWN
+
+
+@pytest.mark.parametrize("path", ["/prioritize", "/explain", "/debug/nodes/a", "/openapi.json"])
+@pytest.mark.parametrize("has_place", [True, False])
+def test_one_that_came_late_is_served_in_full_where_a_place_is_found(
+    path: str, *, has_place: bool
+) -> None:
+    for probe in ("/livez", "/readyz", "/metrics"):
+        with contextlib.closing(Client(is_late=True, has_place=False)) as client:
+            client.socket.sendall(f"GET {probe} HTTP/1.1\r\n\r\n".encode())
+            assert client.rest().startswith(b"HTTP/1.1 ")
+            assert client.asked_for_place == 0
+    with contextlib.closing(Client(is_late=True, has_place=has_place)) as client:
+        client.extender.goes_on.set()
+        client.socket.sendall(f"GET {path} HTTP/1.1\r\n\r\n".encode())
+        head = client.head()
+        assert client.asked_for_place == 1
+    assert head.startswith(b"HTTP/1.1 503 ") is not has_place
+    assert (b"\r\nConnection: close" in head) is not has_place

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import http.client
 import resource
+import select
 import socket
 import subprocess
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from pathlib import Path
 
@@ -27,6 +30,43 @@ MANY_AT_ONCE = 2000
 SCORES = body()
 STACK_BYTES = 64 << 20
 """Of a thread: more than glibc keeps for the next one, so that each one needs new memory."""
+
+
+LARGE_AT_ONCE = 40
+PIECE_BYTES = 1 << 18
+READ = {HTTPStatus.OK, HTTPStatus.REQUEST_ENTITY_TOO_LARGE}
+"""Statuses of a call whose body was taken; reading a very long one may outlast the budget."""
+LATE = HTTPStatus.REQUEST_TIMEOUT
+"""On a busy machine."""
+LARGE_BYTES = 7_300_000
+NODE = {"metadata": {"name": "a"}}
+LARGE: Mapping[str, Callable[[], bytes]] = {
+    "few long names": lambda: body("x" * 400 + str(at) for at in range(LARGE_BYTES // 408)),
+    "many short names": lambda: body(f"{at:x}" for at in range(LARGE_BYTES // 8)),
+    "whole Nodes": lambda: body(None, Nodes={"items": [NODE] * (LARGE_BYTES // 27)}),
+}
+
+
+def large_call(port: int, content: bytes) -> tuple[int, str | None]:
+    """Status and Retry-After of a call whose client stops sending once it is answered, as Go's."""
+    connection = http.client.HTTPConnection(HOST, port, timeout=SOON)
+    with contextlib.closing(connection):
+        connection.putrequest("POST", "/v1/prioritize")
+        connection.putheader("Content-Length", str(len(content)))
+        connection.endheaders()
+        for at in range(0, len(content), PIECE_BYTES):
+            if select.select([connection.sock], [], [], 0)[0]:
+                break
+            connection.send(content[at : at + PIECE_BYTES])
+        response = connection.getresponse()
+        return response.status, response.headers["Retry-After"]
+
+
+def most_memory_bytes(helper: Helper) -> int:
+    """The most that the process ever had in memory. Source: proc(5), VmHWM."""
+    status = Path(f"/proc/{helper.process.pid}/status").read_text()
+    (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) << 10
 
 
 @pytest.fixture
@@ -175,3 +215,21 @@ def test_with_too_few_threads_it_ends_at_once_with_one_sentence(nobody: Path) ->
         lines = [line for line in ended.stderr.splitlines() if not line.startswith("{")]
         assert (ended.returncode, len(lines)) == (2, 1), ended.stderr
         assert lines[0].startswith("Error: cannot start the thread ")
+
+
+@pytest.mark.parametrize("shape", ["few long names", "many short names", "whole Nodes"])
+def test_40_large_calls_at_once_stay_within_200_mib(nobody: Path, shape: str) -> None:
+    """Four are read, as far as they come in time, and the others can come again."""
+    content = LARGE[shape]()
+    with running(nobody) as helper:
+        until(lambda: len(lines(helper, "watch lost")) == 3)
+        with ThreadPoolExecutor(LARGE_AT_ONCE) as pool:
+            calls = [pool.submit(large_call, helper.port, content) for _ in range(LARGE_AT_ONCE)]
+            answers = Counter(each.result() for each in calls)
+        until(lambda: large_call(helper.port, content)[0] in READ)
+        most = most_memory_bytes(helper)
+
+    refused = (HTTPStatus.SERVICE_UNAVAILABLE, "5")
+    assert {status for status, _ in answers - Counter({refused: LARGE_AT_ONCE})} <= READ | {LATE}
+    assert answers[refused] > 0
+    assert most <= 200 << 20

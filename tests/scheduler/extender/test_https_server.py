@@ -19,7 +19,7 @@ from scheduler.extender import extender_messages, routes
 from scheduler.extender.extender import Extender
 from scheduler.extender.extender_metrics import ExtenderMetrics
 from scheduler.extender.https_server import ConnectionLimits, ExtenderServer, limits_within
-from scheduler.extender.routes import ClientTerms
+from scheduler.extender.routes import ClientTerms, Content
 from scheduler.node_ranking import OutcomeUnknown
 from tests.agent.agent_process import SOON, until
 from tests.scheduler.calls import body, encoded, pod
@@ -42,10 +42,10 @@ def extender() -> Iterator[Served]:
 class Odd(Extender):
     """One that knows nothing yet, and whose scores come as a test likes."""
 
-    def __init__(self, scores: Callable[[bytes], bytes]) -> None:
+    def __init__(self, scores: Callable[[Content], bytes]) -> None:
         self._scores = scores
 
-    def prioritize(self, body: bytes, *, only_known: bool = False) -> bytes:
+    def prioritize(self, body: Content, *, only_known: bool = False) -> bytes:
         """What the test says."""
         if only_known:
             raise OutcomeUnknown
@@ -200,7 +200,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyP
 def test_an_answer_that_takes_too_long_is_neutral_and_counted() -> None:
     late = threading.Event()
 
-    def slow(_: bytes) -> bytes:
+    def slow(_: Content) -> bytes:
         late.wait(SOON)
         return b'[{"Host":"a","Score":10}]'
 
@@ -214,7 +214,7 @@ def test_an_answer_that_takes_too_long_is_neutral_and_counted() -> None:
 def test_while_scores_take_long_probes_are_answered() -> None:
     begun, late = threading.Event(), threading.Event()
 
-    def slow(_: bytes) -> bytes:
+    def slow(_: Content) -> bytes:
         begun.set()
         late.wait(SOON)
         return extender_messages.NEUTRAL
@@ -235,7 +235,7 @@ def test_scores_that_never_end_show_in_the_probe(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(routes, "_STUCK_SECONDS", 0.0)
     late = threading.Event()
 
-    def stuck(_: bytes) -> bytes:
+    def stuck(_: Content) -> bytes:
         late.wait(SOON)
         return extender_messages.NEUTRAL
 
@@ -252,7 +252,7 @@ def test_what_is_known_is_answered_by_the_thread_that_reads_unless_the_body_is_l
     padding: int, at_once: bool
 ) -> None:
     class Knowing(Odd):
-        def prioritize(self, body: bytes, *, only_known: bool = False) -> bytes:
+        def prioritize(self, body: Content, *, only_known: bool = False) -> bytes:
             del body
             name = threading.current_thread().name.encode()
             return b'["%s",%d]' % (name.partition(b"-")[0], only_known)
@@ -263,7 +263,7 @@ def test_what_is_known_is_answered_by_the_thread_that_reads_unless_the_body_is_l
 
 
 def test_a_fault_of_ours_is_neutral_logged_and_counted(caplog: pytest.LogCaptureFixture) -> None:
-    def broken(_: bytes) -> bytes:
+    def broken(_: Content) -> bytes:
         raise ZeroDivisionError
 
     with served(extender=Odd(broken)) as extender:
@@ -360,9 +360,7 @@ def test_a_request_that_is_coming_in_makes_room_only_after_a_while(
     monkeypatch: pytest.MonkeyPatch, *, is_long: bool
 ) -> None:
     monkeypatch.setattr("scheduler.extender.connection.HEAD_SECONDS", 3600.0)
-    monkeypatch.setattr(
-        "scheduler.extender.connection._STALLED_SECONDS", 0.01 if is_long else 3600.0
-    )
+    monkeypatch.setattr("scheduler.extender.connection._STALLED_TICKS", 2 if is_long else 1 << 62)
     with served(limits=TWO) as extender, contextlib.ExitStack() as opened:
         slow = [opened.enter_context(connected(extender)) for _ in range(6 if is_long else 2)]
         for each in slow:
@@ -408,7 +406,7 @@ def test_who_is_refused_has_not_asked() -> None:
 def test_while_all_are_being_answered_probes_are_too_and_scores_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("scheduler.extender.connection._STALLED_SECONDS", 0.0)
+    monkeypatch.setattr("scheduler.extender.connection._STALLED_TICKS", 0)
     begun, late = threading.Semaphore(0), threading.Event()
 
     class Slow(Odd):
@@ -489,7 +487,7 @@ def test_it_ends_while_clients_are_idle_or_in_between() -> None:
 def test_an_answer_under_way_is_given_before_the_end() -> None:
     begun, late = threading.Event(), threading.Event()
 
-    def slow(_: bytes) -> bytes:
+    def slow(_: Content) -> bytes:
         begun.set()
         late.wait(SOON)
         return extender_messages.NEUTRAL

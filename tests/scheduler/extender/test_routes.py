@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator
 from http import HTTPStatus
 
@@ -15,7 +14,7 @@ from scheduler.cluster.pod_objects import Rules
 from scheduler.extender.extender import Extender
 from scheduler.extender.extender_messages import MOST_BYTES, TooLarge
 from scheduler.extender.extender_metrics import ExtenderMetrics, Verb
-from scheduler.extender.routes import ClientRefused, ClientTerms, Route, Routes
+from scheduler.extender.routes import ClientRefused, ClientTerms, Content, Route, Routes
 from tests.scheduler.extenders import cache
 from web.messages import NO_ROOM, HttpRequest, Refusal, Response
 from web.refusals import RefusalReason
@@ -85,7 +84,7 @@ def routes() -> Iterator[Routes]:
 def raising(error: Exception) -> Route:
     """One whose answer is this error."""
 
-    def answer(_: bytes) -> Response:
+    def answer(_: Content) -> Response:
         raise error
 
     return Route(verb=Verb.DEBUG, answer=answer)
@@ -112,7 +111,7 @@ def test_what_cannot_be_answered_is_500_and_logged_with_the_verb(
 class Broken(Extender):
     """One that cannot score."""
 
-    def prioritize(self, body: bytes, *, only_known: bool = False) -> bytes:
+    def prioritize(self, body: Content, *, only_known: bool = False) -> bytes:
         """See :class:`Extender`."""
         raise LookupError(f"no table for {body!r}, {only_known}")
 
@@ -123,7 +122,9 @@ def test_scores_that_cannot_be_made_are_none_and_logged_and_counted(
     metrics = ExtenderMetrics("1.0")
     fleet, tables = cache(a={})
     routes = Routes(ClientTerms(), Broken(fleet, tables, Rules(), metrics), metrics)
-    prioritize = routes.route(HttpRequest(method="POST", path="/prioritize"), None, is_late=False)
+    prioritize = routes.route(
+        HttpRequest(method="POST", path="/prioritize"), None, is_admitted=True
+    )
     assert said(routes.answer(prioritize, b"{}")) == (200, "[]")
     routes.close()
     (line,) = caplog.records
@@ -153,14 +154,14 @@ def test_what_is_wrong_with_a_request_is_answered_and_not_logged(
     ],
 )
 def test_each_path_counts_as_its_verb(routes: Routes, path: str, verb: str) -> None:
-    found = routes.route(HttpRequest(method="GET", path=path), None, is_late=False)
+    found = routes.route(HttpRequest(method="GET", path=path), None, is_admitted=True)
     assert (found.verb, found.posts) == (verb, verb in ("prioritize", "explain"))
 
 
 @pytest.mark.parametrize("path", ["/", "/debug/nodes", "/v2/prioritize"])
 def test_a_path_that_is_not_there_is_404(routes: Routes, path: str) -> None:
     with pytest.raises(Refusal) as refusal:
-        routes.route(HttpRequest(method="GET", path=path), None, is_late=False)
+        routes.route(HttpRequest(method="GET", path=path), None, is_admitted=True)
     assert said(refusal.value.response) == (
         404,
         "No such path; /openapi.json lists those there are.\n",
@@ -169,31 +170,36 @@ def test_a_path_that_is_not_there_is_404(routes: Routes, path: str) -> None:
 
 def test_a_node_s_name_may_be_quoted_and_an_unknown_one_is_404(routes: Routes) -> None:
     for path, expected in (("/debug/nodes/%61", 200), ("/debug/nodes/b", 404)):
-        route_ = routes.route(HttpRequest(method="GET", path=path), None, is_late=False)
+        route_ = routes.route(HttpRequest(method="GET", path=path), None, is_admitted=True)
         answer = routes.answer(route_, b"")
         assert answer.status == expected
     assert said(answer) == (404, "This node is unknown.\n")
 
 
-@pytest.mark.parametrize("path", ["/prioritize", "/explain", "/debug/nodes/a", "/openapi.json"])
-def test_who_comes_late_gets_probes_and_metrics_only(routes: Routes, path: str) -> None:
-    for probed in ("/livez", "/readyz", "/metrics"):
-        found = routes.route(HttpRequest(method="GET", path=probed), None, is_late=True)
-        assert found.verb in ("probe", "metrics")
-    with pytest.raises(ClientRefused) as refusal:
-        routes.route(HttpRequest(method="GET", path=path), None, is_late=True)
-    assert (refusal.value.reason, refusal.value.response) == (RefusalReason.OVERLOAD, NO_ROOM)
+@pytest.mark.parametrize(
+    ("certificate", "reason"), [(None, "no_certificate"), ({"subject": ()}, "name")]
+)
+def test_who_is_not_admitted_gets_what_everybody_may_have(
+    routes: Routes, certificate: dict[str, object] | None, reason: str
+) -> None:
+    for public in ("/livez", "/readyz", "/metrics", "/openapi.json"):
+        routes.route(HttpRequest(method="GET", path=public), certificate, is_admitted=False)
+    for path in ("/prioritize", "/explain", "/debug/nodes/a", "/nowhere"):
+        with pytest.raises(ClientRefused) as refusal:
+            routes.route(HttpRequest(method="GET", path=path), certificate, is_admitted=False)
+        assert refusal.value.reason == reason
+        assert refusal.value.response.status == HTTPStatus.FORBIDDEN
 
 
-def test_many_large_bodies_wait_for_each_other_and_small_ones_for_nobody(routes: Routes) -> None:
-    small, large = 128 << 10, (128 << 10) + 1
+def test_large_bodies_are_held_up_to_32_mib_and_small_ones_do_not_count(routes: Routes) -> None:
+    small, large = 128 << 10, 8 << 20
     with contextlib.ExitStack() as held:
         for _ in range(4):
             held.enter_context(routes.room_for(large))
-        with routes.room_for(small):
-            fifth = routes.room_for(large)
-            assert isinstance(fifth, threading.Semaphore)
-            assert not fifth.acquire(blocking=False)
+        held.enter_context(routes.room_for(small))
+        with pytest.raises(ClientRefused) as refusal, routes.room_for(small + 1):
+            pass
+        assert (refusal.value.reason, refusal.value.response) == (RefusalReason.OVERLOAD, NO_ROOM)
     with routes.room_for(large):
         pass
 
