@@ -50,6 +50,32 @@ def test_more_whole_nodes_than_are_worth_reading_are_refused_with_the_fix() -> N
         messages.read(encoded({"Pod": pod(), "Nodes": whole_nodes(names)}))
 
 
+def test_20000_long_names_are_read_and_one_more_is_refused() -> None:
+    names = [f"node-{at:05}.example.com" for at in range(messages.MOST_NAMES + 1)]
+    assert messages.read(body(names[:-1])).nodes == names[:-1]
+    with pytest.raises(messages.TooLarge, match="20001 names, more than 20000"):
+        messages.read(body(names))
+
+
+def test_nodes_by_the_ten_thousand_are_refused_before_they_become_objects(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(messages, "ExtenderArgs", None)  # nothing can be read
+    listed = body(None, Nodes=whole_nodes(str(at) for at in range(20 * messages.MOST_NODES + 1)))
+    with pytest.raises(messages.TooLarge, match="about 4001 whole Nodes, more than 200: set node"):
+        messages.read(listed)
+
+
+def test_a_large_pod_and_large_nodes_are_read() -> None:
+    big = pod(1, annotations={"text": "," * (256 << 10)})
+    nodes = whole_nodes(f"node-{at}" for at in range(messages.MOST_NODES))
+    nodes["items"][0]["metadata"]["annotations"] = {"text": "," * (256 << 10)}
+    assert messages.read(body(["a"], Pod=big)).nodes == ["a"]
+    read = messages.read(body(None, Nodes=nodes)).nodes
+    assert read is not None
+    assert len(read) == messages.MOST_NODES
+
+
 @pytest.mark.parametrize(
     ("text", "named"),
     [
