@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,8 @@ class Served:
     port: int
     metrics: ExtenderMetrics
     cache: NodeCache
+    waiting: Callable[[], int]
+    """Connections that have sent something and have no place yet."""
 
     def ask(
         self, path: str, body: bytes | None = None, *, headers: Mapping[str, str] | None = None
@@ -107,6 +109,11 @@ def served(
     )
     serving.start()
     try:
-        yield Served(port=serving.port, metrics=metrics, cache=fleet)
+        yield Served(
+            port=serving.port,
+            metrics=metrics,
+            cache=fleet,
+            waiting=lambda: serving._room.asking,
+        )
     finally:
         serving.stop()

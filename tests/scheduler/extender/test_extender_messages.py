@@ -62,7 +62,7 @@ def test_nodes_by_the_ten_thousand_are_refused_before_they_become_objects(
 ) -> None:
     monkeypatch.setattr(messages, "ExtenderArgs", None)  # nothing can be read
     listed = body(None, Nodes=whole_nodes(str(at) for at in range(20 * messages.MOST_NODES + 1)))
-    with pytest.raises(messages.TooLarge, match="about 4001 whole Nodes, more than 200: set node"):
+    with pytest.raises(messages.TooLarge, match="about 4002 whole Nodes, more than 200: set node"):
         messages.read(listed)
 
 

@@ -11,6 +11,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -432,6 +433,58 @@ def test_while_all_are_being_answered_probes_are_too_and_scores_are_refused(
     assert (refused.status, counted) == (http.client.SERVICE_UNAVAILABLE, 1)
     assert int(refused.headers["Retry-After"]) > 0
     assert refused.headers["Connection"] == "close"
+
+
+def _wait(extender: Served, clients: int) -> bool:
+    """Whether so many of them wait for a place."""
+    return extender.waiting() == clients
+
+
+def test_who_asked_last_gets_the_next_place() -> None:
+    """Both have it in time; in a crowd those in front have given up."""
+    begun, late = threading.Semaphore(0), threading.Semaphore(0)
+    shown: list[str] = []
+
+    class Slow(Odd):
+        def node(self, name: str) -> bytes:
+            shown.append(name)
+            begun.release()
+            assert late.acquire(timeout=SOON)
+            return name.encode()
+
+    patient = ConnectionLimits(served=2, queue_seconds=SOON)
+    with (
+        served(extender=Slow(lambda _: b"[]"), limits=patient) as extender,
+        ThreadPoolExecutor() as pool,
+    ):
+        for waiting, name in ((0, "a"), (1, "b"), (2, "c")):
+            pool.submit(extender.ask, f"/debug/nodes/{name}")
+            assert waiting or begun.acquire(timeout=SOON)
+            until(partial(_wait, extender, waiting))
+        for _ in range(3):
+            late.release()
+    assert shown == ["a", "c", "b"]
+
+
+def test_a_late_request_for_scores_takes_the_place_of_an_idle_client_that_never_asked_for_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody makes room by itself here, so every new connection is late."""
+    monkeypatch.setattr(ExtenderServer, "_vacate", lambda _: None)
+    with served(limits=TWO) as extender, contextlib.ExitStack() as opened:
+        prober, scheduler, late, other = (
+            opened.enter_context(contextlib.closing(extender.connect())) for _ in range(4)
+        )
+        assert asked(prober, "/livez").status == http.client.OK
+        assert asked(scheduler, "/prioritize", body()).status == http.client.OK
+        probed, kept = prober.sock, scheduler.sock
+        assert asked(late, "/prioritize", body()).headers.get("Connection") is None
+        assert probed.recv(1) == b""
+        assert asked(late, "/prioritize", body()).status == http.client.OK
+        # where all are schedulers, the one that is idle for longest goes
+        assert asked(other, "/prioritize", body()).headers.get("Connection") is None
+        assert kept.recv(1) == b""
+        assert asked(late, "/prioritize", body()).status == http.client.OK
 
 
 def test_who_waits_for_a_place_when_it_ends_is_answered() -> None:

@@ -187,6 +187,28 @@ def test_a_client_that_gets_no_place_in_time_is_answered_after_the_handshake(
     assert statuses == [http.client.SERVICE_UNAVAILABLE, http.client.OK]
 
 
+def test_a_client_with_an_admitted_certificate_keeps_its_place_though_it_asked_first(
+    files: TlsFiles, tmp_path: Path
+) -> None:
+    terms = ClientTerms(tls=ServerTls(files), needs_certificate=True)
+    with (
+        served(terms, limits=ConnectionLimits(served=3)) as extender,
+        contextlib.ExitStack() as opened,
+    ):
+        clients = (context(tmp_path, each) for each in (SCHEDULER, None, None))
+        scheduler, stranger, other = (
+            opened.enter_context(contextlib.closing(extender.connect(each))) for each in clients
+        )
+        assert asked(scheduler, "/livez").status == http.client.OK
+        assert asked(stranger, "/livez").status == http.client.OK
+        kept, closed = scheduler.sock, stranger.sock
+        assert asked(other, "/livez").status == http.client.OK
+        with contextlib.suppress(ssl.SSLError):
+            assert closed.recv(1) == b""
+        assert asked(scheduler, "/livez").status == http.client.OK
+        assert scheduler.sock is kept
+
+
 def test_without_a_thread_for_it_a_connection_ends_and_the_next_is_served(
     extender: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
