@@ -217,6 +217,15 @@ def test_where_no_gpu_is_registered_there_is_no_fabric(other: Mapping[str, Any])
     assert (found.kind, largest_island(found)) == (FabricKind.NONE, 1)
 
 
+def test_cliques_of_gpus_that_have_no_fabric_to_register_with_separate_nothing() -> None:
+    """NVSwitches of Ampere and before: what the driver leaves in the other fields says nothing."""
+    each = [Fabric(state=0, status=0, cluster_uuid=CLUSTER, clique_id=at) for at in range(2)]
+
+    found = linked([build.gpu(at, links=ports(9), fabric=one) for at, one in enumerate(each)])
+
+    assert found.nvlinks == counts(("X9", "9X"))
+
+
 def test_gpus_that_have_no_fabric_to_register_with_keep_their_bridges() -> None:
     fabric = Fabric(state=0, status=0, cluster_uuid=str(uuid.UUID(int=0)), clique_id=0)
     rows = ("X4", "4X")
