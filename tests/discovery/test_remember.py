@@ -318,3 +318,16 @@ def test_a_pci_function_keeps_its_place_and_its_ids_with_it() -> None:
 def test_a_gpu_that_does_not_answer_keeps_its_levels_to_others() -> None:
     before = build.gpu(0, ancestors=(("0000:11:00.0", 1),))
     assert remember.gpu(build.silent(0), before).ancestors == before.ancestors
+
+
+def test_links_whose_far_end_was_never_read_are_not_known(tmp_path: Path) -> None:
+    """To a GPU, but to which one is not known: that is no measured 0."""
+    simulation = Simulation.create("dgx1-v100", tmp_path)
+    bus_id = list(simulation.state.gpus)[1]
+    simulation.fault(Return(code=UNKNOWN), "nvmlDeviceGetNvLinkRemotePciInfo*", bus_id=bus_id)
+
+    found = Watcher(simulation).look()
+
+    assert {link.peer for link in found.gpus[1].links} == {None}
+    others = [count for at, count in enumerate(found.topology.nvlinks[1]) if at != 1]
+    assert others == [None] * 7
