@@ -47,11 +47,9 @@ class GpuRequest(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     @property
     def several(self) -> tuple[int, ...]:
         """GPUs of each container that has several and whose GPUs' quality counts."""
-        return tuple(
-            step.gpus
-            for step, counts in zip(self.steps, self.judged, strict=True)
-            if counts and step.gpus > 1
-        )
+        staying = [step.gpus for step in self.steps if not step.ends]
+        counted = staying or [step.gpus for step in self.steps]
+        return tuple([gpus for gpus in counted if gpus > 1])
 
     @property
     def judged(self) -> tuple[bool, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from api.gpu_request import GpuRequest
@@ -24,8 +25,11 @@ class OutcomeUnknown(Exception):  # no error: the caller, who wants known outcom
     """An outcome that is needed is not computed yet."""
 
 
-_Outcomes = Mapping[tuple[str, int], PlacementOutcome | None]
-"""By class and free GPUs; None while it is being worked out."""
+class _TablesOfCall:
+    """The score tables as one call sees them: each is looked up once, and stays the same."""
+
+    def __init__(self, tables: ScoreTables) -> None:
+        self.find = cache(tables.find)
 
 
 class RankedNode(NamedTuple):
@@ -44,12 +48,13 @@ class RankedNode(NamedTuple):
 
 
 class _Judged(NamedTuple):
-    """What all nodes with equal views share; the rest of a :class:`RankedNode`."""
+    """Columns of :class:`RankedNode`, with an entry for each of some views: nodes with equal views
+    share one."""
 
-    outcome: PlacementOutcome | None
-    clique: bool
-    score: int
-    rank: int
+    outcomes: Sequence[PlacementOutcome | None]
+    cliques: Sequence[bool]
+    scores: Sequence[int]
+    ranks: Sequence[int]
 
 
 class _FleetAims(NamedTuple):
@@ -78,7 +83,8 @@ class NodeRanker:
     def judge(self, ask: PodRequest, nodes: Sequence[str]) -> list[RankedNode]:
         """Verdicts in the order of ``nodes``; the same for the same fleet."""
         views = self._fleet.views(nodes)
-        judged = self._judged(ask, dict.fromkeys(views))
+        distinct = dict.fromkeys(views)
+        judged = dict(zip(distinct, zip(*self._judged(ask, distinct), strict=True), strict=True))
         return [
             RankedNode(node, view, *judged[view]) for node, view in zip(nodes, views, strict=True)
         ]
@@ -91,42 +97,37 @@ class NodeRanker:
         views = self._fleet.views(nodes)
         seen = Counter(views)
         judged = self._judged(ask, seen, only_known=only_known)
-        rank_of = {view: each.rank for view, each in judged.items()}
+        rank_of = dict(zip(seen, judged.ranks, strict=True))
         unseen: Counter[NoView | NoOutcome] = Counter()
-        for view, count in seen.items():
-            if judged[view].score:
-                continue
-            reason = unscored(view, judged[view].outcome, ask.wish, self._tables)
-            if reason is not None:
-                unseen[reason] += count
+        for view, outcome, score in zip(seen, judged.outcomes, judged.scores, strict=True):
+            if not score and (reason := unscored(view, outcome, ask.wish, self._tables)):
+                unseen[reason] += seen[view]
         return Ranking(ranks=list(map(rank_of.__getitem__, views)), unseen=unseen)
 
     def _judged(
         self, ask: PodRequest, views: Collection[ScoringView | NoView], *, only_known: bool = False
-    ) -> Mapping[ScoringView | NoView, _Judged]:
-        """Each of these views, no two of which are equal."""
-        known = self._outcomes(ask.wish, views, only_known=only_known)
+    ) -> _Judged:
+        """These views, no two of which are equal, in their order."""
+        tables = _TablesOfCall(self._tables)
+        outcomes = self._outcomes(ask.wish, views, tables, only_known=only_known)
         cliques = self._cliques(ask)
-        outcomes = [
-            known[view.gen, view.free] if isinstance(view, ScoringView) else None for view in views
-        ]
         inside = [isinstance(view, ScoringView) and view.clique in cliques for view in views]
-        fleet_aims = self._fleet_aims(ask.wish, views)
+        fleet_aims = self._fleet_aims(ask.wish, views, tables)
         scores = [
             _score(outcome, fleet_aims[view.product, view.gen], is_inside)
             if isinstance(view, ScoringView) and outcome is not None
             else 0
             for view, outcome, is_inside in zip(views, outcomes, inside, strict=True)
         ]
-        levels = map(_level, views, outcomes, ranks(scores))
-        return dict(zip(views, map(_Judged, outcomes, inside, scores, levels), strict=True))
+        levels = list(map(_level, views, outcomes, ranks(scores)))
+        return _Judged(outcomes, inside, scores, levels)
 
     def _fleet_aims(
-        self, wish: GpuRequest, views: Iterable[ScoringView | NoView]
+        self, wish: GpuRequest, views: Iterable[ScoringView | NoView], tables: _TablesOfCall
     ) -> Mapping[tuple[str, str], _FleetAims]:
         """By product and class, what is not of the node alone."""
         classes = {(view.product, view.gen) for view in views if isinstance(view, ScoringView)}
-        fleet, tables = self._fleet.products, self._tables
+        fleet = self._fleet.products
         turns = shares(wish, {product or gen: gen for product, gen in classes}, fleet, tables)
         found = {}
         for product, gen in classes:
@@ -137,27 +138,37 @@ class NodeRanker:
         return found
 
     def _outcomes(
-        self, wish: GpuRequest, views: Iterable[ScoringView | NoView], *, only_known: bool
-    ) -> _Outcomes:
-        """Of all classes and free sets there are; a few that are new are worked out at once."""
-        found: dict[tuple[str, int], PlacementOutcome | None] = {}
+        self,
+        wish: GpuRequest,
+        views: Iterable[ScoringView | NoView],
+        tables: _TablesOfCall,
+        *,
+        only_known: bool,
+    ) -> list[PlacementOutcome | None]:
+        """Of each view; None for no view and for what is not known. A few that are new are worked
+        out at once. Views of one class and free set have one outcome."""
         at_once = _AT_ONCE
-        scored = [view for view in views if isinstance(view, ScoringView)]
-        tables = {gen: self._tables.find(gen) for gen in {view.gen for view in scored}}
-        for view in scored:
-            if (view.gen, view.free) in found:
+        found: dict[str, dict[int, PlacementOutcome | None]] = {}
+        outcomes: list[PlacementOutcome | None] = []
+        for view in views:
+            if not isinstance(view, ScoringView):
+                outcomes.append(None)
                 continue
-            table = tables[view.gen]
-            outcome = table.kept(view.free, wish) if table else None
-            if table and outcome is None and at_once and table.fits_a_request(wish):
-                if only_known:
-                    raise OutcomeUnknown
-                at_once -= 1
-                outcome = table.outcome(view.free, wish)
-            elif table and outcome is None:
-                outcome = table.known(view.free, wish)
-            found[view.gen, view.free] = outcome
-        return found
+            of_class = found.setdefault(view.gen, {})
+            free = view.free
+            if free not in of_class:
+                table = tables.find(view.gen)
+                outcome = table.kept(free, wish) if table else None
+                if table and outcome is None and at_once and table.fits_a_request(wish):
+                    if only_known:
+                        raise OutcomeUnknown
+                    at_once -= 1
+                    outcome = table.outcome(free, wish)
+                elif table and outcome is None:
+                    outcome = table.known(free, wish)
+                of_class[free] = outcome
+            outcomes.append(of_class[free])
+        return outcomes
 
     def _cliques(self, ask: PodRequest) -> Collection[str]:
         """Those with the most nodes of the pod's job."""

@@ -37,6 +37,12 @@ def test_containers_that_stay_count_and_others_only_where_none_stays() -> None:
     assert containers((4, INIT), (2, INIT)).judged == (True, True)
 
 
+def test_several_are_the_gpus_of_those_that_count_and_have_more_than_one() -> None:
+    assert containers((4, INIT), (2, APP), (1, APP), (3, APP)).several == (2, 3)
+    assert containers((4, INIT), (1, APP)).several == ()
+    assert containers((4, INIT), (1, INIT), (2, INIT)).several == (4, 2)
+
+
 def test_a_wish_has_the_link_and_the_nic_that_are_asked_for() -> None:
     asked = wish(1, 2, link=Link.NUMA, nic=True)
     assert ([step.gpus for step in asked.steps], asked.link, asked.nic) == ([1, 2], "numa", True)

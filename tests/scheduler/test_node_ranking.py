@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -16,7 +17,7 @@ from scheduler.node_ranking import NodeRanker, OutcomeUnknown, RankedNode
 from scheduler.pod_request import PodRequest
 from scheduler.scores.class_tables import ScoreTables
 from scheduler.scores.score import FULL_SPEED, aims
-from scheduler.scores.score_table import GIVEN_UP
+from scheduler.scores.score_table import GIVEN_UP, ScoreTable
 from tests.observed import observed
 from tests.scheduler.later import Later
 
@@ -420,3 +421,19 @@ def test_what_is_worked_out_within_a_call_is_not_put_off_as_well() -> None:
     wanted = PodRequest(namespace="n", name="p", uid="u", wish=wish(1, 1))
     assert ranks(views, wanted, tables) == {"a": 10}
     assert later.run() == 0
+
+
+def test_a_call_looks_up_each_table_once_however_many_views_there_are() -> None:
+    looked_up: Counter[str] = Counter()
+
+    class Counting(ScoreTables):
+        def find(self, gen: str) -> ScoreTable | None:
+            looked_up[gen] += 1
+            return super().find(gen)
+
+    tables = Counting()
+    gens = [tables.add(machine) for machine in (PAIRS, MESH, SWITCHED)]
+    views = {f"{gen} {free}": view(gen, free) for gen in gens for free in (0b11, 0xF, 0xFF)}
+    looked_up.clear()
+    NodeRanker(Fleet(views), tables).rank(ask(1), list(views))
+    assert looked_up == dict.fromkeys(gens, 1)
