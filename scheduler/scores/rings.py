@@ -22,8 +22,6 @@ _MOST_RINGS: Final = 2520
 """As many as there are through 8 GPUs that are all joined. Of more the first are tried."""
 _MOST_TRIES: Final = 20_000
 """Of one set. Where they do not settle it, the most rings that were found count."""
-_MOST_HALVED: Final = 8
-"""GPUs of a set of which every part is compared with the rest."""
 
 
 def most_rings(links: Links, spend: Spend) -> int:
@@ -33,8 +31,6 @@ def most_rings(links: Links, spend: Spend) -> int:
     room = {(i, j): links[i][j] for i, j in itertools.combinations(range(n), 2)}
     if not bound or len(set(room.values())) == 1:
         return bound  # where all pairs are alike all links can be parted into rings
-    cuts = (sum(links[i][j] for i in part for j in rest) for part, rest in _halves(n))
-    bound = min(bound, *(cut // 2 for cut in cuts))
     rings = (tuple((min(step), max(step)) for step in ring) for ring in _rings(links, spend))
     return _most_at_once(rings, room, bound, spend)
 
@@ -134,11 +130,3 @@ def _is_joined(links: Links) -> bool:
         seen.update(new)
         ahead += new
     return len(seen) == len(links)
-
-
-def _halves(n: int) -> Iterator[tuple[tuple[int, ...], list[int]]]:
-    """A part of the set and its rest, each two once; of a large set the first GPU's alone."""
-    for size in range(1, n if n <= _MOST_HALVED else 2):
-        for others in itertools.combinations(range(1, n), size - 1):
-            part = (0, *others)
-            yield part, [each for each in range(n) if each not in part]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -71,6 +72,54 @@ def test_a_step_does_not_go_by_way_of_two_gpus() -> None:
     assert most_relayed_rings(links(5, path_of_five), nothing) == 9
     spider = {(0, 1): 9, (1, 2): 9, (0, 3): 9, (3, 4): 9, (0, 5): 9, (5, 6): 9}
     assert most_relayed_rings(links(7, spider), nothing) == 0
+
+
+def test_rings_by_way_of_third_gpus_run_in_either_direction_however_gpus_are_numbered() -> None:
+    """Three GPUs of one DGX-1 board in a triangle, and one that a single link joins to them."""
+    triangle = {(0, 1): 2, (0, 2): 4, (1, 2): 2}
+    for tail in range(3):
+        for order in itertools.permutations(range(4)):
+            counts = {**triangle, (tail, 3): 4}
+            named = {
+                (min(order[i], order[j]), max(order[i], order[j])): count
+                for (i, j), count in counts.items()
+            }
+            assert most_relayed_rings(links(4, named), nothing) == 4
+
+
+@pytest.mark.parametrize(
+    ("rings_of", "given_links", "rings"),
+    [
+        pytest.param(
+            most_rings,
+            [
+                [0, 2, 4, 2, 2, 6],
+                [2, 0, 0, 4, 2, 2],
+                [4, 0, 0, 4, 4, 2],
+                [2, 4, 4, 0, 6, 0],
+                [2, 2, 4, 6, 0, 4],
+                [6, 2, 2, 0, 4, 0],
+            ],
+            5,
+            id="six GPUs",
+        ),
+        pytest.param(
+            most_relayed_rings,
+            links(5, {(0, 1): 2, (0, 2): 2, (0, 3): 4, (1, 2): 4, (2, 4): 2, (3, 4): 2}),
+            4,
+            id="by way of third GPUs",
+        ),
+    ],
+)
+def test_a_search_ends_with_as_many_rings_as_one_gpu_has_links_for(
+    rings_of: Callable[[list[list[int]], Callable[[int], None]], int],
+    given_links: list[list[int]],
+    rings: int,
+) -> None:
+    """Else it tries on for thousands of steps, and finds no more."""
+    steps: list[int] = []
+    assert rings_of(given_links, steps.append) == rings
+    assert sum(steps) < 1000
 
 
 def test_gpus_that_nvlink_does_not_join_have_no_ring_of_it() -> None:

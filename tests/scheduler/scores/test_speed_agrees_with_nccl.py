@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache
-from itertools import combinations
+from itertools import combinations, permutations
 
 import msgspec
 import pytest
@@ -86,6 +86,26 @@ def test_where_links_are_broken_sets_are_in_the_order_of_the_judge(
 ) -> None:
     found = {size: tau_b(pairs) for size, pairs in speeds(name, tuple(broken.items())).items()}
     assert min(found.values()) >= LEAST, found
+
+
+@pytest.mark.parametrize("size", [3, 4, 5])
+def test_sets_of_a_dgx_1_with_equal_links_are_equal_for_us_and_for_the_judge(size: int) -> None:
+    """However their GPUs are numbered: in four that are a triangle with a tail, all rings lead by
+    way of a third GPU, and run in both directions."""
+    links = links_of(topology("dgx1-v100", {})).nvlinks
+    by_form: dict[tuple[int, ...], set[Pair]] = {}
+    for gpus, pair in zip(sets_of(size), speeds("dgx1-v100", ())[size], strict=True):
+        form = min(
+            tuple(links[i][j] for i, j in combinations(order, 2)) for order in permutations(gpus)
+        )
+        by_form.setdefault(form, set()).add(pair)
+    assert {form: pairs for form, pairs in by_form.items() if len(pairs) > 1} == {}
+
+
+def sets_of(size: int) -> list[tuple[int, ...]]:
+    """All sets of eight GPUs, in the order of :func:`speeds`."""
+    sets = combinations(range(8), size)
+    return sorted(sets, key=lambda gpus: sum(1 << gpu for gpu in gpus))
 
 
 def broken_ties(name: str, broken: Broken) -> float:

@@ -192,6 +192,23 @@ def test_all_classes_together_keep_to_their_budget(monkeypatch: pytest.MonkeyPat
     assert first.outcome(0xFF, wish(2)) == kept
 
 
+def test_no_more_classes_lose_their_outcomes_than_have_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that were used last keep theirs, as soon as the others' bytes are enough."""
+    monkeypatch.setattr("scheduler.scores.class_tables._CHECKED_EVERY", 1)
+    one = filled(ScoreTables(), rate=50)
+    tables = ScoreTables(most_bytes=5 * one.bytes // 2)
+    made = [filled(tables, rate) for rate in (50, 51, 52)]
+    assert [bool(table.outcomes()) for table in made] == [False, True, True]
+
+
+def filled(tables: ScoreTables, rate: int) -> ScoreTable:
+    """The table of a class of its own, with all free sets for two GPUs."""
+    table = tables.find(tables.add(msgspec.structs.replace(PAIRS, lbw=(rate,))))
+    assert table
+    table.fill([wish(2)])
+    return table
+
+
 def test_a_hundred_classes_are_all_there() -> None:
     tables = ScoreTables()
     gens = [tables.add(msgspec.structs.replace(PAIRS, lbw=(rate,))) for rate in range(1, 101)]
