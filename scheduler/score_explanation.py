@@ -11,6 +11,7 @@ import msgspec
 
 from api.gpu_request import GpuRequest, Link
 from scheduler.cluster.node_views import NoOutcome, NoView
+from scheduler.filters.node_filters import LeftOutNode
 from scheduler.node_ranking import RankedNode, unscored
 from scheduler.pod_request import PodRequest
 from scheduler.scores.best_effort import Odds
@@ -107,6 +108,13 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     nic: bool
     job: str | None
     nodes: tuple[NodeAnswer, ...]
+    """The candidates of one call; a rank is by comparison with all of them."""
+    filtered: bool = False
+    """Whether the scheduler's filters were applied; else the candidates are what was asked for."""
+    left_out: tuple[LeftOutNode, ...] = ()
+    """Nodes that a filter leaves out, by name: the scheduler asks for no rank of them."""
+    notes: tuple[str, ...] = ()
+    """What else decides about the candidates, in sentences."""
 
 
 def explain(ask: PodRequest, verdicts: Sequence[RankedNode], tables: ScoreTables) -> Explanation:

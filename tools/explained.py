@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``gpuscape scheduler explain`` prints of three nodes made up here, for a page."""
+"""What ``gpuscape scheduler explain`` prints of four nodes made up here, for a page."""
 
 from __future__ import annotations
 
@@ -20,13 +20,16 @@ from cli.scheduler.explain_command import table
 from labelers.annotations import topology_of
 from scheduler.cluster.node_cache import CacheSource, NodeCache
 from scheduler.cluster.pod_objects import Pod, Rules, ask
+from scheduler.filters import node_filters
+from scheduler.filters.filter_objects import CandidateNode, ConstrainedPod
 from scheduler.node_ranking import NodeRanker
 from scheduler.score_explanation import explain
 from scheduler.scores.class_tables import ScoreTables
 
 _MACHINE: Final = "dgx1-v100"
-_FREE: Final = {"dgx1-a": {0, 5}, "dgx1-b": {2, 3}, "dgx1-c": {0, 1, 2, 3}}
+_FREE: Final = {"dgx1-a": {0, 5}, "dgx1-b": {2, 3}, "dgx1-c": {0, 1, 2, 3}, "dgx1-d": {0, 3}}
 """The free GPUs of each node."""
+_CORDONED: Final = ("dgx1-d",)
 _RESOURCES: Final = {"limits": {"nvidia.com/gpu": "2"}}
 _POD: Final = {
     "metadata": {"name": "train-0", "namespace": "default", "uid": "0"},
@@ -48,10 +51,21 @@ def explained() -> str:
     wanted = ask(msgspec.convert(_POD, Pod), Rules())
     if wanted is None:
         raise SystemExit("the pod asks for no GPU")
-    found = explain(wanted, NodeRanker(cache, tables).judge(wanted, list(_FREE)), tables)
+    nodes = [msgspec.convert(_node(name), CandidateNode) for name in _FREE]
+    divided = node_filters.filtered(msgspec.convert(_POD, ConstrainedPod), nodes, {})
+    found = explain(wanted, NodeRanker(cache, tables).judge(wanted, divided.candidates), tables)
     with contextlib.redirect_stdout(io.StringIO()) as printed:
-        terminal.show(table(found.nodes, wide=False))
+        terminal.show(table(msgspec.structs.replace(found, left_out=divided.left_out), wide=False))
     return printed.getvalue()
+
+
+def _node(name: str) -> dict[str, Any]:
+    """The Node."""
+    return {
+        "metadata": {"name": name},
+        "spec": {"unschedulable": name in _CORDONED},
+        "status": {"allocatable": {"pods": "110", "nvidia.com/gpu": "8"}},
+    }
 
 
 def _lease(node: str, topology: TopologyAnnotation, free: set[int]) -> dict[str, Any]:

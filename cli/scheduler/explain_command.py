@@ -16,11 +16,20 @@ import click
 from api import names
 from base.errors import BadInput
 from cli import options, terminal
-from cli.scheduler.explanation_source import ExtenderClient, asked, manifest, worked_out
+from cli.scheduler.explanation_source import (
+    ExplainedPod,
+    ExtenderClient,
+    asked,
+    candidates,
+    manifest,
+    shown,
+    worked_out,
+)
 from cli.terminal import Cell, Styled, TextTable
 from kube.api import PODS, Api, Object
 from kube.api_errors import NotFound
 from scheduler.extender.scheduler_settings import SCHEDULER_SETTINGS, SchedulerSettings
+from scheduler.filters.node_filters import LeftOutNode
 from scheduler.score_explanation import Chance, Explanation, NodeAnswer
 
 if TYPE_CHECKING:
@@ -51,17 +60,23 @@ Examples:
   gpuscape scheduler explain train-0 --node gpu-1 --node gpu-2 -o json
 
 \b
-Nodes are in the order of their rank, 0 to 10, the score that the scheduler gets. GPUS are
-the sets that may be allocated, the likeliest first; GPU numbers are places in the node's
-annotation gpuscape.io/topology. wide adds the free GPUs, what would be left for other pods in
-GPUs, and the topology class. A pod that runs already is judged as if it came now; without
---server its own GPUs count as free.
+Nodes are left out as kube-scheduler's filters do: node name, cordon, taints, node selector and
+required node affinity, then pods, cpu, memory, GPUs and other resources that bound pods hold. The
+others are ranked among each other, 0 to 10: what the extender answers when the scheduler
+asks about them. What the filters here do not cover, and when the scheduler asks no extender, is
+shown below the table. A manifest is judged as it is written: what admission adds is missing.
+
+\b
+GPUS are the sets that may be allocated, the likeliest first; GPU numbers are places in the
+node's annotation gpuscape.io/topology. wide adds the free GPUs, what would be left for other
+pods in GPUs, and the topology class. A pod that runs already is judged as if it came now;
+without --server its own GPUs count as free.
 
 \b
 Without --server no extender is needed: nodes, pods and the agents' Leases are read from the
 cluster, with the settings of the command line, the environment or the settings file.
 Every agent that has not released its Lease counts as alive then; a running
-extender knows which have stopped.
+extender knows which have stopped. With --server nodes and pods are read for the filters.
 
 \b
 Exit codes: 2 bad input, 4 the extender or the cluster did not answer."""
@@ -69,11 +84,17 @@ Exit codes: 2 bad input, 4 the extender or the cluster did not answer."""
 @click.argument("pod", required=False)
 @click.option("-n", "--namespace", default="default", show_default=True, help="Of the pod.")
 @click.option("-f", "--file", type=_FILE, help="A pod's manifest, in place of a pod that is there.")
-@click.option("--node", "nodes", multiple=True, metavar="NODE", help="Only this one; repeatable.")
+@click.option("--node", "nodes", multiple=True, metavar="NODE", help="Show only this; repeatable.")
 @click.option("--server", metavar="URL", help="Ask this extender.")
 @click.option("--ca-file", type=_FILE, help="Authority of its certificate, PEM.")
 @click.option("--cert-file", type=_FILE, help="Certificate to show it, PEM.")
 @click.option("--key-file", type=_FILE, help="Key of that certificate, PEM.")
+@click.option(
+    "--filters/--no-filters",
+    default=True,
+    show_default=True,
+    help="Leave nodes out as the scheduler's filters do; without, no nodes are read with --server.",
+)
 @click.option(
     "--agents-namespace",
     help=f"Of the agents' Leases.  [default: the setting namespace, {names.NAMESPACE}]",
@@ -93,6 +114,7 @@ def command(
     ca_file: Path | None,
     cert_file: Path | None,
     key_file: Path | None,
+    filters: bool,
     agents_namespace: str | None,
     timeout: float,
     output: str,
@@ -104,35 +126,35 @@ def command(
     if (pod is None) is (file is None):
         raise BadInput("name a pod of the cluster or give a manifest with -f, one of them")
     settings = load()
-    wanted = None if file is None else manifest(file)
+    wanted = None if file is None else ExplainedPod(manifest=manifest(file), is_there=False)
     running = None
     if server is not None:
         running = ExtenderClient(
             server=server, ca_file=ca_file, cert_file=cert_file, key_file=key_file
         )
-    if wanted is not None and running is not None:
-        _show(asked(running, wanted, nodes, timeout), output)
+    if wanted is not None and running is not None and not filters:
+        _show(shown(asked(running, wanted, None, timeout), nodes), output)
         return
     logging.getLogger("scheduler").addHandler(logging.NullHandler())  # the table says it all
     with closing(_client(settings)) as api:
         if wanted is None:
-            wanted = _there(api, pod or "", namespace)
+            wanted = ExplainedPod(manifest=_there(api, pod or "", namespace), is_there=True)
         if running is not None:
-            found = asked(running, wanted, nodes, timeout)
+            left = candidates(api, wanted, timeout) if filters else None
+            found = asked(running, wanted, left, timeout)
         else:
             settings = replace(settings, namespace=agents_namespace or settings.namespace)
-            found = worked_out(api, wanted, nodes, settings, timeout_seconds=timeout)
-    _show(found, output)
+            found = worked_out(api, wanted, settings, filters=filters, timeout_seconds=timeout)
+    _show(shown(found, nodes), output)
 
 
-def table(nodes: Sequence[NodeAnswer], *, wide: bool) -> TextTable:
-    """One row a node."""
+def table(found: Explanation, *, wide: bool) -> TextTable:
+    """One row a candidate, then one a node that a filter leaves out."""
     more = ("FREE", "LEFT FOR OTHERS", "CLASS") if wide else ()
-    return TextTable(
-        header=("NODE", "RANK", "GPUS", "GB/S", *more, "WHY"),
-        rows=tuple(_row(node, wide=wide) for node in nodes),
-        right=frozenset({1, 3}),
-    )
+    header = ("NODE", "RANK", "GPUS", "GB/S", *more, "WHY")
+    rows = [_row(node, wide=wide) for node in found.nodes]
+    rows += [_left_out(node, len(header)) for node in found.left_out]
+    return TextTable(header=header, rows=tuple(rows), right=frozenset({1, 3}))
 
 
 def _client(settings: SchedulerSettings) -> ApiClient:
@@ -159,10 +181,12 @@ def _show(found: Explanation, output: str) -> None:
         terminal.data(found, output)
     elif not found.containers:
         terminal.note(f"Pod {found.pod} asks for no whole GPU: it gets no scores.")
-    elif not found.nodes:
+    elif not found.nodes and not found.left_out:
         terminal.note("The cluster has no nodes.")
     else:
-        terminal.show(table(found.nodes, wide=output == "wide"))
+        terminal.show(table(found, wide=output == "wide"))
+        for at, note in enumerate(found.notes):
+            terminal.note(note if at else f"\n{note}")
 
 
 def _row(node: NodeAnswer, *, wide: bool) -> tuple[Cell, ...]:
@@ -180,6 +204,11 @@ def _row(node: NodeAnswer, *, wide: bool) -> tuple[Cell, ...]:
         *more,
         node.why,
     )
+
+
+def _left_out(node: LeftOutNode, columns: int) -> tuple[Cell, ...]:
+    empty = ("-",) * (columns - 2)
+    return (Styled(node.node, "dim"), *empty, Styled(f"left out: {node.why}", "dim"))
 
 
 def _sets(sets: Sequence[Chance], most: int) -> str:

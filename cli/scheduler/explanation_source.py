@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TypeVar
 
 import msgspec
 
@@ -15,16 +15,21 @@ from base.errors import BadInput
 from base.files import read_text
 from base.words import did_you_mean
 from cli.failures import UNREADABLE, CommandFailure
+from cli.scheduler.cluster_reading import ClusterReading, wait_until
 from kube.api import Api, Object
 from scheduler.cluster.node_cache import NodeCache
 from scheduler.cluster.pod_objects import Pod, Rules, ask
 from scheduler.cluster.watches import Watches
 from scheduler.extender.scheduler_settings import SchedulerSettings
+from scheduler.filters import node_filters
+from scheduler.filters.filter_notes import NOT_APPLIED, notes
+from scheduler.filters.filter_objects import ConstrainedPod
+from scheduler.filters.node_filters import FilteredNodes
 from scheduler.node_ranking import NodeRanker
 from scheduler.score_explanation import Explanation, explain, nothing_requested
 from scheduler.scores.class_tables import ScoreTables
 
-_CHECK_SECONDS: Final = 0.05
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,20 +55,56 @@ def manifest(file: Path) -> Object:
     read = read_yaml(read_text(file), str(file), loader=CoreLoader).content()
     if not isinstance(read, dict) or read.get("kind") != "Pod":
         raise BadInput(f"{file} holds no Pod: give one manifest with kind: Pod")
-    _pod(read, str(file))
+    _read(read, Pod, str(file))
+    try:
+        node_filters.check(_read(read, ConstrainedPod, str(file)))
+    except BadInput as error:
+        raise BadInput(f"{file}: {error}") from error
     return read
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainedPod:
+    """A pod to explain: as the API server has it, or as a manifest does."""
+
+    manifest: Object
+    is_there: bool
+    """It is in the cluster: where it runs already is no wish."""
+
+    @property
+    def constraints(self) -> ConstrainedPod:
+        """What the filters go by. Raises BadInput."""
+        pod = _read(self.manifest, ConstrainedPod, "the pod")
+        if not self.is_there:
+            return pod
+        return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=None))
+
+
+def candidates(api: Api, pod: ExplainedPod, timeout_seconds: float) -> FilteredNodes:
+    """The cluster's nodes, as the scheduler's filters divide them for the pod.
+
+    Raises CommandFailure where not all of the cluster could be read in time.
+    """
+    constraints = pod.constraints
+    with closing(ClusterReading(api)) as reading:
+        wait_until(lambda: reading.is_whole, lambda: reading.why_not, timeout_seconds)
+        return reading.filtered(constraints)
+
+
 def asked(
-    extender: ExtenderClient, pod: Object, nodes: Sequence[str], timeout_seconds: float
+    extender: ExtenderClient,
+    pod: ExplainedPod,
+    found: FilteredNodes | None,
+    timeout_seconds: float,
 ) -> Explanation:
-    """The explanation of a running extender, for all nodes where none are named.
+    """The explanation of a running extender for the candidates, for all nodes without filters.
 
     Raises CommandFailure where it does not answer, or answers something else.
     """
     import urllib3
 
-    body = msgspec.json.encode({"Pod": pod, "NodeNames": list(nodes) or None})
+    names = None if found is None else found.candidates
+    body = msgspec.json.encode({"Pod": pod.manifest, "NodeNames": names})
     files = (extender.ca_file, extender.cert_file, extender.key_file)
     ca, certificate, key = (None if each is None else str(each) for each in files)
     try:
@@ -83,27 +124,28 @@ def asked(
         text = answer.data[:200].decode(errors="replace").strip()
         raise CommandFailure(f"{extender.url} answers {answer.status}: {text}", UNREADABLE)
     try:
-        return msgspec.json.decode(answer.data, type=Explanation)
+        explained = msgspec.json.decode(answer.data, type=Explanation)
     except (msgspec.MsgspecError, UnicodeError) as error:
         raise CommandFailure(
             f"{extender.url} is no extender of ours: {error}", UNREADABLE
         ) from error
+    return _with_filters(explained, pod, found)
 
 
 def worked_out(
     api: Api,
-    pod: Object,
-    nodes: Sequence[str],
+    pod: ExplainedPod,
     settings: SchedulerSettings,
     *,
+    filters: bool,
     timeout_seconds: float,
 ) -> Explanation:
     """The explanation of an extender with these settings, from the cluster as it is now.
 
-    The pod counts as not yet on a node. Raises CommandFailure where not all of the cluster could
-    be read in time, BadInput for a node that is not in it.
+    The pod counts as not yet on a node. Without ``filters`` all nodes are candidates. Raises
+    CommandFailure where not all of the cluster could be read in time.
     """
-    read = _pod(pod, "the pod")
+    read = _read(pod.manifest, Pod, "the pod")
     rules = Rules(gpu=settings.gpu_resource, nics=frozenset(settings.nic_resources))
     wanted = ask(read, rules)
     if wanted is None:
@@ -113,31 +155,51 @@ def worked_out(
     watches = Watches(api, cache, namespace=settings.namespace, rules=rules)
     watches.start()
     try:
-        _wait(cache, watches, timeout_seconds)
+        found = candidates(api, pod, timeout_seconds) if filters else None
+        wait_until(lambda: cache.synced, lambda: "; ".join(watches.down.values()), timeout_seconds)
     finally:
         watches.close()
     cache.pod_gone(wanted.uid)
-    there = sorted(cache.names())
-    for name in nodes:
+    names = sorted(cache.names()) if found is None else found.candidates
+    verdicts = NodeRanker(cache, tables).judge(wanted, names)
+    return _with_filters(explain(wanted, verdicts, tables), pod, found)
+
+
+def shown(found: Explanation, names: Sequence[str]) -> Explanation:
+    """The explanation with these nodes alone, ranked among all candidates; all where none is named.
+
+    Raises BadInput for a node that is not in it.
+    """
+    if not names or not found.containers:
+        return found
+    there = sorted([each.node for each in found.nodes] + [each.node for each in found.left_out])
+    for name in names:
         if name not in there:
             raise BadInput(f"there is no node {name} in the cluster{did_you_mean(name, there)}")
-    verdicts = NodeRanker(cache, tables).judge(wanted, nodes or there)
-    return explain(wanted, verdicts, tables)
+    return msgspec.structs.replace(
+        found,
+        nodes=tuple(each for each in found.nodes if each.node in names),
+        left_out=tuple(each for each in found.left_out if each.node in names),
+    )
 
 
-def _wait(cache: NodeCache, watches: Watches, timeout_seconds: float) -> None:
-    until = time.monotonic() + timeout_seconds
-    while not cache.synced:
-        if time.monotonic() > until:
-            why = "; ".join(watches.down.values()) or "it has not sent all objects yet"
-            raise CommandFailure(
-                f"the cluster was not read within {timeout_seconds:g} s: {why}", UNREADABLE
-            )
-        time.sleep(_CHECK_SECONDS)
+def _with_filters(
+    explained: Explanation, pod: ExplainedPod, found: FilteredNodes | None
+) -> Explanation:
+    if not explained.containers:
+        return explained
+    if found is None:
+        return msgspec.structs.replace(explained, filtered=False, notes=(NOT_APPLIED,))
+    return msgspec.structs.replace(
+        explained,
+        filtered=True,
+        left_out=found.left_out,
+        notes=notes(pod.constraints, found),
+    )
 
 
-def _pod(pod: Object, source: str) -> Pod:
+def _read(pod: Object, type_: type[T], source: str) -> T:
     try:
-        return msgspec.convert(pod, Pod)
+        return msgspec.convert(pod, type_)
     except msgspec.ValidationError as error:
         raise BadInput(f"{source} is not as a Pod should be: {error}") from error

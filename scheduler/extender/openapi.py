@@ -58,7 +58,8 @@ def _document() -> dict[str, Any]:
             "/v1/prioritize": {"post": _post("Ranks nodes for a pod.", some_nodes, priorities)},
             "/v1/explain": {
                 "post": _post(
-                    "Explains why nodes are ranked as they are; without nodes, all that are known.",
+                    "Explains why nodes are ranked as they are; without nodes, all that are known."
+                    " No filter of kube-scheduler is applied: name the nodes that pass.",
                     any_nodes,
                     {"$ref": _REF.format(name="Explanation")},
                 )

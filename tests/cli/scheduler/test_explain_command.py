@@ -6,13 +6,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from api import keys, names
 from cli.scheduler import explain_command
 from kube.api import LEASES, NODES, PODS, Object
 from kube.api_errors import Forbidden
+from scheduler.filters.filter_notes import NO_CANDIDATE, NOT_APPLIED, ONE_CANDIDATE
 from tests.cli.conftest import Run
 from tests.fakes.api import FakeApi
 from tests.scheduler import calls, fleets
@@ -22,8 +25,12 @@ TABLE = """\
 NODE    RANK  GPUS             GB/S  WHY
 whole     10  2,3 100 %  300 of 300  the best
 broken     1  0,2 100 %   20 of 300  slower between its GPUs, of what its product can be, than whole
-cpu        0  -                   -  no annotation gpuscape.io/topology: does the agent run there?
-"""
+bare       0  -                   -  no annotation gpuscape.io/topology: does the agent run there?
+cpu        -  -                   -  left out: NO_GPUS
+""".replace("NO_GPUS", "Insufficient nvidia.com/gpu (2 requested, 0 of 0 left)")
+GPU = "nvidia.com/gpu"
+TAINT = {"key": "team", "value": "a", "effect": "NoSchedule"}
+SPREAD = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
 
 
 KUBECONFIG = """\
@@ -38,16 +45,21 @@ users: [{name: nobody, user: {token: none}}]
 
 
 class Api(FakeApi):
-    """A cluster with three nodes, and a command that is done with it."""
+    """A cluster with four nodes, and a command that is done with it."""
 
     def close(self) -> None:
         """As the real client's."""
         self.end_watches()
 
-    def with_node(self, name: str, pods: dict[str, int]) -> None:
+    def with_bare_node(self, name: str, gpus: int | str = 8, **of_node: Any) -> None:
+        """A node without an agent; ``of_node``: annotations, labels, spec."""
+        meta = {key: of_node.pop(key) for key in ("annotations", "labels") if key in of_node}
+        status = {"allocatable": {"pods": "110", "cpu": "64", GPU: str(gpus)}}
+        self.server.create(NODES, {"metadata": {"name": name, **meta}, "status": status, **of_node})
+
+    def with_node(self, name: str, pods: dict[str, int], **of_node: Any) -> None:
         """A node, and its agent's Lease, which names these pods and their GPUs."""
-        annotations = {keys.TOPOLOGY: fleets.topology()}
-        self.server.create(NODES, {"metadata": {"name": name, "annotations": annotations}})
+        self.with_bare_node(name, annotations={keys.TOPOLOGY: fleets.topology()}, **of_node)
         lease = fleets.lease(pods=pods)
         spec = {key: lease["spec"][key] for key in ("holderIdentity", "leaseDurationSeconds")}
         meta = {"name": names.lease(name), "annotations": lease["metadata"]["annotations"]}
@@ -60,7 +72,8 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Api:
     made = Api()
     made.with_node("broken", {"p": 0b11111010})
     made.with_node("whole", {"q": 0b11110011})
-    made.server.create(NODES, {"metadata": {"name": "cpu"}})
+    made.with_bare_node("bare")
+    made.with_bare_node("cpu", gpus=0)
     monkeypatch.setattr(explain_command, "_client", lambda _: made)
     return made
 
@@ -84,9 +97,21 @@ def written(folder: Path, pod: object) -> str:
     return str(file)
 
 
-def train(gpus: int = 2, **spec: str) -> Object:
+def train(gpus: int = 2, **spec: Any) -> Object:
     pod = calls.pod(gpus, uid=None)
     return {"metadata": {"name": "train"}, "spec": {**pod["spec"], **spec}}
+
+
+def found(run: Run, *arguments: str) -> Any:
+    return json.loads(said(run, *arguments, "-o", "json"))
+
+
+def left_out(found: Any) -> dict[str, str]:
+    return {each["node"]: each["why"] for each in found["left_out"]}
+
+
+def ranks(found: Any) -> dict[str, int]:
+    return {each["node"]: each["rank"] for each in found["nodes"]}
 
 
 def said(run: Run, *arguments: str) -> str:
@@ -172,21 +197,49 @@ def test_a_running_extender_says_what_it_believes(
     run: Run, extender: Served, manifest: str
 ) -> None:
     url = f"http://127.0.0.1:{extender.port}"
-    found = json.loads(said(run, "-f", manifest, "--server", url, "-o", "json"))
-    assert [(node["node"], node["rank"]) for node in found["nodes"]] == [("a", 10), ("b", 0)]
-    assert found == json.loads(said(run, "-f", manifest, "--server", f"{url}/v1/", "-o", "json"))
+    asked = ("-f", manifest, "--no-filters", "--server")
+    answer = found(run, *asked, url)
+    assert ranks(answer) == {"a": 10, "b": 0}
+    assert (answer["filtered"], answer["left_out"]) == (False, [])
+    assert answer["notes"] == [NOT_APPLIED]
+    assert answer == found(run, *asked, f"{url}/v1/")
+    assert said(run, *asked, url).endswith(f"\n\n{NOT_APPLIED}\n")
 
 
-def test_an_extender_is_asked_about_the_nodes_that_are_named(
+def test_nodes_that_are_named_are_shown_with_their_rank_among_all(
     run: Run, extender: Served, manifest: str
 ) -> None:
     url = f"http://127.0.0.1:{extender.port}"
-    chosen = ("--node", "b", "--node", "other", "-o", "json")
-    found = json.loads(said(run, "-f", manifest, "--server", url, *chosen))
-    assert {node["node"]: node["reason"] for node in found["nodes"]} == {
-        "b": None,
-        "other": "unknown_node",
+    asked = ("-f", manifest, "--no-filters", "--server", url, "--node", "b")
+    assert ranks(found(run, *asked)) == {"b": 0}
+    code, line = refused(run, *asked, "--node", "other")
+    assert (code, line) == (2, "Error: there is no node other in the cluster\n")
+
+
+def test_an_extender_is_asked_about_the_candidates_alone(
+    run: Run, api: Api, extender: Served, manifest: str
+) -> None:
+    """It knows nodes a and b; of the cluster's nodes b is left out, and it knows no other."""
+    for name, spec in (("a", {}), ("b", {"unschedulable": True})):
+        api.with_bare_node(name, spec=spec)
+    url = f"http://127.0.0.1:{extender.port}"
+    answer = found(run, "-f", manifest, "--server", url)
+    assert {each["node"]: each["reason"] for each in answer["nodes"]} == {
+        "a": None,
+        **dict.fromkeys(("bare", "broken", "whole"), "unknown_node"),
     }
+    assert left_out(answer)["b"] == "node(s) were unschedulable"
+    assert answer["filtered"]
+
+
+def test_an_extender_that_no_node_is_left_for_is_not_asked_about_all(
+    run: Run, api: Api, extender: Served
+) -> None:
+    api.server.create(PODS, train(nodeSelector={"no": "where"}), "default")
+    url = f"http://127.0.0.1:{extender.port}"
+    answer = found(run, "train", "--server", url)
+    assert (answer["nodes"], len(answer["left_out"])) == ([], 4)
+    assert answer["notes"] == [NO_CANDIDATE]
 
 
 def test_a_pod_of_the_cluster_is_told_to_the_extender(run: Run, api: Api, extender: Served) -> None:
@@ -197,7 +250,7 @@ def test_a_pod_of_the_cluster_is_told_to_the_extender(run: Run, api: Api, extend
 
 
 def test_an_extender_that_is_not_there_is_said(run: Run, manifest: str) -> None:
-    code, line = refused(run, "-f", manifest, "--server", "http://127.0.0.1:1")
+    code, line = refused(run, "-f", manifest, "--no-filters", "--server", "http://127.0.0.1:1")
     assert code == 4
     assert line.startswith("Error: http://127.0.0.1:1/v1/explain does not answer: ")
 
@@ -206,7 +259,7 @@ def test_another_server_is_not_taken_for_an_extender(
     run: Run, extender: Served, manifest: str
 ) -> None:
     url = f"http://127.0.0.1:{extender.port}/elsewhere"
-    code, line = refused(run, "-f", manifest, "--server", url)
+    code, line = refused(run, "-f", manifest, "--no-filters", "--server", url)
     assert code == 4
     assert f"{url}/v1/explain answers 404" in line
 
@@ -227,16 +280,111 @@ def test_a_node_that_is_not_there_is_named_with_the_nearest_one(run: Run, api: A
     )
 
 
-def test_a_node_that_an_extender_does_not_know_may_not_exist(
-    run: Run, extender: Served, manifest: str
+def test_nodes_are_left_out_as_the_schedulers_filters_do_in_every_format(
+    run: Run, api: Api
 ) -> None:
-    url = f"http://127.0.0.1:{extender.port}"
-    found = json.loads(said(run, "-f", manifest, "--server", url, "--node", "nosuch", "-o", "json"))
-    (node,) = found["nodes"]
-    assert (node["rank"], node["why"]) == (
-        0,
-        "no node of this name in the cluster, or not seen yet",
+    api.with_node("cordoned", {}, spec={"unschedulable": True})
+    api.with_node("tainted", {}, spec={"taints": [TAINT]})
+    api.with_node("other", {}, labels={"zone": "b"})
+    for name in ("broken", "whole"):
+        api.server.patch(NODES, name, {"metadata": {"labels": {"zone": "a"}}})
+    api.server.create(PODS, train(nodeSelector={"zone": "a"}), "default")
+
+    reasons = {
+        "bare": "node(s) didn't match Pod's node affinity/selector",
+        "cordoned": "node(s) were unschedulable",
+        "cpu": "node(s) didn't match Pod's node affinity/selector",
+        "other": "node(s) didn't match Pod's node affinity/selector",
+        "tainted": "node(s) had untolerated taint {team: a}",
+    }
+    answer = found(run, "train")
+    assert left_out(answer) == reasons
+    assert answer["left_out"][1] == {
+        "node": "cordoned",
+        "filter": "NodeUnschedulable",
+        "reasons": ["node(s) were unschedulable"],
+        "why": "node(s) were unschedulable",
+    }
+    assert ranks(answer) == {"whole": 10, "broken": 1}
+    assert yaml.safe_load(said(run, "train", "-o", "yaml")) == answer
+    for options, dashes in (((), 3), (("-o", "wide"), 6)):
+        rows = said(run, "train", *options).splitlines()[3:]
+        assert [row.split(maxsplit=dashes + 1) for row in rows] == [
+            [node, *"-" * dashes, f"left out: {why}"] for node, why in reasons.items()
+        ]
+
+
+def test_a_rank_is_among_the_candidates(run: Run, api: Api) -> None:
+    """Without the best node the next one is the best."""
+    api.server.patch(NODES, "whole", {"spec": {"taints": [TAINT]}})
+    api.server.create(PODS, train(), "default")
+    assert ranks(found(run, "train")) == {"broken": 10, "bare": 0}
+    assert ranks(found(run, "train", "--no-filters")) == {
+        "whole": 10,
+        "broken": 1,
+        "bare": 0,
+        "cpu": 0,
+    }
+
+
+def test_node_does_not_change_the_rank(run: Run, api: Api) -> None:
+    api.server.create(PODS, train(), "default")
+    answer = found(run, "train", "--node", "broken")
+    assert (ranks(answer), left_out(answer)) == ({"broken": 1}, {})
+    answer = found(run, "train", "--node", "cpu")
+    assert (ranks(answer), list(left_out(answer))) == ({}, ["cpu"])
+
+
+def test_gpus_that_bound_pods_hold_are_not_there(run: Run, api: Api) -> None:
+    """Ended pods hold none, and the pod itself holds none of where it runs."""
+    for name, gpus, phase in (("half", 5, "Running"), ("over", 3, "Succeeded")):
+        pod = train(gpus, nodeName="whole")
+        api.server.create(
+            PODS, {**pod, "metadata": {"name": name}, "status": {"phase": phase}}, "default"
+        )
+    api.server.create(PODS, train(5, nodeName="broken"), "default")
+    answer = found(run, "train")
+    assert left_out(answer) == {
+        "cpu": "Insufficient nvidia.com/gpu (5 requested, 0 of 0 left)",
+        "whole": "Insufficient nvidia.com/gpu (5 requested, 3 of 8 left)",
+    }
+    assert "broken" in ranks(answer)
+
+
+def test_the_node_that_a_manifest_names_is_the_only_one(run: Run, api: Api, tmp_path: Path) -> None:
+    """But where a pod runs already says nothing of where it may."""
+    del api
+    pod = {"kind": "Pod", **train(nodeName="broken")}
+    answer = found(run, "-f", written(tmp_path, pod))
+    assert ranks(answer) == {"broken": 10}
+    assert set(left_out(answer).values()) == {"node(s) didn't match the requested node name"}
+    assert answer["notes"] == [ONE_CANDIDATE]
+
+
+def test_what_the_filters_do_not_cover_is_said_below_the_table(run: Run, api: Api) -> None:
+    api.server.create(PODS, train(topologySpreadConstraints=[SPREAD]), "default")
+    _, lines = said(run, "train").split("\n\n")
+    assert lines == (
+        "The scheduler may leave out more of these nodes, which is not looked at here, by: "
+        "topology spread constraints.\n"
     )
+
+
+def test_a_cluster_that_is_away_is_said_with_a_running_extender_too(
+    run: Run, extender: Served, manifest: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "kubeconfig"
+    file.write_text(KUBECONFIG, encoding="utf-8")
+    url = f"http://127.0.0.1:{extender.port}"
+    asked = ("-f", manifest, "--server", url, "--timeout", "0.3", "--kubeconfig", str(file))
+    code, line = refused(run, *asked)
+    assert (code, "the cluster was not read within 0.3 s" in line) == (4, True)
+
+
+def test_a_node_that_makes_no_sense_is_named(run: Run, api: Api, manifest: str) -> None:
+    api.with_bare_node("odd", gpus="many")
+    code, line = refused(run, "-f", manifest)
+    assert (code, "Node odd: status.allocatable.nvidia.com/gpu: 'many'" in line) == (2, True)
 
 
 @pytest.mark.parametrize("arguments", [("train",), ("-f", "{manifest}", "--timeout", "0.3")])
@@ -273,6 +421,9 @@ def test_one_pod_is_named(run: Run, arguments: tuple[str, ...]) -> None:
         ("- kind: Pod", "holds no Pod"),
         ("{", "not valid YAML"),
         ("{kind: Pod, spec: {containers: 7}}", "is not as a Pod should be: Expected `array"),
+        ("{kind: Pod, spec: {tolerations: [{effect: 7}]}}", "`$.spec.tolerations[0].effect`"),
+        ("{kind: Pod, spec: {tolerations: [{operator: Is}]}}", "spec.tolerations[0].operator is"),
+        ("{kind: Pod, spec: {overhead: {cpu: x}}}", "spec.overhead.cpu: 'x' is no quantity"),
     ],
 )
 def test_a_bad_manifest_is_named(run: Run, tmp_path: Path, text: str, said: str) -> None:

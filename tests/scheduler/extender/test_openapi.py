@@ -62,6 +62,7 @@ def test_the_head_says_what_it_describes(document: dict[str, Any]) -> None:
         "POST /v1/prioritize": "Ranks nodes for a pod.",
         "POST /v1/explain": (
             "Explains why nodes are ranked as they are; without nodes, all that are known."
+            " No filter of kube-scheduler is applied: name the nodes that pass."
         ),
         "GET /debug/nodes/{name}": "What is believed of a node.",
         "GET /livez": "Whether the program works.",

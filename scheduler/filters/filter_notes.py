@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the filters here do not cover, and what else decides about a pod's candidates. Pure.
+
+Source: kube-scheduler, pkg/scheduler/schedule_one.go of 1.37 (schedulePod, findNodesThatFitPod,
+numFeasibleNodesToFind), with the same meaning in 1.32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Final
+
+from scheduler.filters import node_selection
+from scheduler.filters.filter_objects import ConstrainedPod, ConstrainedSpec, PodAffinities
+from scheduler.filters.node_filters import FilteredNodes
+
+NOT_APPLIED: Final = (
+    "The scheduler's filters are not applied: it ranks only the nodes that pass them."
+)
+NO_CANDIDATE: Final = "No node is left: the pod stays pending, and no extender is asked."
+ONE_CANDIDATE: Final = "One node is left: the scheduler takes it, and asks no extender."
+_VOLUMES: Final = (
+    *("persistentVolumeClaim", "ephemeral", "csi"),
+    *("awsElasticBlockStore", "azureDisk", "cinder", "gcePersistentDisk", "iscsi", "rbd"),
+)
+"""Kinds of volumes for which the scheduler may leave nodes out."""
+
+_ALWAYS_ALL: Final = 100
+"""Nodes of a cluster in which the scheduler looks at all of them."""
+_LEAST_PERCENT: Final = 5
+
+
+def notes(pod: ConstrainedPod, found: FilteredNodes) -> tuple[str, ...]:
+    """Sentences about the pod's candidates, the weightiest first; none where nothing is special."""
+    return tuple(_notes(pod, found))
+
+
+def _notes(pod: ConstrainedPod, found: FilteredNodes) -> Iterator[str]:
+    spec = pod.spec
+    count = len(found.candidates)
+    if count < 2:
+        yield NO_CANDIDATE if not count else ONE_CANDIDATE
+    yield from (f"{fault}. No node matches its term." for fault in node_selection.faults(spec))
+    if spec.scheduling_gates:
+        yield "The pod is not scheduled as long as it has a scheduling gate."
+    if pod.status.nominated_node_name:
+        name = pod.status.nominated_node_name
+        yield f"Preemption makes room on {name}: the scheduler tries it before all others."
+    if missing := tuple(_not_covered(spec)):
+        yield (
+            "The scheduler may leave out more of these nodes, which is not looked at here, by: "
+            f"{', '.join(missing)}."
+        )
+    looked_at = _looked_at(count + len(found.left_out))
+    if count > looked_at:
+        yield (
+            f"Where percentageOfNodesToScore is not 100 the scheduler stops at about {looked_at} "
+            f"of these {count} nodes: a rank depends on which they are."
+        )
+
+
+def _not_covered(spec: ConstrainedSpec) -> Iterator[str]:
+    """What the pod uses of the scheduler's other filters."""
+    affinity = spec.affinity or PodAffinities()
+    for words, rules in (
+        ("inter-pod affinity", affinity.pod_affinity),
+        ("inter-pod anti-affinity", affinity.pod_anti_affinity),
+    ):
+        if rules and rules.required_during_scheduling_ignored_during_execution:
+            yield words
+    spreads = spec.topology_spread_constraints or ()
+    if any(each.when_unsatisfiable == "DoNotSchedule" for each in spreads):
+        yield "topology spread constraints"
+    if any(kind in volume for volume in spec.volumes or () for kind in _VOLUMES):
+        yield "volumes"
+    if spec.resource_claims:
+        yield "resource claims"
+    containers = chain(spec.containers or (), spec.init_containers or ())
+    if any(port.host_port for each in containers for port in each.ports or ()):
+        yield "host ports"
+
+
+def _looked_at(nodes: int) -> int:
+    """Candidates at which the scheduler stops where nothing else is configured."""
+    if nodes < _ALWAYS_ALL:
+        return nodes
+    percent = max(50 - nodes // 125, _LEAST_PERCENT)
+    return max(nodes * percent // 100, _ALWAYS_ALL)

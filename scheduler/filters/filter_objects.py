@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pods and Nodes as the API server writes them, with the fields that kube-scheduler's filters read.
+
+More fields than :mod:`scheduler.cluster.pod_objects` has, which the extender reads in each request.
+Source: k8s.io/api, core/v1/types.go.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+Amount = str | int | float
+"""A quantity; :mod:`scheduler.filters.quantities` reads it."""
+
+_ENDED: Final = ("Succeeded", "Failed")
+
+
+class RequestedAmounts(msgspec.Struct, frozen=True):
+    """Resources of a container or of a whole pod: name to amount."""
+
+    requests: dict[str, Amount] | None = None
+    limits: dict[str, Amount] | None = None
+
+
+class ContainerPort(msgspec.Struct, frozen=True, rename="camel"):
+    """A port of a container."""
+
+    host_port: int | None = None
+    """Port of the node that it takes, where it takes one."""
+
+
+class RequestingContainer(msgspec.Struct, frozen=True, rename="camel"):
+    """One container of a pod."""
+
+    name: str = ""
+    resources: RequestedAmounts | None = None
+    restart_policy: str | None = None
+    """``Always`` makes an init container a sidecar."""
+    ports: list[ContainerPort] | None = None
+
+    @property
+    def is_sidecar(self) -> bool:
+        """Of an init container: it keeps running with those that come after it."""
+        return self.restart_policy == "Always"
+
+
+class NodeRequirement(msgspec.Struct, frozen=True):
+    """One expression about a label or a field of a Node."""
+
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class NodeTerm(msgspec.Struct, frozen=True, rename="camel"):
+    """Expressions that all have to hold; without any it matches no node."""
+
+    match_expressions: list[NodeRequirement] | None = None
+    """About labels."""
+    match_fields: list[NodeRequirement] | None = None
+    """About ``metadata.name``."""
+
+
+class NodeTerms(msgspec.Struct, frozen=True, rename="camel"):
+    """Terms of which one has to match."""
+
+    node_selector_terms: list[NodeTerm] | None = None
+
+
+class RequiredNodes(msgspec.Struct, frozen=True, rename="camel"):
+    """Node affinity; what is only preferred keeps no node out."""
+
+    required_during_scheduling_ignored_during_execution: NodeTerms | None = None
+
+
+class RequiredPods(msgspec.Struct, frozen=True, rename="camel"):
+    """Affinity or anti-affinity to other pods; here only whether any is required."""
+
+    required_during_scheduling_ignored_during_execution: list[Any] | None = None
+
+
+class PodAffinities(msgspec.Struct, frozen=True, rename="camel"):
+    """What a pod wants to be near, or not."""
+
+    node_affinity: RequiredNodes | None = None
+    pod_affinity: RequiredPods | None = None
+    pod_anti_affinity: RequiredPods | None = None
+
+
+class Toleration(msgspec.Struct, frozen=True):
+    """Taints that a pod takes."""
+
+    key: str = ""
+    """Empty: any."""
+    operator: str = ""
+    """``Exists``, or ``Equal`` and empty, which compare the value."""
+    value: str = ""
+    effect: str = ""
+    """Empty: any."""
+
+
+class SpreadConstraint(msgspec.Struct, frozen=True, rename="camel"):
+    """How evenly pods are to lie over a topology."""
+
+    when_unsatisfiable: str = "DoNotSchedule"
+
+
+class ConstrainedSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """What a pod asks of its node."""
+
+    node_name: str | None = None
+    node_selector: dict[str, str] | None = None
+    affinity: PodAffinities | None = None
+    tolerations: list[Toleration] | None = None
+    containers: list[RequestingContainer] | None = None
+    init_containers: list[RequestingContainer] | None = None
+    overhead: dict[str, Amount] | None = None
+    resources: RequestedAmounts | None = None
+    """Of the pod as a whole."""
+    topology_spread_constraints: list[SpreadConstraint] | None = None
+    volumes: list[dict[str, Any]] | None = None
+    resource_claims: list[Any] | None = None
+    scheduling_gates: list[Any] | None = None
+
+
+class ConstrainedMeta(msgspec.Struct, frozen=True):
+    """Who a pod is."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+
+
+class ConstrainedStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """What became of a pod."""
+
+    phase: str | None = None
+    nominated_node_name: str | None = None
+    """Where preemption makes room for it."""
+
+
+class ConstrainedPod(msgspec.Struct, frozen=True):
+    """A v1.Pod; fields that no filter reads are passed over when decoding."""
+
+    metadata: ConstrainedMeta = ConstrainedMeta()
+    spec: ConstrainedSpec = ConstrainedSpec()
+    status: ConstrainedStatus = ConstrainedStatus()
+
+    @property
+    def has_ended(self) -> bool:
+        """It will never run again, and holds nothing of its node any more."""
+        return self.status.phase in _ENDED
+
+
+class Taint(msgspec.Struct, frozen=True):
+    """What keeps pods off a node that do not tolerate it."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class CandidateSpec(msgspec.Struct, frozen=True):
+    """What an admin or a controller sets of a Node."""
+
+    unschedulable: bool = False
+    """Cordoned."""
+    taints: list[Taint] | None = None
+
+
+class CandidateStatus(msgspec.Struct, frozen=True):
+    """What a kubelet reports."""
+
+    allocatable: dict[str, Amount] | None = None
+
+
+class CandidateMeta(msgspec.Struct, frozen=True):
+    """Who a Node is."""
+
+    name: str = ""
+    labels: dict[str, str] | None = None
+
+
+class CandidateNode(msgspec.Struct, frozen=True):
+    """A v1.Node; fields that no filter reads are passed over when decoding."""
+
+    metadata: CandidateMeta = CandidateMeta()
+    spec: CandidateSpec = CandidateSpec()
+    status: CandidateStatus = CandidateStatus()
+
+    @property
+    def name(self) -> str:
+        """The Node's."""
+        return self.metadata.name

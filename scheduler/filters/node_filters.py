@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which nodes kube-scheduler leaves out for a pod, each with its reason in kube-scheduler's words.
+
+What its extender is asked about are the others. Pure.
+Source: kube-scheduler, pkg/scheduler/apis/config/v1/default_plugins.go and
+pkg/scheduler/framework/plugins of 1.37, with the same meaning in 1.32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from base.errors import BadInput
+from scheduler.filters import node_selection, resource_fit, taints
+from scheduler.filters.filter_objects import CandidateNode, ConstrainedPod
+from scheduler.filters.resource_fit import Amounts, NodeLoad
+
+NO_LOAD: Final = NodeLoad()
+
+
+class NodeFilter(StrEnum):
+    """The scheduler's plugin that leaves a node out, by its name in a scheduler's configuration."""
+
+    NODE_NAME = "NodeName"
+    UNSCHEDULABLE = "NodeUnschedulable"
+    TAINTS = "TaintToleration"
+    AFFINITY = "NodeAffinity"
+    RESOURCES = "NodeResourcesFit"
+
+
+class LeftOutNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A node that a filter leaves out."""
+
+    node: str
+    filter: NodeFilter
+    """The first that does; those behind it are not asked."""
+    reasons: tuple[str, ...]
+    """As the pod's Event FailedScheduling counts them; that of 1.37 does not name the taint."""
+    why: str
+    """The same with what is requested and what there is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilteredNodes:
+    """The nodes of a cluster, as a pod divides them."""
+
+    candidates: tuple[str, ...]
+    """What the scheduler asks its extender about, by name."""
+    left_out: tuple[LeftOutNode, ...]
+    """By name."""
+
+
+def filtered(
+    pod: ConstrainedPod, nodes: Iterable[CandidateNode], loads: Mapping[str, NodeLoad]
+) -> FilteredNodes:
+    """The nodes divided; ``loads`` are by name, none where nothing is bound, and without this pod.
+
+    Raises BadInput for an amount that is no quantity.
+    """
+    wanted = resource_fit.requests(pod)
+    named = node_selection.named_nodes(pod.spec)
+    candidates, left_out = [], []
+    for node in sorted(nodes, key=lambda each: each.name):
+        found = _left_out(pod, wanted, named, node, loads.get(node.name, NO_LOAD))
+        if found is None:
+            candidates.append(node.name)
+        else:
+            left_out.append(found)
+    return FilteredNodes(candidates=tuple(candidates), left_out=tuple(left_out))
+
+
+def check(pod: ConstrainedPod) -> None:
+    """Raises BadInput for what no API server takes or no node can match; it names the key."""
+    resource_fit.requests(pod)
+    for fault in (
+        *node_selection.faults(pod.spec),
+        *taints.faults(pod.spec.tolerations or ()),
+    ):
+        raise BadInput(fault)
+
+
+def _left_out(
+    pod: ConstrainedPod,
+    wanted: Amounts,
+    named: frozenset[str] | None,
+    node: CandidateNode,
+    held: NodeLoad,
+) -> LeftOutNode | None:
+    """What the first filter says that leaves the node out; None where none does."""
+    spec = pod.spec
+    not_selected = "node(s) didn't match Pod's node affinity/selector"
+    if named is not None and node.name not in named:  # before all filters
+        return _out(node, NodeFilter.AFFINITY, [not_selected])
+    if spec.node_name and spec.node_name != node.name:
+        return _out(node, NodeFilter.NODE_NAME, ["node(s) didn't match the requested node name"])
+    tolerations = spec.tolerations or ()
+    if node.spec.unschedulable and not taints.is_tolerated(taints.CORDONED, tolerations):
+        return _out(node, NodeFilter.UNSCHEDULABLE, ["node(s) were unschedulable"])
+    taint = taints.untolerated(node.spec.taints or (), tolerations)
+    if taint is not None:
+        words = f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
+        return _out(node, NodeFilter.TAINTS, [words])
+    if not node_selection.matches(spec, node):
+        return _out(node, NodeFilter.AFFINITY, [not_selected])
+    short = list(resource_fit.shortages(wanted, node, held))
+    if short:
+        words = ", ".join(f"{each.reason} ({each.detail})" for each in short)
+        return _out(node, NodeFilter.RESOURCES, [each.reason for each in short], words)
+    return None
+
+
+def _out(
+    node: CandidateNode, filter_: NodeFilter, reasons: Sequence[str], why: str = ""
+) -> LeftOutNode:
+    return LeftOutNode(
+        node=node.name, filter=filter_, reasons=tuple(reasons), why=why or ", ".join(reasons)
+    )

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which taints of a node a pod tolerates. Pure.
+
+Source: k8s.io/api, core/v1/toleration.go; k8s.io/component-helpers, scheduling/corev1/helpers.go;
+both of 1.37, with the same meaning in 1.32. The operators Lt and Gt of 1.35 are off by default
+(feature gate TaintTolerationComparisonOperators) and tolerate nothing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from base.words import did_you_mean, quoted
+from scheduler.filters.filter_objects import Taint, Toleration
+
+EXISTS: Final = "Exists"
+EQUAL: Final = "Equal"
+KEEPING_OFF: Final = ("NoSchedule", "NoExecute")
+"""Effects for which the scheduler leaves a node out."""
+EFFECTS: Final = (*KEEPING_OFF, "PreferNoSchedule")
+OFF_BY_DEFAULT: Final = ("Lt", "Gt")
+CORDONED: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+"""Who tolerates this one may run on a cordoned node too."""
+
+
+def untolerated(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> Taint | None:
+    """The first taint that keeps a pod with these tolerations off the node; None without one."""
+    return next(
+        (
+            taint
+            for taint in taints
+            if taint.effect in KEEPING_OFF and not is_tolerated(taint, tolerations)
+        ),
+        None,
+    )
+
+
+def is_tolerated(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
+    """Whether one of the tolerations is for this taint."""
+    return any(_tolerates(each, taint) for each in tolerations)
+
+
+def faults(tolerations: Sequence[Toleration]) -> Iterator[str]:
+    """A sentence for each toleration that the API server refuses, which names its key."""
+    for at, each in enumerate(tolerations):
+        place = f"spec.tolerations[{at}]"
+        known = (EXISTS, EQUAL, *OFF_BY_DEFAULT)
+        if each.operator not in ("", *known):
+            close = did_you_mean(each.operator, known)
+            yield f"{place}.operator is {quoted(each.operator)}, not Exists or Equal{close}"
+        elif not each.key and each.operator != EXISTS:
+            yield f"{place}.key is missing: only operator Exists goes without"
+        elif each.operator == EXISTS and each.value:
+            yield f"{place}.value is {quoted(each.value)}: operator Exists takes none"
+        if each.effect and each.effect not in EFFECTS:
+            close = did_you_mean(each.effect, EFFECTS)
+            yield f"{place}.effect is {quoted(each.effect)}, not {', '.join(EFFECTS)}{close}"
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator in ("", EQUAL):
+        return toleration.value == taint.value
+    return toleration.operator == EXISTS

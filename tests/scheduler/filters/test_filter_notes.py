@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the filters do not cover is said, and only of pods that use it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from scheduler.filters.filter_notes import NO_CANDIDATE, ONE_CANDIDATE, notes
+from scheduler.filters.filter_objects import ConstrainedPod
+from scheduler.filters.node_filters import FilteredNodes, LeftOutNode, NodeFilter
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def divided(candidates: int, left_out: int = 0) -> FilteredNodes:
+    out = LeftOutNode(node="x", filter=NodeFilter.TAINTS, reasons=(), why="")
+    return FilteredNodes(
+        candidates=tuple(f"n{at}" for at in range(candidates)), left_out=(out,) * left_out
+    )
+
+
+def said(candidates: int = 2, left_out: int = 0, **spec: Any) -> tuple[str, ...]:
+    status = {"nominatedNodeName": spec.pop("nominated", None)}
+    pod = msgspec.convert({"spec": spec, "status": status}, ConstrainedPod)
+    return notes(pod, divided(candidates, left_out))
+
+
+def test_of_a_plain_pod_with_several_candidates_nothing_is_said() -> None:
+    plain: dict[str, Any] = {
+        "volumes": [{"name": "a", "emptyDir": {}}, {"name": "b", "configMap": {}}],
+        "containers": [{"ports": [{"containerPort": 80}]}],
+        "topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}],
+        "affinity": {"podAffinity": {PREFERRED: [{}]}, "podAntiAffinity": {REQUIRED: []}},
+        "tolerations": [{"operator": "Exists"}],
+    }
+    assert said(**plain) == ()
+
+
+def test_one_candidate_and_none_are_said_for_no_extender_is_asked_then() -> None:
+    assert said(1) == (ONE_CANDIDATE,)
+    assert said(0, 3) == (NO_CANDIDATE,)
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"affinity": {"podAffinity": {REQUIRED: [{}]}}}, "inter-pod affinity"),
+        ({"affinity": {"podAntiAffinity": {REQUIRED: [{}]}}}, "inter-pod anti-affinity"),
+        ({"topologySpreadConstraints": [{"maxSkew": 1}]}, "topology spread constraints"),
+        ({"volumes": [{"name": "a", "persistentVolumeClaim": {"claimName": "b"}}]}, "volumes"),
+        ({"volumes": [{"name": "a", "ephemeral": {}}]}, "volumes"),
+        ({"resourceClaims": [{"name": "a"}]}, "resource claims"),
+        ({"containers": [{"ports": [{"containerPort": 1, "hostPort": 1}]}]}, "host ports"),
+        ({"initContainers": [{"ports": [{"containerPort": 1, "hostPort": 1}]}]}, "host ports"),
+    ],
+)
+def test_what_a_pod_uses_that_is_not_covered_is_named(spec: dict[str, Any], words: str) -> None:
+    assert said(**spec) == (
+        "The scheduler may leave out more of these nodes, which is not looked at here, by: "
+        f"{words}.",
+    )
+
+
+def test_all_that_is_not_covered_stands_in_one_line() -> None:
+    (line,) = said(
+        affinity={"podAffinity": {REQUIRED: [{}]}, "podAntiAffinity": {REQUIRED: [{}]}},
+        topologySpreadConstraints=[{}],
+        volumes=[{"persistentVolumeClaim": {}}, {"csi": {}}],
+        resourceClaims=[{}],
+    )
+    assert line.endswith(
+        "by: inter-pod affinity, inter-pod anti-affinity, topology spread constraints, volumes, "
+        "resource claims."
+    )
+
+
+def test_gates_and_nominations_are_said() -> None:
+    (gate,) = said(schedulingGates=[{"name": "kueue"}])
+    assert "scheduling gate" in gate
+    (nominated,) = said(nominated="n1")
+    assert "Preemption makes room on n1" in nominated
+
+
+def test_a_term_that_can_match_nothing_is_said() -> None:
+    term = {"matchExpressions": [{"key": "n", "operator": "Gt", "values": ["many"]}]}
+    required = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [term]}}}
+    first, second = said(0, 2, affinity=required)
+    assert first == NO_CANDIDATE
+    assert "nodeSelectorTerms[0].matchExpressions[0].values" in second
+    assert second.endswith("No node matches its term.")
+
+
+@pytest.mark.parametrize(
+    ("candidates", "left_out", "looked_at"),
+    [
+        (99, 0, None),
+        (100, 0, None),
+        (100, 900, None),
+        (101, 0, 100),
+        (500, 0, 230),
+        (400, 100, 230),
+        (230, 270, None),
+        (5000, 0, 500),
+        (20000, 0, 1000),
+    ],
+)
+def test_a_sample_is_said_where_the_scheduler_takes_one(
+    candidates: int, left_out: int, looked_at: int | None
+) -> None:
+    """Source of the numbers: numFeasibleNodesToFind of kube-scheduler."""
+    found = said(candidates, left_out)
+    if looked_at is None:
+        assert found == ()
+    else:
+        (line,) = found
+        assert f"stops at about {looked_at} of these {candidates} nodes" in line
