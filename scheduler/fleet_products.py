@@ -18,8 +18,8 @@ from api.gpu_request import GpuRequest, wish
 from scheduler.pod_request import PodRequest
 from scheduler.scores.score import MOST_SHARE
 
-_COMPARED = (2, 4, 8)
-"""Sizes of pods by whose best speeds products are called fast or slow."""
+_COMPARED = (wish(2), wish(4), wish(8))
+"""Pods by whose best speeds products are called fast or slow."""
 _DIGITS = 9
 
 
@@ -101,10 +101,13 @@ class FleetProducts:
 def best_speed(
     product: str, gen: str, ask: GpuRequest, fleet: FleetProducts, tables: Tables
 ) -> int:
-    """The best that any class of a product is known to have, in hundredths of a GB/s.
+    """The best that any class of a product is known to have, in hundredths of a GB/s; 0 for a pod
+    without a container that has several GPUs.
 
     ``gen``: a class of it.
     """
+    if not ask.several:
+        return 0
     found = fleet.find(product)
     classes = {gen, *(found.classes if found else ())}
     known = [table.known_best_speed(ask) for each in classes if (table := tables.find(each))]
@@ -143,7 +146,7 @@ def _slowness(
     """How fast products are where several GPUs matter, 0 to 1: the geometric mean, over the sizes
     that fit on a node, of their best speed to that of all."""
     bests = {
-        each: [best_speed(each, gen, wish(size), fleet, tables) for size in _COMPARED]
+        each: [best_speed(each, gen, ask, fleet, tables) for ask in _COMPARED]
         for each, gen in products.items()
     }
     most = [max(column) for column in zip(*bests.values(), strict=True)]

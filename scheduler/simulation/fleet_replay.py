@@ -35,6 +35,8 @@ class NodeKind:
     name: str
     gen: str
     table: ScoreTable
+    product: str = ""
+    """As of :class:`ScoringView`: kinds of one product differ where links are degraded."""
 
     @property
     def everything(self) -> int:
@@ -50,7 +52,8 @@ class ReplayNode:
         self.kind = kind
         self.products = products
         """Of all nodes of the fleet."""
-        products.add_node(kind.gen, kind.gen, kind.table.n, {})
+        self._product = kind.product or kind.gen
+        products.add_node(self._product, kind.gen, kind.table.n, {})
         self.free = kind.everything
         self.left = kind.table.n
         """Free GPUs by count."""
@@ -68,12 +71,12 @@ class ReplayNode:
     def bind(self, pod: PodRequest, order: int, chosen: int) -> None:
         self._bound[pod.uid] = Bound(key=pod.uid, ask=pod, order=("", order))
         self._sets[pod.uid] = chosen
-        self.products.add_pod(self.kind.gen, counted_size(pod))
+        self.products.add_pod(self._product, counted_size(pod))
         self._changed(self.free & ~chosen)
 
     def end(self, pod: PodRequest) -> None:
         del self._bound[pod.uid]
-        self.products.add_pod(self.kind.gen, counted_size(pod), by=-1)
+        self.products.add_pod(self._product, counted_size(pod), by=-1)
         self._changed(self.free | self._sets.pop(pod.uid))
 
     def sets(self) -> Mapping[str, int]:
@@ -97,7 +100,9 @@ class ReplayNode:
         state = ReportedState(gen=kind.gen, seq=0, ok=kind.everything, used=used, pods=reported)
         ended = reported.keys() - self._bound.keys()
         now = reckon(state, self._bound.values(), ended, kind.table)
-        return ScoringView(gen=kind.gen, free=now.free, ok=kind.everything, sure=now.sure)
+        return ScoringView(
+            gen=kind.gen, free=now.free, ok=kind.everything, sure=now.sure, product=kind.product
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

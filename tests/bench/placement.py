@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from base.errors import BadInput
-from tests.bench import placement_page
+from tests.bench import placement_cells, placement_page
 from tests.bench.placement_arms import ARMS
 from tests.bench.placement_fleets import WORKLOADS, fleet_of
 from tests.bench.placement_runs import Key, play, read
@@ -34,7 +34,7 @@ def main(words: Sequence[str] | None = None) -> None:
         sys.stdout.write(text)
         return
     try:
-        keys = list(_asked(chosen)) if chosen.fleet else list(placement_page.plan())
+        keys = list(_asked(chosen)) if chosen.fleet else list(placement_cells.plan())
         for each in {key.fleet for key in keys}:
             fleet_of(each)
     except BadInput as error:
@@ -62,7 +62,7 @@ def _asked(chosen: argparse.Namespace) -> Iterator[Key]:
     for seed in range(chosen.seeds):
         for fleet in chosen.fleet:
             for mix in chosen.mix or WORKLOADS:
-                for load in chosen.load or placement_page.LOADS:
+                for load in chosen.load or placement_cells.LOADS:
                     for arm in chosen.arm or ARMS:
                         yield Key(
                             fleet=fleet, mix=mix, load=load, arm=arm, seed=seed, pods=chosen.pods
@@ -83,7 +83,7 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     run.add_argument("--load", action="append", type=float, help="with --fleet; else the page's")
     run.add_argument("--arm", action="append", choices=ARMS, help="with --fleet; else all")
     run.add_argument("--seeds", type=int, default=1, help="with --fleet: so many")
-    run.add_argument("--pods", type=int, default=placement_page.PODS, help="with --fleet")
+    run.add_argument("--pods", type=int, default=placement_cells.PODS, help="with --fleet")
     page = what.add_parser("page", help=f"write docs/{PAGE.name}")
     page.add_argument("file", type=Path, help="the runs")
     return parser.parse_args(words)

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import combinations
 from pathlib import Path
 from random import Random
 from types import MappingProxyType
@@ -19,7 +20,7 @@ from api.topology_annotation import TopologyAnnotation
 from base.errors import BadInput
 from discovery.model import NodeSnapshot
 from discovery.simulator.description.machine_catalog import load_machine
-from discovery.simulator.description.machine_schema import DirectLinks
+from discovery.simulator.description.machine_schema import DirectLinks, MachineDescription
 from discovery.simulator.simulation import Simulation
 from labelers.annotations import topology_of
 from scheduler.simulation.workload import PUBLISHED, USUAL, USUAL_SECONDS, Arrival, Mix, drawn
@@ -28,10 +29,14 @@ from tests.judge.links import links_of
 from tests.observed import look_at, observed
 
 QUADS: Final = "quads"
+FOUR: Final = "four-a100"
+BROKEN: Final = "dgx1-broken"
 GENERATIONS: Final = MappingProxyType({
     "dgx1-v100": VOLTA,
+    BROKEN: VOLTA,
     "a100-pcie-pairs": AMPERE,
     QUADS: AMPERE,
+    FOUR: AMPERE,
     "dgx-a100": AMPERE,
     "hgx-h100": HOPPER,
 })  # fmt: skip
@@ -89,29 +94,55 @@ class Machine:
     topology: TopologyAnnotation
     judge: Judge
 
+    @property
+    def product(self) -> str:
+        """Nodes that were bought alike are of one product, also where links are broken since."""
+        return "dgx1-v100" if self.name == BROKEN else self.name
+
 
 @cache
 def machine(name: str) -> Machine:
     """One of GENERATIONS. Raises BadInput for another."""
     if name not in GENERATIONS:
         raise BadInput(f"no machine {name!r}; there are {', '.join(GENERATIONS)}")
-    snapshot = observed(name).snapshot if name != QUADS else _quads()
+    snapshot = _made(name) if name in _DRAWN else observed(name).snapshot
     topology = topology_of(snapshot)
     judge = Judge(links_of(topology), GENERATIONS[name])
     return Machine(name=name, snapshot=snapshot, topology=topology, judge=judge)
 
 
-def _quads() -> NodeSnapshot:
+def _made(name: str) -> NodeSnapshot:
     with tempfile.TemporaryDirectory() as folder:
-        return quads(Path(folder))
+        return look_at(Simulation.create(_DRAWN[name](), Path(folder)), name).snapshot
 
 
-def quads(folder: Path) -> NodeSnapshot:
+def _quads() -> MachineDescription:
     """Eight GPUs in two groups of four, all joined within: drawn from the machine with pairs."""
-    pairs = [(a, b) for first in (0, 4) for a in range(first, first + 4) for b in range(a)]
-    direct = tuple(DirectLinks(a=b, b=a, links=4) for a, b in pairs if b // 4 == a // 4)
-    described = msgspec.structs.replace(load_machine("a100-pcie-pairs"), direct=direct)
-    return look_at(Simulation.create(described, folder), QUADS).snapshot
+    pairs = load_machine("a100-pcie-pairs")
+    return msgspec.structs.replace(pairs, direct=_all_joined(0) + _all_joined(4))
+
+
+def _four() -> MachineDescription:
+    """Four GPUs that are all joined, as on NVIDIA's board of four A100: a group of the same."""
+    pairs = load_machine("a100-pcie-pairs")
+    return msgspec.structs.replace(pairs, gpus=pairs.gpus[:4], direct=_all_joined(0))
+
+
+def _all_joined(first: int) -> tuple[DirectLinks, ...]:
+    """Four GPUs, each two by four of the twelve NVLinks of each."""
+    group = range(first, first + 4)
+    return tuple(DirectLinks(a=a, b=b, links=4) for a, b in combinations(group, 2))
+
+
+def _broken() -> MachineDescription:
+    """A DGX-1 whose GPUs 0 and 3 have lost the two NVLinks between them."""
+    whole = load_machine("dgx1-v100")
+    direct = tuple(each for each in whole.direct if (each.a, each.b) != (0, 3))
+    return msgspec.structs.replace(whole, direct=direct)
+
+
+_DRAWN: Final = MappingProxyType({QUADS: _quads, FOUR: _four, BROKEN: _broken})
+"""Machines that the catalog has not."""
 
 
 def fleet_of(spec: str) -> tuple[Machine, ...]:
@@ -125,6 +156,7 @@ def fleet_of(spec: str) -> tuple[Machine, ...]:
     return tuple(found)
 
 
-def best_gbps(fleet: tuple[Machine, ...], size: int) -> float:
+def best_gbps(fleet: Iterable[Machine], size: int) -> float:
     """The judge's bandwidth of the fastest set of so many GPUs in the fleet."""
-    return max(each.judge.best(size) for each in {it.name: it for it in fleet}.values())
+    fitting = {each.name: each for each in fleet if each.topology.n >= size}
+    return max(each.judge.best(size) for each in fitting.values())

@@ -3,9 +3,9 @@
 
 It has no speed, worth or rank of the product. Its aims, of which the first that differs decides:
 
-1. The speed of the set by the judge, to the best of its machine.
+1. The speed of the set by the judge, to the best of its product.
 2. A node that is wholly free is left so for a pod that needs all of it.
-3. The machine of whose GPUs pods of that size hold the least part; for one GPU the slowest machine.
+3. The product of whose GPUs pods of that size hold the least part; for one GPU the slowest one.
 4. What is left free of best sets, by the judge, as far as the next pods may want them.
 5. The fullest node.
 """
@@ -38,9 +38,13 @@ class Reference:
         self._give = give
         self._machines = {each.name: each for each in fleet}
         self._gpus = Counter[str]()
+        self._products: dict[str, list[Machine]] = {}
         for each in fleet:
-            self._gpus[each.name] += each.topology.n
-        self._slowness = _slowness(self._machines)
+            self._gpus[each.product] += each.topology.n
+        for its in self._machines.values():
+            self._products.setdefault(its.product, []).append(its)
+        self._best = cache(lambda product, size: best_gbps(self._products[product], size))
+        self._slowness = _slowness(self._products)
         self._nodes: dict[str, ReplayNode] = {}
 
     def choose(self, nodes: Sequence[ReplayNode], wish: GpuRequest, chance: Random) -> Placement:
@@ -60,36 +64,38 @@ class Reference:
         self, node: ReplayNode, chosen: int, size: int, turn: Mapping[str, float]
     ) -> tuple[float, ...]:
         its = self._machines[node.kind.name]
-        best, n = its.judge.best(size), its.topology.n
+        best, n = self._best(its.product, size), its.topology.n
         value = worth(its.name, its.judge, n)
         return (
             its.judge.gbps(chosen) / best if best else 1.0,
             not (node.left == n and size < n),
-            -turn[its.name],
+            -turn[its.product],
             value(node.free & ~chosen) - value(node.free),
             -node.left,
         )
 
     def _turns(self, size: int) -> Mapping[str, float]:
-        """The lower a machine's, the sooner it takes a pod of this size."""
-        if size == 1 or len(self._machines) == 1:
+        """The lower a product's, the sooner it takes a pod of this size."""
+        if size == 1 or len(self._products) == 1:
             return self._slowness
         held = Counter[str]()
         for node in self._nodes.values():
             for mask in node.sets().values():
                 if mask.bit_count() == size:
-                    held[node.kind.name] += size
+                    held[self._machines[node.kind.name].product] += size
         return {name: held[name] / gpus for name, gpus in self._gpus.items()}
 
 
-def _slowness(machines: Mapping[str, Machine]) -> Mapping[str, float]:
-    """How fast machines are where several GPUs matter, 0 to 1: the mean over sizes, by ratios."""
-    fleet = tuple(machines.values())
-    return {
-        name: math.prod(its.judge.best(size) / best_gbps(fleet, size) for size in _WANTED)
-        ** (1 / len(_WANTED))
-        for name, its in machines.items()
-    }
+def _slowness(products: Mapping[str, Sequence[Machine]]) -> Mapping[str, float]:
+    """How fast products are where several GPUs matter, 0 to 1: the mean, by ratios, over the sizes
+    that a node has room for."""
+    fleet = tuple(each for its in products.values() for each in its)
+    found = {}
+    for name, its in products.items():
+        sizes = [size for size in _WANTED if size <= its[0].topology.n]
+        ratios = [best_gbps(its, size) / best_gbps(fleet, size) for size in sizes]
+        found[name] = math.prod(ratios) ** (1 / len(ratios))
+    return found
 
 
 _worths: dict[str, _Worth] = {}

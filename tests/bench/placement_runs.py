@@ -100,7 +100,7 @@ class JudgedTable(ScoreTable):
         return self.judge.gbps(group)
 
 
-_tables = ScoreTables()
+tables = ScoreTables()
 """Those of the product, which keep what they worked out from run to run."""
 
 
@@ -108,8 +108,9 @@ _tables = ScoreTables()
 def kind_of(machine_name: str) -> NodeKind:
     """Nodes of a machine, whose sets are as fast as the judge says."""
     its = fleet_of(f"1*{machine_name}")[0]
-    gen = _tables.add(its.topology)
-    return NodeKind(name=its.name, gen=gen, table=JudgedTable(its.topology, its.judge))
+    gen = tables.add(its.topology)
+    table = JudgedTable(its.topology, its.judge)
+    return NodeKind(name=its.name, gen=gen, table=table, product=its.product)
 
 
 def run(key: Key, give: Give) -> Run:
@@ -119,7 +120,7 @@ def run(key: Key, give: Give) -> Run:
     gpus = sum(each.topology.n for each in fleet)
     workload = WORKLOADS[key.mix]
     arrivals = workload.arrivals(gpus, key.load, key.pods, seeded(f"{key.seed} {key.mix}"))
-    its = arm(key.arm, fleet, _tables, give)
+    its = arm(key.arm, fleet, tables, give)
     kinds = tuple(kind_of(each.name) for each in fleet)
     setup = ReplaySetup(kinds=kinds, give=its.give, lag_seconds=its.lag_seconds)
     placed = replay(setup, arrivals, its.choose, seeded(f"{key.seed} {key.arm}"))

@@ -12,9 +12,10 @@ import pytest
 
 from api.gpu_request import wish
 from base.errors import BadInput
-from labelers.annotations import topology_of
+from scheduler.fleet_products import FleetProducts
 from scheduler.scores.class_tables import ScoreTables
 from scheduler.simulation import choosers
+from scheduler.simulation.fleet_replay import ReplayNode
 from tests.bench import placement
 from tests.bench.placement_arms import (
     ARMS,
@@ -28,9 +29,11 @@ from tests.bench.placement_arms import (
     Plugin,
     Plugins,
 )
-from tests.bench.placement_fleets import WORKLOADS, best_gbps, fleet_of, machine, quads
-from tests.bench.placement_page import MACHINES, MIXED, Cell, cells, page, plan
-from tests.bench.placement_runs import Key, Run, SizeFigures, play, read, run
+from tests.bench.placement_cells import MACHINES, MIXED, OTHERS, Cell, cells, plan
+from tests.bench.placement_fleets import WORKLOADS, best_gbps, fleet_of, machine
+from tests.bench.placement_page import page
+from tests.bench.placement_reference import Reference
+from tests.bench.placement_runs import Key, Run, SizeFigures, kind_of, play, read, run, tables
 from tests.judge.bandwidth import AMPERE, HOPPER
 from tests.kubelet.allocator import Allocator
 from tests.observed import observed
@@ -160,7 +163,7 @@ def test_a_fleet_that_makes_no_sense_is_refused(spec: str) -> None:
 def test_the_plan_has_every_run_once_and_all_arms_of_a_day() -> None:
     keys = list(plan())
     assert len(keys) == len({*keys})
-    assert {each.fleet for each in keys} > {*MACHINES, *MIXED}
+    assert {each.fleet for each in keys} > {*MACHINES, *MIXED, *OTHERS}
     assert {each.mix for each in keys if each.fleet in MIXED} == {*WORKLOADS}
     assert {each.arm for each in keys if each.fleet in MIXED} == {*MIXED_ARMS}
 
@@ -171,7 +174,7 @@ def test_the_page_has_every_cell_of_the_plan() -> None:
     found = cells([played(each) for each in keys])
     rows = [line for line in text.splitlines() if line.startswith("|") and "---" not in line]
     for each in found:
-        place = {**MACHINES, **MIXED}.get(each.fleet)
+        place = {**MACHINES, **MIXED, **OTHERS}.get(each.fleet)
         if place:
             assert sum(line.startswith(f"| {place}, {each.load:.2f} |") for line in rows) >= 2
     assert "nan" not in text
@@ -194,12 +197,58 @@ def test_the_command_plays_what_is_asked_for_and_writes_the_page(
     assert "4/4" in capsys.readouterr().out
 
 
-def test_quads_are_joined_within_and_not_between(tmp_path: Path) -> None:
-    found = topology_of(quads(tmp_path))
-    assert found.n == 8
-    joined = {(a, b) for a in range(8) for b in range(a) if found.links(a, b)}
-    assert joined == {(a, b) for a in range(8) for b in range(a) if a // 4 == b // 4}
-    assert machine("quads").topology.nv == found.nv
+def joined(name: str) -> set[tuple[int, int]]:
+    its = machine(name).topology
+    return {(a, b) for b in range(its.n) for a in range(b) if its.links(a, b)}
+
+
+def test_quads_are_joined_within_and_not_between() -> None:
+    assert joined("quads") == {(a, b) for b in range(8) for a in range(b) if a // 4 == b // 4}
+
+
+def test_nodes_of_four_have_all_links_and_no_part_in_what_is_larger() -> None:
+    assert joined("four-a100") == {(a, b) for b in range(4) for a in range(b)}
+    assert best_gbps(fleet_of("1*four-a100+1*a100-pcie-pairs"), 8) == AMPERE.sockets
+    spec = "3*four-a100+1*dgx-a100"
+    for arm in (NOW, REFERENCE):
+        assert predicted(key(arm, fleet=spec, pods=60)).speed(8) == 1
+
+
+def test_a_node_that_lost_a_link_is_judged_by_the_best_of_its_product() -> None:
+    """Its eight GPUs are the best that it has, and slower than those of a whole one."""
+    assert joined("dgx1-v100") - joined("dgx1-broken") == {(0, 3)}
+    kinds = [kind_of(name) for name in ("dgx1-broken", "dgx1-v100")]
+    assert kinds[0].table.ideal(wish(8)) < kinds[1].table.ideal(wish(8))
+    fleet = fleet_of("1*dgx1-broken+1*dgx1-v100")
+    for choose in (choosers.ranked(tables), Reference(fleet, choosers.predicted).choose):
+        products = FleetProducts()
+        nodes = [ReplayNode(each.name, each, products) for each in kinds]
+        chosen = {choose(nodes, wish(8), seeded(seed)).node.kind.name for seed in range(8)}
+        assert chosen == {"dgx1-v100"}
+
+
+def cells_of(fleet: str, arms: dict[str, dict[str, float]]) -> str:
+    """The page's list of missed targets for four days on which each arm has these figures."""
+    runs = [
+        played(key(arm, fleet=fleet, seed=seed), **its)
+        for arm, its in arms.items()
+        for seed in range(4)
+    ]
+    text = page(runs)
+    return text[text.index("## Where a target is missed") : text.index("## Speed")]
+
+
+def test_the_page_names_each_target_that_is_missed() -> None:
+    (fleet, *_), stock = MIXED, {"speed": 0.8, "wait": 1.0}
+    arms = {SPREAD: stock, PACK: stock, REFERENCE: {"speed": 0.9, "wait": 1.0}}
+    good = cells_of(fleet, {**arms, NOW: {"speed": 0.9, "wait": 1.0}})
+    assert good.count("- ") == good.count("- nowhere") == 2
+    slow = cells_of(fleet, {**arms, NOW: {"speed": 0.77, "wait": 1.0}})
+    assert all(f"{size} GPUs, speed: -0.030" in slow for size in (2, 4, 8))
+    assert "speed over GPUs: 0.856 ± 0.000 of the reference's" in slow
+    late = cells_of(fleet, {**arms, NOW: {"speed": 0.9, "wait": 1.1}})
+    assert "all pods: 1.10 s for 1.00 s" in late
+    assert "GPUs: 1.10 s" not in late
 
 
 @pytest.mark.cluster
