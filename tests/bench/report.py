@@ -15,6 +15,7 @@ from tests.bench import (
     cpu,
     exporters,
     extender,
+    extender_memory,
     faults,
     fleet,
     growth,
@@ -54,7 +55,12 @@ PAGES: Mapping[str, Page] = {
     ),
     "scheduler-benchmarks": Page(
         title="What the scheduler's helper costs kube-scheduler",
-        sections=(throughput.hundreds, extender.answers, throughput.thousands),
+        sections=(
+            throughput.hundreds,
+            extender.answers,
+            extender_memory.section,
+            throughput.thousands,
+        ),
     ),
 }
 """By the names of their files in docs/."""
