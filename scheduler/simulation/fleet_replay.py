@@ -150,6 +150,10 @@ class Summary:
     """Mean of the speed of their sets to the best speed."""
     mean_wait_seconds: float
     longest_wait_seconds: float
+    ideal_ratio_error: float | None = None
+    """Half of the 95 % interval; so are the next two. None where there are no samples."""
+    speed_ratio_error: float | None = None
+    mean_wait_error_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

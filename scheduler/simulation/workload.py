@@ -58,12 +58,21 @@ class Mix:
     together: int = 1
     """So many pods of one size come at the same moment."""
 
+    def lives(self, gpus: int) -> float:
+        """Mean lives of a pod that all of these take to arrive at a fleet with so many GPUs."""
+        return self.pods * self.mean_size / (self.load * gpus)
+
+    @property
+    def mean_size(self) -> float:
+        """GPUs that a pod requests on average."""
+        shares = self.sizes.items()
+        return sum(size * share for size, share in shares) / sum(self.sizes.values())
+
 
 def drawn(mix: Mix, gpus: int, chance: Random) -> tuple[Arrival, ...]:
     """Arrivals for a fleet with so many GPUs: Poisson, with exponential lives."""
     sizes, shares = zip(*sorted(mix.sizes.items()), strict=True)
-    mean_size = sum(size * share for size, share in mix.sizes.items()) / sum(shares)
-    groups_per_second = mix.load * gpus / (mean_size * mix.mean_seconds * mix.together)
+    groups_per_second = mix.load * gpus / (mix.mean_size * mix.mean_seconds * mix.together)
     found: list[Arrival] = []
     now = 0.0
     while len(found) < mix.pods:

@@ -4,12 +4,16 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from agent.settings.agent_settings import AgentSettings
 from cli.scheduler import simulate_placement
+from cli.scheduler.simulate_placement import difference_table
+from scheduler.simulation.estimates import Figure, FigureDifference, Verdict
 from tests.cli.conftest import Run
 from tests.observed import observed
 from tests.scheduler import fleets
@@ -23,6 +27,7 @@ submit_seconds,duration_seconds,gpus
 """
 TABLE = """\
 Pods: 4, nodes: 1, GPUs: 8
+Warning: too small to say anything: 3 pods in 3 samples, WHY; a longer file is needed.
 
 SCHEDULER  PODS  BEST SETS    SPEED  MEAN WAIT  LONGEST  LOST  NEVER
 spread        3    100.0 %  100.0 %     99.0 s    198 s     0      1
@@ -37,7 +42,7 @@ gpuscape      3    100.0 %  100.0 %     99.0 s    198 s     0      1
 foresight     3    100.0 %  100.0 %     99.0 s    198 s     0      1
   2 GPUs      1    100.0 %  100.0 %    198.0 s    198 s     0
   8 GPUs      2    100.0 %  100.0 %     49.5 s     99 s     0
-"""
+""".replace("WHY", "of at least 5 with 20 pods each, so all differences may be chance")
 
 
 @pytest.fixture
@@ -75,8 +80,90 @@ def test_json_holds_the_same_by_number_of_gpus(run: Run, fleet: str, pods: str) 
         "speed_ratio": 1.0,
         "mean_wait_seconds": 99.0,
         "longest_wait_seconds": 198.0,
+        "ideal_ratio_error": None,
+        "speed_ratio_error": None,
+        "mean_wait_error_seconds": None,
     }
+    assert (ours["samples"], ours["compared"]) == (3, [])
+    assert {len(each["warnings"]) for each in found} == {1}
     assert {size: its["pods"] for size, its in ours["by_gpus"].items()} == {"2": 1, "8": 2}
+
+
+def test_errors_and_differences_of_drawn_pods_are_shown_and_in_json(run: Run, fleet: str) -> None:
+    drawn = ("usual", "--fleet", fleet, "--pods", "60", "--seeds", "6")
+    code, output = simulate(run, *drawn)
+    assert code == 0
+    head, schedulers, title, differences = output.split("\n\n")
+    first, *warned = head.splitlines()
+    assert first == "Pods: 60 for each of 6 seeds, nodes: 1, GPUs: 8"
+    assert [line.startswith("Warning: too small to say much about") for line in warned]
+    figures = " +".join(rf"[\d.]+ ± [\d.]+ {unit}" for unit in ("%", "%", "s"))
+    assert re.search(rf"^pack +360 +{figures} ", schedulers, re.MULTILINE)
+    assert title == "What gpuscape has more (+) or less (-) than the others:"
+    assert [line.split()[0] for line in differences.splitlines()] == [
+        *("THAN", "spread", "pack", "foresight")
+    ]
+
+    found = json.loads(simulate(run, *drawn, "-o", "json")[1])
+    ours = next(each for each in found if each["scheduler"] == "gpuscape")
+    assert ours["samples"] == 6
+    assert ours["all"]["mean_wait_error_seconds"] > 0
+    assert [f"Warning: {each}." for each in ours["warnings"]] == warned
+    assert [(each["other"], each["figure"]) for each in ours["compared"]] == [
+        (other, figure)
+        for other in ("spread", "pack", "foresight")
+        for figure in ("ideal_ratio", "speed_ratio", "mean_wait_seconds")
+    ]
+    for each in ours["compared"]:
+        is_none = abs(each["difference"]) <= each["error"]
+        assert (each["verdict"] == "no difference") is is_none
+        row = next(line for line in differences.splitlines() if line.startswith(each["other"]))
+        if each["figure"] == "mean_wait_seconds":
+            words = f"{each['difference']:+.1f} ± {each['error']:.1f} s"
+        else:
+            words = f"{each['difference'] * 100:+.1f} ± {each['error'] * 100:.1f} %"
+        assert (f"no difference ({words})" if is_none else f"  {words}") in row
+
+
+def test_seeds_follow_the_first_and_draw_other_pods(run: Run, fleet: str) -> None:
+    def sizes(first: int, seeds: int) -> Counter[str]:
+        drawn = ("usual", "--fleet", fleet, "--pods", "40", "--seeds", str(seeds))
+        found = json.loads(simulate(run, *drawn, "--seed", str(first), "-o", "json")[1])
+        return Counter({size: its["pods"] for size, its in found[0]["by_gpus"].items()})
+
+    assert sizes(7, 2) == sizes(7, 1) + sizes(8, 1)
+    assert sizes(7, 1) != sizes(8, 1)
+
+
+def test_a_run_that_mostly_fills_the_fleet_is_said(run: Run, tmp_path: Path) -> None:
+    """Of 80 GPUs 0.85 are asked for at a time, by pods of 2.2 on average: 32.4 of 100 pods."""
+    file = tmp_path / "ten.yaml"
+    file.write_text(json.dumps([{"topology": fleets.topology(), "count": 10}]), encoding="utf-8")
+    drawn = ("usual", "--fleet", str(file), "--pods", "100", "--seeds", "5")
+    assert (
+        "Warning: too short: the fleet begins empty, and the pods of a seed last for 3.2 mean lives"
+        " of a pod, of at least 5; draw more --pods.\n" in simulate(run, *drawn)[1]
+    )
+
+
+def test_a_figure_that_is_not_compared_is_a_dash() -> None:
+    one = FigureDifference(
+        other="pack",
+        figure=Figure.SPEED,
+        difference=0.02,
+        error=0.01,
+        larger=0.5,
+        verdict=Verdict.MORE,
+    )
+    (row,) = difference_table([one]).rows
+    assert row[1:] == ("-", "+2.0 ± 1.0 %", "-")
+
+
+def test_seeds_of_a_file_are_refused(run: Run, fleet: str, pods: str) -> None:
+    assert simulate(run, pods, "--fleet", fleet, "--seeds", "3") == (
+        2,
+        "Error: --seeds is for pods that are drawn: usual and published\n",
+    )
 
 
 def test_drawn_pods_repeat_with_all_that_they_depend_on(run: Run, tmp_path: Path) -> None:
@@ -84,11 +171,19 @@ def test_drawn_pods_repeat_with_all_that_they_depend_on(run: Run, tmp_path: Path
     file.write_text(json.dumps([{"topology": fleets.topology(), "count": 3}]), encoding="utf-8")
 
     def drawn(*more: str) -> str:
-        return simulate(run, "usual", "--fleet", str(file), "--pods", "60", *more)[1]
+        return simulate(run, "usual", "--fleet", str(file), "--pods", "60", "--seeds", "2", *more)[
+            1
+        ]
 
     usual = drawn()
     assert usual == drawn("--seed", "1", "--load", "0.85", "--lag", "1")
-    for other in (("--seed", "2"), ("--load", "0.3"), ("--lag", "3600"), ("--pods", "50")):
+    for other in (
+        ("--seed", "2"),
+        ("--load", "0.3"),
+        ("--lag", "3600"),
+        ("--pods", "50"),
+        ("--seeds", "3"),
+    ):
         assert drawn(*other) != usual
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -115,3 +116,12 @@ def test_pods_that_come_together_come_at_one_moment_and_are_alike() -> None:
     first, second, third = pods(Mix(pods=3, together=2))
     assert (first.at_seconds, first.wish) == (second.at_seconds, second.wish)
     assert third.at_seconds > second.at_seconds
+
+
+def test_a_mix_knows_how_many_lives_of_a_pod_it_lasts() -> None:
+    """Of 64 GPUs 32 are in use at a time, by 8 pods of 4; 80 pods are ten times as many."""
+    mix = Mix(sizes={2: 1, 6: 1}, load=0.5, pods=80, mean_seconds=7.0)
+    assert mix.mean_size == 4
+    assert mix.lives(64) == 10
+    (last,) = drawn(replace(mix, pods=8000), 64, seeded())[-1:]
+    assert last.at_seconds == pytest.approx(1000 * 7.0, rel=0.05)

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far figures of a simulation can be trusted: intervals over samples, and what differs. Pure.
+
+A sample is a run of its own seed, or a part of one run; samples of schedulers with the same place
+in their lists have the same pods. Intervals are Student's, for samples that are independent: parts
+of one run that follow each other are not quite.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cache
+from itertools import product
+from statistics import fmean, stdev
+from types import MappingProxyType
+from typing import Final
+
+from scheduler.simulation.fleet_replay import Summary
+
+CONFIDENCE: Final = 0.95
+LEAST_SAMPLES: Final = 5
+"""Below this there are no intervals: one of fewer is mostly a guess of its own width."""
+LEAST_PODS: Final = 20
+"""In each sample, for schedulers to be compared."""
+_STEPS: Final = 200
+_HALVINGS: Final = 50
+
+
+class Figure(StrEnum):
+    """Figures of a run that are compared."""
+
+    BEST_SETS = "ideal_ratio"
+    SPEED = "speed_ratio"
+    MEAN_WAIT = "mean_wait_seconds"
+
+
+_OF: Final[Mapping[Figure, Callable[[Summary], float | None]]] = MappingProxyType(
+    {
+        Figure.BEST_SETS: lambda its: its.ideal_ratio,
+        Figure.SPEED: lambda its: its.speed_ratio,
+        Figure.MEAN_WAIT: lambda its: its.mean_wait_seconds if its.pods else None,
+    }
+)
+
+
+class Verdict(StrEnum):
+    """What a comparison says. It takes no side: of waits less is better."""
+
+    MORE = "more"
+    LESS = "less"
+    NO_DIFFERENCE = "no difference"
+    """None that is larger than the error."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FigureDifference:
+    """One figure of a scheduler less that of another with the same pods."""
+
+    other: str
+    figure: Figure
+    difference: float
+    """In the figure's unit: a share of 1, or seconds."""
+    error: float
+    """Half of the interval around the difference; all comparisons of a call together are right in
+    95 % of runs."""
+    larger: float
+    """The larger of the two figures."""
+    verdict: Verdict
+    """By the interval: a difference within the error is none."""
+
+
+def with_errors(pooled: Summary, samples: Sequence[Summary]) -> Summary:
+    """The summary of all pods with the half intervals that its samples give; None where a sample
+    has no such figure, and with fewer than :data:`LEAST_SAMPLES`.
+    """
+    return replace(
+        pooled,
+        ideal_ratio_error=_error(Figure.BEST_SETS, samples),
+        speed_ratio_error=_error(Figure.SPEED, samples),
+        mean_wait_error_seconds=_error(Figure.MEAN_WAIT, samples),
+    )
+
+
+def compared(
+    ours: Sequence[Summary], others: Mapping[str, Sequence[Summary]]
+) -> tuple[FigureDifference, ...]:
+    """Every figure against every other scheduler's, sample by sample.
+
+    None for samples that are too few or too small, and none of a figure that one does not have.
+    """
+    if len(ours) < LEAST_SAMPLES or min(each.pods for each in ours) < LEAST_PODS:
+        return ()
+    # so many are asked at once that of intervals of 95 % some would miss by chance
+    miss = (1 - CONFIDENCE) / (len(others) * len(Figure))
+    found = []
+    for (name, theirs), figure in product(others.items(), Figure):
+        pairs = [(_OF[figure](a), _OF[figure](b)) for a, b in zip(ours, theirs, strict=True)]
+        known = [(a, b) for a, b in pairs if a is not None and b is not None]
+        if len(known) < len(pairs):
+            continue
+        gains = [a - b for a, b in known]
+        difference, error = fmean(gains), half_interval(gains, 1 - miss)
+        found.append(
+            FigureDifference(
+                other=name,
+                figure=figure,
+                difference=difference,
+                error=error,
+                larger=max(fmean(a for a, _ in known), fmean(b for _, b in known)),
+                verdict=_verdict(difference, error),
+            )
+        )
+    return tuple(found)
+
+
+def half_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> float:
+    """Half the width of the interval around the mean of two values or more."""
+    error = stdev(values) / math.sqrt(len(values))
+    return error * student(confidence, len(values) - 1)
+
+
+@cache
+def student(confidence: float, freedom: int) -> float:
+    """So many standard errors each way hold the true mean with this confidence.
+
+    Student's distribution with t = sqrt(freedom) tan(angle), whose density in the angle is a power
+    of the cosine: integrated by Simpson's rule, and inverted by halving.
+    """
+    norm = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(math.pi)
+    low, high = 0.0, math.pi / 2
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        if 2 * norm * _power_integral(freedom - 1, middle) < confidence:
+            low = middle
+        else:
+            high = middle
+    return math.sqrt(freedom) * math.tan(low)
+
+
+def _power_integral(power: int, end: float) -> float:
+    """Of the cosine's power, from 0."""
+    step = end / _STEPS
+    inner = math.fsum(
+        (4 if at % 2 else 2) * math.cos(at * step) ** power for at in range(1, _STEPS)
+    )
+    return step / 3 * (1 + inner + math.cos(end) ** power)
+
+
+def _verdict(difference: float, error: float) -> Verdict:
+    if abs(difference) <= error:
+        return Verdict.NO_DIFFERENCE
+    return Verdict.MORE if difference > 0 else Verdict.LESS
+
+
+def _error(figure: Figure, samples: Sequence[Summary]) -> float | None:
+    values = [value for each in samples if (value := _OF[figure](each)) is not None]
+    return half_interval(values) if LEAST_SAMPLES <= len(values) == len(samples) else None

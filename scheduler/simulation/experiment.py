@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same pods placed by several schedulers, and what the difference between these is. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from random import Random
+from typing import Final
+
+from scheduler.scores.class_tables import ScoreTables
+from scheduler.simulation import choosers
+from scheduler.simulation.estimates import FigureDifference, compared, with_errors
+from scheduler.simulation.fleet_replay import (
+    Choose,
+    NodeKind,
+    Placed,
+    ReplaySetup,
+    Summary,
+    replay,
+    summary,
+)
+from scheduler.simulation.size_warnings import warnings
+from scheduler.simulation.workload import Arrival
+
+OURS: Final = "gpuscape"
+PARTS: Final = 10
+"""Of a run that has no seeds, in the order of arrival: its samples."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is to be played."""
+
+    kinds: tuple[NodeKind, ...]
+    """One for each node."""
+    runs: Sequence[Sequence[Arrival]]
+    """Pods that arrive: one list for each seed, or one alone."""
+    lag_seconds: float
+    """Until a scheduler learns which GPUs a pod got."""
+    first_seed: int
+    lives: float | None
+    """Mean lives of a pod that each run lasts; None for one run of given pods."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerResult:
+    """What one scheduler made of the workload, over all runs."""
+
+    scheduler: str
+    never_placed: int
+    """Pods that no node can hold."""
+    all: Summary
+    by_gpus: Mapping[int, Summary]
+    """The same by the number of GPUs that pods request."""
+    samples: int
+    """From which errors come: seeds, or parts of a run."""
+    compared: tuple[FigureDifference, ...] = ()
+    """Of ours: with every other scheduler; empty where the runs are too few."""
+    warnings: tuple[str, ...] = ()
+    """What the runs are too small for; the same for all schedulers."""
+
+
+def results(plan: Plan, tables: ScoreTables) -> list[SchedulerResult]:
+    """Of the stock scheduler's two ways, ours, and one that knows what will come."""
+    samples = {name: _samples(plan, choose) for name, choose in _schedulers(tables).items()}
+    figures = {name: [summary(each) for each in its] for name, its in samples.items()}
+    ours = figures.pop(OURS)
+    comparisons = compared(ours, figures)
+    more = "a longer file is needed" if plan.lives is None else "raise --pods or --seeds"
+    pods = [each.pods for each in ours]
+    warned = warnings(comparisons, samples=pods, more=more, lives=plan.lives)
+    of_all = tuple(warned)
+    return [
+        _result(plan, name, its, comparisons if name == OURS else (), of_all)
+        for name, its in samples.items()
+    ]
+
+
+def _schedulers(tables: ScoreTables) -> Mapping[str, Choose]:
+    return {
+        "spread": choosers.spread,
+        "pack": choosers.pack,
+        OURS: choosers.ranked(tables),
+        "foresight": choosers.foreseeing(choosers.predicted),
+    }
+
+
+def _samples(plan: Plan, choose: Choose) -> list[Sequence[Placed]]:
+    setup = ReplaySetup(kinds=plan.kinds, give=choosers.predicted, lag_seconds=plan.lag_seconds)
+    placed = [
+        replay(setup, arrivals, choose, Random(seed))  # noqa: S311  # has to repeat
+        for seed, arrivals in enumerate(plan.runs, plan.first_seed)
+    ]
+    return list(placed) if plan.lives is not None else _parts(placed[0])
+
+
+def _parts(placed: Sequence[Placed]) -> list[Sequence[Placed]]:
+    """Equal ones, of pods that follow each other; fewer where there are fewer pods."""
+    count = min(PARTS, len(placed))
+    ends = [len(placed) * at // count for at in range(count + 1)] if count else []
+    return [placed[begin:end] for begin, end in pairwise(ends)]
+
+
+def _result(
+    plan: Plan,
+    scheduler: str,
+    samples: Sequence[Sequence[Placed]],
+    comparisons: tuple[FigureDifference, ...],
+    warned: tuple[str, ...],
+) -> SchedulerResult:
+    placed = sum(map(len, samples))
+    sizes = sorted({each.wish.gpus for its in samples for each in its})
+    return SchedulerResult(
+        scheduler=scheduler,
+        never_placed=sum(map(len, plan.runs)) - placed,
+        all=_summed(samples),
+        by_gpus={
+            size: _summed([[each for each in its if each.wish.gpus == size] for its in samples])
+            for size in sizes
+        },
+        samples=len(samples),
+        compared=comparisons,
+        warnings=warned,
+    )
+
+
+def _summed(samples: Sequence[Sequence[Placed]]) -> Summary:
+    """Of all pods, with the errors that the samples give."""
+    pooled = summary([each for its in samples for each in its])
+    return with_errors(pooled, [summary(its) for its in samples])
