@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -20,6 +20,7 @@ from kube.api import Api, Object
 from scheduler.cluster.node_cache import NodeCache
 from scheduler.cluster.pod_objects import Pod, Rules, ask
 from scheduler.cluster.watches import Watches
+from scheduler.extender.extender_messages import SHORT
 from scheduler.extender.scheduler_settings import SchedulerSettings
 from scheduler.filters import node_filters
 from scheduler.filters.filter_notes import NOT_APPLIED, notes
@@ -30,6 +31,10 @@ from scheduler.score_explanation import Explanation, explain, nothing_requested
 from scheduler.scores.class_tables import ScoreTables
 
 T = TypeVar("T")
+RELATIVE: Final = (
+    f"Of more than {SHORT} candidates the extender answers how far each rank is from the most "
+    "frequent one: differences stay the same."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,15 +155,20 @@ def worked_out(
     wanted = ask(read, rules)
     if wanted is None:
         return nothing_requested(read.metadata.namespace, read.metadata.name)
+    constraints = pod.constraints
     tables = ScoreTables(policies=settings.policies)
     cache = NodeCache(tables)
     watches = Watches(api, cache, namespace=settings.namespace, rules=rules)
-    watches.start()
-    try:
-        found = candidates(api, pod, timeout_seconds) if filters else None
-        wait_until(lambda: cache.synced, lambda: "; ".join(watches.down.values()), timeout_seconds)
-    finally:
-        watches.close()
+    with ExitStack() as stack:
+        stack.enter_context(closing(watches))
+        watches.start()
+        reading = stack.enter_context(closing(ClusterReading(api))) if filters else None
+        wait_until(
+            lambda: cache.synced and (reading is None or reading.is_whole),
+            lambda: "; ".join(watches.down.values()) or (reading.why_not if reading else ""),
+            timeout_seconds,
+        )
+        found = reading.filtered(constraints) if reading else None
     cache.pod_gone(wanted.uid)
     names = sorted(cache.names()) if found is None else found.candidates
     verdicts = NodeRanker(cache, tables).judge(wanted, names)
@@ -190,11 +200,12 @@ def _with_filters(
         return explained
     if found is None:
         return msgspec.structs.replace(explained, filtered=False, notes=(NOT_APPLIED,))
+    is_short = len(found.candidates) > SHORT
     return msgspec.structs.replace(
         explained,
         filtered=True,
         left_out=found.left_out,
-        notes=notes(pod.constraints, found),
+        notes=(*notes(pod.constraints, found), *((RELATIVE,) if is_short else ())),
     )
 
 

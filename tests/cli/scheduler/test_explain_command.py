@@ -13,11 +13,12 @@ import yaml
 
 from api import keys, names
 from cli.scheduler import explain_command
+from cli.scheduler.explanation_source import RELATIVE
 from kube.api import LEASES, NODES, PODS, Object
 from kube.api_errors import Forbidden
 from scheduler.filters.filter_notes import NO_CANDIDATE, NOT_APPLIED, ONE_CANDIDATE
 from tests.cli.conftest import Run
-from tests.fakes.api import FakeApi
+from tests.fakes.api import Call, FakeApi
 from tests.scheduler import calls, fleets
 from tests.scheduler.extenders import Served, served
 
@@ -370,6 +371,17 @@ def test_what_the_filters_do_not_cover_is_said_below_the_table(run: Run, api: Ap
     )
 
 
+@pytest.mark.parametrize(("more", "is_relative"), [(497, False), (498, True)])
+def test_that_scores_of_many_candidates_are_relative_is_said(
+    run: Run, api: Api, more: int, is_relative: bool
+) -> None:
+    """Three are there already."""
+    for at in range(more):
+        api.with_bare_node(f"more-{at}")
+    api.server.create(PODS, train(), "default")
+    assert (RELATIVE in found(run, "train", "--node", "whole")["notes"]) is is_relative
+
+
 def test_a_cluster_that_is_away_is_said_with_a_running_extender_too(
     run: Run, extender: Served, manifest: str, tmp_path: Path
 ) -> None:
@@ -406,6 +418,19 @@ def test_a_cluster_that_does_not_tell_all_in_time_says_what_is_missing(
     code, line = refused(run, "-f", manifest, "--timeout", "0.3")
     assert code == 4
     assert "the cluster was not read within 0.3 s: watch leases: 403: no" in line
+
+
+def test_nodes_that_may_be_read_in_part_only_are_said(run: Run, api: Api, manifest: str) -> None:
+    """The filters need more of a Node than its metadata."""
+
+    def refuse(call: Call) -> None:
+        if not call.metadata_only:
+            raise Forbidden("watch nodes: 403: no")
+
+    api.before("watch", refuse, resource=NODES)
+    code, line = refused(run, "-f", manifest, "--timeout", "0.3")
+    assert (code, "was not read within 0.3 s: watch nodes: 403: no" in line) == (4, True)
+    assert "whole" in said(run, "-f", manifest, "--no-filters")
 
 
 @pytest.mark.parametrize("arguments", [(), ("train", "-f", "pod.yaml")])
