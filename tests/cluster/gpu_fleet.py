@@ -82,14 +82,24 @@ def add_nodes(plane: Plane, nodes: Sequence[Written]) -> None:
 
 
 def tell_states(
-    plane: Plane, nodes: Sequence[Written], *, namespace: str = "", pods_each: int = 0
+    plane: Plane,
+    nodes: Sequence[Written],
+    *,
+    namespace: str = "",
+    pods_each: int = 0,
+    apart: int = 1,
 ) -> None:
-    """Make each node's Lease, with the state that its agent would tell of so many bound pods."""
+    """Make each node's Lease, with the state that its agent would tell of so many bound pods.
+
+    Each has one GPU, the next pod's is so many places ``apart``.
+    """
     path = f"/apis/coordination.k8s.io/v1/namespaces/{names.NAMESPACE}/leases"
     now = datetime.now(UTC)
     requests = []
     for node in nodes:
-        pods = {pod_key(namespace, _bound_name(node, at)): 1 << at for at in range(pods_each)}
+        pods = {
+            pod_key(namespace, _bound_name(node, at)): 1 << at * apart for at in range(pods_each)
+        }
         body = lease.new(
             names.lease(node.name), holder=node.name, duration_seconds=LEASE_SECONDS, at=now
         )

@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import http.client
 import resource
-import socket
 import ssl
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from pathlib import Path
@@ -21,6 +19,7 @@ from tests.agent.agent_process import SOON
 from tests.scheduler.calls import body
 from tests.scheduler.extender_process import Helper, running, unreachable_cluster
 from tests.scheduler.extenders import HOST, asked
+from tests.scheduler.strangers import STRANGERS, Stranger
 from tests.web.certificates import Certificate, authority, issued
 
 OURS = authority("ours")
@@ -29,9 +28,6 @@ CALLS = 20
 """Of the scheduler on each kind of connection, once all strangers are there."""
 AT_ONCE = 8
 """Strangers that connect at the same time."""
-
-Stranger = Callable[[int], socket.socket]
-"""Connects to a port, and stays."""
 
 
 @pytest.fixture
@@ -61,48 +57,12 @@ def context(folder: Path, certificate: Certificate | None) -> ssl.SSLContext:
     return made
 
 
-def silent(port: int) -> socket.socket:
-    """It sends nothing."""
-    return socket.create_connection((HOST, port), SOON)
-
-
-@functools.cache
-def hello() -> bytes:
-    """The first message of a handshake."""
-    sent = ssl.MemoryBIO()
-    handshake = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), sent, server_hostname=HOST)
-    with contextlib.suppress(ssl.SSLWantReadError):
-        handshake.do_handshake()
-    return sent.read()
-
-
-def hanging(port: int) -> socket.socket:
-    """It begins a handshake and does not go on."""
-    connection = silent(port)
-    connection.sendall(hello())
-    return connection
-
-
-def idle(port: int) -> socket.socket:
-    """It ends its handshake, and asks for nothing."""
-    trusting = ssl.create_default_context(cadata=OURS.pem.decode())
-    return trusting.wrap_socket(silent(port), server_hostname=HOST)
-
-
-def probing(port: int) -> socket.socket:
-    """It is served a probe, as everybody is."""
-    connection = idle(port)
-    connection.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
-    connection.recv(1 << 10)
-    return connection
-
-
 @pytest.mark.parametrize("count", [64, 500])
-@pytest.mark.parametrize("stranger", [silent, hanging, idle, probing])
+@pytest.mark.parametrize("stranger", STRANGERS)
 def test_no_request_of_a_scheduler_fails_however_many_strangers_connect(
     helper: Helper, tmp_path: Path, stranger: Stranger, count: int
 ) -> None:
-    client = context(tmp_path, SCHEDULER)
+    client, trusting = context(tmp_path, SCHEDULER), context(tmp_path, None)
     statuses: Counter[int] = Counter()
 
     def connected() -> http.client.HTTPSConnection:
@@ -119,7 +79,7 @@ def test_no_request_of_a_scheduler_fails_however_many_strangers_connect(
 
         def stay() -> None:
             with contextlib.suppress(OSError):  # it had to make room already
-                opened.enter_context(stranger(helper.port))
+                opened.enter_context(stranger(helper.port, trusting))
 
         call_twice()
         connection = kept.sock
