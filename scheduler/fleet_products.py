@@ -119,13 +119,15 @@ def shares(
 ) -> dict[str, int]:
     """Whose turn it is to take such a pod: MOST_SHARE for the first, one less for each behind it.
 
-    For a pod with several GPUs it is the product of whose GPUs pods of its size hold the least
-    part: so each size has its part of each product, and none is crowded out. A pod of single GPUs
-    gains nothing from a fast product and goes to the slowest. ``products``: each with a class.
+    It is the product of whose GPUs pods of its size hold the least part: so each size has its part
+    of each product, and none is crowded out. A pod that is as fast on each of them, as one of
+    single GPUs is, gains nothing from a fast product and goes to the slowest. ``products``: each
+    with a class.
     """
     if len(products) < 2:
         return dict.fromkeys(products, MOST_SHARE)
-    if ask.several:
+    speeds = {best_speed(each, gen, ask, fleet, tables) for each, gen in products.items()}
+    if len(speeds) > 1:
         order = {each: _held(fleet.find(each), ask.gpus) for each in products}
     else:
         order = _slowness(products, fleet, tables)

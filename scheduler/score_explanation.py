@@ -54,8 +54,8 @@ SHORT_OF: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Every aim of a score, in the order of its weight: what it means to fall short of it."""
 
-_FASTER_PRODUCT: Final = "of a faster product, from which single GPUs gain nothing, than"
-"""The same of ``share`` for a pod of single GPUs."""
+_FASTER_PRODUCT: Final = "of a faster product, from which the pod gains nothing, than"
+"""The same of ``share`` for a pod that is as fast on either product."""
 
 
 class Chance(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,7 +149,7 @@ def _answer(
     answer = NodeAnswer(
         node=verdict.node,
         rank=verdict.rank,
-        why=_why(verdict, best, wish) if reason is None else REASONS[reason],
+        why=_why(verdict, best, tables, wish) if reason is None else REASONS[reason],
         reason=reason,
         gen=view.gen,
         free=members(view.free),
@@ -169,7 +169,7 @@ def _answer(
     )
 
 
-def _why(verdict: RankedNode, best: RankedNode, wish: GpuRequest) -> str:
+def _why(verdict: RankedNode, best: RankedNode, tables: ScoreTables, wish: GpuRequest) -> str:
     """Where it falls short of the best node; the first aim in which it does has decided."""
     view, outcome = verdict.view, verdict.outcome
     if isinstance(view, NoView) or outcome is None:
@@ -183,8 +183,15 @@ def _why(verdict: RankedNode, best: RankedNode, wish: GpuRequest) -> str:
         return f"the best{unsure}"
     here, there = aims(verdict.score), aims(best.score)
     short = next(name for name in SHORT_OF if getattr(here, name) != getattr(there, name))
-    words = SHORT_OF[short] if short != "share" or wish.several else _FASTER_PRODUCT
+    is_as_fast = len({_best_gbps(each, tables, wish) for each in (verdict, best)}) == 1
+    words = _FASTER_PRODUCT if short == "share" and is_as_fast else SHORT_OF[short]
     return f"{words} {best.node}{unsure}"
+
+
+def _best_gbps(verdict: RankedNode, tables: ScoreTables, wish: GpuRequest) -> float | None:
+    """Of the node's class; None where that is not known."""
+    table = None if isinstance(verdict.view, NoView) else tables.find(verdict.view.gen)
+    return None if table is None else table.ideal(wish)
 
 
 def _chances(sets: Odds) -> tuple[Chance, ...]:

@@ -5,7 +5,8 @@ It has no speed, worth or rank of the product. Its aims, of which the first that
 
 1. The speed of the set by the judge, to the best of its product.
 2. A node that is wholly free is left so for a pod that needs all of it.
-3. The product of whose GPUs pods of that size hold the least part; for one GPU the slowest one.
+3. The product of whose GPUs pods of that size hold the least part; where all are as fast for them,
+   as for one GPU, the slowest one.
 4. What is left free of best sets, by the judge, as far as the next pods may want them.
 5. The fullest node.
 """
@@ -76,7 +77,8 @@ class Reference:
 
     def _turns(self, size: int) -> Mapping[str, float]:
         """The lower a product's, the sooner it takes a pod of this size."""
-        if size == 1 or len(self._products) == 1:
+        fitting = [its for its in self._products.values() if its[0].topology.n >= size]
+        if size == 1 or len({self._best(its[0].product, size) for its in fitting}) == 1:
             return self._slowness
         held = Counter[str]()
         for node in self._nodes.values():

@@ -118,6 +118,17 @@ def test_single_gpus_go_to_the_product_that_is_slowest_where_it_matters() -> Non
         assert shares(wished, BOTH, products, TWO) == {"V": MOST_SHARE, "H": MOST_SHARE - 1}
 
 
+def test_pods_that_are_as_fast_on_each_product_leave_the_one_that_is_faster_for_others() -> None:
+    """Whatever they hold: H is no faster for 4 GPUs than FOUR, and is for 2."""
+    tables = Tables(h=H, four={2: 150, 4: 450})
+    products = fleet(H=1, FOUR=1)
+    products.add_pod("FOUR", 4)
+    both = {"H": "h", "FOUR": "four"}
+    assert shares(wish(4), both, products, tables) == {"FOUR": MOST_SHARE, "H": MOST_SHARE - 1}
+    products.add_pod("FOUR", 2)
+    assert shares(wish(2), both, products, tables) == {"FOUR": MOST_SHARE - 1, "H": MOST_SHARE}
+
+
 def test_a_smaller_node_is_compared_by_the_sizes_that_fit_on_it() -> None:
     tables = Tables(v=V, h=H, four={2: 450, 4: 450}, one={})
     products = {"V": "v", "H": "h", "FOUR": "four", "ONE": "one"}
@@ -138,11 +149,12 @@ def test_a_fleet_of_one_product_has_no_turns() -> None:
 
 def test_of_very_many_products_the_last_ones_are_alike() -> None:
     names = [chr(ord("A") + at) for at in range(12)]
+    tables = Tables(a={2: 1})
     products = fleet(**dict.fromkeys(names, 1))
     for at, name in enumerate(names):
         for _ in range(at):
             products.add_pod(name, 2)
-    found = shares(wish(2), {name: name.lower() for name in names}, products, Tables())
+    found = shares(wish(2), {name: name.lower() for name in names}, products, tables)
     assert [found[name] for name in names] == [7, 6, 5, 4, 3, 2, 1, 0, 0, 0, 0, 0]
 
 

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from api.gpu_request import Link
+from labelers.annotations import topology_of
 from scheduler.cluster.node_views import NoOutcome, NoView, ScoringView
 from scheduler.fleet_products import FleetProducts
 from scheduler.node_ranking import NodeRanker, RankedNode
@@ -28,6 +29,7 @@ from scheduler.scores.class_tables import ScoreTables
 from scheduler.scores.kubelet_model import Policies, TopologyManager
 from scheduler.scores.score import MOST_SHARE, Aims, joined, score
 from scheduler.scores.score_table import PlacementOutcome
+from tests.observed import observed
 from tests.scheduler import fleets, simulated
 from tests.scheduler.later import Later
 
@@ -76,11 +78,11 @@ def explained(
     return explain(ask, NodeRanker(fleet, tables).judge(ask, list(views)), tables)
 
 
-def scored(node: str, aims: Aims) -> RankedNode:
-    """A verdict on a node that meets these aims."""
+def scored(node: str, aims: Aims, gen: str = "") -> RankedNode:
+    """A verdict on a node that meets these aims; ``gen``: its class, else that of the pairs."""
     number = score(aims)
     outcome = PlacementOutcome(sets={0b11: Fraction(1)}, score=number)
-    seen = view(0b11)
+    seen = view(0b11, gen=gen or fleets.gen())
     return RankedNode(node=node, view=seen, outcome=outcome, clique=False, score=number, rank=1)
 
 
@@ -118,12 +120,26 @@ def test_the_first_aim_in_which_a_node_falls_short_is_the_reason(
     less = names[names.index(aim) + 1 :]
     best = Aims(**dict.fromkeys(names, 1) | dict.fromkeys(less, 0))
     other = Aims(**dict.fromkeys(names, 1) | {aim: 0})
-    (answer,) = [
-        each
-        for each in explain(POD, [scored("best", best), scored("other", other)], tables).nodes
-        if each.node == "other"
+    verdicts = [scored("best", best, mesh(tables)), scored("other", other)]
+    assert answers(explain(POD, verdicts, tables))["other"].why == f"{SHORT_OF[aim]} best"
+
+
+@pytest.mark.parametrize(("gpus", "machine"), [(1, "dgx1-v100"), (2, "a100-pcie-pairs")])
+def test_a_faster_product_is_the_reason_where_it_is_no_faster_for_the_pod(
+    tables: ScoreTables, gpus: int, machine: str
+) -> None:
+    """Whose turn it is the share says alike; what counted for it depends on the pod."""
+    verdicts = [
+        scored("best", Aims(taken=100, share=1), mesh(tables, machine)),
+        scored("other", Aims(taken=100)),
     ]
-    assert answer.why == f"{SHORT_OF[aim]} best"
+    found = answers(explain(fleets.pod("p", gpus), verdicts, tables))["other"]
+    assert found.why == "of a faster product, from which the pod gains nothing, than best"
+
+
+def mesh(tables: ScoreTables, machine: str = "dgx1-v100") -> str:
+    """The class of another machine, which has its table now."""
+    return tables.add(topology_of(observed(machine).snapshot))
 
 
 def test_a_node_outside_the_jobs_clique_says_so(tables: ScoreTables) -> None:
