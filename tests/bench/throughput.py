@@ -21,9 +21,9 @@ from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any, NamedTuple
 
+from scheduler.simulation.estimates import student
 from tests.bench.extender import FLEET, compiled, fleet, settle
 from tests.bench.page import Section
-from tests.bench.slope import student
 from tests.cluster import gpu_fleet
 from tests.cluster.extender import Extender, extender
 from tests.cluster.scheduling import Stage, configuration
@@ -39,6 +39,8 @@ STOCK_QPS = {"qps": 50, "burst": 100}
 """kube-scheduler's own default."""
 
 BIND_SECONDS = 300.0
+_TWO_SIDED = 0.9
+"""Confidence of an interval of which one end alone has 95 %."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +156,7 @@ def ratio(speeds: Speeds, arm: str, of: str) -> Ratio:
     logs = [math.log(one / other) for one, other in zip(speeds[arm], speeds[of], strict=True)]
     middle, freedom = fmean(logs), len(logs) - 1
     error = stdev(logs) / math.sqrt(len(logs))
-    least = middle - student(0.95, freedom) * error
+    least = middle - student(_TWO_SIDED, freedom) * error
     return Ratio(mean=math.exp(middle), least=math.exp(least))
 
 
