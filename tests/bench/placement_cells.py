@@ -82,9 +82,11 @@ class Cell:
         return fmean(figure(its[seed]) for seed in seeds) if seeds and its else math.nan
 
     def means(self, arm: str, other: str, figure: Callable[[Run], float]) -> tuple[float, float]:
-        """Of two arms, over the seeds that both have."""
-        here, there = zip(*self._pairs(arm, other, figure), strict=True)
-        return fmean(here), fmean(there)
+        """Of two arms, over the seeds that both have; NaN without any."""
+        pairs = self._pairs(arm, other, figure)
+        if not pairs:
+            return math.nan, math.nan
+        return fmean(here for here, _ in pairs), fmean(there for _, there in pairs)
 
     def gain(self, arm: str, over: str, figure: Callable[[Run], float]) -> Estimate:
         """How much more an arm has than another, over the seeds that both have."""
