@@ -11,7 +11,6 @@ import math
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Protocol
 
 from api.gpu_request import GpuRequest, wish
@@ -109,7 +108,7 @@ def best_speed(
     if not ask.several:
         return 0
     found = fleet.find(product)
-    classes = {gen, *(found.classes if found else ())}
+    classes = found.classes if found and gen in found.classes else (gen,)
     known = [table.known_best_speed(ask) for each in classes if (table := tables.find(each))]
     return max((each for each in known if each is not None), default=0)
 
@@ -135,16 +134,17 @@ def shares(
     return {each: max(MOST_SHARE - turns.index(its), 0) for each, its in order.items()}
 
 
-def _held(product: Product | None, size: int) -> Fraction:
-    """Which part of a product's GPUs pods of a size hold."""
+def _held(product: Product | None, size: int) -> float:
+    """Which part of a product's GPUs pods of a size hold; equal for equal parts, as division rounds
+    these alike."""
     if product is None or not product.gpus:
-        return Fraction()
-    return Fraction(product.held[size], product.gpus)
+        return 0.0
+    return product.held[size] / product.gpus
 
 
 def _slowness(
     products: Mapping[str, str], fleet: FleetProducts, tables: Tables
-) -> dict[str, Fraction]:
+) -> dict[str, float]:
     """How fast products are where several GPUs matter, 0 to 1: the geometric mean, over the sizes
     that fit on a node, of their best speed to that of all."""
     bests = {
@@ -155,7 +155,6 @@ def _slowness(
     return {each: _mean(its, most) for each, its in bests.items()}
 
 
-def _mean(bests: Collection[int], most: Collection[int]) -> Fraction:
+def _mean(bests: Collection[int], most: Collection[int]) -> float:
     ratios = [its / best for its, best in zip(bests, most, strict=True) if its]
-    mean = math.prod(ratios) ** (1 / len(ratios)) if ratios else 0.0
-    return Fraction(round(mean * 10**_DIGITS), 10**_DIGITS)
+    return round(math.prod(ratios) ** (1 / len(ratios)), _DIGITS) if ratios else 0.0
