@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from api.gpu_request import GpuRequest, wish
 from scheduler.pod_request import PodRequest
@@ -65,6 +65,15 @@ class Product:
     """Size of pods to the number of GPUs that such pods hold."""
 
 
+class ProductAims(NamedTuple):
+    """What pods of one kind find on a product."""
+
+    best_speed: int
+    """As :func:`best_speed` has it."""
+    share: int
+    """MOST_SHARE for the product whose turn it is to take such a pod, one less for each behind."""
+
+
 class FleetProducts:
     """Counts that follow each change of a node or pod. Reads need no lock; changes do."""
 
@@ -113,25 +122,27 @@ def best_speed(
     return max((each for each in known if each is not None), default=0)
 
 
-def shares(
+def product_aims(
     ask: GpuRequest, products: Mapping[str, str], fleet: FleetProducts, tables: Tables
-) -> dict[str, int]:
-    """Whose turn it is to take such a pod: MOST_SHARE for the first, one less for each behind it.
+) -> dict[str, ProductAims]:
+    """What such a pod finds on each of these products, which are given with a class each.
 
-    It is the product of whose GPUs pods of its size hold the least part: so each size has its part
-    of each product, and none is crowded out. A pod that is as fast on each of them, as one of
-    single GPUs is, gains nothing from a fast product and goes to the slowest. ``products``: each
-    with a class.
+    It is the turn of the product of whose GPUs pods of its size hold the least part: so each size
+    has its part of each product, and none is crowded out. A pod that is as fast on each of them, as
+    one of single GPUs is, gains nothing from a fast product and goes to the slowest.
     """
+    bests = {each: best_speed(each, gen, ask, fleet, tables) for each, gen in products.items()}
     if len(products) < 2:
-        return dict.fromkeys(products, MOST_SHARE)
-    speeds = {best_speed(each, gen, ask, fleet, tables) for each, gen in products.items()}
-    if len(speeds) > 1:
+        order = dict.fromkeys(products, 0.0)
+    elif len(set(bests.values())) > 1:
         order = {each: _held(fleet.find(each), ask.gpus) for each in products}
     else:
         order = _slowness(products, fleet, tables)
     turns = sorted(set(order.values()))
-    return {each: max(MOST_SHARE - turns.index(its), 0) for each, its in order.items()}
+    return {
+        each: ProductAims(best, max(MOST_SHARE - turns.index(order[each]), 0))
+        for each, best in bests.items()
+    }
 
 
 def _held(product: Product | None, size: int) -> float:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from api.gpu_request import GpuRequest
 from scheduler.cluster.node_views import Fleet, NoOutcome, NoView, ScoringView
-from scheduler.fleet_products import best_speed, shares
+from scheduler.fleet_products import product_aims
 from scheduler.pod_request import PodRequest
 from scheduler.rank_levels import NEUTRAL, ranks
 from scheduler.scores.class_tables import ScoreTables
@@ -127,14 +127,13 @@ class NodeRanker:
     ) -> Mapping[tuple[str, str], _FleetAims]:
         """By product and class, what is not of the node alone."""
         classes = {(view.product, view.gen) for view in views if isinstance(view, ScoringView)}
-        fleet = self._fleet.products
-        turns = shares(wish, {product or gen: gen for product, gen in classes}, fleet, tables)
+        products = {product or gen: gen for product, gen in classes}
+        aims = product_aims(wish, products, self._fleet.products, tables)
         found = {}
         for product, gen in classes:
-            name, table = product or gen, tables.find(gen)
-            best = best_speed(name, gen, wish, fleet, tables)
+            (best, share), table = aims[product or gen], tables.find(gen)
             own = table.known_best_speed(wish) if table else None
-            found[product, gen] = _FleetAims(best if best != own else None, turns[name])
+            found[product, gen] = _FleetAims(best if best != own else None, share)
         return found
 
     def _outcomes(

@@ -14,8 +14,8 @@ from scheduler.fleet_products import (
     FleetProducts,
     best_speed,
     counted_size,
+    product_aims,
     product_name,
-    shares,
 )
 from scheduler.pod_request import PodRequest
 from scheduler.scores.score import MOST_SHARE
@@ -53,6 +53,13 @@ def fleet(**nodes: int) -> FleetProducts:
         for _ in range(count):
             products.add_node(product, product.lower(), 8, {})
     return products
+
+
+def shares(
+    wish: GpuRequest, products: Mapping[str, str], fleet: FleetProducts, tables: Tables
+) -> dict[str, int]:
+    found = product_aims(wish, products, fleet, tables)
+    return {name: its.share for name, its in found.items()}
 
 
 def pod(wish: GpuRequest, *, pinned: bool = False) -> PodRequest:

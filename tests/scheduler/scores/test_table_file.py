@@ -11,7 +11,7 @@ import pytest
 from api.gpu_request import GpuRequest, Link, wish
 from api.score_table_file import ScoreTableFile, decode, encode
 from base.errors import BadInput
-from scheduler.fleet_products import best_speed, shares
+from scheduler.fleet_products import product_aims
 from scheduler.rank_levels import ranks
 from scheduler.scores.score import joined, relative_speed, with_speed
 from scheduler.scores.score_table import ScoreTable
@@ -105,14 +105,15 @@ def looked_up(
 ) -> list[int]:
     """What a front without scoring logic answers: it keeps counts, and reads the files."""
     fleet, tables = counted(case.products, sizes), _FileTables(files)
-    turns = shares(case.wish, {node.product: node.gen for node in case.nodes}, fleet, tables)
+    products = {node.product: node.gen for node in case.nodes}
+    aims = product_aims(case.wish, products, fleet, tables)
     scores = []
     for node in case.nodes:
         score, speed = files[node.gen].score_and_speed(node.free, case.wish) or (0, 0)
         if score:
-            best = best_speed(node.product, node.gen, case.wish, fleet, tables)
+            best, share = aims[node.product]
             score = with_speed(score, relative_speed(speed, best))
-            score = joined(score, share=turns[node.product], in_clique=node.clique)
+            score = joined(score, share=share, in_clique=node.clique)
         scores.append(score)
     return [
         max(1, rank - 1) if rank and not node.sure else rank
