@@ -217,3 +217,11 @@ def until(true: Callable[[], bool], seconds: float = SOON) -> float:
         assert time.monotonic() - began < seconds, f"it did not come within {seconds:g} s"
         time.sleep(0.05)
     return time.monotonic() - began
+
+
+def runs(process: psutil.Process) -> bool:
+    """Whether it has not ended; one that nobody waited for has."""
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

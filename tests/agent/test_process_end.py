@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from discovery.simulator.simulation import Simulation
-from tests.agent.agent_process import agent_arguments, until
+from tests.agent.agent_process import agent_arguments, runs, until
 from tests.controlplane.lifetime import end_with_parent
 
 CLOSED_SECONDS = 5.0
@@ -59,7 +59,7 @@ class Started:
         """Send SIGTERM; it ends in time and with success, its readers first."""
         began, readers = time.monotonic(), psutil.Process(self.pid).children()
         self.signal(signal.SIGTERM)
-        until(lambda: not any(map(_runs, readers)), CLOSED_SECONDS)
+        until(lambda: not any(map(runs, readers)), CLOSED_SECONDS)
         if self._is_agent:
             until(lambda: simulation.clients() == 0, CLOSED_SECONDS)
         assert self.process.wait(GONE_SECONDS - (time.monotonic() - began)) == 0
@@ -106,13 +106,6 @@ def silent_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[P
         file = tmp_path / "kubeconfig"
         file.write_text(json.dumps(text))
         yield file
-
-
-def _runs(process: psutil.Process) -> bool:
-    try:
-        return process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def _fifo(path: Path) -> Path:

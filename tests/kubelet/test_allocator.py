@@ -13,7 +13,7 @@ import pytest
 
 from discovery.model import NodeSnapshot
 from discovery.simulator.simulation import Simulation
-from tests.agent.agent_process import until
+from tests.agent.agent_process import runs, until
 from tests.kubelet.allocator import AllocationError, Allocator
 from tests.kubelet.cases import pod
 from tests.kubelet.devices import DeviceManager, Refused
@@ -119,4 +119,4 @@ def test_the_process_ends_with_ours_however_that_ends() -> None:
         process.stdout.readline()
         (child,) = psutil.Process(process.pid).children()
         process.kill()
-    until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
+    until(lambda: not runs(child))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -56,9 +57,9 @@ class ReaderBench:
         """Device readers of this process that are still there, stopped ones too."""
         found = []
         for child in psutil.Process().children():
-            command = child.cmdline() if child.status() != "zombie" else []
-            if str(PROGRAM) in command:
-                found.append(child)
+            with contextlib.suppress(psutil.NoSuchProcess):  # it may end as we look
+                if str(PROGRAM) in child.cmdline():
+                    found.append(child)
         return found
 
     def close(self) -> None:
