@@ -20,6 +20,10 @@ from scheduler.scores.score import MOST_SHARE
 _COMPARED = (wish(2), wish(4), wish(8))
 """Pods by whose best speeds products are called fast or slow."""
 _DIGITS = 9
+_MOST_KEPT = 64
+"""Best speeds of a product that are kept: a fleet has few kinds of pods."""
+_MOST_KEPT_STEPS = 8
+"""Of a pod whose best speed is kept: it may have thousands of containers."""
 
 
 class BestSpeeds(Protocol):
@@ -63,6 +67,9 @@ class Product:
     """Topology class to number of nodes."""
     held: Counter[int] = field(default_factory=Counter)
     """Size of pods to the number of GPUs that such pods hold."""
+    best_speeds: dict[GpuRequest, int] = field(default_factory=dict)
+    """What :func:`best_speed` found, once all classes had been computed; another dict with each
+    change of the classes, so that who still reckons with the old ones does no harm."""
 
 
 class ProductAims(NamedTuple):
@@ -94,6 +101,7 @@ class FleetProducts:
         its.classes[gen] += by
         if not its.classes[gen]:
             del its.classes[gen]
+        its.best_speeds = {}
         for size, gpus in held.items():
             its.held[size] += by * gpus
         if not its.classes:
@@ -114,12 +122,20 @@ def best_speed(
 
     ``gen``: a class of it.
     """
-    if not ask.several:
-        return 0
-    found = fleet.find(product)
-    classes = found.classes if found and gen in found.classes else (gen,)
+    found = fleet.find(product) or Product()
+    kept = found.best_speeds
+    if (best := kept.get(ask)) is not None:
+        return best
+    classes = tuple(found.classes)
+    if gen not in classes:  # it changes just now
+        classes, kept = (gen,), {}
     known = [table.known_best_speed(ask) for each in classes if (table := tables.find(each))]
-    return max((each for each in known if each is not None), default=0)
+    speeds = [each for each in known if each is not None]
+    best = max(speeds, default=0)
+    is_small = len(ask.steps) <= _MOST_KEPT_STEPS
+    if is_small and len(speeds) == len(classes) and len(kept) < _MOST_KEPT:
+        kept[ask] = best
+    return best
 
 
 def product_aims(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from api.gpu_request import GpuRequest
 from scheduler.cluster.node_views import Fleet, NoOutcome, NoView, ScoringView
-from scheduler.fleet_products import product_aims
+from scheduler.fleet_products import ProductAims, product_aims
 from scheduler.pod_request import PodRequest
 from scheduler.rank_levels import NEUTRAL, ranks
 from scheduler.scores.class_tables import ScoreTables
@@ -55,14 +55,6 @@ class _Judged(NamedTuple):
     cliques: Sequence[bool]
     scores: Sequence[int]
     ranks: Sequence[int]
-
-
-class _FleetAims(NamedTuple):
-    """What nodes of a product have by the fleet they are in."""
-
-    best_speed: int | None
-    """Of the product, for the pod: in hundredths of a GB/s. None where it is the class's own."""
-    share: int
 
 
 class Ranking(NamedTuple):
@@ -112,9 +104,9 @@ class NodeRanker:
         outcomes = self._outcomes(ask.wish, views, tables, only_known=only_known)
         cliques = self._cliques(ask)
         inside = [isinstance(view, ScoringView) and view.clique in cliques for view in views]
-        fleet_aims = self._fleet_aims(ask.wish, views, tables)
+        aims = self._product_aims(ask.wish, views, tables)
         scores = [
-            _score(outcome, fleet_aims[view.product, view.gen], is_inside)
+            _score(outcome, aims[view.product or view.gen], is_inside)
             if isinstance(view, ScoringView) and outcome is not None
             else 0
             for view, outcome, is_inside in zip(views, outcomes, inside, strict=True)
@@ -122,19 +114,14 @@ class NodeRanker:
         levels = list(map(_level, views, outcomes, ranks(scores)))
         return _Judged(outcomes, inside, scores, levels)
 
-    def _fleet_aims(
+    def _product_aims(
         self, wish: GpuRequest, views: Iterable[ScoringView | NoView], tables: _TablesOfCall
-    ) -> Mapping[tuple[str, str], _FleetAims]:
-        """By product and class, what is not of the node alone."""
-        classes = {(view.product, view.gen) for view in views if isinstance(view, ScoringView)}
-        products = {product or gen: gen for product, gen in classes}
-        aims = product_aims(wish, products, self._fleet.products, tables)
-        found = {}
-        for product, gen in classes:
-            (best, share), table = aims[product or gen], tables.find(gen)
-            own = table.known_best_speed(wish) if table else None
-            found[product, gen] = _FleetAims(best if best != own else None, share)
-        return found
+    ) -> Mapping[str, ProductAims]:
+        """What is not of a node alone, by product, or by class where a node has no product."""
+        products = {
+            view.product or view.gen: view.gen for view in views if isinstance(view, ScoringView)
+        }
+        return product_aims(wish, products, self._fleet.products, tables)
 
     def _outcomes(
         self,
@@ -202,14 +189,15 @@ def unscored(
     return None
 
 
-def _score(outcome: PlacementOutcome, fleet_aims: _FleetAims, in_clique: bool) -> int:
-    """The table's score with what is of the fleet; 0 stays 0."""
-    score, best = outcome.score, fleet_aims.best_speed
-    if not score:
+def _score(outcome: PlacementOutcome, aims: ProductAims, in_clique: bool) -> int:
+    """The table's score with what is of the fleet; 0 stays 0.
+
+    A class that is degraded knows no better than itself: speed is that of its product.
+    """
+    if not outcome.score:
         return 0
-    if best is not None:
-        score = with_speed(score, relative_speed(outcome.speed, best))
-    return joined(score, share=fleet_aims.share, in_clique=in_clique)
+    score = with_speed(outcome.score, relative_speed(outcome.speed, aims.best_speed))
+    return joined(score, share=aims.share, in_clique=in_clique)
 
 
 def _level(view: ScoringView | NoView, outcome: PlacementOutcome | None, level: int) -> int:

@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from email.utils import formatdate
+from functools import lru_cache
 from http import HTTPStatus
 
 TEXT = "text/plain; charset=utf-8"
@@ -125,7 +126,7 @@ class Response:
         gzip = gzip and request is not None and request.gzip
         content = [self.body.gzipped(self.tail)] if gzip else [self.body.plain, self.tail]
         headers = {
-            "Date": formatdate(unix_seconds, usegmt=True),
+            "Date": _date(int(unix_seconds)),
             "Content-Type": self.content_type,
             "Content-Length": str(sum(map(len, content))),
             "Vary": "Accept-Encoding",
@@ -163,6 +164,11 @@ NO_ROOM = Response(
     retry_seconds=5,
 )
 """The answer to a client that there is no room for; its connection ends."""
+
+
+@lru_cache(maxsize=1)
+def _date(unix_seconds: int) -> str:
+    return formatdate(unix_seconds, usegmt=True)
 
 
 def text(sentence: str, status: HTTPStatus = HTTPStatus.OK) -> Response:

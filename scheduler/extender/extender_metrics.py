@@ -107,6 +107,7 @@ class ExtenderMetrics:
             ["verb", "code"],
             registry=registry,
         )
+        self._of_answers: dict[tuple[Verb, int], tuple[Counter, Histogram]] = {}
         self._candidates = Histogram(
             f"{_PREFIX}_candidates",
             "Candidate nodes in one request of the scheduler.",
@@ -175,8 +176,13 @@ class ExtenderMetrics:
 
     def answered(self, verb: Verb, code: int, seconds: float) -> None:
         """Count a request that was answered, with its duration."""
-        self._requests.labels(verb, str(code)).inc()
-        self._seconds.labels(verb).observe(seconds)
+        series = self._of_answers.get((verb, code))
+        if series is None:  # finding them takes longer than counting
+            series = self._requests.labels(verb, str(code)), self._seconds.labels(verb)
+            self._of_answers[verb, code] = series
+        requests, durations = series
+        requests.inc()
+        durations.observe(seconds)
 
     def judged(self, candidates: int, unseen: Mapping[NoView | NoOutcome, int]) -> None:
         """Count the candidates for a pod with GPUs, and those that cannot be scored, by reason."""

@@ -50,6 +50,7 @@ def _place(name: str) -> int:
 _CLIQUE: Final = 1 << _place("clique")
 _SHARE: Final = _place("share")
 _SPEED: Final = _place("speed")
+_BUT_SPEED: Final = ~((1 << _BITS["speed"]) - 1 << _SPEED)
 
 FULL_SPEED: Final = 100_000
 MOST_SHARE: Final = (1 << _BITS["share"]) - 1
@@ -83,8 +84,7 @@ def relative_speed(speed: int, best: int) -> int:
 
 def with_speed(score: int, speed: int) -> int:
     """The score of the same outcome with another aim for its speed."""
-    field = (1 << _BITS["speed"]) - 1
-    return score & ~(field << _SPEED) | speed << _SPEED
+    return score & _BUT_SPEED | speed << _SPEED
 
 
 def joined(score: int, *, share: int, in_clique: bool) -> int:

@@ -28,7 +28,7 @@ class Table:
         self._best = best
 
     def known_best_speed(self, wish: GpuRequest) -> int | None:
-        return self._best.get(wish.gpus, 0)
+        return self._best.get(min(wish.several), 0) if wish.several else 0
 
 
 class Tables:
@@ -163,6 +163,30 @@ def test_of_very_many_products_the_last_ones_are_alike() -> None:
             products.add_pod(name, 2)
     found = shares(wish(2), {name: name.lower() for name in names}, products, tables)
     assert [found[name] for name in names] == [7, 6, 5, 4, 3, 2, 1, 0, 0, 0, 0, 0]
+
+
+def test_a_best_speed_is_kept_until_the_classes_change() -> None:
+    bests: dict[int, int | None] = {4: None}
+    products, tables = fleet(V=1), Tables(v=bests, better={4: 70})
+    assert best_speed("V", "v", wish(4), products, tables) == 0  # not known yet
+    bests[4] = 50
+    assert best_speed("V", "v", wish(4), products, tables) == 50
+    assert best_speed("V", "better", wish(4), products, tables) == 50  # none of its classes
+    products.add_node("V", "better", 8, {})
+    assert best_speed("V", "v", wish(4), products, tables) == 70
+    products.add_node("V", "better", 8, {}, by=-1)
+    assert best_speed("V", "v", wish(4), products, tables) == 50
+
+
+def test_few_best_speeds_are_kept_and_none_of_a_pod_with_many_containers() -> None:
+    products = fleet(V=1)
+    found = products.find("V")
+    assert found is not None
+    best_speed("V", "v", wish(*[1] * 9), products, TWO)
+    assert not found.best_speeds
+    for gpus in range(1, 200):
+        best_speed("V", "v", wish(gpus), products, TWO)
+    assert len(found.best_speeds) == 64
 
 
 def test_the_best_speed_is_that_of_any_class_of_the_product() -> None:
