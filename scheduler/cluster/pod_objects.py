@@ -34,6 +34,8 @@ ANY_NODE: Final = frozenset({"kubernetes.io/os", "nvidia.com/gpu.present"})
 
 _ENDED = ("Succeeded", "Failed")
 _REMEMBERED_WISHES = 1024
+_REMEMBERED_STEPS = 16
+"""Containers of a wish that is remembered: a pod may have thousands."""
 
 Quantity = str | int | float
 
@@ -157,12 +159,13 @@ def ask(pod: Pod, rules: Rules) -> PodRequest | None:
         return None
     annotations = pod.metadata.annotations or {}
     asks_nic = any(_count(each, *rules.nics) for each, _ in containers)
+    remembered = _wish if len(steps) <= _REMEMBERED_STEPS else _wish.__wrapped__
     nic = asks_nic or annotations.get(keys.NIC) == "true"
     return PodRequest(
         namespace=sys.intern(pod.metadata.namespace),
         name=pod.metadata.name,
         uid=pod.metadata.uid,
-        wish=_wish(steps, _link(annotations.get(keys.LINK, "")), nic),
+        wish=remembered(steps, _link(annotations.get(keys.LINK, "")), nic),
         job=_job(pod.metadata),
         pinned=_is_pinned(spec),
     )

@@ -83,6 +83,7 @@ class PlacementOutcome:
 
 
 GIVEN_UP = PlacementOutcome(sets={}, score=0, given_up=True)
+_NO_SETS = PlacementOutcome(sets={}, score=0)
 
 
 class ScoreTable:
@@ -109,6 +110,7 @@ class ScoreTable:
         self._outcomes: dict[tuple[int, GpuRequest], PlacementOutcome] = {}
         self._outcome_bytes = 0
         self._given_up = 0
+        self._most_steps = _MOST_STEPS if self.is_quick else _MOST_STEPS_OF_MANY
         self._shared = workspace.cache(_itself)
         """Odds, which are the same in many outcomes: each is kept in memory once."""
         self._due: set[tuple[int, GpuRequest]] = set()
@@ -153,7 +155,7 @@ class ScoreTable:
 
     def outcome(self, free: int, wish: GpuRequest) -> PlacementOutcome:
         """What comes of the wish on these free GPUs, however long that takes to work out."""
-        found = self._outcomes.get((free, wish))
+        found = self.kept(free, wish)
         if found is None:
             found = self._bounded(free, wish)
             with self._lock:
@@ -187,11 +189,13 @@ class ScoreTable:
 
     def kept(self, free: int, wish: GpuRequest) -> PlacementOutcome | None:
         """The outcome where it is there; None where it has to be computed."""
+        if len(wish.steps) > self._most_steps:  # not as a key: there may be thousands
+            return _NO_SETS
         return self._outcomes.get((free, wish))
 
     def known(self, free: int, wish: GpuRequest) -> PlacementOutcome | None:
         """The outcome without waiting; None where it is still being computed."""
-        found = self._outcomes.get((free, wish))
+        found = self.kept(free, wish)
         if found is None:
             if self._later is None:
                 return self.outcome(free, wish)
@@ -264,8 +268,6 @@ class ScoreTable:
 
     def _outcome(self, free: int, wish: GpuRequest) -> PlacementOutcome:
         free &= (1 << self.n) - 1  # the caller may know of other GPUs
-        if len(wish.steps) > (_MOST_STEPS if self.is_quick else _MOST_STEPS_OF_MANY):
-            return PlacementOutcome(sets={}, score=0)
         served_sets = self._kubelet.serve(free, wish)
         sets: dict[int, Fraction] = defaultdict(Fraction)
         for each, odds in served_sets.items():

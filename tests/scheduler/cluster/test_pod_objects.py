@@ -181,6 +181,14 @@ def test_equal_wishes_are_one_object() -> None:
     assert found(container("2")).wish is found(container("2"), name="q").wish
 
 
+def test_of_wishes_of_very_many_containers_none_is_remembered() -> None:
+    """A pod may have thousands, and there may be many such pods."""
+    many = [container("1")] * 17
+    assert found(*many).wish == found(*many).wish
+    assert found(*many).wish is not found(*many).wish
+    assert found(*many[1:]).wish is found(*many[1:]).wish
+
+
 @pytest.mark.parametrize(
     ("phase", "ended"), [("Succeeded", True), ("Failed", True), ("Running", False), (None, False)]
 )

@@ -260,6 +260,18 @@ def test_of_too_many_outcomes_the_oldest_go(monkeypatch: pytest.MonkeyPatch) -> 
     assert [free for free, _ in table.outcomes()] == [0b11, 0b111]
 
 
+@pytest.mark.parametrize(("gpus", "most"), [(8, 16), (16, 3)])
+def test_of_pods_with_too_many_containers_nothing_is_kept(gpus: int, most: int) -> None:
+    later = Later()
+    table = ScoreTable(drawn(gpus, {}), later=later)
+    many = wish(*[1] * (most + 1))
+    for found in (table.outcome(ALL, many), table.known(ALL, many), table.kept(ALL, many)):
+        assert found is not None
+        assert (found.sets, found.score, found.given_up) == ({}, 0, False)
+    assert (table.outcomes(), table.bytes) == ({}, 0)
+    assert table.kept(ALL, wish(*[1] * most)) is None
+
+
 def test_a_full_table_knows_every_plain_wish() -> None:
     later = Later()
     table = ScoreTable(drawn(3, {}), later=later)
