@@ -9,7 +9,6 @@ rounds: without an extender, with ours, and with a compiled one over the same tr
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import signal
@@ -23,7 +22,7 @@ from statistics import fmean, median, stdev
 from typing import Any, NamedTuple
 
 from scheduler.simulation.estimates import student
-from tests.bench.extender import FLEET, compiled, fleet, seconds_of, settle
+from tests.bench.extender import FLEET, compiled, fleet, settle
 from tests.bench.page import Section
 from tests.cluster import gpu_fleet
 from tests.cluster.extender import Extender, extender
@@ -109,12 +108,11 @@ def _throughput(title: str, cases: Sequence[Case]) -> Section:
             "left with one: the helper; a compiled one that gives every node a 0; the same when "
             "it does not look into the request and answers an empty list. All over the same "
             "transport, TLS with client certificates. Each has a scheduler of its own and a turn "
-            "in each round, while the others stand still; the helper starts anew before each of "
-            "its turns, and has answered a hundred calls by then. Ratios are the geometric mean of "
-            "the rounds' own ratios, and to the compiled one also what the mean is at least with "
-            "95 % confidence (one-sided, Student's t). Scheduler, extender, API server and store "
-            "share the cores. Client limits are far above what is reached but where it says stock "
-            "(50 a second, bursts of 100)."
+            "in each round, while the others stand still; ratios are the geometric mean of the "
+            "rounds' own ratios, and to the compiled one also what the mean is at least with 95 % "
+            "confidence (one-sided, Student's t). Scheduler, extender, API server and store share "
+            "the cores. Client limits are far above what is reached but where it says stock (50 a "
+            "second, bursts of 100)."
         ),
         columns=(
             "",
@@ -184,7 +182,7 @@ def run(stage: Stage, folder: Path, case: Case, arms: Sequence[str] = ARMS) -> S
         for number in range(case.rounds):
             first = number % len(arms)
             for arm in (*arms[first:], *arms[:first]):
-                with helping(stage, schedulers[arm], case.nodes):
+                with helping(schedulers[arm]):
                     speeds[arm].append(bound_per_second(stage, case, arm, schedulers, seed=number))
     return speeds
 
@@ -218,27 +216,17 @@ def scheduler(stage: Stage, folder: Path, case: Case, arm: str) -> Iterator[Sche
 
 
 @contextlib.contextmanager
-def helping(stage: Stage, arm: Scheduler, nodes: int) -> Iterator[None]:
-    """Have our helper run for a turn, where that arm has one. It is as warm as the compiled one,
-    which runs all the time."""
+def helping(arm: Scheduler) -> Iterator[None]:
+    """Have our helper run for a turn, where that arm has one."""
     if arm.helper is None:
         yield
         return
     arm.helper.start_again()
     try:
         settle(arm.helper.process.pid)  # score tables are worked out after the start
-        seconds_of(stage, arm.helper.address, usual_requests(nodes))
-        settle(arm.helper.process.pid)
         yield
     finally:
         arm.helper.kill()
-
-
-def usual_requests(nodes: int) -> list[bytes]:
-    """Bodies of calls about all nodes of a fleet, for a pod of each size."""
-    names = [node.name for node in fleet(nodes)]
-    pods = [gpu_fleet.pod("usual", gpus) for gpus in gpu_fleet.SIZES]
-    return [json.dumps({"Pod": pod, "NodeNames": names}).encode() for pod in pods]
 
 
 @contextlib.contextmanager
