@@ -3,15 +3,14 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Callable, Mapping
 from typing import Final
 
 import click
-from click.core import ParameterSource
 
 from cli import options
+from cli.lazy_commands import LazyCommands, refuse_options
 from scheduler.extender.scheduler_settings import SCHEDULER_SETTINGS, SchedulerSettings
 
 COMMANDS: Final[Mapping[str, str]] = {
@@ -21,17 +20,10 @@ COMMANDS: Final[Mapping[str, str]] = {
 """Subcommand to the module that holds it as ``command``."""
 
 
-class _Scheduler(options.BySubject, click.Group):
-    """A group that runs without a subcommand, and imports one when it is used."""
+class _Scheduler(options.BySubject, LazyCommands):
+    """A group that runs without a subcommand."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in COMMANDS:
-            return None
-        command: click.Command = importlib.import_module(COMMANDS[cmd_name]).command
-        return command
+    modules = COMMANDS
 
 
 @click.command(
@@ -80,7 +72,7 @@ def command(ctx: click.Context, load: Callable[[], SchedulerSettings]) -> None:
     environment, the environment over the file. A name that is not known is an error.
     """
     if ctx.invoked_subcommand is not None:
-        _refuse_options(ctx, ctx.invoked_subcommand)
+        refuse_options(ctx, ctx.invoked_subcommand)
         return
     settings = load()
     from base.log import configure
@@ -89,13 +81,3 @@ def command(ctx: click.Context, load: Callable[[], SchedulerSettings]) -> None:
     from scheduler.extender.program import run
 
     sys.exit(run(settings))
-
-
-def _refuse_options(ctx: click.Context, subcommand: str) -> None:
-    """Options in front of a subcommand would do nothing there."""
-    for name in ctx.params:
-        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            flag = f"--{name.replace('_', '-')}"
-            raise click.UsageError(
-                f"{flag} stands before {subcommand} and does nothing there: put options behind it"
-            )

@@ -19,6 +19,7 @@ from discovery.simulator.description import machine_catalog
 from discovery.simulator.description.document import MOST_BYTES, nearest, schema_in
 from discovery.simulator.description.machine_schema import MachineDescription, Model
 from discovery.simulator.driver import clients
+from discovery.simulator.driver.calling_process import CallingProcess
 from discovery.simulator.driver.library import Library, put_under_pynvml
 from discovery.simulator.driver.simulated_driver import Answers, SimulatedDriver
 from discovery.simulator.host import simulated_host
@@ -121,13 +122,17 @@ class Simulation:
         """The newest state."""
         return self._file.read()
 
+    def driver(self, caller: CallingProcess | None = None) -> SimulatedDriver:
+        """NVML as one process has it that uses this machine: ``caller``, or this process."""
+        return SimulatedDriver(self._file, self._machine(), caller)
+
     # under pynvml
 
     def install(self) -> None:
         """Let pynvml load this machine in this process, instead of any other simulated one."""
         if Simulation._installed is not None:
             Simulation._installed.uninstall()
-        self._driver = SimulatedDriver(self._file, self._machine())
+        self._driver = self.driver()
         self._undo = put_under_pynvml(self._load)
         Simulation._installed = self
 

@@ -9,6 +9,7 @@ import time
 import pynvml
 from msgspec.structs import replace
 
+from discovery.simulator.driver.calling_process import CallingProcess
 from discovery.simulator.driver.handles import EventSet
 from discovery.simulator.entry_points.argument_kinds import Nvml
 from discovery.simulator.state.machine_state import MachineState, XidEvent
@@ -24,8 +25,9 @@ POLL_SECONDS = 0.02
 class EventSets:
     """Which GPUs each event set of this process listens to."""
 
-    def __init__(self, file: StateFile) -> None:
+    def __init__(self, file: StateFile, caller: CallingProcess) -> None:
         self._file = file
+        self._caller = caller
         self._listening: dict[EventSet, frozenset[str]] = {}
         self._numbers = itertools.count()
 
@@ -50,7 +52,7 @@ class EventSets:
         deadline = time.monotonic() + milliseconds / 1000
         while (event := self._take(self._bus_ids(event_set))) is None:
             left = deadline - time.monotonic()
-            if left <= 0:
+            if left <= 0 or self._caller.has_gone():
                 raise Nvml(pynvml.NVML_ERROR_TIMEOUT)
             time.sleep(min(left, POLL_SECONDS))
         return event

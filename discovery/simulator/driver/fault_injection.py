@@ -3,16 +3,15 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
-import signal
 import time
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Collection
+from contextlib import nullcontext
 from fnmatch import fnmatchcase
 
+import pynvml
 from msgspec.structs import replace
 
+from discovery.simulator.driver.calling_process import CallingProcess
 from discovery.simulator.entry_points.argument_kinds import Nvml
 from discovery.simulator.entry_points.c_values import Garbage
 from discovery.simulator.state.machine_state import (
@@ -29,9 +28,6 @@ from discovery.simulator.state.state_file import StateFile
 POLL_SECONDS = 0.02
 """Seconds between two checks of a hanging call whether its fault is cleared."""
 
-CRASH_STATUS = 70
-"""EX_SOFTWARE: what a process that a fault ends by exit leaves behind."""
-
 
 def matching(state: MachineState, entry: str, bus_ids: Collection[str]) -> tuple[Fault, ...]:
     """The faults a call matches by name and by the GPUs it is about, oldest first."""
@@ -42,7 +38,9 @@ def matching(state: MachineState, entry: str, bus_ids: Collection[str]) -> tuple
     )
 
 
-def suffer(file: StateFile, entry: str, bus_ids: Collection[str]) -> Garbage | None:
+def suffer(
+    file: StateFile, entry: str, bus_ids: Collection[str], caller: CallingProcess
+) -> Garbage | None:
     """Let a call meet its faults, oldest first; gives the garbage its answer is to become.
 
     Raises Nvml where a fault ends the call. Returns late, or not while the fault
@@ -56,14 +54,13 @@ def suffer(file: StateFile, entry: str, bus_ids: Collection[str]) -> Garbage | N
             case Return(code=code):
                 raise Nvml(code)
             case Hang(uninterruptible=deaf):
-                _hang(file, fault.id, deaf=deaf)
+                _hang(file, fault.id, caller, deaf=deaf)
             case Delay(seconds=seconds):
                 time.sleep(seconds)
             case Spoil(garbage=kind):
                 garbage = kind
             case Crash(by=by, prints=prints):
-                _print(prints.encode())
-                _end(by)
+                caller.crash(by, prints)
     return garbage
 
 
@@ -83,37 +80,9 @@ def _due(file: StateFile, fault: Fault) -> bool:
     return turn >= fault.after and (fault.times is None or turn < fault.after + fault.times)
 
 
-def _hang(file: StateFile, fault_id: int, *, deaf: bool) -> None:
-    with _deaf_to_sigterm() if deaf else nullcontext():
+def _hang(file: StateFile, fault_id: int, caller: CallingProcess, *, deaf: bool) -> None:
+    with caller.deaf_to_sigterm() if deaf else nullcontext():
         while any(fault.id == fault_id for fault in file.read().faults):
+            if caller.has_gone():
+                raise Nvml(pynvml.NVML_ERROR_UNKNOWN)
             time.sleep(POLL_SECONDS)
-
-
-@contextmanager
-def _deaf_to_sigterm() -> Iterator[None]:
-    """Ignore SIGTERM in the whole process, from whichever thread.
-
-    By libc, because Python changes signal handlers in the main thread only.
-    """
-    libc = ctypes.CDLL(None)
-    libc.signal.restype = ctypes.c_void_p
-    libc.signal.argtypes = (ctypes.c_int, ctypes.c_void_p)
-    before = libc.signal(signal.SIGTERM, int(signal.SIG_IGN))
-    try:
-        yield
-    finally:
-        libc.signal(signal.SIGTERM, before)
-
-
-def _print(data: bytes) -> None:
-    """Write as C does to standard error: what does not fit is lost."""
-    with suppress(OSError):
-        while data:
-            data = data[os.write(2, data) :]
-
-
-def _end(by: str) -> None:
-    if by == "exit":
-        os._exit(CRASH_STATUS)
-    os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(60)  # the signal is on its way

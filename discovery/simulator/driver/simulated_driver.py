@@ -14,6 +14,7 @@ from typing import Protocol
 import pynvml
 
 from discovery.simulator.driver import clients, gpm_samples
+from discovery.simulator.driver.calling_process import CallingProcess, ThisProcess
 from discovery.simulator.driver.event_sets import NO_INSTANCE, EventSets
 from discovery.simulator.driver.fault_injection import suffer
 from discovery.simulator.driver.gpm_samples import GpmSamples, Taken
@@ -81,15 +82,20 @@ class CallResult:
 
 
 class SimulatedDriver:
-    """One process's NVML over the machine in a state file; threads may share it."""
+    """One process's NVML over the machine in a state file; threads may share it.
 
-    def __init__(self, file: StateFile, machine: Answers) -> None:
+    ``caller`` is that process; None: this one.
+    """
+
+    def __init__(
+        self, file: StateFile, machine: Answers, caller: CallingProcess | None = None
+    ) -> None:
         self._file = file
         self._machine = machine
         self._lock = threading.Lock()
         self._sessions = 0
-        self._client = clients.this_process()
-        self._events = EventSets(file)
+        self._caller: CallingProcess = caller or ThisProcess()
+        self._events = EventSets(file, self._caller)
         self._samples = GpmSamples()
 
     @property
@@ -113,7 +119,7 @@ class SimulatedDriver:
             clients.log_call(clients.call_log(self._file.path), entry.name, bus_ids)
         if not self._sessions and entry.name not in _WITHOUT_SESSION:
             raise Nvml(pynvml.NVML_ERROR_UNINITIALIZED)
-        garbage = suffer(self._file, entry.name, bus_ids)
+        garbage = suffer(self._file, entry.name, bus_ids, self._caller)
         state = self._file.read()  # much may have changed if a fault took its time
         if entry.name in gpm_samples.ENTRIES:
             return CallResult(self._gpm(state, entry, inputs), garbage)
@@ -127,7 +133,7 @@ class SimulatedDriver:
         with self._lock:
             if self._sessions:
                 self._sessions = 0
-                self._file.edit(clients.left(self._client))
+                self._file.edit(clients.left(self._caller.client))
 
     def _about(self, state: MachineState, entry: EntryPoint, inputs: Values) -> tuple[str, ...]:
         """Bus ids of the GPUs a call is about: by its handles, or by what it looks up."""
@@ -198,14 +204,14 @@ class SimulatedDriver:
         with self._lock:
             self._sessions += 1
             if self._sessions == 1:
-                self._file.edit(clients.joined(self._client))
+                self._file.edit(clients.joined(self._caller.client))
         return ()
 
     def _shut_down(self) -> Values:
         with self._lock:
             self._sessions -= 1
             if not self._sessions:
-                self._file.edit(clients.left(self._client))
+                self._file.edit(clients.left(self._caller.client))
         return ()
 
     def _register(self, device: Hashable, types: int, event_set: EventSet) -> Values:

@@ -46,7 +46,9 @@ def write(tree: HostTree, root: Path) -> None:
     try:
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise BadInput(f"cannot write a simulated host to {root}: {error.strerror}") from error
+        raise BadInput(
+            f"cannot write a simulated host to {root}: {error.strerror}; name another directory"
+        ) from error
     if not marker.is_file() and any(root.iterdir()):
         raise BadInput(f"{root} is not empty and not a simulated host: name another directory")
     if marker.is_file() and marker.read_text() == tree.digest():

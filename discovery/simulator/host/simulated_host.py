@@ -211,6 +211,7 @@ def _add_driver(tree: HostTree, machine: MachineDescription, version: str) -> No
     module = f"NVRM version: NVIDIA UNIX Kernel Module  {version}  Release Build  (simulated)"
     tree.text("proc/driver/nvidia/version", module)
     tree.text("sys/module/nvidia/version", version)
+    tree.text("proc/modules", *(f"{name} 1 0 - Live 0x0" for name in ("nvidia_uvm", "nvidia")))
     tree.links[f"{_DRIVERS}/nvidia/module"] = "sys/module/nvidia"
     minors = [
         at if gpu.minor is None else gpu.minor

@@ -17,7 +17,7 @@ import pytest
 
 from base.errors import BadInput
 from discovery.simulator.description.machine_schema import MigInstanceSpec
-from discovery.simulator.driver.fault_injection import CRASH_STATUS
+from discovery.simulator.driver.calling_process import CRASH_STATUS
 from discovery.simulator.simulation import Crash, Delay, Hang, Return, Simulation, Spoil
 from tests import machines
 

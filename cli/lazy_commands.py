@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Groups of commands whose modules are imported when they are used."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import ClassVar
+
+import click
+from click.core import ParameterSource
+
+
+class LazyCommands(click.Group):
+    """A group that imports a subcommand's module when it is used."""
+
+    modules: ClassVar[Mapping[str, str]] = {}
+    """Subcommand to the module that holds it as ``command``."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
+        """All of them, in the order of the table."""
+        return list(self.modules)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """The command of this name, if there is one."""
+        if cmd_name not in self.modules:
+            return None
+        command: click.Command = importlib.import_module(self.modules[cmd_name]).command
+        return command
+
+
+def refuse_options(ctx: click.Context, subcommand: str) -> None:
+    """Raise UsageError for options in front of a subcommand, which would do nothing there."""
+    for name in ctx.params:
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            flag = f"--{name.replace('_', '-')}"
+            raise click.UsageError(
+                f"{flag} stands before {subcommand} and does nothing there: put options behind it"
+            )

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much C memory stands behind each parameter of an entry point.
+
+It follows from the kinds in the table of entry points. The library measures the caller's memory
+by it, and the server measures what it got once more: it believes no length that it did not
+compute itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final
+
+import pynvml
+
+from discovery.simulator.entry_points.argument_kinds import (
+    ArgumentKind,
+    CountedArray,
+    In,
+    InOut,
+    InStruct,
+    InText,
+    Out,
+    OutList,
+    OutText,
+)
+from discovery.simulator.entry_points.c_values import CType
+from discovery.simulator.entry_points.entry_point import EntryPoint
+from discovery.simulator.entry_points.gpm_metrics_argument import GpmQuestion
+
+MOST_BYTES: Final = 1 << 20
+"""Behind one pointer; a caller that claims more is refused."""
+MOST_GIVEN: Final = 1024
+"""Items of a list for which the caller promises enough room."""
+
+_NUMBER: Final = ctypes.sizeof(ctypes.c_uint)
+
+
+class MemoryShape(IntEnum):
+    """How the memory behind a parameter is measured."""
+
+    VALUE = 0
+    """There is none: the parameter is the value."""
+    TEXT = 1
+    """To its terminating zero."""
+    FIXED = 2
+    SIZED = 3
+    """As many items as another parameter says."""
+    COUNTED = 4
+    """As many items as the number says that another parameter leads to."""
+    GIVEN = 5
+    """Nothing goes in, and as much comes out as is given."""
+    VERSIONED = 6
+    """By the number at its start; 4 bytes where that is none of the known ones."""
+    TAILED = 7
+    """A head, and behind it as many items as a number in it says; the head alone above the most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One C parameter and the memory that it leads to."""
+
+    ctype: CType = ctypes.c_void_p
+    shape: MemoryShape = MemoryShape.VALUE
+    size: int = 0
+    """Bytes; of one item where there may be several."""
+    by: int | None = None
+    """Place of the parameter that counts the items; None where there is one."""
+    most: int = 0
+    """Items that a TAILED one may have."""
+    at: int = 0
+    """Offset of a TAILED one's number of items."""
+    head: int = 0
+    """Bytes before a TAILED one's first item."""
+    versions: Mapping[int, int] = field(default_factory=dict)
+    """Number at the start of a VERSIONED one to its bytes."""
+
+
+def parameters(entry: EntryPoint) -> tuple[Parameter, ...]:
+    """The C parameters of an entry point, in order. Raises TypeError for an unknown kind."""
+    made: list[Parameter] = []
+    for kind in entry.kinds:
+        made += _of_kind(kind, len(made))
+    return tuple(made)
+
+
+def length(
+    parameter: Parameter, content: bytes, words: Sequence[int], memory: Sequence[bytes | None]
+) -> int:
+    """Bytes that a caller has to send for a pointer that is not NULL and of which ``content`` came.
+
+    ``words`` and ``memory`` are what came for all parameters. Raises ValueError where that is too
+    little to say.
+    """
+    match parameter.shape:
+        case MemoryShape.TEXT:
+            return len(content)
+        case MemoryShape.FIXED:
+            return parameter.size
+        case MemoryShape.SIZED:
+            return parameter.size * (words[parameter.by or 0] & 0xFFFFFFFF)
+        case MemoryShape.COUNTED:
+            counter = memory[parameter.by or 0]
+            return 0 if counter is None else parameter.size * _number(counter, 0)
+        case MemoryShape.VERSIONED:
+            return parameter.versions.get(_number(content, 0), _NUMBER)
+        case MemoryShape.TAILED:
+            count = _number(content, parameter.at)
+            return parameter.head + (parameter.size * count if count <= parameter.most else 0)
+        case _:
+            return 0
+
+
+def _of_kind(kind: ArgumentKind, place: int) -> Iterator[Parameter]:
+    """Parameters of a kind whose first one is the entry point's ``place``-th."""
+    match kind:
+        case In(ctype=ctype):
+            yield Parameter(ctype=ctype)
+        case InText():
+            yield Parameter(shape=MemoryShape.TEXT)
+        case InStruct(ctype=ctype) | Out(ctype=ctype):
+            yield Parameter(shape=MemoryShape.FIXED, size=ctypes.sizeof(ctype))
+        case OutText(parameters=(_, number)):
+            yield Parameter(shape=MemoryShape.SIZED, size=1, by=place + 1)
+            yield Parameter(ctype=number)
+        case CountedArray(parameters=(number, _)):
+            yield Parameter(ctype=number)
+            yield Parameter(shape=MemoryShape.SIZED, size=ctypes.sizeof(kind.item()), by=place)
+        case OutList():
+            yield from _of_list(kind, place)
+        case InOut(versions=versions):
+            sizes = {number: ctypes.sizeof(known) for number, known in (versions or {}).items()}
+            yield Parameter(shape=MemoryShape.VERSIONED, versions=sizes)
+        case GpmQuestion():
+            question, metric = pynvml.c_nvmlGpmMetricsGet_t, pynvml.c_nvmlGpmMetric_t
+            yield Parameter(
+                shape=MemoryShape.TAILED,
+                size=ctypes.sizeof(metric),
+                most=pynvml.NVML_GPM_METRIC_MAX,
+                at=question.numMetrics.offset,
+                head=question.metrics.offset,
+            )
+        case _:
+            raise TypeError(f"nothing is known of the C memory of {kind!r}")
+
+
+def _of_list(kind: OutList, place: int) -> Iterator[Parameter]:
+    by = place + (len(kind.columns) if kind.array_first else 0)
+    shape = MemoryShape.COUNTED if kind.counted else MemoryShape.GIVEN
+    counter = Parameter(shape=MemoryShape.FIXED, size=_NUMBER)
+    arrays = [Parameter(shape=shape, size=ctypes.sizeof(it), by=by) for it in kind.columns]
+    yield from (*arrays, counter) if kind.array_first else (counter, *arrays)
+
+
+def _number(content: bytes, at: int) -> int:
+    if len(content) < at + _NUMBER:
+        raise ValueError(f"no number at {at} in {len(content)} bytes")
+    return int.from_bytes(content[at : at + _NUMBER], sys.byteorder)

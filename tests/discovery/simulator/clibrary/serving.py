@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Machines that this process serves to others."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from discovery.simulator.clibrary.machine_server import MachineServer
+from discovery.simulator.simulation import Simulation
+
+NAMES = """
+import pynvml as nv
+nv.nvmlInit()
+gpus = [nv.nvmlDeviceGetHandleByIndex(at) for at in range(nv.nvmlDeviceGetCount())]
+print([(nv.nvmlDeviceGetName(gpu), nv.nvmlDeviceGetUUID(gpu)) for gpu in gpus])
+"""
+"""Prints name and UUID of each GPU."""
+
+CODE_OF = """
+import sys
+import pynvml as nv
+def code_of(call):
+    try:
+        call()
+    except nv.NVMLError as error:
+        return error.value
+    return 0
+"""
+"""Begins programs that look at return codes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A machine that this process serves, and how others reach it."""
+
+    simulation: Simulation
+    server: MachineServer
+    folder: Path
+    """Of the library."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a process needs to load the library."""
+        return {**os.environ, "LD_LIBRARY_PATH": str(self.folder)}
+
+    def command(self, code: str, *arguments: str) -> Sequence[str]:
+        """A Python process that runs ``code``."""
+        return [sys.executable, "-c", code, *arguments]
+
+    def run(self, code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run Python code in a process of its own, with the library in reach."""
+        return subprocess.run(
+            self.command(code, *arguments),
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+
+Serve = Callable[[Simulation], Served]
