@@ -21,7 +21,7 @@ help: ## list the targets
 run: $(VENV)/.run ## show labels and NVLink matrix, serve /metrics (SIMULATE=machine picks a simulated one)
 	@$(BIN)/python tools/run.py $(SIMULATE)
 
-test: check ## everything: checks, then all tests (the first time it builds a control plane: 15 minutes)
+test: check ## everything: checks, then all tests (the first time it builds a control plane: 17 minutes)
 	$(BIN)/python -m tests.suite
 
 flaky: $(VENV)/.dev ## the tests without a control plane, N times over (5 unless given) with every core busy: which fail

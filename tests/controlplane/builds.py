@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from tests.controlplane.debian import NoLibraryError, compiler_settings
 from tests.controlplane.families import Family
 from tests.controlplane.lifetime import end_with_parent
 from tests.controlplane.toolchain import NODE, environment, npm_command
@@ -36,7 +37,7 @@ class BuildError(Exception):
 
 
 class NotPreparedError(Exception):
-    """A family is not built; the text says how to get it."""
+    """A family is not built, or a machine lacks what tests run on; the text has the way out."""
 
 
 def cache() -> Path:
@@ -57,7 +58,8 @@ def key(family: Family) -> str:
     The Go version is not part of it: a new compiler makes no other control plane.
     """
     built = (family.programs, family.variables, family.files, family.cgo, *family.tags)
-    recipe = (platform.machine(), *built)
+    linked = (family.library,) if family.library else ()
+    recipe = (platform.machine(), *built, *linked)
     hashed = hashlib.sha256(repr(recipe).encode())
     for file in sorted(family.folder.iterdir()):
         hashed.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
@@ -137,7 +139,13 @@ def _compile(family: Family, go: Path, package: str, to: Path, log: Path, say: S
     variables = " ".join(f"-X {name}={value}" for name, value in family.variables.items())
     command: list[str | Path] = ["nice", "-n", "10", go, "build", "-v", "-trimpath", "-ldflags"]
     command += [f"-s -w {variables}", "-tags", ",".join(family.tags), "-o", to, package]
-    _run(family, command, family.folder, environment(cgo=family.cgo), log, say)
+    settings = environment(cgo=family.cgo)
+    if family.library:
+        try:
+            settings |= compiler_settings(family.library, cache(), say)
+        except NoLibraryError as error:
+            raise BuildError(f"{family.name} could not be built: {error}") from error
+    _run(family, command, family.folder, settings, log, say)
 
 
 def _run(

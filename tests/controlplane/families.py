@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.controlplane.debian import Library
 from tests.controlplane.toolchain import GO, NODE, Tool
 
 MODULES = Path(__file__).parent / "go"
@@ -40,17 +41,21 @@ class Family:
     cgo: bool = False
     tags: tuple[str, ...] = ()
     """Build tags."""
+    library: Library | None = None
+    """A C library that is linked with it, whose headers a machine may lack."""
     minutes: int = 1
     """How long a first build takes on two cores, for what is said while it runs."""
 
 
-def kubernetes(minor: str, patch: int, *programs: str, minutes: int) -> Family:
+def kubernetes(
+    minor: str, patch: int, *programs: str, minutes: int, name: str = "kubernetes"
+) -> Family:
     """One minor's programs, which answer with its version."""
     version = "k8s.io/component-base/version"
     major, small = minor.split(".")
     return Family(
-        name=f"kubernetes-{minor}",
-        folder=MODULES / f"kubernetes-{minor}",
+        name=f"{name}-{minor}",
+        folder=MODULES / f"{name}-{minor}",
         programs={".": programs},
         variables={
             f"{version}.gitVersion": f"v{minor}.{patch}",
@@ -74,6 +79,53 @@ KUBERNETES = {
     ),
     "1.32": kubernetes("1.32", 2, "kube-apiserver", "kube-scheduler", minutes=3),
 }
+KUBELET = kubernetes("1.37", 1, "kubelet", minutes=1, name="kubelet")
+"""Apart from the others, which most tests need without it; Go compiles what they share once."""
+
+_CONTAINERD = "github.com/containerd/containerd/v2/cmd"
+CONTAINERD = Family(
+    name="containerd",
+    folder=MODULES / "containerd",
+    programs={
+        f"{_CONTAINERD}/{name}": (name,)
+        for name in ("containerd", "containerd-shim-runc-v2", "ctr")
+    },
+    variables={"github.com/containerd/containerd/v2/version.Version": "v2.4.2"},
+    # snapshotters that nothing here uses
+    tags=("no_btrfs", "no_devmapper", "no_zfs"),
+    minutes=2,
+)
+RUNC = Family(
+    name="runc",
+    folder=MODULES / "runc",
+    programs={"github.com/opencontainers/runc": ("runc",)},
+    variables={"main.version": "1.5.2"},
+    cgo=True,
+    # without it a pod that asks for a seccomp profile is refused
+    tags=("seccomp",),
+    library=Library(
+        name="libseccomp",
+        archive="libseccomp.a",
+        package="libseccomp-dev",
+        version="2.5.4-1+deb12u1",
+        hashes={"amd64": "5fb305f3aeb293e2b78a4cfcb58c0f42179703c371a408d002c8454661e6b7b2"},
+    ),
+)
+
+_PLUGINS = "github.com/containernetworking/plugins/plugins"
+CNI = Family(
+    name="cni",
+    folder=MODULES / "cni",
+    programs={
+        f"{_PLUGINS}/{place}": (place.rpartition("/")[2],)
+        for place in ("main/bridge", "main/loopback", "ipam/host-local")
+    },
+    minutes=0,
+)
+PAUSE = Family(name="pause", folder=MODULES / "pause", programs={".": ("pause",)}, minutes=0)
+
+NODE_PROGRAMS = (KUBELET, CONTAINERD, RUNC, CNI, PAUSE)
+"""What a node runs its pods with."""
 
 _STAGES = "kustomize/stage"
 KWOK = Family(
@@ -142,6 +194,6 @@ GRAFANA = Family(name="grafana", folder=Path(__file__).parents[1] / "monitoring"
 
 ALL = (
     *(ETCD, PROMETHEUS, GRAFANA, ALLOCATOR, IDLE_EXTENDER),
-    *(KUBERNETES["1.37"], KUBERNETES["1.32"], KWOK, NFD),
+    *(KUBERNETES["1.37"], *NODE_PROGRAMS, KUBERNETES["1.32"], KWOK, NFD),
 )
 """In the order of building: what most tests wait for comes first."""

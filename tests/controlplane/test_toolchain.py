@@ -12,13 +12,14 @@ from tests.controlplane import toolchain
 from tests.controlplane.toolchain import GO, NODE, NoToolError, Tool, find_tool, npm_command
 
 ON_PATH = [
-    (GO, "go1.26.0"),
+    (GO, "go1.26.6"),
+    (GO, "go1.27"),
     (GO, "go1.27.3"),
     (GO, "go2.0.1"),
     (NODE, "v20.0.0"),
     (NODE, "v24.19.0"),
 ]
-TOO_OLD = [(GO, "go1.19.8"), (GO, "devel"), (NODE, "v18.20.4"), (NODE, "")]
+TOO_OLD = [(GO, "go1.19.8"), (GO, "go1.26.5"), (GO, "devel"), (NODE, "v18.20.4"), (NODE, "")]
 
 
 def put_on_path(folder: Path, monkeypatch: pytest.MonkeyPatch, **programs: str) -> Path:

@@ -36,9 +36,9 @@ class Tool:
 
 
 GO = Tool(
-    title="Go 1.26 or later",
+    title="Go 1.26.6 or later",
     name="go",
-    needed=(1, 26),  # what the newest of the go.mod files asks for
+    needed=(1, 26, 6),  # what the newest of the go.mod files asks for
     version=("env", "GOVERSION"),
     wheel=Path(__file__).parent / "go" / "wheel.txt",
     within="go/bin/go",
@@ -97,8 +97,8 @@ def version(tool: Tool, program: Path) -> tuple[int, ...]:
     printed = subprocess.run(
         [program, *tool.version], env=environment(), capture_output=True, text=True, check=False
     )
-    match = re.match(r"\D{1,2}(\d+)\.(\d+)", printed.stdout)
-    return tuple(int(part) for part in match.groups()) if match else (0,)
+    match = re.match(r"\D{1,2}(\d+(?:\.\d+)+)", printed.stdout)
+    return tuple(int(part) for part in match[1].split(".")) if match else (0,)
 
 
 def _install(tool: Tool, folder: Path) -> None:

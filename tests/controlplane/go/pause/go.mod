@@ -1,0 +1,3 @@
+module gpuscape.io/controlplane/pause
+
+go 1.26.0
