@@ -296,6 +296,12 @@ class AgentSettings:
         kinds.text("MACHINE|FILE"),
         "Read a simulated machine or a recording instead of this machine.",
     )
+    refuse_driver: bool = setting(
+        False,
+        kinds.FLAG,
+        "End at the start where an NVIDIA driver is loaded: a simulated machine in a cluster is"
+        " never taken for a node's real GPUs.",
+    )
     host_root: Path = setting(
         Path("/"), kinds.PATH, "Where the host's file system is mounted: sys and dev lie below it."
     )
@@ -311,6 +317,10 @@ class AgentSettings:
             )
         if self.simulate is not None and self.library is not None:
             raise BadInput("simulate and library exclude each other: give one of them")
+        if self.refuse_driver and self.simulate is None:
+            raise BadInput(
+                "refuse-driver is for simulated machines: give simulate, or leave it out"
+            )
         deadlines = {
             "deadline": self.deadline_seconds,
             "init-deadline": self.init_deadline_seconds,

@@ -22,7 +22,8 @@ from labelers.label_settings import PluginConfig
 def start_of(settings: AgentSettings) -> Iterator[Start]:
     """Start parameters of the device reader; a simulation of the settings ends with the block.
 
-    Raises BadInput for an unknown machine, a damaged file, and where there is no room for it.
+    Raises BadInput for an unknown machine, a damaged file, where there is no room for it, and
+    where a driver is loaded beside which it was not to be used.
     """
     if settings.simulate is None:
         library = settings.library or library_in(os.environ.get("LD_LIBRARY_PATH", ""))
@@ -30,6 +31,11 @@ def start_of(settings: AgentSettings) -> Iterator[Start]:
             host_root=str(settings.host_root), library=None if library is None else str(library)
         )
         return
+    if settings.refuse_driver and (sign := loaded_driver(settings.host_root)):
+        raise BadInput(
+            f"simulate: an NVIDIA driver is loaded here ({sign}), and refuse-driver is set: keep"
+            " the simulated agent off this node, or run the real one on it"
+        )
     from discovery.simulator.simulation import simulate  # never loaded on real hardware
 
     with contextlib.ExitStack() as ending:
@@ -42,6 +48,15 @@ def start_of(settings: AgentSettings) -> Iterator[Start]:
                 " name one in TMPDIR, or mount an emptyDir at /tmp"
             ) from error
         yield Start(host_root=str(simulation.host_root), simulation=str(simulation.state_file))
+
+
+def loaded_driver(root: Path) -> Path | None:
+    """The file or folder that shows that NVIDIA's kernel module is loaded, if it is.
+
+    A container sees both, whatever its runtime put into it: the kernel is the host's.
+    """
+    signs = (root / "sys/module/nvidia", root / "proc/driver/nvidia/version")
+    return next((sign for sign in signs if sign.exists()), None)
 
 
 def library_in(search_path: str) -> Path | None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The components that run the agent next to another exporter, and with the kernel log."""
+"""The components: next to another exporter, with the kernel log, on a simulated machine."""
 
 from __future__ import annotations
 
@@ -9,9 +9,14 @@ import pytest
 import yaml
 
 from agent.settings.agent_settings import AGENT_SETTINGS
+from discovery.simulator.description.machine_catalog import load_machine
 from tests.deploy.daemonset import DEPLOY, container, daemonset
 
-PATCHES = {"shadow": "prefix-without-sink.yaml", "kernel-log": "read-kernel-log.yaml"}
+PATCHES = {
+    "shadow": "prefix-without-sink.yaml",
+    "kernel-log": "read-kernel-log.yaml",
+    "simulated": "simulated-machine.yaml",
+}
 DOCS = DEPLOY.parent / "docs"
 
 
@@ -36,8 +41,10 @@ def test_a_patch_is_for_the_agents_container(component: str) -> None:
 def test_its_variables_are_settings_that_take_these_values(component: str) -> None:
     options = AGENT_SETTINGS.options
     kinds = {name: option.spec.kind for option in options for name in option.variables}
+    runtimes = {"NVIDIA_VISIBLE_DEVICES"}  # the container runtime reads it
     for name, value in variables(component).items():
-        kinds[name].read(value)  # raises for a value that the setting does not take
+        if name not in runtimes:
+            kinds[name].read(value)  # raises for a value that the setting does not take
 
 
 def test_next_to_another_exporter_names_are_others_and_no_node_is_written() -> None:
@@ -64,3 +71,18 @@ def test_the_state_lies_on_the_host_in_place_of_the_pod() -> None:
     assert volume["name"] in [it["name"] for it in base if "emptyDir" in it]
     assert volume["emptyDir"] is None
     assert volume["hostPath"] == {"path": "/var/lib/gpuscape", "type": "DirectoryOrCreate"}
+
+
+def test_a_simulated_machine_needs_no_gpu_has_room_to_be_written_and_refuses_a_driver() -> None:
+    pod = patch("simulated")["spec"]["template"]["spec"]
+    assert daemonset()["spec"]["template"]["spec"]["runtimeClassName"] == "nvidia"
+    assert pod["runtimeClassName"] is None
+    (volume,) = pod["volumes"]
+    (mount,) = container(patch("simulated"))["volumeMounts"]
+    assert (volume["name"], mount) == (mount["name"], {"name": "tmp", "mountPath": "/tmp"})  # noqa: S108  # in the container
+    assert "emptyDir" in volume
+    given = variables("simulated")
+    load_machine(given["GPUSCAPE_SIMULATE"])
+    assert given["GPUSCAPE_REFUSE_DRIVER"] == "true"
+    assert given["NVIDIA_VISIBLE_DEVICES"] == "void"
+    assert "deploy/simulated" in (DOCS / "install.md").read_text()

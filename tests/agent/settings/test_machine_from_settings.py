@@ -7,6 +7,7 @@ import errno
 import os
 import socket
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,27 @@ def test_without_room_for_a_simulation_the_error_names_the_ways_out(
         "simulate needs a folder to write a few MiB into:"
         f" {os.strerror(errno.ENOENT)}: name one in TMPDIR, or mount an emptyDir at /tmp"
     )
+
+
+@pytest.mark.parametrize("sign", ["sys/module/nvidia/version", "proc/driver/nvidia/version"])
+def test_a_simulation_that_refuses_drivers_does_not_start_where_one_is_loaded(
+    tmp_path: Path, sign: str
+) -> None:
+    settings = AgentSettings(simulate="t4", host_root=tmp_path, refuse_driver=True)
+    with start_of(settings):
+        pass
+    (tmp_path / sign).parent.mkdir(parents=True)
+    (tmp_path / sign).touch()
+
+    with pytest.raises(BadInput, match="an NVIDIA driver is loaded here"), start_of(settings):
+        pass
+    with start_of(replace(settings, refuse_driver=False)):
+        pass
+
+
+def test_refusing_drivers_makes_no_sense_on_a_real_machine() -> None:
+    with pytest.raises(BadInput, match="refuse-driver is for simulated machines"):
+        AgentSettings(refuse_driver=True)
 
 
 def test_the_host_is_named_by_the_settings_else_by_itself() -> None:
