@@ -23,7 +23,7 @@ def start_of(settings: AgentSettings) -> Iterator[Start]:
     """Start parameters of the device reader; a simulation of the settings ends with the block.
 
     Raises BadInput for an unknown machine, a damaged file, where there is no room for it, and
-    where a driver is loaded beside which it was not to be used.
+    where a driver is loaded although none may be.
     """
     if settings.simulate is None:
         library = settings.library or library_in(os.environ.get("LD_LIBRARY_PATH", ""))

@@ -23,7 +23,7 @@ RUN = "CONTROLPLANE_RUN"
 """Environment variable of a run's test processes: the process that ends last."""
 
 WITHOUT = "without"
-"""Name of a report's property: the program that a test went without, and how to get it."""
+"""Name of a report's property: what a test went without, and how to get it."""
 
 
 @pytest.fixture(scope="session")
@@ -57,7 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Skip a test that needs programs that are not built, unless CI=true."""
+    """Skip a test that needs what is not built or not allowed here, unless CI=true."""
     report = yield
     if call.excinfo and isinstance(call.excinfo.value, NotPreparedError):
         reason = str(call.excinfo.value)
@@ -69,7 +69,7 @@ def pytest_runtest_makereport(
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Say last which tests went without the control plane, and why."""
+    """Say last which tests went without the control plane or a node, and why."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if reporter is None or hasattr(config, "workerinput"):
         return
@@ -95,6 +95,6 @@ def missing_lines(reports: Sequence[pytest.TestReport | pytest.CollectReport]) -
     files = Counter(file for file, _, _ in without)
     named = ", ".join(f"{file} ({count})" for file, count in sorted(files.items()))
     return [
-        f"{len(without)} tests {how} for want of the control plane: {named}",
+        f"{len(without)} tests {how} for want of what they run on: {named}",
         *(f"  {reason}" for reason in sorted({reason for _, reason, _ in without})),
     ]

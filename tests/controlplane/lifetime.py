@@ -21,8 +21,13 @@ def end_with_parent(how: signal.Signals = signal.SIGKILL) -> Callable[[], None]:
     parent = os.getpid()
 
     def prepare() -> None:
-        _libc.prctl(_PR_SET_PDEATHSIG, how)
+        signal_at_end_of_parent(how)
         if os.getppid() != parent:  # it ended before the kernel was asked
             os.kill(os.getpid(), how)
 
     return prepare
+
+
+def signal_at_end_of_parent(how: signal.Signals) -> None:
+    """Have the kernel send this process ``how`` when its parent ends, if it has not yet."""
+    _libc.prctl(_PR_SET_PDEATHSIG, how)

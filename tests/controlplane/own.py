@@ -8,7 +8,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tests.controlplane import components
 from tests.controlplane.builds import binaries
@@ -40,7 +40,7 @@ class OwnPlane(Plane):
         apiserver_flags: Sequence[str] = (),
         *,
         lives: int = 1,
-    ) -> OwnPlane:
+    ) -> Self:
         """Start the store and the API server; ready when this returns."""
         directory.mkdir(parents=True, exist_ok=True)
         store, etcd_port = binaries(ETCD) / "etcd", components.free_port()

@@ -25,6 +25,7 @@ _HOSTS: list[x509.GeneralName] = [
     x509.DNSName("localhost"),
     x509.DNSName("kubernetes.default.svc"),
     x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
+    x509.IPAddress(ipaddress.ip_address("10.96.0.1")),  # of service kubernetes
 ]
 _MAY_SIGN = x509.KeyUsage(
     key_cert_sign=True,

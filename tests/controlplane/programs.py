@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -29,12 +30,19 @@ class Programs:
     one that outlives us can end the programs in the right order when we are killed.
     """
 
-    def __init__(self, folder: Path, *, until: int | None = None) -> None:
-        """``until``: the process with whose end they end at the latest; ours if none is given."""
+    def __init__(
+        self, folder: Path, *, until: int | None = None, supervisor: Sequence[str] = ()
+    ) -> None:
+        """``until``: the process with whose end they end at the latest; ours if none is given.
+
+        ``supervisor``: module and arguments of another one that takes the same orders.
+        """
         self.folder = folder
+        self.until = until or os.getpid()
         folder.mkdir(parents=True, exist_ok=True)
+        ours = ("tests.controlplane.supervisor", str(self.until))
         self._supervisor = subprocess.Popen(
-            [sys.executable, "-m", "tests.controlplane.supervisor", str(until or os.getpid())],
+            [sys.executable, "-m", *(supervisor or ours)],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -93,6 +101,11 @@ class Programs:
         """Have a folder removed when the last program has ended."""
         self._order({"remove": str(folder)})
 
+    @property
+    def supervisor(self) -> int:
+        """The process that holds them."""
+        return self._supervisor.pid
+
     def log(self, name: str) -> Path:
         """Where a program's output goes."""
         return self.folder / f"{name}.log"
@@ -109,7 +122,8 @@ class Programs:
 
     def end(self) -> None:
         """End all, last started first."""
-        self._tell({"end": True})
+        with contextlib.suppress(BrokenPipeError):  # it has ended already
+            self._tell({"end": True})
         self._supervisor.wait()
         self._close()
 
@@ -121,12 +135,15 @@ class Programs:
     def _close(self) -> None:
         for pipe in (self._supervisor.stdin, self._supervisor.stdout):
             if pipe:
-                pipe.close()
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
 
     def _order(self, order: dict[str, Any]) -> dict[str, Any]:
-        self._tell(order)
+        with contextlib.suppress(BrokenPipeError):  # why it has ended can still be read
+            self._tell(order)
         assert self._supervisor.stdout
-        answer: dict[str, Any] = json.loads(self._supervisor.stdout.readline())
+        line = self._supervisor.stdout.readline()
+        answer: dict[str, Any] = json.loads(line or '{"error": "the supervisor has ended"}')
         if "error" in answer:
             raise ProgramError(answer["error"])
         return answer

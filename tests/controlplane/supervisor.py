@@ -71,6 +71,21 @@ class Supervisor:
                 order["lives"] -= 1
                 self._start(name, order)
 
+    def reap(self) -> None:
+        """Wait for children that are not held: who lost its parent is a child of process 1."""
+        while True:
+            try:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if ended is None:
+                return
+            held = [it for it in self._held.values() if it.pid == ended.si_pid]
+            for process in held:
+                process.poll()  # which keeps its exit code
+            if not held:
+                os.waitpid(ended.si_pid, 0)
+
     def end(self) -> None:
         """Kill what is held, last started first, and remove what shall not stay."""
         for name in reversed(list(self._held)):
@@ -101,13 +116,16 @@ class Supervisor:
             return held.wait()
 
 
-def orders(process: int) -> Iterator[Order | None]:
+def orders(process: int | None) -> Iterator[Order | None]:
     """Orders as they come, None now and then, until ``process`` has ended or one says so."""
-    try:
-        watched = os.pidfd_open(process)
-    except ProcessLookupError:
-        return
-    waiting = [watched, sys.stdin.fileno()]
+    watched = -1
+    if process is not None:
+        try:
+            watched = os.pidfd_open(process)
+        except ProcessLookupError:
+            return
+    ends = [watched] if process is not None else []
+    waiting = [*ends, sys.stdin.fileno()]
     unread = b""
     while True:
         ready, _, _ = select.select(waiting, [], [], LOOK_SECONDS)
@@ -118,7 +136,7 @@ def orders(process: int) -> Iterator[Order | None]:
             return
         read = os.read(sys.stdin.fileno(), 1 << 16)
         if not read:
-            waiting = [watched]
+            waiting = ends
         *lines, unread = (unread + read).split(b"\n")
         for line in lines:
             order: Order = json.loads(line)
@@ -127,13 +145,14 @@ def orders(process: int) -> Iterator[Order | None]:
             yield order
 
 
-def main() -> None:
-    """Hold programs until the process named in the arguments has ended."""
+def run(process: int | None) -> None:
+    """Hold programs until ``process`` has ended, or until an order ends it."""
     supervisor = Supervisor()
     try:
-        for order in orders(int(sys.argv[1])):
+        for order in orders(process):
             if order is None:
                 supervisor.revive()
+                supervisor.reap()
                 continue
             try:
                 answer = supervisor.obey(order)
@@ -146,4 +165,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(int(sys.argv[1]))

@@ -105,7 +105,7 @@ def test_a_run_without_the_control_plane_says_so_last(tmp_path: Path) -> None:
     assert started.returncode == 0
     assert "1 passed, 2 skipped" in said
     assert said.splitlines()[-2:] == [
-        "2 tests skipped for want of the control plane: test_wants.py (2)",
+        "2 tests skipped for want of what they run on: test_wants.py (2)",
         "  etcd is not built: make controlplane (once, docs/testing.md says more)",
     ]
 
@@ -119,6 +119,6 @@ def test_in_ci_a_run_without_the_control_plane_fails(tmp_path: Path) -> None:
 
     assert started.returncode == 1
     assert said.splitlines()[-2:] == [
-        "2 tests failed for want of the control plane: test_wants.py (2)",
+        "2 tests failed for want of what they run on: test_wants.py (2)",
         "  etcd is not built: make controlplane (once, docs/testing.md says more)",
     ]

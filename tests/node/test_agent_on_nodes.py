@@ -1,0 +1,401 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shipped DaemonSet on real nodes: in containers, under kubelets, through what happens there.
+
+Whatever is done to agent, kubelet or containerd: no version of a Node that the API server ever
+had lacks a label, and every version of a Lease names the agent that runs, or none.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+import pytest
+
+from api import keys, names
+from tests.agent.agent_process import until
+from tests.controlplane.plane import MERGE_PATCH, Object
+from tests.node import look
+from tests.node.real_cluster import AGENT, RealCluster
+from tests.node.real_node import SOON, RealNode
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+"""The first one waits for an image, two nodes and their agents."""
+
+PODS: Final = f"/api/v1/namespaces/{names.NAMESPACE}/pods"
+DAEMONSET: Final = f"/apis/apps/v1/namespaces/{names.NAMESPACE}/daemonsets/{AGENT}"
+LEASES: Final = f"/apis/coordination.k8s.io/v1/namespaces/{names.NAMESPACE}/leases"
+KUBELETS: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+PROGRAM: Final = "gpuscape agent"
+CLEAN_SECONDS: Final = 10.0
+"""For an agent that is asked to end; the kubelet would kill it after 30."""
+FILL: Final = "/run/fill"
+
+_GOLDEN: Final = Path(__file__).parents[1] / "golden/dgx-a100/labels-none.txt"
+LABELS: Final = dict(line.split("=", 1) for line in _GOLDEN.read_text().splitlines())
+"""Of the simulated machine, by the reviewed file."""
+CHANGING: Final = ("nvidia.com/gfd.timestamp",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agent:
+    """The agent of one node, as it is when this is made."""
+
+    node: RealNode
+    pod: Object
+
+    @property
+    def name(self) -> str:
+        """Of the pod."""
+        return str(self.pod["metadata"]["name"])
+
+    @property
+    def uid(self) -> str:
+        """Of the pod."""
+        return str(self.pod["metadata"]["uid"])
+
+    @property
+    def status(self) -> Mapping[str, Any]:
+        """Of the container."""
+        (found,) = self.pod["status"]["containerStatuses"]
+        return dict(found)
+
+    @property
+    def process(self) -> psutil.Process:
+        """The oldest in the container."""
+        return self.node.processes(PROGRAM)[0]
+
+    def metrics(self) -> str:
+        """A scrape through the pod's address."""
+        return self.node.get(f"http://{self.pod['status']['podIP']}:9400/metrics")
+
+
+def agents(cluster: RealCluster) -> dict[str, Agent]:
+    """By node, when on each one pod is Ready, holds the Lease, and all labels are there."""
+    until(lambda: all(is_settled(cluster, node) for node in cluster.nodes.values()), SOON)
+    return {
+        name: Agent(node=node, pod=cluster.pods(name)[0]) for name, node in cluster.nodes.items()
+    }
+
+
+def is_settled(cluster: RealCluster, node: RealNode) -> bool:
+    pods = cluster.pods(node.name)
+    if len(pods) != 1 or "deletionTimestamp" in pods[0]["metadata"] or not is_ready(pods[0]):
+        return False
+    holder = cluster.lease(node.name).get("spec", {}).get("holderIdentity")
+    labels = node.object()["metadata"]["labels"]
+    return bool(holder == pods[0]["metadata"]["uid"] and LABELS.keys() <= labels.keys())
+
+
+def is_ready(pod: Object) -> bool:
+    conditions = pod["status"].get("conditions", ())
+    return any(it["type"] == "Ready" and it["status"] == "True" for it in conditions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Episode:
+    """What was written in the cluster since it began."""
+
+    cluster: RealCluster
+    since: str
+
+    def holders(self, node: str) -> list[str]:
+        """Whom the Lease named, one after the other; empty for nobody."""
+        versions = self.cluster.versions(LEASES, since=self.since, name=names.lease(node))
+        named = [it["spec"].get("holderIdentity") or "" for it in versions]
+        return [holder for holder, _ in groupby(named)]
+
+    def pod(self, name: str) -> list[Object]:
+        """A pod as it was, one version after the other."""
+        return self.cluster.versions(PODS, since=self.since, name=name)
+
+    def lost_labels(self) -> list[str]:
+        """What a version of a Node lacked."""
+        return [
+            f"{it['metadata']['name']}: {key}"
+            for it in self.cluster.versions("/api/v1/nodes", since=self.since)
+            for key in sorted(LABELS.keys() - it["metadata"]["labels"].keys())
+        ]
+
+
+@contextmanager
+def episode(cluster: RealCluster) -> Iterator[Episode]:
+    """What happens in the block loses no label."""
+    happens = Episode(cluster=cluster, since=cluster.resource_version())
+    yield happens
+    assert happens.lost_labels() == []
+
+
+def change(cluster: RealCluster, patch: Object) -> None:
+    """Change the DaemonSet."""
+    cluster.plane.demand("PATCH", DAEMONSET, patch, content_type=MERGE_PATCH)
+
+
+def roll_out(cluster: RealCluster) -> None:
+    """Wait until the DaemonSet's pods are all as it is now."""
+    arguments = ("rollout", "status", f"daemonset/{AGENT}", f"--timeout={SOON:.0f}s")
+    cluster.plane.kubectl("-n", names.NAMESPACE, *arguments)
+
+
+def test_agents_are_ready_and_labels_and_leases_are_those_of_the_machine(
+    cluster: RealCluster,
+) -> None:
+    for agent in agents(cluster).values():
+        assert agent.status["restartCount"] == 0
+        shown = agent.node.object()["metadata"]
+        found = {key: text for key, text in shown["labels"].items() if key in LABELS}
+        assert {**found, **dict.fromkeys(CHANGING)} == {**LABELS, **dict.fromkeys(CHANGING)}
+        assert keys.TOPOLOGY in shown["annotations"]
+        until(lambda name=agent.node.name: has_state(cluster, name), SOON)  # type: ignore[misc]
+        assert 'gpuscape_source_up{source="pod-resources"} 1' in agent.metrics()
+
+
+def test_the_container_is_confined_by_the_kernel(cluster: RealCluster) -> None:
+    for agent in agents(cluster).values():
+        for process in (agent.process, *agent.process.children(recursive=True)):
+            proc = Path(f"/proc/{process.pid}")
+            status = dict(
+                line.split(":\t", 1) for line in (proc / "status").read_text().splitlines()
+            )
+            capabilities = [status[f"Cap{one}"] for one in ("Inh", "Prm", "Eff", "Bnd", "Amb")]
+            assert {int(mask, 16) for mask in capabilities} == {0}
+            assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+            mounts = [line.split() for line in (proc / "mountinfo").read_text().splitlines()]
+            (root,) = [it for it in mounts if it[4] == "/"]
+            assert "ro" in root[5].split(",")
+        limit = cgroup(agent, "memory") / "memory.limit_in_bytes"
+        (container,) = agent.pod["spec"]["containers"]
+        mebibytes = container["resources"]["limits"]["memory"].removesuffix("Mi")
+        assert int(limit.read_text()) == int(mebibytes) << 20
+
+
+def test_the_token_in_the_container_changes_its_own_node_and_nothing_else(
+    cluster: RealCluster,
+) -> None:
+    found = agents(cluster)
+    agent, other = found.values()
+    tokens = f"root/var/lib/kubelet/pods/{agent.uid}/volumes/kubernetes.io~projected/token"
+    token = Path(f"/proc/{agent.node.first_process}", tokens, "token").read_text()
+
+    def status(node: RealNode, key: str) -> int:
+        return cluster.plane.request(
+            "PATCH",
+            f"/api/v1/nodes/{node.name}?dryRun=All&fieldManager={AGENT}",
+            {"metadata": {"labels": {key: "7"}}},
+            token=token,
+            content_type=MERGE_PATCH,
+        ).status
+
+    assert status(agent.node, keys.FOUND) == 200
+    assert status(agent.node, "example.com/label") == 422
+    assert status(other.node, keys.FOUND) == 422
+
+
+def test_what_a_person_types_to_look_inside_shows_pods_and_containers(
+    cluster: RealCluster,
+) -> None:
+    found = agents(cluster).values()
+
+    done = subprocess.run(
+        ["sh", "-ec", look.advice(cluster)], capture_output=True, text=True, check=True
+    )
+
+    for agent in found:
+        assert agent.name in done.stdout
+        assert agent.status["containerID"].removeprefix("containerd://") in done.stdout
+
+
+def test_a_pod_that_is_deleted_ends_cleanly_and_hands_over(cluster: RealCluster) -> None:
+    old, _ = agents(cluster).values()
+    with episode(cluster) as happens:
+        cluster.plane.demand("DELETE", f"{PODS}/{old.name}")
+        until(lambda: old.uid not in uids(cluster, old.node), SOON)
+        new = agents(cluster)[old.node.name]
+
+    versions = happens.pod(old.name)
+    (container,) = versions[-1]["status"]["containerStatuses"]
+    terminated = container["state"]["terminated"]
+    assert (terminated["exitCode"], terminated["reason"]) == (0, "Completed")
+    asked = next(it["metadata"] for it in versions if "deletionTimestamp" in it["metadata"])
+    to_be_killed = moment(asked["deletionTimestamp"]) - moment(terminated["finishedAt"])
+    took_seconds = asked["deletionGracePeriodSeconds"] - to_be_killed.total_seconds()
+    assert took_seconds < CLEAN_SECONDS
+    assert [it for it in happens.holders(old.node.name) if it != old.uid] == ["", new.uid]
+
+
+def test_scaled_to_zero_and_back_labels_stay_and_nobody_holds_the_leases(
+    cluster: RealCluster,
+) -> None:
+    before = agents(cluster)
+    with episode(cluster) as happens:
+        change(cluster, selected({"example.com/nowhere": "true"}))
+        until(lambda: not any(cluster.pods(node) for node in cluster.nodes), SOON)
+        holders = {node: cluster.lease(node)["spec"].get("holderIdentity") for node in before}
+        assert {holder or "" for holder in holders.values()} == {""}
+        change(cluster, selected({"example.com/nowhere": None}))
+        after = agents(cluster)
+
+    for node, old in before.items():
+        named = [it for it in happens.holders(node) if it != old.uid]
+        assert named == ["", after[node].uid]
+
+
+def test_the_agent_goes_on_while_the_kubelet_is_restarted_and_finds_its_new_socket(
+    cluster: RealCluster,
+) -> None:
+    agent, _ = agents(cluster).values()
+    process = agent.process
+    with episode(cluster) as happens:
+        agent.node.stop("kubelet")
+        until(lambda: 'gpuscape_source_up{source="pod-resources"} 0' in agent.metrics(), SOON)
+        renewed = kubelets_lease(cluster, agent.node)
+        agent.node.start_kubelet()
+        until(lambda: kubelets_lease(cluster, agent.node) > renewed, SOON)
+        until(lambda: 'gpuscape_source_up{source="pod-resources"} 1' in agent.metrics(), SOON)
+        after = agents(cluster)[agent.node.name]
+
+    assert process.is_running()
+    assert unchanged(after) == unchanged(agent)
+    assert set(happens.holders(agent.node.name)) <= {agent.uid}
+
+
+def test_the_agent_goes_on_while_containerd_is_restarted(cluster: RealCluster) -> None:
+    agent, _ = agents(cluster).values()
+    process = agent.process
+    with episode(cluster) as happens:
+        agent.node.stop("containerd")
+        assert "gpuscape_gpus" in agent.metrics()
+        agent.node.start_containerd()
+        container = agent.status["containerID"].removeprefix("containerd://")
+        tasks = agent.node.run("ctr", "--namespace=k8s.io", "tasks", "ls").splitlines()
+        assert [line.split()[2] for line in tasks if line.startswith(container)] == ["RUNNING"]
+        after = agents(cluster)[agent.node.name]
+
+    assert process.is_running()
+    assert unchanged(after) == unchanged(agent)
+    assert set(happens.holders(agent.node.name)) <= {agent.uid}
+
+
+def test_an_agent_that_the_kernel_kills_for_memory_comes_back_in_its_pod(
+    cluster: RealCluster,
+) -> None:
+    agent, _ = agents(cluster).values()
+    with episode(cluster) as happens:
+        use_up_memory(agent)
+        until(lambda: restarts(cluster, agent) > agent.status["restartCount"], SOON)
+        after = agents(cluster)[agent.node.name]
+
+    last = after.status["lastState"]["terminated"]
+    assert (last["reason"], last["exitCode"]) == ("OOMKilled", 137)
+    assert after.uid == agent.uid
+    assert set(happens.holders(agent.node.name)) <= {agent.uid}
+
+
+def test_a_drained_node_keeps_its_agent(cluster: RealCluster) -> None:
+    agent, _ = agents(cluster).values()
+    with episode(cluster) as happens:
+        options = ("--ignore-daemonsets", "--delete-emptydir-data", f"--timeout={SOON:.0f}s")
+        cluster.plane.kubectl("drain", agent.node.name, *options)
+        assert agent.node.object()["spec"]["unschedulable"]
+        cluster.plane.kubectl("uncordon", agent.node.name)
+        after = agents(cluster)[agent.node.name]
+
+    assert unchanged(after) == unchanged(agent)
+    assert set(happens.holders(agent.node.name)) <= {agent.uid}
+
+
+def test_an_update_with_two_agents_at_a_time_and_its_undoing_lose_nothing(
+    cluster: RealCluster,
+) -> None:
+    """Of two on a node the second only reads, until the first has released the Lease."""
+    surge = {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+    for act in (
+        lambda: change(cluster, {"spec": {"updateStrategy": surge, **annotated("new")}}),
+        lambda: cluster.plane.kubectl(
+            "-n", names.NAMESPACE, "rollout", "undo", f"daemonset/{AGENT}"
+        ),
+    ):
+        before = agents(cluster)
+        with episode(cluster) as happens:
+            act()
+            roll_out(cluster)
+            after = agents(cluster)
+        for node, old in before.items():
+            named = [it for it in happens.holders(node) if it != old.uid]
+            assert named == ["", after[node].uid]
+
+
+def has_state(cluster: RealCluster, node: str) -> bool:
+    """Whether the agent has published which GPUs the kubelet has handed out."""
+    return keys.STATE in cluster.lease(node)["metadata"].get("annotations", {})
+
+
+def uids(cluster: RealCluster, node: RealNode) -> list[str]:
+    return [it["metadata"]["uid"] for it in cluster.pods(node.name)]
+
+
+def unchanged(agent: Agent) -> tuple[object, ...]:
+    """What stays while a container goes on."""
+    status = agent.status
+    return agent.uid, status["containerID"], status["restartCount"]
+
+
+def restarts(cluster: RealCluster, agent: Agent) -> int:
+    (pod,) = cluster.pods(agent.node.name)
+    return int(Agent(node=agent.node, pod=pod).status["restartCount"])
+
+
+def moment(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def kubelets_lease(cluster: RealCluster, node: RealNode) -> str:
+    """When the kubelet last renewed its own Lease, in a form that sorts."""
+    spec = cluster.plane.demand("GET", f"{KUBELETS}/{node.name}")["spec"]
+    return str(spec["renewTime"])
+
+
+def selected(labels: Mapping[str, str | None]) -> Object:
+    return {"spec": {"template": {"spec": {"nodeSelector": dict(labels)}}}}
+
+
+def annotated(value: str) -> Object:
+    """A change of the pod's template that changes nothing for the agent."""
+    return {"template": {"metadata": {"annotations": {"example.com/version": value}}}}
+
+
+def cgroup(agent: Agent, controller: str) -> Path:
+    """The folder of the agent's container, outside of the machine."""
+    lines = Path(f"/proc/{agent.process.pid}/cgroup").read_text().splitlines()
+    (path,) = [it.split(":", 2)[2] for it in lines if it.split(":", 2)[1] == controller]
+    return Path("/sys/fs/cgroup", controller, path.lstrip("/"))
+
+
+def use_up_memory(agent: Agent) -> None:
+    """Have a small process in the container's cgroup fill a tmpfs until the kernel kills.
+
+    The pages of the tmpfs count for the cgroup and cannot be freed, and the kernel kills the
+    largest process there, which is the agent; then the small one.
+    """
+    inside = agent.node.run("cat", f"/proc/{pid_inside(agent)}/cgroup")
+    (path,) = re.findall(r":memory:(.*)", inside)
+    fill = f"echo 0 > /sys/fs/cgroup/memory{path}/cgroup.procs && exec dd if=/dev/zero bs=1M"
+    with suppress(subprocess.CalledProcessError):
+        agent.node.run("sh", "-c", f"{fill} count=400 of={FILL}")
+    agent.node.run("rm", FILL)
+
+
+def pid_inside(agent: Agent) -> int:
+    """The agent's process id as seen on its machine."""
+    status = Path(f"/proc/{agent.process.pid}/status").read_text()
+    (line,) = re.findall(r"^NSpid:\s+(.*)$", status, re.MULTILINE)
+    # outside, on the machine, in the container
+    return int(line.split()[1])
