@@ -126,6 +126,12 @@ DEVIATIONS: tuple[Deviation, ...] = (
         why="Whether a GPU is a vGPU is worth no privileged container.",
     ),
     Deviation(
+        about="vgpu.present where the host has no /sys/bus/pci (WSL2)",
+        upstream="It is left out, since PCI configuration space cannot be searched.",
+        here="It comes from nvmlDeviceGetVirtualizationMode.",
+        why="The driver knows.",
+    ),
+    Deviation(
         about="values that are no legal label, such as machine types that end in a dot",
         upstream="Written all the same; NFD then drops the label.",
         here="Left out with the reason, in every sink.",

@@ -58,7 +58,7 @@ def key(family: Family) -> str:
     The Go version is not part of it: a new compiler makes no other control plane.
     """
     built = (family.programs, family.variables, family.files, family.cgo, *family.tags)
-    linked = (family.library,) if family.library else ()
+    linked = tuple(part for part in (family.library, family.c_linker) if part)
     recipe = (platform.machine(), *built, *linked)
     hashed = hashlib.sha256(repr(recipe).encode())
     for file in sorted(family.folder.iterdir()):
@@ -138,7 +138,8 @@ def _build_programs(family: Family, go: Path, made: Path, log: Path, say: Say) -
 def _compile(family: Family, go: Path, package: str, to: Path, log: Path, say: Say) -> None:
     variables = " ".join(f"-X {name}={value}" for name, value in family.variables.items())
     command: list[str | Path] = ["nice", "-n", "10", go, "build", "-v", "-trimpath", "-ldflags"]
-    command += [f"-s -w {variables}", "-tags", ",".join(family.tags), "-o", to, package]
+    linker = f' "-extldflags={family.c_linker}"' if family.c_linker else ""
+    command += [f"-s -w {variables}{linker}", "-tags", ",".join(family.tags), "-o", to, package]
     settings = environment(cgo=family.cgo)
     if family.library:
         try:

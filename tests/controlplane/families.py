@@ -43,6 +43,8 @@ class Family:
     """Build tags."""
     library: Library | None = None
     """A C library that is linked with it, whose headers a machine may lack."""
+    c_linker: str = ""
+    """Flags of the C linker."""
     minutes: int = 1
     """How long a first build takes on two cores, for what is said while it runs."""
 
@@ -184,6 +186,19 @@ ALLOCATOR = Family(
     cgo=True,  # the library binds NVML in C, and does not compile without
 )
 
+NVIDIA = Family(
+    name="nvidia",
+    folder=Path(__file__).parents[1] / "foreign" / "go",
+    programs={
+        "github.com/NVIDIA/k8s-device-plugin/cmd/gpu-feature-discovery": ("gpu-feature-discovery",),
+        "github.com/NVIDIA/mig-parted/cmd/nvidia-mig-parted": ("nvidia-mig-parted",),
+        ".": ("gpu-links",),
+    },
+    cgo=True,  # NVML is bound in C
+    c_linker="-Wl,-z,lazy",  # NVML's functions are there once its library is loaded
+    minutes=2,
+)
+
 IDLE_EXTENDER = Family(
     name="idle-extender",
     folder=Path(__file__).parents[1] / "bench" / "go",
@@ -193,7 +208,7 @@ IDLE_EXTENDER = Family(
 GRAFANA = Family(name="grafana", folder=Path(__file__).parents[1] / "monitoring" / "npm", tool=NODE)
 
 ALL = (
-    *(ETCD, PROMETHEUS, GRAFANA, ALLOCATOR, IDLE_EXTENDER),
+    *(ETCD, PROMETHEUS, GRAFANA, ALLOCATOR, NVIDIA, IDLE_EXTENDER),
     *(KUBERNETES["1.37"], *NODE_PROGRAMS, KUBERNETES["1.32"], KWOK, NFD),
 )
 """In the order of building: what most tests wait for comes first."""
