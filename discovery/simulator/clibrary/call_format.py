@@ -136,11 +136,10 @@ def _memory(body: bytes, at: int, parameters: Sequence[Parameter]) -> list[bytes
             continue
         (size,) = _SIZE.unpack_from(body, at)
         at += _SIZE.size
-        found.append(None if size == NOTHING else body[at : at + size])
         if size == NOTHING:
+            found.append(None)
             continue
-        if at + size > len(body):
-            raise ValueError(f"{size} bytes at {at} of {len(body)}")
+        found.append(body[at : at + size])  # fewer are refused where they are measured
         at += size
     return found
 

@@ -70,7 +70,7 @@ class _Caller:
     def _find_handles(self, table: Any) -> Iterator[Outcome]:
         """Real handles of each kind, and those that stand for nothing."""
         device = pynvml.c_nvmlDevice_t
-        for index in range(20):
+        for index in (*range(20), 0x10000):
             yield from self._made(table["nvmlDeviceGetHandleByIndex_v2"], ctypes.c_uint(index))
         for gpu in list(self._handles.get(device, ()))[:2]:
             for number in range(4):
