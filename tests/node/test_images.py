@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ def test_an_image_has_its_name_its_start_and_one_layer_with_all_files_of_root(
     (root / "bin").mkdir(parents=True)
     (root / "bin" / "start").write_text("program")
     (root / "bin" / "start").chmod(0o755)
+    if not os.geteuid():  # or it would be root's anyway
+        os.chown(root / "bin" / "start", 1234, 1234)
 
     file = images.write(tmp_path / "a.tar", "example/name:1", root, {"Entrypoint": ["/bin/start"]})
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -96,7 +97,9 @@ def test_names_processes_addresses_cgroups_and_disk_are_its_own(tmp_path: Path) 
             "echo whose > /var/lib/made",
         )
         made = (tmp_path / DISK / "made").read_text()
+        outside = Path(f"/proc/{(tmp_path / FIRST_PROCESS).read_text()}/cgroup").read_text()
 
+    assert outside.count(f"/{cgroups.PREFIX}") == len(cgroups.hierarchies())
     name, first, processes, address, *own = lines
     assert (name, made) == ("box", "whose\n")
     assert first.startswith("python")
@@ -249,3 +252,12 @@ def test_a_machine_ends_at_once_when_its_first_process_is_killed(started: Starte
 
     until(lambda: not any(map(runs, [*started.processes, started.keeper])))
     assert started.cgroups() == []
+
+
+def test_an_order_to_a_machine_that_has_ended_is_an_error(tmp_path: Path) -> None:
+    with box(tmp_path) as machine:
+        machine.start("sleeper", ["sleep", "600"])
+        os.kill(int((tmp_path / FIRST_PROCESS).read_text()), signal.SIGKILL)
+
+        with pytest.raises(ProgramError, match="the supervisor has ended"):
+            machine.start("another", ["true"])
