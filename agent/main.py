@@ -225,9 +225,10 @@ class _Running:
         ending.enter_context(
             parts.kept_records(settings, self._place.root, machine.records, latest, defects)
         )
-        known = parts.known_pods(settings, self._client, name, latest, defects, ending)
+        turn = parts.start_turn(settings, self._client)
+        known = parts.known_pods(settings, self._client, name, latest, turn, defects, ending)
         in_cluster = None
-        if self._client is not None and not settings.standalone:
+        if self._client is not None and turn is not None:
             from agent.cluster.join import joined
 
             hold = functools.partial(self.request_release, "cluster")
@@ -236,6 +237,7 @@ class _Running:
                     settings,
                     self._client,
                     name,
+                    turn=turn,
                     latest=latest,
                     hold=hold,
                     clear_xids=machine.records.xids.clear,

@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from agent.cluster.join import Joined
+    from agent.cluster.start_turn import StartTurn
     from agent.pods.known_pods import KnownPods
     from agent.pods.kubelet_pods import KubeletPods
     from kube.api import Api
@@ -85,6 +86,15 @@ def client(settings: AgentSettings, ending: contextlib.ExitStack) -> ApiClient |
         return None
 
 
+def start_turn(settings: AgentSettings, client: Api | None) -> StartTurn | None:
+    """When this agent, which starts now, may ask its cluster for what; None without a cluster."""
+    if client is None or settings.standalone:
+        return None
+    from agent.cluster.join import start_turn
+
+    return start_turn(settings, client)
+
+
 def counters(
     settings: AgentSettings, client: Api | None, last_read: CountersConfig | None = None
 ) -> tuple[CountersConfig, Path | None]:
@@ -126,10 +136,11 @@ def known_pods(
     client: Api | None,
     node: str,
     latest: LatestMetrics,
+    turn: StartTurn | None,
     defects: Defects,
     ending: contextlib.ExitStack,
 ) -> KnownPods | None:
-    """What the API server has of the node's pods, where the settings need it."""
+    """What the API server has of the node's pods, where the settings need it, from ``turn`` on."""
     if client is None or not settings.follows_pods:
         return None
     from agent.cluster.join import followed_pods
@@ -137,7 +148,7 @@ def known_pods(
 
     labels = settings.pod_label_allowlist if settings.pod_labels else None
     known = KnownPods(labels=labels, update_metrics=latest.refresh)
-    ending.enter_context(followed_pods(client, node, known, defects))
+    ending.enter_context(followed_pods(client, node, known, turn, defects))
     return known
 
 

@@ -16,6 +16,9 @@ AGENT: Final = "gpuscape-agent"
 COORDINATOR: Final = "gpuscape-coordinator"
 SCHEDULER: Final = "gpuscape-scheduler"
 
+AGENT_DAEMON_SET: Final = "gpuscape-agent"
+"""Whose status tells an agent how many there are."""
+
 AGENT_FLOOR: Final = "gpuscape-agent-floor"
 """Admission policies that the agent asks whether they hold it; so are the next four."""
 AGENT_NODE: Final = "gpuscape-agent-node"

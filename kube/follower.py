@@ -103,8 +103,10 @@ class Follower:
         self._unseen: set[tuple[str | None, str]] | None = None  # a set while syncing
         self._up = False
 
-    def run(self) -> None:
-        """Follow until :meth:`close`."""
+    def run(self, delay: Callable[[], float] = lambda: 0.0) -> None:
+        """Follow until :meth:`close`, from when ``delay``, asked again and again, gives 0 s."""
+        while (wait := delay()) > 0 and not self._closed.wait(wait):
+            pass
         while not self._closed.is_set():
             self._closed.wait(self._watch_once())
 

@@ -14,6 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from agent.cluster.membership import Cluster, Member
+from agent.cluster.start_turn import StartTurn
 from agent.metrics.latest_metrics import LatestMetrics
 from agent.pods.known_pods import KnownPods
 from agent.pods.resource_slices import FIELD, ResourceSlices
@@ -80,11 +81,21 @@ def config_map_text(client: Api, named: str) -> bytes | None:
 
 
 @contextlib.contextmanager
-def followed_pods(client: Api, node: str, known: KnownPods, defects: Defects) -> Iterator[None]:
-    """Watch the node's pods for ``known`` until the block ends."""
+def followed_pods(
+    client: Api, node: str, known: KnownPods, turn: StartTurn | None, defects: Defects
+) -> Iterator[None]:
+    """Watch the node's pods for ``known`` until the block ends, from the agent's ``turn`` on."""
     fields = {FIELD: node}
-    with _followed(Follower(client, PODS, known.on_watch_event, fields=fields, defects=defects)):
+    take = known.on_watch_event
+    with _followed(Follower(client, PODS, take, fields=fields, defects=defects), turn):
         yield
+
+
+def start_turn(settings: AgentSettings, client: Api) -> StartTurn:
+    """When this agent, which starts now, may ask for what."""
+    return StartTurn(
+        client, namespace=settings.namespace, spread_seconds=settings.start_spread_seconds
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +113,7 @@ def joined(
     client: ApiClient,
     node: str,
     *,
+    turn: StartTurn,
     latest: LatestMetrics,
     hold: Callable[[tuple[str, ...]], None],
     clear_xids: Callable[[str | None], bool],
@@ -109,6 +121,8 @@ def joined(
     defects: Defects,
 ) -> Iterator[Joined]:
     """The cluster, its Node watched until the block ends; then the Lease is emptied.
+
+    All of it waits for the ``turn``, whose request is one of the cluster's ticks.
 
     ``hold``, ``clear_xids`` and ``hasten`` are as :class:`Cluster` has them. A server that does not
     answer is waited for.
@@ -124,7 +138,7 @@ def joined(
         ),
         sink=settings.sink,
         allow_unconfined=settings.allow_unconfined,
-        start_spread_seconds=settings.start_spread_seconds,
+        turn=turn,
         driver_ready_file=_below(settings.host_root, settings.driver_ready_file),
         update_metrics=latest.refresh,
         hold=hold,
@@ -134,20 +148,22 @@ def joined(
     )
     with contextlib.ExitStack() as ending:
         take = cluster.on_watch_event
-        ending.enter_context(_followed(Follower(client, NODES, take, name=node, defects=defects)))
+        own_node = Follower(client, NODES, take, name=node, defects=defects)
+        ending.enter_context(_followed(own_node, turn))
         if settings.resource_slices:
             fields = {FIELD: node}
             slices_news = Follower(
                 client, RESOURCE_SLICES, slices.on_watch_event, fields=fields, defects=defects
             )
-            ending.enter_context(_followed(slices_news))
+            ending.enter_context(_followed(slices_news, turn))
         ending.callback(cluster.leave)
         yield Joined(cluster=cluster, slices=slices)
 
 
 @contextlib.contextmanager
-def _followed(follower: Follower) -> Iterator[None]:
-    thread = threads.started(follower.run, "watch")
+def _followed(follower: Follower, turn: StartTurn | None) -> Iterator[None]:
+    run = follower.run if turn is None else functools.partial(follower.run, turn.until_watch)
+    thread = threads.started(run, "watch")
     try:
         yield
     finally:

@@ -8,7 +8,6 @@ are made in the ticks alone.
 
 from __future__ import annotations
 
-import math
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -22,6 +21,7 @@ from agent.cluster.node_sink import NodeSink
 from agent.cluster.pod_state import PodState
 from agent.cluster.release_signals import ReleaseSignals
 from agent.cluster.sink_reports import SinkReports
+from agent.cluster.start_turn import StartTurn
 from agent.metrics.source_reports import WatchReport
 from agent.pods.allocated_devices import NodeAllocation
 from agent.publish import NodeDecision
@@ -39,8 +39,6 @@ FLUSH_SECONDS = 5.0
 """Between two flushes of Events."""
 GATE_SECONDS = 5.0
 """Between two checks whether the Lease may be written."""
-CONFINE_WITHIN_SECONDS = 45.0
-"""A policy that does not hold is noticed within a minute of the start."""
 EVENT_BUDGET = EventBudget(burst=25, refill_seconds=300.0, repeat_seconds=300.0)
 SOURCE = "kubernetes"
 
@@ -67,7 +65,7 @@ class Cluster:
         *,
         sink: str,
         allow_unconfined: bool,
-        start_spread_seconds: float,
+        turn: StartTurn,
         driver_ready_file: Path,
         update_metrics: Callable[[Callable[[AgentMetrics], None]], None],
         hold: Callable[[tuple[str, ...]], None],
@@ -78,7 +76,7 @@ class Cluster:
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         """``sink``: where labels go: ``node``, ``nodefeature``, or ``none``, which leaves out the
-        topology annotation too.
+        topology annotation too. ``turn``: when the agent may begin with what.
 
         ``update_metrics`` gets changes of the agent's own metrics; ``hold`` gets the causes for
         which the GPUs are to be left alone, none when they no longer are; ``clear_xids`` gets the
@@ -145,16 +143,14 @@ class Cluster:
                 reports=self._reports(NODE_FEATURES),
                 uniform=uniform,
             )
-        start = clock()
-        self._confine_at = start + uniform(0.0, min(start_spread_seconds, CONFINE_WITHIN_SECONDS))
-        # the root lets few begin early, when all of a new fleet open their watches
-        self._write_at = start + start_spread_seconds * math.sqrt(uniform(0.0, 1.0))
+        self._turn = turn
 
     @property
     def ticks(self) -> Mapping[str, Tick]:
         """What has to be run, each by a name of its own."""
         feature = {} if self._feature_sink is None else {"feature": self._feature_sink.tick}
         return {
+            "turn": self._turn.ask,
             "causes": self.check_causes,
             "confine": self.confine,
             "lease": self.beat,
@@ -209,16 +205,16 @@ class Cluster:
 
     def confine(self, now: float) -> float:
         """Try the admission policies when that is due; the seconds until the next time."""
-        if now < self._confine_at:
-            return self._confine_at - now
+        if (wait := self._turn.until_confine(now)) > 0:
+            return wait
         wait = self._confinement.check(now)
         self._hasten("lease")
         return wait
 
     def beat(self, now: float) -> float:
         """Do what is due on the Lease; the seconds until the next time."""
-        if now < self._write_at:
-            return self._write_at - now
+        if (wait := self._turn.until_write(now)) > 0:
+            return wait
         if not self._confinement.allows(names.AGENT_LEASE):
             return GATE_SECONDS
         held = self._heartbeat.holds

@@ -81,11 +81,12 @@ class AgentSettings:
         unset="a random one",
         variables=("POD_UID",),
     )
-    start_spread_seconds: float = setting(
-        90.0,
+    start_spread_seconds: float | None = setting(
+        None,
         kinds.duration("0s"),
         "A starting agent writes for the first time at a random moment within this, so that"
-        " thousands of them do not overload the API server; 0 is right for small clusters.",
+        " thousands of them do not overload the API server.",
+        unset="25 ms for each agent that its DaemonSet counts",
     )
     allow_unconfined: bool = setting(
         False,

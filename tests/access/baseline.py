@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.access.object_cases import (
     CORE_EVENTS,
+    DAEMON_SETS,
     FEATURES,
     KNOWN,
     LEASES,
@@ -58,6 +59,26 @@ def node(name: str) -> Object:
     }
 
 
+def daemon_set(name: str) -> Object:
+    """A DaemonSet for no node, as far as its controller runs."""
+    labels = {"app": name}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": name},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "nodeSelector": {"example.com/none": "x"},
+                    "containers": [{"name": "main", "image": "none"}],
+                },
+            },
+        },
+    }
+
+
 def _kept(**metadata: Any) -> Object:
     return {"annotations": {"example.com/note": "kept"}, **metadata}
 
@@ -69,6 +90,7 @@ OBJECTS: tuple[tuple[str, Object], ...] = (
         for name in ("gpuscape-$node", "gpuscape-$other", "mig-slot-0", "coordinator")
     ),
     (LEASES.replace("$ns", "kube-node-lease"), lease("$node")),
+    *((DAEMON_SETS, daemon_set(name)) for name in ("gpuscape-agent", "other")),
     (FEATURES, feature()),
     (FEATURES, feature("nvidia-features-for-$other", node="$other")),
     *(

@@ -11,6 +11,7 @@ from tests.access.node_cases import OWN_KEY, mig_labels
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/$ns/leases"
 LEASE = f"{LEASES}/gpuscape-$node"
 FEATURES = "/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/$ns/nodefeatures"
+DAEMON_SETS = "/apis/apps/v1/namespaces/$ns/daemonsets"
 FEATURE = f"{FEATURES}/nvidia-features-for-$node"
 CORE_EVENTS = "/api/v1/namespaces/{}/events"
 EVENTS = "/apis/events.k8s.io/v1/namespaces/{}/events"

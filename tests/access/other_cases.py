@@ -19,6 +19,7 @@ from tests.access.ask import (
 )
 from tests.access.node_cases import NODE, OTHER, OWN, STATUS
 from tests.access.object_cases import (
+    DAEMON_SETS,
     EVENTS,
     LEASE,
     NAMED,
@@ -210,7 +211,7 @@ REST = [
     Case(
         name="DaemonSet: create",
         ask=post(
-            "/apis/apps/v1/namespaces/$ns/daemonsets",
+            DAEMON_SETS,
             named(
                 "$new",
                 spec={
@@ -255,6 +256,24 @@ REST = [
     # what no policy beside them can hold: reads, impersonation, and the admission objects
     Case(name="PUT of the own Node", ask=put(NODE, OWN), drift=200),
     Case(name="read: all Nodes in a list", ask=read("/api/v1/nodes"), drift=200),
+    Case(name="read: all DaemonSets in a list", ask=read(DAEMON_SETS), drift=200),
+    Case(name="read: another DaemonSet", ask=read(f"{DAEMON_SETS}/other"), drift=200),
+    Case(
+        name="own DaemonSet: another image",
+        ask=strategic(
+            f"{DAEMON_SETS}/gpuscape-agent",
+            {"spec": {"template": {"spec": {"containers": [{"name": "main", "image": "x"}]}}}},
+        ),
+        only=_GRANTS,
+    ),
+    Case(
+        name="own DaemonSet: its status",
+        ask=merge(
+            f"{DAEMON_SETS}/gpuscape-agent/status", {"status": {"desiredNumberScheduled": 1}}
+        ),
+        only=_GRANTS,
+    ),
+    Case(name="own DaemonSet: delete", ask=delete(f"{DAEMON_SETS}/gpuscape-agent")),
     Case(name="read: a Secret", ask=read("/api/v1/namespaces/$ns/secrets/legacy"), drift=200),
     Case(name="read: a pod", ask=read(f"{PODS}/workload"), drift=200),
     Case(name="read: a pod's log", ask=read(f"{PODS}/workload/log"), drift=500),  # no kubelet
@@ -356,11 +375,15 @@ REFUSED = {
     "the rest": REST,
     "kubelet": KUBELET_REFUSED,
 }
+STARTING = [
+    Case(name="the number of agents", ask=read(f"{DAEMON_SETS}/gpuscape-agent")),
+]
 OPTED_INTO = [
     Case(name="pods of its node", ask=read("/api/v1/pods?fieldSelector=spec.nodeName=$node")),
 ]
 
 ALLOWED = {
     "kubelet": KUBELET_ALLOWED,
+    "starting": STARTING,
     "opted into": OPTED_INTO,
 }

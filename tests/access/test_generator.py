@@ -180,6 +180,7 @@ def test_roles_give_what_the_facts_say_and_nothing_else() -> None:
         ("agent", "CLUSTER", "nodes"): ("get", "watch", "patch"),
         ("agent", "HOME", "leases"): own,
         ("agent", "HOME", "nodefeatures"): own,
+        ("agent", "HOME", "daemonsets"): ("get",),
         ("agent", "EVENTS", "events"): events,
         ("coordinator", "CLUSTER", "nodes"): ("get", "list", "watch", "patch"),
         ("coordinator", "CLUSTER", "pods"): ("get", "list", "watch"),
@@ -192,6 +193,25 @@ def test_roles_give_what_the_facts_say_and_nothing_else() -> None:
         ("scheduler", "HOME", "leases"): ("list", "watch"),
         ("scheduler", "CLUSTER", "events"): events,
     }
+
+
+def test_a_role_is_narrowed_to_the_one_daemonset_that_the_agent_reads() -> None:
+    rules = [
+        rule
+        for part in parts_of().values()
+        for it in part
+        if it["kind"].endswith("Role")
+        for rule in it["rules"]
+        if rule["resources"] == ["daemonsets"] or "resourceNames" in rule
+    ]
+    assert rules == [
+        {
+            "apiGroups": ["apps"],
+            "resources": ["daemonsets"],
+            "resourceNames": ["gpuscape-agent"],
+            "verbs": ["get"],
+        }
+    ]
 
 
 def test_what_is_opted_into_is_read_only() -> None:

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import re
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from agent import parts_from_settings as parts
+from agent.cluster.start_turn import PATIENCE_SECONDS
 from agent.gpu_errors.kernel_log import KernelLog
 from agent.gpu_records import GpuRecords
 from agent.metrics import metric_settings
@@ -39,7 +41,7 @@ from kube.api import CONFIG_MAPS, PODS, Object
 from kube.api_errors import Unreachable
 from kube.follower import ObjectSeen
 from tests import build
-from tests.agent.agent_process import until
+from tests.agent.agent_process import SOON, until
 from tests.agent.podresources.server import message, serving
 from tests.fakes.api import FakeApi
 from tests.log_lines import log_lines, whys
@@ -274,10 +276,10 @@ def test_the_nodes_pods_are_followed_where_the_settings_need_them() -> None:
 
         def known(**settings: Any) -> KnownPods | None:
             wanted = AgentSettings(**settings)
-            return parts.known_pods(wanted, api, "node-a", latest, defects, ending)
+            return parts.known_pods(wanted, api, "node-a", latest, None, defects, ending)
 
         assert known() is None
-        assert parts.known_pods(SHARED, None, "node-a", latest, defects, ending) is None
+        assert parts.known_pods(SHARED, None, "node-a", latest, None, defects, ending) is None
         uids = known(pod_uid_label=True, pod_label_allowlist=(re.compile("app"),))
         labels = known(pod_labels=True, pod_label_allowlist=(re.compile("app"),))
         assert uids is not None
@@ -288,6 +290,38 @@ def test_the_nodes_pods_are_followed_where_the_settings_need_them() -> None:
         assert labels.by_uid(uid) == replace(without, labels=(("app", "train"),))
         until(lambda: bool(lines(latest, 'gpuscape_source_up{source="pods"} 1.0')))
     assert {call.fields == {"spec.nodeName": "node-a"} for call in api.calls} == {True}
+
+
+def test_pods_are_not_asked_about_before_the_agents_turn() -> None:
+    settings = AgentSettings(pod_uid_label=True, start_spread_seconds=None)
+    api, latest, defects = FakeApi(), latest_of(settings), Defects()
+    turn = parts.start_turn(settings, api)
+    assert turn is not None
+    asked = threading.Event()
+    until_watch = turn.until_watch
+
+    def counted() -> float:
+        asked.set()
+        return until_watch()
+
+    turn.until_watch = counted  # type: ignore[method-assign]  # to see that it was asked
+    with contextlib.ExitStack() as ending:
+        parts.known_pods(settings, api, "node-a", latest, turn, defects, ending)
+        assert asked.wait(SOON)
+        assert api.calls == []
+        assert turn.ask(time.monotonic() + PATIENCE_SECONDS) > 0  # nobody could be counted
+
+
+def test_a_turn_is_waited_for_in_a_cluster_alone() -> None:
+    api = FakeApi()
+    assert parts.start_turn(AgentSettings(standalone=True), api) is None
+    assert parts.start_turn(AgentSettings(), None) is None
+    at_once = parts.start_turn(AgentSettings(start_spread_seconds=0.0), api)
+    assert at_once is not None
+    assert at_once.until_watch() == 0.0
+    counting = parts.start_turn(AgentSettings(), api)
+    assert counting is not None
+    assert counting.until_watch() > 0.0
 
 
 @pytest.mark.parametrize(

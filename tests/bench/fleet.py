@@ -6,7 +6,6 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from agent.settings.agent_settings import AgentSettings
 from api import names
 from tests.bench.page import Section
 from tests.cluster import load
@@ -21,13 +20,13 @@ def section() -> Section:
         with Plane.start(place / "plane", controller_manager=False) as plane:
             (work := place / "work").mkdir()
             seen = load.whole(Site.create(plane, names.NAMESPACE), work)
-    spread = AgentSettings().start_spread_seconds
     return Section(
         title="A fleet that starts together",
         text=(
             f"{load.FLEET} Nodes on a real API server and {load.AGENTS} agents: 5 processes, and "
             "the others without GPUs to read in one process. They start within "
-            f"{load.START_WITHIN_SECONDS:g} s and write within {spread:g} s more. Requests a "
+            f"{load.START_WITHIN_SECONDS:g} s and write within {load.SPREAD_SECONDS:g} s more. "
+            "Requests a "
             f"second are from the audit log, the most in {load.WINDOW_SECONDS} s, scaled to "
             f"{load.FLEET} agents."
         ),

@@ -15,8 +15,8 @@ from api import keys, names
 from discovery.simulator.simulation import Simulation
 from tests.agent.agent_process import GPUSCAPE, SOON, AgentProcess, until
 from tests.controlplane.lifetime import end_with_parent
-from tests.controlplane.plane import Object, Plane
-from tests.deploy.daemonset import agent_process
+from tests.controlplane.plane import MERGE_PATCH, Object, Plane
+from tests.deploy.daemonset import agent_process, daemonset
 from tests.kube.clusters import client
 from tools.access.files import parts_of, text
 
@@ -67,6 +67,25 @@ class Site:
         path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
         answer = self.plane.request("GET", f"{path}/{names.lease(node)}")
         return answer.body if answer.status == 200 else None
+
+    def count_agents(self, agents: int) -> None:
+        """Have the shipped DaemonSet, whose status says that it is for so many nodes.
+
+        Here no controller counts them.
+        """
+        place = f"/apis/apps/v1/namespaces/{self.namespace}/daemonsets"
+        made = daemonset()
+        made["metadata"]["namespace"] = self.namespace
+        if self.plane.request("GET", f"{place}/{names.AGENT_DAEMON_SET}").status != 200:
+            self.plane.demand("POST", place, made)
+        numbers = ("currentNumberScheduled", "numberMisscheduled", "numberReady")
+        status = {**dict.fromkeys(numbers, 0), "desiredNumberScheduled": agents}
+        self.plane.demand(
+            "PATCH",
+            f"{place}/{names.AGENT_DAEMON_SET}/status",
+            {"status": status},
+            content_type=MERGE_PATCH,
+        )
 
     def edit(self, node: str, **metadata: Mapping[str, str | None]) -> None:
         """Change labels or annotations of a Node as the admin; None removes."""

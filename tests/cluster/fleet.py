@@ -97,7 +97,7 @@ def _once(tick: Tick) -> Tick:
 
 @contextlib.contextmanager
 def publishing(
-    site: Site, nodes: Sequence[str], *, within_seconds: float, spread_seconds: float
+    site: Site, nodes: Sequence[str], *, within_seconds: float, spread_seconds: float | None
 ) -> Iterator[list[Publisher]]:
     """Publishers of these nodes, each started at a random time within the first seconds."""
     observed(MACHINE)  # before the threads need it: a process simulates one machine at a time
@@ -129,7 +129,8 @@ def publishing(
             publisher.client, NODES, publisher.cluster.on_watch_event, name=nodes[number]
         )
         followers.append(follower)
-        threading.Thread(target=follower.run, daemon=True).start()
+        run = partial(follower.run, publisher.turn.until_watch)
+        threading.Thread(target=run, daemon=True).start()
         return -1.0
 
     for number in range(len(nodes)):

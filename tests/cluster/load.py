@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from agent.settings.agent_settings import AgentSettings
+from agent.cluster.start_turn import LARGEST, WRITE_SECONDS
 from api import keys
 from discovery.simulator.simulation import Simulation
 from tests.agent.agent_process import until
@@ -27,6 +27,8 @@ FLEET = 5000
 """How many agents figures are scaled to."""
 WINDOW_SECONDS = 10
 START_WITHIN_SECONDS = 30.0
+SPREAD_SECONDS = LARGEST * WRITE_SECONDS[1]
+"""Of the first writes, where nobody has set it."""
 AGENTS = 205
 PATIENCE_SECONDS = 300.0
 """Beyond the time within which all are to have written."""
@@ -51,21 +53,22 @@ def run(
     publishers: int,
     processes: int,
     within: float,
-    spread: float,
+    spread: float | None,
 ) -> Load:
-    """Start them all and wait until each has published."""
+    """Start them all and wait until each has published; without ``spread`` they ask how many."""
     every = add_nodes(site.plane, nodes)[: processes + publishers]
     mark = site.plane.mark()
     with contextlib.ExitStack() as stack:
         for at in range(processes):
             (place := folder / f"agent-{at}").mkdir()
             simulation = Simulation.create("a30-pair", place)
-            options = {"GPUSCAPE_START_SPREAD": f"{spread}s"}
+            options = {"GPUSCAPE_START_SPREAD": "" if spread is None else f"{spread}s"}
             stack.enter_context(agent(site, every[at], simulation, place, options=options))
         stack.enter_context(
             publishing(site, every[processes:], within_seconds=within, spread_seconds=spread)
         )
-        until(lambda: published(site) >= set(every), within + spread + PATIENCE_SECONDS)
+        latest = within + (SPREAD_SECONDS if spread is None else spread)
+        until(lambda: published(site) >= set(every), latest + PATIENCE_SECONDS)
         time.sleep(WINDOW_SECONDS if within > WINDOW_SECONDS else 0)
     return measured(site.plane.audit(since=mark, user=AGENT), len(every))
 
@@ -105,7 +108,11 @@ def peak(events: list[dict[str, Any]]) -> float:
 
 
 def whole(site: Site, folder: Path) -> Load:
-    """5,000 Nodes, 200 publishers in this process and 5 agents, started within half a minute."""
+    """5,000 Nodes, 200 publishers in this process and 5 agents, started within half a minute.
+
+    All of them are told that there are 5,000.
+    """
+    site.count_agents(FLEET)
     return run(
         site,
         folder,
@@ -113,5 +120,5 @@ def whole(site: Site, folder: Path) -> Load:
         publishers=AGENTS - 5,
         processes=5,
         within=START_WITHIN_SECONDS,
-        spread=AgentSettings().start_spread_seconds,
+        spread=None,
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from agent.cluster.membership import Cluster, Member
+from agent.cluster.start_turn import StartTurn
 from agent.podresources.model import ContainerDevices, PodDevices, ResourceDevices
 from agent.pods.kubelet_pods import KubeletPods
 from agent.publish import NodeDecision
@@ -69,7 +70,7 @@ class Publisher:
         sleep: Callable[[float], None],
         hasten: Callable[[str], None],
         token: str | None = None,
-        start_spread_seconds: float = 0.0,
+        start_spread_seconds: float | None = 0.0,
         seed: int = 0,
     ) -> None:
         """``token``: its account's, bound to a pod on the node; a new one unless given."""
@@ -86,19 +87,28 @@ class Publisher:
         access = Kubeconfig(str(site.plane.kubeconfig(token=token)))
         self.client = ApiClient(program, access, limits=limits)
         self.requests = 0
+        api = cast(Api, _Counted(self.client, self._count))
+        uniform = random.Random(seed).uniform  # noqa: S311  # spreads requests, no secret
+        self.turn = StartTurn(
+            api,
+            namespace=site.namespace,
+            spread_seconds=start_spread_seconds,
+            clock=clock,
+            uniform=uniform,
+        )
         self.cluster = Cluster(
-            cast(Api, _Counted(self.client, self._count)),
+            api,
             Member(node=node, namespace=site.namespace, pod=node, identity=node),
             sink="node",
             allow_unconfined=False,
-            start_spread_seconds=start_spread_seconds,
+            turn=self.turn,
             driver_ready_file=site.plane.folder / "none",
             update_metrics=self._tell,
             hold=self._hold,
             clear_xids=lambda _wish: False,
             hasten=hasten,
             clock=clock,
-            uniform=random.Random(seed).uniform,  # noqa: S311  # spreads requests, no secret
+            uniform=uniform,
         )
         self.pods = KubeletPods(
             self.kubelet,

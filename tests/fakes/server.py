@@ -11,6 +11,7 @@ from typing import Any
 
 from kube.api import (
     CONFIG_MAPS,
+    DAEMON_SETS,
     EVENTS,
     LEASES,
     NODE_FEATURES,
@@ -23,7 +24,16 @@ from kube.api import (
 from kube.api_errors import Conflict, Expired, Invalid, NotFound
 from tests.fakes import ownership, validation
 
-SERVED = (NODES, PODS, LEASES, EVENTS, CONFIG_MAPS, NODE_FEATURES, RESOURCE_SLICES)
+SERVED = (
+    NODES,
+    PODS,
+    DAEMON_SETS,
+    LEASES,
+    EVENTS,
+    CONFIG_MAPS,
+    NODE_FEATURES,
+    RESOURCE_SLICES,
+)
 _KEPT = ("name", "namespace", "uid", "creationTimestamp", "managedFields", "generateName")
 
 Key = tuple[ApiResource, str | None, str]

@@ -66,6 +66,25 @@ def test_that_an_object_is_not_there_is_known_at_once() -> None:
     listener.follower.close()
 
 
+def test_no_watch_is_opened_before_its_time(api: FakeApi) -> None:
+    waits = [0.01, 0.01, 0.0]
+    left: list[int] = []
+    api.before("watch", lambda _: left.append(len(waits)), times=1)
+    follower = Follower(api, NODES, lambda _: follower.close(), name="n")
+    follower.run(lambda: waits.pop(0))
+    assert left == [0]
+
+
+def test_one_that_is_closed_before_its_time_opens_none(api: FakeApi) -> None:
+    follower = Follower(api, NODES, lambda _: None, name="n")
+    thread = threading.Thread(target=follower.run, args=(lambda: 3600.0,))
+    thread.start()
+    follower.close()
+    thread.join(DEADLINE_SECONDS)
+    assert not thread.is_alive()
+    assert api.calls == []
+
+
 def test_a_watch_whose_time_is_up_is_continued_where_it_ended(
     api: FakeApi, listener: Listener
 ) -> None:

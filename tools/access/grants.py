@@ -37,6 +37,8 @@ class Grant:
     resource: str
     verbs: tuple[str, ...]
     group: str = ""
+    names: tuple[str, ...] = ()
+    """Of the only objects that it is for, where verbs can be narrowed by name; else all."""
 
     @property
     def operations(self) -> tuple[str, ...]:
@@ -83,6 +85,13 @@ AGENT = Account(
         _cluster("nodes", "get", "watch", "patch"),
         _written(api.LEASES),
         _written(api.NODE_FEATURES),
+        Grant(
+            where=Where.HOME,
+            group=api.DAEMON_SETS.group,
+            resource=api.DAEMON_SETS.plural,
+            verbs=("get",),
+            names=(names.AGENT_DAEMON_SET,),
+        ),
         *_events(Where.EVENTS),
     ),
 )
@@ -157,7 +166,12 @@ def _role(
     scope = "Cluster" if place is None else ""
     metadata = {"name": name} | ({} if place is None else {"namespace": place})
     rules = [
-        {"apiGroups": [it.group], "resources": [it.resource], "verbs": list(it.verbs)}
+        {
+            "apiGroups": [it.group],
+            "resources": [it.resource],
+            **({"resourceNames": list(it.names)} if it.names else {}),
+            "verbs": list(it.verbs),
+        }
         for it in grants
     ]
     role = {

@@ -11,6 +11,7 @@ import pytest
 
 from agent.cluster.confinement import CORE
 from agent.cluster.membership import Cluster, Member
+from agent.cluster.start_turn import StartTurn
 from agent.pods.kubelet_pods import KubeletPods
 from agent.publish import NodeDecision
 from api import keys, names, state_annotation, topology_annotation
@@ -67,7 +68,12 @@ class Scene:
     """A cluster with the agent's side of one node in it."""
 
     def __init__(
-        self, *, sink: str = "node", spread: float = 0.0, unconfined: bool = False, ready: Path
+        self,
+        *,
+        sink: str = "node",
+        spread: float | None = 0.0,
+        unconfined: bool = False,
+        ready: Path,
     ) -> None:
         self.api = FakeApi()
         self.api.server.create(NODES, {"metadata": {"name": NODE}}, manager="kubelet")
@@ -86,7 +92,13 @@ class Scene:
             Member(node=NODE, namespace=NAMESPACE, pod="agent-1", identity="uid-1"),
             sink=sink,
             allow_unconfined=unconfined,
-            start_spread_seconds=spread,
+            turn=StartTurn(
+                self.api,
+                namespace=NAMESPACE,
+                spread_seconds=spread,
+                clock=self._clock,
+                uniform=lambda _low, high: high,
+            ),
             driver_ready_file=ready,
             update_metrics=self._tell,
             hold=self.held.append,
@@ -545,7 +557,7 @@ def test_what_follows_on_news_is_run_at_once(sink: str, tmp_path: Path) -> None:
     assert asked == ["node", *feature]
     asked.clear()
     ticks = scene.cluster.ticks
-    assert ticks.keys() == {"causes", "confine", "lease", "node", "events", *feature}
+    assert ticks.keys() == {"turn", "causes", "confine", "lease", "node", "events", *feature}
     now = scene.now
     assert ticks["lease"](now) == 5.0  # the policies were not tried yet
     assert ticks["events"](now) == 5.0
