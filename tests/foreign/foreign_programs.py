@@ -20,6 +20,7 @@ from pathlib import Path
 from discovery.simulator.clibrary.served_machine import ServedMachine, served
 from discovery.simulator.simulation import Simulation
 from tests.controlplane.builds import NotPreparedError
+from tests.controlplane.lifetime import end_with_parent
 
 _COVER = 'for top in $1; do mount --rbind "$2/$top" "/$top" || exit 99; done; shift 2; exec "$@"'
 _NO_MOUNT = 99
@@ -47,6 +48,7 @@ class Foreign:
             capture_output=True,
             text=True,
             check=False,
+            preexec_fn=end_with_parent(),
         )
 
 

@@ -149,7 +149,7 @@ class _Caller:
             else:
                 first = (0, 1, 64, UNKNOWN_VERSION, *versions, pynvml.NVML_GPM_METRICS_GET_VERSION)
                 known_counts = first[:3] if not versions and kind.name != "metricsGet" else first
-                made = itertools.product(known_counts, FILLS)
+                made = itertools.product(known_counts, FILLS[: 1 if self._combined else 2])
                 yield [*(_filled(fill, start) for start, fill in made), _null]
 
     def _call(self, entry: Any, arguments: list[Any]) -> Outcome:

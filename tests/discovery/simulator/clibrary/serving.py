@@ -12,6 +12,7 @@ from pathlib import Path
 
 from discovery.simulator.clibrary.machine_server import MachineServer
 from discovery.simulator.simulation import Simulation
+from tests.controlplane.lifetime import end_with_parent
 
 NAMES = """
 import pynvml as nv
@@ -60,6 +61,7 @@ class Served:
             capture_output=True,
             text=True,
             check=False,
+            preexec_fn=end_with_parent(),
         )
 
 

@@ -22,6 +22,7 @@ from discovery.simulator.entry_points.entry_point_table import TABLE
 from discovery.simulator.simulation import Simulation
 from discovery.simulator.state.state_file import StateFile
 from tests import machines
+from tests.controlplane.lifetime import end_with_parent
 from tests.discovery.simulator.clibrary import raw_calls
 from tests.discovery.simulator.clibrary.serving import Serve
 
@@ -83,7 +84,7 @@ def compare(simulation: Simulation, serve: Serve, *combined: str) -> set[str]:
         env=served.environment,
         capture_output=True,
         text=True,
-        timeout=100,
+        preexec_fn=end_with_parent(),
         check=False,
     )
     assert done.returncode == 0, done.stderr
