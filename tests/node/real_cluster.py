@@ -35,14 +35,8 @@ PORT: Final = 443
 _OVERLAY: Final = """\
 resources: [gpuscape/deploy/base]
 components: [gpuscape/deploy/simulated]
-patches:
-- target: {kind: DaemonSet, name: gpuscape-agent}
-  patch: |
-    - op: add
-      path: /spec/template/spec/containers/0/env/-
-      value: {name: GPUSCAPE_START_SPREAD, value: "0"}
 """
-"""What a person writes for a small cluster without GPUs."""
+"""What a person writes for a cluster without GPUs."""
 
 
 class NetworkPlane(OwnPlane):

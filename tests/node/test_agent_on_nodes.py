@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
@@ -35,6 +35,8 @@ DAEMONSET: Final = f"/apis/apps/v1/namespaces/{names.NAMESPACE}/daemonsets/{AGEN
 LEASES: Final = f"/apis/coordination.k8s.io/v1/namespaces/{names.NAMESPACE}/leases"
 KUBELETS: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 PROGRAM: Final = "gpuscape agent"
+FIRST_SECONDS: Final = 15.0
+"""From the start of the container, which is known to the second, to the Node's first labels."""
 CLEAN_SECONDS: Final = 10.0
 """For an agent that is asked to end; the kubelet would kill it after 30."""
 FILL: Final = "/run/fill"
@@ -143,6 +145,24 @@ def roll_out(cluster: RealCluster) -> None:
     """Wait until the DaemonSet's pods are all as it is now."""
     arguments = ("rollout", "status", f"daemonset/{AGENT}", f"--timeout={SOON:.0f}s")
     cluster.plane.kubectl("-n", names.NAMESPACE, *arguments)
+
+
+def test_labels_come_within_15_s_of_the_containers_start(cluster: RealCluster) -> None:
+    """First of all, as it is about the first agents; nothing is set for the size of the cluster."""
+    for agent in agents(cluster).values():
+        began = datetime.fromisoformat(agent.status["state"]["running"]["startedAt"])
+        first, *_ = [
+            datetime.fromisoformat(event["requestReceivedTimestamp"])
+            for event in cluster.plane.audit(
+                user=f"system:serviceaccount:{names.NAMESPACE}:{AGENT}",
+                verb="patch",
+                resource="nodes",
+                name=agent.node.name,
+                code=200,
+            )
+            if "dryRun" not in event["requestURI"]
+        ]
+        assert timedelta(0) < first - began < timedelta(seconds=FIRST_SECONDS)
 
 
 def test_agents_are_ready_and_labels_and_leases_are_those_of_the_machine(
