@@ -108,6 +108,7 @@ class ExtenderMetrics:
             registry=registry,
         )
         self._of_answers: dict[tuple[Verb, int], tuple[Counter, Histogram]] = {}
+        """Series of the two above, by verb and status: finding them takes longer than counting."""
         self._candidates = Histogram(
             f"{_PREFIX}_candidates",
             "Candidate nodes in one request of the scheduler.",
@@ -177,7 +178,7 @@ class ExtenderMetrics:
     def answered(self, verb: Verb, code: int, seconds: float) -> None:
         """Count a request that was answered, with its duration."""
         series = self._of_answers.get((verb, code))
-        if series is None:  # finding them takes longer than counting
+        if series is None:
             series = self._requests.labels(verb, str(code)), self._seconds.labels(verb)
             self._of_answers[verb, code] = series
         requests, durations = series

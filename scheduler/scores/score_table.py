@@ -188,7 +188,8 @@ class ScoreTable:
             self._outcome_bytes -= _bytes(self._outcomes.pop(next(iter(self._outcomes))))
 
     def kept(self, free: int, wish: GpuRequest) -> PlacementOutcome | None:
-        """The outcome where it is there; None where it has to be computed."""
+        """The outcome where it is there, as that of too many containers is; None where it has to
+        be computed."""
         if len(wish.steps) > self._most_steps:  # not as a key: there may be thousands
             return _NO_SETS
         return self._outcomes.get((free, wish))

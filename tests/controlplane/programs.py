@@ -75,7 +75,7 @@ class Programs:
         """
         order = {
             "start": name,
-            "command": [str(part) for part in command],
+            "command": [str(part) for part in self.command_of(name, command)],
             "log": str(self.log(name)),
             "cwd": str(cwd or self.folder),
             "environment": dict(environment or {}),
@@ -83,6 +83,10 @@ class Programs:
         }
         pid: int = self._order(order)["pid"]
         return pid
+
+    def command_of(self, name: str, command: Sequence[str | Path]) -> Sequence[str | Path]:  # noqa: ARG002
+        """What is run for a program's command; a kind of programs may run some another way."""
+        return command
 
     def stop(
         self, name: str, how: signal.Signals = signal.SIGTERM, *, patience_seconds: float = 10

@@ -8,7 +8,7 @@ and all cables away with the last process in it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -46,7 +46,7 @@ class NetworkPrograms(Programs):
         """
         super().__init__(folder)
         self._inside = frozenset(inside)
-        self.network = super().start("network", ["unshare", "--net", "sh", "-c", _SET_UP])
+        self.network = self.start("network", ["unshare", "--net", "sh", "-c", _SET_UP])
         """A process in it, for nsenter."""
         try:
             self.wait("network", lambda: "ready\n" in self.log("network").read_text())
@@ -54,19 +54,11 @@ class NetworkPrograms(Programs):
             self.end()
             raise
 
-    def start(
-        self,
-        name: str,
-        command: Sequence[str | Path],
-        *,
-        cwd: Path | None = None,
-        environment: Mapping[str, str] | None = None,
-        lives: int = 1,
-    ) -> int:
-        """Start one, in the network if it belongs there; its process id."""
+    def command_of(self, name: str, command: Sequence[str | Path]) -> Sequence[str | Path]:
+        """The command, in the network if the program belongs there."""
         if name in self._inside:
-            command = ["nsenter", f"--net=/proc/{self.network}/ns/net", "--", *command]
-        return super().start(name, command, cwd=cwd, environment=environment, lives=lives)
+            return ["nsenter", f"--net=/proc/{self.network}/ns/net", "--", *command]
+        return command
 
     def relay(self, to: str, port: int | None = None) -> int:
         """Have a port of loopback outside lead to an address inside; the port."""

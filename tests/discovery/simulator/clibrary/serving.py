@@ -47,22 +47,37 @@ class Served:
     @property
     def environment(self) -> dict[str, str]:
         """What a process needs to load the library."""
-        return {**os.environ, "LD_LIBRARY_PATH": str(self.folder)}
+        return with_library_in(self.folder)
 
     def command(self, code: str, *arguments: str) -> Sequence[str]:
         """A Python process that runs ``code``."""
-        return [sys.executable, "-c", code, *arguments]
+        return python(code, *arguments)
 
     def run(self, code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run Python code in a process of its own, with the library in reach."""
-        return subprocess.run(
-            self.command(code, *arguments),
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            preexec_fn=end_with_parent(),
-        )
+        return run_python(self.folder, code, *arguments)
+
+
+def run_python(folder: Path, code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python code in a process of its own, with the library of this folder in reach."""
+    return subprocess.run(
+        python(code, *arguments),
+        env=with_library_in(folder),
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=end_with_parent(),
+    )
+
+
+def python(code: str, *arguments: str) -> Sequence[str]:
+    """The command of a Python process that runs ``code``."""
+    return [sys.executable, "-c", code, *arguments]
+
+
+def with_library_in(folder: Path) -> dict[str, str]:
+    """The environment of a process that finds the library in this folder."""
+    return {**os.environ, "LD_LIBRARY_PATH": str(folder)}
 
 
 Serve = Callable[[Simulation], Served]

@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -22,7 +20,7 @@ from discovery.simulator.simulation import Crash, Hang, Return
 from tests import machines
 from tests.agent.agent_process import SOON, until
 from tests.controlplane.lifetime import end_with_parent
-from tests.discovery.simulator.clibrary.serving import CODE_OF, NAMES, Serve, Served
+from tests.discovery.simulator.clibrary.serving import CODE_OF, NAMES, Serve, Served, run_python
 
 FIRST, SECOND = machines.gpu(0), machines.gpu(1)
 
@@ -303,13 +301,7 @@ print(ctypes.string_at(text(15)).decode(), text(15) == text(15))
 """
     )
 
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_python(tmp_path, code)
 
     assert done.stdout.splitlines() == [
         str(nv.NVML_ERROR_DRIVER_NOT_LOADED),
@@ -365,13 +357,7 @@ def test_a_socket_with_a_long_path_is_reached(tmp_path: Path) -> None:
     server = MachineServer(machines.simulation(tmp_path / "machine"), folder)
     server.start()
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", NAMES],
-            env={**os.environ, "LD_LIBRARY_PATH": str(folder)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run_python(folder, NAMES)
     finally:
         server.close()
 
