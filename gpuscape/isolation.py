@@ -21,6 +21,7 @@ PACKAGES = (
     "exporters",
     "kube",
     "labelers",
+    "mig",
     "scheduler",
     "web",
 )

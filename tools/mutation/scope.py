@@ -94,6 +94,7 @@ PACKAGES: Final = (
             "tests/api/test_topology_annotation.py",
         ),
     ),
+    Package(name="mig"),
     Package(name="scheduler", left_out={"scheduler/extender/program.py": _PROCESS}),
     Package(name="web"),
 )

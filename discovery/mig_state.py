@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The MIG state of GPUs as the driver reports it, instances without a MIG device included. Values.
+
+A snapshot's MIG devices leave out what cannot be used: a GPU instance without a compute instance
+has no device, and still takes its place. Whoever changes a layout needs all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from discovery.model import Mode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigEngines:
+    """Engines of a GPU instance. Source: nvmlGpuInstanceProfileInfo_t."""
+
+    decoders: int = 0
+    encoders: int = 0
+    jpeg: int = 0
+    ofa: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigProfile:
+    """A GPU instance profile of one GPU. Source: nvmlDeviceGetGpuInstanceProfileInfo(V)."""
+
+    number: int
+    """NVML_GPU_INSTANCE_PROFILE_*: the index that queries take."""
+    id: int
+    """Of the profile, as lists and creates take it."""
+    name: str
+    """``1g.5gb+me``: without compute slices in front."""
+    slices: int
+    """Compute slices of one instance."""
+    size: int
+    """Memory units that one instance takes."""
+    starts: tuple[int, ...]
+    """Units where one may start, in ascending order.
+    Source: nvmlDeviceGetGpuInstancePossiblePlacements."""
+    most: int
+    """How many fit on an empty GPU. A driver may report too many for an A30."""
+    memory_bytes: int
+    multiprocessors: int
+    engines: MigEngines = MigEngines()
+    compute: tuple[tuple[int, int], ...] = ()
+    """Its compute instance profiles: slices, and the id that creates take, in ascending order.
+
+    Empty where there is no instance to ask.
+    Source: nvmlGpuInstanceGetComputeInstanceProfileInfo."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundCompute:
+    """A compute instance that is there. Source: nvmlComputeInstanceGetInfo_v2."""
+
+    id: int
+    slices: int
+    start: int
+    """First slice within the GPU instance."""
+    uuid: str | None
+    """Of its MIG device; None where that cannot be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundInstance:
+    """A GPU instance that is there. Source: nvmlGpuInstanceGetInfo."""
+
+    id: int
+    profile: str
+    """Name of its profile, ``1g.5gb+me``."""
+    start: int
+    """First memory unit."""
+    size: int
+    compute: tuple[FoundCompute, ...] = ()
+    """By id; empty for an instance that a stopped change left behind."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigGpu:
+    """One GPU, as far as MIG goes."""
+
+    index: int
+    """Position in PCI bus order among the GPUs that the driver opens; for people and filters."""
+    uuid: str
+    bus_id: str
+    """Normalised, ``0000:1b:00.0``."""
+    model: str
+    device_id: int
+    """PCI device and vendor, ``0x20b010de``: device in the upper half."""
+    subsystem_id: int
+    mode: Mode | None
+    """None: the GPU has no MIG."""
+    resetless: bool = False
+    """The mode changes without a reset. Source: NVML_FI_DEV_IS_RESETLESS_MIG_SUPPORTED, else the
+    architecture: Hopper and later."""
+    profiles: tuple[MigProfile, ...] = ()
+    """By number; empty where the driver tells them only with MIG on."""
+    instances: tuple[FoundInstance, ...] = ()
+    """By id."""
+
+    def profile(self, name: str) -> MigProfile | None:
+        """The profile of this name."""
+        return next((one for one in self.profiles if one.name == name), None)
+
+    def devices(self) -> Iterator[tuple[FoundInstance, FoundCompute]]:
+        """What a program can open: each compute instance with the GPU instance that it is in."""
+        for instance in self.instances:
+            for compute in instance.compute:
+                yield instance, compute

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names of MIG devices as people and tools write them: ``1g.5gb``, ``1c.3g.20gb``, ``1g.10gb+me``.
+
+Source: mig-parted's configuration format, v1; MIG user guide, "Device names".
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from base.errors import BadInput
+from base.words import quoted
+
+_FORM = re.compile(r"(?:([1-9][0-9]?)c\.)?([1-9][0-9]?)g\.([0-9]{1,5})gb(?:([+-])(.*))?", re.ASCII)
+_ATTRIBUTE = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:\.[A-Za-z0-9]+)*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceName:
+    """A MIG device's name in its parts."""
+
+    compute: int
+    """Slices of the compute instance."""
+    instance: str
+    """Name of the GPU instance's profile, ``3g.20gb``: what the driver creates first."""
+    slices: int
+    """Of the GPU instance."""
+
+    @property
+    def whole(self) -> bool:
+        """The compute instance takes all of its GPU instance."""
+        return self.compute == self.slices
+
+    def __str__(self) -> str:
+        """In canonical form: compute slices only where they are a part."""
+        return self.instance if self.whole else f"{self.compute}c.{self.instance}"
+
+
+def device_name(text: str) -> DeviceName:
+    """The name in its parts; ``7c.7g.40gb`` is the same as ``7g.40gb``.
+
+    Only the form is checked, not whether any GPU has such a profile. Raises BadInput.
+    """
+    found = _FORM.fullmatch(text)
+    if found is None:
+        raise BadInput(f"{quoted(text)} is no MIG profile; they look like 1g.10gb or 1c.3g.20gb+me")
+    compute, slices, gigabytes, sign, attributes = found.groups()
+    if sign is not None:
+        _check_attributes(text, attributes)
+    count = int(slices)
+    parts = count if compute is None else int(compute)
+    if parts > count:
+        raise BadInput(f"{quoted(text)}: {parts} compute slices do not fit into {count}")
+    tail = "" if sign is None else sign + attributes
+    return DeviceName(compute=parts, instance=f"{count}g.{int(gigabytes)}gb{tail}", slices=count)
+
+
+def _check_attributes(text: str, attributes: str) -> None:
+    """Each has letters, digits and dots, begins with a letter, and stands once. Raises BadInput."""
+    names = attributes.split(",")
+    for name in names:
+        if _ATTRIBUTE.fullmatch(name) is None:
+            raise BadInput(f"{quoted(text)}: {quoted(name)} is no attribute of a MIG profile")
+    if len(set(names)) != len(names):
+        raise BadInput(f"{quoted(text)}: an attribute stands twice")

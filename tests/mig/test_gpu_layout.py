@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layouts in canonical form."""
+
+from __future__ import annotations
+
+import pytest
+
+from mig.gpu_layout import GpuLayout, WantedInstance, counted
+
+
+def test_zeros_and_long_names_mean_the_same_as_none_and_short_ones() -> None:
+    """Upstream compares texts, and applies a layout again and again."""
+    assert counted({"1g.5gb": 2, "2g.10gb": 0, "3c.3g.20gb": 1}) == counted(
+        {"3g.20gb": 1, "1g.5gb": 2}
+    )
+
+
+def test_the_order_of_instances_does_not_matter() -> None:
+    """A layout is what is there, not in which order it was written."""
+    one, other = WantedInstance("1g.5gb", (1,)), WantedInstance("3g.20gb", (3,))
+
+    assert GpuLayout(mig=True, instances=(one, other)) == GpuLayout(
+        mig=True, instances=(other, one)
+    )
+
+
+@pytest.mark.parametrize(
+    ("devices", "instances"),
+    [
+        ({"1c.3g.20gb": 3}, [(1, 1, 1)]),
+        ({"1c.3g.20gb": 4}, [(1,), (1, 1, 1)]),
+        ({"2c.3g.20gb": 2, "1c.3g.20gb": 2}, [(2, 1), (2, 1)]),
+        ({"2c.3g.20gb": 2, "3g.20gb": 1}, [(2,), (2,), (3,)]),
+    ],
+)
+def test_parts_share_as_few_gpu_instances_as_they_fit_into(
+    devices: dict[str, int], instances: list[tuple[int, ...]]
+) -> None:
+    """Whole ones have an instance each."""
+    layout = counted(devices)
+
+    assert sorted(one.compute for one in layout.instances) == sorted(instances)
+    assert layout.devices() == devices
+
+
+def test_a_gpu_without_mig_has_no_instances() -> None:
+    """Such a value would be a mistake in the program."""
+    with pytest.raises(ValueError, match="MIG off"):
+        GpuLayout(mig=False, instances=(WantedInstance("1g.5gb", (1,)),))
