@@ -11,6 +11,7 @@ import functools
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -50,6 +51,12 @@ class Foreign:
             check=False,
             preexec_fn=end_with_parent(),
         )
+
+    def python(self, *arguments: str | Path) -> str:
+        """What a Python program prints that reads nothing but the library."""
+        done = self.run(sys.executable, *arguments, covered=())
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
 
 @contextmanager

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NVIDIA's nvidia-mig-parted on a simulated machine, and the same layouts as we read them."""
+"""NVIDIA's nvidia-mig-parted on a simulated machine."""
 
 from __future__ import annotations
 
@@ -10,17 +10,11 @@ from typing import Any
 
 import yaml
 
-from discovery.model import GpuSnapshot
 from discovery.simulator.simulation import Simulation
 from tests.foreign.foreign_programs import Foreign
 
 Layout = tuple[bool, Counter[str]]
 """MIG mode, and how many devices there are of each profile."""
-
-
-def layout(gpu: GpuSnapshot) -> Layout:
-    """As our own reader has it."""
-    return bool(gpu.mig_enabled), Counter(device.profile for device in gpu.mig_devices or ())
 
 
 def exported(there: Foreign, programs: Path) -> dict[int, Layout]:

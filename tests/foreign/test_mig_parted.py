@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nvidia-mig-parted, which NVIDIA's MIG manager runs, exports the layout that we read."""
+"""nvidia-mig-parted, which NVIDIA's MIG manager runs, exports the layout that we print."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from discovery.simulator.description.machine_catalog import load_machine, machine_names
+from tests.foreign.discovered import discovered, layouts
 from tests.foreign.foreign_programs import foreign
-from tests.foreign.mig_layouts import exported, layout
-from tests.observed import look_at
+from tests.foreign.mig_layouts import exported
 
 pytestmark = pytest.mark.cluster
 
@@ -21,12 +21,12 @@ WITH_DRIVER = [
 
 
 @pytest.mark.parametrize("name", WITH_DRIVER)
-def test_the_exported_layout_is_that_of_the_snapshot(name: str, programs: Path) -> None:
+def test_the_exported_layout_is_that_which_discover_prints(name: str, programs: Path) -> None:
     with foreign(name) as there:
         theirs = exported(there, programs)
-        snapshot = look_at(there.simulation, name).snapshot
+        printed = discovered(there)
 
-    assert theirs == {at: layout(gpu) for at, gpu in enumerate(snapshot.gpus)}
+    assert theirs == layouts(printed)
 
 
 def test_it_refuses_a_machine_without_nvidias_kernel_module(programs: Path) -> None:

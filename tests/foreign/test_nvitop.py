@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 
 from discovery.model import GpuSnapshot
 from discovery.simulator.description.machine_catalog import load_machine, machine_names
-from tests.foreign.foreign_programs import Foreign, foreign
+from tests.foreign.foreign_programs import foreign
 from tests.observed import look_at
 
 WITH_DRIVER = [name for name in machine_names() if load_machine(name).driver]
@@ -35,8 +34,8 @@ print(json.dumps([
 def test_nvitop_shows_the_machine(name: str) -> None:
     """Its screen has a row for each GPU, and the values behind it are ours."""
     with foreign(name) as there:
-        devices = json.loads(run(there, "-c", DEVICES))
-        screen = run(there, "-m", "nvitop", "--once", "--no-unicode", "--colorful")
+        devices = json.loads(there.python("-c", DEVICES))
+        screen = there.python("-m", "nvitop", "--once", "--no-unicode", "--colorful")
         snapshot = look_at(there.simulation, name).snapshot
 
     expected = [row(gpu) for gpu in snapshot.gpus]
@@ -52,10 +51,3 @@ def row(gpu: GpuSnapshot) -> list[object]:
     """What nvitop is to say of a GPU."""
     devices = [device.uuid for device in gpu.mig_devices or ()]
     return [gpu.index, gpu.model, gpu.uuid, gpu.memory_bytes, devices]
-
-
-def run(there: Foreign, *arguments: str) -> str:
-    """What a Python program prints there."""
-    done = there.run(sys.executable, *arguments, covered=())
-    assert done.returncode == 0, done.stderr
-    return done.stdout

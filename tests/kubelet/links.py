@@ -7,7 +7,7 @@ Source: go-gpuallocator v0.5.0, internal/links/device.go and gpuallocator/device
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from discovery.model import GpuSnapshot, NodeSnapshot
 
@@ -27,14 +27,22 @@ def link_types(snapshot: NodeSnapshot) -> LinkTypes:
     those that name the other GPU as their far end count: the library passes over
     NVSwitch. Each direction is as its own end sees it, and may differ from the other.
     """
-    gpus = snapshot.gpus
-    direct = [_direct(gpu) for gpu in gpus]
+    direct = [_direct(gpu) for gpu in snapshot.gpus]
+    return types_between([gpu.bus_id for gpu in snapshot.gpus], direct, snapshot.topology.pcie)
+
+
+def types_between(
+    bus_ids: Sequence[str],
+    direct: Sequence[Mapping[str | None, int]],
+    pcie: Sequence[Sequence[int | None]],
+) -> LinkTypes:
+    """The same from its parts: each GPU's bus id, its active NVLinks by far end, PCIe levels."""
     return tuple(
         tuple(
-            _types(snapshot.topology.pcie[i][j], direct[i][other.bus_id]) if i != j else ()
-            for j, other in enumerate(gpus)
+            _types(pcie[i][j], direct[i].get(other, 0)) if i != j else ()
+            for j, other in enumerate(bus_ids)
         )
-        for i in range(len(gpus))
+        for i in range(len(bus_ids))
     )
 
 
