@@ -65,12 +65,13 @@ class Sensors:
         clock = model.sm_clock_mhz + round(rise / _CLOCK_STEP_MHZ) * _CLOCK_STEP_MHZ
         return _first(self.gpu.state.readings.sm_clock_mhz, clock)
 
-    def memory_clock_mhz(self) -> int:
-        """Idle or, with any process, the highest."""
+    def memory_clock_mhz(self) -> int | None:
+        """Idle or, with any process, the highest; None where the driver gives none."""
         model = self.gpu.model
         highest = model.max_memory_clock_mhz or model.memory_clock_mhz
         clock = highest if self.busy else model.memory_clock_mhz
-        return _first(self.gpu.state.readings.memory_clock_mhz, clock)
+        configured = self.gpu.state.readings.memory_clock_mhz
+        return clock if configured is None else configured
 
     def gpu_celsius(self) -> int:
         """Warmer when busy; each GPU a little different."""

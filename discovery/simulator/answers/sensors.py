@@ -62,11 +62,14 @@ def application_clock(gpu: SimulatedGpu, kind: int) -> int:
     return highest if kind == _MEMORY else round(highest * _APPLICATION_SHARE)
 
 
-def _clock(kind: int, sm: int, memory: int) -> int:
+def _clock(kind: int, sm: int, memory: int | None) -> int:
     clocks = {_GRAPHICS: sm, _SM: sm, _MEMORY: memory, _VIDEO: round(sm * _VIDEO_SHARE)}
     if kind not in clocks:
         raise Nvml(INVALID_ARGUMENT)
-    return clocks[kind]
+    clock = clocks[kind]
+    if clock is None:
+        raise Nvml(NOT_SUPPORTED)
+    return clock
 
 
 @answers_on_gpu("nvmlDeviceGetTemperature")

@@ -95,8 +95,8 @@ class Model(_Data, frozen=True, kw_only=True):
     idle_watts: float = 50.0
     sm_clock_mhz: int = 210
     """Idle."""
-    memory_clock_mhz: int = 405
-    """Idle."""
+    memory_clock_mhz: int | None = 405
+    """Idle; None: the driver gives no clock of the memory, as where it is the host's."""
     max_sm_clock_mhz: int = 1980
     max_memory_clock_mhz: int | None = None
     """None: the memory clock never changes, as with HBM."""

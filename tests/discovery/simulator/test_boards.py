@@ -79,7 +79,7 @@ def test_regions_of_one_machine_do_not_overlap(tmp_path: Path) -> None:
 # limits
 
 
-def test_a_gpu_with_unified_memory_says_neither_limits_nor_memory_nor_window(
+def test_a_gpu_with_unified_memory_says_neither_limits_nor_memory_its_clock_nor_window(
     tmp_path: Path,
 ) -> None:
     simulated = Simulation.create("gb10", tmp_path)
@@ -93,13 +93,25 @@ def test_a_gpu_with_unified_memory_says_neither_limits_nor_memory_nor_window(
                 nv.nvmlDeviceGetPowerManagementDefaultLimit,
                 nv.nvmlDeviceGetPowerManagementLimitConstraints,
                 nv.nvmlDeviceGetEnforcedPowerLimit,
+                lambda gpu: nv.nvmlDeviceGetClockInfo(gpu, nv.NVML_CLOCK_MEM),
+                lambda gpu: nv.nvmlDeviceGetMaxClockInfo(gpu, nv.NVML_CLOCK_MEM),
+                nv.nvmlDeviceGetFanSpeed,
             )
         }
         assert nv.nvmlDeviceGetPowerUsage(gb10) > 0
+        assert nv.nvmlDeviceGetClockInfo(gb10, nv.NVML_CLOCK_SM) > 0
+        link = (
+            nv.nvmlDeviceGetMaxPcieLinkGeneration(gb10),
+            nv.nvmlDeviceGetMaxPcieLinkWidth(gb10),
+            nv.nvmlDeviceGetCurrPcieLinkGeneration(gb10),
+            nv.nvmlDeviceGetCurrPcieLinkWidth(gb10),
+        )
     assert codes == {nv.NVML_ERROR_NOT_SUPPORTED}
+    assert link == (1, 1, 1, 1)
     (sample,) = look_at(simulated, "gb10", (ReadingGroup.LIMITS, ReadingGroup.BAR1)).samples
     assert sample.bar1 is None
     assert sample.power_limits is None
+    assert sample.memory_clock_hertz is None
     assert sample.power_watts is not None
 
 
