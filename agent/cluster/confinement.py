@@ -16,6 +16,7 @@ validatingadmissionpolicy.
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -31,7 +32,8 @@ log = logging.getLogger(__name__)
 
 CONFIRMED_SECONDS = 24 * 3600.0
 FIRST_RETRY_SECONDS = 5.0
-"""A policy that was just applied takes a moment to be enforced."""
+"""A policy that was just applied takes a moment to be enforced. All of these are bounds, which
+waits are drawn below: see :mod:`base.backoff`."""
 UNCONFIRMED_SECONDS = 60.0
 """While one of :data:`CORE` is not confirmed after that."""
 PARTLY_SECONDS = 600.0
@@ -184,7 +186,11 @@ def _trial(policy: str, asks: _Asks) -> Trial:
 
 
 class ConfinementCheck:
-    """Tries the policies at the start and daily; not confirmed, soon again, then each minute."""
+    """Tries the policies at the start and daily; not confirmed, soon again, then within a minute.
+
+    With full jitter, so that agents that could not reach the API server, or whose policies come
+    late, are not back in the same moment.
+    """
 
     def __init__(
         self,
@@ -195,10 +201,12 @@ class ConfinementCheck:
         node_features: bool = False,
         allow_unconfined: bool = False,
         on_change: Callable[[Confinement], None] = lambda _confinement: None,
+        uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         """``on_change`` is called with the first result and every one with other verdicts.
 
         ``node_features``: whether the agent writes those.
+        ``uniform`` draws a wait between two bounds.
         """
         self._api = api
         self._node = node
@@ -206,6 +214,7 @@ class ConfinementCheck:
         self._node_features = node_features
         self._allow_unconfined = allow_unconfined
         self._on_change = on_change
+        self._uniform = uniform
         self._last: Confinement | None = None
         self._retry = FIRST_RETRY_SECONDS
 
@@ -230,9 +239,9 @@ class ConfinementCheck:
             self._retry = FIRST_RETRY_SECONDS
             return CONFIRMED_SECONDS
         longest = PARTLY_SECONDS if self._holds(*CORE) else UNCONFIRMED_SECONDS
-        wait = min(self._retry, longest)
-        self._retry = 2 * wait
-        return wait
+        bound = min(self._retry, longest)
+        self._retry = 2 * bound
+        return self._uniform(0.0, bound)
 
     def _holds(self, *policies: str) -> bool:
         """Whether all of these were seen to refuse."""

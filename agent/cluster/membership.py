@@ -113,6 +113,7 @@ class Cluster:
             node_features=sink == "nodefeature",
             allow_unconfined=allow_unconfined,
             on_change=self._report_confinement,
+            uniform=uniform,
         )
         self._heartbeat = Heartbeat(
             api,

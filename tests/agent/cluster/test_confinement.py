@@ -157,6 +157,7 @@ def check_of(
         node_features=True,
         allow_unconfined=allow_unconfined,
         on_change=on_change,
+        uniform=lambda _low, high: high,
     )
 
 
@@ -323,7 +324,7 @@ def test_confirmed_it_writes_and_looks_again_in_a_day() -> None:
 
 
 @pytest.mark.parametrize("policy", CORE)
-def test_not_confirmed_it_writes_nothing_and_looks_again_soon_then_each_minute(
+def test_not_confirmed_it_writes_nothing_and_looks_again_soon_then_within_a_minute(
     policy: str,
 ) -> None:
     api = Policies()
@@ -345,6 +346,23 @@ def test_a_policy_of_one_kind_holds_back_that_kind_and_is_tried_less_and_less(po
 
     assert waits == [5, 10, 20, 40, 80, 160, 320, 600, 600, 600]
     assert writable(check) == set(ORDER) - {policy}
+
+
+def test_waits_are_drawn_from_nothing_to_their_bound() -> None:
+    """Full jitter: of a draw's bounds the lower one is always zero."""
+    api = Policies()
+    api.answers[NODE] = Busy("503")
+    drawn: list[tuple[float, float]] = []
+
+    def halfway(low: float, high: float) -> float:
+        drawn.append((low, high))
+        return (low + high) / 2
+
+    check = ConfinementCheck(api, node="n1", namespace="gpuscape", uniform=halfway)
+    waits = [check.check(0.0) for _ in range(5)]
+
+    assert drawn == [(0.0, 5.0), (0.0, 10.0), (0.0, 20.0), (0.0, 40.0), (0.0, 60.0)]
+    assert waits == [2.5, 5.0, 10.0, 20.0, 30.0]
 
 
 def test_where_there_are_no_node_features_the_reason_says_what_to_do() -> None:

@@ -117,6 +117,21 @@ def test_agents_that_started_in_an_outage_do_not_all_come_back_at_once() -> None
     assert fleet.slowest < 300.0
 
 
+def test_agents_whose_policies_could_not_be_tried_in_an_outage_are_not_back_together() -> None:
+    """They had counted themselves in time, so that all began to try within seconds."""
+
+    def away(now: float, _what: str) -> ApiError | None:
+        return Unreachable("refused") if 4.5 < now < 180.0 else None
+
+    server = ModelServer(agents=500, error=away)
+    fleet = StartingFleet(server, [0.0] * 500)
+    fleet.run(until=420.0)
+    after = ModelServer(agents=0, requests=[it for it in server.requests if it.at >= 180.0])
+    assert after.most(dry_runs=False, seconds=10.0) <= 45  # 80 without jitter
+    assert after.most(dry_runs=True, seconds=10.0) <= 120  # 235 without
+    assert fleet.slowest < 250.0
+
+
 @pytest.mark.parametrize("error", [Forbidden("no role"), Busy("429", retry_after_seconds=1.0)])
 def test_where_the_daemonset_cannot_be_read_the_cluster_counts_as_the_largest(
     error: ApiError,
