@@ -191,6 +191,7 @@ NVIDIA = Family(
     folder=Path(__file__).parents[1] / "foreign" / "go",
     programs={
         "github.com/NVIDIA/k8s-device-plugin/cmd/gpu-feature-discovery": ("gpu-feature-discovery",),
+        "github.com/NVIDIA/k8s-device-plugin/cmd/nvidia-device-plugin": ("nvidia-device-plugin",),
         "github.com/NVIDIA/mig-parted/cmd/nvidia-mig-parted": ("nvidia-mig-parted",),
         ".": ("gpu-links",),
     },

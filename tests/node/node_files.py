@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -10,25 +11,24 @@ from typing import Any, Final
 PAUSE: Final = "localhost/pause:1"
 """The image of every pod's sandbox."""
 SOCKET: Final = "/run/containerd/containerd.sock"
-RUNTIMES: Final = ("runc", "nvidia")
-"""Handlers of RuntimeClasses; there is nothing to inject, so the second is as the first."""
 
 
-def containerd_config(*, runc: Path, plugins: Path, networks: Path) -> str:
+def containerd_config(*, runtimes: Mapping[str, Path], plugins: Path, networks: Path) -> str:
     """TOML, version 3. ``plugins``: the folder of CNI's programs; ``networks``: of its files.
 
-    Without restrict_oom_score_adj no container starts under a root that lacks CAP_SYS_RESOURCE.
+    ``runtimes``: a RuntimeClass's handler to the program that is called as runc is. Without
+    restrict_oom_score_adj no container starts under a root that lacks CAP_SYS_RESOURCE.
     """
     cri = "plugins.'io.containerd.cri.v1"
-    runtimes = "".join(
+    handlers = "".join(
         f"""
 [{cri}.runtime'.containerd.runtimes.{name}]
 runtime_type = 'io.containerd.runc.v2'
 [{cri}.runtime'.containerd.runtimes.{name}.options]
-BinaryName = '{runc}'
+BinaryName = '{program}'
 SystemdCgroup = false
 """
-        for name in RUNTIMES
+        for name, program in runtimes.items()
     )
     return f"""\
 version = 3
@@ -47,7 +47,7 @@ restrict_oom_score_adj = true
 [{cri}.runtime'.cni]
 bin_dirs = ['{plugins}']
 conf_dir = '{networks}'
-{runtimes}"""
+{handlers}"""
 
 
 def pod_network(addresses: str) -> Mapping[str, Any]:
@@ -61,8 +61,16 @@ def pod_network(addresses: str) -> Mapping[str, Any]:
     return {"cniVersion": "1.0.0", "name": "pods", "plugins": [bridge]}
 
 
-def kubelet_config(*, ca_file: Path) -> Mapping[str, Any]:
+def gpu_runtime(*, gpus: Path, runc: Path) -> str:
+    """A program that is called as runc is, and gives containers the GPUs of that folder."""
+    script = Path(__file__).with_name("injecting_runtime.py")
+    return f'#!/bin/sh\nexec {sys.executable} -IS {script} {gpus} {runc} "$@"\n'
+
+
+def kubelet_config(*, ca_file: Path, settings: Mapping[str, Any]) -> Mapping[str, Any]:
     """KubeletConfiguration: rights as in a cluster; nothing is evicted or collected here.
+
+    ``settings`` stand beside it.
 
     Source: kubelet.config.k8s.io/v1beta1. ``failCgroupV1`` is true by default from 1.35 on.
     """
@@ -90,4 +98,5 @@ def kubelet_config(*, ca_file: Path) -> Mapping[str, Any]:
             "nodefs.inodesFree": "0%",
             "imagefs.available": "0%",
         },
+        **settings,
     }

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, Self
 
 import psutil
@@ -31,6 +32,8 @@ _GET: Final = """
 import sys, urllib.request
 print(urllib.request.urlopen(sys.argv[1], timeout=9).read().decode())
 """
+GPUS: Final = Path("/var/lib/gpus")
+"""On the node: the machine whose GPUs it has, where :mod:`tests.node.node_gpus` made one."""
 NAMESPACES: Final = ("--mount", "--pid", "--net", "--uts", "--ipc", "--cgroup")
 
 
@@ -72,10 +75,15 @@ class RealNode:
         networks = self.folder / "networks"
         networks.mkdir(exist_ok=True)
         self._write("networks/pods.conflist", node_files.pod_network(self._machine.pods))
+        runc, gpu_runtime = binaries(RUNC) / "runc", self.folder / "gpu-runtime"
+        gpu_runtime.write_text(node_files.gpu_runtime(gpus=GPUS, runc=runc), encoding="utf-8")
+        gpu_runtime.chmod(0o755)
         config = self.folder / "containerd.toml"
         config.write_text(
             node_files.containerd_config(
-                runc=binaries(RUNC) / "runc", plugins=binaries(CNI), networks=networks
+                runtimes={"runc": runc, "nvidia": gpu_runtime},
+                plugins=binaries(CNI),
+                networks=networks,
             ),
             encoding="utf-8",
         )
@@ -86,8 +94,8 @@ class RealNode:
         )
         self.programs.wait("containerd", self._containerd_answers, seconds=SOON)
 
-    def start_kubelet(self) -> None:
-        """Start it, as its Node's own user."""
+    def start_kubelet(self, settings: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """Start it, as its Node's own user; ``settings`` of its configuration beside ours."""
         credential = self._plane.kubelet(self.name)
         user = {
             "client-certificate": str(credential.certificate_file),
@@ -95,7 +103,7 @@ class RealNode:
         }
         server = f"https://{SERVICE_IP}:443"
         kubeconfig = components.kubeconfig(server, self._plane.ca_file, user)
-        config = node_files.kubelet_config(ca_file=self._plane.ca_file)
+        config = node_files.kubelet_config(ca_file=self._plane.ca_file, settings=settings)
         self.programs.start(
             "kubelet",
             [

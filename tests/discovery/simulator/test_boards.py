@@ -190,6 +190,10 @@ def test_numbers_of_capabilities_are_those_of_the_driver(tmp_path: Path) -> None
     minor = 3 + 9 * (4 * 15 + 2)
     assert told[0] == f"DeviceFileMinor: {minor}"
     assert (root / f"dev/nvidia-caps/nvidia-cap{minor + 1}").is_file()
+    listed = (root / "proc/driver/nvidia-caps/mig-minors").read_text().splitlines()
+    assert listed[:4] == ["config 1", "monitor 2", "gpu0/gi0/access 3", "gpu0/gi0/ci0/access 4"]
+    assert f"gpu4/gi2/access {minor}" in listed
+    assert f"gpu4/gi2/ci0/access {minor + 1}" in listed
 
 
 def test_what_a_process_may_not_see_is_not_there_and_comes_back_with_the_right(

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a node's device manager has handed out, found without any of our own code.
+
+From the kubelet's checkpoint, and from the environment of the processes in the containers, as
+the device plugin had it set.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tests.node.machine import DISK
+from tests.node.real_node import RealNode
+
+VARIABLE: Final = "NVIDIA_VISIBLE_DEVICES"
+
+_CHECKPOINT: Final = "kubelet/device-plugins/kubelet_internal_checkpoint"
+_BUNDLES: Final = "run/containerd/io.containerd.runtime.v2.task/k8s.io"
+_ANNOTATION: Final = "io.kubernetes.cri."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceGrant:
+    """The devices of one resource that one container has. Init containers that ended have some."""
+
+    pod_uid: str
+    container: str
+    resource: str
+    ids: frozenset[str]
+    """As the device plugin registered them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningContainer:
+    """A container whose first process runs."""
+
+    namespace: str
+    pod: str
+    pod_uid: str
+    container: str
+    visible: frozenset[str]
+    """The devices that its environment names; empty where it names none."""
+
+
+def grants(node: RealNode) -> tuple[DeviceGrant, ...]:
+    """By the checkpoint: whatever counts as taken."""
+    return tuple(
+        DeviceGrant(
+            pod_uid=entry["PodUID"],
+            container=entry["ContainerName"],
+            resource=entry["ResourceName"],
+            ids=frozenset(name for ids in entry["DeviceIDs"].values() for name in ids),
+        )
+        for entry in _checkpoint(node)["PodDeviceEntries"] or ()
+    )
+
+
+def registered(node: RealNode) -> Mapping[str, frozenset[str]]:
+    """By the checkpoint: the healthy devices of each resource, as its plugin registered them."""
+    found = _checkpoint(node)["RegisteredDevices"] or {}
+    return {resource: frozenset(ids or ()) for resource, ids in found.items()}
+
+
+def running(node: RealNode) -> Iterator[RunningContainer]:
+    """Every container of the node's pods, sandboxes left out."""
+    root = Path(f"/proc/{node.first_process}/root")
+    for bundle in (root / _BUNDLES).iterdir():
+        try:
+            annotations = json.loads((bundle / "config.json").read_text())["annotations"]
+            process = (bundle / "init.pid").read_text()
+            environment = (root / "proc" / process / "environ").read_text()
+        except OSError:  # it begins or ends
+            continue
+        about = {key.removeprefix(_ANNOTATION): text for key, text in annotations.items()}
+        if about["container-type"] == "container":
+            variables = dict(it.partition("=")[::2] for it in environment.split("\0"))
+            yield RunningContainer(
+                namespace=about["sandbox-namespace"],
+                pod=about["sandbox-name"],
+                pod_uid=about["sandbox-uid"],
+                container=about["container-name"],
+                visible=frozenset(filter(None, variables.get(VARIABLE, "").split(","))),
+            )
+
+
+def _checkpoint(node: RealNode) -> Mapping[str, Any]:
+    """The kubelet replaces the file as a whole."""
+    text = (node.folder / DISK / _CHECKPOINT).read_text(encoding="utf-8")
+    found: Mapping[str, Any] = json.loads(text)["Data"]
+    return found
