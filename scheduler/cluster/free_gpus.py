@@ -10,6 +10,7 @@ from typing import Protocol
 from api.gpu_request import GpuRequest
 from scheduler.pod_request import PodRequest
 from scheduler.scores.best_effort import Odds
+from scheduler.scores.masks import members, union
 from scheduler.scores.score_table import PlacementOutcome
 
 
@@ -53,6 +54,8 @@ class ExpectedGpus:
     free: int
     """What it will choose from."""
     sets: Odds
+    reported: Odds
+    """What the state will name of them: none of the GPUs that only ended init containers have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +77,8 @@ def reckon(
     ``ended``: keys of pods that have ended, whether the state still names them or not: the
     kubelet takes such a pod's GPUs back when it next allocates some. A new pod takes the set
     that it will most probably get, in the order of binding. Without a table it takes none,
-    and the answer is not sure.
+    and the answer is not sure. Of a pod whose init containers had more GPUs than those that stay
+    the state names the latter alone: which other ones it keeps is predicted too.
     Source: Kubernetes 1.37, pkg/kubelet/cm/devicemanager/manager.go (UpdateAllocatedDevices); for
     the idea the over-reserve cache of scheduler-plugins, pkg/noderesourcetopology/cache.
     """
@@ -88,10 +92,33 @@ def reckon(
             taken = table.likely(free, wish) if table else 0
             outcome = table.known(free, wish) if table else None
             if outcome is not None:
-                expected[pod.ask.uid] = ExpectedGpus(free=free, sets=outcome.sets)
-            free &= ~taken
+                expected[pod.ask.uid] = ExpectedGpus(
+                    free=free, sets=outcome.sets, reported=outcome.reported
+                )
+        else:
+            taken = _held(free, taken, wish, table)
+        free &= ~taken
         sure = sure and taken.bit_count() == wish.gpus
     return FreeGpus(free=free, sure=sure, expected=expected)
+
+
+def _held(free: int, named: int, wish: GpuRequest, table: LikelySets | None) -> int:
+    """All GPUs of a pod of which the state names these: the same, unless its init containers had
+    more.
+
+    The kubelet keeps those for the pod until it ends and hands them to nobody else. Which
+    they are is a guess by the prediction for the pod; their number is right.
+    """
+    missing = wish.gpus - named.bit_count()
+    staying = sum(step.gpus for step in wish.steps if not step.ends)
+    if table is None or missing <= 0 or named.bit_count() != staying:
+        return named
+    outcome = table.known(free | named, wish)
+    sets = outcome.sets if outcome else {}
+    could_be = [each for each in sets if each & named == named]
+    if not could_be:
+        return named | union(members(free & ~named)[:missing])
+    return max(could_be, key=lambda each: (sets[each], -each))
 
 
 def _released(state: ReportedState, ended: Collection[str]) -> int:

@@ -228,7 +228,7 @@ class NodeRecord:
             ask=pod.ask,
             node=self._name,
             gen=self.gen,
-            predicted=expected.sets if expected else {},
+            predicted=expected.reported if expected else {},
             actual=state.pods[pod.key],
             free_before=expected.free if expected else 0,
         )

@@ -2,13 +2,14 @@
 """Which GPUs a pod's containers get on a node: the kubelet's part, around the device plugin's.
 
 The kubelet serves containers in their order. One that comes after init containers takes theirs
-first. The TopologyManager, if its policy is not ``none``, finds the fewest NUMA nodes that
-can serve a container, or all of the pod together, and refuses the pod if its policy is not
-content with them; GPUs there come first, and where they are more than needed the device plugin
-chooses among them alone. Only GPUs request NUMA nodes here: what CPUs, memory and NICs request
-is not known.
+first, and the pod keeps what is left over of those. The TopologyManager, if its policy is not
+``none``, finds the fewest NUMA nodes that can serve a container, or all of the pod together, and
+refuses the pod if its policy is not content with them; GPUs there come first, and where they are
+more than needed the device plugin chooses among them alone. Only GPUs request NUMA nodes here:
+what CPUs, memory and NICs request is not known.
 Source: Kubernetes 1.37, pkg/kubelet/cm: devicemanager/{manager,topology_hints}.go,
-topologymanager/{policy,policy_single_numa_node,scope_container,scope_pod}.go.
+topologymanager/{policy,policy_single_numa_node,scope_container,scope_pod}.go; what is reported:
+pkg/kubelet/apis/podresources/server_v1.go.
 """
 
 from __future__ import annotations
@@ -70,6 +71,9 @@ class AssignedSet(NamedTuple):
 
     taken: int
     """All GPUs of its containers; LOST where it is refused."""
+    ended: int
+    """Those of them that only containers have which have ended: the pod keeps them all the same,
+    and the kubelet reports them to nobody."""
     grade: Grade
     """The worst of its containers, by each quality."""
 
@@ -134,9 +138,9 @@ class KubeletModel:
             halves = after
         found: dict[AssignedSet, Fraction] = defaultdict(Fraction)
         for half, odds in halves.items():
-            found[AssignedSet(free & ~half.left, half.grade)] += odds
+            found[AssignedSet(free & ~half.left, half.reusable, half.grade)] += odds
         if lost:
-            found[AssignedSet(LOST, BEST)] = lost
+            found[AssignedSet(LOST, 0, BEST)] = lost
         return dict(found)
 
     def _then(self, half: _Half, step: ContainerRequest, group: int, counts: bool) -> _Half:

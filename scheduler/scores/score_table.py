@@ -54,6 +54,9 @@ class PlacementOutcome:
 
     sets: Odds
     """All GPUs that the pod's containers get together; empty where they are too few."""
+    reported: Odds
+    """Those that the kubelet will report: the same, but for GPUs that only init containers have
+    had which have ended."""
     score: int
     """Higher is better; it compares across classes, as if no class of the same product had faster
     sets than this one. 0 where the request cannot be met."""
@@ -82,8 +85,8 @@ class PlacementOutcome:
         return max(self.sets, key=lambda each: (self.sets[each], -each), default=LOST)
 
 
-GIVEN_UP = PlacementOutcome(sets={}, score=0, given_up=True)
-_NO_SETS = PlacementOutcome(sets={}, score=0)
+GIVEN_UP = PlacementOutcome(sets={}, reported={}, score=0, given_up=True)
+_NO_SETS = PlacementOutcome(sets={}, reported={}, score=0)
 
 
 class ScoreTable:
@@ -267,17 +270,26 @@ class ScoreTable:
     def _worth(self) -> Worth:
         return Worth(self._shape, self._speeds, self._workspace)  # it takes long for many GPUs
 
+    def _odds(self, parts: Iterable[tuple[int, Fraction]]) -> Odds:
+        """Each set once, with all its odds."""
+        found: dict[int, Fraction] = defaultdict(Fraction)
+        for each, odds in parts:
+            found[each] += odds
+        return {each: self._shared(odds) for each, odds in found.items()}
+
     def _outcome(self, free: int, wish: GpuRequest) -> PlacementOutcome:
         free &= (1 << self.n) - 1  # the caller may know of other GPUs
         served_sets = self._kubelet.serve(free, wish)
-        sets: dict[int, Fraction] = defaultdict(Fraction)
-        for each, odds in served_sets.items():
-            sets[each.taken] += odds
-        sets = {each: self._shared(odds) for each, odds in sets.items()}
+        sets = self._odds((each.taken, odds) for each, odds in served_sets.items())
+        reported = sets
+        if any(each.ended for each in served_sets):
+            reported = self._odds(
+                (each.taken & ~each.ended, odds) for each, odds in served_sets.items()
+            )
         served = {each: odds for each, odds in served_sets.items() if each.taken != LOST}
         taken = sum(served.values(), Fraction())
         if not taken:
-            return PlacementOutcome(sets=sets, score=0)
+            return PlacementOutcome(sets=sets, reported=reported, score=0)
         grades = [(each.grade, odds) for each, odds in served.items()]
         linked = _sum((grade.grants(wish.link), odds) for grade, odds in grades)
         speed = _sum((grade.several, odds) for grade, odds in grades)
@@ -294,6 +306,7 @@ class ScoreTable:
         )
         return PlacementOutcome(
             sets=sets,
+            reported=reported,
             score=score(aims),
             speed=int(speed),
             gbps=float(speed / HUNDREDTHS),
@@ -309,7 +322,8 @@ def _itself(odds: Fraction) -> Fraction:
 
 def _bytes(outcome: PlacementOutcome) -> int:
     """About what it takes with its key, where its odds are not of it alone."""
-    return 700 + 100 * len(outcome.sets)
+    own = 0 if outcome.reported is outcome.sets else len(outcome.reported)
+    return 700 + 100 * (len(outcome.sets) + own)
 
 
 def _sum(parts: Iterable[tuple[int | Fraction, Fraction]]) -> Fraction:

@@ -39,7 +39,8 @@ class LowestFirst:
 
     def known(self, free: int, wish: GpuRequest) -> PlacementOutcome | None:
         """See :class:`scheduler.cluster.free_gpus.LikelySets`."""
-        return PlacementOutcome(sets={self.likely(free, wish): Fraction(1)}, score=1)
+        sets = {self.likely(free, wish): Fraction(1)}
+        return PlacementOutcome(sets=sets, reported=sets, score=1)
 
 
 class Unknown(LowestFirst):

@@ -81,7 +81,8 @@ def explained(
 def scored(node: str, aims: Aims, gen: str = "") -> RankedNode:
     """A verdict on a node that meets these aims; ``gen``: its class, else that of the pairs."""
     number = score(aims)
-    outcome = PlacementOutcome(sets={0b11: Fraction(1)}, score=number)
+    sets = {0b11: Fraction(1)}
+    outcome = PlacementOutcome(sets=sets, reported=sets, score=number)
     seen = view(0b11, gen=gen or fleets.gen())
     return RankedNode(node=node, view=seen, outcome=outcome, clique=False, score=number, rank=1)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.gpu_request import wish
+from api.gpu_request import ContainerRequest, GpuRequest, wish
 from scheduler.cluster.free_gpus import (
     Bound,
     ExpectedGpus,
@@ -20,7 +20,10 @@ from scheduler.cluster.free_gpus import (
     reckon,
 )
 from scheduler.pod_request import PodRequest
+from scheduler.scores.kubelet_model import Policies, TopologyManager
+from scheduler.scores.score_table import ScoreTable
 from tests.scheduler.fleets import ALL, LowestFirst, Unknown
+from tests.scheduler.shapes import machine
 
 TABLE = LowestFirst()
 
@@ -38,7 +41,12 @@ def state(
 
 def bound(key: str, *gpus: int, at: str = "") -> Bound:
     """A pod, which is its key."""
-    ask = PodRequest(namespace="default", name=key, uid=key, wish=wish(*gpus))
+    return bound_as(key, wish(*gpus), at=at)
+
+
+def bound_as(key: str, wish: GpuRequest, at: str = "") -> Bound:
+    """A pod with this wish, which is its key."""
+    ask = PodRequest(namespace="default", name=key, uid=key, wish=wish)
     return Bound(key=key, ask=ask, order=(at, 0))
 
 
@@ -129,8 +137,40 @@ def test_where_the_sets_are_not_known_yet_the_number_is() -> None:
 def test_a_prediction_chooses_from_what_earlier_ones_left() -> None:
     found = reckoned(state(), bound("a", 2, at="1"), bound("b", 4, at="2"), bound("c", 4, at="3"))
 
-    assert found.expected["c"] == ExpectedGpus(free=0b11000000, sets={0b11000000: Fraction(1)})
+    sets = {0b11000000: Fraction(1)}
+    assert found.expected["c"] == ExpectedGpus(free=0b11000000, sets=sets, reported=sets)
     assert not found.sure
+
+
+def test_a_pod_keeps_the_gpus_of_ended_init_containers_which_the_state_does_not_name() -> None:
+    """The policy takes four for the init container, and the app has one of them."""
+    more_first = GpuRequest(
+        steps=(ContainerRequest(gpus=4, ends=True), ContainerRequest(gpus=1)),
+    )
+    table = ScoreTable(machine("a100-pcie-pairs"), Policies(tm=TopologyManager.SINGLE_NUMA_NODE))
+
+    found = reckoned(state({"a": 0b0100}), bound_as("a", more_first), table=table)
+
+    assert found == FreeGpus(free=0b11110000, sure=True, expected={})
+
+
+def test_where_the_prediction_for_it_is_another_or_none_their_number_is_right() -> None:
+    more_first = GpuRequest(
+        steps=(ContainerRequest(gpus=3, ends=True), ContainerRequest(gpus=1)),
+    )
+    for table in (TABLE, Unknown()):
+        found = reckoned(state({"a": 0b10000}), bound_as("a", more_first), table=table)
+        assert found == FreeGpus(free=0b11101100, sure=True, expected={})
+
+
+def test_a_state_that_names_other_numbers_is_taken_at_its_word() -> None:
+    """Not the one that stays, nor all three."""
+    more_first = GpuRequest(
+        steps=(ContainerRequest(gpus=3, ends=True), ContainerRequest(gpus=1)),
+    )
+    found = reckoned(state({"a": 0b11}), bound_as("a", more_first))
+
+    assert found == FreeGpus(free=0b11111100, sure=False, expected={})
 
 
 _MASKS = st.integers(0, ALL)

@@ -150,6 +150,24 @@ def test_the_slowest_container_that_has_several_gpus_tells_the_speed() -> None:
     assert table.outcome(0b01111, wish(2, 2)).gbps == 200
 
 
+def test_of_what_init_containers_had_only_what_is_used_on_is_reported() -> None:
+    """The kubelet keeps all three for the pod, and reports the pair that the app has of them."""
+    more_first = GpuRequest(
+        steps=(ContainerRequest(gpus=3, ends=True), ContainerRequest(gpus=2)),
+    )
+    outcome = ScoreTable(PAIRS).outcome(0b0111, more_first)
+    assert outcome.sets == {0b0111: Fraction(1)}
+    assert outcome.reported == dict.fromkeys((0b0011, 0b0101, 0b0110), Fraction(1, 3))
+
+
+def test_where_apps_use_all_that_init_containers_had_all_of_it_is_reported() -> None:
+    less_first = GpuRequest(
+        steps=(ContainerRequest(gpus=1, ends=True), ContainerRequest(gpus=2)),
+    )
+    outcome = ScoreTable(PAIRS).outcome(0b0111, less_first)
+    assert outcome.reported is outcome.sets
+
+
 def test_speed_is_that_of_the_apps_where_init_containers_end() -> None:
     """The app gets any two of the three that the init container had."""
     table = ScoreTable(drawn(3, {(0, 1): 300}))
