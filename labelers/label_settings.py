@@ -4,17 +4,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
+from api.mig_resources import MigStrategy
 from labelers.groups.sharing import NOTHING_SHARED, Sharing
-
-
-class MigStrategy(StrEnum):
-    """How MIG devices become resources, and so labels, as the device plugin has it."""
-
-    NONE = "none"  # they do not
-    SINGLE = "single"  # every GPU cut alike: they are nvidia.com/gpu
-    MIXED = "mixed"  # a resource for each profile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

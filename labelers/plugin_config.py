@@ -18,10 +18,11 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from api.mig_resources import MigStrategy
 from base.errors import BadInput
 from base.yaml_places import YamlValue, misfit, read_yaml
 from labelers.groups.sharing import NOTHING_SHARED, SharedResource, Sharing, SharingStrategy
-from labelers.label_settings import MigStrategy, PluginConfig
+from labelers.label_settings import PluginConfig
 
 _PREFIX = "nvidia.com/"
 

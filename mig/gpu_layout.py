@@ -6,7 +6,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
+from base.errors import BadInput
+from discovery.mig_state import MigGpu
 from mig.profile_names import DeviceName, device_name
 
 
@@ -45,7 +48,31 @@ class GpuLayout:
         return found
 
 
+MOST_DEVICES: Final = 64
+"""On one GPU, far above what there is; a bound on work, not a fact about GPUs."""
+
 MIG_OFF = GpuLayout(mig=False)
+
+
+def found_layout(gpu: MigGpu, *, exact: bool = False) -> GpuLayout:
+    """What a GPU has now; with ``exact`` each instance at its place, as a rollback needs it.
+
+    A GPU instance without compute instances is in it, and makes it unequal to any layout that a
+    configuration asks for.
+    """
+    if gpu.mode is None or not gpu.mode.current:
+        return MIG_OFF
+    return GpuLayout(
+        mig=True,
+        instances=tuple(
+            WantedInstance(
+                one.profile,
+                tuple(sorted((compute.slices for compute in one.compute), reverse=True)),
+                one.start if exact else -1,
+            )
+            for one in gpu.instances
+        ),
+    )
 
 
 def counted(devices: Mapping[str, int]) -> GpuLayout:
@@ -53,8 +80,10 @@ def counted(devices: Mapping[str, int]) -> GpuLayout:
 
     Zeros are dropped and names brought to canonical form. Parts of GPU instances share as few
     instances as they fit into: the largest first, each into the first instance with room. Raises
-    BadInput for a name that is none.
+    BadInput for a name that is none, and for more devices than any GPU has.
     """
+    if sum(devices.values()) > MOST_DEVICES:
+        raise BadInput(f"{sum(devices.values())} MIG devices; no GPU has more than {MOST_DEVICES}")
     instances: list[WantedInstance] = []
     parts: dict[str, list[DeviceName]] = {}
     for text, count in devices.items():

@@ -10,11 +10,12 @@ import msgspec
 import pytest
 
 from api import topology_annotation
+from api.mig_resources import MigStrategy
 from discovery.simulator.description.machine_catalog import machine_names
 from exporters.dcgm.render import Renderer, SeriesIdentity
 from labelers.annotations import topology_of
 from labelers.compose import wanted
-from labelers.label_settings import LabelSettings, MigStrategy
+from labelers.label_settings import LabelSettings
 from labelers.label_values import key_fault, value_fault
 from tests import expected_keys as keys
 from tests.goldens import Goldens

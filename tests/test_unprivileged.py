@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from api.mig_resources import MigStrategy
 from discovery.host.pci import DEVICES
 from discovery.model import NodeSnapshot, Reason
 from discovery.simulator.simulation import Simulation
 from labelers.compose import wanted
 from labelers.explanation import LabelExplanation, LabelOutcome, explain
-from labelers.label_settings import LabelSettings, MigStrategy
+from labelers.label_settings import LabelSettings
 from tests.observed import look_at
 
 

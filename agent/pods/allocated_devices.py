@@ -14,9 +14,8 @@ from typing import Final
 
 from agent.podresources.model import ClaimedDevice, ContainerDevices, PodDevices, ResourceDevices
 from agent.pods.device_names import DRA_DRIVER, DeviceNames, GpuPart
+from api.mig_resources import GPU_RESOURCE, MIG_PREFIX
 
-GPU: Final = "nvidia.com/gpu"
-MIG_PREFIX: Final = "nvidia.com/mig-"
 SHARED_SUFFIX: Final = ".shared"
 
 
@@ -91,7 +90,7 @@ def allocation(
     resources: Collection[str] = (),
 ) -> NodeAllocation:
     """Read the kubelet's two answers; ``resources`` count as GPUs like NVIDIA's own names."""
-    counted = _Counted(names, frozenset({GPU, *resources}))
+    counted = _Counted(names, frozenset({GPU_RESOURCE, *resources}))
     held = [
         (pod, container, tuple(counted.devices_of(container)))
         for pod in pods

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from agent.settings.agent_settings import AgentSettings
+from api.mig_resources import MigStrategy
 from base.errors import BadInput
 from base.files import read_text
 from discovery.host.host_facts import MACHINE_TYPE_FILE
-from labelers.label_settings import LabelSettings, MigStrategy, PluginConfig
+from labelers.label_settings import LabelSettings, PluginConfig
 
 
 def plugin_config(settings: AgentSettings) -> PluginConfig:

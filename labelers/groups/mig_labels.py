@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from api import keys
+from api.mig_resources import resource_suffix
 from discovery.model import GpuSnapshot, MigDevice, Reason
 from labelers.decision import Decision, value
 from labelers.groups.common_resource_labels import base_block, memory_mib
@@ -30,7 +31,7 @@ def devices_known(gpu: GpuSnapshot) -> bool:
 
 def profile_name(device: MigDevice) -> str:
     """The profile as it stands in resource names and labels: ``1g.5gb.me`` for ``1g.5gb+me``."""
-    return device.profile.replace("+", ".")
+    return resource_suffix(device.profile)
 
 
 def by_profile(gpus: Sequence[GpuSnapshot]) -> Mapping[str, tuple[Placed, ...]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from api import keys
+from api.mig_resources import MIG_PREFIX, MigStrategy
 from discovery.model import GpuSnapshot, NodeSnapshot
 from labelers.decision import (
     Absent,
@@ -31,7 +32,7 @@ from labelers.groups.mig_labels import (
 )
 from labelers.groups.models import by_model, gpu_count, leading_model
 from labelers.groups.sharing import SharedResource, Sharing
-from labelers.label_settings import LabelSettings, MigStrategy
+from labelers.label_settings import LabelSettings
 from labelers.label_values import sanitise
 
 Block = dict[str, Decision]
@@ -207,7 +208,7 @@ def _profile_labels(
         return dict.fromkeys(families, Absent(reason=f"MIG strategy {settings.mig_strategy}"))
     labels = dict.fromkeys(families, other)
     for profile in by_profile(gpus):
-        resource = f"nvidia.com/mig-{profile}"
+        resource = MIG_PREFIX + profile
         block = device_block(gpus, profile, resource, settings.sharing)
         labels |= _prefixed(resource, _sure(block, snapshot, other))
     return labels

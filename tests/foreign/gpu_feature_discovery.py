@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from api.mig_resources import MigStrategy
 from labelers.compose import wanted
-from labelers.label_settings import LabelSettings, MigStrategy
+from labelers.label_settings import LabelSettings
 from labelers.plugin_config import parse
 from tests.expected_keys import nvidia
 from tests.foreign.foreign_programs import Foreign

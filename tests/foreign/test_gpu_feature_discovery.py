@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from api.mig_resources import MigStrategy
 from discovery.simulator.description.machine_catalog import load_machine, machine_names
-from labelers.label_settings import MigStrategy
 from tests.foreign.foreign_programs import foreign
 from tests.foreign.gpu_feature_discovery import Labels, feature_discovery, our_labels
 

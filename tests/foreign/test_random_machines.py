@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from labelers.label_settings import MigStrategy
+from api.mig_resources import MigStrategy
 from tests.conftest import SCALE
 from tests.foreign.discovered import discovered, layouts, links
 from tests.foreign.foreign_programs import foreign

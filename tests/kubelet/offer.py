@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from api.mig_resources import MigStrategy
 from discovery.model import GpuSnapshot, GpuState, MigDevice, NodeSnapshot
 from labelers.groups.mig_labels import profile_name, single_fault
 from labelers.groups.sharing import NOTHING_SHARED, Sharing
-from labelers.label_settings import MigStrategy
 
 GPU: Final = "nvidia.com/gpu"
 MIG: Final = "nvidia.com/mig-"

@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from agent.podresources.client import PodResources
+from api.mig_resources import MigStrategy
 from discovery.simulator.simulation import Simulation
-from labelers.label_settings import MigStrategy
 from tests.kubelet.cases import FirstOffered, pod
 from tests.kubelet.devices import Refused
 from tests.kubelet.node import Node

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from api.mig_resources import MigStrategy
 from labelers.groups.sharing import SharedResource, Sharing, SharingStrategy
-from labelers.label_settings import MigStrategy
 from tests import build
 from tests.kubelet.offer import GPU, Offer, offer
 

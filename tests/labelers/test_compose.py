@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api import keys
+from api.mig_resources import MigStrategy
 from discovery.model import (
     Fabric,
     GpuSnapshot,
@@ -26,7 +27,7 @@ from labelers.compose import LABELERS, Labeler, wanted
 from labelers.decision import Absent, Decisions, Keep, Value
 from labelers.groups.sharing import SharedResource, Sharing, SharingStrategy
 from labelers.health import health_labels
-from labelers.label_settings import LabelSettings, MigStrategy
+from labelers.label_settings import LabelSettings
 from labelers.label_values import value_fault
 from tests import build
 

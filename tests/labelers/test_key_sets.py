@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from api.mig_resources import MigStrategy
 from discovery.model import Driver, Fabric, GpuSnapshot, NodeSnapshot, Vgpu
 from labelers.compose import wanted
-from labelers.label_settings import LabelSettings, MigStrategy
+from labelers.label_settings import LabelSettings
 from tests import build, expected_keys
 
 START = 1_700_000_000

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.mig_resources import MigStrategy
 from base.errors import BadInput
 from base.files import MOST_BYTES
 from labelers.groups.sharing import SharedResource, Sharing, SharingStrategy
-from labelers.label_settings import MigStrategy, PluginConfig
+from labelers.label_settings import PluginConfig
 from labelers.plugin_config import parse
 
 TIME_SLICING = """\

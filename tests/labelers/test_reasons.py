@@ -10,6 +10,7 @@ import pytest
 
 from api import keys
 from api.fabric_kind import FabricKind
+from api.mig_resources import MigStrategy
 from discovery.model import (
     Driver,
     Fabric,
@@ -26,7 +27,7 @@ from discovery.nvml_terms import Architecture
 from labelers.annotations import node_annotations
 from labelers.compose import wanted
 from labelers.decision import Absent, Decision, Decisions, Keep
-from labelers.label_settings import LabelSettings, MigStrategy
+from labelers.label_settings import LabelSettings
 from tests import build
 
 NONE, SINGLE, MIXED = MigStrategy.NONE, MigStrategy.SINGLE, MigStrategy.MIXED

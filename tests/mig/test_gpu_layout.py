@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from mig.gpu_layout import GpuLayout, WantedInstance, counted
+from base.errors import BadInput
+from mig.gpu_layout import GpuLayout, WantedInstance, counted, found_layout
+from tests.mig.naive_gpu import mig_gpu
 
 
 def test_zeros_and_long_names_mean_the_same_as_none_and_short_ones() -> None:
@@ -47,3 +49,17 @@ def test_a_gpu_without_mig_has_no_instances() -> None:
     """Such a value would be a mistake in the program."""
     with pytest.raises(ValueError, match="MIG off"):
         GpuLayout(mig=False, instances=(WantedInstance("1g.5gb", (1,)),))
+
+
+def test_an_instance_without_compute_instances_is_a_part_of_what_is_found() -> None:
+    """No layout that somebody asks for is equal to it."""
+    gpu = mig_gpu("a100-sxm4-40gb", ("1g.5gb", 0, ()))
+
+    assert found_layout(gpu) != counted({})
+    assert found_layout(gpu).devices() == {}
+
+
+def test_more_devices_than_any_gpu_has_are_refused_before_they_are_counted_out() -> None:
+    """A file may hold any number."""
+    with pytest.raises(BadInput, match="65 MIG devices"):
+        counted({"1g.5gb": 60, "2g.10gb": 5})

@@ -9,9 +9,10 @@ import pytest
 
 from agent.settings.agent_settings import AgentSettings
 from agent.settings.labels_from_settings import label_settings, plugin_config
+from api.mig_resources import MigStrategy
 from base.errors import BadInput
 from labelers.groups.sharing import NOTHING_SHARED, SharedResource, Sharing, SharingStrategy
-from labelers.label_settings import LabelSettings, MigStrategy, PluginConfig
+from labelers.label_settings import LabelSettings, PluginConfig
 
 STARTED = 1_700_000_000.75
 SHARING = Sharing(

@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
+from api.mig_resources import MigStrategy
 from discovery.model import GpuSnapshot, MigDevice, NodeSnapshot, Reason
 from labelers.decision import Absent, Keep, Value
 from labelers.diff import applied
 from labelers.groups.resource_labels import family, resource_labels
 from labelers.groups.sharing import NOTHING_SHARED, SharedResource, Sharing, SharingStrategy
-from labelers.label_settings import LabelSettings, MigStrategy
+from labelers.label_settings import LabelSettings
 from tests import build
 
 NONE, SINGLE, MIXED = MigStrategy.NONE, MigStrategy.SINGLE, MigStrategy.MIXED

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ways from what is on one GPU to what is wanted there. Pure and exact.
+
+Safety: a way destroys an instance only if no way that disturbs fewer holders keeps it. Whether
+anything may be destroyed at all is decided by the caller, who sees the holders of each way.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from discovery.mig_state import FoundInstance, MigGpu
+from mig.gpu_layout import GpuLayout, WantedInstance
+from mig.holders import MigHolder, MigHolders, MigPart
+from mig.placement import Grid, mask
+from mig.steps import (
+    CreateCompute,
+    CreateInstance,
+    DestroyCompute,
+    DestroyInstance,
+    MigStep,
+    SetMode,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuWay:
+    """One way to change a GPU."""
+
+    gpu: MigGpu
+    kept: tuple[FoundInstance, ...]
+    """Not touched, but for compute instances that are missing on them."""
+    destroyed: tuple[FoundInstance, ...]
+    disturbed: frozenset[MigHolder]
+    """Of the instances that are destroyed; with a change of mode, of all of the GPU."""
+    steps: tuple[MigStep, ...]
+    """Compute instances end before their GPU instance; all ends before anything is made."""
+
+
+Rank = tuple[int, int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+"""What orders ways that disturb the same: instances destroyed, steps, places that are left (more is
+better), starts of what is made, ids of what is kept. No two ways of a GPU are equal in all."""
+
+
+def gpu_ways(gpu: MigGpu, want: GpuLayout, holders: MigHolders) -> tuple[GpuWay, ...]:
+    """The best way for each set of holders that must be disturbed, fewest holders first.
+
+    A set that contains another one's is left out. ``want`` must fit the empty GPU, and its mode
+    must be possible without a reset.
+    """
+    if gpu.mode is not None and gpu.mode.current != want.mig:
+        return (_with_other_mode(gpu, want, holders),)
+    return _least_disturbing(_ways(gpu, want, holders))
+
+
+def _with_other_mode(gpu: MigGpu, want: GpuLayout, holders: MigHolders) -> GpuWay:
+    """Everything ends, the mode changes, and what is wanted is made."""
+    everybody = frozenset().union(
+        *(found for part, found in holders.items() if part.gpu == gpu.uuid)
+    )
+    grid = Grid(gpu.profiles)
+    made = _creates(gpu, grid, want.instances, grid.best_starts(want.instances) or ())
+    return GpuWay(
+        gpu=gpu,
+        kept=(),
+        destroyed=gpu.instances,
+        disturbed=everybody,
+        steps=(*_destroys(gpu, gpu.instances), SetMode(gpu=gpu.uuid, on=want.mig), *made),
+    )
+
+
+def _ways(gpu: MigGpu, want: GpuLayout, holders: MigHolders) -> Iterator[tuple[Rank, GpuWay]]:
+    """A way for each set of instances that can be kept together."""
+    grid = Grid(gpu.profiles)
+    for number in range(len(gpu.instances), -1, -1):
+        for kept in combinations(gpu.instances, number):
+            way = _keeping(grid, gpu, want, holders, kept)
+            if way is not None:
+                yield way
+
+
+def _keeping(
+    grid: Grid,
+    gpu: MigGpu,
+    want: GpuLayout,
+    holders: MigHolders,
+    kept: Sequence[FoundInstance],
+) -> tuple[Rank, GpuWay] | None:
+    """The way that keeps these and destroys the others; None where there is none."""
+    matched = _matched(kept, want.instances)
+    if matched is None:
+        return None
+    missing = tuple(sorted((Counter(want.instances) - Counter(matched)).elements()))
+    taken = 0
+    for one in kept:
+        taken |= mask(one.start, one.size)
+    starts = grid.best_starts(missing, taken)
+    if starts is None:
+        return None
+    destroyed = tuple(one for one in gpu.instances if one not in kept)
+    parts = (holders.get(MigPart(gpu.uuid, one.id), frozenset()) for one in destroyed)
+    for wish, start in zip(missing, starts, strict=True):
+        taken |= mask(start, grid.size(wish))
+    way = GpuWay(
+        gpu=gpu,
+        kept=tuple(kept),
+        destroyed=destroyed,
+        disturbed=frozenset[MigHolder]().union(*parts),
+        steps=(
+            *_destroys(gpu, destroyed),
+            *_completions(gpu, kept, matched),
+            *_creates(gpu, grid, missing, starts),
+        ),
+    )
+    room = tuple(-places for places in grid.left(taken))
+    return (len(destroyed), len(way.steps), room, starts, tuple(one.id for one in kept)), way
+
+
+def _matched(
+    kept: Sequence[FoundInstance], wanted: Sequence[WantedInstance]
+) -> tuple[WantedInstance, ...] | None:
+    """What each kept instance is to be, in their order; None where one of them is not wanted.
+
+    One that is exactly as wanted comes before one whose compute instances are missing, and a wish
+    for a certain place before a wish for any.
+    """
+    if not kept:
+        return ()
+    first, *others = kept
+    wishes = [wish for wish in dict.fromkeys(wanted) if _can_become(first, wish)]
+    for wish in sorted(wishes, key=lambda wish: (_missing(first, wish).total(), -wish.start)):
+        left = list(wanted)
+        left.remove(wish)
+        rest = _matched(others, left)
+        if rest is not None:
+            return (wish, *rest)
+    return None
+
+
+def _can_become(found: FoundInstance, wish: WantedInstance) -> bool:
+    """By making compute instances alone, wherever those that are there lie.
+
+    All of them on an empty instance, and else single slices: a larger one may find no room.
+    """
+    if found.profile != wish.profile or wish.start not in (-1, found.start):
+        return False
+    there, missing = _slices(found), _missing(found, wish)
+    return there <= Counter(wish.compute) and (not there or set(missing) <= {1})
+
+
+def _missing(found: FoundInstance, wish: WantedInstance) -> Counter[int]:
+    return Counter(wish.compute) - _slices(found)
+
+
+def _slices(found: FoundInstance) -> Counter[int]:
+    return Counter(one.slices for one in found.compute)
+
+
+def _destroys(gpu: MigGpu, instances: Sequence[FoundInstance]) -> Iterator[MigStep]:
+    for one in instances:
+        for compute in one.compute:
+            yield DestroyCompute(gpu=gpu.uuid, instance=one.id, compute=compute.id)
+        yield DestroyInstance(gpu=gpu.uuid, instance=one.id, profile=one.profile, start=one.start)
+
+
+def _completions(
+    gpu: MigGpu, kept: Sequence[FoundInstance], matched: Sequence[WantedInstance]
+) -> Iterator[MigStep]:
+    for one, wish in zip(kept, matched, strict=True):
+        for slices in sorted(_missing(one, wish).elements(), reverse=True):
+            yield CreateCompute(gpu=gpu.uuid, start=one.start, slices=slices)
+
+
+def _creates(
+    gpu: MigGpu, grid: Grid, wanted: Sequence[WantedInstance], starts: Sequence[int]
+) -> Iterator[MigStep]:
+    """The largest first: the order in which a driver that must choose places itself succeeds."""
+    placed = sorted(zip(wanted, starts, strict=True), key=lambda one: (-grid.size(one[0]), one[1]))
+    for wish, start in placed:
+        size = grid.size(wish)
+        yield CreateInstance(gpu=gpu.uuid, profile=wish.profile, start=start, size=size)
+        for slices in wish.compute:
+            yield CreateCompute(gpu=gpu.uuid, start=start, slices=slices)
+
+
+def _least_disturbing(ways: Iterator[tuple[Rank, GpuWay]]) -> tuple[GpuWay, ...]:
+    """The best way of each least set of holders. To keep nothing is always a way."""
+    best: dict[frozenset[MigHolder], tuple[Rank, GpuWay]] = {}
+    for rank, way in ways:
+        if way.disturbed not in best or rank < best[way.disturbed][0]:
+            best[way.disturbed] = rank, way
+    least = [
+        (len(disturbed), rank, way)
+        for disturbed, (rank, way) in best.items()
+        if not any(other < disturbed for other in best)
+    ]
+    return tuple(way for _, _, way in sorted(least, key=lambda one: one[:2]))

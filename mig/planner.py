@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From what is on a node to what is wanted there: the steps, or why there are none. Pure and exact.
+
+The plan disturbs as few holders as any plan can; of those plans it destroys the fewest instances;
+of those it has the fewest steps. Equal input gives the equal plan. It decides nothing that the
+caller must decide: a plan that disturbs somebody names them, and a plan with ``spare_busy`` never
+does.
+
+Safety: an obstacle on one GPU refuses the whole plan, so that no node is left half changed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from api.mig_resources import MigStrategy
+from discovery.mig_state import FoundInstance, MigGpu
+from mig.gpu_layout import GpuLayout, found_layout
+from mig.gpu_plan import GpuWay, gpu_ways
+from mig.holders import MigHolder, MigHolders
+from mig.placement import Grid, Limit
+from mig.plugin_resources import LaidOut, allocatable, unserved
+from mig.steps import MigStep
+
+_MOST_TRIED: Final = 20_000
+"""Combinations of ways that are looked at, where pods hold instances on several GPUs."""
+
+
+class ObstacleKind(StrEnum):
+    """Why a layout is refused."""
+
+    UNKNOWN_GPU = "unknown-gpu"
+    """The node has no such GPU."""
+    NO_MIG = "no-mig"
+    """The GPU has no MIG."""
+    RESET_PENDING = "reset-pending"
+    """A change of the mode already waits for a reset."""
+    RESET_NEEDED = "reset-needed"
+    """The GPU changes the mode only with a reset, which is a person's to do."""
+    PROFILES_UNKNOWN = "profiles-unknown"
+    """The driver reports profiles only with MIG on, so nothing can be checked."""
+    INFEASIBLE = "infeasible"
+    """The instances do not fit the GPU, whatever is on it now."""
+    BUSY = "busy"
+    """It fits, but not beside what is in use."""
+    PLUGIN = "plugin"
+    """The device plugin could not serve the node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Obstacle:
+    """One reason why there is no plan."""
+
+    kind: ObstacleKind
+    gpu: str | None
+    """UUID; None where it is about the node."""
+    detail: str
+    limit: Limit | None = None
+    """Which limit an infeasible layout is past."""
+    nearest: GpuLayout | None = None
+    """The largest part of an infeasible layout that fits."""
+    holders: frozenset[MigHolder] = frozenset()
+    """Who is in the way."""
+    command: str | None = None
+    """What a person can run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigPlan:
+    """The steps from one state of a node to another."""
+
+    steps: tuple[MigStep, ...]
+    """GPU by GPU in bus order; none where everything is as wanted."""
+    kept: tuple[tuple[str, FoundInstance], ...]
+    """GPU and instance: not touched, on the GPUs that a layout is wanted for."""
+    destroyed: tuple[tuple[str, FoundInstance], ...]
+    disturbed: frozenset[MigHolder]
+    """Who must be gone before the first step."""
+    allocatable: Mapping[str, int] | None
+    """Resource to count afterwards; None where the plugin's strategy is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigRefusal:
+    """There is no plan, and this is the proof."""
+
+    obstacles: tuple[Obstacle, ...]
+    """In bus order; at least one."""
+
+
+def plan(
+    gpus: Sequence[MigGpu],
+    wanted: Mapping[str, GpuLayout],
+    holders: MigHolders,
+    *,
+    strategy: MigStrategy | None = None,
+    spare_busy: bool = False,
+) -> MigPlan | MigRefusal:
+    """The best plan to the layouts ``wanted`` by GPU UUID; other GPUs stay as they are.
+
+    ``strategy`` is the device plugin's, None where there is none. With ``spare_busy`` a plan that
+    disturbs a holder is refused, with whoever is in the way.
+    """
+    asked = [gpu for gpu in gpus if gpu.uuid in wanted]
+    obstacles = [
+        *_unknown(gpus, wanted),
+        *(found for gpu in asked for found in _obstacles(gpu, wanted[gpu.uuid])),
+    ]
+    after = [(gpu, wanted.get(gpu.uuid) or found_layout(gpu)) for gpu in gpus]
+    if strategy is not None and not obstacles:
+        obstacles += _plugin_obstacles(after, strategy)
+    if obstacles:
+        return MigRefusal(obstacles=tuple(obstacles))
+    ways = _least_together([gpu_ways(gpu, wanted[gpu.uuid], holders) for gpu in asked])
+    if spare_busy:
+        busy = tuple(_busy(way) for way in ways if way.disturbed)
+        if busy:
+            return MigRefusal(obstacles=busy)
+    return MigPlan(
+        steps=tuple(step for way in ways for step in way.steps),
+        kept=tuple((way.gpu.uuid, one) for way in ways for one in way.kept),
+        destroyed=tuple((way.gpu.uuid, one) for way in ways for one in way.destroyed),
+        disturbed=frozenset[MigHolder]().union(*(way.disturbed for way in ways)),
+        allocatable=None if strategy is None else allocatable(after, strategy),
+    )
+
+
+def _unknown(gpus: Sequence[MigGpu], wanted: Mapping[str, GpuLayout]) -> Iterator[Obstacle]:
+    for uuid in sorted(wanted.keys() - {gpu.uuid for gpu in gpus}):
+        yield Obstacle(
+            kind=ObstacleKind.UNKNOWN_GPU, gpu=uuid, detail="the driver lists no such GPU"
+        )
+
+
+def _obstacles(gpu: MigGpu, want: GpuLayout) -> Iterator[Obstacle]:
+    """What is in the way on one GPU, whoever holds it."""
+    if gpu.mode is None:
+        if want.mig:
+            yield Obstacle(kind=ObstacleKind.NO_MIG, gpu=gpu.uuid, detail=f"{gpu.model} has no MIG")
+        return
+    if gpu.mode.current != gpu.mode.pending:
+        yield _reset_pending(gpu, on=gpu.mode.pending)
+    elif gpu.mode.current != want.mig and not gpu.resetless:
+        yield _reset_needed(gpu, on=want.mig)
+    if not want.instances:
+        return
+    if not gpu.profiles:
+        detail = "the driver does not report the GPU's profiles; most report them with MIG on alone"
+        yield Obstacle(kind=ObstacleKind.PROFILES_UNKNOWN, gpu=gpu.uuid, detail=detail)
+        return
+    grid = Grid(gpu.profiles)
+    misfit = grid.misfit(want.instances)
+    if misfit is not None:
+        yield Obstacle(
+            kind=ObstacleKind.INFEASIBLE,
+            gpu=gpu.uuid,
+            detail=misfit.detail,
+            limit=misfit.limit,
+            nearest=replace(want, instances=grid.nearest(want.instances)),
+        )
+
+
+def _reset_pending(gpu: MigGpu, *, on: bool) -> Obstacle:
+    return Obstacle(
+        kind=ObstacleKind.RESET_PENDING,
+        gpu=gpu.uuid,
+        detail=f"MIG will be {_state(on)} after a reset that has not happened yet",
+        command=f"nvidia-smi --gpu-reset -i {gpu.bus_id}",
+    )
+
+
+def _reset_needed(gpu: MigGpu, *, on: bool) -> Obstacle:
+    """Source: MIG user guide, "Enable MIG mode": Ampere needs a reset for either direction."""
+    smi, bus = "nvidia-smi", gpu.bus_id
+    return Obstacle(
+        kind=ObstacleKind.RESET_NEEDED,
+        gpu=gpu.uuid,
+        detail=f"{gpu.model} turns MIG {_state(on)} by a reset, which is never done here",
+        command=f"{smi} -i {bus} -mig {int(on)} && {smi} --gpu-reset -i {bus}",
+    )
+
+
+def _state(on: bool) -> str:
+    return "on" if on else "off"
+
+
+def _plugin_obstacles(after: LaidOut, strategy: MigStrategy) -> Iterator[Obstacle]:
+    why = unserved(after, strategy)
+    if why is not None:
+        yield Obstacle(
+            kind=ObstacleKind.PLUGIN, gpu=None, detail=f"the device plugin could not start: {why}"
+        )
+
+
+def _busy(way: GpuWay) -> Obstacle:
+    names = ", ".join(map(str, sorted(way.disturbed)))
+    return Obstacle(
+        kind=ObstacleKind.BUSY,
+        gpu=way.gpu.uuid,
+        detail=f"no way leaves alone what is in use; the least would disturb {names}",
+        holders=way.disturbed,
+    )
+
+
+def _least_together(choices: Sequence[Sequence[GpuWay]]) -> tuple[GpuWay, ...]:
+    """A way for each GPU so that together they disturb the fewest holders.
+
+    GPU by GPU the first way is the best, unless a holder has instances on several GPUs.
+    """
+    seen = Counter(holder for ways in choices for holder in _named(ways))
+    several = frozenset(holder for holder, gpus in seen.items() if gpus > 1)
+    open_choices = [ways if _named(ways) & several else ways[:1] for ways in choices]
+    best: tuple[tuple[int, int, int], tuple[GpuWay, ...]] | None = None
+    tried = 0
+
+    def search(at: int, chosen: tuple[GpuWay, ...], disturbed: frozenset[MigHolder]) -> None:
+        nonlocal best, tried
+        tried += 1
+        if best is not None and (len(disturbed) > best[0][0] or tried > _MOST_TRIED):
+            return
+        if at == len(open_choices):
+            destroyed = sum(len(way.destroyed) for way in chosen)
+            cost = (len(disturbed), destroyed, sum(len(way.steps) for way in chosen))
+            if best is None or cost < best[0]:
+                best = cost, chosen
+            return
+        for way in open_choices[at]:
+            search(at + 1, (*chosen, way), disturbed | way.disturbed)
+
+    search(0, (), frozenset())
+    return () if best is None else best[1]
+
+
+def _named(ways: Sequence[GpuWay]) -> frozenset[MigHolder]:
+    """Everybody whom one of the ways disturbs."""
+    return frozenset[MigHolder]().union(*(way.disturbed for way in ways))

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The steps of a change, each one call of NVML. Values.
+
+A step names what it touches so that it can be checked before and read back after: instances that
+are there by their ids, new ones by their places, since the driver chooses the ids.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DestroyCompute:
+    """End a compute instance: nvmlComputeInstanceDestroy."""
+
+    gpu: str
+    instance: int
+    compute: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DestroyInstance:
+    """End a GPU instance that has no compute instance: nvmlGpuInstanceDestroy."""
+
+    gpu: str
+    instance: int
+    profile: str
+    start: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetMode:
+    """Switch MIG on or off, on a GPU that needs no reset for it: nvmlDeviceSetMigMode."""
+
+    gpu: str
+    on: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateInstance:
+    """Make a GPU instance at a place: nvmlDeviceCreateGpuInstanceWithPlacement."""
+
+    gpu: str
+    profile: str
+    start: int
+    """First memory unit."""
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateCompute:
+    """Make a compute instance: nvmlGpuInstanceCreateComputeInstance."""
+
+    gpu: str
+    start: int
+    """Of its GPU instance, which may be new."""
+    slices: int
+
+
+MigStep = DestroyCompute | DestroyInstance | SetMode | CreateInstance | CreateCompute

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One GPU that takes a plan's steps and refuses what hardware refuses; and found states for plans.
+
+It shares nothing with the planner but the values.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import count
+
+from discovery.mig_state import FoundCompute, FoundInstance, MigGpu, MigProfile
+from discovery.model import Mode
+from mig.steps import (
+    CreateCompute,
+    CreateInstance,
+    DestroyCompute,
+    DestroyInstance,
+    MigStep,
+    SetMode,
+)
+from tests.mig.grids import profiles
+
+ON = Mode(current=True, pending=True)
+
+
+def mig_gpu(
+    model: str,
+    *placed: tuple[str, int] | tuple[str, int, Sequence[int]],
+    uuid: str = "GPU-0",
+    index: int = 0,
+    mode: Mode | None = ON,
+    resetless: bool = False,
+) -> MigGpu:
+    """A GPU of a simulated model with instances: profile, start, compute slices if not all."""
+    known = {one.name: one for one in profiles(model)}
+    return MigGpu(
+        index=index,
+        uuid=uuid,
+        bus_id=f"0000:{index:02x}:00.0",
+        model=model,
+        device_id=0x20B010DE,
+        subsystem_id=0,
+        mode=mode,
+        resetless=resetless,
+        profiles=tuple(known.values()),
+        instances=tuple(
+            _instance(number, known[one[0]], one[1], one[2] if len(one) > 2 else None)
+            for number, one in enumerate(placed, start=1)
+        ),
+    )
+
+
+def _instance(
+    number: int, profile: MigProfile, start: int, compute: Sequence[int] | None
+) -> FoundInstance:
+    parts = (profile.slices,) if compute is None else compute
+    return FoundInstance(
+        id=number,
+        profile=profile.name,
+        start=start,
+        size=profile.size,
+        compute=tuple(
+            FoundCompute(id=at, slices=slices, start=sum(parts[:at]), uuid=f"MIG-{number}-{at}")
+            for at, slices in enumerate(parts)
+        ),
+    )
+
+
+class RefusedStep(Exception):
+    """What hardware answers with an error."""
+
+
+class NaiveGpu:
+    """Instances in a list; every call is checked against all of them."""
+
+    def __init__(self, gpu: MigGpu) -> None:
+        self.gpu = gpu
+        self._ids = count(100)
+        self._profiles = {one.name: one for one in gpu.profiles}
+
+    def take(self, step: MigStep) -> None:
+        """Do it, or raise RefusedStep."""
+        match step:
+            case SetMode():
+                self._switch(on=step.on)
+            case DestroyCompute():
+                one = self._by_id(step.instance)
+                left = tuple(c for c in one.compute if c.id != step.compute)
+                self._check(len(left) < len(one.compute), "no such compute instance")
+                self._swap(one, replace(one, compute=left))
+            case DestroyInstance():
+                one = self._by_id(step.instance)
+                self._check(not one.compute, "in use: it has compute instances")
+                self._check((one.profile, one.start) == (step.profile, step.start), "another one")
+                self._swap(one)
+            case CreateInstance():
+                self._create(step)
+            case CreateCompute():
+                self._create_compute(self._at(step.start), step.slices)
+
+    def counts(self) -> Counter[tuple[str, tuple[int, ...]]]:
+        """Profiles with their compute slices."""
+        return Counter(
+            (one.profile, tuple(sorted((c.slices for c in one.compute), reverse=True)))
+            for one in self.gpu.instances
+        )
+
+    def _switch(self, *, on: bool) -> None:
+        self._check(self.gpu.resetless, "reset required")
+        self._check(not self.gpu.instances, "in use: there are instances")
+        self.gpu = replace(self.gpu, mode=Mode(current=on, pending=on))
+
+    def _create(self, step: CreateInstance) -> None:
+        self._check(self.gpu.mode is not None and self.gpu.mode.current, "MIG is off")
+        profile = self._profiles[step.profile]
+        self._check(step.start in profile.starts and step.size == profile.size, "no such place")
+        end = step.start + profile.size
+        for other in self.gpu.instances:
+            apart = end <= other.start or other.start + other.size <= step.start
+            self._check(apart, "insufficient resources: overlap")
+        same = sum(1 for other in self.gpu.instances if other.profile == profile.name)
+        self._check(same < profile.most, "insufficient resources: too many")
+        made = FoundInstance(
+            id=next(self._ids), profile=profile.name, start=step.start, size=profile.size
+        )
+        self.gpu = replace(self.gpu, instances=(*self.gpu.instances, made))
+
+    def _create_compute(self, one: FoundInstance, slices: int) -> None:
+        used = sum(c.slices for c in one.compute)
+        self._check(used + slices <= self._profiles[one.profile].slices, "insufficient resources")
+        made = FoundCompute(id=next(self._ids), slices=slices, start=used, uuid=None)
+        self._swap(one, replace(one, compute=(*one.compute, made)))
+
+    def _by_id(self, number: int) -> FoundInstance:
+        found = next((one for one in self.gpu.instances if one.id == number), None)
+        if found is None:
+            raise RefusedStep(f"not found: GPU instance {number}")
+        return found
+
+    def _at(self, start: int) -> FoundInstance:
+        found = next((one for one in self.gpu.instances if one.start == start), None)
+        if found is None:
+            raise RefusedStep(f"not found: a GPU instance at {start}")
+        return found
+
+    def _swap(self, old: FoundInstance, *new: FoundInstance) -> None:
+        rest = tuple(one for one in self.gpu.instances if one is not old)
+        self.gpu = replace(self.gpu, instances=(*rest, *new))
+
+    def _check(self, fine: bool, why: str) -> None:
+        if not fine:
+            raise RefusedStep(why)
