@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from labelers.label_settings import MigStrategy
+from api.mig_resources import MigStrategy
 from tests.agent.agent_process import until
 from tests.controlplane.builds import binaries
 from tests.controlplane.families import NVIDIA
