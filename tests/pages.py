@@ -19,6 +19,8 @@ _LINK: Final = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _CODE: Final = re.compile(r"`[^`]*`")
 _OUTSIDE: Final = re.compile(r"[a-z]+:")
 _PATH: Final = re.compile(r"`([\w.-]+/[\w./*-]*)`")
+_CAPABILITIES: Final = {"mig/config", "mig/monitor"}
+"""Of NVIDIA's driver, by their own names: no files here."""
 _STEP: Final = re.compile(
     r"^\| \d+ \| `(?P<file>[\w/.-]+\.py)` \| (?P<names>[^|]*) \|", re.MULTILINE
 )
@@ -80,7 +82,7 @@ def anchors(text: str) -> set[str]:
 def named_files(text: str) -> set[str]:
     """Paths from the repository's root that stand in backquotes; ``*`` stands for names."""
     folders = {it.name for it in ROOT.iterdir() if it.is_dir()}
-    found = (match[1] for match in _PATH.finditer(_BLOCK.sub("", text)))
+    found = {match[1] for match in _PATH.finditer(_BLOCK.sub("", text))} - _CAPABILITIES
     return {path for path in found if path.partition("/")[0] in folders}
 
 
