@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import yaml
 
@@ -45,6 +45,23 @@ class CoreLoader(_FastLoader):
     yaml_implicit_resolvers = {}  # noqa: RUF012  # the base's own must not be reached
 
 
+class Yaml11Loader(_FastLoader):
+    """Reads plain values as YAML 1.1 does, for files that programs in Go read too.
+
+    Theirs takes some plain values for numbers and truth that PyYAML takes for text.
+    Source: go.yaml.in/yaml/v2, resolve.go.
+    """
+
+    bool_values: ClassVar[dict[str, bool]] = {**_FastLoader.bool_values, "y": True, "n": False}
+
+
+for _tag, _pattern, _first in (
+    ("bool", r"[yYnN]", list("yYnN")),
+    ("int", r"[-+]?0o[0-7_]+", list("-+0")),
+    ("float", r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", list("-+.0123456789")),
+):
+    Yaml11Loader.add_implicit_resolver(_TAG + _tag, re.compile(f"^(?:{_pattern})$"), _first)
+
 for _tag, _pattern, _first in (
     ("null", r"~|null|", ["~", "n", ""]),
     ("bool", r"true|false", ["t", "f"]),
@@ -53,7 +70,7 @@ for _tag, _pattern, _first in (
 ):
     CoreLoader.add_implicit_resolver(_TAG + _tag, re.compile(f"^(?:{_pattern})$"), _first)
 
-Loader = type[yaml.SafeLoader] | type[CoreLoader]
+Loader = type[yaml.SafeLoader] | type[CoreLoader] | type[Yaml11Loader]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,10 +109,33 @@ class YamlValue:
         """Whether the value is a list."""
         return isinstance(self.node, yaml.SequenceNode)
 
-    def mapping(self, known: Collection[str] | None = None) -> Mapping[str, YamlValue]:
+    @property
+    def is_text(self) -> bool:
+        """Whether the value is text, and would be nothing else without its quotes."""
+        return self._is("str")
+
+    def merged(self) -> YamlValue:
+        """The same value with what a mapping takes over by ``<<``; its own keys win.
+
+        Raises BadInput where something other than mappings is to be merged.
+        """
+        if isinstance(self.node, yaml.MappingNode):
+            loader = self.loader("")
+            try:
+                loader.flatten_mapping(self.node)
+            except yaml.MarkedYAMLError as error:
+                raise _not_valid(self.file, error) from error
+            finally:
+                loader.dispose()
+        return self
+
+    def mapping(
+        self, known: Collection[str] | None = None, *, names: bool = False
+    ) -> Mapping[str, YamlValue]:
         """Its entries by key; keys that are not ``known`` are refused. Empty for null.
 
-        A key that is itself a list or mapping reads as the empty text.
+        A key that is itself a list or mapping reads as the empty text. With ``names`` a key that
+        YAML does not take for text is refused: other readers of the file may have another one.
         """
         if self.is_null:
             return {}
@@ -107,6 +147,8 @@ class YamlValue:
             entry = self._inner(key, key_node, node)
             if known is not None and key not in known:
                 raise BadInput(f"{self.file}:{entry.line}: {_unknown(entry.key, key, known)}")
+            if names and key_node.tag != _TAG + "str":
+                raise entry.wrong("a name that YAML takes for no text: put it into quotes")
             entries[key] = entry
         return entries
 
@@ -137,10 +179,12 @@ class YamlValue:
 
     def flag(self) -> bool:
         """The value as a boolean."""
-        words = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-        if not self._is("bool"):
+        words = dict.fromkeys(("true", "yes", "y", "on"), True)
+        words |= dict.fromkeys(("false", "no", "n", "off"), False)
+        found = words.get(str(self.node.value).lower()) if self._is("bool") else None
+        if found is None:  # a tag may stand at any text
             raise self.wrong("expected true or false")
-        return words[str(self.node.value).lower()]
+        return found
 
     def count(self) -> int:
         """The value as a whole number that is not negative."""
@@ -203,6 +247,8 @@ def read_yaml(
         raise _not_valid(file, error) from error
     except yaml.YAMLError as error:
         raise BadInput(f"{file}: not valid YAML: {str(error).splitlines()[0]}") from error
+    except UnicodeEncodeError as error:  # half a character, as JSON's escapes can make one
+        raise BadInput(f"{file}: not valid YAML: a character that no text has") from error
     if root is None:
         return read_yaml("null", file, loader=loader)
     value = YamlValue(file=file, line=_line(root), key="", node=root, loader=loader)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import yaml
 
 from base.errors import BadInput
 from base.files import MOST_BYTES
@@ -15,6 +16,8 @@ from base.yaml_places import (
     MOST_LEVELS,
     MOST_REPEATED,
     CoreLoader,
+    Loader,
+    Yaml11Loader,
     YamlValue,
     misfit,
     read_yaml,
@@ -327,6 +330,95 @@ def test_a_value_that_cannot_be_built_is_refused_when_it_is_asked_for(
 def test_in_the_core_schema_words_are_words_and_numbers_numbers(text: str, value: object) -> None:
     found = read(f"a: {text}", loader=CoreLoader).content()["a"]
     assert (found, type(found)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("y", True),
+        ("N", False),
+        ("on", True),
+        ("yy", "yy"),
+        ("0o17", 0),
+        ("1e3", 1000.0),
+        ("1.", 1.0),
+        ("-.5", -0.5),
+        ("0x1F", 31),
+        ("1g", "1g"),
+    ],
+)
+def test_as_programs_in_go_read_it_more_words_are_numbers_and_truth(
+    text: str, value: object
+) -> None:
+    """A number in base 8 with an ``o`` is no text, though PyYAML cannot make a number of it."""
+    value_of = read(f"a: {text}", loader=Yaml11Loader).mapping()["a"]
+    assert value_of.is_text is isinstance(value, str)
+    if text != "0o17":
+        found = value_of.content()
+        assert (found, type(found)) == (value, type(value))
+    if isinstance(value, bool):
+        assert value_of.flag() is value
+
+
+# what other mappings bring in
+
+MERGED = """\
+base: &base {a: 1, b: 2}
+other: &other {<<: *base, b: 3, c: 4}
+one: {<<: *other, c: 5}
+two: {<<: [*base, *other]}
+wrong: {<<: 3}
+"""
+
+
+def test_a_mapping_takes_over_what_it_names_and_its_own_keys_win() -> None:
+    found = read(MERGED).mapping()
+    one = found["one"].merged().mapping()
+    two = found["two"].merged().mapping()
+
+    assert {key: entry.text() for key, entry in one.items()} == {"a": "1", "b": "3", "c": "5"}
+    assert {key: entry.text() for key, entry in two.items()} == {"a": "1", "b": "2", "c": "4"}
+    assert one["b"].line == 2
+    assert found["one"].merged().mapping().keys() == one.keys()
+
+
+def test_other_values_stay_as_they_are_and_only_mappings_can_be_taken_over() -> None:
+    assert entry("plain").merged().text() == "word"
+    assert refusal(lambda: read(MERGED).mapping()["wrong"].merged()) == (
+        "some.yaml:5: not valid YAML: expected a mapping or list of mappings for merging,"
+        " but found scalar"
+    )
+
+
+# names
+
+
+def test_names_must_be_text_without_their_quotes_too() -> None:
+    assert read('{"1": a, b: c, on : d}', loader=CoreLoader).mapping(names=True).keys() == {
+        "1",
+        "b",
+        "on",
+    }
+    for name in ("1", "on", "~"):
+        assert refusal(lambda name=name: read(f"{name}: a").mapping(names=True)) == (  # type: ignore[misc]
+            f"some.yaml:1: {name}: a name that YAML takes for no text: put it into quotes"
+        )
+
+
+# tags, and characters that no text has
+
+
+@pytest.mark.parametrize("text", ["!!bool x", "!!bool ''"])
+def test_a_tag_makes_no_flag_of_a_word(text: str) -> None:
+    assert (
+        refusal(entry("flag", f"flag: {text}").flag) == "some.yaml:1: flag: expected true or false"
+    )
+
+
+@pytest.mark.parametrize("loader", [yaml.SafeLoader, CoreLoader, Yaml11Loader])
+def test_half_a_character_is_bad_input(loader: Loader) -> None:
+    """JSON's escapes can put one into an annotation."""
+    assert refusal(lambda: read("a: \ud800", loader=loader)).startswith(FILE)
 
 
 # msgspec's messages
