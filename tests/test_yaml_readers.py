@@ -20,6 +20,7 @@ from discovery.simulator import recording_file
 from discovery.simulator.description.machine_catalog import read_machine
 from discovery.simulator.state.state_file import StateFile
 from kube.kubeconfig import Kubeconfig
+from mig.configs.mig_config_file import parse_mig_configs
 from scheduler.simulation import fleet_file
 from web.web_config_file import WebConfigFile
 
@@ -32,6 +33,7 @@ READERS: dict[str, Callable[[Path], object]] = {
         read_text(path, most_bytes=fleet_file.MOST_BYTES), str(path)
     ),
     "pod manifest": manifest,
+    "MIG configurations": lambda path: parse_mig_configs(read_text(path), str(path)),
 }
 JSON_READERS: dict[str, Callable[[Path], object]] = {
     "recording": recording_file.load,

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a configuration means on one node: its GPUs and the layout that each should have. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from base.errors import BadInput
+from discovery.mig_state import MigGpu
+from mig.configs.layout_claims import LayoutClaim, agreed_layouts, gpu_title
+from mig.configs.mig_configs import DeviceFilter, MigConfig, MigConfigSpec
+from mig.gpu_layout import GpuLayout
+
+
+def config_layouts(config: MigConfig, gpus: Sequence[MigGpu]) -> dict[str, GpuLayout]:
+    """GPU UUID to the layout that the configuration wants; GPUs that it does not match stay.
+
+    ``gpus``: all of the node, those without MIG too. Entries for models that the node does not
+    have are passed over, as long as every GPU with MIG is matched by another one.
+    Raises BadInput naming the place where an entry would silently do nothing: an index that does
+    not exist or is of another model than the filter, no match at all, filters without a match
+    while a GPU is left out; and as :func:`agreed_layouts` does.
+    """
+    claims: list[LayoutClaim] = []
+    unmatched: list[MigConfigSpec] = []
+    for spec in config.specs:
+        found = _filtered(spec.filters, gpus)
+        if spec.filters and not found:
+            unmatched.append(spec)
+        else:
+            claims.append(_claim(spec, found, gpus))
+    if unmatched:
+        _check_left_out(unmatched[0], claims, gpus)
+    return agreed_layouts(claims)
+
+
+def _claim(spec: MigConfigSpec, found: tuple[MigGpu, ...], gpus: Sequence[MigGpu]) -> LayoutClaim:
+    if spec.devices is not None:
+        found = tuple(_indexed(spec, index, found, gpus) for index in spec.devices)
+    elif spec.layout.mig and not gpus:
+        raise BadInput(f"{spec.places.devices}: this node has no GPU")
+    return LayoutClaim(
+        layout=spec.layout,
+        gpus=found,
+        named=spec.devices is not None,
+        place=spec.places.devices,
+        layout_place=spec.places.layout,
+        profile_places=spec.places.profiles,
+    )
+
+
+def _indexed(
+    spec: MigConfigSpec, index: int, found: Sequence[MigGpu], gpus: Sequence[MigGpu]
+) -> MigGpu:
+    gpu = next((one for one in gpus if one.index == index), None)
+    if gpu is None:
+        raise BadInput(f"{spec.places.devices}: there is no GPU {index}; {_there_are(gpus)}")
+    if gpu not in found:
+        ids = ", ".join(map(str, spec.filters))
+        raise BadInput(
+            f"{spec.places.devices}: {gpu_title(gpu)} is {_ids(gpu)}, which the device-filter"
+            f" {ids} leaves out"
+        )
+    return gpu
+
+
+def _check_left_out(
+    spec: MigConfigSpec, claims: Sequence[LayoutClaim], gpus: Sequence[MigGpu]
+) -> None:
+    """A filter without a match is another model's or a slip; a GPU that is left out decides."""
+    matched = {gpu.uuid for claim in claims for gpu in claim.gpus}
+    left = [gpu for gpu in gpus if gpu.uuid not in matched and gpu.mode is not None]
+    filters = ", ".join(map(str, spec.filters))
+    if left:
+        raise BadInput(
+            f"{spec.places.filters}: no GPU here is {filters}, and no entry matches"
+            f" {gpu_title(left[0])}, which is {_ids(left[0])}"
+        )
+    if not claims:
+        raise BadInput(f"{spec.places.filters}: no GPU here is {filters}; {_there_are(gpus)}")
+
+
+def _filtered(filters: Sequence[DeviceFilter], gpus: Sequence[MigGpu]) -> tuple[MigGpu, ...]:
+    return tuple(gpu for gpu in gpus if not filters or any(one.matches(gpu) for one in filters))
+
+
+def _ids(gpu: MigGpu) -> str:
+    return str(DeviceFilter(device=gpu.device_id, subsystem=gpu.subsystem_id))
+
+
+def _there_are(gpus: Sequence[MigGpu]) -> str:
+    models = ", ".join(f"{gpu.index} {_ids(gpu)}" for gpu in gpus[:16])
+    return f"there are: {models}" if gpus else "this node has none"

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The configurations that are there without a file: mig-parted's, by name and content. Pure.
+
+For GPUs at hand they are generated, as mig-parted does since v0.14; for no GPU in particular they
+are the list that it ships. docs/mig.md has the differences.
+Source: mig-parted v0.15.0, pkg/mig/builder and deployments/systemd/config-default.yaml.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
+
+from discovery.mig_state import MigGpu
+from mig.configs.known_mig_models import FAMILIES
+from mig.configs.mig_configs import DeviceFilter, MigConfig, MigConfigs, MigConfigSpec, SpecPlaces
+from mig.configs.offered_profiles import offered_profiles
+from mig.gpu_layout import MIG_OFF, GpuLayout, counted
+
+SOURCE: Final = "the default configurations"
+
+Counts = Mapping[str, int]
+"""Profile to how many fit on an empty GPU."""
+
+_BALANCED: Final[Mapping[int, Mapping[int, int]]] = MappingProxyType(
+    {7: MappingProxyType({1: 2, 2: 1, 3: 1}), 4: MappingProxyType({1: 2, 2: 1})}
+)
+"""Slices of the largest profile to the instances of ``all-balanced``: slices to count."""
+
+
+def listed_configs() -> MigConfigs:
+    """The configurations for all known models at once.
+
+    An entry has filters only where its profile's count is not the same on all models.
+    """
+    models = {device: family.most for family in FAMILIES for device in family.devices}
+    counts: dict[str, set[int]] = {}
+    for family in FAMILIES:
+        for profile, count in family.most.items():
+            counts.setdefault(profile, set()).add(count)
+    filtered = {profile for profile, found in counts.items() if len(found) > 1}
+    return _configs(models, filtered, balanced_filtered=True)
+
+
+def generated_configs(gpus: Sequence[MigGpu]) -> MigConfigs:
+    """The configurations for these GPUs; without any with MIG the two that fit every node.
+
+    Filters stand in them where the GPUs with MIG have different PCI ids. A GPU whose profiles
+    neither the driver reports nor the table knows has a part in the modes only.
+    """
+    models: dict[int, Counts] = {}
+    for gpu in gpus:
+        if gpu.mode is not None:
+            offered = offered_profiles(gpu)
+            models[gpu.device_id] = offered.most if offered is not None else {}
+    several = len(models) > 1
+    names = {profile for most in models.values() for profile in most}
+    return _configs(models, names if several else set(), balanced_filtered=several)
+
+
+def config_name(profile: str) -> str:
+    """The configuration that fills a GPU with a profile; a label cannot have a ``+``."""
+    return f"all-{profile.replace('+', '.')}"
+
+
+def _configs(
+    models: Mapping[int, Counts], filtered: set[str], *, balanced_filtered: bool
+) -> MigConfigs:
+    """``models``: PCI id to its profiles; ``filtered``: profiles whose entries name the models."""
+    on = GpuLayout(mig=True)
+    configs = [
+        _config("all-disabled", [MigConfigSpec(layout=MIG_OFF)]),
+        _config("all-enabled", [MigConfigSpec(layout=on)]),
+    ]
+    balanced = [(device, _balanced(most)) for device, most in models.items()]
+    specs = _grouped([(device, counts) for device, counts in balanced if counts], balanced_filtered)
+    if specs:
+        configs.append(_config("all-balanced", specs))
+    for profile in dict.fromkeys(name for most in models.values() for name in most):
+        chosen = [
+            (device, {profile: most[profile]}) for device, most in models.items() if profile in most
+        ]
+        configs.append(_config(config_name(profile), _grouped(chosen, profile in filtered)))
+    return MigConfigs(source=SOURCE, configs=tuple(configs))
+
+
+def _grouped(models: Iterable[tuple[int, Counts]], filtered: bool) -> list[MigConfigSpec]:
+    """One entry for each layout, in the order of the models."""
+    devices: dict[GpuLayout, list[int]] = {}
+    for device, counts in models:
+        devices.setdefault(counted(counts), []).append(device)
+    return [
+        MigConfigSpec(
+            layout=layout,
+            filters=tuple(DeviceFilter(device=each) for each in of) if filtered else (),
+        )
+        for layout, of in devices.items()
+    ]
+
+
+def _balanced(most: Counts) -> Counts:
+    """A mix of sizes; empty where the model has no such mix."""
+    best: dict[int, str] = {}
+    for profile, count in most.items():
+        slices, plain = _slices(profile)
+        if plain and (slices not in best or count > most[best[slices]]):
+            best[slices] = profile
+    wanted = _BALANCED.get(max(best, default=0), {})
+    if not best.keys() >= wanted.keys():
+        return {}
+    return {best[slices]: count for slices, count in wanted.items()}
+
+
+def _slices(profile: str) -> tuple[int, bool]:
+    """Slices, and whether the profile has no attributes."""
+    slices, _, rest = profile.partition("g.")
+    return int(slices), rest.endswith("gb")
+
+
+def _config(name: str, specs: Sequence[MigConfigSpec]) -> MigConfig:
+    places = SpecPlaces.all_at(f"default configuration {name}")
+    return MigConfig(name=name, specs=tuple(replace(spec, places=places) for spec in specs))

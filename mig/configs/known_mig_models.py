@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GPU instance profiles by PCI id, for drivers that report none while MIG is off (535 and older).
+
+Names and counts only: what takes which place comes from the driver. A family may have more
+profiles than one of its boards. So a profile that is not listed is surely wrong, and one that is
+listed may still not be there.
+
+Sources: NVIDIA's MIG user guide, "Supported MIG profiles"; mig-parted v0.15.0,
+deployments/systemd/config-default.yaml. Ids of the RTX PRO 6000's workstation boards: the PCI ID
+repository, and nvidia-smi's output in akash-network/provider-configs#79.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+_VENDOR: Final = 0x10DE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigFamily:
+    """GPUs with the same profiles."""
+
+    title: str
+    """Products, for people."""
+    devices: tuple[int, ...]
+    """PCI ids, packed as a GPU's ``device_id`` is."""
+    most: Mapping[str, int]
+    """Profile to how many fit on an empty GPU."""
+
+
+def _family(title: str, devices: str, most: Mapping[str, int]) -> MigFamily:
+    """``devices`` are PCI device ids in hex."""
+    return MigFamily(
+        title=title,
+        devices=tuple(int(each, 16) << 16 | _VENDOR for each in devices.split()),
+        most=MappingProxyType(dict(most)),
+    )
+
+
+def _seven(one: int, two: int, four: int, eight: int) -> dict[str, int]:
+    """Seven compute slices over eight units of memory: GB of one, two, four and eight units."""
+    return {
+        f"1g.{one}gb": 7,
+        f"1g.{one}gb+me": 1,
+        f"1g.{two}gb": 4,
+        f"2g.{two}gb": 3,
+        f"3g.{four}gb": 2,
+        f"4g.{four}gb": 1,
+        f"7g.{eight}gb": 1,
+    }
+
+
+_GB200_LARGER: Final = {"3g.95gb": 2, "4g.95gb": 1, "7g.189gb": 1}
+"""Of boards with the same id and 189 instead of 186 GB."""
+
+_A30: Final = {"1g.6gb": 4, "1g.6gb+me": 1, "2g.12gb": 2, "2g.12gb+me": 1, "4g.24gb": 1}
+
+_RTX_PRO: Final = {
+    "1g.24gb": 4,
+    "1g.24gb+me": 1,
+    "1g.24gb+gfx": 4,
+    "1g.24gb+me.all": 1,
+    "1g.24gb-me": 4,
+    "2g.48gb": 2,
+    "2g.48gb+gfx": 2,
+    "2g.48gb+me.all": 1,
+    "2g.48gb-me": 2,
+    "4g.96gb": 1,
+    "4g.96gb+gfx": 1,
+}
+
+FAMILIES: Final = (
+    _family("A100 40GB, A800 40GB", "20B0 20B1 20F1 20F6", _seven(5, 10, 20, 40)),
+    _family(
+        "A100 80GB, A800 80GB, H100 80GB, H800 80GB",
+        "20B2 20B5 20F3 20F5 2330 2331 2322 2324",
+        _seven(10, 20, 40, 80),
+    ),
+    _family("A30", "20B7", _A30),
+    _family("H100 NVL, H800 NVL", "2321 233A", _seven(12, 24, 47, 94)),
+    _family("H100 96GB, GH200 96GB, H20, PG506", "233D 2342 2329 20B6", _seven(12, 24, 48, 96)),
+    _family("H200, H200 NVL", "2335 233B", _seven(18, 35, 71, 141)),
+    _family("GH200 144GB", "2348", _seven(18, 36, 72, 144)),
+    _family("B200", "2901", _seven(23, 45, 90, 180)),
+    _family("GB200", "2941", _seven(23, 47, 93, 186) | _GB200_LARGER),
+    _family("B300", "3182", _seven(34, 67, 135, 269)),
+    _family("GB300", "31C2", _seven(35, 70, 139, 278)),
+    _family(
+        "RTX PRO 6000 Blackwell: Server, Workstation and Max-Q Edition", "2BB5 2BB1 2BB4", _RTX_PRO
+    ),
+)
+"""No id stands in two of them."""
+
+_BY_DEVICE: Final = {device: family for family in FAMILIES for device in family.devices}
+_COUNTED_WRONG: Final = frozenset({0x20B7_10DE})
+"""The driver reports too many instances of an A30's profiles.
+Source: mig-parted, pkg/mig/discovery."""
+
+
+def known_family(device_id: int) -> MigFamily | None:
+    """The family of a GPU by its PCI id; None for a GPU that is newer than this table."""
+    return _BY_DEVICE.get(device_id)
+
+
+def counts_are_wrong(device_id: int) -> bool:
+    """Whether the driver's counts of instances are not to be taken for this GPU."""
+    return device_id in _COUNTED_WRONG

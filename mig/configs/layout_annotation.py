@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the annotation ``gpuscape.io/mig-layout``: a configuration's name, or layouts in place.
+
+Import it where the annotation stands, not before: the parser takes memory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from api.mig_layout_annotation import ALL, MOST_BYTES, MOST_INDEX, OFF, ON, SOURCE
+from base.errors import BadInput
+from base.words import quoted
+from base.yaml_places import CoreLoader, YamlValue, read_yaml
+from discovery.mig_state import MigGpu
+from discovery.model import normal_bus_id
+from mig.configs.layout_claims import LayoutClaim, agreed_layouts
+from mig.configs.written_layout import device_counts, profile_places
+from mig.gpu_layout import MIG_OFF, GpuLayout
+
+_INDICES: Final = re.compile(r"(0|[1-9][0-9]{0,3})(?:-(0|[1-9][0-9]{0,3}))?", re.ASCII)
+_UUID: Final = re.compile(r"GPU-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCII)
+_BUS_ID: Final = re.compile(r"(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSelector:
+    """GPUs by what people call them."""
+
+    all: bool = False
+    """All that have MIG, and no others are named."""
+    indices: tuple[int, ...] = ()
+    uuids: tuple[str, ...] = ()
+    bus_ids: tuple[str, ...] = ()
+    """Normalised."""
+
+    def chosen(self, gpus: Sequence[MigGpu], place: str) -> tuple[MigGpu, ...]:
+        """These GPUs, each once, in the node's order. Raises BadInput for one that is not there."""
+        if self.all:
+            return tuple(gpus)
+        keys: tuple[int | str, ...] = (*self.indices, *self.uuids, *self.bus_ids)
+        for key in keys:
+            if not any(key in (gpu.index, gpu.uuid, gpu.bus_id) for gpu in gpus):
+                there = ", ".join(f"{gpu.index} {gpu.uuid} {gpu.bus_id}" for gpu in gpus[:16])
+                raise BadInput(f"{place}: there is no GPU {key}; there are: {there or 'none'}")
+        return tuple(gpu for gpu in gpus if {gpu.index, gpu.uuid, gpu.bus_id}.intersection(keys))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InlineEntry:
+    """One entry of the annotation."""
+
+    selector: GpuSelector
+    layout: GpuLayout
+    place: str = field(compare=False, default=SOURCE)
+    """For the beginning of messages."""
+    profile_places: Mapping[str, str] = field(compare=False, default_factory=dict)
+    """GPU instance profile to its place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InlineLayout:
+    """The annotation with layouts in it."""
+
+    entries: tuple[InlineEntry, ...]
+    """At least one."""
+
+
+def parse_layout_annotation(value: str) -> str | InlineLayout:
+    """The name of a configuration, or the layouts that stand there themselves.
+
+    Raises BadInput naming the key within the annotation; nothing else, whatever the value is.
+    """
+    if len(value.encode("utf-8", "surrogatepass")) > MOST_BYTES:
+        raise BadInput(f"{SOURCE}: longer than {MOST_BYTES} bytes: put it into a configuration")
+    top = read_yaml(value, SOURCE, loader=CoreLoader)
+    if top.is_list:
+        raise top.wrong("expected the name of a configuration, or GPUs with layouts")
+    if not top.is_mapping:
+        return _config_name(top)
+    entries = top.mapping()
+    if not entries:
+        raise top.wrong("it names no GPU: remove the annotation, or write a layout")
+    return InlineLayout(entries=tuple(_entry(key, entry) for key, entry in entries.items()))
+
+
+def inline_layouts(inline: InlineLayout, gpus: Sequence[MigGpu]) -> dict[str, GpuLayout]:
+    """GPU UUID to the layout that the annotation wants; GPUs that it does not name stay.
+
+    Raises BadInput for a GPU that is not there, and as :func:`agreed_layouts` does.
+    """
+    return agreed_layouts(_claims(inline.entries, gpus))
+
+
+def _claims(entries: Iterable[InlineEntry], gpus: Sequence[MigGpu]) -> Iterator[LayoutClaim]:
+    for entry in entries:
+        chosen = entry.selector.chosen(gpus, entry.place)
+        if entry.layout.mig and not chosen:
+            raise BadInput(f"{entry.place}: this node has no GPU")
+        yield LayoutClaim(
+            layout=entry.layout,
+            gpus=chosen,
+            named=not entry.selector.all,
+            place=entry.place,
+            layout_place=entry.place,
+            profile_places=entry.profile_places,
+        )
+
+
+def _config_name(value: YamlValue) -> str:
+    name = value.text().strip()
+    if not name:
+        raise value.wrong("it is empty: remove the annotation, or write a layout")
+    if name in (ALL, OFF, ON):
+        raise value.wrong(f'a layout goes with GPUs: write {{"{ALL}": "{OFF}"}}, for example')
+    return name
+
+
+def _entry(key: str, value: YamlValue) -> InlineEntry:
+    return InlineEntry(
+        selector=_selector(key, value),
+        layout=_layout(value),
+        place=value.place,
+        profile_places=profile_places(value) if value.is_mapping else {},
+    )
+
+
+def _layout(value: YamlValue) -> GpuLayout:
+    if value.is_mapping:
+        return device_counts(value, placed=True)
+    words = {OFF: MIG_OFF, ON: GpuLayout(mig=True)}
+    if not value.is_text or value.text() not in words:
+        raise value.wrong(f'expected "{OFF}", "{ON}", or profiles with counts: {{"1g.10gb": 7}}')
+    return words[value.text()]
+
+
+def _selector(key: str, value: YamlValue) -> GpuSelector:
+    if key.strip() == ALL:
+        return GpuSelector(all=True)
+    indices: set[int] = set()
+    uuids: set[str] = set()
+    bus_ids: set[str] = set()
+    for part in map(str.strip, key.split(",")):
+        if found := _INDICES.fullmatch(part):
+            indices.update(_range(found, value))
+        elif _UUID.fullmatch(part):
+            uuids.add(f"GPU-{part[4:].lower()}")
+        elif _BUS_ID.fullmatch(part):
+            bus_ids.add(normal_bus_id(part))
+        else:
+            raise value.wrong(
+                f"{quoted(part)} names no GPU: write {ALL}, indices such as 0-3, UUIDs or bus ids"
+            )
+    return GpuSelector(
+        indices=tuple(sorted(indices)), uuids=tuple(sorted(uuids)), bus_ids=tuple(sorted(bus_ids))
+    )
+
+
+def _range(found: re.Match[str], value: YamlValue) -> range:
+    first, last = int(found[1]), int(found[2] or found[1])
+    if not first <= last <= MOST_INDEX:
+        raise value.wrong(f"{quoted(found[0])} is no range of indices: 0-3 is, up to {MOST_INDEX}")
+    return range(first, last + 1)

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From what several entries claim for GPUs to one layout for each GPU. Pure.
+
+Nothing is silently left out: a claim that a GPU cannot meet, and two claims for one GPU that do
+not agree, are refused with their places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from base.errors import BadInput
+from base.words import did_you_mean, quoted
+from discovery.mig_state import MigGpu
+from mig.configs.offered_profiles import COMPUTE_SIZES, OfferedProfiles, offered_profiles
+from mig.gpu_layout import GpuLayout, WantedInstance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutClaim:
+    """One entry that somebody wrote, with the GPUs that it matches."""
+
+    layout: GpuLayout
+    gpus: tuple[MigGpu, ...]
+    named: bool
+    """The GPUs are named one by one; else those without MIG are left out."""
+    place: str
+    """Where the GPUs are chosen, for the beginning of messages."""
+    layout_place: str
+    profile_places: Mapping[str, str] = field(default_factory=dict)
+    """GPU instance profile to its place; absent: at ``layout_place``."""
+
+
+def agreed_layouts(claims: Iterable[LayoutClaim]) -> dict[str, GpuLayout]:
+    """GPU UUID to the layout that is wanted; a GPU that no claim matches is not in it.
+
+    Raises BadInput for MIG on GPUs that have none, for a profile or placement that a GPU does not
+    have, and for two different layouts of one GPU. How many instances fit is not checked here.
+    """
+    wanted: dict[str, tuple[GpuLayout, str]] = {}
+    for claim in claims:
+        for gpu in _with_mig(claim):
+            _check_profiles(gpu, claim)
+            layout, place = wanted.setdefault(gpu.uuid, (claim.layout, claim.place))
+            if layout != claim.layout:
+                raise BadInput(
+                    f"{claim.place}: {gpu_title(gpu)} gets another layout from {place}: leave it"
+                    " out of one of them"
+                )
+    return {uuid: layout for uuid, (layout, _) in wanted.items()}
+
+
+def gpu_title(gpu: MigGpu) -> str:
+    """The GPU as messages name it."""
+    return f"GPU {gpu.index} ({gpu.model}, {gpu.uuid})"
+
+
+def _with_mig(claim: LayoutClaim) -> tuple[MigGpu, ...]:
+    """The GPUs that change; those without MIG stay as they are, if that is what is claimed."""
+    found = tuple(gpu for gpu in claim.gpus if gpu.mode is not None)
+    lacking = next((gpu for gpu in claim.gpus if gpu.mode is None), None)
+    if claim.layout.mig and lacking is not None and (claim.named or not found):
+        raise BadInput(f"{claim.place}: {gpu_title(lacking)} has no MIG")
+    return found
+
+
+def _check_profiles(gpu: MigGpu, claim: LayoutClaim) -> None:
+    if not claim.layout.instances:
+        return
+    offered = offered_profiles(gpu)
+    if offered is None:
+        raise BadInput(
+            f"{claim.layout_place}: the driver reports no profiles of {gpu_title(gpu)} while MIG"
+            " is off, and the model is not known: turn MIG on there first, without instances"
+        )
+    for instance in claim.layout.instances:
+        wrong = _misfit(instance, offered)
+        if wrong:
+            place = claim.profile_places.get(instance.profile, claim.layout_place)
+            raise BadInput(f"{place}: {gpu_title(gpu)} {wrong}")
+
+
+def _misfit(instance: WantedInstance, offered: OfferedProfiles) -> str:
+    """What the GPU does not have of the instance; empty where it has all."""
+    name = instance.profile
+    if name not in offered.most:
+        names = did_you_mean(name, offered.most) or f"; it has {', '.join(offered.most)}"
+        return f"has no profile {quoted(name)}{names}"
+    sizes = offered.compute.get(name, COMPUTE_SIZES)
+    for slices in instance.compute:
+        if slices not in sizes:
+            allowed = ", ".join(map(str, sizes))
+            return f"has no compute instances of {slices} slices in {name}; of {allowed}"
+    starts = offered.starts.get(name)
+    if instance.start >= 0 and starts is not None and instance.start not in starts:
+        return f"has no place for {name} at {instance.start}; at {', '.join(map(str, starts))}"
+    return ""

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Configurations of MIG as mig-parted's format v1 has them: which GPUs get which layout. Values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from base.errors import BadInput
+from base.words import did_you_mean, quoted
+from discovery.mig_state import MigGpu
+from mig.gpu_layout import GpuLayout
+
+_PACKED: Final = re.compile(
+    r"0[xX][0-9a-fA-F]{1,8}|0[oO][0-7]{1,11}|0[bB][01]{1,32}|0|[1-9][0-9]{0,9}", re.ASCII
+)
+_NVIDIA: Final = 0x10DE
+_MOST_NAMES: Final = 12
+"""Of configurations that a message lists."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceFilter:
+    """Chooses GPUs by PCI ids, each packed as NVML gives it: the device in the upper half."""
+
+    device: int
+    """Device and vendor, ``0x20b010de``."""
+    subsystem: int | None = None
+    """Board and its vendor; None for all boards."""
+
+    def matches(self, gpu: MigGpu) -> bool:
+        """Whether the GPU has these ids."""
+        return gpu.device_id == self.device and self.subsystem in (None, gpu.subsystem_id)
+
+    def __str__(self) -> str:
+        """As configuration files have it."""
+        board = "" if self.subsystem is None else f":0x{self.subsystem:08X}"
+        return f"0x{self.device:08X}{board}"
+
+
+def device_filter(text: str) -> DeviceFilter:
+    """The filter that a text such as ``0x20B010DE`` or ``0x233010DE:0x16C110DE`` is.
+
+    Raises BadInput for everything else, and for a vendor that is not NVIDIA: such a filter could
+    never match. Source: mig-parted's pkg/types/device.go.
+    """
+    parts = text.split(":")
+    if len(parts) > 2 or any(_PACKED.fullmatch(part) is None for part in parts):
+        raise BadInput(
+            f"{quoted(text)} is no device filter; they look like '0x20B010DE': PCI device, then"
+            " vendor, then if wanted ':0x' and the same of the board"
+        )
+    device, *subsystem = (int(part, 0) for part in parts)
+    if device & 0xFFFF != _NVIDIA or max((device, *subsystem)) >> 32:
+        raise BadInput(f"{quoted(text)} matches no GPU of NVIDIA: device filters end in 10DE")
+    return DeviceFilter(device=device, subsystem=subsystem[0] if subsystem else None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecPlaces:
+    """Where the parts of a specification stand in its file, for the beginning of messages."""
+
+    whole: str
+    filters: str
+    devices: str
+    layout: str
+    profiles: Mapping[str, str] = field(default_factory=dict)
+    """GPU instance profile to its place."""
+
+    @classmethod
+    def all_at(cls, place: str) -> SpecPlaces:
+        """One place for all parts."""
+        return cls(whole=place, filters=place, devices=place, layout=place)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigConfigSpec:
+    """One entry of a configuration: a layout for each GPU that it matches."""
+
+    layout: GpuLayout
+    """Without placements: the format has none."""
+    filters: tuple[DeviceFilter, ...] = ()
+    """One of them must match; empty for all models."""
+    devices: tuple[int, ...] | None = None
+    """Indices, ascending; None for all GPUs, and then those without MIG are left out."""
+    places: SpecPlaces = field(
+        default_factory=lambda: SpecPlaces.all_at("this configuration"), compare=False, repr=False
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigConfig:
+    """A configuration: what a node's GPUs are to look like, under one name."""
+
+    name: str
+    specs: tuple[MigConfigSpec, ...]
+    """At least one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigConfigs:
+    """Configurations to choose from."""
+
+    source: str
+    """Their file, for messages."""
+    configs: tuple[MigConfig, ...]
+    """At least one, with different names."""
+
+    def selected(self, name: str | None = None) -> MigConfig:
+        """The configuration of this name; without one the only configuration.
+
+        Raises BadInput where there is none of this name, or several to choose from.
+        """
+        if name is None and len(self.configs) == 1:
+            return self.configs[0]
+        names = [one.name for one in self.configs]
+        for one in self.configs:
+            if one.name == name:
+                return one
+        shown = ", ".join(quoted(each) for each in names[:_MOST_NAMES])
+        rest = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+        if name is None:
+            raise BadInput(f"{self.source}: choose one of its configurations: {shown}{rest}")
+        hint = did_you_mean(name, names) or f"; it has {shown}{rest}"
+        raise BadInput(f"{self.source}: no configuration {quoted(name)}{hint}")
