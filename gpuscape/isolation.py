@@ -13,6 +13,7 @@ import sys
 from importlib.machinery import ModuleSpec, PathFinder
 
 PACKAGES = (
+    "actuator",
     "agent",
     "api",
     "base",

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from base.errors import BadInput
 from discovery.mig_state import MigGpu
+from discovery.model import Mode
 from mig.profile_names import DeviceName, device_name
 
 
@@ -72,6 +73,19 @@ def found_layout(gpu: MigGpu, *, exact: bool = False) -> GpuLayout:
             )
             for one in gpu.instances
         ),
+    )
+
+
+def has_layout(gpu: MigGpu, layout: GpuLayout) -> bool:
+    """Whether a GPU is as a layout has it, with nothing left over and no change of mode pending."""
+    if gpu.mode is None:
+        return not layout.mig
+    if gpu.mode != Mode(current=layout.mig, pending=layout.mig):
+        return False
+    placed = frozenset(found_layout(gpu, exact=True).instances)
+    anywhere = Counter(replace(one, start=-1) for one in layout.instances)
+    return Counter(found_layout(gpu).instances) == anywhere and all(
+        one in placed for one in layout.instances if one.start >= 0
     )
 
 

@@ -41,6 +41,7 @@ def _within(path: str, folder: str) -> bool:
 
 
 PACKAGES: Final = (
+    Package(name="actuator"),
     Package(
         name="agent",
         left_out={

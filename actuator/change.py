@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Carries out a change of MIG layouts so that it ends in one of three ways, whatever happens.
+
+Safety: nothing is destroyed before the layouts from before are on the disk, and nothing that has a
+holder is destroyed at all: holders are read anew before every step. The journal says where the
+change is going, the driver says where it is; each step is planned from what is there now, so a
+process that died anywhere is followed by one that goes on from there.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+from uuid import uuid4
+
+import msgspec
+
+from actuator.change_record import VERSION, ChangeOutcome, ChangeRecord, Direction
+from actuator.journal import Journal, JournalUnusable
+from actuator.mig_world import MigWorld, StepFailed
+from api.mig_resources import MigStrategy
+from discovery.mig_state import MigGpu
+from mig.gpu_layout import GpuLayout, found_layout, has_layout
+from mig.holders import MigHolders, MigPart
+from mig.planner import MigRefusal, plan
+from mig.steps import MigStep
+
+log = logging.getLogger(__name__)
+
+_TRIES: Final = 4
+"""Of a step that the driver refuses for a cause that may pass."""
+_MOST_STEPS: Final = 1000
+"""Sixteen GPUs with seven instances each need 448 at most."""
+_FIRST_PAUSE_SECONDS: Final = 0.5
+"""Doubled with each further try."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeResult:
+    """How a change ended, or why it did not begin."""
+
+    outcome: ChangeOutcome | None
+    """None: nothing was done."""
+    reason: str = ""
+    refusal: MigRefusal | None = None
+    """Where there is no plan."""
+
+
+def apply(
+    world: MigWorld,
+    journal: Journal,
+    wanted: Mapping[str, GpuLayout],
+    *,
+    asked: str,
+    strategy: MigStrategy | None = None,
+) -> ChangeResult:
+    """Bring GPUs, by UUID, to the layouts that are wanted.
+
+    Refuses what would disturb a holder, and whatever the planner refuses; then and where all is as
+    wanted, nothing is written. Raises JournalUnusable where the journal cannot be kept, and
+    StepFailed where the GPUs cannot be read: nothing was done then.
+    """
+    open_change = journal.load()
+    if open_change is not None:
+        raise JournalUnusable(
+            f"{journal.path}: the change to {open_change.asked} has not ended; run"
+            " gpuscape mig restore"
+        )
+    seen = world.observe()
+    found = plan(seen, wanted, world.holders(), strategy=strategy, spare_busy=True)
+    if isinstance(found, MigRefusal):
+        return ChangeResult(outcome=None, reason=found.obstacles[0].detail, refusal=found)
+    if not found.steps:
+        return ChangeResult(outcome=None, reason="every GPU has the layout that is wanted")
+    affected = {step.gpu for step in found.steps}
+    record = ChangeRecord(
+        v=VERSION,
+        change=str(uuid4()),
+        asked=asked,
+        started=world.now(),
+        boot=world.boot(),
+        wanted={uuid: wanted[uuid] for uuid in sorted(affected)},
+        previous={one.uuid: found_layout(one, exact=True) for one in seen if one.uuid in affected},
+    )
+    journal.write(record)
+    log.info("MIG change begun", extra={"change": record.change, "asked": asked})
+    return _drive(world, journal, record)
+
+
+def resume(world: MigWorld, journal: Journal) -> ChangeResult | None:
+    """End a change that another process began; None where there is none.
+
+    One that is held goes back once more. Raises as :func:`apply`.
+    """
+    record = journal.load()
+    if record is None:
+        return None
+    log.warning("MIG change resumed", extra={"change": record.change, "way": record.direction})
+    if record.outcome is ChangeOutcome.HELD:
+        record = msgspec.structs.replace(record, outcome=None, direction=Direction.BACK)
+    return _drive(world, journal, record)
+
+
+def _drive(world: MigWorld, journal: Journal, record: ChangeRecord) -> ChangeResult:
+    """Go on with a change in its direction until it has ended."""
+    if record.direction is Direction.FORWARD:
+        failure = _reach(world, record.wanted)
+        if failure is None:
+            return _end(journal, record, ChangeOutcome.APPLIED)
+        record = msgspec.structs.replace(record, direction=Direction.BACK, reason=failure)
+        _note(journal, record)
+        log.warning("MIG change rolling back", extra={"change": record.change, "why": failure})
+    failure = _reach(world, record.previous)
+    if failure is None:
+        return _end(journal, record, ChangeOutcome.PREVIOUS)
+    return _hold(world, journal, record, failure)
+
+
+def _end(journal: Journal, record: ChangeRecord, outcome: ChangeOutcome) -> ChangeResult:
+    record = msgspec.structs.replace(record, outcome=outcome)
+    log.info("MIG change ended", extra={"change": record.change, "outcome": outcome})
+    try:
+        journal.end(record)
+    except JournalUnusable as error:  # the next start finds it open, verifies it, and ends it
+        log.warning("MIG journal not written", extra={"why": str(error)})
+    return ChangeResult(outcome=outcome, reason=record.reason)
+
+
+def _note(journal: Journal, record: ChangeRecord) -> None:
+    """Write where the change goes now; a start that does not know goes forward, as well an end."""
+    try:
+        journal.write(record)
+    except JournalUnusable as error:
+        log.warning("MIG journal not written", extra={"why": str(error)})
+
+
+def _hold(world: MigWorld, journal: Journal, record: ChangeRecord, failure: str) -> ChangeResult:
+    """Neither layout can be reached: empty what is idle on the affected GPUs, and say so."""
+    reason = f"{record.reason}; the way back failed too: {failure}"
+    held = msgspec.structs.replace(record, outcome=ChangeOutcome.HELD, reason=reason)
+    _empty(world, record.previous.keys())
+    _note(journal, held)
+    log.warning("MIG change held; run gpuscape mig restore", extra={"why": reason})
+    return ChangeResult(outcome=ChangeOutcome.HELD, reason=reason)
+
+
+def _empty(world: MigWorld, gpus: Iterable[str]) -> None:
+    """Destroy what is idle on GPUs that the driver still answers for, each by itself."""
+    for uuid in gpus:
+        try:
+            found = next((one for one in world.observe() if one.uuid == uuid), None)
+            if found is not None:
+                _take_steps(world, {uuid: _busy_part(found, world.holders())})
+        except StepFailed as error:
+            log.warning("MIG GPU not emptied", extra={"gpu": uuid, "why": str(error)})
+
+
+def _busy_part(gpu: MigGpu, holders: MigHolders) -> GpuLayout:
+    """The instances of a GPU that have a holder, where they are."""
+    busy = tuple(one for one in gpu.instances if holders.get(MigPart(gpu.uuid, one.id)))
+    return found_layout(replace(gpu, instances=busy), exact=True)
+
+
+def _reach(world: MigWorld, wanted: Mapping[str, GpuLayout]) -> str | None:
+    """Bring the GPUs there and see it in a fresh session; None, or why not."""
+    try:
+        failure = _take_steps(world, wanted)
+        if failure is not None:
+            return failure
+        world.reopen()
+        seen = {gpu.uuid: gpu for gpu in world.observe()}
+    except StepFailed as error:
+        return str(error)
+    for uuid, layout in wanted.items():
+        if uuid not in seen or not has_layout(seen[uuid], layout):
+            return f"GPU {uuid} does not have the layout after all steps"
+    return None
+
+
+def _take_steps(world: MigWorld, wanted: Mapping[str, GpuLayout]) -> str | None:
+    """Plan, take the first step, look again, until no step is left; None, or why it stopped.
+
+    A step that failed counts as done where the state shows it. One that brings nothing is tried
+    again a few times if the cause may pass. Raises StepFailed where the state cannot be read.
+    """
+    left, tries = math.inf, 0
+    failure = StepFailed("no step was taken")
+    for _ in range(_MOST_STEPS):
+        found = plan(world.observe(), wanted, world.holders(), spare_busy=True)
+        if isinstance(found, MigRefusal):
+            return found.obstacles[0].detail
+        if not found.steps:
+            return None
+        if len(found.steps) < left:
+            tries = 0
+        else:
+            tries += 1
+            if tries == _TRIES or not failure.passes:
+                return str(failure)
+            world.pause(_FIRST_PAUSE_SECONDS * 2 ** (tries - 1))
+        left = len(found.steps)
+        failure = _perform(world, found.steps[0])
+    return f"no end after {_MOST_STEPS} steps"
+
+
+def _perform(world: MigWorld, step: MigStep) -> StepFailed:
+    """Do a step; what to report if the state does not show it afterwards."""
+    log.info("MIG step", extra={"step": str(step)})
+    try:
+        world.perform(step)
+    except StepFailed as error:
+        log.warning("MIG step failed", extra={"step": str(step), "why": str(error)})
+        return error
+    return StepFailed(f"the driver reported success without effect: {step}", passes=True)

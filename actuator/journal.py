@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The folder that remembers a change of MIG layouts, whatever ends the process. POSIX files.
+
+What :meth:`Journal.write` has written is on the disk when it returns. One process has the folder at
+a time. The folder must be nobody else's: whoever can write to it decides what the GPUs are rolled
+back to, so a folder that others may write to, or a link in the place of a file, is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from actuator.change_record import HISTORY, JOURNAL, VERSION, ChangeHistory, ChangeRecord
+from base.errors import BadInput, Permanent, Transient
+from base.files import cannot_write
+
+CHANGE: Final = "change.json"
+PAST: Final = "history.json"
+LOCK: Final = "lock"
+MOST_PAST: Final = 50
+"""Changes that the history keeps."""
+
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+
+
+class JournalBusy(Transient):
+    """Another process has the journal."""
+
+
+class JournalUnusable(Permanent):
+    """The journal cannot be trusted or kept; nothing may be changed."""
+
+
+class Journal:
+    """The open folder; nobody else has it meanwhile."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the folder, made if it is missing, and lock it.
+
+        Raises JournalBusy, and JournalUnusable where it cannot be made, is a link, or is not this
+        user's alone.
+        """
+        self.path = path
+        with _as_unusable(path):
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            self._folder = os.open(path, flags)
+        try:
+            self._check_owner()
+            self._lock = self._locked()
+        except BaseException:
+            os.close(self._folder)
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        os.close(self._lock)
+        os.close(self._folder)
+
+    def load(self) -> ChangeRecord | None:
+        """The change that has not ended; None where there is none.
+
+        Raises JournalUnusable where it is damaged or of a newer version: what it says is then not
+        guessed.
+        """
+        content = self._read(CHANGE, JOURNAL.most_length)
+        if content is None:
+            return None
+        try:
+            found = JOURNAL.decode(content)
+        except BadInput as error:
+            raise JournalUnusable(f"{self.path / CHANGE}: {error}") from error
+        if found is None:
+            raise JournalUnusable(
+                f"{self.path / CHANGE}: another version of gpuscape began this change; run that one"
+            )
+        return found
+
+    def write(self, record: ChangeRecord) -> None:
+        """Put the change that goes on in the place of the one before. Raises JournalUnusable."""
+        self._replace(CHANGE, JOURNAL.encode(record))
+
+    def end(self, record: ChangeRecord) -> None:
+        """Move a change that has ended to the history. Raises JournalUnusable.
+
+        A process that dies in between ends it a second time; the history has it once.
+        """
+        others = tuple(one for one in self.history() if one.change != record.change)
+        past = ChangeHistory(v=VERSION, changes=(*others, record)[-MOST_PAST:])
+        self._replace(PAST, HISTORY.encode(past))
+        with _as_unusable(self.path / CHANGE), contextlib.suppress(FileNotFoundError):
+            os.unlink(CHANGE, dir_fd=self._folder)
+            os.fsync(self._folder)
+
+    def history(self) -> tuple[ChangeRecord, ...]:
+        """The changes that have ended, the newest last; a damaged history is none."""
+        content = self._read(PAST, HISTORY.most_length)
+        try:
+            found = None if content is None else HISTORY.decode(content)
+        except BadInput:
+            found = None
+        return () if found is None else found.changes
+
+    def _check_owner(self) -> None:
+        found = os.fstat(self._folder)
+        if found.st_uid != os.geteuid():
+            raise JournalUnusable(f"{self.path}: it belongs to another user, {found.st_uid}")
+        if stat.S_IMODE(found.st_mode) & (stat.S_IWGRP | stat.S_IWOTH):
+            raise JournalUnusable(f"{self.path}: others may write to it; run chmod go-w on it")
+
+    def _locked(self) -> int:
+        with _as_unusable(self.path / LOCK):
+            lock = self._open(LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(lock)
+            raise JournalBusy(f"{self.path}: another process changes MIG on this node") from error
+        return lock
+
+    def _open(self, name: str, flags: int) -> int:
+        return os.open(name, flags, 0o600, dir_fd=self._folder)
+
+    def _read(self, name: str, most: int) -> bytes | None:
+        """A file's content, one byte more than ``most`` at most; None where there is no file."""
+        with _as_unusable(self.path / name):
+            try:
+                file = self._open(name, _READ)
+            except FileNotFoundError:
+                return None
+            with os.fdopen(file, "rb") as opened:
+                if not stat.S_ISREG(os.fstat(file).st_mode):
+                    raise JournalUnusable(f"{self.path / name}: not a regular file")
+                return opened.read(most + 1)
+
+    def _replace(self, name: str, content: bytes) -> None:
+        """Put a file in the place of another: after a crash there is one of them, whole."""
+        new = f".{name}.new"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with _as_unusable(self.path / name):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(new, dir_fd=self._folder)
+            try:
+                with os.fdopen(self._open(new, flags), "wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(new, name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+                os.fsync(self._folder)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(new, dir_fd=self._folder)
+                raise
+
+
+@contextlib.contextmanager
+def _as_unusable(path: Path) -> Iterator[None]:
+    """Name the file, the cause and the fix."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EISDIR):
+            raise JournalUnusable(f"{path}: a link or another file is in its place") from error
+        raise JournalUnusable(cannot_write(path, error)) from error

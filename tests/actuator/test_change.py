@@ -1,0 +1,373 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A change ends in the wanted layout, in the one before, or held; never anywhere else."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from actuator.change import ChangeResult, apply, resume
+from actuator.change_record import ChangeOutcome, ChangeRecord, Direction
+from actuator.journal import Journal, JournalUnusable
+from actuator.mig_world import StepFailed
+from api.mig_resources import MigStrategy
+from discovery.mig_state import MigGpu
+from mig.gpu_layout import GpuLayout, counted, found_layout, has_layout
+from mig.steps import MigStep
+from tests.actuator.played_world import Effects, Hardware, Killed, PlayedWorld
+from tests.mig.naive_gpu import mig_gpu
+
+A100 = "a100-sxm4-40gb"
+GPU = "GPU-0"
+WANTED = counted({"3g.20gb": 1, "1g.5gb": 3})
+
+
+def before() -> MigGpu:
+    """Five instances, of which the change keeps one or two."""
+    return mig_gpu(
+        A100, ("1g.5gb", 0), ("1g.5gb", 1), ("2g.10gb", 2), ("2g.10gb", 4), ("1g.5gb", 6)
+    )
+
+
+def changed(
+    folder: Path, world: PlayedWorld, wanted: Mapping[str, GpuLayout] | None = None
+) -> ChangeResult:
+    """Apply in a process of its own, as far as the journal goes."""
+    with Journal(folder) as journal:
+        return apply(world, journal, wanted or {GPU: WANTED}, asked="a test")
+
+
+def resumed(folder: Path, world: PlayedWorld) -> ChangeResult | None:
+    """The next start."""
+    with Journal(folder) as journal:
+        return resume(world, journal)
+
+
+def open_change(folder: Path) -> ChangeRecord | None:
+    """What the journal still has."""
+    with Journal(folder) as journal:
+        return journal.load()
+
+
+def test_a_change_reaches_the_layout_and_is_remembered(tmp_path: Path) -> None:
+    """The journal is empty, the history has it."""
+    hardware = Hardware.of([before()])
+
+    result = changed(tmp_path / "mig", PlayedWorld(hardware))
+
+    assert result.outcome is ChangeOutcome.APPLIED
+    assert has_layout(hardware.seen()[0], WANTED)
+    assert open_change(tmp_path / "mig") is None
+    with Journal(tmp_path / "mig") as journal:
+        [past] = journal.history()
+    assert (past.asked, past.outcome) == ("a test", ChangeOutcome.APPLIED)
+    assert past.previous == {GPU: found_layout(before(), exact=True)}
+
+
+def test_nothing_is_written_where_all_is_as_wanted(tmp_path: Path) -> None:
+    """Applying twice is applying once."""
+    hardware = Hardware.of([before()])
+    changed(tmp_path / "mig", PlayedWorld(hardware))
+    second = PlayedWorld(hardware)
+
+    result = changed(tmp_path / "mig", second)
+
+    assert (result.outcome, second.taken) == (None, [])
+    with Journal(tmp_path / "mig") as journal:
+        assert len(journal.history()) == 1
+
+
+@pytest.mark.parametrize(
+    ("wanted", "held"),
+    [
+        (counted({"1g.5gb": 8}), {}),
+        (counted({"9g.80gb": 1}), {}),
+        (counted({"7g.40gb": 1}), {(GPU, "2g.10gb", 4): "ns/train"}),
+    ],
+)
+def test_what_is_refused_is_refused_before_anything_is_touched(
+    tmp_path: Path, wanted: GpuLayout, held: dict[tuple[str, str, int], str]
+) -> None:
+    """Not a step, not a file."""
+    hardware = Hardware.of([before()])
+    hardware.held |= held
+    world = PlayedWorld(hardware)
+
+    result = changed(tmp_path / "mig", world, {GPU: wanted})
+
+    assert result.outcome is None
+    assert result.refusal is not None
+    assert world.taken == []
+    assert not (tmp_path / "mig" / "change.json").exists()
+
+
+def test_what_the_device_plugin_cannot_serve_is_refused(tmp_path: Path) -> None:
+    """Its strategy is the caller's to know."""
+    world = PlayedWorld(Hardware.of([before()]))
+
+    with Journal(tmp_path / "mig") as journal:
+        result = apply(world, journal, {GPU: WANTED}, asked="", strategy=MigStrategy.SINGLE)
+
+    assert result.refusal is not None
+    assert world.taken == []
+
+
+def test_the_state_from_before_is_on_the_disk_before_the_first_step(tmp_path: Path) -> None:
+    """Whoever comes next can go back to it."""
+
+    class Watched(PlayedWorld):
+        def perform(self, step: MigStep) -> None:
+            assert step.gpu == GPU
+            assert (tmp_path / "mig" / "change.json").exists()
+            raise Killed
+
+    with pytest.raises(Killed):
+        changed(tmp_path / "mig", Watched(Hardware.of([before()])))
+
+    record = open_change(tmp_path / "mig")
+    assert record is not None
+    assert record.previous == {GPU: found_layout(before(), exact=True)}
+
+
+def all_moments() -> int:
+    """Moments at which a change that succeeds can be killed."""
+    world = PlayedWorld(Hardware.of([before()]))
+    apply_in_memory(world)
+    return 2 * world.effects.count
+
+
+def apply_in_memory(world: PlayedWorld) -> None:
+    """Without a journal that stays."""
+    with tempfile.TemporaryDirectory() as place:
+        changed(Path(place) / "mig", world)
+
+
+MOMENTS = all_moments()
+
+
+def ends_well(folder: Path, hardware: Hardware) -> ChangeOutcome:
+    """Start again until nothing is open; the outcome, checked against the hardware."""
+    result = resumed(folder, PlayedWorld(hardware))
+    gpu = hardware.seen()[0]
+    if result is None:
+        with Journal(folder) as journal:
+            past = journal.history()
+        outcome = past[-1].outcome if past else ChangeOutcome.PREVIOUS
+    else:
+        outcome = result.outcome
+    at_ends = {
+        ChangeOutcome.APPLIED: WANTED,
+        ChangeOutcome.PREVIOUS: found_layout(before(), exact=True),
+    }
+    assert outcome is not None
+    assert has_layout(gpu, at_ends[outcome])
+    assert resumed(folder, PlayedWorld(hardware)) is None
+    return outcome
+
+
+@pytest.mark.parametrize("moment", range(MOMENTS))
+def test_killed_at_any_effect_it_ends_in_the_wanted_layout(tmp_path: Path, moment: int) -> None:
+    """The next start goes on."""
+    hardware = Hardware.of([before()])
+
+    with pytest.raises(Killed):
+        changed(tmp_path / "mig", PlayedWorld(hardware, effects=Effects(moment)))
+
+    assert ends_well(tmp_path / "mig", hardware) is ChangeOutcome.APPLIED
+
+
+@pytest.mark.parametrize("failing", range(MOMENTS // 2))
+def test_a_step_that_fails_for_good_leads_back(tmp_path: Path, failing: int) -> None:
+    """To the same places."""
+    hardware = Hardware.of([before()])
+    world = PlayedWorld(hardware, fails={failing: StepFailed("NVML_ERROR_UNKNOWN")})
+
+    result = changed(tmp_path / "mig", world)
+
+    assert result.outcome is ChangeOutcome.PREVIOUS
+    assert "NVML_ERROR_UNKNOWN" in result.reason
+    assert found_layout(hardware.seen()[0], exact=True) == found_layout(before(), exact=True)
+    assert open_change(tmp_path / "mig") is None
+
+
+@pytest.mark.parametrize(
+    ("failing", "moment"),
+    list(itertools.product(range(1, MOMENTS // 2, 3), range(0, 2 * MOMENTS, 3))),
+)
+def test_killed_on_the_way_back_it_ends_in_one_of_the_two(
+    tmp_path: Path, failing: int, moment: int
+) -> None:
+    """What was recorded as going back goes back."""
+    hardware = Hardware.of([before()])
+    world = PlayedWorld(
+        hardware, effects=Effects(moment), fails={failing: StepFailed("NVML_ERROR_UNKNOWN")}
+    )
+    try:
+        changed(tmp_path / "mig", world)
+    except Killed:
+        record = open_change(tmp_path / "mig")
+        assert record is not None
+        back = record.direction is Direction.BACK
+        outcome = ends_well(tmp_path / "mig", hardware)
+        assert outcome is (ChangeOutcome.PREVIOUS if back else ChangeOutcome.APPLIED)
+    else:
+        ends_well(tmp_path / "mig", hardware)
+
+
+@pytest.mark.parametrize("first", range(0, MOMENTS, 4))
+@pytest.mark.parametrize("second", range(0, MOMENTS, 4))
+def test_killed_twice_it_ends_in_the_wanted_layout(tmp_path: Path, first: int, second: int) -> None:
+    """The second time while the first is mended."""
+    hardware = Hardware.of([before()])
+    with pytest.raises(Killed):
+        changed(tmp_path / "mig", PlayedWorld(hardware, effects=Effects(first)))
+    try:
+        resumed(tmp_path / "mig", PlayedWorld(hardware, effects=Effects(second)))
+    except Killed:
+        assert ends_well(tmp_path / "mig", hardware) is ChangeOutcome.APPLIED
+    else:
+        assert has_layout(hardware.seen()[0], WANTED)
+
+
+def test_a_cause_that_passes_is_waited_for(tmp_path: Path) -> None:
+    """A process that ends a second late is no reason to go back."""
+    hardware = Hardware.of([before()])
+    busy = StepFailed("NVML_ERROR_IN_USE", passes=True)
+    world = PlayedWorld(hardware, fails={0: busy, 1: busy})
+
+    assert changed(tmp_path / "mig", world).outcome is ChangeOutcome.APPLIED
+    assert world.paused > 0
+
+
+def test_a_cause_that_does_not_pass_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+    """A few tries, and back."""
+    hardware = Hardware.of([before()])
+    busy = StepFailed("NVML_ERROR_IN_USE", passes=True)
+    world = PlayedWorld(hardware, fails=dict.fromkeys(range(4), busy))
+
+    assert changed(tmp_path / "mig", world).outcome is ChangeOutcome.PREVIOUS
+    assert len(world.taken) == 4
+
+
+@pytest.mark.parametrize("step", [0, 3, MOMENTS // 2 - 1])
+def test_a_step_that_is_done_although_it_failed_counts_as_done(tmp_path: Path, step: int) -> None:
+    """The state decides, not the return value."""
+    hardware = Hardware.of([before()])
+    world = PlayedWorld(hardware, lies={step: StepFailed("NVML_ERROR_UNKNOWN")})
+
+    assert changed(tmp_path / "mig", world).outcome is ChangeOutcome.APPLIED
+
+
+@pytest.mark.parametrize("step", [0, 3, MOMENTS // 2 - 1])
+def test_success_without_effect_is_noticed(tmp_path: Path, step: int) -> None:
+    """Upstream reports success with no device at all."""
+    hardware = Hardware.of([before()])
+    world = PlayedWorld(hardware, lies=dict.fromkeys(range(step, step + 4)))
+
+    result = changed(tmp_path / "mig", world)
+
+    assert result.outcome is ChangeOutcome.PREVIOUS
+    assert "without effect" in result.reason
+
+
+def test_an_instance_that_gets_a_holder_in_the_middle_is_spared(tmp_path: Path) -> None:
+    """Holders are read before every step; the played hardware ends the test if one is destroyed."""
+    for step in range(MOMENTS // 2):
+        for one in before().instances:
+            hardware = Hardware.of([before()])
+            world = PlayedWorld(hardware, grabs={step: (GPU, one.profile, one.start)})
+
+            result = changed(tmp_path / f"{step}-{one.start}", world)
+
+            assert result.outcome is not None
+
+
+def test_a_gpu_that_is_lost_is_held_and_the_others_are_emptied(tmp_path: Path) -> None:
+    """On one no layout can be reached; of the other what is idle goes, and what is busy stays."""
+    gpus = [before(), mig_gpu(A100, ("2g.10gb", 0), ("1g.5gb", 6), uuid="GPU-1", index=1)]
+    hardware = Hardware.of(gpus)
+    hardware.held["GPU-1", "1g.5gb", 6] = "ns/train"
+    wanted = {GPU: WANTED, "GPU-1": counted({"1g.5gb": 2})}
+    world = PlayedWorld(hardware, loses={2: GPU})
+
+    result = changed(tmp_path / "mig", world, wanted)
+
+    assert result.outcome is ChangeOutcome.HELD
+    assert [(one.profile, one.start) for one in hardware.seen()[0].instances] == [("1g.5gb", 6)]
+    record = open_change(tmp_path / "mig")
+    assert record is not None
+    assert record.outcome is ChangeOutcome.HELD
+    with Journal(tmp_path / "mig") as journal, pytest.raises(JournalUnusable, match="mig restore"):
+        apply(PlayedWorld(hardware), journal, wanted, asked="again")
+
+
+def test_what_is_held_goes_back_once_the_gpu_is_there_again(tmp_path: Path) -> None:
+    """After its reset, with no instance on it."""
+    hardware = Hardware.of([before()])
+    changed(tmp_path / "mig", PlayedWorld(hardware, loses={2: GPU}))
+    hardware.lost.clear()
+
+    result = resumed(tmp_path / "mig", PlayedWorld(hardware))
+
+    assert result is not None
+    assert result.outcome is ChangeOutcome.PREVIOUS
+    assert found_layout(hardware.seen()[0], exact=True) == found_layout(before(), exact=True)
+
+
+def test_a_reboot_in_the_middle_changes_nothing_about_the_end(tmp_path: Path) -> None:
+    """All instances are gone then; the change goes on from an empty GPU."""
+    hardware = Hardware.of([before()])
+    with pytest.raises(Killed):
+        changed(tmp_path / "mig", PlayedWorld(hardware, effects=Effects(5)))
+    hardware.gpus[0].gpu = mig_gpu(A100)
+
+    result = resumed(tmp_path / "mig", PlayedWorld(hardware))
+
+    assert result is not None
+    assert result.outcome is ChangeOutcome.APPLIED
+    assert has_layout(hardware.seen()[0], WANTED)
+
+
+def _fails_from(number: int, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    """Have the journal fail from one call on, as with a full disk."""
+    calls = itertools.count()
+    real: Callable[..., None] = getattr(Journal, method)
+
+    def maybe(self: Journal, record: ChangeRecord) -> None:
+        if next(calls) >= number:
+            raise JournalUnusable("No space left on device")
+        real(self, record)
+
+    monkeypatch.setattr(Journal, method, maybe)
+
+
+def test_a_full_disk_is_noticed_before_anything_is_touched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the state from before on the disk there is no first step."""
+    world = PlayedWorld(Hardware.of([before()]))
+    _fails_from(0, monkeypatch, "write")
+
+    with pytest.raises(JournalUnusable):
+        changed(tmp_path / "mig", world)
+
+    assert world.taken == []
+
+
+@pytest.mark.parametrize("method", ["write", "end"])
+def test_a_disk_that_fills_in_the_middle_does_not_stop_the_way_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """It goes back; a later start finds the change open, sees where it is, and ends it."""
+    hardware = Hardware.of([before()])
+    with monkeypatch.context() as patched:
+        _fails_from(1 if method == "write" else 0, patched, method)
+        world = PlayedWorld(hardware, fails={3: StepFailed("NVML_ERROR_UNKNOWN")})
+        assert changed(tmp_path / "mig", world).outcome is ChangeOutcome.PREVIOUS
+
+    ends_well(tmp_path / "mig", hardware)
+    assert open_change(tmp_path / "mig") is None

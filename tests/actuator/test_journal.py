@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The journal keeps what it was given, and trusts nothing that others could have put there."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from actuator.change_record import ChangeOutcome, ChangeRecord, Direction
+from actuator.journal import CHANGE, LOCK, MOST_PAST, PAST, Journal, JournalBusy, JournalUnusable
+from mig.gpu_layout import GpuLayout, WantedInstance, counted
+
+PLACED = GpuLayout(mig=True, instances=(WantedInstance("3g.20gb", (2, 1), 4),))
+RECORD = ChangeRecord(
+    v=1,
+    change="c-1",
+    asked="all-1g.5gb",
+    started="2026-11-23T10:00:00Z",
+    boot="boot-1",
+    wanted={"GPU-0": counted({"1g.5gb": 7})},
+    previous={"GPU-0": PLACED},
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where a journal may be."""
+    return tmp_path / "mig"
+
+
+def test_what_was_written_is_read_by_the_next(folder: Path) -> None:
+    """All of it."""
+    with Journal(folder) as journal:
+        journal.write(RECORD)
+
+    with Journal(folder) as journal:
+        assert journal.load() == RECORD
+
+
+def test_the_newest_record_counts(folder: Path) -> None:
+    """One change goes on at a time."""
+    back = msgspec.structs.replace(RECORD, direction=Direction.BACK, reason="why")
+    with Journal(folder) as journal:
+        journal.write(RECORD)
+        journal.write(back)
+
+        assert journal.load() == back
+
+
+def test_an_ended_change_is_in_the_history_alone(folder: Path) -> None:
+    """And once, however often a process dies while it ends it."""
+    ended = msgspec.structs.replace(RECORD, outcome=ChangeOutcome.APPLIED)
+    with Journal(folder) as journal:
+        journal.write(RECORD)
+        journal.end(ended)
+        journal.write(RECORD)
+        journal.end(ended)
+
+        assert journal.load() is None
+        assert journal.history() == (ended,)
+
+
+def test_the_history_keeps_the_newest(folder: Path) -> None:
+    """It does not grow for ever."""
+    with Journal(folder) as journal:
+        for number in range(MOST_PAST + 5):
+            journal.end(msgspec.structs.replace(RECORD, change=f"c-{number}"))
+
+        assert [one.change for one in journal.history()] == [
+            f"c-{number}" for number in range(5, MOST_PAST + 5)
+        ]
+
+
+def test_one_process_has_it(folder: Path) -> None:
+    """The agent, its actuator and a person's command share it."""
+    code = "import sys; from pathlib import Path; from actuator.journal import Journal\n"
+    code += "Journal(Path(sys.argv[1]))"
+    with Journal(folder), pytest.raises(JournalBusy):
+        Journal(folder)
+    with Journal(folder):
+        other = subprocess.run(
+            [sys.executable, "-c", code, folder], capture_output=True, text=True, check=False
+        )
+
+    assert "another process changes MIG" in other.stderr
+    Journal(folder).close()
+
+
+def _damage(content: bytes) -> Callable[[Path], None]:
+    return lambda file: _put(file, content)
+
+
+def _put(file: Path, content: bytes) -> None:
+    file.write_bytes(content)
+
+
+def _link(file: Path) -> None:
+    target = file.with_name("elsewhere")
+    file.rename(target)
+    file.symlink_to(target)
+
+
+def _pipe(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file)
+
+
+def _folder(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+def _changed(**keys: object) -> Callable[[Path], None]:
+    return lambda file: _put(file, json.dumps(json.loads(file.read_text()) | keys).encode())
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        (_damage(b""), "damaged"),
+        (_damage(b'{"v":1'), "damaged"),
+        (_damage(b"\xff\xfe"), "damaged"),
+        (_damage(b"[" * 100_000), "damaged"),
+        (_damage(b" " * (1 << 19)), "damaged"),
+        (_changed(v=2), "another version"),
+        (_changed(wanted={}), "other GPUs"),
+        (_changed(wanted={}, previous={}), "no GPU"),
+        (_changed(previous={"GPU-0": {"mig": True, "instances": [["3g.20gb", [3]]]}}), "damaged"),
+        (_changed(previous={"GPU-0": {"mig": False}}, direction="sideways"), "damaged"),
+        (_link, "a link"),
+        (_pipe, "not a regular file"),
+        (_folder, "another file is in its place"),
+    ],
+)
+def test_what_cannot_be_trusted_is_not_guessed(
+    folder: Path, how: Callable[[Path], None], why: str
+) -> None:
+    """Nothing is changed on the word of such a file."""
+    with Journal(folder) as journal:
+        journal.write(RECORD)
+    how(folder / CHANGE)
+
+    with Journal(folder) as journal, pytest.raises(JournalUnusable, match=why):
+        journal.load()
+
+
+def test_a_layout_before_needs_places(folder: Path) -> None:
+    """Without them a way back would make other devices."""
+    with Journal(folder) as journal:
+        journal.write(msgspec.structs.replace(RECORD, previous=RECORD.wanted))
+
+        with pytest.raises(JournalUnusable, match="no place"):
+            journal.load()
+
+
+@pytest.mark.parametrize("name", [CHANGE, PAST])
+def test_a_link_where_a_file_is_written_leads_nowhere(folder: Path, name: str) -> None:
+    """What it points to stays as it is."""
+    victim = folder.parent / "victim"
+    victim.write_text("precious")
+    folder.mkdir(mode=0o700)
+    (folder / f".{name}.new").symlink_to(victim)
+
+    with Journal(folder) as journal:
+        journal.write(RECORD)
+        journal.end(RECORD)
+
+    assert victim.read_text() == "precious"
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o702, 0o777])
+def test_a_folder_that_others_may_write_to_is_refused(folder: Path, mode: int) -> None:
+    """They would decide what is rolled back to."""
+    folder.mkdir()
+    folder.chmod(mode)
+
+    with pytest.raises(JournalUnusable, match="chmod"):
+        Journal(folder)
+
+
+def test_a_folder_that_is_a_link_is_refused(folder: Path) -> None:
+    """Wherever it leads."""
+    (folder.parent / "real").mkdir(mode=0o700)
+    folder.symlink_to(folder.parent / "real")
+
+    with pytest.raises(JournalUnusable, match="a link"):
+        Journal(folder)
+
+
+def test_a_lock_that_is_a_link_is_refused(folder: Path) -> None:
+    """Two processes could lock two files."""
+    folder.mkdir(mode=0o700)
+    (folder / LOCK).symlink_to(folder.parent / "other-lock")
+
+    with pytest.raises(JournalUnusable, match="a link"):
+        Journal(folder)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+def test_a_folder_of_another_user_is_refused(folder: Path) -> None:
+    """Its owner may write to it."""
+    folder.mkdir(mode=0o700)
+    os.chown(folder, 65534, 65534)
+
+    with pytest.raises(JournalUnusable, match="another user, 65534"):
+        Journal(folder)
+
+
+def test_a_disk_without_room_leaves_the_old_record(folder: Path) -> None:
+    """Whole, and no half new one beside it. The limit on a file's size stands for a full disk."""
+    with Journal(folder) as journal:
+        journal.write(RECORD)
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (16, hard))
+        try:
+            with pytest.raises(JournalUnusable, match="cannot write"):
+                journal.write(msgspec.structs.replace(RECORD, reason="x" * 1000))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+        assert journal.load() == RECORD
+    assert sorted(one.name for one in folder.iterdir()) == [CHANGE, LOCK]
+
+
+def test_a_history_that_is_damaged_begins_anew(folder: Path) -> None:
+    """It is for people; no change depends on it."""
+    with Journal(folder) as journal:
+        (folder / PAST).write_text("{")
+        assert journal.history() == ()
+        journal.end(RECORD)
+
+        assert journal.history() == (RECORD,)
