@@ -10,6 +10,9 @@ SCALE ?= 10
 N ?= 5
 SIMULATE ?=
 MACHINES ?=
+NODES ?=
+CLUSTER_ := tests.kubelet.play
+CLUSTER_real := tests.node.real_play
 OTHER_PYTHON ?=
 PACKAGE ?=
 SIZE ?= 400
@@ -30,8 +33,8 @@ flaky: $(VENV)/.dev ## the tests without a control plane, N times over (5 unless
 controlplane: $(VENV)/.dev ## build the Kubernetes that tests run on, into ~/.cache/gpuscape (once)
 	$(BIN)/python -m tests.controlplane.prepare
 
-cluster: $(VENV)/.dev ## a cluster to play with: simulated GPU nodes, real agents, pods on linked GPUs (MACHINES="a30-pair hgx-16" picks others)
-	@$(BIN)/python -m tests.kubelet.play $(MACHINES)
+cluster: $(VENV)/.dev ## a cluster to play with: simulated GPU nodes, real agents, pods on linked GPUs (MACHINES="a30-pair hgx-16" picks others; NODES=real: as root, with kubelets and containers)
+	@$(BIN)/python -m $(or $(CLUSTER_$(NODES)),$(error NODES=$(NODES) is not known: only NODES=real is)) $(MACHINES)
 
 check: $(VENV)/.dev ## seconds: format, lint, types, import contracts, generated files, figures of the source tree
 	$(BIN)/ruff format --check .

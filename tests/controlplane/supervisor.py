@@ -28,6 +28,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,6 +39,8 @@ Order = dict[str, Any]
 CRASHED = 2
 """Exit code of a Go program that the runtime ends: a panic, or two threads in one map."""
 LOOK_SECONDS = 0.2
+REMOVE_SECONDS = 60.0
+"""For all folders together."""
 
 
 class Supervisor:
@@ -90,8 +93,12 @@ class Supervisor:
         """Kill what is held, last started first, and remove what shall not stay."""
         for name in reversed(list(self._held)):
             self._stop(name, signal.SIGKILL, None)
+        deadline = time.monotonic() + REMOVE_SECONDS
         for folder in self._folders:
             shutil.rmtree(folder, ignore_errors=True)
+            while os.path.exists(folder) and time.monotonic() < deadline:  # noqa: PTH110
+                time.sleep(LOOK_SECONDS)  # a machine that ends by itself still writes there
+                shutil.rmtree(folder, ignore_errors=True)
 
     def _start(self, name: str, order: Order) -> int:
         with open(order["log"], "ab") as log:  # noqa: PTH123 (keep this process small)

@@ -8,7 +8,7 @@ containers, as on a node with a driver.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -58,12 +58,22 @@ class GpuCluster:
 
 
 @contextlib.contextmanager
-def gpu_cluster(folder: Path, *machines: MachineDescription | str) -> Iterator[GpuCluster]:
-    """A node for each machine; every agent has published its first state within."""
-    with RealCluster.start(folder, nodes=len(machines)) as cluster:
+def gpu_cluster(
+    folder: Path,
+    *machines: MachineDescription | str,
+    prepare: Callable[[RealNode], None] = lambda _: None,
+    note: Callable[[str], None] = lambda _: None,
+) -> Iterator[GpuCluster]:
+    """A node for each machine; every agent has published its first state within.
+
+    ``prepare`` changes a node before anything runs there; ``note`` takes what is done next.
+    """
+    with RealCluster.start(folder, nodes=len(machines), note=note) as cluster:
+        note("starting an agent on each node")
         make_runtime_class(cluster.plane)
         served = {}
         for (name, node), machine in zip(cluster.nodes.items(), machines, strict=True):
+            prepare(node)
             served[name] = NodeGpus.serve(node, machine)
             cluster.label(name, {GPU_NODE: "true"})
         cluster.plane.kubectl("apply", "-k", DEPLOY / "base")

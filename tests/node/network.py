@@ -61,7 +61,10 @@ class NetworkPrograms(Programs):
         return command
 
     def relay(self, to: str, port: int | None = None) -> int:
-        """Have a port of loopback outside lead to an address inside; the port."""
+        """Have a port of loopback outside lead to an address inside; the port.
+
+        ``@FILE``: to the address that a file has at the time.
+        """
         port = port or free_port()
         command = [sys.executable, "-m", "tests.node.relay", str(port), str(self.network), to]
         self.start(f"relay-{port}", command, cwd=ROOT)

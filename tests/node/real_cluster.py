@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -74,13 +74,20 @@ class RealCluster:
 
     @staticmethod
     @contextlib.contextmanager
-    def start(folder: Path, *, nodes: int = 2) -> Iterator[RealCluster]:
-        """Run it while the block lasts. Raises NotPreparedError and ProgramError."""
+    def start(
+        folder: Path, *, nodes: int = 2, note: Callable[[str], None] = lambda _: None
+    ) -> Iterator[RealCluster]:
+        """Run it while the block lasts; ``note`` takes what is done next.
+
+        Raises NotPreparedError and ProgramError.
+        """
         needs.demand()
         for family in NODE_PROGRAMS:
             binaries(family)
         folder.mkdir(parents=True, exist_ok=True)
+        note("making the image")
         ours, pause = images.our_image(), images.pause_image(folder)
+        note("starting the control plane")
         with contextlib.ExitStack() as running:
             programs = running.enter_context(
                 NetworkPrograms(folder / "logs", inside=("etcd", "kube-apiserver"))
@@ -90,6 +97,7 @@ class RealCluster:
             start_scheduler(plane, programs, {})
             started = {}
             for number in range(1, nodes + 1):
+                note(f"starting node {number} of {nodes}")
                 node = RealNode.start(plane, programs, number, folder / f"node-{number}")
                 running.callback(node.end)
                 programs.remove(node.folder / DISK)  # should its machine's keeper be killed

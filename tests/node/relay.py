@@ -2,7 +2,8 @@
 """A way into a network namespace: ``python -m tests.node.relay PORT PROCESS HOST:PORT``.
 
 It listens on loopback of the network that it is started in, and connects to HOST:PORT from the
-network of PROCESS. A socket stays in the network that it was made in: setns(2).
+network of PROCESS. A socket stays in the network that it was made in: setns(2). ``@FILE`` in the
+place of HOST:PORT names a file that says it, read anew for each connection.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import ctypes
 import os
 import socket
 import sys
+from pathlib import Path
 from typing import Final
 
 from tests.controlplane.components import LOOPBACK
@@ -32,15 +34,16 @@ def main(port: str, process: str, to: str) -> None:
         if _libc.setns(network.fileno(), NEW_NETWORK):
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
-    host, _, far_port = to.rpartition(":")
-    asyncio.run(_relay(listener, host, int(far_port)))
+    asyncio.run(_relay(listener, to))
 
 
-async def _relay(listener: socket.socket, host: str, port: int) -> None:
+async def _relay(listener: socket.socket, to: str) -> None:
     async def serve(near: asyncio.StreamReader, to_near: asyncio.StreamWriter) -> None:
         try:
-            far, to_far = await asyncio.open_connection(host, port)
-        except OSError:
+            address = Path(to[1:]).read_text(encoding="utf-8") if to.startswith("@") else to
+            host, _, port = address.rpartition(":")
+            far, to_far = await asyncio.open_connection(host, int(port))
+        except (OSError, ValueError):
             to_near.close()
             return
         await asyncio.gather(_copy(near, to_far), _copy(far, to_near))

@@ -23,7 +23,6 @@ import pytest
 from api import keys, names
 from tests.agent.agent_process import until
 from tests.controlplane.plane import MERGE_PATCH, Object
-from tests.node import look
 from tests.node.real_cluster import AGENT, RealCluster
 from tests.node.real_node import SOON, RealNode
 
@@ -217,20 +216,6 @@ def test_the_token_in_the_container_changes_its_own_node_and_nothing_else(
     assert status(agent.node, keys.FOUND) == 200
     assert status(agent.node, "example.com/label") == 422
     assert status(other.node, keys.FOUND) == 422
-
-
-def test_what_a_person_types_to_look_inside_shows_pods_and_containers(
-    cluster: RealCluster,
-) -> None:
-    found = agents(cluster).values()
-
-    done = subprocess.run(
-        ["sh", "-ec", look.advice(cluster)], capture_output=True, text=True, check=True
-    )
-
-    for agent in found:
-        assert agent.name in done.stdout
-        assert agent.status["containerID"].removeprefix("containerd://") in done.stdout
 
 
 def test_a_pod_that_is_deleted_ends_cleanly_and_hands_over(cluster: RealCluster) -> None:

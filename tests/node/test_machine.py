@@ -158,6 +158,19 @@ def test_machines_of_a_network_meet_and_those_of_another_do_not(tmp_path: Path) 
         }
 
 
+def test_a_relay_follows_the_address_in_a_file(tmp_path: Path) -> None:
+    """As the pods of a service come and go."""
+    named = SERVE.replace("socket.gethostname()", "sys.argv[1]")
+    named = named.replace(str(PORT), "int(sys.argv[1])")
+    target = tmp_path / "target"
+    with NetworkPrograms(tmp_path / "logs", inside=("8001", "8002")) as network:
+        port = network.relay(f"@{target}")
+        for where in ("8001", "8002"):
+            network.start(where, [sys.executable, "-c", f"import sys{named}", where])
+            target.write_text(f"{LOOPBACK}:{where}")
+            until(lambda where=where: answer(port) == where)  # type: ignore[misc]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
     """A machine that another process has started."""
