@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Sequence
 import pynvml
 
 from discovery.simulator.answers import ANSWERS
+from discovery.simulator.answers.mig_changes import CHANGES
 from discovery.simulator.driver.gpm_samples import Taken
 from discovery.simulator.driver.handles import (
     ComputeInstanceHandle,
@@ -20,7 +21,7 @@ from discovery.simulator.entry_points.argument_kinds import Nvml
 from discovery.simulator.entry_points.c_values import Value
 from discovery.simulator.entry_points.entry_point import EntryPoint
 from discovery.simulator.machine_view import MachineView
-from discovery.simulator.state.machine_state import MachineState
+from discovery.simulator.state.machine_state import MachineState, NvmlClient
 
 
 class ComputedMachine:
@@ -51,6 +52,17 @@ class ComputedMachine:
         if len(entry.outputs) == 1:
             return (answer,)
         return answer or ()
+
+    def changes(self, entry: EntryPoint) -> bool:
+        """Those that change MIG mode and instances, and use them."""
+        return entry.name in CHANGES
+
+    def change(
+        self, state: MachineState, entry: EntryPoint, inputs: Values, caller: NvmlClient
+    ) -> tuple[MachineState, Values]:
+        """The next state, and what comes out. Raises Nvml: then nothing has changed."""
+        changed, answer = CHANGES[entry.name](self._view(state), caller, *inputs)
+        return changed, (answer,) if entry.outputs else ()
 
     def check(self, state: MachineState, entry: EntryPoint, inputs: Values) -> None:
         """Init fails without a driver; a call on a GPU that is gone fails."""

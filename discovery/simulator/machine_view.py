@@ -18,6 +18,7 @@ from discovery.simulator.description.machine_schema import (
     MachineDescription,
     Model,
 )
+from discovery.simulator.driver import clients
 from discovery.simulator.driver.handles import DeviceHandle
 from discovery.simulator.entry_points.argument_kinds import Nvml
 from discovery.simulator.state import mig_geometry
@@ -51,8 +52,9 @@ class SimulatedGpu:
 
     @property
     def processes(self) -> tuple[SimulatedProcess, ...]:
-        """The processes on it and on its MIG devices."""
-        return tuple(p for p in self.view.state.processes if p.bus_id == self.spec.bus_id)
+        """The processes on it and on its MIG devices that have not ended."""
+        mine = (p for p in self.view.state.processes if p.bus_id == self.spec.bus_id)
+        return tuple(process for process in mine if clients.runs(process, self.view.now))
 
 
 class MachineView:
@@ -97,7 +99,8 @@ class MachineView:
         """
         gpu = self.gpu(device)
         for instance, compute in mig_geometry.devices(gpu.state):
-            if (instance.id, compute.id) == (device.gpu_instance_id, device.compute_instance_id):
+            ids = (instance.id, compute.id, compute.birth)
+            if ids == (device.gpu_instance_id, device.compute_instance_id, device.birth):
                 return mig_geometry.profile_of(gpu.model, instance), instance, compute
         raise Nvml(pynvml.NVML_ERROR_INVALID_ARGUMENT)
 

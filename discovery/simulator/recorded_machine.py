@@ -16,7 +16,7 @@ from discovery.simulator.entry_points.c_values import HANDLES, Value
 from discovery.simulator.entry_points.entry_point import EntryPoint
 from discovery.simulator.entry_points.entry_point_table import TABLE
 from discovery.simulator.recording_file import RecordedCall, Token, key
-from discovery.simulator.state.machine_state import MachineState
+from discovery.simulator.state.machine_state import MachineState, NvmlClient
 
 _FIELDS = "nvmlDeviceGetFieldValues"
 _NOT_SUPPORTED = {"nvmlReturn": pynvml.NVML_ERROR_NOT_SUPPORTED, "value": 0}
@@ -73,6 +73,17 @@ class RecordedMachine:
         if call.code != pynvml.NVML_SUCCESS:
             raise Nvml(call.code)
         return tuple(call.outputs[name] for name in entry.outputs)
+
+    def changes(self, entry: EntryPoint) -> bool:
+        """None: what was recorded stays as it was."""
+        del entry
+        return False
+
+    def change(
+        self, state: MachineState, entry: EntryPoint, inputs: Values, caller: NvmlClient
+    ) -> tuple[MachineState, Values]:
+        """Not called."""
+        raise NotImplementedError
 
     def check(self, state: MachineState, entry: EntryPoint, inputs: Values) -> None:
         """Refuse what the recorded machine refused."""

@@ -22,7 +22,7 @@ from discovery.simulator.driver import clients
 from discovery.simulator.driver.calling_process import CallingProcess
 from discovery.simulator.driver.library import Library, put_under_pynvml
 from discovery.simulator.driver.simulated_driver import Answers, SimulatedDriver
-from discovery.simulator.host import simulated_host
+from discovery.simulator.host import mig_capabilities, simulated_host
 from discovery.simulator.recorded_machine import RecordedMachine
 from discovery.simulator.recording_file import Recording
 from discovery.simulator.state import edits
@@ -81,7 +81,9 @@ class Simulation:
             name, machine = machine, machine_catalog.load_machine(machine)
         models = dict(machine_catalog.load_models() if models is None else models)
         simulated_host.render(machine, models, directory / _HOST_ROOT)
-        return cls._write(initial(name, machine, models, now=time.monotonic()), directory)
+        state = initial(name, machine, models, now=time.monotonic())
+        mig_capabilities.show_instances(directory / _HOST_ROOT, state)
+        return cls._write(state, directory)
 
     @classmethod
     def replay(cls, recording: Recording, directory: Path, *, name: str) -> Self:
@@ -124,7 +126,7 @@ class Simulation:
 
     def driver(self, caller: CallingProcess | None = None) -> SimulatedDriver:
         """NVML as one process has it that uses this machine: ``caller``, or this process."""
-        return SimulatedDriver(self._file, self._machine(), caller)
+        return SimulatedDriver(self._file, self._machine(), caller, changed=self._show_instances)
 
     # under pynvml
 
@@ -175,15 +177,18 @@ class Simulation:
         bus_id: str | None = None,
         after: int = 0,
         times: int | None = None,
+        late: bool = False,
     ) -> int:
         """Let calls go wrong from now on; gives the number that clears the fault.
 
-        ``entry`` is a shell pattern on the C name; ``bus_id`` confines it to one GPU;
-        ``after`` lets so many matching calls go well first; ``times`` ends it after so
-        many more. ``fault(Return(code=15), bus_id=…)`` is a lost GPU. Raises BadInput
-        for a pattern that no entry point matches and a GPU that is not there.
+        ``entry`` is a shell pattern on the C name, or several with blanks between them;
+        ``bus_id`` confines it to one GPU; ``after`` lets so many matching calls go well
+        first; ``times`` ends it after so many more; ``late``: when the call's work is done,
+        so that the caller does not learn what came of it.
+        ``fault(Return(code=15), bus_id=…)`` is a lost GPU. Raises BadInput for a pattern that no
+        entry point matches and a GPU that is not there.
         """
-        change = edits.with_fault(action, entry, bus_id=bus_id, after=after, times=times)
+        change = edits.with_fault(action, entry, bus_id=bus_id, after=after, times=times, late=late)
         return self.edit(change).faults[-1].id
 
     def clear(self, fault_id: int | None = None) -> None:
@@ -220,17 +225,58 @@ class Simulation:
         self.edit(edits.with_gpu_changed(bus_id, listed=True))
 
     def reset_gpu(self, bus_id: str) -> None:
-        """Reset a GPU. Raises BadInput while anything uses it, or has NVML open on the machine."""
-        if self.clients():
-            raise BadInput(f"the GPU at {bus_id} is in use: close NVML in all processes first")
-        self.edit(edits.with_reset(bus_id))
+        """Reset a GPU: a pending MIG mode holds, its MIG instances are gone.
+
+        Raises BadInput while anything uses it, or has NVML open on the machine, and in a virtual
+        machine, which cannot reset a GPU that is passed through to it.
+        """
+        self._refuse_clients(f"the GPU at {bus_id} is in use")
+        self._change(edits.with_reset(bus_id))
+
+    def reload_driver(self) -> None:
+        """Unload the driver and load it again: no MIG instance is left, nor on Hopper and later
+        the MIG mode.
+
+        Raises BadInput while anything uses a GPU, or has NVML open on the machine.
+        """
+        self._refuse_clients("the driver is in use")
+        self._change(edits.with_driver_loaded(time.monotonic()))
 
     def reboot(self) -> None:
-        """Another boot of the host; every GPU is as after a reset, and no XID is left."""
-        for bus_id in self.state.gpus:
-            self.edit(edits.with_reset(bus_id))
-        self.edit(lambda state: replace(state, events=(), started=time.monotonic()))
+        """Another boot of the host: the driver is loaded anew, no process and no XID is left."""
+        now = time.monotonic()
+
+        def change(state: MachineState) -> MachineState:
+            state = edits.without_processes(lambda _: True, now)(state)
+            return edits.with_driver_loaded(now)(state)
+
+        self._change(change)
         simulated_host.change_boot_id(self.host_root)
+
+    def _refuse_clients(self, what: str) -> None:
+        if self.clients():
+            raise BadInput(f"{what}: close NVML in all processes first")
+
+    def _change(self, change: Edit) -> None:
+        """An edit that may change instances; processes that have ended are swept out before."""
+        now = time.monotonic()
+
+        def swept(state: MachineState) -> MachineState:
+            ended = edits.without_processes(lambda one: not clients.runs(one, now), now)
+            return change(ended(state))
+
+        self._file.edit(swept, then=self._show_instances)
+
+    def _show_instances(self, state: MachineState) -> None:
+        mig_capabilities.show_instances(self.host_root, state)
+
+    def make_device_nodes(self) -> None:
+        """What nvidia-modprobe does: device nodes for the MIG instances that there are."""
+        mig_capabilities.make_device_nodes(self.host_root, self.state)
+
+    def let_driver_reset(self, does: bool = True) -> None:
+        """Whether a change of the MIG mode resets an idle GPU by itself, where one is needed."""
+        self.edit(lambda state: replace(state, driver_resets=does))
 
     def links_down(self, bus_id: str, *links: int) -> None:
         """These NVLinks, and no others, are down as this GPU sees them."""
@@ -245,9 +291,31 @@ class Simulation:
         process = SimulatedProcess(pid=pid, bus_id=bus_id, started=time.monotonic(), **facts)
         self.edit(edits.with_process(process))
 
-    def remove_process(self, pid: int) -> None:
-        """End a process on all GPUs."""
-        self.edit(edits.without_process(pid, time.monotonic()))
+    def remove_process(self, pid: int, *, after_seconds: float = 0.0) -> None:
+        """End a process on all GPUs; one that dies late uses them for some seconds more."""
+        now = time.monotonic()
+        if after_seconds:
+            self.edit(edits.with_process_ending(pid, now + after_seconds))
+        else:
+            self.edit(edits.without_processes(lambda one: one.pid == pid, now))
+
+    def use_by(
+        self,
+        pid: int,
+        bus_id: str,
+        *,
+        gpu_instance_id: int | None = None,
+        compute_instance_id: int | None = None,
+    ) -> None:
+        """Let a running process use a GPU, or one MIG device of it, until it ends."""
+        self.add_process(
+            bus_id,
+            pid,
+            name=clients.name_of(pid),
+            ticks=clients.of(pid).started,
+            gpu_instance_id=gpu_instance_id,
+            compute_instance_id=compute_instance_id,
+        )
 
     def revoke(self, *rights: Right) -> None:
         """Run without these rights and no others, as a container that is not privileged.
@@ -258,6 +326,9 @@ class Simulation:
         state = self.edit(lambda state: replace(state, lacking=rights))
         if state.machine is not None:
             simulated_host.render(state.machine, state.models, self.host_root, rights)
+            self._show_instances(state)
+            if "mig-access" not in rights:
+                self.make_device_nodes()
 
     # what was done with it
 

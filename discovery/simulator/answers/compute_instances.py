@@ -16,8 +16,10 @@ from discovery.simulator.driver.handles import (
     GpuInstanceHandle,
 )
 from discovery.simulator.entry_points.argument_kinds import Nvml
-from discovery.simulator.machine_view import MachineView
+from discovery.simulator.entry_points.mig_profile_structs import COMPUTE_CAPS_GFX
+from discovery.simulator.machine_view import MachineView, SimulatedGpu
 from discovery.simulator.state import mig_geometry
+from discovery.simulator.state.machine_state import ComputeInstance, GpuInstance
 
 _SHARED_ENGINES = 0
 """NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED, the only engine profile."""
@@ -28,7 +30,7 @@ def profile_info(
     view: MachineView, handle: GpuInstanceHandle, enum: int, engines: int
 ) -> dict[str, Any]:
     """By index: INVALID_ARGUMENT past the last one, NOT_SUPPORTED for one too large."""
-    profile, _ = gpu_instance(view, handle)
+    _, profile, _ = gpu_instance(view, handle)
     past = enum >= pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT
     if past or engines != _SHARED_ENGINES:
         raise Nvml(INVALID_ARGUMENT)
@@ -45,11 +47,13 @@ def profile_info(
 def profile_info_v(
     view: MachineView, handle: GpuInstanceHandle, enum: int, engines: int, version: dict[str, int]
 ) -> dict[str, Any]:
-    """The same with a name."""
-    del version  # there is one
+    """The same with a name, and from version 3 on what else it can do."""
+    del version  # the struct takes the fields that it has
     fields = profile_info(view, handle, enum, engines)
-    profile, _ = gpu_instance(view, handle)
-    return fields | {"name": f"MIG {mig_geometry.device_name(profile, fields['sliceCount'])}"}
+    _, profile, _ = gpu_instance(view, handle)
+    name = mig_geometry.device_name(profile, fields["sliceCount"])
+    graphics = COMPUTE_CAPS_GFX if profile.graphics else 0
+    return fields | {"name": f"MIG {name}", "capabilities": graphics}
 
 
 @answers("nvmlGpuInstanceGetComputeInstancePossiblePlacements")
@@ -57,7 +61,7 @@ def placements(
     view: MachineView, handle: GpuInstanceHandle, profile_id: int
 ) -> list[dict[str, int]]:
     """In slices of the GPU instance."""
-    profile, _ = gpu_instance(view, handle)
+    _, profile, _ = gpu_instance(view, handle)
     slices = _slices(profile, profile_id)
     return [{"start": at, "size": slices} for at in mig_geometry.compute_starts(profile, slices)]
 
@@ -65,7 +69,7 @@ def placements(
 @answers("nvmlGpuInstanceGetComputeInstanceRemainingCapacity")
 def remaining(view: MachineView, handle: GpuInstanceHandle, profile_id: int) -> int:
     """How many more of this profile fit in addition to what is there."""
-    profile, instance = gpu_instance(view, handle)
+    _, profile, instance = gpu_instance(view, handle)
     return mig_geometry.compute_remaining(instance, profile, _slices(profile, profile_id))
 
 
@@ -74,33 +78,42 @@ def instances(
     view: MachineView, handle: GpuInstanceHandle, profile_id: int
 ) -> list[ComputeInstanceHandle]:
     """Those of one profile."""
-    profile, instance = gpu_instance(view, handle)
+    _, profile, instance = gpu_instance(view, handle)
     slices = _slices(profile, profile_id)
-    ids = sorted(one.id for one in instance.compute if one.slices == slices)
-    return [ComputeInstanceHandle(handle.bus_id, handle.id, one) for one in ids]
+    found = sorted((one.id, one.birth) for one in instance.compute if one.slices == slices)
+    return [ComputeInstanceHandle(handle.bus_id, handle.id, *one) for one in found]
 
 
 @answers("nvmlGpuInstanceGetComputeInstanceById")
 def by_id(view: MachineView, handle: GpuInstanceHandle, compute_id: int) -> ComputeInstanceHandle:
     """NOT_FOUND where there is none."""
-    _, instance = gpu_instance(view, handle)
-    if mig_geometry.compute_instance(instance, compute_id) is None:
+    _, _, instance = gpu_instance(view, handle)
+    found = mig_geometry.compute_instance(instance, compute_id)
+    if found is None:
         raise Nvml(NOT_FOUND)
-    return ComputeInstanceHandle(handle.bus_id, handle.id, compute_id)
+    return ComputeInstanceHandle(handle.bus_id, handle.id, compute_id, found.birth)
 
 
 @answers("nvmlComputeInstanceGetInfo_v2")
 def info(view: MachineView, handle: ComputeInstanceHandle) -> dict[str, Any]:
     """Its MIG device, its GPU instance, ids and placement."""
-    device = DeviceHandle(handle.bus_id, handle.gpu_instance_id, handle.id)
-    _, _, compute = view.mig_device(device)
+    _, instance, compute = compute_instance(view, handle)
     return {
-        "device": device,
-        "gpuInstance": GpuInstanceHandle(handle.bus_id, handle.gpu_instance_id),
+        "device": DeviceHandle(handle.bus_id, instance.id, compute.id, compute.birth),
+        "gpuInstance": GpuInstanceHandle(handle.bus_id, instance.id, instance.birth),
         "id": compute.id,
         "profileId": mig_geometry.compute_profile_id(compute.slices),
         "placement": {"start": compute.start, "size": compute.slices},
     }
+
+
+def compute_instance(
+    view: MachineView, handle: ComputeInstanceHandle
+) -> tuple[SimulatedGpu, GpuInstance, ComputeInstance]:
+    """What a handle stands for. Raises Nvml: INVALID_ARGUMENT for an instance that is gone."""
+    device = DeviceHandle(handle.bus_id, handle.gpu_instance_id, handle.id, handle.birth)
+    _, instance, compute = view.mig_device(device)
+    return view.gpu(device), instance, compute
 
 
 def _slices(profile: GpuInstanceProfile, profile_id: int) -> int:

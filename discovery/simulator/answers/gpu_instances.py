@@ -22,6 +22,7 @@ from discovery.simulator.answers.registry import (
 from discovery.simulator.description.machine_schema import GpuInstanceProfile
 from discovery.simulator.driver.handles import DeviceHandle, GpuInstanceHandle
 from discovery.simulator.entry_points.argument_kinds import Nvml
+from discovery.simulator.entry_points.mig_profile_structs import GPU_CAPS_GFX
 from discovery.simulator.machine_view import MachineView, SimulatedGpu
 from discovery.simulator.state import mig_geometry
 from discovery.simulator.state.machine_state import GpuInstance
@@ -38,12 +39,10 @@ def profile_info(gpu: SimulatedGpu, enum: int) -> dict[str, Any]:
 
 @answers_on_gpu("nvmlDeviceGetGpuInstanceProfileInfoV")
 def profile_info_v(gpu: SimulatedGpu, enum: int, version: dict[str, int]) -> dict[str, Any]:
-    """The same with a name."""
-    del version  # there is one
+    """The same with a name, and from version 3 on what else it can do."""
+    del version  # the struct takes the fields that it has
     fields = profile_info(gpu, enum)
-    return fields | {
-        "name": _profile_name(supported(mig_geometry.profile_by_enum(gpu.model, enum)))
-    }
+    return fields | _name_and_abilities(supported(mig_geometry.profile_by_enum(gpu.model, enum)))
 
 
 @answers_on_gpu("nvmlDeviceGetGpuInstanceProfileInfoByIdV")
@@ -51,9 +50,9 @@ def profile_info_by_id(
     gpu: SimulatedGpu, profile_id: int, version: dict[str, int]
 ) -> dict[str, Any]:
     """By the id that lists take."""
-    del version  # there is one
+    del version  # as above
     profile = _profile(gpu, profile_id)
-    return _profile_fields(profile) | {"name": _profile_name(profile)}
+    return _profile_fields(profile) | _name_and_abilities(profile)
 
 
 @answers_on_gpu("nvmlDeviceGetGpuInstancePossiblePlacements_v2")
@@ -78,8 +77,8 @@ def instances(gpu: SimulatedGpu, profile_id: int) -> list[GpuInstanceHandle]:
     need(gpu.state.mig)
     need_right(gpu.view, "mig-monitor")
     profile = _profile(gpu, profile_id)
-    ids = sorted(one.id for one in gpu.state.instances if one.profile == profile.name)
-    return [GpuInstanceHandle(gpu.spec.bus_id, one) for one in ids]
+    found = sorted((it.id, it.birth) for it in gpu.state.instances if it.profile == profile.name)
+    return [GpuInstanceHandle(gpu.spec.bus_id, *one) for one in found]
 
 
 @answers_on_gpu("nvmlDeviceGetGpuInstanceById")
@@ -87,15 +86,16 @@ def instance_by_id(gpu: SimulatedGpu, instance_id: int) -> GpuInstanceHandle:
     """NOT_FOUND where there is none; without the right nobody learns even that."""
     need(gpu.state.mig)
     need_right(gpu.view, "mig-monitor")
-    if mig_geometry.gpu_instance(gpu.state, instance_id) is None:
+    found = mig_geometry.gpu_instance(gpu.state, instance_id)
+    if found is None:
         raise Nvml(NOT_FOUND)
-    return GpuInstanceHandle(gpu.spec.bus_id, instance_id)
+    return GpuInstanceHandle(gpu.spec.bus_id, instance_id, found.birth)
 
 
 @answers("nvmlGpuInstanceGetInfo")
 def instance_info(view: MachineView, handle: GpuInstanceHandle) -> dict[str, Any]:
     """Device, ids and placement."""
-    profile, instance = gpu_instance(view, handle)
+    _, profile, instance = gpu_instance(view, handle)
     return {
         "device": DeviceHandle(handle.bus_id),
         "id": instance.id,
@@ -106,13 +106,13 @@ def instance_info(view: MachineView, handle: GpuInstanceHandle) -> dict[str, Any
 
 def gpu_instance(
     view: MachineView, handle: GpuInstanceHandle
-) -> tuple[GpuInstanceProfile, GpuInstance]:
+) -> tuple[SimulatedGpu, GpuInstanceProfile, GpuInstance]:
     """What a handle stands for. Raises Nvml: INVALID_ARGUMENT for an instance that is gone."""
     gpu = view.gpu(DeviceHandle(handle.bus_id))
     instance = mig_geometry.gpu_instance(gpu.state, handle.id)
-    if instance is None:
+    if instance is None or instance.birth != handle.birth:
         raise Nvml(INVALID_ARGUMENT)
-    return mig_geometry.profile_of(gpu.model, instance), instance
+    return gpu, mig_geometry.profile_of(gpu.model, instance), instance
 
 
 def _need_profiles(gpu: SimulatedGpu) -> None:
@@ -128,8 +128,9 @@ def _profile(gpu: SimulatedGpu, profile_id: int) -> GpuInstanceProfile:
     return profile
 
 
-def _profile_name(profile: GpuInstanceProfile) -> str:
-    return f"MIG {profile.name}"
+def _name_and_abilities(profile: GpuInstanceProfile) -> dict[str, Any]:
+    graphics = GPU_CAPS_GFX if profile.graphics else 0
+    return {"name": f"MIG {profile.name}", "capabilities": graphics}
 
 
 def _profile_fields(profile: GpuInstanceProfile) -> dict[str, Any]:

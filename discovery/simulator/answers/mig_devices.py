@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MIG mode, and the MIG devices as devices. Nothing here changes them."""
+"""MIG mode, and the MIG devices as devices."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def by_index(gpu: SimulatedGpu, index: int) -> DeviceHandle:
         raise Nvml(INVALID_ARGUMENT)
     for number, (instance, compute) in enumerate(mig_geometry.devices(gpu.state)):
         if number == index and "mig-access" not in gpu.view.state.lacking:
-            return DeviceHandle(gpu.spec.bus_id, instance.id, compute.id)
+            return DeviceHandle(gpu.spec.bus_id, instance.id, compute.id, compute.birth)
     raise Nvml(NOT_FOUND)
 
 

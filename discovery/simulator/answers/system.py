@@ -96,7 +96,7 @@ def by_uuid(view: MachineView, uuid: str) -> DeviceHandle:
     for gpu in view.gpus:
         for instance, compute in mig_geometry.devices(gpu.state):
             mig_uuid = mig_geometry.device_uuid(gpu.uuid, instance.id, compute.id)
-            there[mig_uuid] = DeviceHandle(gpu.spec.bus_id, instance.id, compute.id)
+            there[mig_uuid] = DeviceHandle(gpu.spec.bus_id, instance.id, compute.id, compute.birth)
     return _found(there.get(uuid))
 
 

@@ -40,6 +40,11 @@ class GpuInstanceProfile(_Data, frozen=True, kw_only=True):
     starts: tuple[int, ...]
     """Memory units where it may start."""
 
+    @property
+    def graphics(self) -> bool:
+        """Graphics APIs work on it."""
+        return self.name.endswith("+gfx")
+
 
 class Model(_Data, frozen=True, kw_only=True):
     """What all GPUs of one model share."""

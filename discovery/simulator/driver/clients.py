@@ -13,7 +13,12 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from discovery.simulator.state.machine_state import Edit, MachineState, NvmlClient
+from discovery.simulator.state.machine_state import (
+    Edit,
+    MachineState,
+    NvmlClient,
+    SimulatedProcess,
+)
 
 _STATE, _STARTED = 0, 19  # places of fields 3 and 22 after the process name; proc(5)
 
@@ -31,6 +36,21 @@ def of(pid: int) -> NvmlClient:
 def live(clients: tuple[NvmlClient, ...]) -> frozenset[NvmlClient]:
     """Those that still run: a process id alone may belong to another process by now."""
     return frozenset(client for client in clients if _started(client.pid) == client.started)
+
+
+def runs(process: SimulatedProcess, now: float) -> bool:
+    """It has not ended; ``now`` is in monotonic seconds."""
+    if process.ends is not None and process.ends <= now:
+        return False
+    return process.ticks is None or _started(process.pid) == process.ticks
+
+
+def name_of(pid: int) -> str:
+    """What a running process is called; empty for one that ended."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text("utf-8", errors="replace").strip()
+    except OSError:
+        return ""
 
 
 def joined(client: NvmlClient) -> Edit:

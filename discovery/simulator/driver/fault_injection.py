@@ -34,21 +34,27 @@ def matching(state: MachineState, entry: str, bus_ids: Collection[str]) -> tuple
     return tuple(
         fault
         for fault in state.faults
-        if fnmatchcase(entry, fault.entry) and (fault.bus_id is None or fault.bus_id in bus_ids)
+        if _is_meant(entry, fault.entry) and (fault.bus_id is None or fault.bus_id in bus_ids)
     )
 
 
 def suffer(
-    file: StateFile, entry: str, bus_ids: Collection[str], caller: CallingProcess
+    file: StateFile,
+    entry: str,
+    bus_ids: Collection[str],
+    caller: CallingProcess,
+    *,
+    late: bool = False,
 ) -> Garbage | None:
     """Let a call meet its faults, oldest first; gives the garbage its answer is to become.
 
+    Before the call's work those that are not late, after it with ``late`` those that are.
     Raises Nvml where a fault ends the call. Returns late, or not while the fault
     stands, where one hangs.
     """
     garbage: Garbage | None = None
     for fault in matching(file.read(), entry, bus_ids):
-        if not _due(file, fault):
+        if fault.late != late or not _due(file, fault):
             continue
         match fault.action:
             case Return(code=code):
@@ -62,6 +68,10 @@ def suffer(
             case Crash(by=by, prints=prints):
                 caller.crash(by, prints)
     return garbage
+
+
+def _is_meant(entry: str, patterns: str) -> bool:
+    return any(fnmatchcase(entry, pattern) for pattern in patterns.split())
 
 
 def _due(file: StateFile, fault: Fault) -> bool:

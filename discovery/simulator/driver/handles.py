@@ -18,6 +18,8 @@ class DeviceHandle:
     bus_id: str
     gpu_instance_id: int | None = None
     compute_instance_id: int | None = None
+    birth: int = 0
+    """Of the compute instance: one that has its id later is another device."""
 
     @property
     def is_mig(self) -> bool:
@@ -27,10 +29,11 @@ class DeviceHandle:
 
 @dataclass(frozen=True, slots=True)
 class GpuInstanceHandle:
-    """A GPU instance."""
+    """A GPU instance; one that has its id and place later is another."""
 
     bus_id: str
     id: int
+    birth: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,7 @@ class ComputeInstanceHandle:
     bus_id: str
     gpu_instance_id: int
     id: int
+    birth: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ The machine below it is simulated or recorded; both meet the same faults and eve
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,7 +22,7 @@ from discovery.simulator.driver.handles import EventSet, GpmSample
 from discovery.simulator.entry_points.argument_kinds import Nvml
 from discovery.simulator.entry_points.c_values import Garbage, HandleBook, Value
 from discovery.simulator.entry_points.entry_point import EntryPoint
-from discovery.simulator.state.machine_state import MachineState, XidEvent
+from discovery.simulator.state.machine_state import MachineState, NvmlClient, XidEvent
 from discovery.simulator.state.state_file import StateFile
 
 Values = Sequence[Value]
@@ -57,6 +57,14 @@ class Answers(Protocol):
     def answer(self, state: MachineState, entry: EntryPoint, inputs: Values) -> Values:
         """What comes out, in order. Raises Nvml."""
 
+    def changes(self, entry: EntryPoint) -> bool:
+        """The call is answered by :meth:`change`."""
+
+    def change(
+        self, state: MachineState, entry: EntryPoint, inputs: Values, caller: NvmlClient
+    ) -> tuple[MachineState, Values]:
+        """The state after a call, and what comes out. Raises Nvml."""
+
     def check(self, state: MachineState, entry: EntryPoint, inputs: Values) -> None:
         """Raise Nvml where the machine refuses a call that the driver answers by itself."""
 
@@ -84,14 +92,20 @@ class CallResult:
 class SimulatedDriver:
     """One process's NVML over the machine in a state file; threads may share it.
 
-    ``caller`` is that process; None: this one.
+    ``caller`` is that process; None: this one. ``changed`` gets the state that a call left.
     """
 
     def __init__(
-        self, file: StateFile, machine: Answers, caller: CallingProcess | None = None
+        self,
+        file: StateFile,
+        machine: Answers,
+        caller: CallingProcess | None = None,
+        *,
+        changed: Callable[[MachineState], None] = lambda _: None,
     ) -> None:
         self._file = file
         self._machine = machine
+        self._changed = changed
         self._lock = threading.Lock()
         self._sessions = 0
         self._caller: CallingProcess = caller or ThisProcess()
@@ -120,13 +134,31 @@ class SimulatedDriver:
         if not self._sessions and entry.name not in _WITHOUT_SESSION:
             raise Nvml(pynvml.NVML_ERROR_UNINITIALIZED)
         garbage = suffer(self._file, entry.name, bus_ids, self._caller)
+        values = self._answer(entry, inputs)
+        late = suffer(self._file, entry.name, bus_ids, self._caller, late=True)
+        return CallResult(values, late or garbage)
+
+    def _answer(self, entry: EntryPoint, inputs: Values) -> Values:
         state = self._file.read()  # much may have changed if a fault took its time
+        if self._machine.changes(entry):
+            return self._change(entry, inputs)
         if entry.name in gpm_samples.ENTRIES:
-            return CallResult(self._gpm(state, entry, inputs), garbage)
+            return self._gpm(state, entry, inputs)
         if entry.name not in OWN_ENTRIES:
-            return CallResult(self._machine.answer(state, entry, inputs), garbage)
+            return self._machine.answer(state, entry, inputs)
         self._machine.check(state, entry, inputs)
-        return CallResult(self._own(entry.name, inputs), garbage)
+        return self._own(entry.name, inputs)
+
+    def _change(self, entry: EntryPoint, inputs: Values) -> Values:
+        values: Values = ()
+
+        def change(state: MachineState) -> MachineState:
+            nonlocal values
+            state, values = self._machine.change(state, entry, inputs, self._caller.client)
+            return state
+
+        self._file.edit(change, then=self._changed)
+        return values
 
     def close(self) -> None:
         """End all sessions, as the end of the process would."""

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 
 import pynvml
 
+from discovery.simulator.entry_points import mig_profile_structs
 from discovery.simulator.entry_points.argument_kinds import (
     SUCCESS,
     ArgumentKind,
@@ -29,6 +30,10 @@ from discovery.simulator.entry_points.argument_kinds import (
 )
 from discovery.simulator.entry_points.entry_point import EntryPoint
 from discovery.simulator.entry_points.gpm_metrics_argument import GpmQuestion
+from discovery.simulator.entry_points.mig_profile_structs import (
+    ComputeInstanceProfileInfoV3,
+    GpuInstanceProfileInfoV3,
+)
 
 
 def _device(name: str, *kinds: ArgumentKind) -> EntryPoint:
@@ -60,11 +65,19 @@ _ECC_QUESTION = (In("errorType"), In("counterType"))
 
 _GPU_PROFILE = Out("info", pynvml.c_nvmlGpuInstanceProfileInfo_t)
 _GPU_PROFILE_V = InOut(
-    "info", {pynvml.nvmlGpuInstanceProfileInfo_v2: pynvml.c_nvmlGpuInstanceProfileInfo_v2_t}
+    "info",
+    {
+        pynvml.nvmlGpuInstanceProfileInfo_v2: pynvml.c_nvmlGpuInstanceProfileInfo_v2_t,
+        mig_profile_structs.version(GpuInstanceProfileInfoV3): GpuInstanceProfileInfoV3,
+    },
 )
 _COMPUTE_PROFILE = Out("info", pynvml.c_nvmlComputeInstanceProfileInfo_t)
 _COMPUTE_PROFILE_V = InOut(
-    "info", {pynvml.nvmlComputeInstanceProfileInfo_v2: pynvml.c_nvmlComputeInstanceProfileInfo_v2_t}
+    "info",
+    {
+        pynvml.nvmlComputeInstanceProfileInfo_v2: pynvml.c_nvmlComputeInstanceProfileInfo_v2_t,
+        mig_profile_structs.version(ComputeInstanceProfileInfoV3): ComputeInstanceProfileInfoV3,
+    },
 )
 _FABRIC_V = InOut(
     "fabric",
@@ -212,6 +225,9 @@ _MIG_WRITES = (
     ),
 )
 
+_OUR_OWN = (EntryPoint("gpuscapeContextCreate", (In("device", pynvml.c_nvmlDevice_t),)),)
+"""Not NVML's: a program that is to hold a GPU or a MIG device, as one with a CUDA context does."""
+
 _LINKS = (
     _device("GetNvLinkState", _LINK, Out("active")),
     _device("GetNvLinkVersion", _LINK, Out("version")),
@@ -331,6 +347,7 @@ TABLE: Mapping[str, EntryPoint] = {
         _MEMORY,
         _MIG_READS,
         _MIG_WRITES,
+        _OUR_OWN,
         _LINKS,
         _READINGS,
         _PROFILING,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -12,9 +13,10 @@ from msgspec.structs import replace
 from base.errors import BadInput
 from discovery.model import normal_bus_id
 from discovery.simulator.description.document import nearest
-from discovery.simulator.description.machine_schema import Model
+from discovery.simulator.description.machine_schema import Gpu, Model
 from discovery.simulator.entry_points.entry_point_table import TABLE
 from discovery.simulator.sensor_values import process_joules
+from discovery.simulator.state import mig_mode
 from discovery.simulator.state.machine_state import (
     Action,
     Edit,
@@ -26,18 +28,28 @@ from discovery.simulator.state.machine_state import (
     XidEvent,
 )
 
+PASSTHROUGH = int(pynvml.NVML_GPU_VIRTUALIZATION_MODE_PASSTHROUGH)
+
 
 def with_fault(
-    action: Action, entry: str, *, bus_id: str | None, after: int, times: int | None
+    action: Action,
+    entry: str,
+    *,
+    bus_id: str | None,
+    after: int,
+    times: int | None,
+    late: bool = False,
 ) -> Edit:
     """One fault more, the last in the list.
 
     Raises BadInput for a pattern that no entry point matches; the edit does for a
     bus id that is not the machine's.
     """
-    # the table lacks some that pynvml has, which answer where a GPU has a number for them
-    if not any(fnmatchcase(name, entry) for name in TABLE) and not hasattr(pynvml, entry):
-        raise BadInput(f"no NVML entry point is named {entry!r}; {nearest(entry, tuple(TABLE))}")
+    for pattern in entry.split() or [entry]:
+        # the table lacks some that pynvml has, which answer where a GPU has a number for them
+        if not any(fnmatchcase(name, pattern) for name in TABLE) and not hasattr(pynvml, pattern):
+            hint = nearest(pattern, tuple(TABLE))
+            raise BadInput(f"no NVML entry point is named {pattern!r}; {hint}")
 
     def change(state: MachineState) -> MachineState:
         fault = Fault(
@@ -47,6 +59,7 @@ def with_fault(
             bus_id=None if bus_id is None else known_bus_id(state, bus_id),
             after=after,
             times=times,
+            late=late,
         )
         return replace(state, faults=(*state.faults, fault))
 
@@ -83,16 +96,20 @@ def with_gpu_changed(bus_id: str, **changes: Any) -> Edit:
     return change
 
 
-def with_reset(bus_id: str) -> Edit:
+def with_reset(bus_id: str, *, rebooting: bool = False) -> Edit:
     """One GPU after a reset: what waited for it has happened, and a lost GPU answers.
 
-    Raises BadInput while a process uses the GPU, as nvidia-smi refuses it.
+    Its MIG instances are gone. Raises BadInput while a process uses the GPU, as nvidia-smi
+    refuses it, and unless it is by ``rebooting`` for one that is passed through to a machine.
     """
 
     def change(state: MachineState) -> MachineState:
         at = known_bus_id(state, bus_id)
         if any(process.bus_id == at for process in state.processes):
             raise BadInput(f"the GPU at {at} is in use: end its processes first")
+        spec = _spec(state, at)
+        if not rebooting and spec.virtualization == PASSTHROUGH:
+            raise BadInput(f"the GPU at {at} is passed through to a virtual machine: reboot it")
         kept = (f for f in state.faults if f.bus_id != at or not isinstance(f.action, Return))
         gpu = _gpu(state, at)
         readings = replace(
@@ -103,8 +120,26 @@ def with_reset(bus_id: str) -> Edit:
             ecc_corrected=0,
             ecc_uncorrected=0,
         )
-        change = with_gpu_changed(at, listed=True, mig=gpu.mig_pending, readings=readings)
-        return change(replace(state, faults=tuple(kept)))
+        after = replace(mig_mode.after_reset(gpu), listed=spec.shown, readings=readings)
+        return replace(state, faults=tuple(kept), gpus=state.gpus | {at: after})
+
+    return change
+
+
+def with_driver_loaded(now: float) -> Edit:
+    """Every GPU as a driver finds it that is loaded anew: reset, and the MIG mode as it is kept.
+
+    ``now`` is in monotonic seconds. Raises BadInput while a process uses a GPU.
+    """
+
+    def change(state: MachineState) -> MachineState:
+        for bus_id in state.gpus:
+            pending = state.gpus[bus_id].mig_pending
+            state = with_reset(bus_id, rebooting=True)(state)
+            gpu = replace(state.gpus[bus_id], mig_pending=pending)
+            loaded = mig_mode.after_driver_load(_model(state, bus_id), gpu)
+            state = replace(state, gpus=state.gpus | {bus_id: loaded})
+        return replace(state, events=(), started=now)
 
     return change
 
@@ -134,15 +169,25 @@ def with_process(process: SimulatedProcess) -> Edit:
     return change
 
 
-def without_process(pid: int, now: float) -> Edit:
-    """Without a process, on whatever GPUs it was; the energy it cost stays counted."""
+def with_process_ending(pid: int, at: float) -> Edit:
+    """A process ends by itself, at a time in monotonic seconds."""
 
     def change(state: MachineState) -> MachineState:
-        for process in (one for one in state.processes if one.pid == pid):
+        every = (replace(p, ends=at) if p.pid == pid else p for p in state.processes)
+        return replace(state, processes=tuple(every))
+
+    return change
+
+
+def without_processes(gone: Callable[[SimulatedProcess], bool], now: float) -> Edit:
+    """Without the processes of which this is true; the energy they cost stays counted."""
+
+    def change(state: MachineState) -> MachineState:
+        for process in (one for one in state.processes if gone(one)):
             spent = _gpu(state, process.bus_id).spent_joules
             spent += process_joules(_model(state, process.bus_id), process, now)
             state = with_gpu_changed(process.bus_id, spent_joules=spent)(state)
-        return replace(state, processes=tuple(p for p in state.processes if p.pid != pid))
+        return replace(state, processes=tuple(p for p in state.processes if not gone(p)))
 
     return change
 
@@ -165,5 +210,9 @@ def _gpu(state: MachineState, bus_id: str) -> SimulatedGpuState:
 
 
 def _model(state: MachineState, bus_id: str) -> Model:
+    return state.models[_spec(state, bus_id).model]
+
+
+def _spec(state: MachineState, bus_id: str) -> Gpu:
     gpus = state.machine.gpus if state.machine else ()
-    return state.models[next(gpu.model for gpu in gpus if gpu.bus_id == bus_id)]
+    return next(gpu for gpu in gpus if gpu.bus_id == bus_id)

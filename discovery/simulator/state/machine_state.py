@@ -30,9 +30,10 @@ open goes on, as the driver cannot be unloaded beneath it.
 """
 
 
-Right = Literal["mig-monitor", "mig-access", "pci-config"]
+Right = Literal["mig-monitor", "mig-access", "mig-config", "root", "pci-config"]
 """What a process may see: GPU instances (NVIDIA's capability ``mig/monitor``), the MIG devices that
-there are (the ``access`` capabilities of their instances), all of PCI configuration space."""
+there are (the ``access`` capabilities of their instances), all of PCI configuration space; and what
+it may change: instances (capability ``mig/config``), the MIG mode (root)."""
 
 
 class _Data(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -46,6 +47,8 @@ class ComputeInstance(_Data, frozen=True, kw_only=True):
     start: int
     """First compute slice."""
     slices: int
+    birth: int = 0
+    """Tells it from others that had its id: a handle of one that was destroyed stays invalid."""
 
 
 class GpuInstance(_Data, frozen=True, kw_only=True):
@@ -57,6 +60,8 @@ class GpuInstance(_Data, frozen=True, kw_only=True):
     start: int
     """First memory unit."""
     compute: tuple[ComputeInstance, ...] = ()
+    birth: int = 0
+    """As of a compute instance."""
 
 
 class Readings(_Data, frozen=True, kw_only=True):
@@ -117,6 +122,8 @@ class SimulatedGpuState(_Data, frozen=True, kw_only=True):
     mig_pending: bool = False
     """The mode that will hold after a reset."""
     instances: tuple[GpuInstance, ...] = ()
+    births: int = 0
+    """Instances made since the machine was described."""
     links_down: tuple[int, ...] = ()
     """Links that are down as this GPU sees them; the other end has its own list."""
     fabric: FabricSpec | None = None
@@ -140,6 +147,11 @@ class SimulatedProcess(_Data, frozen=True, kw_only=True):
     compute_instance_id: int | None = None
     started: float = 0.0
     """Monotonic seconds."""
+    ends: float | None = None
+    """Monotonic seconds: it does not count from then on. None: until it is taken away."""
+    ticks: int | None = None
+    """It stands for the running process of this id that started so many clock ticks after boot,
+    and ends with it. None: it is made up."""
 
 
 class NvmlClient(_Data, frozen=True, kw_only=True):
@@ -209,7 +221,9 @@ class Fault(_Data, frozen=True, kw_only=True):
     id: int
     action: Action
     entry: str = "*"
-    """Shell pattern on the C entry point's name."""
+    """Shell patterns on the C entry point's name, with blanks between them."""
+    late: bool = False
+    """It meets the call when its work is done: the caller does not learn that it went well."""
     bus_id: str | None = None
     """Only calls on this GPU, its MIG devices and instances; look-ups that lead to it too."""
     after: int = 0
@@ -241,6 +255,9 @@ class MachineState(_Data, frozen=True, kw_only=True):
     clients: tuple[NvmlClient, ...] = ()
     faults: tuple[Fault, ...] = ()
     events: tuple[XidEvent, ...] = ()
+    driver_resets: bool = False
+    """A call that changes the MIG mode resets the GPU by itself where that is needed and nobody
+    else uses it. False: it leaves the reset to the caller, as on a platform without one."""
     log_calls: bool = False
     lacking: tuple[Right, ...] = ()
     """Rights that processes on this machine do not have; by default they have all, as root."""

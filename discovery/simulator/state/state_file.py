@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import fcntl
 import os
-import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,26 +53,35 @@ class StateFile:
             raise BadInput(f"cannot read the state file {self.path}: {error.strerror}") from error
         return version.state
 
-    def edit(self, change: Edit) -> MachineState:
+    def edit(
+        self, change: Edit, *, then: Callable[[MachineState], None] | None = None
+    ) -> MachineState:
         """Change the state while no other process does; gives the state it became.
 
-        Readers see the old state or the new one, never a mixture.
+        Readers see the old state or the new one, never a mixture, also where this process is
+        killed meanwhile. ``then`` is called with the new state before another process changes it.
         """
         with self._locked():
             state = change(self.read())
-            self.write(state)
+            self._replace(state)
+            if then is not None:
+                then(state)
         return state
 
     def write(self, state: MachineState) -> None:
         """Replace the file, whatever was in it."""
+        with self._locked():
+            self._replace(state)
+
+    def _replace(self, state: MachineState) -> None:
+        """What a process leaves that is killed here is overwritten by the next one."""
         body = msgspec.json.format(msgspec.json.encode(state), indent=1)
-        descriptor, temporary = tempfile.mkstemp(dir=self.path.parent, prefix=".state-")
+        half = self.path.with_name(f".{self.path.name}.half")
         try:
-            with os.fdopen(descriptor, "wb") as stream:
-                stream.write(body)
-            Path(temporary).replace(self.path)
+            half.write_bytes(body)
+            half.replace(self.path)
         except BaseException:
-            Path(temporary).unlink(missing_ok=True)
+            half.unlink(missing_ok=True)
             raise
 
     def _load(self) -> _Version:

@@ -29,6 +29,10 @@ MOST_COMBINATIONS = 3000
 FILLS = (0x00, 0xA5)
 UNKNOWN_VERSION = 0x09000010
 FIELDS = ((91, 0), (147, 0), (138, 1), (167, 0), (999, 0))
+PLACEMENTS = ((1, 1), (2, 1), (4, 1), (5, 1), (4, 4), (0, 7))
+"""Start and size."""
+SMALLEST_PROFILE = 19
+"""Id of 1g, but on a GPU of four slices."""
 GPM_METRICS = (1, 2, 20, 999)
 
 Outcome = list[Any]
@@ -73,6 +77,7 @@ class _Caller:
         for index in (*range(20), 0x10000):
             yield from self._made(table["nvmlDeviceGetHandleByIndex_v2"], ctypes.c_uint(index))
         for gpu in list(self._handles.get(device, ()))[:2]:
+            yield from self._life_of_an_instance(table, gpu)
             for number in range(4):
                 parent = (ctypes.c_void_p(gpu), ctypes.c_uint(number))
                 yield from self._made(table["nvmlDeviceGetMigDeviceHandleByIndex"], *parent)
@@ -84,6 +89,18 @@ class _Caller:
         yield from self._made(table["nvmlEventSetCreate"])
         for _ in range(2):
             yield from self._made(table["nvmlGpmSampleAlloc"])
+
+    def _life_of_an_instance(self, table: Any, gpu: int) -> Iterator[Outcome]:
+        """Made at a place and destroyed, with one in it; their handles are kept as any others."""
+        profile, whole = ctypes.c_uint(SMALLEST_PROFILE), ctypes.c_uint(0)
+        create = table["nvmlDeviceCreateGpuInstanceWithPlacement"]
+        yield from self._made(create, ctypes.c_void_p(gpu), profile, _pair(5, 1)())
+        for instance in list(self._handles.get(pynvml.c_nvmlGpuInstance_t, ()))[-1:]:
+            cut = table["nvmlGpuInstanceCreateComputeInstanceWithPlacement"]
+            yield from self._made(cut, ctypes.c_void_p(instance), whole, _pair(0, 1)())
+            for compute in list(self._handles.get(pynvml.c_nvmlComputeInstance_t, ()))[-1:]:
+                yield self._call(table["nvmlComputeInstanceDestroy"], [ctypes.c_void_p(compute)])
+            yield self._call(table["nvmlGpuInstanceDestroy"], [ctypes.c_void_p(instance)])
 
     def _made(self, entry: Any, *arguments: Any) -> Iterator[Outcome]:
         room = self._room()
@@ -134,7 +151,7 @@ class _Caller:
 
     def _choices(self, kind: Any) -> Iterator[list[Any]]:
         """For each C parameter what makes a value of it; the last is NULL, or a number."""
-        from discovery.simulator.entry_points.argument_kinds import InOut, InText
+        from discovery.simulator.entry_points.argument_kinds import InOut, InStruct, InText
         from discovery.simulator.entry_points.c_values import HANDLES
 
         versions = tuple(kind.versions or ()) if isinstance(kind, InOut) else ()
@@ -144,6 +161,8 @@ class _Caller:
                 yield [_value(ctypes.c_void_p, each) for each in (*known, 0x1234, 0)]
             elif ctype is not ctypes.c_void_p:
                 yield [_value(ctype, number) for number in NUMBERS]
+            elif isinstance(kind, InStruct):
+                yield [*(_pair(*each) for each in PLACEMENTS), _null]
             elif isinstance(kind, InText):
                 yield [*(_text(each) for each in self._texts), _null]
             else:
@@ -178,6 +197,15 @@ def _value(ctype: Any, value: int) -> Any:
 
 def _text(text: bytes) -> Any:
     return lambda: ctypes.c_char_p(text)
+
+
+def _pair(first: int, second: int) -> Any:
+    def made() -> Any:
+        room = ctypes.create_string_buffer(ROOM)
+        (ctypes.c_uint * 2).from_buffer(room)[:] = [first, second]
+        return room
+
+    return made
 
 
 def _null() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pynvml as nv
 import pytest
+from msgspec.structs import replace
 
 from discovery.simulator.description.machine_schema import MigInstanceSpec
 from discovery.simulator.entry_points.entry_point_table import TABLE
@@ -45,7 +46,7 @@ class Bench:
         self.fabric_v = nv.c_nvmlGpuFabricInfo_v3_t()
         self.gpu_instances = (nv.c_nvmlGpuInstance_t * 7)()
         self.compute_instances = (nv.c_nvmlComputeInstance_t * 7)()
-        self.placement = nv.c_nvmlGpuInstancePlacement_t(0, 1)
+        self.placement = nv.c_nvmlGpuInstancePlacement_t(4, 1)
         self.compute_placement = nv.c_nvmlComputeInstancePlacement_t(0, 1)
         self.count = c_uint()
         self.samples = [nv.nvmlGpmSampleAlloc(), nv.nvmlGpmSampleAlloc()]
@@ -258,6 +259,9 @@ CALLS: Mapping[str, Callable[[Bench], object]] = {
     "nvmlDeviceRegisterEvents": lambda b: nv.nvmlDeviceRegisterEvents(b.gpu, 8, b.events),
     "nvmlEventSetWait_v2": lambda b: nv.nvmlEventSetWait_v2(b.events, 0),
     "nvmlEventSetFree": lambda b: nv.nvmlEventSetFree(b.events),
+    "gpuscapeContextCreate": lambda b: nv._nvmlCheckReturn(
+        nv._nvmlGetFunctionPointer("gpuscapeContextCreate")(b.mig)
+    ),
 }
 """C name to a call of pynvml's function for it."""
 
@@ -276,13 +280,9 @@ REFUSED = {
     "nvmlDeviceGetJpgUtilization": nv.NVML_ERROR_NOT_SUPPORTED,
     "nvmlDeviceGetOfaUtilization": nv.NVML_ERROR_NOT_SUPPORTED,
     "nvmlDeviceGetPcieThroughput": nv.NVML_ERROR_NOT_SUPPORTED,
-    "nvmlDeviceSetMigMode": nv.NVML_ERROR_NOT_SUPPORTED,
-    "nvmlDeviceCreateGpuInstance": nv.NVML_ERROR_NOT_SUPPORTED,
-    "nvmlDeviceCreateGpuInstanceWithPlacement": nv.NVML_ERROR_NOT_SUPPORTED,
-    "nvmlGpuInstanceDestroy": nv.NVML_ERROR_NOT_SUPPORTED,
-    "nvmlGpuInstanceCreateComputeInstance": nv.NVML_ERROR_NOT_SUPPORTED,
-    "nvmlGpuInstanceCreateComputeInstanceWithPlacement": nv.NVML_ERROR_NOT_SUPPORTED,
-    "nvmlComputeInstanceDestroy": nv.NVML_ERROR_NOT_SUPPORTED,
+    "nvmlGpuInstanceDestroy": nv.NVML_ERROR_IN_USE,  # it has a compute instance
+    "nvmlGpuInstanceCreateComputeInstance": nv.NVML_ERROR_INSUFFICIENT_RESOURCES,
+    "nvmlGpuInstanceCreateComputeInstanceWithPlacement": nv.NVML_ERROR_INSUFFICIENT_RESOURCES,
     "nvmlEventSetWait_v2": nv.NVML_ERROR_TIMEOUT,
     "nvmlDeviceGetMarginTemperature": nv.NVML_ERROR_NOT_SUPPORTED,
     "nvmlDeviceGetFanSpeed": nv.NVML_ERROR_NOT_SUPPORTED,
@@ -292,7 +292,7 @@ REFUSED = {
     "nvmlGpmMigSampleGet": nv.NVML_ERROR_NOT_SUPPORTED,
     "nvmlGpmMetricsGet": nv.NVML_ERROR_INVALID_ARGUMENT,
 }
-"""What this machine does not have, MIG writes among it, with the code that says so."""
+"""What this machine does not have or do, with the code that says so."""
 
 
 @pytest.fixture(scope="module")
@@ -308,12 +308,16 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 @pytest.mark.parametrize("entry", sorted(CALLS))
 def test_pynvml_reaches_the_entry_point_and_gets_its_code(bench: Bench, entry: str) -> None:
     """One call of pynvml's function is a call of this entry point, and never a crash in it."""
+    before = bench.simulation.state
     bench.simulation.log_calls()
 
     code = machines.code_of(lambda: CALLS[entry](bench))
 
     assert {name for name, _ in bench.simulation.calls()} == {entry}
     assert code == REFUSED.get(entry, nv.NVML_SUCCESS)
+    bench.simulation.edit(
+        lambda state: replace(state, gpus=before.gpus, processes=before.processes)
+    )
     if entry in ("nvmlShutdown", "nvmlEventSetFree"):
         nv.nvmlInit()
         bench.events = nv.nvmlEventSetCreate()

@@ -105,7 +105,7 @@ def test_an_edit_that_fails_changes_nothing(
         simulation.set_driver("mismatch")
 
     assert simulation.state == before
-    assert not list(tmp_path.glob(".state-*"))
+    assert not list(tmp_path.glob(".state.json*"))
 
 
 def test_a_state_survives_being_written_and_read(tmp_path: Path) -> None:

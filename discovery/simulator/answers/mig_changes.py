@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls that change MIG mode or instances. Each gives the machine's next state and its answer.
+
+They run while no other process changes the state file, so each sees all that was done before.
+Source: nvml.h, the return codes of each call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pynvml
+from msgspec.structs import replace
+
+from discovery.simulator.answers.compute_instances import compute_instance
+from discovery.simulator.answers.gpu_instances import gpu_instance
+from discovery.simulator.answers.registry import INVALID_ARGUMENT, NOT_SUPPORTED, need, need_right
+from discovery.simulator.driver import clients
+from discovery.simulator.driver.handles import (
+    ComputeInstanceHandle,
+    DeviceHandle,
+    GpuInstanceHandle,
+)
+from discovery.simulator.entry_points.argument_kinds import Nvml
+from discovery.simulator.machine_view import MachineView, SimulatedGpu
+from discovery.simulator.state import mig_instances, mig_mode
+from discovery.simulator.state.edits import PASSTHROUGH
+from discovery.simulator.state.machine_state import (
+    MachineState,
+    NvmlClient,
+    SimulatedGpuState,
+    SimulatedProcess,
+)
+
+Change = Callable[..., tuple[MachineState, Any]]
+
+
+def set_mig_mode(
+    view: MachineView, caller: NvmlClient, device: DeviceHandle, mode: int
+) -> tuple[MachineState, int]:
+    """Gives the activation status. Requires root."""
+    gpu = _whole_gpu(view, device)
+    if mode not in (pynvml.NVML_DEVICE_MIG_DISABLE, pynvml.NVML_DEVICE_MIG_ENABLE):
+        raise Nvml(INVALID_ARGUMENT)
+    need(gpu.model.mig)
+    need_right(view, "root")
+    others = clients.live(view.state.clients) - {caller}
+    changed, status = mig_mode.with_mode(
+        gpu.model,
+        gpu.state,
+        mode == pynvml.NVML_DEVICE_MIG_ENABLE,
+        processes=bool(gpu.processes),
+        clients=bool(others),
+        driver_resets=view.state.driver_resets and gpu.spec.virtualization != PASSTHROUGH,
+    )
+    return _with_gpu(view, gpu, changed), status
+
+
+def create_gpu_instance(
+    view: MachineView,
+    caller: NvmlClient,
+    device: DeviceHandle,
+    profile_id: int,
+    placement: Mapping[str, int] | None = None,
+) -> tuple[MachineState, GpuInstanceHandle]:
+    """With or without a placement."""
+    del caller
+    gpu = _whole_gpu(view, device)
+    need(gpu.state.mig)
+    need_right(view, "mig-config")
+    changed, made = mig_instances.with_gpu_instance(
+        gpu.model, gpu.state, profile_id, _place(placement)
+    )
+    return _with_gpu(view, gpu, changed), GpuInstanceHandle(device.bus_id, made.id, made.birth)
+
+
+def destroy_gpu_instance(
+    view: MachineView, caller: NvmlClient, handle: GpuInstanceHandle
+) -> tuple[MachineState, None]:
+    """Its handle is invalid from then on, also when another instance gets its id."""
+    del caller
+    gpu, _, instance = gpu_instance(view, handle)
+    need_right(view, "mig-config")
+    changed = mig_instances.without_gpu_instance(gpu.state, instance, gpu.processes)
+    return _with_gpu(view, gpu, changed), None
+
+
+def create_compute_instance(
+    view: MachineView,
+    caller: NvmlClient,
+    handle: GpuInstanceHandle,
+    profile_id: int,
+    placement: Mapping[str, int] | None = None,
+) -> tuple[MachineState, ComputeInstanceHandle]:
+    """With or without a placement."""
+    del caller
+    gpu, _, instance = gpu_instance(view, handle)
+    need_right(view, "mig-config")
+    changed, made = mig_instances.with_compute_instance(
+        gpu.model, gpu.state, instance, profile_id, _place(placement)
+    )
+    created = ComputeInstanceHandle(handle.bus_id, instance.id, made.id, made.birth)
+    return _with_gpu(view, gpu, changed), created
+
+
+def destroy_compute_instance(
+    view: MachineView, caller: NvmlClient, handle: ComputeInstanceHandle
+) -> tuple[MachineState, None]:
+    """Its handle and that of its MIG device are invalid from then on."""
+    del caller
+    gpu, instance, compute = compute_instance(view, handle)
+    need_right(view, "mig-config")
+    changed = mig_instances.without_compute_instance(gpu.state, instance, compute, gpu.processes)
+    return _with_gpu(view, gpu, changed), None
+
+
+def create_context(
+    view: MachineView, caller: NvmlClient, device: DeviceHandle
+) -> tuple[MachineState, None]:
+    """The calling process uses the device from now on, until it ends: as a CUDA context does.
+
+    On a GPU with MIG on it takes a MIG device. Not a call of NVML's.
+    """
+    gpu = view.gpu(device)
+    if device.is_mig:
+        view.mig_device(device)
+    elif gpu.state.mig:
+        raise Nvml(NOT_SUPPORTED)
+    process = SimulatedProcess(
+        pid=caller.pid,
+        bus_id=device.bus_id,
+        name=clients.name_of(caller.pid),
+        gpu_instance_id=device.gpu_instance_id,
+        compute_instance_id=device.compute_instance_id,
+        started=view.now,
+        ticks=caller.started,
+    )
+    return replace(view.state, processes=(*view.state.processes, process)), None
+
+
+CHANGES: Mapping[str, Change] = {
+    "nvmlDeviceSetMigMode": set_mig_mode,
+    "nvmlDeviceCreateGpuInstance": create_gpu_instance,
+    "nvmlDeviceCreateGpuInstanceWithPlacement": create_gpu_instance,
+    "nvmlGpuInstanceDestroy": destroy_gpu_instance,
+    "nvmlGpuInstanceCreateComputeInstance": create_compute_instance,
+    "nvmlGpuInstanceCreateComputeInstanceWithPlacement": create_compute_instance,
+    "nvmlComputeInstanceDestroy": destroy_compute_instance,
+    "gpuscapeContextCreate": create_context,
+}
+"""C name to what it does: called with the machine view, who calls, and the inputs."""
+
+
+def _whole_gpu(view: MachineView, device: DeviceHandle) -> SimulatedGpu:
+    gpu = view.gpu(device)
+    if device.is_mig:
+        raise Nvml(NOT_SUPPORTED)
+    return gpu
+
+
+def _place(placement: Mapping[str, int] | None) -> mig_instances.Place | None:
+    return None if placement is None else (placement["start"], placement["size"])
+
+
+def _with_gpu(view: MachineView, gpu: SimulatedGpu, changed: SimulatedGpuState) -> MachineState:
+    return replace(view.state, gpus=view.state.gpus | {gpu.spec.bus_id: changed})
