@@ -8,6 +8,7 @@ containers, as on a node with a driver.
 from __future__ import annotations
 
 import contextlib
+import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,12 +44,14 @@ class GpuCluster:
         (found,) = self.cluster.nodes.values()
         return found
 
-    def series(self, node: str, name: str) -> list[tuple[dict[str, str], float]]:
-        """Labels and value of each series of this name, in one scrape of the agent there."""
-        (pod,) = self.cluster.pods(node)
-        text = self.cluster.nodes[node].get(f"http://{pod['status']['podIP']}:9400/metrics")
-        found = exposition.series(f"{text.rstrip()}\n".encode())
-        return [(dict(labels), value) for (known, labels), value in found.items() if known == name]
+    def scrape(self, node: str) -> Mapping[tuple[str, exposition.Labels], float] | None:
+        """Every series of the agent there; None while nobody answers."""
+        try:
+            (pod,) = self.cluster.pods(node)
+            text = self.cluster.nodes[node].get(f"http://{pod['status']['podIP']}:9400/metrics")
+        except (ValueError, KeyError, subprocess.CalledProcessError):  # between two agents
+            return None
+        return exposition.series(f"{text.rstrip()}\n".encode())
 
     def state(self, node: str) -> StateAnnotation | None:
         """What the agent there has published of the kubelet's devices."""

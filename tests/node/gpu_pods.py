@@ -40,9 +40,14 @@ def gpus(name: str, number: int, *, resource: str = GPU, sidecar: bool = False) 
 
 
 def gpu_pod(
-    name: str, *containers: Asking, init: Sequence[Asking] = (), restart: str = "Always"
+    name: str,
+    *containers: Asking,
+    init: Sequence[Asking] = (),
+    restart: str = "Always",
+    node: str | None = None,
 ) -> Object:
-    """A pod of these; ``restart``: its policy. Ended at once when it is deleted."""
+    """A pod of these, for the scheduler; ``restart``: its policy, ``node``: where alone."""
+    selector = {} if node is None else {"nodeSelector": {"kubernetes.io/hostname": node}}
     return {
         "metadata": {"name": name},
         "spec": {
@@ -51,5 +56,6 @@ def gpu_pod(
             "restartPolicy": restart,
             "terminationGracePeriodSeconds": 1,
             "automountServiceAccountToken": False,
+            **selector,
         },
     }

@@ -42,6 +42,8 @@ class RunningContainer:
     pod: str
     pod_uid: str
     container: str
+    process: int
+    """Its id on the node."""
     visible: frozenset[str]
     """The devices that its environment names; empty where it names none."""
 
@@ -70,12 +72,16 @@ def running(node: RealNode) -> Iterator[RunningContainer]:
     root = Path(f"/proc/{node.first_process}/root")
     for bundle in (root / _BUNDLES).iterdir():
         try:
-            annotations = json.loads((bundle / "config.json").read_text())["annotations"]
+            spec = json.loads((bundle / "config.json").read_text())
             process = (bundle / "init.pid").read_text()
+            program = (root / "proc" / process / "cmdline").read_text().split("\0")[:-1]
             environment = (root / "proc" / process / "environ").read_text()
-        except OSError:  # it begins or ends
+        except (OSError, ValueError):  # it begins or ends
             continue
-        about = {key.removeprefix(_ANNOTATION): text for key, text in annotations.items()}
+        if program != spec["process"]["args"]:  # runc, on its way to become it
+            continue
+        annotations = spec["annotations"].items()
+        about = {key.removeprefix(_ANNOTATION): text for key, text in annotations}
         if about["container-type"] == "container":
             variables = dict(it.partition("=")[::2] for it in environment.split("\0"))
             yield RunningContainer(
@@ -83,6 +89,7 @@ def running(node: RealNode) -> Iterator[RunningContainer]:
                 pod=about["sandbox-name"],
                 pod_uid=about["sandbox-uid"],
                 container=about["container-name"],
+                process=int(process),
                 visible=frozenset(filter(None, variables.get(VARIABLE, "").split(","))),
             )
 

@@ -30,6 +30,8 @@ CONFIG: Final = "plugin-config"
 """Below the node's /var/log, which can be written to from outside."""
 
 GPU: Final = "nvidia.com/gpu"
+REGISTERED: Final = "Registered device plugin for"
+"""In its log, once for each resource."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +63,7 @@ class NvidiaPlugin:
         content = {"version": "v1", **(settings or {})}
         (config / "config.yaml").write_text(json.dumps(content), encoding="utf-8")
         plane.demand("POST", PODS, plugin._manifest(strategy))
-        until(lambda: "Registered device plugin for" in plugin.log(), SOON)
+        until(lambda: REGISTERED in plugin.log(), SOON)
         until(lambda: any(plugin.allocatable().values()), SOON)
         return plugin
 

@@ -45,8 +45,10 @@ def test_the_node_offers_the_gpus_of_its_machine(there: GpuCluster, plugin: Nvid
 
     assert plugin.allocatable() == {GPU: len(machine.gpus)}
     assert {name: len(ids) for name, ids in offered.items()} == plugin.allocatable()
-    shown = there.series(there.node.name, "gpuscape_gpu_info")
-    assert offered[GPU] == {labels["uuid"] for labels, _ in shown}
+    shown = there.scrape(there.node.name)
+    assert shown
+    infos = [dict(labels) for name, labels in shown if name == "gpuscape_gpu_info"]
+    assert offered[GPU] == {labels["uuid"] for labels in infos}
 
 
 @pytest.mark.usefixtures("plugin")
