@@ -15,6 +15,7 @@ COMMANDS: Mapping[str, str] = {
     "discover": "cli.discover",
     "topo": "cli.topo",
     "labels": "cli.labels",
+    "mig": "cli.mig.mig_command",
     "agent": "cli.agent_command",
     "dcgm-exporter": "cli.dcgm_exporter.dcgm_exporter_command",
     "scheduler": "cli.scheduler.scheduler_command",
@@ -57,6 +58,7 @@ Examples:
   gpuscape discover                      the GPUs of this machine
   gpuscape topo --simulate dgx-a100      the link matrix of a simulated DGX A100
   gpuscape labels --explain              why each label is there, or is not
+  gpuscape mig status                    MIG modes, instances and who uses them
   gpuscape agent --standalone            serve metrics on port 9400
   gpuscape compare old:9400 new:9400     whether two exporters agree
 
@@ -65,7 +67,7 @@ Exit codes:
   0    done; a machine with a driver and no GPU is an answer too
   1    something unexpected: a bug; from compare, differences
   2    bad input: options, settings, files that cannot be read or written
-  3    no NVIDIA driver answers, or it did not answer in time
+  3    no NVIDIA driver answers, or not in time, or not all that the command needs
   4    an endpoint or the cluster's API server could not be read
   141  whoever read the output has closed the pipe
 

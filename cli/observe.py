@@ -11,8 +11,10 @@ from pathlib import Path
 from agent.settings.agent_settings import AgentSettings
 from agent.settings.machine_from_settings import place_of, start_of
 from base.errors import BadInput
+from discovery.mig_state import MigReading
 from discovery.model import NodeSnapshot
 from discovery.reader.device_reader import DeviceReader
+from discovery.reader.mig_reading import read_mig
 from discovery.reader.protocol import Start
 from discovery.reader.reader_results import DiscoveryResult
 from labelers.label_settings import PluginConfig
@@ -43,12 +45,24 @@ def machine(settings: AgentSettings) -> Iterator[Start]:
         yield start
 
 
+def take_mig(settings: AgentSettings) -> tuple[MigReading, ...]:
+    """The MIG state of every GPU, in PCI bus order. Raises as :func:`take_snapshot`."""
+    with machine(settings) as start, _reader(start, settings) as reader:
+        return read_mig(reader)
+
+
 def read_once(start: Start, settings: AgentSettings) -> DiscoveryResult:
     """Driver and GPUs as the device reader reports them. Raises as :func:`take_snapshot`."""
+    with _reader(start, settings) as reader:
+        return reader.discover()
+
+
+@contextmanager
+def _reader(start: Start, settings: AgentSettings) -> Iterator[DeviceReader]:
     reader = DeviceReader(
         start,
         deadline_seconds=settings.deadline_seconds,
         init_seconds=settings.init_deadline_seconds,
     )
     with closing(reader):
-        return reader.discover()
+        yield reader

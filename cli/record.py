@@ -22,6 +22,7 @@ from discovery.reader.protocol import (
     AgentMessage,
     Discover,
     ReaderMessage,
+    ReadMig,
     RequestRefused,
     Sample,
     Start,
@@ -147,7 +148,7 @@ def _read_all(left: tuple[str, ...], start: Start) -> None:
     here, everything = Start(host_root=start.host_root, skip=left), tuple(ReadingGroup)
     first = Sample(request=2, groups=everything)
     second = Sample(request=3, groups=everything)
-    script = _Script(here, Discover(request=1), first, second)
+    script = _Script(here, Discover(request=1), ReadMig(request=4), first, second)
     serve(script)
     if script.refused is not None:
         raise ReaderGone(f"nothing is recorded: {script.refused}")

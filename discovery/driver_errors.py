@@ -18,6 +18,10 @@ class GpuLost(Transient):
     """One GPU fell off the bus or needs a reset; the others go on."""
 
 
+class MigUnread(Transient):
+    """The MIG state of a GPU cannot be read in full, and half of it is no answer."""
+
+
 class ReaderStuck(Transient):
     """The device reader did not answer within its deadline."""
 

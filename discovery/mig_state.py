@@ -8,9 +8,10 @@ has no device, and still takes its place. Whoever changes a layout needs all of 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from discovery.model import Mode
+from discovery.model import Gap, Mode
+from discovery.sample import Process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +51,9 @@ class MigProfile:
 
     Empty where there is no instance to ask.
     Source: nvmlGpuInstanceGetComputeInstanceProfileInfo."""
+    fitting: int | None = field(default=None, compare=False)
+    """How many more fit now, as the driver counts; None with MIG off, and where it does not count.
+    Source: nvmlDeviceGetGpuInstanceRemainingCapacity."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +84,11 @@ class FoundInstance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigGpu:
-    """One GPU, as far as MIG goes."""
+    """One GPU, as far as MIG goes: all of it. What was read in part is an UnreadMigGpu."""
 
     index: int
-    """Position in PCI bus order among the GPUs that the driver opens; for people and filters."""
+    """The driver's, which is the position in PCI bus order among the GPUs that it opens; for
+    people and filters. Source: nvmlDeviceGetIndex."""
     uuid: str
     bus_id: str
     """Normalised, ``0000:1b:00.0``."""
@@ -100,13 +105,49 @@ class MigGpu:
     """By number; empty where the driver tells them only with MIG on."""
     instances: tuple[FoundInstance, ...] = ()
     """By id."""
+    processes: tuple[Process, ...] = ()
+    """Programs on the GPU that the driver lists, by pid; those on an instance with its ids. A
+    program that only has the driver open is not among them."""
 
     def profile(self, name: str) -> MigProfile | None:
         """The profile of this name."""
         return next((one for one in self.profiles if one.name == name), None)
+
+    def holders(self, instance: FoundInstance, compute: FoundCompute | None = None) -> list[int]:
+        """Pids of the programs on an instance, or on one of its compute instances; sorted."""
+        return sorted(
+            {
+                one.pid
+                for one in self.processes
+                if one.gpu_instance_id == instance.id
+                and (compute is None or one.compute_instance_id == compute.id)
+            }
+        )
 
     def devices(self) -> Iterator[tuple[FoundInstance, FoundCompute]]:
         """What a program can open: each compute instance with the GPU instance that it is in."""
         for instance in self.instances:
             for compute in instance.compute:
                 yield instance, compute
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadMigGpu:
+    """A GPU whose MIG state could not be read in full: nothing may be planned or concluded.
+
+    It has no list of instances, so that nobody takes those that could not be seen for absent.
+    """
+
+    bus_id: str
+    """Normalised."""
+    gaps: tuple[Gap, ...]
+    """What is missing, and why; at least one."""
+    index: int | None = None
+    uuid: str | None = None
+    model: str | None = None
+    mode: Mode | None = None
+    """None here: not read, or the GPU has no MIG."""
+
+
+MigReading = MigGpu | UnreadMigGpu
+"""What reading one GPU gives."""

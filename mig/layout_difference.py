@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from discovery.mig_state import FoundInstance, MigGpu
-from mig.gpu_layout import GpuLayout, WantedInstance, found_layout
+from mig.gpu_layout import GpuLayout, WantedInstance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,18 +43,6 @@ def layout_differences(
     found = [_difference(uuid, layout, by_uuid.get(uuid)) for uuid, layout in wanted.items()]
     differing = [one for one in found if one.reasons]
     return tuple(sorted(differing, key=lambda one: (one.index is None, one.index or 0, one.uuid)))
-
-
-def present_layout(gpu: MigGpu) -> GpuLayout | None:
-    """The layout that the GPU has, without placements.
-
-    None where no layout describes it: no MIG, a mode that waits for a reset, or a GPU instance
-    without compute instances.
-    """
-    if gpu.mode is None or gpu.mode.current != gpu.mode.pending:
-        return None
-    layout = found_layout(gpu)
-    return layout if all(one.compute for one in layout.instances) else None
 
 
 def _difference(uuid: str, layout: GpuLayout, gpu: MigGpu | None) -> LayoutDifference:

@@ -7,7 +7,7 @@ Source: mig-parted's configuration format, v1; MIG user guide, "Device names".
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from base.errors import BadInput
 from base.words import quoted
@@ -54,6 +54,11 @@ def device_name(text: str) -> DeviceName:
         raise BadInput(f"{quoted(text)}: {parts} compute slices do not fit into {count}")
     tail = "" if sign is None else sign + attributes
     return DeviceName(compute=parts, instance=f"{count}g.{int(gigabytes)}gb{tail}", slices=count)
+
+
+def part_name(profile: str, slices: int) -> str:
+    """Name of a MIG device: a compute instance of so many slices in an instance of the profile."""
+    return str(replace(device_name(profile), compute=slices))
 
 
 def _check_attributes(text: str, attributes: str) -> None:

@@ -11,7 +11,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
+from discovery.driver_errors import DriverAbsent
 from discovery.known_gpus import KnownGpus
+from discovery.mig_state import MigReading
 from discovery.model import Driver, GpuSnapshot, NodeSnapshot
 from discovery.node_host import NodeHost
 from discovery.reader import reader_child
@@ -20,11 +22,14 @@ from discovery.reader.protocol import (
     Discover,
     DriverFrame,
     GpuFrame,
+    MigFrame,
     ReaderMessage,
+    ReadMig,
     RequestRefused,
     Sample,
     SampleFrame,
     Start,
+    UnreadMigFrame,
     frame,
 )
 from discovery.reader.quarantine import Quarantine
@@ -102,6 +107,18 @@ def look_at(
     start = Start(host_root=str(simulated.host_root))
     talk = _Conversation(start, Discover(request=1), Sample(request=2, groups=groups))
     return _said(simulated, name, talk)
+
+
+def mig_of(simulated: simulation.Simulation) -> tuple[MigReading, ...]:
+    """The MIG state of a machine's GPUs as it is now. Raises what the device reader reports."""
+    talk = _Conversation(Start(host_root=str(simulated.host_root)), ReadMig(request=1))
+    with simulated:
+        reader_child.serve(talk)
+    for answer in talk.answers:
+        if isinstance(answer, RequestRefused):
+            raise DriverAbsent(answer.text)
+    frames = (it for it in talk.answers if isinstance(it, MigFrame | UnreadMigFrame))
+    return tuple(it.gpu for it in frames)
 
 
 class Watcher:

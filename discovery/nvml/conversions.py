@@ -6,7 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from discovery.model import normal_bus_id
+import pynvml
+
+from discovery.model import Mode, normal_bus_id
 
 Number = TypeVar("Number", int, float)
 
@@ -95,3 +97,34 @@ MILLIWATTS = divided(1000, 10_000_000)
 """A power in milliwatts, as NVML counts, to watts."""
 CELSIUS = whole(200)
 """A temperature."""
+
+_NVIDIA = 0x10DE
+"""PCI vendor id."""
+
+MODEL = text(pynvml.NVML_DEVICE_NAME_V2_BUFFER_SIZE)
+"""The product's name."""
+
+
+def mode(value: Any) -> Mode:
+    """Current and pending, of two numbers."""
+    current, pending = value
+    return Mode(current=flag(current), pending=flag(pending))
+
+
+def gpu_uuid(value: Any) -> str:
+    """The UUID of a whole GPU."""
+    found = text(pynvml.NVML_DEVICE_UUID_V2_BUFFER_SIZE)(value)
+    if not found.startswith("GPU-"):
+        raise Garbage(f"not a GPU's UUID: {found:.80}")
+    return found
+
+
+def pci_id(of: str) -> Callable[[Any], int]:
+    """Device or subsystem id; the vendor in the lower half of the former shows nonsense."""
+
+    def convert(value: Any) -> int:
+        if int(value.pciDeviceId) & 0xFFFF != _NVIDIA:
+            raise Garbage(f"device id {value.pciDeviceId:#x} is not NVIDIA's")
+        return int(getattr(value, of))
+
+    return convert

@@ -25,7 +25,17 @@ from discovery.model import (
     RemappedRows,
 )
 from discovery.nvml.calls import Calls, Handle
-from discovery.nvml.conversions import BYTES, Garbage, flag, text, whole
+from discovery.nvml.conversions import (
+    BYTES,
+    MODEL,
+    Garbage,
+    flag,
+    gpu_uuid,
+    mode,
+    pci_id,
+    text,
+    whole,
+)
 from discovery.nvml.links import read_links
 from discovery.nvml.mig import read_mig_devices
 from discovery.nvml.reading_plan import (
@@ -55,9 +65,6 @@ _ARCHITECTURES = {
 }
 """NVML_DEVICE_ARCH_* of nvml.h."""
 
-_NVIDIA = 0x10DE
-"""PCI vendor id."""
-
 _VIRTUALIZATION = tuple(Virtualization)
 """In the order of NVML_GPU_VIRTUALIZATION_MODE_*."""
 
@@ -69,11 +76,6 @@ def _architecture(value: Any) -> Architecture:
 def _capability(value: Any) -> tuple[int, int]:
     major, minor = value
     return whole(99)(major), whole(99)(minor)
-
-
-def _mode(value: Any) -> Mode:
-    current, pending = value
-    return Mode(current=flag(current), pending=flag(pending))
 
 
 def remapped_rows(value: Any) -> RemappedRows:
@@ -99,25 +101,6 @@ def _virtualization(value: Any) -> Virtualization:
     return _VIRTUALIZATION[whole(len(_VIRTUALIZATION) - 1)(value)]
 
 
-def _uuid(value: Any) -> str:
-    found = text(pynvml.NVML_DEVICE_UUID_V2_BUFFER_SIZE)(value)
-    if not found.startswith("GPU-"):
-        raise Garbage(f"not a GPU's UUID: {found:.80}")
-    return found
-
-
-def _pci_id(of: str) -> Callable[[Any], int]:
-    """Device or subsystem id; the vendor in the lower half of the former shows nonsense."""
-
-    def convert(value: Any) -> int:
-        if int(value.pciDeviceId) & 0xFFFF != _NVIDIA:
-            raise Garbage(f"device id {value.pciDeviceId:#x} is not NVIDIA's")
-        return int(getattr(value, of))
-
-    return convert
-
-
-_NAME = text(pynvml.NVML_DEVICE_NAME_V2_BUFFER_SIZE)
 _DRIVER_VERSION = text(pynvml.NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE)
 _NVML_VERSION = text(pynvml.NVML_SYSTEM_NVML_VERSION_BUFFER_SIZE)
 
@@ -172,7 +155,7 @@ def _memory_bytes(gpu: _DiscoveredGpu, what: str) -> int | None:
 
 
 def _mig_mode(gpu: _DiscoveredGpu, what: str) -> Mode | None:
-    gpu.mig = gpu.calls.ask(what, "nvmlDeviceGetMigMode", gpu.handle, convert=_mode)
+    gpu.mig = gpu.calls.ask(what, "nvmlDeviceGetMigMode", gpu.handle, convert=mode)
     return gpu.mig
 
 
@@ -264,8 +247,8 @@ _GPU = ReadingPlan(
     GpuSnapshot(
         bus_id="",
         state=GpuState.PRESENT,
-        uuid=by_call("nvmlDeviceGetUUID", convert=_uuid),
-        model=by_call("nvmlDeviceGetName", convert=_NAME),
+        uuid=by_call("nvmlDeviceGetUUID", convert=gpu_uuid),
+        model=by_call("nvmlDeviceGetName", convert=MODEL),
         minor=by_call("nvmlDeviceGetMinorNumber", convert=whole(0xFFFFF)),
         serial=by_call("nvmlDeviceGetSerial", convert=text(pynvml.NVML_DEVICE_SERIAL_BUFFER_SIZE)),
         vbios_version=by_call(
@@ -276,9 +259,9 @@ _GPU = ReadingPlan(
         compute_capability=by_call("nvmlDeviceGetCudaComputeCapability", convert=_capability),
         memory_bytes=_by(_memory_bytes),
         memory_bus_bits=by_call("nvmlDeviceGetMemoryBusWidth", convert=whole(1 << 16)),
-        pci_device_id=_PCI_INFO.part(_pci_id("pciDeviceId")),
-        pci_subsystem_id=_PCI_INFO.part(_pci_id("pciSubSystemId")),
-        ecc=by_call("nvmlDeviceGetEccMode", convert=_mode),
+        pci_device_id=_PCI_INFO.part(pci_id("pciDeviceId")),
+        pci_subsystem_id=_PCI_INFO.part(pci_id("pciSubSystemId")),
+        ecc=by_call("nvmlDeviceGetEccMode", convert=mode),
         persistence=by_call("nvmlDeviceGetPersistenceMode", convert=flag),
         virtualization=by_call("nvmlDeviceGetVirtualizationMode", convert=_virtualization),
         remapped_rows=by_call("nvmlDeviceGetRemappedRows", convert=remapped_rows),

@@ -20,6 +20,8 @@ _SLICES = whole(8)
 _ENGINES = whole(0xFF)
 _MEMORY_UNITS = 64
 """Far above what there is: GPUs are placed by 4, 8 or 12 units."""
+MONITORED = ("mig_devices", "profiles", "instances", "processes")
+"""Readings that take the right to monitor MIG, by the names of their gaps."""
 _NO_RIGHT = (
     "NVIDIA's capability mig/monitor is missing: give the container the management CDI device,"
     " or NVIDIA_MIG_MONITOR_DEVICES=all with CAP_SYS_ADMIN"
@@ -56,7 +58,7 @@ def read_mig_devices(
     ]
     if not devices:
         _check_right(calls, handle)
-    calls.gaps[:] = [_with_fix(gap) for gap in calls.gaps]
+    calls.gaps[:] = [with_fix(gap) for gap in calls.gaps]
     return tuple(devices)
 
 
@@ -72,9 +74,9 @@ def _check_right(calls: Calls, handle: Handle) -> None:
     calls.gaps += [gap for gap in tried.gaps if gap.reason is Reason.FORBIDDEN]
 
 
-def _with_fix(gap: Gap) -> Gap:
+def with_fix(gap: Gap) -> Gap:
     """The gap; if MIG devices could not be seen for want of a right, with how to get it."""
-    if gap.what != "mig_devices" or gap.reason is not Reason.FORBIDDEN:
+    if gap.what not in MONITORED or gap.reason is not Reason.FORBIDDEN:
         return gap
     return replace(gap, detail=f"{gap.detail}; {_NO_RIGHT}")
 
@@ -115,7 +117,8 @@ def checked_sizes(value: Any) -> Sizes:
     return found
 
 
-def _mig_uuid(value: Any) -> str:
+def mig_uuid(value: Any) -> str:
+    """The UUID of a MIG device."""
     found = text(pynvml.NVML_DEVICE_UUID_V2_BUFFER_SIZE)(value)
     if not found.startswith("MIG-"):
         raise Garbage(f"not a MIG device's UUID: {found:.80}")
@@ -129,7 +132,7 @@ def _read(
     profiles: Mapping[int, InstanceProfile],
     total_bytes: int | None,
 ) -> MigDevice | None:
-    name = calls.ask("mig_devices", "nvmlDeviceGetUUID", mig, convert=_mig_uuid)
+    name = calls.ask("mig_devices", "nvmlDeviceGetUUID", mig, convert=mig_uuid)
     instance = calls.ask("mig_devices", "nvmlDeviceGetGpuInstanceId", mig, convert=whole(0xFFFF))
     compute = calls.ask("mig_devices", "nvmlDeviceGetComputeInstanceId", mig, convert=whole(0xFFFF))
     sizes = calls.ask("mig_devices", "nvmlDeviceGetAttributes_v2", mig, convert=checked_sizes)

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from discovery.mig_profile import ATTRIBUTES, compute_part, profile_name
-from discovery.model import Reason
+from discovery.model import Gap, Reason
 from discovery.nvml.calls import Calls, Handle
 from discovery.nvml.conversions import Garbage
 
-_PROFILES = 32
+PROFILES = 32
 """GPU instance profile numbers to try at most; NVML has 18 of them today."""
+
+CALL = "nvmlDeviceGetGpuInstanceProfileInfo"
 
 _DRIVERS_NAME = re.compile(r"(?:MIG )?([0-9]+g\.[0-9]+gb[-+a-z0-9.]*)")
 
@@ -54,19 +56,36 @@ def instance_profiles(handle: Handle) -> Mapping[int, InstanceProfile]:
 
 
 def _by_id(handle: Handle) -> Iterator[tuple[int, InstanceProfile]]:
-    call = "nvmlDeviceGetGpuInstanceProfileInfo"
-    for number in range(_PROFILES):
-        tried = Calls()
-        info = tried.ask("profile", call, handle, number)
-        if info is None and tried.gaps[0].reason is Reason.UNSUPPORTED:
-            info = tried.ask("profile", call, handle, number, 1)
+    for number in range(PROFILES):
+        info, _ = profile_info(handle, number)
         if info is not None:
-            name = tried.part("profile", call, _name, info)
+            name = Calls().part("profile", CALL, drivers_name, info)
             yield int(info.id), InstanceProfile(suffix=ATTRIBUTES.get(number, ""), name=name)
 
 
-def _name(info: Any) -> str | None:
-    """Without ``MIG `` in front; the first version of the struct has none."""
+def profile_info(handle: Handle, number: int) -> tuple[Any, Gap | None]:
+    """What the driver says of the profile with this number; None with a gap.
+
+    The gap's reason is ABSENT past the last number, and UNSUPPORTED for a profile that this GPU
+    has not, or tells only with MIG on. Raises as :meth:`Calls.ask` does.
+    """
+    return newest(CALL, handle, number)
+
+
+def newest(call: str, *args: object) -> tuple[Any, Gap | None]:
+    """The answer of a numbered question in the second version of its struct, else in the first.
+
+    Source: nvml.h: the second version is a function of its own, which older drivers have not.
+    """
+    tried = Calls(invalid_argument=Reason.ABSENT)
+    info = tried.ask("profile", call, *args)
+    if info is None and tried.gaps[0].reason is Reason.UNSUPPORTED:
+        info = tried.ask("profile", call, *args, 1)
+    return info, None if info is not None else tried.gaps[-1]
+
+
+def drivers_name(info: Any) -> str | None:
+    """Without ``MIG `` in front; the first version of the struct has none. Raises Garbage."""
     if not hasattr(info, "name"):
         return None
     raw = info.name

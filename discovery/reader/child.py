@@ -18,12 +18,12 @@ from pathlib import Path
 from base import threads
 from discovery.driver_errors import ProtocolViolation
 from discovery.reader.protocol import (
+    AgentMessage,
     Answer,
-    Discover,
     Done,
     Event,
+    Request,
     RequestRefused,
-    Sample,
     Start,
     Stop,
     Touching,
@@ -123,7 +123,7 @@ class Child:
         """The process is gone; collects it."""
         return self._process.poll() is not None
 
-    def ask(self, message: Discover | Sample, patience: Patience) -> Iterator[Answer]:
+    def ask(self, message: Request, patience: Patience) -> Iterator[Answer]:
         """The frames that answer one request, the last one Done or Refused.
 
         Raises Hung when ``patience`` for one frame ends, Died when the process ends or
@@ -176,7 +176,7 @@ class Child:
             self._process.wait(seconds)
         return self.ended
 
-    def _send(self, message: Start | Discover | Sample | Stop) -> None:
+    def _send(self, message: AgentMessage) -> None:
         with contextlib.suppress(OSError):  # its end shows where the answer is awaited
             self._connection.sendall(frame(message))
 

@@ -34,6 +34,7 @@ from discovery.reader.protocol import (
     DriverFrame,
     Event,
     GpuFrame,
+    Request,
     RequestRefused,
     Sample,
     SampleFrame,
@@ -108,7 +109,7 @@ class DeviceReader:
         """
         head: DriverFrame | None = None
         read: dict[str, GpuSnapshot] = {}
-        for answer in self._answers(Discover(request=0)):
+        for answer in self.answers(Discover(request=0)):
             match answer:
                 case DriverFrame():
                     head = answer
@@ -132,7 +133,7 @@ class DeviceReader:
         samples: dict[str, GpuSample] = {}
         self._groups = tuple(groups)
         try:
-            for answer in self._answers(Sample(request=0, groups=self._groups)):
+            for answer in self.answers(Sample(request=0, groups=self._groups)):
                 if isinstance(answer, SampleFrame):
                     samples[answer.sample.bus_id] = answer.sample
         except (ReaderStuck, ReaderGone):
@@ -191,6 +192,7 @@ class DeviceReader:
                 deaths=self._deaths,
                 stuck=self._ending.stuck_count,
                 quarantined=self._quarantine.bus_ids,
+                why_quarantined=self._quarantine.reasons,
                 missed_once=self._quarantine.missed_once,
                 initialising=self._initialising,
                 released=self._released,
@@ -200,10 +202,10 @@ class DeviceReader:
 
     # asking
 
-    def _answers(self, message: Discover | Sample) -> Iterator[Answer]:
+    def answers(self, message: Request) -> Iterator[Answer]:
         """Frames of one request; after a hang or a death, those of the next child's answer too.
 
-        ``message`` gets a number of its own each time it is sent.
+        ``message`` gets a number of its own each time it is sent. Raises as :meth:`discover`.
         """
         with self._asking:
             left = FAILURES_IN_A_ROW
@@ -223,7 +225,7 @@ class DeviceReader:
                 left = FAILURES_IN_A_ROW if isolated else left - 1
             raise ReaderGone(f"the device reader ended {FAILURES_IN_A_ROW} times in a row")
 
-    def _accepted(self, child: Child, message: Discover | Sample) -> Iterator[Answer]:
+    def _accepted(self, child: Child, message: Request) -> Iterator[Answer]:
         for answer in child.ask(message, self._patience):
             if isinstance(answer, RequestRefused):
                 self._retire()  # a new child loads the library anew, so no failure is latched
@@ -250,7 +252,7 @@ class DeviceReader:
             working = self._child is not None and bus_id in self._child.returned
             return working or self._ending.keeps_open(bus_id)
 
-    def _running(self, kind: type[Discover] | type[Sample]) -> Child:
+    def _running(self, kind: type[Request]) -> Child:
         """The child to ask, started if need be. Raises as :meth:`_started` does."""
         with self._state:
             skip = self._quarantine.bus_ids
@@ -258,7 +260,7 @@ class DeviceReader:
             if self._ending.why_start_none is None:
                 if self._child is not None and not set(self._child.skips) <= set(skip):
                     self._retire()  # a GPU came back that this child leaves alone
-                if kind is Discover and self._latched and self._ending.may_leave:
+                if kind is not Sample and self._latched and self._ending.may_leave:
                     self._retire()  # NVML counts GPUs at nvmlInit: one back on the bus is not seen
             if self._child is not None and not self._child.ended:
                 return self._child

@@ -15,6 +15,7 @@ from typing import Generic, Literal, TypeVar
 import msgspec
 
 from discovery.driver_errors import ProtocolViolation
+from discovery.mig_state import MigGpu, UnreadMigGpu
 from discovery.model import Driver, GpuSnapshot
 from discovery.sample import GpuSample, ReadingGroup
 
@@ -60,11 +61,21 @@ class Sample(_Message, frozen=True, kw_only=True):
     """What is read in addition to that which always is."""
 
 
+class ReadMig(_Message, frozen=True, kw_only=True):
+    """Read all that changing MIG layouts takes: DriverFrame, then for each GPU a MigFrame or an
+    UnreadMigFrame."""
+
+    request: int
+
+
 class Stop(_Message, frozen=True, kw_only=True):
     """Close all NVML handles and end."""
 
 
-AgentMessage = Start | Discover | Sample | Stop
+Request = Discover | Sample | ReadMig
+"""What is answered in frames."""
+
+AgentMessage = Start | Request | Stop
 
 
 # reader to agent
@@ -104,6 +115,20 @@ class SampleFrame(_Message, frozen=True, kw_only=True):
     sample: GpuSample
 
 
+class MigFrame(_Message, frozen=True, kw_only=True):
+    """One GPU's MIG state."""
+
+    request: int
+    gpu: MigGpu
+
+
+class UnreadMigFrame(_Message, frozen=True, kw_only=True):
+    """A GPU whose MIG state could not be read in full."""
+
+    request: int
+    gpu: UnreadMigGpu
+
+
 class Done(_Message, frozen=True, kw_only=True):
     """The request is answered in full."""
 
@@ -136,7 +161,16 @@ class EventsLost(_Message, frozen=True, kw_only=True):
     text: str
 
 
-Answer = Touching | DriverFrame | GpuFrame | SampleFrame | Done | RequestRefused
+Answer = (
+    Touching
+    | DriverFrame
+    | GpuFrame
+    | SampleFrame
+    | MigFrame
+    | UnreadMigFrame
+    | Done
+    | RequestRefused
+)
 """What belongs to a request."""
 
 Event = XidSeen | EventsLost

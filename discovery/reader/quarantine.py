@@ -42,6 +42,11 @@ class Quarantine:
         """The GPUs to skip, in the order they were isolated."""
         return tuple(self._held)
 
+    @property
+    def reasons(self) -> dict[str, Reason]:
+        """Why each of them is skipped, by bus id."""
+        return {bus_id: held.reason for bus_id, held in self._held.items()}
+
     def held(self, bus_id: str) -> Held | None:
         """Why a GPU is skipped; None if it is not."""
         return self._held.get(bus_id)

@@ -21,10 +21,12 @@ from base import threads
 from base.errors import Transient
 from discovery.driver_errors import DriverAbsent, DriverMismatch, GpuLost
 from discovery.host.pci import PciGpus, pci_gpus
+from discovery.mig_state import MigGpu
 from discovery.model import GpuSnapshot, GpuState, Reason
 from discovery.nvml.calls import Handle
 from discovery.nvml.facts import read_driver, read_gpu, unreadable
 from discovery.nvml.history import History
+from discovery.nvml.mig_gpu import read_mig_gpu
 from discovery.nvml.samples import read_sample
 from discovery.nvml.session import (
     NvmlError,
@@ -42,12 +44,16 @@ from discovery.reader.protocol import (
     DriverFrame,
     EventsLost,
     GpuFrame,
+    MigFrame,
     ReaderMessage,
+    ReadMig,
+    Request,
     RequestRefused,
     Sample,
     SampleFrame,
     Start,
     Touching,
+    UnreadMigFrame,
     frame,
     from_agent,
 )
@@ -146,17 +152,20 @@ class SessionReader:
         self._events = EventThread(channel)
         self._history = History()
 
-    def answer(self, message: Discover | Sample) -> None:
+    def answer(self, message: Request) -> None:
         """Answer one request in frames that end with Done or Refused."""
         try:
             self._touch(message, None)
             if not self._open:
                 open_session()
                 self._open = True
-            if isinstance(message, Discover):
-                self._discover(message)
-            else:
-                self._sample(message)
+            match message:
+                case Discover():
+                    self._discover(message)
+                case Sample():
+                    self._sample(message)
+                case ReadMig():
+                    self._read_mig(message)
             self._channel.send(Done(request=message.request))
         except DriverMismatch as error:
             self._refuse(message, "mismatch", error)
@@ -172,14 +181,7 @@ class SessionReader:
             close_session()
 
     def _discover(self, message: Discover) -> None:
-        driver, gpus = read_driver(), self._gpus()
-        self._answered.add(None)
-        listed = gpus.ours
-        self._channel.send(
-            DriverFrame(
-                request=message.request, driver=driver, listed=listed, elsewhere=gpus.elsewhere
-            )
-        )
+        listed = self._listed(message)
         handles: dict[str, Handle] = {}
         self._handles = handles
         for bus_id in self._allowed(listed):
@@ -188,6 +190,26 @@ class SessionReader:
             self._answered.add(bus_id)
             self._channel.send(GpuFrame(request=message.request, gpu=gpu))
         self._history.rediscovered(handles)
+
+    def _read_mig(self, message: ReadMig) -> None:
+        for bus_id in self._allowed(self._listed(message)):
+            self._touch(message, bus_id)
+            gpu = read_mig_gpu(bus_id)
+            self._answered.add(bus_id)
+            if isinstance(gpu, MigGpu):
+                self._channel.send(MigFrame(request=message.request, gpu=gpu))
+            else:
+                self._channel.send(UnreadMigFrame(request=message.request, gpu=gpu))
+
+    def _listed(self, message: Discover | ReadMig) -> tuple[str, ...]:
+        """The GPUs that should answer; sends them with the driver."""
+        driver, gpus = read_driver(), self._gpus()
+        self._answered.add(None)
+        head = DriverFrame(
+            request=message.request, driver=driver, listed=gpus.ours, elsewhere=gpus.elsewhere
+        )
+        self._channel.send(head)
+        return gpus.ours
 
     def _gpus(self) -> PciGpus:
         """By sysfs; where that shows none bound to the driver, by NVML's index."""
@@ -261,13 +283,13 @@ class SessionReader:
                     self._events.register(bus_id, handle)
         return handles
 
-    def _touch(self, message: Discover | Sample, bus_id: str | None) -> None:
+    def _touch(self, message: Request, bus_id: str | None) -> None:
         first = bus_id not in self._answered
         self._channel.send(Touching(request=message.request, bus_id=bus_id, first=first))
 
     def _refuse(
         self,
-        message: Discover | Sample,
+        message: Request,
         kind: Literal["absent", "mismatch", "failed"],
         why: Exception,
     ) -> None:
@@ -285,7 +307,7 @@ def serve(channel: Channel) -> None:
                     case Start():
                         _choose_library(message)
                         reader = SessionReader(channel, message)
-                    case Discover() | Sample() if reader is not None:
+                    case Discover() | Sample() | ReadMig() if reader is not None:
                         reader.answer(message)
                     case _:
                         return

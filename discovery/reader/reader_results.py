@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from discovery.model import Driver, GpuSnapshot
+from discovery.model import Driver, GpuSnapshot, Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,8 @@ class ReaderHealth:
     """Children that got SIGTERM and have not ended."""
     quarantined: tuple[str, ...]
     released: bool
+    why_quarantined: Mapping[str, Reason] = field(default_factory=dict)
+    """By bus id."""
     event_losses: int = 0
     """Times that events may have been lost: a working child ended, or too many came."""
     missed_once: frozenset[str] = frozenset()

@@ -21,11 +21,17 @@ Printed = Mapping[str, Any]
 
 def discovered(there: Foreign) -> Printed:
     """Run the command on the machine."""
+    return printed_by(there, "discover")
+
+
+def printed_by(there: Foreign, *command: str) -> Printed:
+    """Run any command that reads the machine, and parse its JSON."""
     library, root = there.machine.library, there.machine.driver_root
     assert library is not None
     place = ("--library", library, "--host-root", root)
-    text = there.python("-m", "gpuscape", "discover", "-o", "json", *place)
-    printed: dict[str, Any] = json.loads(text)
+    printed: dict[str, Any] = json.loads(
+        there.python("-m", "gpuscape", *command, "-o", "json", *place)
+    )
     return printed
 
 

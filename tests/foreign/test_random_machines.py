@@ -11,10 +11,10 @@ import pytest
 
 from api.mig_resources import MigStrategy
 from tests.conftest import SCALE
-from tests.foreign.discovered import discovered, layouts, links
+from tests.foreign.discovered import discovered, layouts, links, printed_by
 from tests.foreign.foreign_programs import foreign
 from tests.foreign.gpu_feature_discovery import Labels, feature_discovery, our_labels
-from tests.foreign.mig_layouts import exported
+from tests.foreign.mig_layouts import by_index, exported_document, in_full
 from tests.foreign.random_machines import random_machine, random_sharing
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
@@ -29,9 +29,11 @@ def test_labels_links_and_layouts_are_equal(seed: int, programs: Path, tmp_path:
         theirs: Labels = feature_discovery(there, programs, strategy, config)
         ours = our_labels(there, strategy, config)
         their_links = json.loads(there.run(programs / "gpu-links").stdout)["links"]
-        their_layouts = exported(there, programs)
+        their_file = exported_document(there, programs)
         printed = discovered(there)
+        file = printed_by(there, "mig", "export", "--allow-loss")
 
     assert theirs == ours
     assert their_links == links(printed)
-    assert their_layouts == layouts(printed)
+    assert by_index(their_file, there.simulation) == layouts(printed)
+    assert in_full(file) == in_full(their_file)

@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 
 from discovery.mig_state import MigGpu
-from mig.gpu_layout import MIG_OFF, GpuLayout, WantedInstance, counted
-from mig.layout_difference import LayoutDifference, layout_differences, present_layout
+from mig.gpu_layout import MIG_OFF, GpuLayout, WantedInstance, counted, found_layout
+from mig.layout_difference import LayoutDifference, layout_differences
 from tests.mig.mig_gpus import A100, OFF, ON, T4, TO_OFF, TO_ON, instance, mig_gpu, uuid
 
 CUT = mig_gpu(
@@ -125,28 +125,5 @@ def test_a_gpu_that_is_gone_or_has_no_mig_differs() -> None:
     assert isinstance(found[0], LayoutDifference)
 
 
-# the present layout
-
-
-@pytest.mark.parametrize(
-    ("gpu", "layout"),
-    [
-        (CUT, LAYOUT),
-        (mig_gpu(0), MIG_OFF),
-        (mig_gpu(0, mode=ON), GpuLayout(mig=True)),
-        (mig_gpu(0, T4), None),
-        (mig_gpu(0, mode=TO_ON), None),
-        (mig_gpu(0, mode=TO_OFF), None),
-        (cut(("3g.20gb", 4, ())), None),
-    ],
-)
-def test_the_present_layout_is_none_where_no_layout_says_it(
-    gpu: MigGpu, layout: GpuLayout | None
-) -> None:
-    assert present_layout(gpu) == layout
-
-
 def test_a_gpu_does_not_differ_from_its_present_layout() -> None:
-    layout = present_layout(CUT)
-    assert layout is not None
-    assert reasons(layout, CUT) == ()
+    assert reasons(found_layout(CUT), CUT) == ()

@@ -7,7 +7,7 @@ import pytest
 
 from base.errors import BadInput
 from base.words import quoted
-from mig.profile_names import device_name
+from mig.profile_names import device_name, part_name
 
 
 @pytest.mark.parametrize(
@@ -58,3 +58,11 @@ def test_what_is_no_name_is_refused_with_the_text(text: str) -> None:
         device_name(text)
 
     assert str(refused.value).startswith(quoted(text))
+
+
+@pytest.mark.parametrize(
+    ("profile", "slices", "name"),
+    [("3g.20gb", 3, "3g.20gb"), ("3g.20gb", 1, "1c.3g.20gb"), ("1g.5gb+me", 1, "1g.5gb+me")],
+)
+def test_a_device_is_named_by_its_profile_and_slices(profile: str, slices: int, name: str) -> None:
+    assert part_name(profile, slices) == name

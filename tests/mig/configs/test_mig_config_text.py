@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -11,16 +12,12 @@ import yaml
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from base.errors import BadInput, Permanent
-from discovery.mig_state import MigGpu
-from mig.configs.config_choice import config_layouts
+from base.errors import BadInput
 from mig.configs.default_configs import listed_configs
 from mig.configs.mig_config_file import parse_mig_configs
-from mig.configs.mig_config_text import mig_config_text, present_config
+from mig.configs.mig_config_text import mig_config_json, mig_config_text
 from mig.configs.mig_configs import DeviceFilter, MigConfig, MigConfigs, MigConfigSpec
 from mig.gpu_layout import MIG_OFF, GpuLayout, WantedInstance, counted
-from mig.layout_difference import layout_differences
-from tests.mig.mig_gpus import A30, A100, ON, T4, TO_ON, instance, mig_gpu
 
 FILE = "config.yaml"
 PROFILES = ["1g.5gb", "1g.5gb+me", "1g.24gb-me", "2g.48gb+me.all", "3g.20gb", "1c.3g.20gb"]
@@ -88,6 +85,12 @@ def test_names_that_yaml_takes_for_something_else_are_written_in_quotes() -> Non
     ]
 
 
+@settings(max_examples=20)
+@given(configs)
+def test_as_json_the_same_is_written(wanted: tuple[MigConfig, ...]) -> None:
+    assert json.loads(mig_config_json(wanted)) == yaml.safe_load(mig_config_text(wanted))
+
+
 def test_the_default_configurations_read_back_the_same() -> None:
     assert parsed(mig_config_text(listed_configs().configs)).configs == listed_configs().configs
 
@@ -97,44 +100,6 @@ def test_a_placement_cannot_be_written() -> None:
 
     with pytest.raises(ValueError, match="no placements"):
         mig_config_text([MigConfig(name="x", specs=(MigConfigSpec(layout=layout),))])
-
-
-# the present state
-
-CUT = (instance(1, "3g.20gb", 4, 2, 1), instance(7, "1g.5gb", 0, 1), instance(8, "1g.5gb", 1, 1))
-
-
-@pytest.mark.parametrize(
-    ("gpus", "devices"),
-    [
-        ((mig_gpu(0), mig_gpu(1)), [None]),
-        ((mig_gpu(0), mig_gpu(1, T4)), [(0,)]),
-        ((mig_gpu(0, A100, *CUT, mode=ON), mig_gpu(1), mig_gpu(2)), [(0,), (1, 2)]),
-        ((mig_gpu(0, A30, mode=ON), mig_gpu(1, A100, mode=ON)), [None]),
-    ],
-)
-def test_the_present_layout_is_written_and_met(
-    gpus: tuple[MigGpu, ...], devices: list[tuple[int, ...] | None]
-) -> None:
-    config = parsed(mig_config_text([present_config(gpus)])).selected("current")
-
-    assert [spec.devices for spec in config.specs] == devices
-    assert layout_differences(config_layouts(config, gpus), gpus) == ()
-
-
-@pytest.mark.parametrize(
-    "gpus",
-    [
-        (mig_gpu(0, A100, instance(1, "3g.20gb", 4), mode=ON),),
-        (mig_gpu(0), mig_gpu(1, mode=TO_ON)),
-        (mig_gpu(0, T4),),
-        (),
-    ],
-)
-def test_what_no_configuration_says_is_not_written(gpus: tuple[MigGpu, ...]) -> None:
-    """Upstream leaves a GPU instance without compute instance out: bug B7."""
-    with pytest.raises(Permanent):
-        present_config(gpus)
 
 
 # read

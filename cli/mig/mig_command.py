@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gpuscape mig``: what there is of MIG on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import click
+
+from cli.lazy_commands import LazyCommands
+
+COMMANDS: Final[Mapping[str, str]] = {
+    "status": "cli.mig.mig_status",
+    "explain": "cli.mig.mig_explain",
+    "export": "cli.mig.mig_export",
+}
+"""Subcommand to the module that holds it as ``command``, in the order of the help text."""
+
+
+class _Mig(LazyCommands):
+    modules = COMMANDS
+
+
+@click.command(
+    cls=_Mig,
+    epilog="""\b
+Words:
+  GPU instance      a part of a GPU's memory and engines: made first, at a place of its own
+  compute instance  a part of a GPU instance's multiprocessors; programs open this one, as a
+                    MIG device. A GPU instance without any takes its place and serves nobody
+  memory unit       what places are counted in: 8 on A100 and H100, 4 on A30
+  profile           a size of GPU instances: 3g.20gb has 3 compute slices and about 20 GB
+
+\b
+Examples:
+  gpuscape mig status                    modes, instances, and programs on them
+  gpuscape mig explain                   all profiles, and how many more fit
+  gpuscape mig explain 2g.10gb           where one may be, and what is in its way
+  gpuscape mig export > now.yaml         the present layout, in mig-parted's format
+  gpuscape mig status --simulate dgx-a100-mig-mixed
+
+To see GPU instances takes NVIDIA's capability mig/monitor: root has it.""",
+)
+def command() -> None:
+    """Show how GPUs are divided by MIG; nothing is changed."""

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gpuscape mig export``: the present layout as a configuration file of mig-parted."""
+
+from __future__ import annotations
+
+import click
+
+from base.errors import BadInput
+from cli import options
+from cli.mig.mig_words import split, unread_note
+from cli.observe import take_mig
+from cli.options import Load
+from discovery.driver_errors import MigUnread
+from mig.configs.mig_config_text import mig_config_json, mig_config_text
+from mig.layout_export import CURRENT, losses, present_config
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  gpuscape mig export > now.yaml
+  gpuscape mig export --label before-upgrade -o json
+  nvidia-mig-parted apply -f now.yaml -c current
+
+\b
+The format is mig-parted's, version v1. It counts devices and has no word for their places.
+What else it cannot say is refused (exit 2), unless --allow-loss is given: a GPU instance
+without a compute instance, a mode that waits for a reset, and compute instances that are
+spread over more GPU instances than they need. With --allow-loss the file is the one that
+nvidia-mig-parted exports, and standard error lists what is not in it.
+A GPU that cannot be read in full is refused in any case (exit 3)."""
+)
+@options.output("yaml", "json")
+@click.option(
+    "-l", "--label", default=CURRENT, show_default=True, help="Name of the configuration."
+)
+@click.option("--allow-loss", is_flag=True, help="Export what the format can say, and note losses.")
+@options.settings(*options.READING)
+def command(load: Load, output: str, label: str, allow_loss: bool) -> None:
+    """Print how the GPUs are divided now, as a configuration file of mig-parted."""
+    read, unread = split(take_mig(load()))
+    if unread:
+        raise MigUnread("; ".join(unread_note(gpu) for gpu in unread))
+    lost = [loss for gpu in read for loss in losses(gpu)]
+    if lost and not allow_loss:
+        raise BadInput(
+            f"the format cannot say this: {'; '.join(lost)}: export without it with --allow-loss"
+        )
+    config = present_config(read, label, lossy=allow_loss)
+    for loss in lost:
+        click.echo(f"not exported: {loss}", err=True)
+    write = mig_config_json if output == "json" else mig_config_text
+    click.echo(write([config]), nl=False)

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gpuscape mig status``: modes, instances, devices and who uses them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import click
+
+from cli import options, terminal
+from cli.mig.mig_words import (
+    NONE,
+    UNUSABLE,
+    mode_cell,
+    pending_note,
+    pids,
+    split,
+    units,
+    unread_note,
+)
+from cli.observe import take_mig
+from cli.options import Load
+from cli.terminal import Cell, Styled, TextTable
+from discovery.mig_state import FoundInstance, MigGpu
+from mig.placement_grid import memory_units
+from mig.profile_names import part_name
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  gpuscape mig status
+  gpuscape mig status -o wide --simulate dgx-a100-mig-mixed
+  gpuscape mig status -o json | jq -r '.gpus[].instances[].compute[].uuid'
+
+\b
+UNITS are memory units, from the first to the last. PROGRAMS are process ids as the driver
+lists them; a program that only has the driver open is not among them. A GPU instance without
+a compute instance is marked: it takes its place, and no program can use it.
+In json and yaml, `gpus` are those that were read in full, and `unread` all others with the
+reasons; unread GPUs do not change the exit code."""
+)
+@options.output("table", "wide", "json", "yaml")
+@options.settings(*options.READING)
+def command(load: Load, output: str) -> None:
+    """Show each GPU's MIG mode, its instances, and the programs on them."""
+    read, unread = split(take_mig(load()))
+    if output in ("json", "yaml"):
+        terminal.data({"gpus": read, "unread": unread}, output)
+        return
+    if not any(gpu.mode for gpu in read) and not unread:
+        terminal.note("No GPU of this machine has MIG.")
+        return
+    wide = output == "wide"
+    if read:
+        terminal.show(gpu_table(read, wide=wide))
+    instances = instance_table(read, wide=wide)
+    if instances.rows:
+        terminal.note("")
+        terminal.show(instances)
+    notes = [note for gpu in read if (note := pending_note(gpu)) is not None]
+    notes += [unread_note(gpu) for gpu in unread]
+    for at, note in enumerate(notes):
+        terminal.note(note if at or not read else f"\n{note}")
+
+
+def gpu_table(gpus: Sequence[MigGpu], *, wide: bool) -> TextTable:
+    """Mode and use of each GPU, one row each."""
+    header = ("GPU", "MIG", "TAKEN", "INSTANCES", "PROGRAMS")
+    more = ("MODEL", "BUS ID", "UUID") if wide else ()
+    return TextTable(
+        header=(*header, *more),
+        rows=tuple(
+            (
+                str(gpu.index),
+                mode_cell(gpu.mode, resetless=gpu.resetless),
+                _taken(gpu),
+                _instances(gpu),
+                pids(sorted({one.pid for one in gpu.processes})),
+                *((gpu.model, gpu.bus_id, gpu.uuid) if wide else ()),
+            )
+            for gpu in gpus
+        ),
+    )
+
+
+def instance_table(gpus: Sequence[MigGpu], *, wide: bool) -> TextTable:
+    """A row for each MIG device, and for each GPU instance that has none."""
+    header = ("GPU", "INSTANCE", "UNITS", "COMPUTE", "DEVICE", "PROGRAMS")
+    return TextTable(
+        header=(*header, "UUID") if wide else header,
+        rows=tuple(
+            (str(gpu.index), str(one.id), units(one.start, one.size), *cells)
+            for gpu in gpus
+            for one in sorted(gpu.instances, key=lambda it: it.start)
+            for cells in _devices(gpu, one, wide=wide)
+        ),
+    )
+
+
+def _devices(gpu: MigGpu, one: FoundInstance, *, wide: bool) -> Iterator[tuple[Cell, ...]]:
+    """The other cells of an instance's rows."""
+    if not one.compute:
+        marked = Styled(f"{one.profile}: {UNUSABLE}", "bold yellow")
+        yield (NONE, marked, pids(gpu.holders(one)), *((NONE,) if wide else ()))
+    for compute in one.compute:
+        uuid = (NONE if compute.uuid is None else compute.uuid,) if wide else ()
+        programs = pids(gpu.holders(one, compute))
+        yield (str(compute.id), part_name(one.profile, compute.slices), programs, *uuid)
+
+
+def _taken(gpu: MigGpu) -> Cell:
+    if gpu.mode is None or not gpu.mode.current:
+        return NONE
+    return f"{sum(one.size for one in gpu.instances)} of {memory_units(gpu)}"
+
+
+def _instances(gpu: MigGpu) -> Cell:
+    if gpu.mode is None or not gpu.mode.current:
+        return NONE
+    by_start = sorted(gpu.instances, key=lambda one: one.start)
+    profiles = Counter(one.profile for one in by_start)
+    return ", ".join(f"{count} x {name}" for name, count in profiles.items()) or "none"

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The MIG state of all GPUs through the device reader: a GPU that hangs costs itself alone."""
+
+from __future__ import annotations
+
+from discovery.mig_state import MigReading, UnreadMigGpu
+from discovery.model import Gap, Reason, bus_order
+from discovery.reader.device_reader import DeviceReader
+from discovery.reader.protocol import DriverFrame, MigFrame, ReadMig, UnreadMigFrame
+
+
+def read_mig(reader: DeviceReader) -> tuple[MigReading, ...]:
+    """Every GPU that should answer, in PCI bus order; one that did not is an UnreadMigGpu.
+
+    Raises as :meth:`DeviceReader.discover` does.
+    """
+    listed: tuple[str, ...] = ()
+    read: dict[str, MigReading] = {}
+    for answer in reader.answers(ReadMig(request=0)):
+        match answer:
+            case DriverFrame():
+                listed = answer.listed
+            case MigFrame() | UnreadMigFrame():
+                read[answer.gpu.bus_id] = answer.gpu
+    skipped = reader.health().why_quarantined
+    answered = {bus_id: gpu for bus_id, gpu in read.items() if bus_id not in skipped}
+    return tuple(
+        answered.get(bus_id) or _unread(bus_id, skipped.get(bus_id))
+        for bus_id in sorted(listed, key=bus_order)
+    )
+
+
+def _unread(bus_id: str, reason: Reason | None) -> UnreadMigGpu:
+    details = {
+        None: "not read",
+        Reason.HUNG: "no answer within the deadline",
+    }
+    gap = Gap(
+        what="state",
+        reason=reason or Reason.FAILED,
+        source="device reader",
+        detail=details.get(reason, "the device reader died on it"),
+    )
+    return UnreadMigGpu(bus_id=bus_id, gaps=(gap,))

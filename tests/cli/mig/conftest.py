@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands of ``gpuscape mig`` on simulated machines that are read in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from agent.settings.agent_settings import AgentSettings
+from cli.main import main
+from cli.mig import mig_explain, mig_export, mig_status
+from discovery.mig_state import MigReading
+from discovery.simulator.simulation import Simulation
+from tests.observed import mig_of
+
+RunMig = Callable[..., Result]
+
+CUT = "dgx-a100-mig-mixed"
+"""Four GPUs whole, four divided in different ways."""
+
+
+@pytest.fixture
+def simulated(tmp_path: Path) -> Simulation:
+    """A machine with GPUs divided in different ways."""
+    return Simulation.create(CUT, tmp_path)
+
+
+@pytest.fixture
+def bus_ids(simulated: Simulation) -> list[str]:
+    """Of its GPUs, by index."""
+    return sorted(simulated.state.gpus)
+
+
+@pytest.fixture
+def run_mig(monkeypatch: pytest.MonkeyPatch) -> RunMig:
+    """Run ``gpuscape mig`` with arguments; ``on`` is the machine."""
+
+    def run(*arguments: str, on: Simulation) -> Result:
+        def take_mig(settings: AgentSettings) -> tuple[MigReading, ...]:
+            del settings
+            return mig_of(on)
+
+        for module in (mig_explain, mig_export, mig_status):
+            monkeypatch.setattr(module, "take_mig", take_mig)
+        return CliRunner().invoke(main, ("mig", *arguments))
+
+    return run
