@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from discovery.mig_state import FoundInstance, MigGpu
@@ -53,7 +53,11 @@ def gpu_ways(gpu: MigGpu, want: GpuLayout, holders: MigHolders) -> tuple[GpuWay,
     """
     if gpu.mode is not None and gpu.mode.current != want.mig:
         return (_with_other_mode(gpu, want, holders),)
-    return _least_disturbing(_ways(gpu, want, holders))
+    ways = _least_disturbing(_ways(gpu, want, holders))
+    if gpu.mode is None or gpu.mode.pending == want.mig:
+        return ways
+    cancelled = SetMode(gpu=gpu.uuid, on=want.mig)  # the mode that holds ends the wait for another
+    return tuple(replace(way, steps=(cancelled, *way.steps)) for way in ways)
 
 
 def _with_other_mode(gpu: MigGpu, want: GpuLayout, holders: MigHolders) -> GpuWay:

@@ -38,7 +38,7 @@ class ObstacleKind(StrEnum):
     NO_MIG = "no-mig"
     """The GPU has no MIG."""
     RESET_PENDING = "reset-pending"
-    """A change of the mode already waits for a reset."""
+    """A change of the mode waits for a reset: somebody is about to do something else."""
     RESET_NEEDED = "reset-needed"
     """The GPU changes the mode only with a reset, which is a person's to do."""
     PROFILES_UNKNOWN = "profiles-unknown"
@@ -142,9 +142,9 @@ def _obstacles(gpu: MigGpu, want: GpuLayout) -> Iterator[Obstacle]:
         if want.mig:
             yield Obstacle(kind=ObstacleKind.NO_MIG, gpu=gpu.uuid, detail=f"{gpu.model} has no MIG")
         return
-    if gpu.mode.current != gpu.mode.pending:
+    if not gpu.resetless and gpu.mode.current != gpu.mode.pending:
         yield _reset_pending(gpu, on=gpu.mode.pending)
-    elif gpu.mode.current != want.mig and not gpu.resetless:
+    elif not gpu.resetless and gpu.mode.current != want.mig:
         yield _reset_needed(gpu, on=want.mig)
     if not want.instances:
         return

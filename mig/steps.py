@@ -31,7 +31,10 @@ class DestroyInstance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetMode:
-    """Switch MIG on or off, on a GPU that needs no reset for it: nvmlDeviceSetMigMode."""
+    """Switch MIG on or off on a GPU that needs no reset for it: nvmlDeviceSetMigMode.
+
+    With the mode that holds, it ends the wait for another one.
+    """
 
     gpu: str
     on: bool

@@ -318,6 +318,17 @@ def test_a_mode_that_waits_for_a_reset_refuses_everything() -> None:
     assert obstacle.kind is ObstacleKind.RESET_PENDING
 
 
+@pytest.mark.parametrize(("current", "want"), [(True, True), (True, False), (False, True)])
+def test_a_mode_that_waits_without_a_reset_is_asked_for_again(current: bool, want: bool) -> None:
+    """It waited for somebody who was on the GPU: a reset has no part in it."""
+    gpu = mig_gpu("h100-sxm5-80gb", mode=Mode(current=current, pending=not current), resetless=True)
+
+    found = planned(gpu, GpuLayout(mig=want))
+
+    assert found.steps == (SetMode(gpu=gpu.uuid, on=want),)
+    assert performed(gpu, found).gpu.mode == Mode(current=want, pending=want)
+
+
 def test_a_gpu_without_mig_cannot_get_it_and_has_it_off_already() -> None:
     """Off is no change."""
     gpu = mig_gpu(A100, mode=None)
