@@ -169,8 +169,16 @@ def parts_changed(draw: st.DrawFn) -> str:
 mutations = st.one_of(words_changed(), numbers_changed(), lines_changed(), parts_changed())
 
 
+_JUDGE = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
 def meaning(text: str) -> dict[str, list[Any]]:
-    """What the text has, read without our code; filters as they are written."""
+    """What the text has, read without our code; filters as they are written.
+
+    By libyaml where it is there: PyYAML's own scanner refuses tabs between values, which libyaml,
+    its port to Go and YAML 1.2 allow.
+    """
+    content = yaml.load(text, Loader=_JUDGE)  # noqa: S506  # a safe one
     return {
         name: [
             (
@@ -185,7 +193,7 @@ def meaning(text: str) -> dict[str, list[Any]]:
             )
             for spec in specs
         ]
-        for name, specs in yaml.safe_load(text)["mig-configs"].items()
+        for name, specs in content["mig-configs"].items()
     }
 
 
