@@ -15,9 +15,8 @@ from tests.agent.agent_process import until
 from tests.controlplane.plane import Object, Plane
 from tests.controlplane.programs import ROOT
 from tests.node.attribution import Holding, Part
-from tests.node.dra_driver import DRIVER, REGISTRY
+from tests.node.dra_driver import DRIVER, REGISTERED
 from tests.node.gpu_cluster import NAMESPACE
-from tests.node.machine import DISK
 from tests.node.real_node import SOON, RealNode
 
 API: Final = "/apis/resource.k8s.io/v1"
@@ -32,8 +31,9 @@ def start_driver(plane: Plane, node: RealNode, gpus: Mapping[str, str]) -> None:
     kubeconfig = str(node.folder / "kubeconfig.json")
     command = [sys.executable, "-m", "tests.node.dra_driver", kubeconfig]
     node.programs.start(PROGRAM, command, cwd=ROOT)
-    registry = node.folder / DISK / REGISTRY.relative_to("/var/lib")
-    node.programs.wait(PROGRAM, lambda: any(registry.glob(f"{DRIVER}*")), seconds=SOON)
+    log = node.programs.log(PROGRAM)
+    # a pod that comes before would wait for the kubelet's next try
+    node.programs.wait(PROGRAM, lambda: REGISTERED in log.read_text(), seconds=SOON)
     devices = [
         {"name": name, "attributes": {"uuid": {"string": uuid}}} for name, uuid in gpus.items()
     ]

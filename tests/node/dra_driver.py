@@ -27,6 +27,8 @@ FOLDER: Final = Path("/var/lib/kubelet/plugins") / DRIVER
 REGISTRY: Final = Path("/var/lib/kubelet/plugins_registry")
 VERSION: Final = "v1.DRAPlugin"
 ASK_SECONDS: Final = 9.0
+REGISTERED: Final = "registered with the kubelet"
+"""The driver's only line."""
 
 _TEXT, _FLAG, _MESSAGE = 9, 8, 11
 """Kinds of fields. Source: descriptor.proto."""
@@ -81,10 +83,13 @@ def main(kubeconfig: str) -> None:
     service = "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
     answers = {"NodePrepareResources": prepare, "NodeUnprepareResources": unprepare}
     _serve(endpoint, service, messages["Claims"], answers)
-    registration = {
-        "GetInfo": lambda _: info,
-        "NotifyRegistrationStatus": lambda _: messages["Empty"](),
-    }
+
+    def registered(_: Any) -> Any:
+        sys.stdout.write(f"{REGISTERED}\n")
+        sys.stdout.flush()
+        return messages["Empty"]()
+
+    registration = {"GetInfo": lambda _: info, "NotifyRegistrationStatus": registered}
     _serve(
         REGISTRY / f"{DRIVER}-reg.sock",
         "pluginregistration.Registration",

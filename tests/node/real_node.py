@@ -26,7 +26,7 @@ from tests.node import node_files
 from tests.node.machine import FIRST_PROCESS
 from tests.node.network import SERVICE_IP, NetworkPrograms
 
-SOON: Final = 120.0
+SOON: Final = 240.0
 """For what is bound to come, even where the machine is busy."""
 _GET: Final = """
 import sys, urllib.request
