@@ -100,7 +100,7 @@ def resume(world: MigWorld, journal: Journal) -> ChangeResult | None:
         return None
     log.warning("MIG change resumed", extra={"change": record.change, "way": record.direction})
     if record.outcome is ChangeOutcome.HELD:
-        record = msgspec.structs.replace(record, outcome=None, direction=Direction.BACK)
+        record = msgspec.structs.replace(record, outcome=None)  # its direction is back already
     return _drive(world, journal, record)
 
 

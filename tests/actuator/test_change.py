@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -212,6 +213,7 @@ def test_killed_on_the_way_back_it_ends_in_one_of_the_two(
         record = open_change(tmp_path / "mig")
         assert record is not None
         back = record.direction is Direction.BACK
+        assert back == (len(world.taken) > failing + 1)
         outcome = ends_well(tmp_path / "mig", hardware)
         assert outcome is (ChangeOutcome.PREVIOUS if back else ChangeOutcome.APPLIED)
     else:
@@ -241,6 +243,29 @@ def test_a_cause_that_passes_is_waited_for(tmp_path: Path) -> None:
 
     assert changed(tmp_path / "mig", world).outcome is ChangeOutcome.APPLIED
     assert world.paused > 0
+
+
+def test_tries_are_counted_for_each_step_by_itself(tmp_path: Path) -> None:
+    """Two steps that each have to wait are no reason to go back."""
+    hardware = Hardware.of([before()])
+    busy = StepFailed("NVML_ERROR_IN_USE", passes=True)
+    world = PlayedWorld(hardware, fails=dict.fromkeys((0, 1, 2, 4, 5, 6), busy))
+
+    assert changed(tmp_path / "mig", world).outcome is ChangeOutcome.APPLIED
+
+
+def test_the_end_is_seen_in_a_fresh_session(tmp_path: Path) -> None:
+    """What only the session that made it shows is not there."""
+
+    class Forgetful(PlayedWorld):
+        def reopen(self) -> None:
+            for one in self.hardware.gpus:
+                one.gpu = replace(one.gpu, instances=one.gpu.instances[1:])
+
+    result = changed(tmp_path / "mig", Forgetful(Hardware.of([before()])))
+
+    assert result.outcome is ChangeOutcome.HELD
+    assert "after all steps" in result.reason
 
 
 def test_a_cause_that_does_not_pass_is_not_waited_for_for_ever(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ from __future__ import annotations
 import pytest
 
 from base.errors import BadInput
-from mig.gpu_layout import GpuLayout, WantedInstance, counted, found_layout
+from discovery.model import Mode
+from mig.gpu_layout import MIG_OFF, GpuLayout, WantedInstance, counted, found_layout, has_layout
 from tests.mig.naive_gpu import mig_gpu
 
 
@@ -63,3 +64,22 @@ def test_more_devices_than_any_gpu_has_are_refused_before_they_are_counted_out()
     """A file may hold any number."""
     with pytest.raises(BadInput, match="65 MIG devices"):
         counted({"1g.5gb": 60, "2g.10gb": 5})
+
+
+@pytest.mark.parametrize("start", [0, 6])
+def test_a_layout_with_places_is_there_at_these_places_alone(start: int) -> None:
+    """Anywhere else the devices have other UUIDs."""
+    gpu = mig_gpu("a100-sxm4-40gb", ("1g.5gb", 0))
+    layout = GpuLayout(mig=True, instances=(WantedInstance("1g.5gb", (1,), start),))
+
+    assert has_layout(gpu, layout) == (start == 0)
+
+
+def test_a_mode_that_waits_for_a_reset_is_no_layout() -> None:
+    """What holds now ends with the reset."""
+    waiting = Mode(current=True, pending=False)
+    gpu = mig_gpu("a100-sxm4-40gb", ("1g.5gb", 0), mode=waiting)
+
+    assert not has_layout(gpu, counted({"1g.5gb": 1}))
+    assert not has_layout(gpu, MIG_OFF)
+    assert has_layout(mig_gpu("a100-sxm4-40gb", mode=None), MIG_OFF)
