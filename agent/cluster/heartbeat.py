@@ -148,7 +148,9 @@ class Heartbeat:
         Takes 2 s at most: when the API is slow, the next agent waits after all.
         """
         held, self._leaving = self.holds, True
-        if held:  # requests cannot be cancelled, and the process must end in time
+        # a request on its way may be the one that makes the Lease ours
+        if held or self._asking.locked():
+            # requests cannot be cancelled, and the process must end in time
             try:
                 threads.started(self._empty, "leave").join(LEAVE_SECONDS)
             except threads.NoThread as error:
@@ -190,7 +192,7 @@ class Heartbeat:
             self._lost()
             return None
         self._saw(lease)
-        if (lease.get("spec") or {}).get("holderIdentity") != self._identity:
+        if _holder(lease) != self._identity:
             self._lost()
         return lease
 
@@ -264,7 +266,7 @@ class Heartbeat:
         with self._asking:
             try:
                 lease = self._lease or self._read()
-                if lease is not None and self.other is None:
+                if lease is not None and _holder(lease) == self._identity:
                     patch = leases.release(lease, at=self._wall())
                     self._api.patch(LEASES, self._name, patch, namespace=self._namespace)
             except ApiError as error:
@@ -298,6 +300,11 @@ class Heartbeat:
 
 def _not_released(error: Exception) -> None:
     log.info("Lease not released", extra={"why": str(error)})
+
+
+def _holder(lease: Object) -> str:
+    """Whom the Lease names; empty for nobody."""
+    return (lease.get("spec") or {}).get("holderIdentity") or ""
 
 
 def _is_untouched(node: Object) -> bool:

@@ -629,6 +629,28 @@ def test_leaving_takes_no_longer_than_it_may(world: World, monkeypatch: pytest.M
     assert (held, agent.holds) == ("pod-1", False)
 
 
+def test_leaving_while_the_first_request_is_on_its_way_empties_what_it_made(world: World) -> None:
+    """Else nobody would hold the Lease, and the next agent wait for its 180 seconds."""
+    agent = world.agent()
+    asked, answer = threading.Event(), threading.Event()
+
+    def hang(_: Call) -> None:
+        asked.set()
+        answer.wait()
+
+    agent.api.before("create", hang)
+    beating = threading.Thread(target=agent.beat)
+    beating.start()
+    asked.wait()
+    leaving = threading.Thread(target=agent.heart.leave)
+    leaving.start()
+    answer.set()
+    for thread in (beating, leaving):
+        thread.join()
+
+    assert (world.lease["spec"]["holderIdentity"], agent.holds) == ("", False)
+
+
 def test_leaving_without_a_thread_for_it_leaves_the_lease_to_expire(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
