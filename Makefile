@@ -46,6 +46,7 @@ check: $(VENV)/.dev ## seconds: format, lint, types, import contracts, generated
 	$(BIN)/python -m tools.structure --check
 
 long: controlplane ## soak, random tests SCALE times over (10 unless given), benchmarks into docs/
+	$(BIN)/python -m tests.controlplane.prepare --only kubelet-1.32
 	SCALE=$(SCALE) $(PYTEST) -m "not gpu" --timeout 3600
 	$(MAKE) faults mutate bench
 

@@ -81,7 +81,10 @@ KUBERNETES = {
     ),
     "1.32": kubernetes("1.32", 2, "kube-apiserver", "kube-scheduler", minutes=3),
 }
-KUBELET = kubernetes("1.37", 1, "kubelet", minutes=1, name="kubelet")
+KUBELETS = {
+    "1.37": kubernetes("1.37", 1, "kubelet", minutes=1, name="kubelet"),
+    "1.32": kubernetes("1.32", 2, "kubelet", minutes=1, name="kubelet"),
+}
 """Apart from the others, which most tests need without it; Go compiles what they share once."""
 
 _CONTAINERD = "github.com/containerd/containerd/v2/cmd"
@@ -126,8 +129,10 @@ CNI = Family(
 )
 PAUSE = Family(name="pause", folder=MODULES / "pause", programs={".": ("pause",)}, minutes=0)
 
-NODE_PROGRAMS = (KUBELET, CONTAINERD, RUNC, CNI, PAUSE)
-"""What a node runs its pods with."""
+NODE_PROGRAMS = {
+    minor: (kubelet, CONTAINERD, RUNC, CNI, PAUSE) for minor, kubelet in KUBELETS.items()
+}
+"""What a node of a Kubernetes minor runs its pods with."""
 
 _STAGES = "kustomize/stage"
 KWOK = Family(
@@ -210,6 +215,9 @@ GRAFANA = Family(name="grafana", folder=Path(__file__).parents[1] / "monitoring"
 
 ALL = (
     *(ETCD, PROMETHEUS, GRAFANA, ALLOCATOR, NVIDIA, IDLE_EXTENDER),
-    *(KUBERNETES["1.37"], *NODE_PROGRAMS, KUBERNETES["1.32"], KWOK, NFD),
+    *(KUBERNETES["1.37"], *NODE_PROGRAMS["1.37"], KUBERNETES["1.32"], KWOK, NFD),
 )
 """In the order of building: what most tests wait for comes first."""
+
+FOR_LONG = (KUBELETS["1.32"],)
+"""What only tests marked ``long`` need: built when it is named."""

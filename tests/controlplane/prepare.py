@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.controlplane.builds import GIVEN, BuildError, build, cache, find, given
-from tests.controlplane.families import ALL, Family
+from tests.controlplane.families import ALL, FOR_LONG, Family
 from tests.controlplane.toolchain import NoToolError, Tool, find_tool
 
 ADVICE = f"""\
@@ -39,14 +39,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def chosen(arguments: Sequence[str] | None) -> list[Family]:
-    """The families that the command line names; all of them where it names none."""
+    """The families that the command line names; all but FOR_LONG where it names none."""
     parser = argparse.ArgumentParser(prog=".venv/bin/python -m tests.controlplane.prepare")
-    names = [family.name for family in ALL]
-    parser.add_argument("--only", default=",".join(names), metavar="FAMILY,…")
+    every = (*ALL, *FOR_LONG)
+    names = [family.name for family in every]
+    default = ",".join(family.name for family in ALL)
+    parser.add_argument("--only", default=default, metavar="FAMILY,…")
     asked = parser.parse_args(arguments).only.split(",")
     if unknown := sorted(set(asked) - set(names)):
         parser.error(f"no family {', '.join(unknown)}; there are {', '.join(names)}")
-    return [family for family in ALL if family.name in asked]
+    return [family for family in every if family.name in asked]
 
 
 def build_all(families: Sequence[Family]) -> int:

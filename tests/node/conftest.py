@@ -7,12 +7,21 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.controlplane.families import CONTROLLER_MANAGER_MINOR, MINORS
 from tests.node.real_cluster import RealCluster
 
+VERSIONS = [
+    minor if minor == CONTROLLER_MANAGER_MINOR else pytest.param(minor, marks=pytest.mark.long)
+    for minor in reversed(MINORS)
+]
+"""The newest Kubernetes; in ``make long`` the oldest one too."""
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealCluster]:
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RealCluster]:
     """Two nodes with a simulated DGX A100 each, on which the shipped DaemonSet is installed."""
-    with RealCluster.start(tmp_path_factory.mktemp("real")) as cluster:
+    with RealCluster.start(tmp_path_factory.mktemp("real"), minor=request.param) as cluster:
         cluster.install()
         yield cluster

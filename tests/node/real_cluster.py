@@ -75,14 +75,20 @@ class RealCluster:
     @staticmethod
     @contextlib.contextmanager
     def start(
-        folder: Path, *, nodes: int = 2, note: Callable[[str], None] = lambda _: None
+        folder: Path,
+        *,
+        nodes: int = 2,
+        minor: str = CONTROLLER_MANAGER_MINOR,
+        note: Callable[[str], None] = lambda _: None,
     ) -> Iterator[RealCluster]:
-        """Run it while the block lasts; ``note`` takes what is done next.
+        """Run it while the block lasts; the API server, scheduler and kubelets are of ``minor``.
+
+        ``note`` takes what is done next.
 
         Raises NotPreparedError and ProgramError.
         """
         needs.demand()
-        for family in NODE_PROGRAMS:
+        for family in NODE_PROGRAMS[minor]:
             binaries(family)
         folder.mkdir(parents=True, exist_ok=True)
         note("making the image")
@@ -92,7 +98,7 @@ class RealCluster:
             programs = running.enter_context(
                 NetworkPrograms(folder / "logs", inside=("etcd", "kube-apiserver"))
             )
-            plane = NetworkPlane.launch(folder, programs, CONTROLLER_MANAGER_MINOR)
+            plane = NetworkPlane.launch(folder, programs, minor)
             start_controller_manager(plane, programs, node_lifecycle=True)
             start_scheduler(plane, programs, {})
             started = {}

@@ -19,7 +19,7 @@ import psutil
 from tests.agent.agent_process import until
 from tests.controlplane import components
 from tests.controlplane.builds import binaries
-from tests.controlplane.families import CNI, CONTAINERD, KUBELET, RUNC
+from tests.controlplane.families import CNI, CONTAINERD, KUBELETS, RUNC
 from tests.controlplane.plane import Object, Plane
 from tests.controlplane.programs import Programs
 from tests.node import node_files
@@ -107,7 +107,7 @@ class RealNode:
         self.programs.start(
             "kubelet",
             [
-                binaries(KUBELET) / "kubelet",
+                binaries(KUBELETS[self._plane.minor]) / "kubelet",
                 f"--config={self._write('kubelet.json', config)}",
                 f"--kubeconfig={self._write('kubeconfig.json', kubeconfig)}",
                 f"--hostname-override={self.name}",

@@ -46,7 +46,8 @@ from tests.node.ranked_scheduling import RankedScheduling
 from tests.node.real_cluster import RealCluster
 from tests.node.real_node import NAMESPACES
 
-BUILT: Final = (ETCD, KUBERNETES[CONTROLLER_MANAGER_MINOR], NVIDIA, *NODE_PROGRAMS)
+_MINOR: Final = CONTROLLER_MANAGER_MINOR
+BUILT: Final = (ETCD, KUBERNETES[_MINOR], NVIDIA, *NODE_PROGRAMS[_MINOR])
 PROGRAMS: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", ACCOUNT)
 NODE: Final = ("containerd", "kubelet", DRIVER)
 """Programs that run as long as the cluster does."""

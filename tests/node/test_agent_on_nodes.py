@@ -11,139 +11,45 @@ import re
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import groupby
+from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import psutil
 import pytest
 
 from api import keys, names
-from tests.agent.agent_process import until
+from tests.agent.agent_process import runs, until
+from tests.controlplane.audit import Event
 from tests.controlplane.plane import MERGE_PATCH, Object
+from tests.node.container_agents import (
+    LABELS,
+    PODS,
+    Agent,
+    agents,
+    change,
+    episode,
+    restarts,
+    roll_out,
+)
 from tests.node.real_cluster import AGENT, RealCluster
 from tests.node.real_node import SOON, RealNode
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 """The first one waits for an image, two nodes and their agents."""
 
-PODS: Final = f"/api/v1/namespaces/{names.NAMESPACE}/pods"
-DAEMONSET: Final = f"/apis/apps/v1/namespaces/{names.NAMESPACE}/daemonsets/{AGENT}"
-LEASES: Final = f"/apis/coordination.k8s.io/v1/namespaces/{names.NAMESPACE}/leases"
+BINDINGS: Final = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+REFUSED: Final = 422
+"""By an admission policy."""
+KILLED: Final = 137
+"""The exit code of a container whose program SIGKILL ended."""
 KUBELETS: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-PROGRAM: Final = "gpuscape agent"
 FIRST_SECONDS: Final = 15.0
 """From the start of the container, which is known to the second, to the Node's first labels."""
 CLEAN_SECONDS: Final = 10.0
 """For an agent that is asked to end; the kubelet would kill it after 30."""
 FILL: Final = "/run/fill"
-
-_GOLDEN: Final = Path(__file__).parents[1] / "golden/dgx-a100/labels-none.txt"
-LABELS: Final = dict(line.split("=", 1) for line in _GOLDEN.read_text().splitlines())
-"""Of the simulated machine, by the reviewed file."""
 CHANGING: Final = ("nvidia.com/gfd.timestamp",)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Agent:
-    """The agent of one node, as it is when this is made."""
-
-    node: RealNode
-    pod: Object
-
-    @property
-    def name(self) -> str:
-        """Of the pod."""
-        return str(self.pod["metadata"]["name"])
-
-    @property
-    def uid(self) -> str:
-        """Of the pod."""
-        return str(self.pod["metadata"]["uid"])
-
-    @property
-    def status(self) -> Mapping[str, Any]:
-        """Of the container."""
-        (found,) = self.pod["status"]["containerStatuses"]
-        return dict(found)
-
-    @property
-    def process(self) -> psutil.Process:
-        """The oldest in the container."""
-        return self.node.processes(PROGRAM)[0]
-
-    def metrics(self) -> str:
-        """A scrape through the pod's address."""
-        return self.node.get(f"http://{self.pod['status']['podIP']}:9400/metrics")
-
-
-def agents(cluster: RealCluster) -> dict[str, Agent]:
-    """By node, when on each one pod is Ready, holds the Lease, and all labels are there."""
-    until(lambda: all(is_settled(cluster, node) for node in cluster.nodes.values()), SOON)
-    return {
-        name: Agent(node=node, pod=cluster.pods(name)[0]) for name, node in cluster.nodes.items()
-    }
-
-
-def is_settled(cluster: RealCluster, node: RealNode) -> bool:
-    pods = cluster.pods(node.name)
-    if len(pods) != 1 or "deletionTimestamp" in pods[0]["metadata"] or not is_ready(pods[0]):
-        return False
-    holder = cluster.lease(node.name).get("spec", {}).get("holderIdentity")
-    labels = node.object()["metadata"]["labels"]
-    return bool(holder == pods[0]["metadata"]["uid"] and LABELS.keys() <= labels.keys())
-
-
-def is_ready(pod: Object) -> bool:
-    conditions = pod["status"].get("conditions", ())
-    return any(it["type"] == "Ready" and it["status"] == "True" for it in conditions)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Episode:
-    """What was written in the cluster since it began."""
-
-    cluster: RealCluster
-    since: str
-
-    def holders(self, node: str) -> list[str]:
-        """Whom the Lease named, one after the other; empty for nobody."""
-        versions = self.cluster.versions(LEASES, since=self.since, name=names.lease(node))
-        named = [it["spec"].get("holderIdentity") or "" for it in versions]
-        return [holder for holder, _ in groupby(named)]
-
-    def pod(self, name: str) -> list[Object]:
-        """A pod as it was, one version after the other."""
-        return self.cluster.versions(PODS, since=self.since, name=name)
-
-    def lost_labels(self) -> list[str]:
-        """What a version of a Node lacked."""
-        return [
-            f"{it['metadata']['name']}: {key}"
-            for it in self.cluster.versions("/api/v1/nodes", since=self.since)
-            for key in sorted(LABELS.keys() - it["metadata"]["labels"].keys())
-        ]
-
-
-@contextmanager
-def episode(cluster: RealCluster) -> Iterator[Episode]:
-    """What happens in the block loses no label."""
-    happens = Episode(cluster=cluster, since=cluster.resource_version())
-    yield happens
-    assert happens.lost_labels() == []
-
-
-def change(cluster: RealCluster, patch: Object) -> None:
-    """Change the DaemonSet."""
-    cluster.plane.demand("PATCH", DAEMONSET, patch, content_type=MERGE_PATCH)
-
-
-def roll_out(cluster: RealCluster) -> None:
-    """Wait until the DaemonSet's pods are all as it is now."""
-    arguments = ("rollout", "status", f"daemonset/{AGENT}", f"--timeout={SOON:.0f}s")
-    cluster.plane.kubectl("-n", names.NAMESPACE, *arguments)
 
 
 def test_labels_come_within_15_s_of_the_containers_start(cluster: RealCluster) -> None:
@@ -190,7 +96,7 @@ def test_the_container_is_confined_by_the_kernel(cluster: RealCluster) -> None:
             mounts = [line.split() for line in (proc / "mountinfo").read_text().splitlines()]
             (root,) = [it for it in mounts if it[4] == "/"]
             assert "ro" in root[5].split(",")
-        limit = cgroup(agent, "memory") / "memory.limit_in_bytes"
+        limit = agent.cgroup("memory") / "memory.limit_in_bytes"
         (container,) = agent.pod["spec"]["containers"]
         mebibytes = container["resources"]["limits"]["memory"].removesuffix("Mi")
         assert int(limit.read_text()) == int(mebibytes) << 20
@@ -199,23 +105,78 @@ def test_the_container_is_confined_by_the_kernel(cluster: RealCluster) -> None:
 def test_the_token_in_the_container_changes_its_own_node_and_nothing_else(
     cluster: RealCluster,
 ) -> None:
-    found = agents(cluster)
-    agent, other = found.values()
-    tokens = f"root/var/lib/kubelet/pods/{agent.uid}/volumes/kubernetes.io~projected/token"
-    token = Path(f"/proc/{agent.node.first_process}", tokens, "token").read_text()
+    agent, other = agents(cluster).values()
 
-    def status(node: RealNode, key: str) -> int:
-        return cluster.plane.request(
-            "PATCH",
-            f"/api/v1/nodes/{node.name}?dryRun=All&fieldManager={AGENT}",
-            {"metadata": {"labels": {key: "7"}}},
-            token=token,
-            content_type=MERGE_PATCH,
-        ).status
+    assert answer(cluster, agent, agent.node, keys.FOUND) == HTTPStatus.OK
+    assert answer(cluster, agent, agent.node, "example.com/label") == REFUSED
+    assert answer(cluster, agent, other.node, keys.FOUND) == REFUSED
 
-    assert status(agent.node, keys.FOUND) == 200
-    assert status(agent.node, "example.com/label") == 422
-    assert status(other.node, keys.FOUND) == 422
+
+def answer(cluster: RealCluster, agent: Agent, node: RealNode, key: str) -> int:
+    """With what status the API server answers who uses the agent's token to set a label."""
+    return cluster.plane.request(
+        "PATCH",
+        f"/api/v1/nodes/{node.name}?dryRun=All&fieldManager={AGENT}",
+        {"metadata": {"labels": {key: "7"}}},
+        token=agent.token(),
+        content_type=MERGE_PATCH,
+    ).status
+
+
+def test_an_agent_writes_nothing_while_its_policy_is_bound_to_nobody(cluster: RealCluster) -> None:
+    """As where the binding was forgotten; the API server goes on refusing for a moment."""
+    old, _ = agents(cluster).values()
+    with episode(cluster) as happens:
+        with bound_to_nobody(cluster):
+            until(
+                lambda: answer(cluster, old, old.node, "example.com/label") == HTTPStatus.OK, SOON
+            )
+            cluster.plane.demand("DELETE", f"{PODS}/{old.name}")
+            new = successor(cluster, old)
+            open_policy = f'gpuscape_confinement_enforced{{policy="{names.AGENT_NODE}"}} 0'
+            until(lambda: open_policy in new.metrics(), SOON)
+            tries = len(new.requests(cluster))
+            until(lambda: len(new.requests(cluster)) > tries, SOON)
+            written = [it for it in new.requests(cluster) if is_write(it)]
+        agents(cluster)
+
+    assert written == []
+    assert [it for it in happens.holders(old.node.name) if it != old.uid] == ["", new.uid]
+
+
+@contextmanager
+def bound_to_nobody(cluster: RealCluster) -> Iterator[None]:
+    """The agents' policy for Nodes confines none of them while the block lasts."""
+    cluster.plane.demand("DELETE", f"{BINDINGS}/{names.AGENT_NODE}")
+    try:
+        yield
+    finally:
+        cluster.plane.kubectl("apply", "-k", cluster.overlay())
+
+
+def successor(cluster: RealCluster, old: Agent) -> Agent:
+    """The agent in place of one that was deleted, once it runs and the old one is gone."""
+    found: list[Agent] = []
+
+    def is_alone() -> bool:
+        pods = cluster.pods(old.node.name)  # one look: two pods may be there in between
+        found[:] = [Agent(node=old.node, pod=it) for it in pods if is_started(it)]
+        return len(pods) == 1 and [it.uid for it in found] not in ([], [old.uid])
+
+    until(is_alone, SOON)
+    return found[0]
+
+
+def is_started(pod: Object) -> bool:
+    """Whether its container runs."""
+    return any(it.get("started") for it in pod["status"].get("containerStatuses", ()))
+
+
+def is_write(event: Event) -> bool:
+    """Whether a request changed something, or would have."""
+    return event["verb"] in ("create", "update", "patch", "delete") and (
+        "dryRun=All" not in event["requestURI"]
+    )
 
 
 def test_a_pod_that_is_deleted_ends_cleanly_and_hands_over(cluster: RealCluster) -> None:
@@ -267,7 +228,7 @@ def test_the_agent_goes_on_while_the_kubelet_is_restarted_and_finds_its_new_sock
         until(lambda: 'gpuscape_source_up{source="pod-resources"} 1' in agent.metrics(), SOON)
         after = agents(cluster)[agent.node.name]
 
-    assert process.is_running()
+    assert runs(process)
     assert unchanged(after) == unchanged(agent)
     assert set(happens.holders(agent.node.name)) <= {agent.uid}
 
@@ -284,8 +245,26 @@ def test_the_agent_goes_on_while_containerd_is_restarted(cluster: RealCluster) -
         assert [line.split()[2] for line in tasks if line.startswith(container)] == ["RUNNING"]
         after = agents(cluster)[agent.node.name]
 
-    assert process.is_running()
+    assert runs(process)
     assert unchanged(after) == unchanged(agent)
+    assert set(happens.holders(agent.node.name)) <= {agent.uid}
+
+
+def test_an_agent_that_is_killed_while_containerd_is_down_comes_back_with_it(
+    cluster: RealCluster,
+) -> None:
+    agent, _ = agents(cluster).values()
+    with episode(cluster) as happens:
+        agent.node.stop("containerd")
+        process = agent.process
+        process.kill()
+        until(lambda: not runs(process), SOON)
+        agent.node.start_containerd()
+        until(lambda: restarts(cluster, agent) > agent.status["restartCount"], SOON)
+        after = agents(cluster)[agent.node.name]
+
+    assert after.status["restartCount"] == agent.status["restartCount"] + 1
+    assert after.uid == agent.uid
     assert set(happens.holders(agent.node.name)) <= {agent.uid}
 
 
@@ -299,7 +278,7 @@ def test_an_agent_that_the_kernel_kills_for_memory_comes_back_in_its_pod(
         after = agents(cluster)[agent.node.name]
 
     last = after.status["lastState"]["terminated"]
-    assert (last["reason"], last["exitCode"]) == ("OOMKilled", 137)
+    assert (last["reason"], last["exitCode"]) == ("OOMKilled", KILLED)
     assert after.uid == agent.uid
     assert set(happens.holders(agent.node.name)) <= {agent.uid}
 
@@ -338,11 +317,6 @@ def test_an_update_with_two_agents_at_a_time_and_its_undoing_lose_nothing(
             assert named == ["", after[node].uid]
 
 
-def has_state(cluster: RealCluster, node: str) -> bool:
-    """Whether the agent has published which GPUs the kubelet has handed out."""
-    return keys.STATE in cluster.lease(node)["metadata"].get("annotations", {})
-
-
 def uids(cluster: RealCluster, node: RealNode) -> list[str]:
     return [it["metadata"]["uid"] for it in cluster.pods(node.name)]
 
@@ -351,11 +325,6 @@ def unchanged(agent: Agent) -> tuple[object, ...]:
     """What stays while a container goes on."""
     status = agent.status
     return agent.uid, status["containerID"], status["restartCount"]
-
-
-def restarts(cluster: RealCluster, agent: Agent) -> int:
-    (pod,) = cluster.pods(agent.node.name)
-    return int(Agent(node=agent.node, pod=pod).status["restartCount"])
 
 
 def moment(text: str) -> datetime:
@@ -377,13 +346,6 @@ def annotated(value: str) -> Object:
     return {"template": {"metadata": {"annotations": {"example.com/version": value}}}}
 
 
-def cgroup(agent: Agent, controller: str) -> Path:
-    """The folder of the agent's container, outside of the machine."""
-    lines = Path(f"/proc/{agent.process.pid}/cgroup").read_text().splitlines()
-    (path,) = [it.split(":", 2)[2] for it in lines if it.split(":", 2)[1] == controller]
-    return Path("/sys/fs/cgroup", controller, path.lstrip("/"))
-
-
 def use_up_memory(agent: Agent) -> None:
     """Have a small process in the container's cgroup fill a tmpfs until the kernel kills.
 
@@ -396,6 +358,11 @@ def use_up_memory(agent: Agent) -> None:
     with suppress(subprocess.CalledProcessError):
         agent.node.run("sh", "-c", f"{fill} count=400 of={FILL}")
     agent.node.run("rm", FILL)
+
+
+def has_state(cluster: RealCluster, node: str) -> bool:
+    """Whether the agent has published which GPUs the kubelet has handed out."""
+    return keys.STATE in cluster.lease(node)["metadata"].get("annotations", {})
 
 
 def pid_inside(agent: Agent) -> int:
