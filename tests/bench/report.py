@@ -12,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from tests.bench import (
+    container,
     cpu,
     exporters,
     extender,
@@ -49,6 +50,7 @@ PAGES: Mapping[str, Page] = {
             growth.section,
             serving.section,
             memory.section,
+            container.section,
             faults.section,
             fleet.section,
         ),
