@@ -92,15 +92,19 @@ class AgentProcess:
 
     def _follow(self) -> None:
         assert self.process.stderr is not None
-        for line in self.process.stderr:
-            try:
-                record = json.loads(line)
-            except ValueError:
-                self.said += line
-                continue
-            self.logged.append(record)
-            if record["message"] == "listening":
-                self._addresses[record["serves"]] = record["address"]
+        with contextlib.suppress(ValueError):  # who started the process has closed its pipe
+            for line in self.process.stderr:
+                self._take(line)
+
+    def _take(self, line: str) -> None:
+        try:
+            record = json.loads(line)
+        except ValueError:
+            self.said += line
+            return
+        self.logged.append(record)
+        if record["message"] == "listening":
+            self._addresses[record["serves"]] = record["address"]
 
 
 def agent_arguments(
