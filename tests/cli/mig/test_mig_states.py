@@ -188,6 +188,7 @@ def test_what_the_format_cannot_say_is_refused_unless_allowed(
 
     assert (refused.exit_code, refused.stdout) == (2, "")
     assert words in refused.stderr
+    assert "with --allow-loss" in refused.stderr
     assert (allowed.exit_code, allowed.stderr) == (0, f"not exported: {words}\n")
     entries = yaml.safe_load(allowed.stdout)["mig-configs"]["current"]
     empty = [one for one in entries if one["mig-enabled"] and not one["mig-devices"]]

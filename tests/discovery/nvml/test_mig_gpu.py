@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -332,6 +333,26 @@ def test_a_call_that_fails_once_hides_no_instance_and_no_program(bench: Bench, e
                 assert {it.name for it in gpu.profiles} <= {it.name for it in bench.before.profiles}
 
 
+def test_a_compute_profile_that_is_not_described_hides_no_compute_instance(bench: Bench) -> None:
+    """Refused in both versions of its struct, whichever profile of whichever instance it is."""
+    entry = "nvmlGpuInstanceGetComputeInstanceProfileInfo*"
+    missing = Return(code=pynvml.NVML_ERROR_NOT_SUPPORTED)
+    bench.simulation.log_calls()
+    bench.read()
+    asked = sum(n for (name, _), n in bench.simulation.calls().items() if fnmatch(name, entry))
+    bench.simulation.log_calls(False)
+    found: list[MigReading] = []
+    for after in range(asked):
+        bench.simulation.fault(missing, entry, bus_id=bench.bus_id, after=after, times=2)
+        found.append(bench.read())
+        bench.simulation.clear()
+
+    read = [gpu for gpu in found if isinstance(gpu, MigGpu)]
+    assert {gpu.instances for gpu in read} == {bench.before.instances}
+    details = {unread(gpu).gaps[0].detail for gpu in found if gpu not in read}
+    assert "instance 0 is there, and of no profile that the driver describes" in details
+
+
 @pytest.mark.parametrize("garbage", ["max", "nan", "not-utf8", "unterminated"])
 @pytest.mark.parametrize("entry", sorted(set(ENTRIES) - HANDLES))
 def test_a_senseless_answer_is_never_taken_for_a_layout(
@@ -389,6 +410,22 @@ def test_mig_on_without_any_profile_is_not_taken_for_an_empty_gpu(bench: Bench) 
         Return(code=pynvml.NVML_ERROR_NOT_SUPPORTED), "nvmlDeviceGetGpuInstanceProfileInfo*"
     )
     assert "describes no profile" in unread(bench.read()).gaps[0].detail
+
+
+def test_a_driver_that_refuses_every_profile_number_does_not_only_wait_for_mig(
+    tmp_path: Path,
+) -> None:
+    """With MIG off no profiles are an answer too, but not this one: number 0 is in every NVML."""
+    model = machines.model(reset_for_mig=False)
+    with machines.simulation(tmp_path, machines.gpu(), models={"small": model}) as simulation:
+        open_session()
+        assert whole(read_mig_gpu(CUT.bus_id)).profiles
+        simulation.fault(
+            Return(code=pynvml.NVML_ERROR_INVALID_ARGUMENT), "nvmlDeviceGetGpuInstanceProfileInfo*"
+        )
+        gap = unread(read_mig_gpu(CUT.bus_id)).gaps[0]
+        close_session()
+    assert (gap.what, gap.reason) == ("profiles", Reason.FAILED)
 
 
 def test_instances_that_overlap_are_no_layout(bench: Bench) -> None:

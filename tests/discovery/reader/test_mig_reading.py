@@ -52,6 +52,20 @@ def test_a_gpu_that_hangs_or_kills_its_reader_is_unread_and_the_others_are_not(
     assert [(gpu.bus_id, gpu.gaps[0].reason) for gpu in sick] == [(bench.bus_ids[4], reason)]
 
 
+def test_a_gpu_that_answered_and_hangs_when_it_is_read_once_more_is_unread(
+    bench: ReaderBench,
+) -> None:
+    """Another GPU hangs behind it, so that a second reader reads it again."""
+    first, second = bench.bus_ids[4:6]
+    entry = "nvmlDeviceGetMigMode"
+    bench.simulation.fault(Hang(), entry, bus_id=first, after=1)
+    bench.simulation.fault(Hang(), entry, bus_id=second)
+
+    sick = [gpu.bus_id for gpu in read_mig(bench.reader) if isinstance(gpu, UnreadMigGpu)]
+
+    assert sick == [first, second]
+
+
 def test_without_a_driver_there_is_no_answer(bench: ReaderBench) -> None:
     bench.simulation.set_driver("not-loaded")
     bench.reader.release()
