@@ -10,8 +10,6 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from base.log_once import LogOnce
-
 log = logging.getLogger(__name__)
 
 AGAIN_SECONDS: Final = 3600.0
@@ -35,16 +33,23 @@ class Defects:
         self._count = count
         self._clock = clock
         self._lock = threading.Lock()
-        self._logged = LogOnce()
+        self._logged_at: dict[tuple[str, type[BaseException]], float] = {}
 
     def report(self, part: str, error: BaseException) -> None:
         """Count this exception of a part of the program, such as ``tick discover``."""
         self._count()
-        state = (type(error), int(self._clock() // AGAIN_SECONDS))
-        with self._lock:
-            is_new = self._logged.is_new(state, part)
-        if is_new:
+        if self._is_due(part, type(error)):
             log.error("internal error", exc_info=error, extra={"part": part})
+
+    def _is_due(self, part: str, kind: type[BaseException]) -> bool:
+        """Whether it is to be logged now: for the first time, or again after AGAIN_SECONDS."""
+        now = self._clock()
+        with self._lock:
+            last = self._logged_at.get((part, kind))
+            is_due = last is None or now - last >= AGAIN_SECONDS
+            if is_due:
+                self._logged_at[part, kind] = now
+        return is_due
 
     @contextlib.contextmanager
     def contained(self, part: str) -> Iterator[None]:

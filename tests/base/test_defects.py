@@ -67,13 +67,29 @@ def test_another_defect_and_another_part_are_logged_too(
     ]
 
 
+@pytest.mark.parametrize("began", [0.0, 0.7 * AGAIN_SECONDS, 12.9 * AGAIN_SECONDS])
 def test_a_defect_that_lasts_is_logged_again_an_hour_later(
+    counted: Counted, caplog: pytest.LogCaptureFixture, began: float
+) -> None:
+    for seconds, expected in (
+        (0, 1),
+        (AGAIN_SECONDS - 1, 1),
+        (AGAIN_SECONDS, 2),
+        (2 * AGAIN_SECONDS - 1, 2),
+        (2 * AGAIN_SECONDS, 3),
+    ):
+        counted.now = began + seconds
+        counted.meets("tick a", ValueError())
+        assert len(lines(caplog)) == expected
+
+
+def test_two_defects_in_turn_are_logged_once_each(
     counted: Counted, caplog: pytest.LogCaptureFixture
 ) -> None:
-    counted.meets("tick a", ValueError())
-    counted.now = AGAIN_SECONDS
-    counted.meets("tick a", ValueError())
-    assert len(lines(caplog)) == 2
+    for _ in range(10):
+        counted.meets("tick a", ValueError())
+        counted.meets("tick a", KeyError())
+    assert lines(caplog) == [("tick a", "ValueError"), ("tick a", "KeyError")]
 
 
 def test_a_job_that_raises_does_not_end_those_after_it(
@@ -152,15 +168,6 @@ def test_without_a_count_and_a_clock_a_defect_is_logged_once_all_the_same(
         with defects.contained("tick a"):
             raise ValueError
     assert lines(caplog) == [("tick a", "ValueError")]
-
-
-def test_just_before_the_hour_is_over_a_defect_is_not_logged_again(
-    counted: Counted, caplog: pytest.LogCaptureFixture
-) -> None:
-    counted.meets("tick a", ValueError())
-    counted.now = AGAIN_SECONDS - 0.1
-    counted.meets("tick a", ValueError())
-    assert len(lines(caplog)) == 1
 
 
 def test_what_ends_a_program_is_not_contained(counted: Counted) -> None:
