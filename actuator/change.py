@@ -82,7 +82,7 @@ def apply(
         asked=asked,
         started=world.now(),
         boot=world.boot(),
-        wanted={uuid: wanted[uuid] for uuid in sorted(affected)},
+        wanted={uuid: found.after[uuid] for uuid in sorted(affected)},
         previous={one.uuid: found_layout(one, exact=True) for one in seen if one.uuid in affected},
     )
     journal.write(record)

@@ -52,7 +52,8 @@ class ChangeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     boot: str
     """The kernel's boot id when it began."""
     wanted: dict[str, GpuLayout]
-    """By GPU UUID: of the affected GPUs."""
+    """By GPU UUID: of the affected GPUs, each instance at the place that the plan has for it. After
+    a reboot in the middle what the plan keeps comes back where its pods expect it."""
     previous: dict[str, GpuLayout]
     """Of the same GPUs, each instance at its place."""
     direction: Direction = Direction.FORWARD

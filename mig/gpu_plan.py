@@ -36,6 +36,8 @@ class GpuWay:
     destroyed: tuple[FoundInstance, ...]
     disturbed: frozenset[MigHolder]
     """Of the instances that are destroyed; with a change of mode, of all of the GPU."""
+    after: GpuLayout
+    """What is there at the end, each instance at its place."""
     steps: tuple[MigStep, ...]
     """Compute instances end before their GPU instance; all ends before anything is made."""
 
@@ -66,12 +68,14 @@ def _with_other_mode(gpu: MigGpu, want: GpuLayout, holders: MigHolders) -> GpuWa
         *(found for part, found in holders.items() if part.gpu == gpu.uuid)
     )
     grid = Grid(gpu.profiles)
-    made = _creates(gpu, grid, want.instances, grid.best_starts(want.instances) or ())
+    starts = grid.best_starts(want.instances) or ()
+    made = _creates(gpu, grid, want.instances, starts)
     return GpuWay(
         gpu=gpu,
         kept=(),
         destroyed=gpu.instances,
         disturbed=everybody,
+        after=GpuLayout(mig=want.mig, instances=_placed(want.instances, starts)),
         steps=(*_destroys(gpu, gpu.instances), SetMode(gpu=gpu.uuid, on=want.mig), *made),
     )
 
@@ -113,6 +117,13 @@ def _keeping(
         kept=tuple(kept),
         destroyed=destroyed,
         disturbed=frozenset[MigHolder]().union(*parts),
+        after=GpuLayout(
+            mig=want.mig,
+            instances=(
+                *_placed(matched, [one.start for one in kept]),
+                *_placed(missing, starts),
+            ),
+        ),
         steps=(
             *_destroys(gpu, destroyed),
             *_completions(gpu, kept, matched),
@@ -121,6 +132,10 @@ def _keeping(
     )
     room = tuple(-places for places in grid.left(taken))
     return (len(destroyed), len(way.steps), room, starts, tuple(one.id for one in kept)), way
+
+
+def _placed(wanted: Sequence[WantedInstance], starts: Sequence[int]) -> tuple[WantedInstance, ...]:
+    return tuple(replace(one, start=at) for one, at in zip(wanted, starts, strict=True))
 
 
 def _matched(

@@ -80,6 +80,9 @@ class MigPlan:
     destroyed: tuple[tuple[str, FoundInstance], ...]
     disturbed: frozenset[MigHolder]
     """Who must be gone before the first step."""
+    after: Mapping[str, GpuLayout]
+    """What the GPUs that a layout is wanted for have at the end, each instance at its place; by
+    UUID."""
     allocatable: Mapping[str, int] | None
     """Resource to count afterwards; None where the plugin's strategy is not known."""
 
@@ -125,6 +128,7 @@ def plan(
         kept=tuple((way.gpu.uuid, one) for way in ways for one in way.kept),
         destroyed=tuple((way.gpu.uuid, one) for way in ways for one in way.destroyed),
         disturbed=frozenset[MigHolder]().union(*(way.disturbed for way in ways)),
+        after={way.gpu.uuid: way.after for way in ways},
         allocatable=None if strategy is None else allocatable(after, strategy),
     )
 

@@ -344,17 +344,21 @@ def test_what_is_held_goes_back_once_the_gpu_is_there_again(tmp_path: Path) -> N
 
 
 def test_a_reboot_in_the_middle_changes_nothing_about_the_end(tmp_path: Path) -> None:
-    """All instances are gone then; the change goes on from an empty GPU."""
-    hardware = Hardware.of([before()])
+    """All instances are gone then. What was to be kept comes back at its old place: a pod that is
+    still bound to the node holds its UUID, which follows from the place.
+    """
+    odd, wanted = mig_gpu(A100, ("1g.5gb", 2), ("3g.20gb", 4)), counted({"1g.5gb": 1, "2g.10gb": 1})
+    undisturbed, hardware = Hardware.of([odd]), Hardware.of([odd])
+    changed(tmp_path / "other", PlayedWorld(undisturbed), {GPU: wanted})
     with pytest.raises(Killed):
-        changed(tmp_path / "mig", PlayedWorld(hardware, effects=Effects(5)))
+        changed(tmp_path / "mig", PlayedWorld(hardware, effects=Effects(3)), {GPU: wanted})
     hardware.gpus[0].gpu = mig_gpu(A100)
 
     result = resumed(tmp_path / "mig", PlayedWorld(hardware))
 
     assert result is not None
     assert result.outcome is ChangeOutcome.APPLIED
-    assert has_layout(hardware.seen()[0], WANTED)
+    assert hardware.seen()[0].instances == undisturbed.seen()[0].instances
 
 
 def _fails_from(number: int, monkeypatch: pytest.MonkeyPatch, method: str) -> None:

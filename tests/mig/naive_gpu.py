@@ -7,7 +7,7 @@ It shares nothing with the planner but the values.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 
@@ -47,26 +47,49 @@ def mig_gpu(
         resetless=resetless,
         profiles=tuple(known.values()),
         instances=tuple(
-            _instance(number, known[one[0]], one[1], one[2] if len(one) > 2 else None)
-            for number, one in enumerate(placed, start=1)
+            sorted(
+                (
+                    _instance(uuid, known, one[0], one[1], one[2] if len(one) > 2 else None)
+                    for one in placed
+                ),
+                key=lambda one: one.id,
+            )
         ),
     )
 
 
 def _instance(
-    number: int, profile: MigProfile, start: int, compute: Sequence[int] | None
+    gpu: str,
+    known: Mapping[str, MigProfile],
+    name: str,
+    start: int,
+    compute: Sequence[int] | None,
 ) -> FoundInstance:
-    parts = (profile.slices,) if compute is None else compute
+    parts = (known[name].slices,) if compute is None else compute
+    number = _instance_id(known.values(), known[name].size, start)
     return FoundInstance(
         id=number,
-        profile=profile.name,
+        profile=name,
         start=start,
-        size=profile.size,
+        size=known[name].size,
         compute=tuple(
-            FoundCompute(id=at, slices=slices, start=sum(parts[:at]), uuid=f"MIG-{number}-{at}")
+            FoundCompute(
+                id=at, slices=slices, start=sum(parts[:at]), uuid=_device_uuid(gpu, number, at)
+            )
             for at, slices in enumerate(parts)
         ),
     )
+
+
+def _instance_id(known: Iterable[MigProfile], size: int, start: int) -> int:
+    """By place, as on hardware: the whole GPU is 0, its halves 1 and 2, and so on."""
+    units = max(one.starts[-1] + one.size for one in known)
+    return units // size - 1 + start // size
+
+
+def _device_uuid(gpu: str, instance: int, compute: int) -> str:
+    """By ids, as on hardware."""
+    return f"MIG-{gpu}-{instance}-{compute}"
 
 
 class RefusedStep(Exception):
@@ -78,7 +101,6 @@ class NaiveGpu:
 
     def __init__(self, gpu: MigGpu) -> None:
         self.gpu = gpu
-        self._ids = count(100)
         self._profiles = {one.name: one for one in gpu.profiles}
 
     def take(self, step: MigStep) -> None:
@@ -124,14 +146,19 @@ class NaiveGpu:
         same = sum(1 for other in self.gpu.instances if other.profile == profile.name)
         self._check(same < profile.most, "insufficient resources: too many")
         made = FoundInstance(
-            id=next(self._ids), profile=profile.name, start=step.start, size=profile.size
+            id=_instance_id(self._profiles.values(), profile.size, step.start),
+            profile=profile.name,
+            start=step.start,
+            size=profile.size,
         )
-        self.gpu = replace(self.gpu, instances=(*self.gpu.instances, made))
+        self._set(*self.gpu.instances, made)
 
     def _create_compute(self, one: FoundInstance, slices: int) -> None:
         used = sum(c.slices for c in one.compute)
         self._check(used + slices <= self._profiles[one.profile].slices, "insufficient resources")
-        made = FoundCompute(id=next(self._ids), slices=slices, start=used, uuid=None)
+        number = next(n for n in count() if n not in {c.id for c in one.compute})
+        uuid = _device_uuid(self.gpu.uuid, one.id, number)
+        made = FoundCompute(id=number, slices=slices, start=used, uuid=uuid)
         self._swap(one, replace(one, compute=(*one.compute, made)))
 
     def _by_id(self, number: int) -> FoundInstance:
@@ -147,8 +174,10 @@ class NaiveGpu:
         return found
 
     def _swap(self, old: FoundInstance, *new: FoundInstance) -> None:
-        rest = tuple(one for one in self.gpu.instances if one is not old)
-        self.gpu = replace(self.gpu, instances=(*rest, *new))
+        self._set(*(one for one in self.gpu.instances if one is not old), *new)
+
+    def _set(self, *instances: FoundInstance) -> None:
+        self.gpu = replace(self.gpu, instances=tuple(sorted(instances, key=lambda one: one.id)))
 
     def _check(self, fine: bool, why: str) -> None:
         if not fine:

@@ -56,10 +56,11 @@ def refused(
 
 
 def performed(gpu: MigGpu, found: MigPlan) -> NaiveGpu:
-    """The GPU after the steps."""
+    """The GPU after the steps, which must be as the plan says."""
     hardware = NaiveGpu(gpu)
     for step in found.steps:
         hardware.take(step)
+    assert found_layout(hardware.gpu, exact=True) == found.after[gpu.uuid]
     return hardware
 
 
