@@ -61,6 +61,7 @@ bench: controlplane ## benchmarks alone, side by side in one run
 	mkdir -p build
 	$(BIN)/python -m tests.bench.placement run build/placement.jsonl --jobs 2
 	$(BIN)/python -m tests.bench.placement page build/placement.jsonl
+	$(BIN)/python -m tests.node.prediction_run
 
 docs: $(VENV)/.dev ## write the generated pages and schemas again
 	$(BIN)/python tools/generate.py

@@ -5,6 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
+
+REAL_NODES: Final = "What real nodes hand out"
+"""A section of docs/scheduler-quality.md that real nodes are needed for: a program of its own
+writes it (``tests/node/prediction_run.py``), and the other one leaves it."""
+_NEXT: Final = "\n## "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +41,20 @@ def table(section: Section) -> str:
     rule = "|---|" + "---:|" * (len(section.columns) - 1)
     lines = [_row(section.columns), rule, *(_row(row) for row in section.rows)]
     return f"## {section.title}\n\n{section.text}\n\n" + "".join(f"{line}\n" for line in lines)
+
+
+def section_of(text: str, title: str) -> str:
+    """The section of a page with this title, up to the next one; empty where there is none."""
+    _, found, rest = text.partition(f"\n## {title}\n")
+    return f"## {title}\n{rest.split(_NEXT)[0].rstrip()}\n" if found else ""
+
+
+def with_section(text: str, title: str, section: str) -> str:
+    """A page whose section of this title is another one; the last one, where it had none."""
+    old = section_of(text, title)
+    if not old:
+        return f"{text.rstrip()}\n\n{section}" if section else text
+    return text.replace(old.rstrip(), section.rstrip())
 
 
 def _row(cells: tuple[str, ...]) -> str:

@@ -18,6 +18,7 @@ from typing import Final
 
 from base.errors import BadInput
 from tests.bench import placement_cells, placement_page
+from tests.bench.page import REAL_NODES, section_of, with_section
 from tests.bench.placement_arms import ARMS
 from tests.bench.placement_fleets import WORKLOADS, fleet_of
 from tests.bench.placement_runs import Key, play, read
@@ -29,7 +30,9 @@ def main(words: Sequence[str] | None = None) -> None:
     """Play runs, or write the page of those that were played."""
     chosen = _arguments(words)
     if chosen.what == "page":
-        text = placement_page.page(read(chosen.file))
+        before = PAGE.read_text("utf-8") if PAGE.exists() else ""
+        other = section_of(before, REAL_NODES)
+        text = with_section(placement_page.page(read(chosen.file)), REAL_NODES, other)
         PAGE.write_text(text, encoding="utf-8")
         sys.stdout.write(text)
         return

@@ -17,6 +17,7 @@ from scheduler.scores.class_tables import ScoreTables
 from scheduler.simulation import choosers
 from scheduler.simulation.fleet_replay import ReplayNode
 from tests.bench import placement
+from tests.bench.page import REAL_NODES, with_section
 from tests.bench.placement_arms import (
     ARMS,
     LATE,
@@ -192,9 +193,20 @@ def test_the_command_plays_what_is_asked_for_and_writes_the_page(
     assert len(read(runs)) == 4
     placement.main(["page", str(runs)])
     assert written.read_text(encoding="utf-8").startswith("# Where pods land")
+    others = f"## {REAL_NODES}\n\nWritten by another program.\n"
+    written.write_text(f"# Where pods land\n\nOld.\n\n{others}", encoding="utf-8")
+    placement.main(["page", str(runs)])
+    assert written.read_text(encoding="utf-8").endswith(f"\n\n{others}")
     with pytest.raises(SystemExit, match="not COUNT"):
         placement.main(["run", str(runs), "--fleet", "nonsense"])
     assert "4/4" in capsys.readouterr().out
+
+
+def test_a_section_of_a_page_is_written_anew_where_it_stands() -> None:
+    page = "# Page\n\n## One\n\n1\n\n## Two\n\n2\n"
+    assert with_section(page, "One", "## One\n\nI\n") == page.replace("1", "I")
+    assert with_section(page, "Three", "## Three\n\n3\n") == f"{page}\n## Three\n\n3\n"
+    assert with_section(page, "Three", "") == page
 
 
 def joined(name: str) -> set[tuple[int, int]]:
