@@ -15,6 +15,8 @@ from discovery.simulator.description.machine_schema import Gpu, MachineDescripti
 from discovery.simulator.host.file_tree import HostTree
 from discovery.simulator.host.mig_capabilities import (
     CONFIG,
+    DEVICE_LINES,
+    DEVICES,
     FILES,
     FIRST_ACCESS,
     MINORS,
@@ -47,6 +49,7 @@ def add_capabilities(
         tree.text(f"{FILES}/{name}", *file_lines(minor))
         tree.files[f"{NODES}{minor}"] = b""
     tree.text(MINORS, *minor_lines(numbers))
+    tree.text(DEVICES, *DEVICE_LINES)
 
 
 def _access(number: int, gpu: Gpu) -> Iterator[tuple[str, int]]:

@@ -19,6 +19,17 @@ from discovery.simulator.state.machine_state import GpuInstance, MachineState
 FILES: Final = "proc/driver/nvidia/capabilities"
 NODES: Final = "dev/nvidia-caps/nvidia-cap"
 MINORS: Final = "proc/driver/nvidia-caps/mig-minors"
+DEVICES: Final = "proc/devices"
+DEVICE_LINES: Final = (
+    "Character devices:",
+    "  1 mem",
+    "195 nvidia",
+    "237 nvidia-caps",
+    "",
+    "Block devices:",
+    "  8 sd",
+)
+"""Major numbers; that of the capabilities is another after each boot on a real machine."""
 CONFIG: Final = 1
 MONITOR: Final = 2
 FIRST_ACCESS: Final = 3

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What has to be right on the host before a program can open an instance that was just made."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from actuator.cdi_specs import MigThere, stale_entries
+from actuator.device_nodes import make_nodes, read_minors
+from base.errors import BadInput
+from base.files import read_text
+
+log = logging.getLogger(__name__)
+
+_CDI: Final = ("etc/cdi", "run/cdi", "var/run/cdi")
+"""Where runtimes look; the last is mostly a link to the one before."""
+_ENDINGS: Final = (".json", ".yaml", ".yml")
+_MOST_SPECS: Final = 256
+_MOST_SPEC_BYTES: Final = 4 << 20
+"""Sixteen GPUs with seven instances each take 300 KiB."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceAccess:
+    """What was done, and what a person or another program has to do."""
+
+    made: tuple[str, ...] = ()
+    """Capabilities whose device node was made, such as ``gpu0/gi1/access``."""
+    problems: tuple[str, ...] = ()
+    """Each in one sentence."""
+
+
+def open_access(
+    root: Path, uuids: Collection[str] | None, *, stand_ins: bool = False
+) -> InstanceAccess:
+    """Make the device nodes of all instances, and report CDI specifications that are stale.
+
+    For the end of each change and for the restoring of a layout, before any device plugin looks.
+    ``root`` is where the host's root is mounted, ``uuids`` those of all MIG devices that there are
+    (None: not known). ``stand_ins`` as of :func:`make_nodes`. Logs what it found; raises nothing.
+    """
+    nodes = make_nodes(root, stand_ins=stand_ins)
+    if nodes.made:
+        log.info("MIG device nodes made", extra={"instances": len(nodes.made)})
+    for problem in nodes.problems:
+        log.warning("MIG device node missing", extra={"why": problem})
+    stale = tuple(stale_specs(root, uuids))
+    for problem in stale:
+        log.warning("CDI specification stale", extra={"why": problem})
+    return InstanceAccess(made=nodes.made, problems=(*nodes.problems, *stale))
+
+
+def stale_specs(root: Path, uuids: Collection[str] | None) -> Iterator[str]:
+    """A sentence for each CDI specification of a host that names what is gone.
+
+    So is one of NVIDIA's, by its file name, that cannot be read. Nothing is repaired: the files
+    belong to whoever wrote them.
+    """
+    minors = read_minors(root)
+    there = MigThere(
+        uuids=None if uuids is None else frozenset(uuids),
+        used_minors=minors.used,
+        possible_minors=minors.possible,
+    )
+    for file in _spec_files(root):
+        name = f"/{file.relative_to(root)}"
+        try:
+            problem = stale_entries(name, _content(file, name), there)
+        except BadInput as error:
+            problem = str(error) if "nvidia" in file.name else None
+        if problem is not None:
+            yield problem
+
+
+def _spec_files(root: Path) -> Iterator[Path]:
+    for folder in _CDI:
+        place = root / folder
+        if not place.parent.is_symlink() and not place.is_symlink():  # a link leads out of root
+            found = (one for one in place.glob("*") if one.suffix in _ENDINGS)
+            yield from sorted(found)[:_MOST_SPECS]
+
+
+def _content(file: Path, name: str) -> object:
+    """Raises BadInput for what is no regular file, cannot be read or is not YAML."""
+    if file.is_symlink() or not file.is_file():  # a pipe would never end, a link lead out of root
+        raise BadInput(f"{name}: no regular file: it is not checked")
+    from base.yaml_places import CoreLoader, read_yaml  # takes memory, and is seldom needed
+
+    text = read_text(file, most_bytes=_MOST_SPEC_BYTES)
+    return read_yaml(text, name, loader=CoreLoader, most_bytes=_MOST_SPEC_BYTES).content()
