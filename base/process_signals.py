@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Signals of a program that obeys them for as long as it lives: none is lost, none is deadly.
 
-From :func:`hold` on they wait in the kernel, and :func:`delivered` has them delivered. Python runs
-its own handlers in the main thread, which may be waiting for a file or a server; so a thread that
-does nothing else takes them here.
+From :func:`hold` on they wait in the kernel, and :func:`delivered` has them delivered; in the image
+they wait from before Python starts (``tools/image_root.py``). Python runs its own handlers in the
+main thread, which may be waiting for a file or a server; so a thread that does nothing else takes
+them here.
 """
 
 from __future__ import annotations
@@ -31,6 +32,11 @@ def hold() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, OBEYED)
 
 
+def release() -> None:
+    """Have signals wait no longer; for a program with handlers of its own, or without any."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, OBEYED)
+
+
 @contextlib.contextmanager
 def delivered(take: Callable[[signal.Signals], None]) -> Iterator[None]:
     """Call ``take`` with each signal, in a thread of its own, until the block ends.
@@ -42,7 +48,7 @@ def delivered(take: Callable[[signal.Signals], None]) -> Iterator[None]:
     threads.started(functools.partial(_deliver, receiving, take), "signals")
     wakeup = signal.set_wakeup_fd(sending, warn_on_full_buffer=False)
     before = {number: signal.signal(number, _written_to_pipe) for number in OBEYED}
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, OBEYED)
+    release()
     try:
         yield
     finally:

@@ -5,17 +5,19 @@ import sys
 
 from gpuscape.isolation import isolate
 
-_OBEY_SIGNALS = ("agent", "dcgm-exporter")
+_OBEY_SIGNALS = ("agent", "dcgm-exporter", "scheduler")
 """Commands that obey signals for as long as they live; the others end by Python's own ways."""
 
 
 def main() -> None:
     """Run the command line of this process."""
     isolate()
-    if next((word for word in sys.argv[1:] if not word.startswith("-")), "") in _OBEY_SIGNALS:
-        from base.process_signals import hold
+    from base import process_signals
 
-        hold()
+    if next((word for word in sys.argv[1:] if not word.startswith("-")), "") in _OBEY_SIGNALS:
+        process_signals.hold()
+    else:
+        process_signals.release()  # the image's command has them wait, whatever it starts
     from cli.main import main as run
 
     run()

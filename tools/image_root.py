@@ -20,6 +20,8 @@ from py_compile import PycInvalidationMode
 
 from packaging.requirements import Requirement
 
+from base.process_signals import OBEYED
+
 UNUSED = shutil.ignore_patterns(
     *("ensurepip", "idlelib", "lib2to3", "test", "tkinter", "turtledemo", "venv"),
     *("_test*", "_tkinter*", "_xx*", "config-*", "site-packages", "__pycache__"),
@@ -35,13 +37,21 @@ EMPTY = ("dev", "proc", "run", "sys", "tmp", "var")
 EVERYBODYS = 0o1777
 """Mode of /tmp: the image runs as nobody, and a simulated machine is written there."""
 
+BLOCKER = Path("/usr/bin/env")
+"""GNU coreutils' own, of version 8.31 or later: it blocks signals and becomes the program."""
+
 START = """\
-#!{python} -I
+#!{blocker} -S --block-signal={signals} {python} -I
 import sys
 from gpuscape.__main__ import main
 sys.exit(main())
 """
-"""The command: isolated, so that neither variables nor the working folder add code."""
+"""The command: isolated, so that neither variables nor the working folder add code.
+
+Signals wait from its first moment on, not only when Python has started: a container's first
+process loses those that it neither blocks nor handles, and SIGTERM comes once.
+Source: pid_namespaces(7), signal(7); a signal mask is kept by execve(2).
+"""
 
 
 def build(root: Path) -> None:
@@ -56,6 +66,7 @@ def build(root: Path) -> None:
     python = Path(sys._base_executable).resolve()  # type: ignore[attr-defined] # typeshed lacks it
     library = Path(sysconfig.get_path("stdlib"))
     _copy(python, root)
+    _copy(BLOCKER, root)
     _copy(library, root)
     _copy_packages(_below(root, library / "site-packages"))
     for file in _libraries(root):
@@ -67,9 +78,15 @@ def build(root: Path) -> None:
         invalidation_mode=PycInvalidationMode.UNCHECKED_HASH,  # the same bytes in every build
     )
     command = _below(root, python.with_name("gpuscape"))
-    command.write_text(START.format(python=python))
+    command.write_text(start_of(python))
     command.chmod(0o755)
     subprocess.run(["/sbin/ldconfig", "-r", str(root)], check=True)
+
+
+def start_of(python: Path) -> str:
+    """The text of the command that this interpreter runs."""
+    signals = ",".join(it.name.removeprefix("SIG") for it in OBEYED)
+    return START.format(blocker=BLOCKER, signals=signals, python=python)
 
 
 def make_folders(root: Path) -> None:

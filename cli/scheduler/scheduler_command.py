@@ -9,6 +9,7 @@ from typing import Final
 
 import click
 
+from base import process_signals
 from cli import options
 from cli.lazy_commands import LazyCommands, refuse_options
 from scheduler.extender.scheduler_settings import SCHEDULER_SETTINGS, SchedulerSettings
@@ -72,6 +73,7 @@ def command(ctx: click.Context, load: Callable[[], SchedulerSettings]) -> None:
     environment, the environment over the file. A name that is not known is an error.
     """
     if ctx.invoked_subcommand is not None:
+        process_signals.release()
         refuse_options(ctx, ctx.invoked_subcommand)
         return
     settings = load()

@@ -16,7 +16,7 @@ from importlib.metadata import version
 from typing import Final
 
 from api import names
-from base import threads
+from base import process_signals, threads
 from base.background import BackgroundJobs
 from base.defects import Defects
 from kube.client import ApiClient, Program, connect
@@ -54,6 +54,7 @@ def run(settings: SchedulerSettings) -> int:
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
+    process_signals.release()
     with contextlib.ExitStack() as ending:
         _start(settings, ending)
         ended.wait()

@@ -52,6 +52,15 @@ def test_held_signals_wait_and_all_others_are_taken_as_before() -> None:
     assert in_a_thread(held) == OBEYED
 
 
+def test_released_signals_wait_no_longer() -> None:
+    def released() -> set[int]:
+        signal.pthread_sigmask(signal.SIG_BLOCK, [*OBEYED, signal.SIGWINCH])
+        process_signals.release()
+        return set(signal.pthread_sigmask(signal.SIG_BLOCK, []))
+
+    assert in_a_thread(released) == {signal.SIGWINCH}
+
+
 def test_a_signal_that_came_while_all_were_held_is_delivered() -> None:
     taken: queue.Queue[signal.Signals] = queue.Queue()
     process_signals.hold()

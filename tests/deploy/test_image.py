@@ -127,5 +127,5 @@ def test_what_is_built_runs_on_its_own_and_holds_no_shell(tmp_path: Path) -> Non
     assert (seen.returncode, seen.stderr) == (0, "")
     assert "8 x NVIDIA A100-SXM4-40GB" in seen.stdout
     programs = {file.name for folder in root.rglob("bin") for file in folder.iterdir()}
-    assert {name for name in programs if not name.startswith("python")} == {"gpuscape"}
+    assert {name for name in programs if not name.startswith("python")} == {"env", "gpuscape"}
     assert list(root.rglob("pip")) == []

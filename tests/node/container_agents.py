@@ -75,10 +75,7 @@ class Agent:
 
     def cgroup(self, controller: str) -> Path:
         """The folder of the container, outside of the machine."""
-        lines = Path(f"/proc/{self.process.pid}/cgroup").read_text().splitlines()
-        entries = [it.split(":", 2) for it in lines]
-        (path,) = [it[2] for it in entries if controller in it[1].split(",")]
-        return Path("/sys/fs/cgroup", controller, path.lstrip("/"))
+        return cgroup_of(self.process, controller)
 
     def file(self, path: str) -> Path:
         """A file as the container sees it."""
@@ -93,6 +90,14 @@ class Agent:
         user = f"system:serviceaccount:{names.NAMESPACE}:{AGENT}"
         events = cluster.plane.audit(since=since, user=user)
         return [it for it in events if self.address in it["sourceIPs"]]
+
+
+def cgroup_of(process: psutil.Process, controller: str) -> Path:
+    """The folder of the process's cgroup, outside of its machine."""
+    lines = Path(f"/proc/{process.pid}/cgroup").read_text().splitlines()
+    entries = [it.split(":", 2) for it in lines]
+    (path,) = [it[2] for it in entries if controller in it[1].split(",")]
+    return Path("/sys/fs/cgroup", controller, path.lstrip("/"))
 
 
 def agents(cluster: RealCluster, labels: Mapping[str, str] = LABELS) -> dict[str, Agent]:

@@ -16,6 +16,7 @@ import pytest
 from tests.agent.agent_process import runs, until
 from tests.node import full_machine, prometheus_pod
 from tests.node.container_agents import CREDENTIALS, Agent, agents, episode
+from tests.node.hasty_pod import HastyPod
 from tests.node.network import SERVICE_IP
 from tests.node.real_cluster import PORT, RealCluster
 from tests.node.real_node import SOON
@@ -76,6 +77,19 @@ def test_a_token_that_the_kubelet_replaces_is_used_from_then_on(cluster: RealClu
     assert runs(process)
     assert after.status["restartCount"] == agent.status["restartCount"]
     assert set(happens.holders(agent.node.name)) <= {agent.uid}
+
+
+def test_a_pod_that_is_deleted_while_python_starts_ends_as_soon_as_it_can(
+    cluster: RealCluster,
+) -> None:
+    """Of a container's first process the kernel drops a signal that it neither blocks nor handles;
+    the kubelet sends SIGTERM once and kills after 30 seconds."""
+    agent, _ = agents(cluster).values()
+    pod = HastyPod.caught(cluster, agent.node)
+    assert not pod.has_handlers()
+    pod.delete()
+    pod.go_on()
+    assert pod.end() == (0, "Completed")
 
 
 @pytest.fixture

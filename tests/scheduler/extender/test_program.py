@@ -46,6 +46,20 @@ def test_a_signal_ends_it_with_success(nobody: Path, number: signal.Signals) -> 
         until(lambda: helper.says("scheduler extender stopped"))
 
 
+def test_a_signal_that_came_before_it_ran_ends_it_with_success(nobody: Path) -> None:
+    """It waits, as the command of the image has it, until the program takes it."""
+    command = ["/usr/bin/env", "--block-signal=TERM", str(GPUSCAPE), "scheduler"]
+    with subprocess.Popen(
+        [*command, "--kubeconfig", nobody, "--listen", "127.0.0.1:0"], stderr=subprocess.PIPE
+    ) as process:
+        until(lambda: not Path(f"/proc/{process.pid}/cmdline").read_text().startswith(command[0]))
+        process.terminate()
+        try:
+            assert process.wait(SOON) == 0
+        finally:
+            process.kill()
+
+
 def test_files_that_are_not_there_end_it_at_once_in_one_sentence(nobody: Path) -> None:
     options = ["--tls-cert-file", "/none.crt", "--tls-private-key-file", "/none.key"]
     ran = subprocess.run(

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A pod with our image that is caught in its first moment, when Python is about to start.
+
+Its processor time is limited so far that the moment lasts for a second; then it is stopped.
+"""
+
+from __future__ import annotations
+
+import http.client
+import re
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+import psutil
+
+from tests.agent.agent_process import runs, until
+from tests.controlplane.plane import Object
+from tests.deploy.daemonset import container, daemonset
+from tests.node.container_agents import cgroup_of
+from tests.node.gpu_cluster import PODS
+from tests.node.real_cluster import RealCluster
+from tests.node.real_node import SOON, RealNode
+
+NAME: Final = "hasty"
+ARGUMENTS: Final = ("--standalone", "--simulate", "t4", "--node-name", NAME)
+LITTLE: Final = "20m"
+"""Processor time, of which Python's start takes a second."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HastyPod:
+    """One that is stopped."""
+
+    cluster: RealCluster
+    process: psutil.Process
+    since: str
+
+    @classmethod
+    def caught(cls, cluster: RealCluster, node: RealNode) -> Self:
+        """Make it and stop its container's first process, as soon as that is Python."""
+        since = cluster.resource_version()
+        cluster.plane.demand("POST", PODS, _manifest(node))
+        found: list[psutil.Process] = []
+
+        def is_there() -> bool:
+            found[:] = [it for it in node.processes(" ".join(ARGUMENTS)) if _is_python(it)]
+            return bool(found)
+
+        until(is_there, SOON)
+        found[0].send_signal(signal.SIGSTOP)
+        return cls(cluster=cluster, process=found[0], since=since)
+
+    def has_handlers(self) -> bool:
+        """Whether Python has come as far as to handle a signal, SIGINT as its first."""
+        return signal.SIGINT in self._signals("SigCgt")
+
+    def delete(self) -> None:
+        """Have the kubelet end it; its SIGTERM waits or is lost for good when this returns."""
+        self.cluster.plane.demand("DELETE", f"{PODS}/{NAME}")
+        until(
+            lambda: not runs(self.process) or signal.SIGTERM in self._signals("ShdPnd", "SigPnd"),
+            SOON,
+        )
+
+    def go_on(self) -> None:
+        """Let it run, as fast as it can; where it still does."""
+        if runs(self.process):
+            folder = cgroup_of(self.process, "cpu")
+            for limited in (folder.parent, folder):
+                (limited / "cpu.cfs_quota_us").write_text("-1")
+            self.process.send_signal(signal.SIGCONT)
+
+    def end(self) -> tuple[int, str]:
+        """When it is gone: its container's exit code, and the reason that the kubelet had."""
+        plane = self.cluster.plane
+        until(lambda: plane.request("GET", f"{PODS}/{NAME}").status == http.client.NOT_FOUND, SOON)
+        *_, last = self.cluster.versions(PODS, since=self.since, name=NAME)
+        (status,) = last["status"]["containerStatuses"]
+        return status["state"]["terminated"]["exitCode"], status["state"]["terminated"]["reason"]
+
+    def _signals(self, *sets: str) -> set[int]:
+        """Numbers of the signals in sets of the process. Source: proc(5)."""
+        text = Path(f"/proc/{self.process.pid}/status").read_text()
+        masks = [int(re.findall(rf"^{name}:\s+(\w+)$", text, re.MULTILINE)[0], 16) for name in sets]
+        return {number for number in signal.Signals if any(it >> number - 1 & 1 for it in masks)}
+
+
+def _is_python(process: psutil.Process) -> bool:
+    try:
+        return "/python" in process.cmdline()[0]
+    except (psutil.Error, IndexError):  # it ends, or becomes another program
+        return False
+
+
+def _manifest(node: RealNode) -> Object:
+    agent = container(daemonset())
+    return {
+        "metadata": {"name": NAME},
+        "spec": {
+            "nodeName": node.name,
+            "automountServiceAccountToken": False,
+            "containers": [
+                {
+                    "name": NAME,
+                    "image": agent["image"],
+                    "imagePullPolicy": "Never",
+                    "command": agent["command"],
+                    "args": ["agent", *ARGUMENTS],
+                    "resources": {"limits": {"cpu": LITTLE}},
+                }
+            ],
+        },
+    }
