@@ -35,9 +35,14 @@ class Foreign:
     machine: ServedMachine
 
     def run(
-        self, *command: str | Path, covered: Sequence[str] = ("sys",)
+        self,
+        *command: str | Path,
+        covered: Sequence[str] = ("sys",),
+        path: str | None = None,
     ) -> subprocess.CompletedProcess[str]:
         """Run a program there; ``covered`` of the host's trees are the machine's.
+
+        ``path`` is where it finds other programs; None: where this process does.
 
         Raises NotPreparedError where this process may not make mount namespaces.
         """
@@ -45,7 +50,11 @@ class Foreign:
         folder = "" if self.machine.library is None else str(self.machine.library.parent)
         return subprocess.run(
             [*_namespace(), *cover, *command] if covered else command,
-            env={**os.environ, "LD_LIBRARY_PATH": folder},
+            env={
+                **os.environ,
+                "LD_LIBRARY_PATH": folder,
+                "PATH": os.environ["PATH"] if path is None else path,
+            },
             capture_output=True,
             text=True,
             check=False,
