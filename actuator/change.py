@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 from uuid import uuid4
@@ -21,6 +21,7 @@ import msgspec
 from actuator.change_record import VERSION, ChangeOutcome, ChangeRecord, Direction
 from actuator.journal import Journal, JournalUnusable
 from actuator.mig_world import MigWorld, StepFailed
+from actuator.verified_layouts import VerifiedLayout
 from api.mig_resources import MigStrategy
 from discovery.mig_state import MigGpu
 from mig.gpu_layout import GpuLayout, found_layout, has_layout
@@ -73,21 +74,36 @@ def apply(
     found = plan(seen, wanted, world.holders(), strategy=strategy, spare_busy=True)
     if isinstance(found, MigRefusal):
         return ChangeResult(outcome=None, reason=found.obstacles[0].detail, refusal=found)
-    if not found.steps:
-        return ChangeResult(outcome=None, reason="every GPU has the layout that is wanted")
     affected = {step.gpu for step in found.steps}
+    remember(world, journal, wanted.keys() - affected)
+    if not affected:
+        return ChangeResult(outcome=None, reason="every GPU has the layout that is wanted")
+    gpus = [gpu for gpu in seen if gpu.uuid in affected]
+    record = begin(world, journal, gpus, found.after, asked=asked)
+    return drive(world, journal, record)
+
+
+def begin(
+    world: MigWorld,
+    journal: Journal,
+    gpus: Sequence[MigGpu],
+    wanted: Mapping[str, GpuLayout],
+    *,
+    asked: str,
+) -> ChangeRecord:
+    """Write down a change of these GPUs, before its first step. Raises JournalUnusable."""
     record = ChangeRecord(
         v=VERSION,
         change=str(uuid4()),
         asked=asked,
         started=world.now(),
         boot=world.boot(),
-        wanted={uuid: found.after[uuid] for uuid in sorted(affected)},
-        previous={one.uuid: found_layout(one, exact=True) for one in seen if one.uuid in affected},
+        wanted={gpu.uuid: wanted[gpu.uuid] for gpu in gpus},
+        previous={gpu.uuid: found_layout(gpu, exact=True) for gpu in gpus},
     )
     journal.write(record)
     log.info("MIG change begun", extra={"change": record.change, "asked": asked})
-    return _drive(world, journal, record)
+    return record
 
 
 def resume(world: MigWorld, journal: Journal) -> ChangeResult | None:
@@ -101,14 +117,15 @@ def resume(world: MigWorld, journal: Journal) -> ChangeResult | None:
     log.warning("MIG change resumed", extra={"change": record.change, "way": record.direction})
     if record.outcome is ChangeOutcome.HELD:
         record = msgspec.structs.replace(record, outcome=None)  # its direction is back already
-    return _drive(world, journal, record)
+    return drive(world, journal, record)
 
 
-def _drive(world: MigWorld, journal: Journal, record: ChangeRecord) -> ChangeResult:
-    """Go on with a change in its direction until it has ended."""
+def drive(world: MigWorld, journal: Journal, record: ChangeRecord) -> ChangeResult:
+    """Go on with a change that is written down, in its direction, until it has ended."""
     if record.direction is Direction.FORWARD:
         failure = _reach(world, record.wanted)
         if failure is None:
+            remember(world, journal, record.wanted)
             return _end(journal, record, ChangeOutcome.APPLIED)
         record = msgspec.structs.replace(record, direction=Direction.BACK, reason=failure)
         _note(journal, record)
@@ -117,6 +134,26 @@ def _drive(world: MigWorld, journal: Journal, record: ChangeRecord) -> ChangeRes
     if failure is None:
         return _end(journal, record, ChangeOutcome.PREVIOUS)
     return _hold(world, journal, record, failure)
+
+
+def remember(world: MigWorld, journal: Journal, gpus: Collection[str]) -> None:
+    """Write down what these GPUs have, so that it comes back after a reboot.
+
+    Where that is not possible the layouts hold all the same.
+    """
+    if not gpus:
+        return
+    try:
+        load = world.driver_load()
+        seen = {gpu.uuid: gpu for gpu in world.observe()}
+        verified = dict(journal.verified())
+        for uuid in gpus:
+            verified.pop(uuid, None)
+            if uuid in seen and found_layout(seen[uuid]).mig:
+                verified[uuid] = VerifiedLayout.of(seen[uuid], load)
+        journal.verify(verified)
+    except (JournalUnusable, StepFailed) as error:
+        log.warning("MIG layouts not remembered", extra={"why": str(error)})
 
 
 def _end(journal: Journal, record: ChangeRecord, outcome: ChangeOutcome) -> ChangeResult:

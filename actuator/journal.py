@@ -11,19 +11,24 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import logging
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from actuator.change_record import HISTORY, JOURNAL, VERSION, ChangeHistory, ChangeRecord
+from actuator.verified_layouts import VERIFIED, VerifiedLayout, VerifiedLayouts
 from base.errors import BadInput, Permanent, Transient
 from base.files import cannot_write
 
+log = logging.getLogger(__name__)
+
 CHANGE: Final = "change.json"
 PAST: Final = "history.json"
+SEEN: Final = "verified.json"
 LOCK: Final = "lock"
 MOST_PAST: Final = 50
 """Changes that the history keeps."""
@@ -119,6 +124,20 @@ class Journal:
         except BadInput:
             found = None
         return () if found is None else found.changes
+
+    def verified(self) -> Mapping[str, VerifiedLayout]:
+        """The layouts that changes have reached, by GPU UUID; a damaged file has none."""
+        content = self._read(SEEN, VERIFIED.most_length)
+        try:
+            found = None if content is None else VERIFIED.decode(content)
+        except BadInput as error:
+            log.warning("verified MIG layouts not read", extra={"why": str(error)})
+            found = None
+        return {} if found is None else found.gpus
+
+    def verify(self, layouts: Mapping[str, VerifiedLayout]) -> None:
+        """Put these in the place of those before. Raises JournalUnusable."""
+        self._replace(SEEN, VERIFIED.encode(VerifiedLayouts(gpus=dict(layouts))))
 
     def _check_owner(self) -> None:
         found = os.fstat(self._folder)

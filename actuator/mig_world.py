@@ -45,5 +45,8 @@ class MigWorld(Protocol):
     def boot(self) -> str:
         """The kernel's boot id."""
 
+    def driver_load(self) -> str:
+        """What is another one after each boot and each load of the driver: instances are gone."""
+
     def now(self) -> str:
         """RFC 3339."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from actuator.mig_world import StepFailed
 from discovery.mig_state import MigGpu
+from discovery.model import Mode
 from mig.holders import HolderKind, MigHolder, MigHolders, MigPart
 from mig.steps import MigStep
 from tests.mig.naive_gpu import NaiveGpu, RefusedStep
@@ -24,8 +25,21 @@ class Hardware:
     gpus: list[NaiveGpu]
     held: dict[tuple[str, str, int], str] = field(default_factory=dict)
     """GPU, profile and start of an instance to the pod that holds it."""
+    used: dict[str, str] = field(default_factory=dict)
+    """GPU to a program that uses it as a whole."""
     lost: set[str] = field(default_factory=set)
     destroyed: list[tuple[str, int]] = field(default_factory=list)
+    loads: int = 1
+    """How often the driver was loaded."""
+
+    def reboot(self) -> None:
+        """No instance is left, nor the mode where the GPU does not keep it."""
+        self.loads += 1
+        for one in self.gpus:
+            if one.gpu.mode is None:
+                continue
+            mode = Mode(current=False, pending=False) if one.gpu.resetless else one.gpu.mode
+            one.gpu = replace(one.gpu, instances=(), mode=mode)
 
     @classmethod
     def of(cls, gpus: Iterable[MigGpu]) -> Hardware:
@@ -78,8 +92,12 @@ class PlayedWorld:
         return self.hardware.seen()
 
     def holders(self) -> MigHolders:
-        """Pods on the instances that they hold."""
-        return {
+        """Pods on the instances that they hold, programs on whole GPUs."""
+        whole = {
+            MigPart(gpu, None): frozenset({MigHolder(HolderKind.PROCESS, program)})
+            for gpu, program in self.hardware.used.items()
+        }
+        return whole | {
             MigPart(gpu.uuid, one.id): frozenset({MigHolder(HolderKind.POD, pod)})
             for gpu in self.hardware.seen()
             for one in gpu.instances
@@ -115,6 +133,10 @@ class PlayedWorld:
         """Always the same."""
         return "boot-1"
 
+    def driver_load(self) -> str:
+        """Of the hardware."""
+        return f"load-{self.hardware.loads}"
+
     def now(self) -> str:
         """Always the same."""
         return "2026-11-23T10:00:00Z"
@@ -131,8 +153,3 @@ class PlayedWorld:
             if key in self.hardware.held:
                 raise AssertionError(f"a busy instance was destroyed: {key}")
             self.hardware.destroyed.append((step.gpu, before[gone].start))
-
-
-def without_instances(gpu: MigGpu) -> MigGpu:
-    """After a reset or a reboot."""
-    return replace(gpu, instances=())

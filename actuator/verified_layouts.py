@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layouts that a change has reached, so that they can come back after a reboot. Pure.
+
+No GPU keeps its instances over a reset, a reboot or a load of the driver; from Hopper on MIG itself
+is off then (MIG user guide, "Enable MIG mode"). A MIG device's UUID follows from the GPU and the
+ids of its instances: of a GPU instance by its place, of a compute instance the lowest that is free.
+So the same places, made in the order of the old ids, give the same UUIDs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from api.versioned import VersionedFormat
+from discovery.mig_state import MigGpu
+from mig.gpu_layout import GpuLayout, WantedInstance
+from mig.steps import CreateCompute, CreateInstance, MigStep, SetMode
+
+VERSION = 1
+
+
+class VerifiedCompute(msgspec.Struct, frozen=True, kw_only=True):
+    """A compute instance."""
+
+    id: int
+    slices: int
+    uuid: str | None
+    """Of its MIG device; None where it could not be read."""
+
+
+class VerifiedInstance(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU instance."""
+
+    profile: str
+    start: int
+    """First memory unit."""
+    size: int
+    compute: tuple[VerifiedCompute, ...]
+    """By id."""
+
+
+class VerifiedLayout(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU with MIG on, as it was seen in a fresh session after a change."""
+
+    load: str
+    """Under which load of the driver, see :meth:`actuator.mig_world.MigWorld.driver_load`."""
+    instances: tuple[VerifiedInstance, ...]
+    """By id."""
+
+    @classmethod
+    def of(cls, gpu: MigGpu, load: str) -> VerifiedLayout:
+        """What a GPU has."""
+        return cls(
+            load=load,
+            instances=tuple(
+                VerifiedInstance(
+                    profile=one.profile,
+                    start=one.start,
+                    size=one.size,
+                    compute=tuple(
+                        VerifiedCompute(id=part.id, slices=part.slices, uuid=part.uuid)
+                        for part in one.compute
+                    ),
+                )
+                for one in gpu.instances
+            ),
+        )
+
+    def layout(self) -> GpuLayout:
+        """Each instance at its place."""
+        return GpuLayout(
+            mig=True,
+            instances=tuple(
+                WantedInstance(
+                    one.profile,
+                    tuple(sorted((part.slices for part in one.compute), reverse=True)),
+                    one.start,
+                )
+                for one in self.instances
+            ),
+        )
+
+    def steps(self, gpu: MigGpu) -> Iterator[MigStep]:
+        """From a GPU without instances back to this, in the order of the old ids."""
+        if gpu.mode is not None and not gpu.mode.current:
+            yield SetMode(gpu=gpu.uuid, on=True)
+        for one in self.instances:
+            yield CreateInstance(gpu=gpu.uuid, profile=one.profile, start=one.start, size=one.size)
+            for part in one.compute:
+                yield CreateCompute(gpu=gpu.uuid, start=one.start, slices=part.slices)
+
+    def gone(self, gpu: MigGpu) -> tuple[str, ...]:
+        """UUIDs of MIG devices that the GPU does not have any more; sorted."""
+        there = {compute.uuid for _, compute in gpu.devices()}
+        known = {part.uuid for one in self.instances for part in one.compute}
+        return tuple(sorted(uuid for uuid in known - there if uuid is not None))
+
+
+class VerifiedLayouts(msgspec.Struct, frozen=True, kw_only=True):
+    """By GPU UUID; GPUs with MIG off are not in it."""
+
+    v: int = VERSION
+    gpus: dict[str, VerifiedLayout] = {}
+
+
+VERIFIED = VersionedFormat(
+    name="the file of verified MIG layouts",
+    remedy="it begins anew with the next change",
+    content=VerifiedLayouts,
+    version=VERSION,
+    most_length=1 << 18,
+)
