@@ -37,12 +37,13 @@ class TextFormatter(_TimeInUtc):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's name
         """The line, with the record's extra facts behind the message."""
-        facts = [
-            f"{name}={_quoted(value)}"
-            for name, value in record.__dict__.items()
-            if name not in _RESERVED
-        ]
+        facts = [f"{name}={_quoted(value)}" for name, value in extra_facts(record).items()]
         return " ".join([super().formatMessage(record), *facts])
+
+
+def extra_facts(record: logging.LogRecord) -> dict[str, object]:
+    """What was logged as ``extra``, by name."""
+    return {name: value for name, value in record.__dict__.items() if name not in _RESERVED}
 
 
 def _quoted(value: object) -> str:

@@ -22,6 +22,15 @@ class MigUnread(Transient):
     """The MIG state of a GPU cannot be read in full, and half of it is no answer."""
 
 
+class MigChangeFailed(Transient):
+    """A call that changes MIG failed, or its effect is not there; the text has cause and fix."""
+
+    def __init__(self, why: str, *, passes: bool = False) -> None:
+        """``passes``: the cause may go away by itself within seconds."""
+        super().__init__(why)
+        self.passes = passes
+
+
 class ReaderStuck(Transient):
     """The device reader did not answer within its deadline."""
 

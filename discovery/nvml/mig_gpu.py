@@ -100,7 +100,7 @@ def _with_mig(calls: Calls, handle: Handle, gpu: MigGpu, *, mig_on: bool) -> Mig
         resetless=_resetless(handle),
         profiles=read_compute_profiles(calls, handle, profiles, instances),
         instances=instances,
-        processes=_processes(calls, gpu.bus_id, handle),
+        processes=gpu_processes(calls, gpu.bus_id, handle),
     )
 
 
@@ -125,8 +125,8 @@ def _resetless(handle: Handle) -> bool:
     return of is not None and of >= pynvml.NVML_DEVICE_ARCH_HOPPER
 
 
-def _processes(calls: Calls, bus_id: str, handle: Handle) -> tuple[Process, ...]:
-    """All kinds; a kind that this driver does not list has no programs."""
+def gpu_processes(calls: Calls, bus_id: str, handle: Handle) -> tuple[Process, ...]:
+    """Programs of all kinds; a kind that this driver does not list has no programs."""
     tried = Calls()
     found = read_processes(tried, bus_id, handle, Utilization(), mig=True)
     calls.gaps += [gap for gap in tried.gaps if not _is_no_list(gap)]

@@ -13,14 +13,11 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from pathlib import Path
 from typing import Literal
 
 from base import threads
 from base.errors import Transient
 from discovery.driver_errors import DriverAbsent, DriverMismatch, GpuLost
-from discovery.host.pci import PciGpus, pci_gpus
 from discovery.mig_state import MigGpu
 from discovery.model import GpuSnapshot, GpuState, Reason
 from discovery.nvml.calls import Handle
@@ -31,13 +28,11 @@ from discovery.nvml.samples import read_sample
 from discovery.nvml.session import (
     NvmlError,
     XidEvents,
-    bus_ids_by_index,
     close_session,
-    excluded_bus_ids,
     open_gpu,
     open_session,
-    use_library,
 )
+from discovery.reader.machine_access import allowed, choose_library, listed_gpus
 from discovery.reader.protocol import (
     Discover,
     Done,
@@ -184,7 +179,7 @@ class SessionReader:
         listed = self._listed(message)
         handles: dict[str, Handle] = {}
         self._handles = handles
-        for bus_id in self._allowed(listed):
+        for bus_id in allowed(self._start, listed):
             self._touch(message, bus_id)
             gpu = self._gpu(bus_id, handles)
             self._answered.add(bus_id)
@@ -192,7 +187,7 @@ class SessionReader:
         self._history.rediscovered(handles)
 
     def _read_mig(self, message: ReadMig) -> None:
-        for bus_id in self._allowed(self._listed(message)):
+        for bus_id in allowed(self._start, self._listed(message)):
             self._touch(message, bus_id)
             gpu = read_mig_gpu(bus_id)
             self._answered.add(bus_id)
@@ -203,28 +198,13 @@ class SessionReader:
 
     def _listed(self, message: Discover | ReadMig) -> tuple[str, ...]:
         """The GPUs that should answer; sends them with the driver."""
-        driver, gpus = read_driver(), self._gpus()
+        driver, gpus = read_driver(), listed_gpus(self._start)
         self._answered.add(None)
         head = DriverFrame(
             request=message.request, driver=driver, listed=gpus.ours, elsewhere=gpus.elsewhere
         )
         self._channel.send(head)
         return gpus.ours
-
-    def _gpus(self) -> PciGpus:
-        """By sysfs; where that shows none bound to the driver, by NVML's index."""
-        gpus = pci_gpus(Path(self._start.host_root))
-        if not gpus.ours:
-            return replace(gpus, ours=bus_ids_by_index())
-        excluded = excluded_bus_ids()
-        return PciGpus(
-            ours=tuple(bus_id for bus_id in gpus.ours if bus_id not in excluded),
-            elsewhere=(*gpus.elsewhere, *excluded),
-        )
-
-    def _allowed(self, listed: tuple[str, ...]) -> list[str]:
-        skip, only = self._start.skip, self._start.only
-        return [it for it in listed if it not in skip and (only is None or it in only)]
 
     def _gpu(self, bus_id: str, handles: dict[str, Handle]) -> GpuSnapshot:
         """Read one GPU; if it answers, its handle is kept for samples and its XIDs come."""
@@ -272,9 +252,9 @@ class SessionReader:
     def _opened(self, message: Sample) -> dict[str, Handle]:
         """Handles alone, for a reader that replaced another between two discoveries."""
         handles = {}
-        gpus = self._gpus()
+        gpus = listed_gpus(self._start)
         self._answered.add(None)
-        for bus_id in self._allowed(gpus.ours):
+        for bus_id in allowed(self._start, gpus.ours):
             self._touch(message, bus_id)
             with contextlib.suppress(GpuLost):
                 handle, gap = open_gpu(bus_id)
@@ -305,7 +285,7 @@ def serve(channel: Channel) -> None:
             for message in framer.feed(data):
                 match message:
                     case Start():
-                        _choose_library(message)
+                        choose_library(message)
                         reader = SessionReader(channel, message)
                     case Discover() | Sample() | ReadMig() if reader is not None:
                         reader.answer(message)
@@ -314,15 +294,6 @@ def serve(channel: Channel) -> None:
     finally:
         if reader is not None:
             reader.close()
-
-
-def _choose_library(start: Start) -> None:
-    if start.simulation is not None:
-        from discovery.simulator.simulation import Simulation  # never loaded on real hardware
-
-        Simulation.open(Path(start.simulation)).install()
-    elif start.library is not None:
-        use_library(start.library)
 
 
 def main() -> None:

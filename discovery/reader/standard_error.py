@@ -75,7 +75,7 @@ class ReaderEnds:
 
         One that was ``expected`` is logged only where the reader wrote something.
         """
-        lines, how = error.last_lines, _how(status)
+        lines, how = error.last_lines, exit_text(status)
         if expected and not lines:
             return
         with self._lock:
@@ -86,7 +86,8 @@ class ReaderEnds:
             log.warning("device reader ended", extra=facts | more)
 
 
-def _how(status: int | None) -> str:
+def exit_text(status: int | None) -> str:
+    """How a process ended; ``status`` as :attr:`subprocess.Popen.returncode` has it."""
     if status is None:
         return "not known"
     if status >= 0:

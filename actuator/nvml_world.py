@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The GPUs of this node through NVML: what a change of MIG layouts sees, and what it does.
+
+A process has one of these at a time, since NVML's session is the process's.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Self
+
+from actuator.mig_world import StepFailed
+from base.errors import Transient
+from discovery.driver_errors import MigChangeFailed
+from discovery.host.device_files import openers, process_name
+from discovery.mig_state import FoundInstance, MigGpu, UnreadMigGpu
+from discovery.nvml.changing.gpu_use import UseNow, read_gpu_use
+from discovery.nvml.changing.mig_changes import (
+    create_compute_instance,
+    create_gpu_instance,
+    destroy_compute_instance,
+    destroy_gpu_instance,
+    set_mig_mode,
+)
+from discovery.nvml.mig_gpu import read_mig_gpu
+from discovery.nvml.session import close_session, open_session
+from discovery.reader.machine_access import allowed, listed_gpus
+from discovery.reader.protocol import Start
+from mig.holders import HolderKind, MigHolder, MigHolders, MigPart
+from mig.steps import (
+    CreateCompute,
+    CreateInstance,
+    DestroyCompute,
+    DestroyInstance,
+    MigStep,
+    SetMode,
+)
+
+log = logging.getLogger(__name__)
+
+SCAN_SECONDS: Final = 1.0
+"""Who has device files open is read no more often: it looks at every open file of the node."""
+
+HARMLESS: Final = frozenset({"nvidia-persistenced"})
+"""Has GPUs open all the time, and is in nobody's way where the mode changes without a reset:
+NVIDIA's MIG manager leaves it running. Source: mig-parted, default-gpu-clients."""
+
+_BOOT: Final = Path("proc/sys/kernel/random/boot_id")
+
+
+class NvmlWorld:
+    """An open session with the driver. The library must have been chosen before."""
+
+    def __init__(self, start: Start, named: MigHolders | None = None) -> None:
+        """``named``: pods and claims, which the driver does not know.
+
+        Raises DriverAbsent, DriverMismatch or Transient where NVML cannot be initialised.
+        """
+        self._start = start
+        self._named = named or {}
+        self._seen: dict[str, MigGpu] = {}
+        self._unread: dict[str, str] = {}
+        self._openers: tuple[float, dict[int, frozenset[int]]] | None = None
+        open_session()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give NVML back."""
+        close_session()
+
+    def observe(self) -> Sequence[MigGpu]:
+        """All GPUs that can be read whole, in bus order; others are logged with the reason."""
+        try:
+            listed = allowed(self._start, listed_gpus(self._start).ours)
+            read = [read_mig_gpu(bus_id) for bus_id in listed]
+        except Transient as error:
+            raise StepFailed(str(error)) from error
+        self._seen = {one.uuid: one for one in read if isinstance(one, MigGpu)}
+        self._report(one for one in read if isinstance(one, UnreadMigGpu))
+        return tuple(self._seen.values())
+
+    def holders(self) -> MigHolders:
+        """Programs that the driver lists, whoever has device files open, and who was named.
+
+        Programs of GPUs that were observed last. One that the driver puts on no instance holds
+        all of the GPU's, since it may be on any.
+        """
+        found: dict[MigPart, set[MigHolder]] = {
+            part: set(holders) for part, holders in self._named.items()
+        }
+        for gpu in self._seen.values():
+            use = self._use(gpu)
+            for part, pid in self._held(gpu, use):
+                found.setdefault(part, set()).add(_holder(gpu, part, pid))
+        return {part: frozenset(holders) for part, holders in found.items()}
+
+    def perform(self, step: MigStep) -> None:
+        """One step on a GPU that was observed; see :mod:`discovery.nvml.changing.mig_changes`."""
+        gpu = self._seen.get(step.gpu)
+        if gpu is None:
+            raise StepFailed(f"GPU {step.gpu}: it was not read before the step")
+        try:
+            _perform(gpu, step)
+        except MigChangeFailed as error:
+            raise StepFailed(str(error), passes=error.passes) from error
+
+    def reopen(self) -> None:
+        """End the session, and begin another."""
+        self.close()
+        self._seen, self._openers = {}, None
+        try:
+            open_session()
+        except Transient as error:
+            raise StepFailed(str(error)) from error
+
+    def pause(self, seconds: float) -> None:
+        """Sleep."""
+        time.sleep(seconds)
+
+    def boot(self) -> str:
+        """The kernel's boot id; empty where it cannot be read."""
+        try:
+            return (Path(self._start.host_root) / _BOOT).read_text("ascii", "replace").strip()
+        except OSError:
+            return ""
+
+    def now(self) -> str:
+        """RFC 3339, in UTC."""
+        return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+    def _report(self, unread: Iterator[UnreadMigGpu]) -> None:
+        """Log each GPU that is left out, once for each reason."""
+        reasons = {}
+        for one in unread:
+            first = one.gaps[0]
+            reasons[one.bus_id] = f"{first.source}: {first.detail}"
+        for bus_id, why in reasons.items():
+            if self._unread.get(bus_id) != why:
+                log.warning("MIG GPU not read", extra={"bus_id": bus_id, "why": why})
+        self._unread = reasons
+
+    def _use(self, gpu: MigGpu) -> UseNow:
+        try:
+            return read_gpu_use(gpu.bus_id)
+        except Transient as error:
+            raise StepFailed(str(error), passes=True) from error
+
+    def _held(self, gpu: MigGpu, use: UseNow) -> Iterator[tuple[MigPart, int]]:
+        """Parts of a GPU and the pids that hold them."""
+        for process in use.processes:
+            yield MigPart(gpu.uuid, process.gpu_instance_id), process.pid
+            if process.gpu_instance_id is None:
+                yield from ((MigPart(gpu.uuid, one.id), process.pid) for one in gpu.instances)
+        if use.minor is not None:
+            for pid in self._scanned().get(use.minor, ()):
+                if process_name(pid) not in HARMLESS:
+                    yield MigPart(gpu.uuid, None), pid
+
+    def _scanned(self) -> dict[int, frozenset[int]]:
+        now = time.monotonic()
+        if self._openers is None or now - self._openers[0] > SCAN_SECONDS:
+            root, simulated = Path(self._start.host_root), self._start.simulation is not None
+            self._openers = now, dict(openers(root, simulated=simulated))
+        return self._openers[1]
+
+
+def _holder(gpu: MigGpu, part: MigPart, pid: int) -> MigHolder:
+    """``4711 python``; the driver shows those of another PID namespace as 0."""
+    if pid == 0:
+        at = "" if part.instance is None else f" instance {part.instance}"
+        return MigHolder(HolderKind.PROCESS, f"hidden (on GPU {gpu.index}{at})")
+    return MigHolder(HolderKind.PROCESS, f"{pid} {process_name(pid)}".rstrip())
+
+
+def _perform(gpu: MigGpu, step: MigStep) -> None:
+    match step:
+        case SetMode():
+            set_mig_mode(gpu, on=step.on)
+        case CreateInstance():
+            profile = gpu.profile(step.profile)
+            if profile is None or profile.size != step.size:
+                raise StepFailed(f"GPU {gpu.bus_id}: the driver has no profile {step.profile} now")
+            create_gpu_instance(gpu, profile, step.start)
+        case CreateCompute():
+            found = next((one for one in gpu.instances if one.start == step.start), None)
+            if found is None:
+                raise StepFailed(f"GPU {gpu.bus_id}: no GPU instance at memory unit {step.start}")
+            create_compute_instance(gpu, found, step.slices)
+        case DestroyInstance():
+            instance = _instance(gpu, step.instance)
+            if (instance.profile, instance.start) != (step.profile, step.start):
+                raise StepFailed(
+                    f"GPU {gpu.bus_id}: GPU instance {step.instance} is a {instance.profile} at"
+                    f" memory unit {instance.start}, and not what was to be destroyed"
+                )
+            destroy_gpu_instance(gpu, instance)
+        case DestroyCompute():
+            instance = _instance(gpu, step.instance)
+            compute = next((one for one in instance.compute if one.id == step.compute), None)
+            if compute is None:
+                raise StepFailed(
+                    f"GPU {gpu.bus_id}: GPU instance {step.instance} has no compute instance"
+                    f" {step.compute}"
+                )
+            destroy_compute_instance(gpu, instance, compute)
+
+
+def _instance(gpu: MigGpu, number: int) -> FoundInstance:
+    found = next((one for one in gpu.instances if one.id == number), None)
+    if found is None:
+        raise StepFailed(f"GPU {gpu.bus_id}: there is no GPU instance {number}")
+    return found

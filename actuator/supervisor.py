@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs one change of MIG layouts in a worker process: a driver that hangs does not hang the caller.
+
+A worker that dies, or is killed at its deadline, leaves a journal that says how to go on; the next
+worker does, whatever it was started for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import selectors
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, Self
+
+import msgspec
+
+from actuator.change import ChangeResult
+from actuator.worker_messages import (
+    MOST_MESSAGE_BYTES,
+    ChangeRequest,
+    Ended,
+    Failed,
+    Logged,
+    NamedHolder,
+    Order,
+    WorkerMessage,
+    raised,
+)
+from base.errors import Transient
+from discovery.reader.protocol import Start
+from discovery.reader.standard_error import StandardError, exit_text
+
+PROGRAM = Path(__file__).parents[1] / "gpuscape" / "mig_worker.py"
+"""What the process runs, by its path: an isolated Python may not know where gpuscape is."""
+
+COLLECT_SECONDS: Final = 5.0
+"""How long a worker may take to end when all is said, and a killed one to be gone."""
+
+_GO_ON: Final = "the journal has what it was doing; gpuscape mig restore goes on from there"
+
+_MESSAGES: Final[msgspec.json.Decoder[WorkerMessage]] = msgspec.json.Decoder(WorkerMessage)
+
+
+class WorkerDied(Transient):
+    """The worker ended without a result; what it did is in the journal and on the GPUs."""
+
+
+class WorkerHung(Transient):
+    """The worker did not end within its deadline and was killed."""
+
+
+def run_change(
+    request: ChangeRequest | None,
+    *,
+    source: Start,
+    journal: Path,
+    deadline_seconds: float,
+    holders: Sequence[NamedHolder] = (),
+) -> ChangeResult:
+    """Carry out a change, after ending one that is open; with None only that.
+
+    ``source``: as for a device reader. ``holders``: pods and claims in addition to the request's,
+    for a change that is open. The worker's log lines come through this process's loggers of the
+    same names. Raises WorkerHung and WorkerDied; what the worker raises, under the same name:
+    JournalBusy, JournalUnusable, StepFailed, DriverAbsent, DriverMismatch, BadInput, Transient;
+    and Transient where no process can be started. An interrupt leaves the worker to end by itself.
+    """
+    order = Order(
+        start=source,
+        journal=str(journal.absolute()),
+        request=request,
+        holders=tuple(holders),
+        lifetime_seconds=deadline_seconds + COLLECT_SECONDS,
+    )
+    with _Worker(order) as worker:
+        last = worker.last_message(time.monotonic() + deadline_seconds)
+    if isinstance(last, Failed):
+        raise raised(last)
+    return last.result
+
+
+class _Worker:
+    """One worker process; used as a context manager."""
+
+    def __init__(self, order: Order) -> None:
+        """Raises Transient where it cannot be started."""
+        self._error = StandardError()
+        self._output, writes_to = os.pipe()
+        try:
+            with tempfile.TemporaryFile() as orders:  # a pipe could make us wait for the worker
+                orders.write(msgspec.json.encode(order))
+                orders.seek(0)
+                self._process = subprocess.Popen(  # noqa: S603  # a program of our own
+                    [sys.executable, "-I", PROGRAM],
+                    stdin=orders,
+                    stdout=writes_to,
+                    stderr=self._error.writer,
+                    env={},
+                    close_fds=True,
+                    start_new_session=True,  # Ctrl-C is for the caller
+                )
+        except OSError as error:
+            self.close()
+            why = error.strerror or error
+            raise Transient(f"no process for the MIG change can be started: {why}") from error
+        finally:
+            os.close(writes_to)
+            self._error.writer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Take nothing more from it."""
+        os.close(self._output)
+        self._error.close()
+
+    def last_message(self, deadline: float) -> Ended | Failed:
+        """Hand on what it logs until it ends; ``deadline`` is monotonic.
+
+        Raises WorkerHung and WorkerDied.
+        """
+        for line in self._lines(deadline):
+            try:
+                message = _MESSAGES.decode(line)
+            except msgspec.DecodeError as error:
+                self._collect(0)
+                raise WorkerDied(f"the MIG worker sent nonsense: {error}; {_GO_ON}") from error
+            if isinstance(message, Logged):
+                _log(message)
+                continue
+            self._collect(COLLECT_SECONDS)  # what it gives back at its end may hang as well
+            return message
+        self._collect(max(deadline - time.monotonic(), COLLECT_SECONDS))
+        status = self._process.returncode
+        how = "it does not end" if status is None else exit_text(status)
+        raise WorkerDied(f"the MIG worker gave no result: {how}{self._printed()}; {_GO_ON}")
+
+    def _lines(self, deadline: float) -> Iterator[bytes]:
+        """What it writes, line by line, until it closes its end. Raises WorkerHung."""
+        kept = b""
+        with selectors.DefaultSelector() as ready:
+            ready.register(self._output, selectors.EVENT_READ)
+            ready.register(self._error, selectors.EVENT_READ)
+            while (left := deadline - time.monotonic()) > 0:
+                for key, _ in ready.select(left):
+                    if key.fileobj is self._error:
+                        if not self._error.read():
+                            ready.unregister(self._error)
+                        continue
+                    data = os.read(self._output, 1 << 16)
+                    if not data or len(kept) > MOST_MESSAGE_BYTES:
+                        return
+                    *lines, kept = (kept + data).split(b"\n")
+                    yield from lines
+        self._collect(0)
+        gone = (
+            ""
+            if self._process.returncode is not None
+            else (f"; process {self._process.pid} hangs in the driver and cannot be ended")
+        )
+        raise WorkerHung(f"the MIG worker did not end in time and was killed{gone}; {_GO_ON}")
+
+    def _collect(self, seconds: float) -> None:
+        """Wait for its end, then kill it; one that hangs in the kernel is left alone."""
+        for patience in (seconds, COLLECT_SECONDS):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(patience)
+                return
+            self._process.kill()
+
+    def _printed(self) -> str:
+        """What it has left on standard error."""
+        self._error.read()
+        lines = self._error.last_lines
+        return f"; it printed: {lines}" if lines else ""
+
+
+def _log(line: Logged) -> None:
+    logger = logging.getLogger(line.logger)
+    if logger.isEnabledFor(line.level):
+        logger.handle(
+            logger.makeRecord(
+                line.logger, line.level, "", 0, line.message, (), None, extra=dict(line.facts)
+            )
+        )

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The worker: one process that carries out one change of MIG layouts, with an NVML session of its
+own, and ends.
+
+A change that an earlier worker left open is ended first. It ignores what becomes of the process
+that started it: a change that is left in the middle helps nobody, and its own time is bounded.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from actuator.change import ChangeResult, apply, resume
+from actuator.change_record import ChangeOutcome
+from actuator.journal import Journal
+from actuator.nvml_world import NvmlWorld
+from actuator.worker_messages import Ended, Logged, Order, WorkerMessage, by_part, failed
+from base.errors import GpuscapeError
+from base.log import extra_facts
+from discovery.reader.machine_access import choose_library
+
+MOST_FACT_CHARACTERS: Final = 1000
+"""Of one fact in a log line: a line is short enough to be written as a whole."""
+
+
+def carry_out(order: Order) -> ChangeResult:
+    """End what is open, then do what is asked.
+
+    A change that is held is tried again only where nothing else is asked: it waits for a person.
+    Raises as :func:`actuator.change.apply`, and DriverAbsent, DriverMismatch or Transient where
+    NVML cannot be initialised.
+    """
+    choose_library(order.start)
+    request = order.request
+    named = order.holders + (() if request is None else request.holders)
+    with Journal(Path(order.journal)) as journal, NvmlWorld(order.start, by_part(named)) as world:
+        left = journal.load()
+        ended = None
+        if left is not None and (request is None or left.outcome is not ChangeOutcome.HELD):
+            ended = resume(world, journal)
+        if request is None:
+            return ended or ChangeResult(outcome=None, reason="no change is open")
+        return apply(world, journal, request.wanted, asked=request.asked, strategy=request.strategy)
+
+
+class MessageWriter(logging.Handler):
+    """Writes messages to a pipe; log lines are left out where nobody takes them."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(logging.INFO)
+        self._descriptor = descriptor
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send a log line, if that does not make the change wait."""
+        facts = {name: _short(value) for name, value in extra_facts(record).items()}
+        line = Logged(
+            logger=record.name,
+            level=record.levelno,
+            message=_short(record.getMessage()),
+            facts=facts,
+        )
+        _, writable, _ = select.select([], [self._descriptor], [], 0)
+        if writable:
+            self.send(line)
+
+    def send(self, message: WorkerMessage) -> None:
+        """Write it, as long as the other end is there."""
+        data = msgspec.json.encode(message) + b"\n"
+        with suppress(OSError):
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+
+
+def _short(value: object) -> str:
+    return str(value)[:MOST_FACT_CHARACTERS]
+
+
+def main() -> None:
+    """Entry point of the process: the order is its standard input."""
+    order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
+    # the default action ends the process also while a call of the driver does not return
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, order.lifetime_seconds)
+    writer = MessageWriter(os.dup(1))
+    os.dup2(2, 1)  # what a library prints is no message
+    root = logging.getLogger()
+    root.handlers[:] = [writer]
+    root.setLevel(logging.INFO)
+    try:
+        writer.send(Ended(result=carry_out(order)))
+    except GpuscapeError as error:
+        writer.send(failed(error))

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The calls of NVML that change MIG: each on one GPU, checked before it and read back after it.
+
+Ids of instances are used again, so an instance is destroyed only if it is still the one that was
+found: same profile and place, a compute instance with the same MIG UUID. A success that the driver
+then does not show is a failure here. Handles are looked up for each call: a change of the mode
+makes all older ones invalid. Source: nvml.h.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Final
+
+import pynvml
+
+from discovery.driver_errors import MigChangeFailed
+from discovery.mig_state import FoundCompute, FoundInstance, MigGpu, MigProfile
+from discovery.model import Mode
+from discovery.nvml.calls import Handle
+from discovery.nvml.conversions import Garbage, mode, whole
+from discovery.nvml.mig import mig_uuid
+from discovery.nvml.mig_profile_table import placement
+
+_SET_MODE = "nvmlDeviceSetMigMode"
+_CREATE = "nvmlDeviceCreateGpuInstanceWithPlacement"
+_CREATE_COMPUTE = "nvmlGpuInstanceCreateComputeInstance"
+_ID = whole(0xFFFF)
+_STATUS = whole(9999)
+
+_RESET = "the GPU must be reset, or the machine rebooted"
+_DRIVER = "load the driver, or finish its upgrade"
+_FIXES: Final = {
+    pynvml.NVML_ERROR_IN_USE: "end the programs that use it",
+    pynvml.NVML_ERROR_NO_PERMISSION: (
+        "changing instances takes root, or NVIDIA's capability mig/config"
+        " (NVIDIA_MIG_CONFIG_DEVICES=all in a container); changing the mode takes root"
+    ),
+    pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES: (
+        "the place is taken, or no engines or slices are left; somebody else may be changing MIG"
+    ),
+    pynvml.NVML_ERROR_NOT_SUPPORTED: "MIG is off, or the machine is a guest that may not change it",
+    pynvml.NVML_ERROR_INVALID_ARGUMENT: (
+        "the driver does not know the instance, profile or place; somebody else may be changing MIG"
+    ),
+    pynvml.NVML_ERROR_NOT_FOUND: "the instance is gone; somebody else may be changing MIG",
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: "this driver is too old for it: upgrade it",
+    pynvml.NVML_ERROR_GPU_IS_LOST: _RESET,
+    pynvml.NVML_ERROR_RESET_REQUIRED: _RESET,
+    pynvml.NVML_ERROR_UNINITIALIZED: _DRIVER,
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: _DRIVER,
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: _DRIVER,
+}
+"""Return code to what it means for a change and what to do; others are the driver's own faults."""
+
+_PASSES: Final = frozenset({pynvml.NVML_ERROR_IN_USE, pynvml.NVML_ERROR_TIMEOUT})
+"""Codes whose cause may go away by itself: a program that is about to end."""
+
+
+def set_mig_mode(gpu: MigGpu, *, on: bool) -> None:
+    """Switch MIG on or off, at once: a mode that then waits for a reset is a failure.
+
+    Raises MigChangeFailed. The GPU may have been reset by the driver: nothing that was read of it
+    before holds afterwards.
+    """
+    wanted = pynvml.NVML_DEVICE_MIG_ENABLE if on else pynvml.NVML_DEVICE_MIG_DISABLE
+    status = _STATUS(_made(gpu, _SET_MODE, _handle(gpu), wanted))
+    if status != pynvml.NVML_SUCCESS:
+        raise _failed(gpu, f"{_SET_MODE} (activation)", pynvml.NVMLError(status))
+    call = "nvmlDeviceGetMigMode"
+    found = _checked(gpu, call, lambda answer: mode(answer), _handle(gpu))
+    if found != Mode(current=on, pending=on):
+        raise MigChangeFailed(f"GPU {gpu.bus_id}: {_SET_MODE} succeeded and the mode is {found}")
+
+
+def create_gpu_instance(gpu: MigGpu, profile: MigProfile, start: int) -> None:
+    """Make an instance of one of the GPU's profiles at this memory unit. Raises MigChangeFailed."""
+    place = pynvml.c_nvmlGpuInstancePlacement_t(start, profile.size)
+    made = _made(gpu, _CREATE, _handle(gpu), profile.id, ctypes.byref(place))
+    found = _instance_info(gpu, made)
+    if found != (profile.id, start, profile.size):
+        raise MigChangeFailed(
+            f"GPU {gpu.bus_id}: {_CREATE} was asked for profile {profile.id} in memory units"
+            f" {start} to {start + profile.size - 1} and made {_described(found)}"
+        )
+
+
+def create_compute_instance(gpu: MigGpu, instance: FoundInstance, slices: int) -> None:
+    """Make a compute instance of so many slices where it fits first. Raises MigChangeFailed."""
+    profile = gpu.profile(instance.profile)
+    sizes = () if profile is None else profile.compute
+    profile_id = next((number for size, number in sizes if size == slices), None)
+    if profile_id is None:
+        raise MigChangeFailed(
+            f"GPU {gpu.bus_id}: the driver has no compute instance of {slices} slices for a"
+            f" {instance.profile}"
+        )
+    made = _made(gpu, _CREATE_COMPUTE, _same_instance(gpu, instance), profile_id)
+    call = "nvmlComputeInstanceGetInfo_v2"
+    found = _checked(gpu, call, lambda info: (_ID(info.profileId), info.device), made)
+    if found[0] != profile_id:
+        raise MigChangeFailed(
+            f"GPU {gpu.bus_id}: {_CREATE_COMPUTE} was asked for profile {profile_id} and made one"
+            f" of profile {found[0]}"
+        )
+    _checked(gpu, "nvmlDeviceGetUUID", mig_uuid, found[1])
+
+
+def destroy_compute_instance(gpu: MigGpu, instance: FoundInstance, compute: FoundCompute) -> None:
+    """End a compute instance, if it is the one that was found. Raises MigChangeFailed."""
+    holder = _same_instance(gpu, instance)
+    handle = _made(gpu, "nvmlGpuInstanceGetComputeInstanceById", holder, compute.id)
+    device = _made(gpu, "nvmlComputeInstanceGetInfo_v2", handle).device
+    uuid = _checked(gpu, "nvmlDeviceGetUUID", mig_uuid, device)
+    if uuid != compute.uuid:
+        raise MigChangeFailed(
+            f"GPU {gpu.bus_id}: compute instance {compute.id} of GPU instance {instance.id} is"
+            f" {uuid} now and was {compute.uuid}; somebody else is changing MIG"
+        )
+    _made(gpu, "nvmlComputeInstanceDestroy", handle)
+    _check_gone(gpu, "nvmlGpuInstanceGetComputeInstanceById", holder, compute.id)
+
+
+def destroy_gpu_instance(gpu: MigGpu, instance: FoundInstance) -> None:
+    """End a GPU instance, if it is the one that was found. Raises MigChangeFailed."""
+    _made(gpu, "nvmlGpuInstanceDestroy", _same_instance(gpu, instance))
+    _check_gone(gpu, "nvmlDeviceGetGpuInstanceById", _handle(gpu), instance.id)
+
+
+def _handle(gpu: MigGpu) -> Handle:
+    return _made(gpu, "nvmlDeviceGetHandleByPciBusId", gpu.bus_id.encode())
+
+
+def _same_instance(gpu: MigGpu, instance: FoundInstance) -> Handle:
+    """The handle of an instance by its id. Raises MigChangeFailed where it is another one now."""
+    profile = gpu.profile(instance.profile)
+    handle = _made(gpu, "nvmlDeviceGetGpuInstanceById", _handle(gpu), instance.id)
+    found = _instance_info(gpu, handle)
+    wanted = (None if profile is None else profile.id, instance.start, instance.size)
+    if found != wanted:
+        raise MigChangeFailed(
+            f"GPU {gpu.bus_id}: GPU instance {instance.id} is {_described(found)} now and was a"
+            f" {instance.profile} at unit {instance.start}; somebody else is changing MIG"
+        )
+    return handle
+
+
+def _instance_info(gpu: MigGpu, handle: Handle) -> tuple[int, int, int]:
+    """Profile id, first memory unit and size of a GPU instance."""
+
+    def convert(info: Any) -> tuple[int, int, int]:
+        return (_ID(info.profileId), *placement(info.placement))
+
+    found: tuple[int, int, int] = _checked(gpu, "nvmlGpuInstanceGetInfo", convert, handle)
+    return found
+
+
+def _described(found: tuple[int, int, int]) -> str:
+    profile_id, start, size = found
+    return f"one of profile {profile_id} in memory units {start} to {start + size - 1}"
+
+
+def _check_gone(gpu: MigGpu, call: str, of: Handle, number: int) -> None:
+    """Raises MigChangeFailed where the driver still has what it says that it has destroyed."""
+    try:
+        getattr(pynvml, call)(of, number)
+    except pynvml.NVMLError:
+        return  # not there, or not to be seen: the next observation shows it
+    raise MigChangeFailed(f"GPU {gpu.bus_id}: instance {number} was destroyed and is still there")
+
+
+def _made(gpu: MigGpu, call: str, *args: object) -> Any:
+    """The answer of a call of pynvml's. Raises MigChangeFailed."""
+    try:
+        return getattr(pynvml, call)(*args)
+    except pynvml.NVMLError as error:
+        raise _failed(gpu, call, error) from error
+
+
+def _checked(gpu: MigGpu, call: str, convert: Any, *args: object) -> Any:
+    """The converted answer of a call. Raises MigChangeFailed, for what cannot be too."""
+    answer = _made(gpu, call, *args)
+    try:
+        return convert(answer)
+    except (Garbage, UnicodeDecodeError, ValueError) as error:
+        raise MigChangeFailed(f"GPU {gpu.bus_id}: {call}: {error}") from error
+
+
+def _failed(gpu: MigGpu, call: str, error: Any) -> MigChangeFailed:
+    fix = _FIXES.get(error.value)
+    text = f"GPU {gpu.bus_id}: {call}: {error}" + (f": {fix}" if fix else "")
+    return MigChangeFailed(text, passes=error.value in _PASSES)

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One change in one worker process: its end, its errors and its death reach the caller as such."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from actuator import supervisor
+from actuator.change import ChangeResult
+from actuator.change_record import ChangeOutcome, ChangeRecord
+from actuator.journal import Journal, JournalBusy, JournalUnusable
+from actuator.supervisor import WorkerDied, WorkerHung, run_change
+from actuator.worker_messages import ChangeRequest, NamedHolder
+from base.errors import BadInput
+from discovery.driver_errors import DriverAbsent
+from discovery.simulator.simulation import Crash, Hang, Return
+from mig.gpu_layout import counted, has_layout
+from mig.holders import HolderKind
+from tests.actuator.simulated_node import FIVE, SimulatedNode, node
+
+WANTED = counted({"3g.20gb": 1, "1g.5gb": 3})
+
+
+def changed(
+    on: SimulatedNode, request: ChangeRequest | None, *, seconds: float = 60
+) -> ChangeResult:
+    """Run it."""
+    return run_change(request, source=on.start, journal=on.journal, deadline_seconds=seconds)
+
+
+def open_change(on: SimulatedNode) -> ChangeRecord | None:
+    """What the journal has."""
+    with Journal(on.journal) as journal:
+        return journal.load()
+
+
+def test_a_change_is_made_in_a_process_that_is_gone_afterwards(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The layout is there, the journal empty, NVML closed, and every step was logged here."""
+    on = node(tmp_path, *FIVE)
+    caplog.set_level(logging.INFO)
+
+    result = changed(on, on.request(WANTED))
+
+    assert result == ChangeResult(outcome=ChangeOutcome.APPLIED)
+    assert has_layout(on.gpus()[0], WANTED)
+    assert open_change(on) is None
+    assert on.simulation.clients() == 0
+    steps = [one for one in caplog.records if one.message == "MIG step"]
+    assert len(steps) >= 4
+    assert {one.name for one in steps} == {"actuator.change"}
+    assert "3g.20gb" in " ".join(vars(one)["step"] for one in steps)
+
+
+def test_what_is_refused_says_who_is_in_the_way(tmp_path: Path) -> None:
+    """A pod that was named and a program that the driver lists; nothing is touched."""
+    on = node(tmp_path, *FIVE)
+    on.simulation.add_process("0000:10:00.0", 71, gpu_instance_id=4, compute_instance_id=0)
+    before = on.found()
+    pod = NamedHolder(gpu=on.uuid(), instance=5, kind=HolderKind.POD, name="ns/train")
+
+    result = changed(on, on.request(counted({"7g.40gb": 1}), pod))
+
+    assert result.outcome is None
+    assert result.refusal is not None
+    names = {str(one) for one in result.refusal.obstacles[0].holders}
+    assert names == {"pod ns/train", "process 71"}
+    assert on.found() == before
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_worker_that_dies_is_an_error_that_names_the_signal_and_what_to_do(
+    tmp_path: Path, late: bool
+) -> None:
+    """The next worker ends what it left, before it does what it was started for."""
+    on = node(tmp_path, *FIVE)
+    on.simulation.fault(
+        Crash(by="kill", prints="no luck"), "nvmlGpuInstanceDestroy", times=1, late=late
+    )
+
+    with pytest.raises(WorkerDied, match=r"SIGKILL.*no luck.*gpuscape mig restore"):
+        changed(on, on.request(WANTED))
+    left = open_change(on)
+    assert left is not None
+    assert left.outcome is None
+
+    result = changed(on, on.request(counted({"7g.40gb": 1}), asked="the next"))
+    assert result.outcome is ChangeOutcome.APPLIED
+    assert [one for one, *_ in on.found()] == ["7g.40gb"]
+    with Journal(on.journal) as journal:
+        assert [one.asked for one in journal.history()] == ["a test", "the next"]
+
+
+def test_a_driver_that_hangs_hangs_the_worker_alone(tmp_path: Path) -> None:
+    """It is killed at the deadline, deaf as it is, and what it left is ended by the next one."""
+    on = node(tmp_path, *FIVE)
+    request = on.request(WANTED)
+    on.simulation.fault(Hang(uninterruptible=True), "nvmlDeviceCreateGpuInstance*")
+
+    with pytest.raises(WorkerHung, match="gpuscape mig restore"):
+        changed(on, request, seconds=4)
+
+    on.simulation.clear()
+    changed(on, request)
+    assert has_layout(on.gpus()[0], WANTED)
+    assert open_change(on) is None
+    assert on.simulation.clients() == 0
+
+
+def test_with_nothing_open_there_is_nothing_to_resume(tmp_path: Path) -> None:
+    """Said as such."""
+    on = node(tmp_path, *FIVE)
+
+    assert changed(on, None) == ChangeResult(outcome=None, reason="no change is open")
+
+
+def test_what_is_held_is_tried_again_only_by_a_restore(tmp_path: Path) -> None:
+    """Another change would hide it: it waits for a person."""
+    on = node(tmp_path, *FIVE)
+    on.simulation.fault(Return(code=999), "nvmlDeviceCreateGpuInstanceWithPlacement")
+    held = changed(on, on.request(WANTED))
+    on.simulation.clear()
+
+    with pytest.raises(JournalUnusable, match="gpuscape mig restore"):
+        changed(on, on.request(counted({"7g.40gb": 1})))
+    restored = changed(on, None)
+
+    assert held.outcome is ChangeOutcome.HELD
+    assert restored.outcome is ChangeOutcome.PREVIOUS
+    assert {one[:2] for one in on.found()} == {(one.profile, one.start) for one in FIVE}
+
+
+def test_errors_arrive_under_their_names(tmp_path: Path) -> None:
+    """No driver, a journal in use, a journal of others, a machine that is none."""
+    on = node(tmp_path, *FIVE)
+    request = on.request(WANTED)
+    with Journal(on.journal), pytest.raises(JournalBusy):
+        changed(on, request)
+    on.journal.chmod(0o777)
+    with pytest.raises(JournalUnusable, match="chmod"):
+        changed(on, request)
+    on.journal.chmod(0o700)
+    on.simulation.set_driver("not-loaded")
+    with pytest.raises(DriverAbsent):
+        changed(on, request)
+    on.simulation.state_file.write_text("{}")
+    with pytest.raises(BadInput):
+        changed(on, request)
+
+
+def test_a_worker_that_cannot_be_run_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Python that does not get as far as the order says why on standard error."""
+    on = node(tmp_path)
+    monkeypatch.setattr(supervisor, "PROGRAM", tmp_path / "missing.py")
+    files = len(list(Path("/proc/self/fd").iterdir()))
+
+    with pytest.raises(WorkerDied, match=r"exit status 2.*missing\.py"):
+        changed(on, None)
+
+    assert len(list(Path("/proc/self/fd").iterdir())) == files
+
+
+def test_what_is_no_message_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever wrote it."""
+    on = node(tmp_path)
+    program = tmp_path / "other.py"
+    program.write_text("print('hello', flush=True)\n")
+    monkeypatch.setattr(supervisor, "PROGRAM", program)
+
+    with pytest.raises(WorkerDied, match="nonsense"):
+        changed(on, None)
