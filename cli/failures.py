@@ -24,6 +24,8 @@ BAD_INPUT = 2
 NO_DRIVER = 3
 UNREADABLE = 4
 """An endpoint, or the cluster's API server."""
+REFUSED = 5
+"""There is no way to do what was asked for, and nothing was changed."""
 CLOSED_PIPE = 141
 """As of every program that a closed pipe ends: 128 and the number of SIGPIPE."""
 

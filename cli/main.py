@@ -65,10 +65,11 @@ Examples:
 \b
 Exit codes:
   0    done; a machine with a driver and no GPU is an answer too
-  1    something unexpected: a bug; from compare, differences
+  1    something unexpected: a bug; from compare and mig assert, differences
   2    bad input: options, settings, files that cannot be read or written
   3    no NVIDIA driver answers, or not in time, or not all that the command needs
   4    an endpoint or the cluster's API server could not be read
+  5    refused: there is no way to do it, and nothing was changed
   141  whoever read the output has closed the pipe
 
 Options can also stand in the environment or in a settings file: see `gpuscape agent --help`.""",

@@ -32,23 +32,29 @@ class LayoutDifference:
 
 
 def layout_differences(
-    wanted: Mapping[str, GpuLayout], gpus: Iterable[MigGpu]
+    wanted: Mapping[str, GpuLayout], gpus: Iterable[MigGpu], *, modes_only: bool = False
 ) -> tuple[LayoutDifference, ...]:
     """The GPUs that differ from what is wanted, by index; empty where all are as wanted.
 
     ``wanted``: UUID to layout. A GPU instance without compute instances is like no wanted one, and
-    a mode that waits for a reset is not the wanted one.
+    a mode that waits for a reset is not the wanted one. ``modes_only``: instances do not count.
     """
     by_uuid = {gpu.uuid: gpu for gpu in gpus}
-    found = [_difference(uuid, layout, by_uuid.get(uuid)) for uuid, layout in wanted.items()]
+    found = [
+        _difference(uuid, layout, by_uuid.get(uuid), modes_only=modes_only)
+        for uuid, layout in wanted.items()
+    ]
     differing = [one for one in found if one.reasons]
     return tuple(sorted(differing, key=lambda one: (one.index is None, one.index or 0, one.uuid)))
 
 
-def _difference(uuid: str, layout: GpuLayout, gpu: MigGpu | None) -> LayoutDifference:
+def _difference(
+    uuid: str, layout: GpuLayout, gpu: MigGpu | None, *, modes_only: bool
+) -> LayoutDifference:
     if gpu is None:
         return LayoutDifference(uuid=uuid, index=None, reasons=("there is no such GPU",))
-    reasons = (*_mode_reasons(layout, gpu), *_instance_reasons(layout, gpu))
+    instances = () if modes_only else _instance_reasons(layout, gpu)
+    reasons = (*_mode_reasons(layout, gpu), *instances)
     return LayoutDifference(uuid=uuid, index=gpu.index, reasons=reasons)
 
 

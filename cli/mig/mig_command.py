@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gpuscape mig``: what there is of MIG on this machine."""
+"""``gpuscape mig``: what there is of MIG on this machine, and what could be."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from cli.lazy_commands import LazyCommands
 COMMANDS: Final[Mapping[str, str]] = {
     "status": "cli.mig.mig_status",
     "explain": "cli.mig.mig_explain",
+    "configs": "cli.mig.mig_configs_listing",
+    "plan": "cli.mig.mig_plan",
+    "assert": "cli.mig.mig_assert",
     "export": "cli.mig.mig_export",
+    "history": "cli.mig.mig_history",
 }
 """Subcommand to the module that holds it as ``command``, in the order of the help text."""
 
@@ -37,10 +41,13 @@ Examples:
   gpuscape mig status                    modes, instances, and programs on them
   gpuscape mig explain                   all profiles, and how many more fit
   gpuscape mig explain 2g.10gb           where one may be, and what is in its way
+  gpuscape mig configs                   configurations to choose from, and whether they fit
+  gpuscape mig plan all-balanced         what one would change, and who would be disturbed
+  gpuscape mig assert all-balanced       whether the GPUs have it: exit code 0 or 1
   gpuscape mig export > now.yaml         the present layout, in mig-parted's format
   gpuscape mig status --simulate dgx-a100-mig-mixed
 
 To see GPU instances takes NVIDIA's capability mig/monitor: root has it.""",
 )
 def command() -> None:
-    """Show how GPUs are divided by MIG; nothing is changed."""
+    """Show how GPUs are divided by MIG, and plan other layouts; nothing is changed."""

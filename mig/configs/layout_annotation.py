@@ -69,21 +69,22 @@ class InlineLayout:
     """At least one."""
 
 
-def parse_layout_annotation(value: str) -> str | InlineLayout:
+def parse_layout_annotation(value: str, source: str = SOURCE) -> str | InlineLayout:
     """The name of a configuration, or the layouts that stand there themselves.
 
-    Raises BadInput naming the key within the annotation; nothing else, whatever the value is.
+    ``source``: what messages call it. Raises BadInput naming the key within it; nothing else,
+    whatever the value is.
     """
     if len(value.encode("utf-8", "surrogatepass")) > MOST_BYTES:
-        raise BadInput(f"{SOURCE}: longer than {MOST_BYTES} bytes: put it into a configuration")
-    top = read_yaml(value, SOURCE, loader=CoreLoader)
+        raise BadInput(f"{source}: longer than {MOST_BYTES} bytes: put it into a configuration")
+    top = read_yaml(value, source, loader=CoreLoader)
     if top.is_list:
         raise top.wrong("expected the name of a configuration, or GPUs with layouts")
     if not top.is_mapping:
         return _config_name(top)
     entries = top.mapping()
     if not entries:
-        raise top.wrong("it names no GPU: remove the annotation, or write a layout")
+        raise top.wrong("it names no GPU: leave it out, or write a layout")
     return InlineLayout(entries=tuple(_entry(key, entry) for key, entry in entries.items()))
 
 
@@ -113,7 +114,7 @@ def _claims(entries: Iterable[InlineEntry], gpus: Sequence[MigGpu]) -> Iterator[
 def _config_name(value: YamlValue) -> str:
     name = value.text().strip()
     if not name:
-        raise value.wrong("it is empty: remove the annotation, or write a layout")
+        raise value.wrong("it is empty: leave it out, or write a layout")
     if name in (ALL, OFF, ON):
         raise value.wrong(f'a layout goes with GPUs: write {{"{ALL}": "{OFF}"}}, for example')
     return name

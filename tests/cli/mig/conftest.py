@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,14 @@ from click.testing import CliRunner, Result
 
 from agent.settings.agent_settings import AgentSettings
 from cli.main import main
-from cli.mig import mig_explain, mig_export, mig_status
+from cli.mig import (
+    mig_assert,
+    mig_configs_listing,
+    mig_explain,
+    mig_export,
+    mig_plan,
+    mig_status,
+)
 from discovery.mig_state import MigReading
 from discovery.simulator.simulation import Simulation
 from tests.observed import mig_of
@@ -20,6 +27,10 @@ RunMig = Callable[..., Result]
 
 CUT = "dgx-a100-mig-mixed"
 """Four GPUs whole, four divided in different ways."""
+
+READING = (mig_assert, mig_configs_listing, mig_explain, mig_export, mig_plan, mig_status)
+PROGRAMS: Mapping[int, str] = {4242: "python3"}
+"""Names by pid: of this machine's processes none is looked at."""
 
 
 @pytest.fixture
@@ -38,13 +49,18 @@ def bus_ids(simulated: Simulation) -> list[str]:
 def run_mig(monkeypatch: pytest.MonkeyPatch) -> RunMig:
     """Run ``gpuscape mig`` with arguments; ``on`` is the machine."""
 
-    def run(*arguments: str, on: Simulation) -> Result:
+    def run(*arguments: str, on: Simulation, stdin: str | None = None) -> Result:
         def take_mig(settings: AgentSettings) -> tuple[MigReading, ...]:
             del settings
             return mig_of(on)
 
-        for module in (mig_explain, mig_export, mig_status):
+        def program_name(settings: AgentSettings) -> Callable[[int], str]:
+            del settings
+            return lambda pid: PROGRAMS.get(pid, "")
+
+        for module in READING:
             monkeypatch.setattr(module, "take_mig", take_mig)
-        return CliRunner().invoke(main, ("mig", *arguments))
+        monkeypatch.setattr(mig_plan, "program_name", program_name)
+        return CliRunner().invoke(main, ("mig", *arguments), input=stdin)
 
     return run

@@ -38,7 +38,9 @@ def test_what_the_commands_print(
 ) -> None:
     simulation = Simulation.create(machine, tmp_path)
     text = ""
-    for line in ("status -o wide", "explain", f"explain {middle(machine)}", "export"):
+    reading = ("status -o wide", "explain", f"explain {middle(machine)}", "export")
+    planning = ("configs", "plan all-balanced", "assert all-balanced")
+    for line in (*reading, *planning):
         result = run_mig(*line.split(), on=simulation)
         text += f"$ gpuscape mig {line}\n{result.output}[exit {result.exit_code}]\n"
     goldens.check_text(f"{machine}/mig.txt", text)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -188,6 +189,22 @@ def test_balanced_takes_the_smaller_profile_of_a_size_and_no_attributes() -> Non
     assert found["all-1g.24gb-me"] == {EVERY: counted({"1g.24gb-me": 4})}
 
 
+def test_balanced_never_has_a_profile_with_attributes_even_where_more_of_it_fit() -> None:
+    """Of the RTX PRO's -me and +gfx as many fit as of the plain ones; here more."""
+    gpu = mig_gpu(0, RTX_PRO)
+    more = replace(
+        gpu,
+        profiles=tuple(
+            one if one.name in ("1g.24gb", "2g.48gb") else replace(one, most=one.most + 9)
+            for one in gpu.profiles
+        ),
+    )
+
+    found = contents(generated_configs([more]))
+
+    assert found["all-balanced"] == {EVERY: counted({"1g.24gb": 2, "2g.48gb": 1})}
+
+
 def test_the_drivers_counts_of_an_a30_are_corrected() -> None:
     """It reports more than fit."""
     right = mig_gpu(0, A30)
@@ -205,6 +222,14 @@ def test_the_drivers_counts_of_an_a30_are_corrected() -> None:
 
     assert contents(generated_configs([wrong])) == contents(generated_configs([right]))
     assert contents(generated_configs([right]))["all-1g.6gb"] == {EVERY: counted({"1g.6gb": 4})}
+
+
+def test_a_gpu_without_mig_gives_an_entry_no_filter() -> None:
+    """It is a model more on the node, but not one that an entry could be for."""
+    alone = contents(generated_configs([mig_gpu(0, A100)]))
+
+    assert contents(generated_configs([mig_gpu(0, A100), mig_gpu(1, T4)])) == alone
+    assert set(alone["all-1g.5gb"]) == {EVERY}
 
 
 def test_a_node_without_mig_can_be_told_to_have_none() -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given
@@ -49,7 +50,6 @@ def refusal(value: str, gpus: tuple[MigGpu, ...] = GPUS) -> str:
             dict.fromkeys(range(4), HALVES) | dict.fromkeys((4, 5), MIG_OFF),
         ),
         (f'{{"{uuid(2)}": {{"1g.5gb": 7}}, "1, 4": {{}}}}', {2: SEVEN}),
-        (f'{{"{uuid(2).upper().replace("GPU", "GPU")}": {{"1g.5gb": 7}}}}', {2: SEVEN}),
         ('{"0000:13:00.0": "on"}', {3: GpuLayout(mig=True)}),
         ('{"00000000:13:00.0,10:00.0": "off"}', {0: MIG_OFF, 3: MIG_OFF}),
         ("{0: off, 1-2: {1g.5gb: 7}}", {0: MIG_OFF, 1: SEVEN, 2: SEVEN}),
@@ -62,6 +62,23 @@ def test_gpus_are_chosen_in_every_way(value: str, wanted: dict[int, GpuLayout]) 
 
     assert found.items() >= wanted.items()
     assert all(layout == GpuLayout(mig=True) for at, layout in found.items() if at not in wanted)
+
+
+def test_a_uuid_is_the_same_in_capitals() -> None:
+    """The driver writes small letters."""
+    small = "GPU-0532d473-a0da-5602-adfb-808475bb00b5"
+    gpu = replace(mig_gpu(0), uuid=small)
+
+    for text in (small, f"GPU-{small[4:].upper()}"):
+        assert layouts(f'{{"{text}": "off"}}', (gpu,)) == {0: MIG_OFF}
+
+
+def test_parts_at_one_place_are_one_instance_in_whatever_order() -> None:
+    """The largest compute instance comes first, as it is made."""
+    wanted = GpuLayout(mig=True, instances=(WantedInstance("4g.20gb", (2, 1, 1), 0),))
+
+    assert layouts('{"0": {"1c.4g.20gb@0": 2, "2c.4g.20gb@0": 1}}') == {0: wanted}
+    assert layouts('{"0": {"2c.4g.20gb@0": 1, "1c.4g.20gb@0": 2}}') == {0: wanted}
 
 
 def test_gpus_that_are_not_named_stay_as_they_are() -> None:
@@ -97,9 +114,9 @@ def test_plain_text_is_the_name_of_a_configuration(value: str) -> None:
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        ("", ":1: it is empty: remove the annotation, or write a layout"),
-        ("null", ":1: it is empty: remove the annotation, or write a layout"),
-        ("{}", ":1: it names no GPU: remove the annotation, or write a layout"),
+        ("", ":1: it is empty: leave it out, or write a layout"),
+        ("null", ":1: it is empty: leave it out, or write a layout"),
+        ("{}", ":1: it names no GPU: leave it out, or write a layout"),
         ("[]", ":1: expected the name of a configuration, or GPUs with layouts"),
         ("off", ':1: a layout goes with GPUs: write {"all": "off"}, for example'),
         (

@@ -10,7 +10,7 @@ import pytest
 from base.errors import BadInput
 from base.files import MOST_BYTES
 from mig.configs.mig_config_file import parse_mig_configs
-from mig.configs.mig_configs import DeviceFilter, MigConfigSpec
+from mig.configs.mig_configs import DeviceFilter, MigConfigSpec, device_filter
 from mig.gpu_layout import MIG_OFF, GpuLayout, counted
 
 FILE = "config.yaml"
@@ -128,6 +128,15 @@ def test_the_only_configuration_need_not_be_named() -> None:
     configs = parse_mig_configs(HEAD + ENTRY, FILE)
 
     assert configs.selected() == configs.selected("one") == configs.configs[0]
+
+
+def test_a_wrong_name_is_refused_also_where_there_is_only_one() -> None:
+    """Who names it means it: the only one may be another one."""
+    configs = parse_mig_configs(HEAD + ENTRY, FILE)
+
+    for name in ("two", ""):
+        with pytest.raises(BadInput, match=f"no configuration '{name}'"):
+            configs.selected(name)
 
 
 @pytest.mark.parametrize(
@@ -373,6 +382,9 @@ def test_a_mistake_in_an_entry_is_refused_with_its_place(text: str, key: str, re
         "0x20B010DE:",
         "0x20B010DE:0x1:0x2",
         "0x233010DE:0x116C110DE",
+        "0x1000020B010DE",
+        str((1 << 32) + 0x20B010DE),
+        f"0b1{0x20B010DE:032b}",
         "-0x20B010DE",
         "\u0660",
     ],
@@ -383,6 +395,15 @@ def test_a_filter_that_can_match_nothing_is_refused(text: str) -> None:
 
     assert reason.startswith("config.yaml:4: mig-configs.one[0].device-filter[0]: ")
     assert re.search(r"is no device filter|matches no GPU of NVIDIA", reason)
+
+
+@pytest.mark.parametrize("text", ["0xFFFF10DE", f"0o{0xFFFF10DE:o}", str(0xFFFF10DE)])
+def test_the_largest_filter_of_32_bits_is_none_too_large(text: str) -> None:
+    """With one bit more it is, in every base."""
+    assert device_filter(text).device == 0xFFFF10DE
+    for more in (f"0x1{0xFFFF10DE:08X}", f"0o{0x1FFFF10DE:o}", str(0x1FFFF10DE)):
+        with pytest.raises(BadInput, match=r"is no device filter|matches no GPU"):
+            device_filter(more)
 
 
 def test_a_misspelt_key_is_refused_with_the_right_one() -> None:

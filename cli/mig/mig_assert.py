@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gpuscape mig assert``: whether the GPUs have a layout, and what differs."""
+
+from __future__ import annotations
+
+import click
+
+from cli import options, terminal
+from cli.mig.mig_plan import DIFFERENT
+from cli.mig.mig_wanted import WORDS, GetWanted, all_read, wanted_layout
+from cli.observe import take_mig
+from cli.options import Load
+from cli.terminal import TextTable
+from mig.layout_difference import layout_differences
+
+
+@click.command(
+    "assert",
+    epilog=f"""\b
+Examples:
+  gpuscape mig assert all-balanced
+  gpuscape mig assert -f config.yaml -c inference && start-the-work
+  gpuscape mig assert all-enabled --mode-only
+  gpuscape mig assert -f config.yaml inference --valid-config
+
+\b
+{WORDS}
+
+\b
+Layouts are compared by meaning: spelling and order do not matter, nor where an instance lies,
+unless the layout asks for a place. GPUs that the layout does not name do not count. A mode that
+waits for a reset is not the wanted one, and a GPU instance without a compute instance is too
+many.
+
+\b
+Exit codes, of which 0 and 1 are those of `nvidia-mig-parted assert`:
+  0  every GPU is as wanted
+  1  a GPU differs
+  2  bad input: a profile that a GPU does not have, a mistake in the file, ...
+  3  a GPU could not be read""",
+)
+@wanted_layout
+@click.option(
+    "-m",
+    "--mode-only",
+    is_flag=True,
+    envvar="MIG_PARTED_MODE_CHANGE_ONLY",
+    show_envvar=True,
+    help="Compare whether MIG is on or off, and no instances.",
+)
+@click.option(
+    "-a",
+    "--valid-config",
+    is_flag=True,
+    envvar="MIG_PARTED_VALID_CONFIG",
+    show_envvar=True,
+    help="Check the file and the name alone; no GPU is read.",
+)
+@options.output("table", "json", "yaml")
+@options.settings(*options.READING)
+@click.pass_context
+def command(
+    ctx: click.Context,
+    load: Load,
+    wanted: GetWanted,
+    mode_only: bool,
+    valid_config: bool,
+    output: str,
+) -> None:
+    """Exit with 0 if the GPUs have LAYOUT, and else with 1 and what differs."""
+    asked = wanted()
+    if valid_config:
+        return
+    gpus = all_read(take_mig(load()))
+    layouts = asked.layouts(gpus)
+    differing = layout_differences(layouts, gpus, modes_only=mode_only)
+    if output != "table":
+        terminal.data(
+            {"asked": asked.asked, "compared": sorted(layouts), "differing": differing}, output
+        )
+    elif differing:
+        rows = tuple(
+            (str(one.index) if at == 0 else "", reason)
+            for one in differing
+            for at, reason in enumerate(one.reasons)
+        )
+        terminal.show(TextTable(header=("GPU", "DIFFERENCE"), rows=rows))
+    else:
+        compared = f"{len(layouts)} GPU{'' if len(layouts) == 1 else 's'}"
+        terminal.note(f"As wanted: {compared}.")
+    if differing:
+        ctx.exit(DIFFERENT)

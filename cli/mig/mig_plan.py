@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gpuscape mig plan``: what would have to be done for a layout, like a diff."""
+
+from __future__ import annotations
+
+import click
+
+from api.mig_resources import MigStrategy
+from cli import options, terminal
+from cli.failures import REFUSED
+from cli.mig.mig_wanted import WORDS, GetWanted, all_read, wanted_layout
+from cli.mig.planned_words import ShownPlan, plan_document, show_plan
+from cli.mig.program_names import program_name
+from cli.observe import take_mig
+from cli.options import Load
+from mig.planner import MigRefusal, plan
+from mig.process_holders import process_holders
+
+DIFFERENT = 1
+"""With --exit-code, as of ``diff``."""
+
+
+@click.command(
+    epilog=f"""\b
+Examples:
+  gpuscape mig plan all-balanced
+  gpuscape mig plan -f config.yaml inference --strategy mixed
+  gpuscape mig plan '{{"4": {{"3g.20gb": 2}}}}' --simulate dgx-a100-mig-mixed
+  gpuscape mig plan all-1g.10gb -o json | jq '.steps'
+
+\b
+{WORDS}
+
+\b
+Each instance has a line: - is destroyed, + is created, and one without a mark is kept: it is not
+touched, and neither are the programs on it. The plan disturbs as few programs as any can, then
+destroys as few instances as any can. GPUs that the layout does not name stay as they are. Pods
+are not looked at, only programs that the driver lists.
+Where MIG needs a reset of the GPU to be turned on or off, the command for it is printed.
+
+\b
+Exit codes:
+  0  there is a plan, or nothing is to be done
+  1  with --exit-code: there is a plan that has steps
+  2  bad input: a profile that a GPU does not have, a mistake in the file, ...
+  3  a GPU could not be read
+  5  refused: there is no way to this layout; the reasons are printed"""
+)
+@wanted_layout
+@click.option(
+    "--strategy",
+    type=click.Choice([each.value for each in MigStrategy]),
+    help="The device plugin's strategy: refuse what it cannot serve, and show the resources that"
+    " the node will have.",
+)
+@click.option("--spare-busy", is_flag=True, help="Refuse a plan that disturbs a program.")
+@click.option(
+    "--exit-code", is_flag=True, help="Exit with 1 where there is something to do, as diff does."
+)
+@options.output("table", "json", "yaml")
+@options.settings(*options.READING)
+@click.pass_context
+def command(
+    ctx: click.Context,
+    load: Load,
+    wanted: GetWanted,
+    strategy: str | None,
+    spare_busy: bool,
+    exit_code: bool,
+    output: str,
+) -> None:
+    """Show what would change on each GPU for LAYOUT, and who would be disturbed; nothing is done.
+
+    The plan is exact: it has the place of each instance, and if there is none, no order of
+    creating instances would succeed either.
+    """
+    asked = wanted()
+    settings = load()
+    gpus = all_read(take_mig(settings))
+    layouts = asked.layouts(gpus)
+    holders = process_holders(gpus, program_name(settings))
+    found = plan(
+        gpus,
+        layouts,
+        holders,
+        strategy=None if strategy is None else MigStrategy(strategy),
+        spare_busy=spare_busy,
+    )
+    shown = ShownPlan(
+        asked=asked.asked, gpus=tuple(gpus), layouts=layouts, found=found, holders=holders
+    )
+    if output == "table":
+        show_plan(shown)
+    else:
+        terminal.data(plan_document(shown), output)
+    if isinstance(found, MigRefusal):
+        ctx.exit(REFUSED)
+    if exit_code and found.steps:
+        ctx.exit(DIFFERENT)

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The layouts that a command asks for: a configuration's name, or the layouts themselves."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from click.core import ParameterSource
+from click.shell_completion import CompletionItem
+
+from base.errors import BadInput
+from base.files import MOST_BYTES, read_text, too_large
+from cli.mig.mig_words import split, unread_note
+from discovery.driver_errors import MigUnread
+from discovery.mig_state import MigGpu, MigReading
+from mig.configs.config_choice import config_layouts
+from mig.configs.default_configs import SOURCE, generated_configs, listed_configs
+from mig.configs.layout_annotation import InlineLayout, inline_layouts, parse_layout_annotation
+from mig.configs.mig_config_file import parse_mig_configs
+from mig.configs.mig_configs import MigConfigs
+from mig.gpu_layout import GpuLayout
+
+STDIN: Final = "-"
+
+WORDS: Final = """\
+LAYOUT is the name of a configuration: of the file that -f names, or of the default ones that
+`gpuscape mig configs` lists. A file with a single configuration needs no name. Or it is the
+layouts themselves, GPU by GPU, as the annotation gpuscape.io/mig-layout has them:
+  '{"all": {"1g.10gb": 7}}'
+  '{"0-3": {"3g.40gb": 2}, "4,5": "off", "6": {"3g.40gb@4": 1, "4g.40gb@0": 1}}'"""
+"""For the help of commands with :func:`wanted_layout`."""
+
+Command = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What was asked for, read and checked as far as possible without GPUs."""
+
+    inline: InlineLayout | None
+    """The layouts themselves; None where a configuration was chosen."""
+    configs: MigConfigs | None
+    """Those of a file; None for the default ones of the machine."""
+    name: str | None
+    asked: str
+    """Where the layouts come from, for people: ``all-1g.10gb of config.yaml``."""
+
+    def layouts(self, gpus: Sequence[MigGpu]) -> dict[str, GpuLayout]:
+        """GPU UUID to the layout that is wanted there; other GPUs stay as they are.
+
+        Raises BadInput where the request does not go with these GPUs.
+        """
+        if self.inline is not None:
+            return inline_layouts(self.inline, gpus)
+        configs = generated_configs(gpus) if self.configs is None else self.configs
+        try:
+            return config_layouts(configs.selected(self.name), gpus)
+        except BadInput as error:
+            if self.configs is None and self.name is not None and Path(self.name).is_file():
+                raise BadInput(f"{self.name} is a file: name it with -f") from error
+            raise
+
+
+GetWanted = Callable[[], Wanted]
+"""Reads what was asked for. Raises BadInput naming file, line and key."""
+
+
+def wanted_layout(function: Command) -> Command:
+    """Add the argument LAYOUT, ``-f`` and ``-c``; the command gets ``wanted``, a GetWanted."""
+
+    @click.argument("layout", required=False, shell_complete=_complete_names)
+    @config_file_option
+    @click.option(
+        "-c",
+        "--selected-config",
+        metavar="NAME",
+        envvar="MIG_PARTED_SELECTED_CONFIG",
+        show_envvar=True,
+        help="The same as a name for LAYOUT, as nvidia-mig-parted takes it.",
+    )
+    @functools.wraps(function)
+    def command(
+        *, layout: str | None, config_file: str | None, selected_config: str | None, **others: Any
+    ) -> Any:
+        ctx = click.get_current_context()
+        wanted = functools.partial(_wanted, ctx, layout, config_file, selected_config)
+        return function(wanted=wanted, **others)
+
+    return command
+
+
+def config_file_option(function: Command) -> Command:
+    """Add ``-f``."""
+    return click.option(
+        "-f",
+        "--config-file",
+        metavar="FILE",
+        envvar="MIG_PARTED_CONFIG_FILE",
+        show_envvar=True,
+        shell_complete=_complete_files,
+        help="Configurations in mig-parted's format, - for standard input."
+        "  [default: those for the GPUs of this machine]",
+    )(function)
+
+
+def file_configs(file: str) -> MigConfigs:
+    """The configurations of a file, or of standard input. Raises BadInput naming line and key."""
+    if file != STDIN:
+        return parse_mig_configs(read_text(Path(file), "configuration file"), file)
+    content = sys.stdin.buffer.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise too_large("standard input", MOST_BYTES)
+    try:
+        return parse_mig_configs(content.decode(), "standard input")
+    except UnicodeDecodeError as error:
+        raise BadInput("cannot read standard input: it is not UTF-8 text") from error
+
+
+def all_read(readings: Sequence[MigReading]) -> list[MigGpu]:
+    """The GPUs of a machine. Raises MigUnread where one of them could not be read in full."""
+    read, unread = split(readings)
+    if unread:
+        raise MigUnread("; ".join(unread_note(gpu) for gpu in unread))
+    return read
+
+
+def _wanted(ctx: click.Context, layout: str | None, file: str | None, name: str | None) -> Wanted:
+    """Raises UsageError for words that exclude each other, and BadInput for what they say."""
+    if layout is not None:
+        if _is_written(ctx, "selected_config"):
+            raise click.UsageError("LAYOUT and -c say the same: keep one of them")
+        parsed = parse_layout_annotation(layout, "LAYOUT")
+        if isinstance(parsed, InlineLayout):
+            if _is_written(ctx, "config_file"):
+                raise click.UsageError("LAYOUT has the layouts themselves, so -f has no use")
+            return Wanted(inline=parsed, configs=None, name=None, asked=layout.strip())
+        name = parsed
+    if file is None:
+        if name is None:
+            raise click.UsageError("what layout? Name a configuration of `gpuscape mig configs`")
+        return Wanted(inline=None, configs=None, name=name, asked=f"{name} of {SOURCE}")
+    configs = file_configs(file)
+    chosen = configs.selected(name).name  # refused before GPUs are read
+    return Wanted(inline=None, configs=configs, name=name, asked=f"{chosen} of {configs.source}")
+
+
+def _is_written(ctx: click.Context, parameter: str) -> bool:
+    """On the command line: a variable that holds for every command excludes nothing."""
+    return ctx.get_parameter_source(parameter) is ParameterSource.COMMANDLINE
+
+
+def _complete_names(
+    ctx: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem[str]]:
+    """Configurations of the file, else of all known models: reading GPUs would take too long."""
+    del parameter
+    file = ctx.params.get("config_file")
+    try:
+        configs = listed_configs() if file is None else file_configs(file)
+    except BadInput:
+        return []
+    names = (one.name for one in configs.configs)
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+def _complete_files(
+    ctx: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem[str]]:
+    del ctx, parameter
+    return [CompletionItem(incomplete, type="file")]

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Holders of GPUs as far as the driver lists them: programs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from discovery.mig_state import MigGpu
+from discovery.sample import Process
+from mig.holders import HolderKind, MigHolder, MigHolders, MigPart
+
+HIDDEN_PID = 0
+"""What the driver shows of a process in another PID namespace."""
+
+
+def process_holders(gpus: Iterable[MigGpu], name_of: Callable[[int], str]) -> MigHolders:
+    """Programs by the GPU instance that they are on; by the whole GPU where they are on none.
+
+    ``name_of``: a program's name by its pid, empty where it is not known. Hidden programs on
+    different instances count as different ones.
+    """
+    found: dict[MigPart, set[MigHolder]] = {}
+    for gpu in gpus:
+        for one in gpu.processes:
+            part = MigPart(gpu.uuid, one.gpu_instance_id)
+            name = _name(gpu, one, name_of)
+            found.setdefault(part, set()).add(MigHolder(HolderKind.PROCESS, name))
+    return {part: frozenset(holders) for part, holders in found.items()}
+
+
+def _name(gpu: MigGpu, process: Process, name_of: Callable[[int], str]) -> str:
+    if process.pid == HIDDEN_PID:
+        at = "" if process.gpu_instance_id is None else f" instance {process.gpu_instance_id}"
+        return f"hidden (of another PID namespace, on GPU {gpu.index}{at})"
+    return f"{process.pid} {name_of(process.pid)}".rstrip()

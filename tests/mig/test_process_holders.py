@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs are holders of what they are on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from discovery.sample import Process, ProcessKind
+from mig.holders import HolderKind, MigHolder, MigPart
+from mig.process_holders import process_holders
+from tests.mig.mig_gpus import ON, instance, mig_gpu, uuid
+
+NAMES = {7: "python3"}
+
+
+def process(pid: int, on: int | None) -> Process:
+    return Process(pid=pid, kind=ProcessKind.COMPUTE, gpu_instance_id=on)
+
+
+def test_programs_are_on_an_instance_or_on_the_whole_gpu() -> None:
+    """One that works in two ways is one holder, and hidden ones are as many as instances."""
+    cut = mig_gpu(1, "a100-sxm4-40gb", instance(9, "1g.5gb", 0, 1), mode=ON)
+    gpus = [
+        replace(mig_gpu(0), processes=(process(7, None), process(0, None))),
+        replace(cut, processes=(process(7, 9), process(7, 9), process(8, 9), process(0, 9))),
+    ]
+
+    found = process_holders(gpus, lambda pid: NAMES.get(pid, ""))
+
+    assert found == {
+        MigPart(uuid(0), None): holders("7 python3", "hidden (of another PID namespace, on GPU 0)"),
+        MigPart(uuid(1), 9): holders(
+            "7 python3", "8", "hidden (of another PID namespace, on GPU 1 instance 9)"
+        ),
+    }
+
+
+def holders(*names: str) -> frozenset[MigHolder]:
+    return frozenset(MigHolder(HolderKind.PROCESS, name) for name in names)
