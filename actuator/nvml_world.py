@@ -50,6 +50,7 @@ HARMLESS: Final = frozenset({"nvidia-persistenced"})
 NVIDIA's MIG manager leaves it running. Source: mig-parted, default-gpu-clients."""
 
 _BOOT: Final = Path("proc/sys/kernel/random/boot_id")
+_MODULE: Final = Path("sys/module/nvidia")
 
 
 class NvmlWorld:
@@ -132,6 +133,13 @@ class NvmlWorld:
             return (Path(self._start.host_root) / _BOOT).read_text("ascii", "replace").strip()
         except OSError:
             return ""
+
+    def driver_load(self) -> str:
+        """The boot, and the inode of the kernel module's folder: sysfs never uses one again."""
+        try:
+            return f"{self.boot()} {(Path(self._start.host_root) / _MODULE).stat().st_ino}"
+        except OSError:
+            return self.boot()
 
     def now(self) -> str:
         """RFC 3339, in UTC."""

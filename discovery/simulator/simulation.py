@@ -241,6 +241,7 @@ class Simulation:
         """
         self._refuse_clients("the driver is in use")
         self._change(edits.with_driver_loaded(time.monotonic()))
+        simulated_host.load_module_again(self.host_root)
 
     def reboot(self) -> None:
         """Another boot of the host: the driver is loaded anew, no process and no XID is left."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -62,6 +63,17 @@ def host_tree(machine: MachineDescription, models: Mapping[str, Model]) -> HostT
         _add_driver(tree, machine, machine.driver.version)
         add_capabilities(tree, machine, models)
     return tree
+
+
+def load_module_again(root: Path) -> None:
+    """The kernel module's folder is another one, as sysfs has it after each load; same content."""
+    folder = root / "sys/module/nvidia"
+    if folder.is_dir():
+        new, old = folder.with_name(".nvidia.new"), folder.with_name(".nvidia.old")
+        shutil.copytree(folder, new, symlinks=True)
+        folder.rename(old)
+        new.rename(folder)
+        shutil.rmtree(old)
 
 
 def change_boot_id(root: Path) -> None:
