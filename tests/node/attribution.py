@@ -17,10 +17,12 @@ import pynvml
 
 from api import keys, topology_annotation
 from discovery.simulator.simulation import Simulation
+from tests.agent.agent_process import until
 from tests.controlplane.plane import Object
 from tests.node import handed_out
 from tests.node.gpu_cluster import NAMESPACE, PODS, GpuCluster
 from tests.node.nvidia_plugin import GPU
+from tests.node.real_node import SOON
 
 ENDED: Final = ("Succeeded", "Failed")
 
@@ -38,7 +40,8 @@ class Held:
     instances: Mapping[Part, bool]
     """Each GPU instance, and whether somebody has it."""
     free: int | None
-    """GPUs that are offered whole and that nobody has; an agent that begins does not know."""
+    """GPUs that are offered whole, not shared out, and that nobody has; an agent that begins does
+    not know."""
     allocated: Mapping[str, int]
     allocatable: Mapping[str, int]
     """Resource to how many devices; one without any is left out."""
@@ -89,14 +92,15 @@ class Attribution:
             if int(status["allocatable"].get(name, 0))
         }
         holdings = frozenset(
-            (str(pods[it.pod_uid]["metadata"]["name"]), it.container, self._parts[name])
+            (str(pods[it.pod_uid]["metadata"]["name"]), it.container, self._part(name))
             for it in grants
             for name in it.ids
         )
         order = self._order()
         held = {part for *_, part in holdings}
         used = _mask(order, held)
-        whole = _mask(order, (self._parts[name] for name in registered.get(GPU, ())), whole=True)
+        undivided = (it for it in registered.get(GPU, ()) if handed_out.SHARE not in it)
+        whole = _mask(order, map(self._part, undivided), whole=True)
         return Held(
             holdings=holdings,
             instances={it: it in held for it in self._parts.values() if it[1]},
@@ -153,13 +157,17 @@ class Attribution:
             if container.pod_uid not in pods:
                 continue
             granted = [
-                it.ids
+                frozenset(map(handed_out.device_of, it.ids))
                 for it in grants
                 if (it.pod_uid, it.container) == (container.pod_uid, container.container)
             ]
             # of two resources the kubelet takes one variable, of either
             if container.visible not in (granted or [frozenset()]):
                 yield f"{container} has, by the checkpoint, {granted}"
+
+    def _part(self, name: str) -> Part:
+        """What a device of the plugin's is all or a share of."""
+        return self._parts[handed_out.device_of(name)]
 
     def _pods(self) -> dict[str, Object]:
         """UID to each pod of the node that has not ended."""
@@ -175,6 +183,15 @@ class Attribution:
         topology = topology_annotation.decode(annotations[keys.TOPOLOGY])
         assert topology
         return topology.ids
+
+
+def settle(views: Sequence[Attribution]) -> None:
+    """Wait until the agents of these nodes show what is true."""
+    try:
+        until(lambda: not any(view.differences() for view in views), SOON)
+    except AssertionError as error:
+        error.add_note("\n".join(it for view in views for it in view.differences()))
+        raise
 
 
 def parts(simulation: Simulation) -> Iterator[tuple[str, Part]]:

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import pytest
 
 from tests.controlplane.families import CONTROLLER_MANAGER_MINOR, MINORS
 from tests.node.real_cluster import RealCluster
+from tests.node.reused import Reused
 
 VERSIONS = [
     minor if minor == CONTROLLER_MANAGER_MINOR else pytest.param(minor, marks=pytest.mark.long)
@@ -18,10 +20,23 @@ VERSIONS = [
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
-def cluster(
+def clusters(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[RealCluster]:
+) -> Iterator[Reused[RealCluster]]:
+    """Starts the one that :func:`cluster` lends."""
+
+    @contextlib.contextmanager
+    def started() -> Iterator[RealCluster]:
+        with RealCluster.start(tmp_path_factory.mktemp("real"), minor=request.param) as found:
+            found.install()
+            yield found
+
+    with contextlib.closing(Reused(started)) as reused:
+        yield reused
+
+
+@pytest.fixture
+def cluster(request: pytest.FixtureRequest, clusters: Reused[RealCluster]) -> Iterator[RealCluster]:
     """Two nodes with a simulated DGX A100 each, on which the shipped DaemonSet is installed."""
-    with RealCluster.start(tmp_path_factory.mktemp("real"), minor=request.param) as cluster:
-        cluster.install()
-        yield cluster
+    with clusters.lent(request.session) as found:
+        yield found

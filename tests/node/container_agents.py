@@ -163,6 +163,18 @@ def change(cluster: RealCluster, patch: Object, *, how: str = MERGE_PATCH) -> No
     cluster.plane.demand("PATCH", DAEMONSET, patch, content_type=how)
 
 
+@contextmanager
+def changed(cluster: RealCluster, patch: Object, *, how: str = MERGE_PATCH) -> Iterator[None]:
+    """The DaemonSet is so while the block lasts, and all its pods are."""
+    try:
+        change(cluster, patch, how=how)
+        roll_out(cluster)
+        yield
+    finally:
+        cluster.plane.kubectl("-n", names.NAMESPACE, "rollout", "undo", f"daemonset/{AGENT}")
+        roll_out(cluster)
+
+
 def roll_out(cluster: RealCluster) -> None:
     """Wait until the DaemonSet's pods are all as it is now."""
     arguments = ("rollout", "status", f"daemonset/{AGENT}", f"--timeout={SOON:.0f}s")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +21,7 @@ from tests import exposition
 from tests.agent.agent_process import until
 from tests.deploy.daemonset import DEPLOY
 from tests.node.node_gpus import NodeGpus
-from tests.node.nvidia_plugin import make_runtime_class
+from tests.node.nvidia_plugin import NvidiaPlugin, make_runtime_class
 from tests.node.real_cluster import GPU_NODE, RealCluster
 from tests.node.real_node import SOON, RealNode
 
@@ -37,6 +37,8 @@ class GpuCluster:
     cluster: RealCluster
     gpus: Mapping[str, NodeGpus]
     """By node."""
+    plugins: dict[str, NvidiaPlugin] = field(default_factory=dict)
+    """NVIDIA's device plugin of each node that has one; tests put another one in its place."""
 
     @property
     def node(self) -> RealNode:

@@ -17,6 +17,8 @@ from tests.node.machine import DISK
 from tests.node.real_node import RealNode
 
 VARIABLE: Final = "NVIDIA_VISIBLE_DEVICES"
+SHARE: Final = "::"
+"""Before the number of a share, where the plugin shares its devices out."""
 
 _CHECKPOINT: Final = "kubelet/device-plugins/kubelet_internal_checkpoint"
 _BUNDLES: Final = "run/containerd/io.containerd.runtime.v2.task/k8s.io"
@@ -31,7 +33,7 @@ class DeviceGrant:
     container: str
     resource: str
     ids: frozenset[str]
-    """As the device plugin registered them."""
+    """As the device plugin registered them; :func:`device_of` has what each is a share of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,12 @@ class RunningContainer:
     """Its id on the node."""
     visible: frozenset[str]
     """The devices that its environment names; empty where it names none."""
+
+
+def device_of(name: str) -> str:
+    """The device that a registered one is, or is a share of. Source: k8s-device-plugin 0.19.0,
+    internal/rm/devices.go, AnnotatedID."""
+    return name.partition(SHARE)[0]
 
 
 def grants(node: RealNode) -> tuple[DeviceGrant, ...]:

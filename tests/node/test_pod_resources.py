@@ -7,6 +7,7 @@ GPUs next to MIG devices of several profiles under the strategy mixed.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from itertools import cycle
 from random import Random
@@ -22,7 +23,7 @@ from discovery.simulator.description.machine_catalog import load_machine
 from discovery.simulator.description.machine_schema import MachineDescription
 from discovery.simulator.simulation import Simulation
 from tests.agent.agent_process import until
-from tests.node import dra_claims, handed_out
+from tests.node import attribution, dra_claims, handed_out
 from tests.node.attribution import Attribution
 from tests.node.dra_claims import with_claim
 from tests.node.gpu_cluster import PODS, GpuCluster, gpu_cluster
@@ -31,6 +32,7 @@ from tests.node.handed_out import RunningContainer
 from tests.node.nvidia_plugin import REGISTERED, NvidiaPlugin
 from tests.node.pod_churn import PodChurn
 from tests.node.real_node import SOON
+from tests.node.reused import Reused
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
@@ -41,17 +43,32 @@ STEPS_AT_ONCE: Final = 4
 
 
 @pytest.fixture(scope="module")
-def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GpuCluster]:
-    """The nodes, by number, with their agents."""
+def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reused[GpuCluster]]:
+    """Starts the one that :func:`there` lends."""
     machines = ("dgx-a100", "dgx-a100-mig-single", mixed_machine())
-    with gpu_cluster(tmp_path_factory.mktemp("pod-resources"), *machines) as found:
+
+    @contextlib.contextmanager
+    def started() -> Iterator[GpuCluster]:
+        with gpu_cluster(tmp_path_factory.mktemp("pod-resources"), *machines) as found:
+            for name in NODES:
+                found.plugins[name] = start_plugin(found, name)
+            yield found
+
+    with contextlib.closing(Reused(started)) as reused:
+        yield reused
+
+
+@pytest.fixture
+def there(request: pytest.FixtureRequest, clusters: Reused[GpuCluster]) -> Iterator[GpuCluster]:
+    """The nodes, by number, with their agents and plugins."""
+    with clusters.lent(request.session) as found:
         yield found
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def plugins(there: GpuCluster) -> dict[str, NvidiaPlugin]:
     """The plugin of each node; tests put another one in its place."""
-    return {name: start_plugin(there, name) for name in NODES}
+    return there.plugins
 
 
 def start_plugin(there: GpuCluster, node: str) -> NvidiaPlugin:
@@ -73,12 +90,7 @@ def mixed_machine() -> MachineDescription:
 
 def settle(there: GpuCluster) -> None:
     """Wait until every agent shows what is true."""
-    views = [Attribution(there, name) for name in NODES]
-    try:
-        until(lambda: not any(view.differences() for view in views), SOON)
-    except AssertionError as error:
-        error.add_note("\n".join(it for view in views for it in view.differences()))
-        raise
+    attribution.settle([Attribution(there, name) for name in NODES])
 
 
 @pytest.mark.parametrize("pods", [20, pytest.param(200, marks=pytest.mark.long)])
@@ -138,13 +150,12 @@ def uids(there: GpuCluster, node: str) -> list[str]:
 
 
 def test_what_an_init_container_alone_was_given_is_taken_and_reported_nowhere(
-    there: GpuCluster, plugins: dict[str, NvidiaPlugin]
+    there: GpuCluster,
 ) -> None:
     """While it runs and after: the pod keeps it to its end, and the kubelet names no holder.
 
     Those that the pod's other containers were given as well are theirs.
     """
-    assert plugins
     node = there.cluster.nodes[WHOLE]
     sidecar, first = gpus("sidecar", 1, sidecar=True), gpus("first", 4)
     pod = gpu_pod("staged", gpus("main", 2), init=[sidecar, first], node=WHOLE)
