@@ -26,6 +26,10 @@ UNREADABLE = 4
 """An endpoint, or the cluster's API server."""
 REFUSED = 5
 """There is no way to do what was asked for, and nothing was changed."""
+UNDONE = 6
+"""A change failed; everything is as before."""
+UNFINISHED = 7
+"""A change is held, or was left in the middle: another command goes on."""
 CLOSED_PIPE = 141
 """As of every program that a closed pipe ends: 128 and the number of SIGPIPE."""
 

@@ -69,7 +69,9 @@ Exit codes:
   2    bad input: options, settings, files that cannot be read or written
   3    no NVIDIA driver answers, or not in time, or not all that the command needs
   4    an endpoint or the cluster's API server could not be read
-  5    refused: there is no way to do it, and nothing was changed
+  5    refused: nothing was changed
+  6    a change of MIG failed and was undone
+  7    a change of MIG is held, or was stopped in the middle
   141  whoever read the output has closed the pipe
 
 Options can also stand in the environment or in a settings file: see `gpuscape agent --help`.""",
@@ -79,6 +81,7 @@ Options can also stand in the environment or in a settings file: see `gpuscape a
 def main(debug: bool) -> None:  # the group reads it
     """Show this node's GPU landscape: GPUs, NVLink matrix, node labels and metrics.
 
-    GPUs are read through NVML, the NVIDIA driver's own library, and nothing is changed there.
+    GPUs are read through NVML, the NVIDIA driver's own library. Nothing is changed there but by
+    `gpuscape mig apply` and `restore`.
     Without NVIDIA hardware, --simulate MACHINE shows one of the simulated machines.
     """

@@ -47,7 +47,13 @@ def machine(settings: AgentSettings) -> Iterator[Start]:
 
 def take_mig(settings: AgentSettings) -> tuple[MigReading, ...]:
     """The MIG state of every GPU, in PCI bus order. Raises as :func:`take_snapshot`."""
-    with machine(settings) as start, _reader(start, settings) as reader:
+    with machine(settings) as start:
+        return mig_once(start, settings)
+
+
+def mig_once(start: Start, settings: AgentSettings) -> tuple[MigReading, ...]:
+    """As :func:`take_mig`, of a machine that the caller keeps. The driver's session has ended."""
+    with _reader(start, settings) as reader:
         return read_mig(reader)
 
 

@@ -15,6 +15,8 @@ COMMANDS: Final[Mapping[str, str]] = {
     "explain": "cli.mig.mig_explain",
     "configs": "cli.mig.mig_configs_listing",
     "plan": "cli.mig.mig_plan",
+    "apply": "cli.mig.mig_apply",
+    "restore": "cli.mig.mig_restore",
     "assert": "cli.mig.mig_assert",
     "export": "cli.mig.mig_export",
     "history": "cli.mig.mig_history",
@@ -43,6 +45,7 @@ Examples:
   gpuscape mig explain 2g.10gb           where one may be, and what is in its way
   gpuscape mig configs                   configurations to choose from, and whether they fit
   gpuscape mig plan all-balanced         what one would change, and who would be disturbed
+  gpuscape mig apply all-balanced        change it, and leave alone what is in use (beta)
   gpuscape mig assert all-balanced       whether the GPUs have it: exit code 0 or 1
   gpuscape mig export > now.yaml         the present layout, in mig-parted's format
   gpuscape mig status --simulate dgx-a100-mig-mixed
@@ -50,4 +53,7 @@ Examples:
 To see GPU instances takes NVIDIA's capability mig/monitor: root has it.""",
 )
 def command() -> None:
-    """Show how GPUs are divided by MIG, and plan other layouts; nothing is changed."""
+    """Show how GPUs are divided by MIG, plan other layouts, and apply them.
+
+    Only apply and restore change anything.
+    """

@@ -95,7 +95,7 @@ def _gpus(one: ChangeRecord, *, wide: bool) -> Iterator[tuple[Cell, ...]]:
         return
     pairs: dict[tuple[str, str], int] = {}
     for uuid, layout in one.previous.items():
-        pair = layout_words(_anywhere(layout)), layout_words(one.wanted[uuid])
+        pair = layout_words(_anywhere(layout)), layout_words(_anywhere(one.wanted[uuid]))
         pairs[pair] = pairs.get(pair, 0) + 1
     for (before, after), count in pairs.items():
         yield str(count), before, after

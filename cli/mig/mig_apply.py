@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gpuscape mig apply``: brings GPUs to a layout, and leaves alone what is in use."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from actuator.change import ChangeResult
+from actuator.worker_messages import ChangeRequest
+from api.mig_resources import MigStrategy
+from base.errors import BadInput
+from cli import options, terminal
+from cli.failures import REFUSED
+from cli.mig.mig_wanted import WORDS, GetWanted, all_read, wanted_layout
+from cli.mig.planned_words import ShownPlan, plan_document, show_plan
+from cli.mig.program_names import program_name
+from cli.mig.running_change import (
+    EXIT_CODES,
+    access_problems,
+    end_document,
+    end_words,
+    ended_change,
+    exit_code,
+    journal_folder,
+    journal_option,
+    refuse_unended,
+    verbose_option,
+)
+from cli.observe import machine, mig_once
+from cli.options import Load
+from discovery.mig_state import MigGpu
+from mig.gpu_layout import GpuLayout, found_layout
+from mig.planner import MigPlan, MigRefusal, plan
+from mig.process_holders import process_holders
+
+
+@click.command(
+    epilog=f"""\b
+Examples:
+  gpuscape mig apply all-balanced
+  gpuscape mig apply -f config.yaml -c inference --yes
+  gpuscape mig apply '{{"4": {{"3g.20gb": 2}}}}' --strategy mixed
+  gpuscape simulate serve dgx-a100-mig-mixed --directory /tmp/machine
+      and then, in another shell:
+      gpuscape mig apply '{{"4": {{"3g.20gb": 2}}}}' --simulate /tmp/machine/state.json
+
+\b
+{WORDS}
+
+\b
+Beta: tested on simulated GPUs alone. No real GPU has been changed by it yet.
+
+\b
+The plan is shown as `gpuscape mig plan` shows it, and a question asked, unless --yes is given.
+Instances that stay are not touched. A program that holds what would go is in the way, and so is,
+for a change of the mode, one that only has the device file open: then the plan is refused and
+lists who it is. Pods are not looked at: on a node of a cluster, cordon and drain it first. A GPU
+is never reset: where that is needed, the command for it is printed.
+The change ends in one of three ways, whatever happens: in the wanted layout, in the one from
+before, or held, where neither can be reached. Ctrl-C, a killed command and a lost terminal do not
+stop it in the middle. Two changes at a time are refused: whoever makes one, an actuator too, has
+the lock of the journal's folder.
+With --simulate a state file is changed; a machine by its name is made, changed and forgotten.
+
+\b
+Exit codes:
+  0  every GPU is as wanted, whether or not there was something to do
+  1  something unexpected: a bug
+  2  bad input: a profile that a GPU does not have, a mistake in the file, a journal that cannot
+     be written, ...
+  3  a GPU could not be read; nothing was changed
+{EXIT_CODES}"""
+)
+@wanted_layout
+@click.option(
+    "--strategy",
+    type=click.Choice([each.value for each in MigStrategy]),
+    help="The device plugin's strategy: refuse what it cannot serve.",
+)
+@click.option(
+    "-m",
+    "--mode-only",
+    is_flag=True,
+    envvar="MIG_PARTED_MODE_CHANGE_ONLY",
+    show_envvar=True,
+    help="Turn MIG on or off where that is wanted, and leave instances as they are.",
+)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@journal_option
+@verbose_option
+@options.output("table", "json", "yaml")
+@options.settings(*options.READING)
+@click.pass_context
+def command(
+    ctx: click.Context,
+    load: Load,
+    wanted: GetWanted,
+    strategy: str | None,
+    mode_only: bool,
+    yes: bool,
+    journal: Path | None,
+    verbose: bool,
+    output: str,
+) -> None:
+    """Bring the GPUs to LAYOUT, and leave alone what is in use (beta)."""
+    asked = wanted()
+    settings = load()
+    served = None if strategy is None else MigStrategy(strategy)
+    with machine(settings) as start:
+        folder = journal_folder(journal, start)
+        refuse_unended(folder)
+        gpus = all_read(mig_once(start, settings))
+        layouts = asked.layouts(gpus)
+        if mode_only:
+            layouts = _modes(layouts, gpus)
+        holders = process_holders(gpus, program_name(settings))
+        found = plan(gpus, layouts, holders, strategy=served, spare_busy=True)
+        shown = ShownPlan(
+            asked=asked.asked, gpus=tuple(gpus), layouts=layouts, found=found, holders=holders
+        )
+        if output == "table":
+            show_plan(shown)
+        _check_agreed(found, ctx, shown, output, yes=yes)
+        request = ChangeRequest(wanted=layouts, asked=asked.asked, strategy=served)
+        result = ended_change(request, start=start, journal=folder, verbose=verbose)
+        problems = access_problems(start, settings)
+    if output == "table":
+        terminal.note(f"\n{end_words(result, folder)}")
+        if result.refusal is not None:
+            show_plan(replace(shown, found=result.refusal))
+        for problem in problems:
+            terminal.note(f"Look at this: {problem}")
+    else:
+        terminal.data(change_document(shown, result, problems), output)
+    ctx.exit(exit_code(result))
+
+
+def _check_agreed(
+    found: MigPlan | MigRefusal, ctx: click.Context, shown: ShownPlan, output: str, *, yes: bool
+) -> None:
+    """End the command here where nothing is to be done, or may be."""
+    if isinstance(found, MigRefusal) or not found.steps:
+        if output != "table":
+            terminal.data(change_document(shown, None, ()), output)
+        ctx.exit(REFUSED if isinstance(found, MigRefusal) else 0)
+    if yes:
+        return
+    if output != "table" or not somebody_is_there():
+        raise BadInput("there is nobody to ask: add --yes to apply this plan")
+    if not click.confirm("\nApply this plan?"):
+        terminal.note("Nothing was changed.")
+        ctx.exit(REFUSED)
+
+
+def change_document(
+    shown: ShownPlan, result: ChangeResult | None, problems: Sequence[str]
+) -> dict[str, Any]:
+    """The plan and its end as plain values; without a result nothing was begun."""
+    return plan_document(shown) | end_document(result, problems)
+
+
+def somebody_is_there() -> bool:
+    """Whether a question can be answered."""
+    return sys.stdin.isatty()
+
+
+def _modes(layouts: Mapping[str, GpuLayout], gpus: Sequence[MigGpu]) -> dict[str, GpuLayout]:
+    """The modes of these layouts, with the instances that are there."""
+    there = {gpu.uuid: found_layout(gpu, exact=True) for gpu in gpus}
+    return {
+        uuid: there[uuid] if there[uuid].mig == layout.mig else GpuLayout(mig=layout.mig)
+        for uuid, layout in layouts.items()
+    }

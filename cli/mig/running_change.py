@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a change of MIG layouts for a person at a terminal, and says how it ended."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+import click
+
+from actuator.change import ChangeResult
+from actuator.change_record import ChangeOutcome
+from actuator.instance_access import open_access
+from actuator.journal import JournalBusy
+from actuator.mig_world import StepFailed
+from actuator.past_changes import JOURNAL_FOLDER, past_changes
+from actuator.supervisor import WorkerDied, WorkerHung, run_change
+from actuator.worker_messages import ChangeRequest
+from agent.settings.agent_settings import AgentSettings
+from base.errors import GpuscapeError
+from base.log import extra_facts
+from cli.failures import NO_DRIVER, REFUSED, UNDONE, UNFINISHED, CommandFailure
+from cli.observe import mig_once
+from discovery.mig_state import MigGpu
+from discovery.reader.protocol import Start
+
+DEADLINE_SECONDS: Final = 300.0
+"""Of one change: sixteen GPUs take a few seconds, a driver that hangs takes for ever."""
+
+EXIT_CODES: Final = """\
+  5  refused: nothing was changed; the reason is printed
+  6  it failed and was undone: every GPU has the layout from before
+  7  held, or stopped in the middle: `gpuscape mig restore` goes on"""
+"""Of commands that change something, for their help."""
+
+Command = Callable[..., Any]
+
+
+def journal_option(function: Command) -> Command:
+    """Add ``--journal``."""
+    return click.option(
+        "--journal",
+        type=click.Path(path_type=Path),
+        help=f"The journal's folder.  [default: {JOURNAL_FOLDER}; next to the state file of a"
+        " simulated machine]",
+    )(function)
+
+
+def verbose_option(function: Command) -> Command:
+    """Add ``-v``."""
+    return click.option("-v", "--verbose", is_flag=True, help="Show each step on standard error.")(
+        function
+    )
+
+
+def journal_folder(chosen: Path | None, start: Start) -> Path:
+    """Where the changes of a machine are written down; a simulated one has its own folder."""
+    if chosen is not None:
+        return chosen
+    if start.simulation is not None:
+        return Path(start.simulation).with_name("mig-journal")
+    return JOURNAL_FOLDER
+
+
+def refuse_unended(journal: Path) -> None:
+    """Raises CommandFailure where a change has not ended: the plan would be made on sand."""
+    found = past_changes(journal)
+    if found is not None and found.unended is not None:
+        one = found.unended
+        state = "is held" if one.outcome is ChangeOutcome.HELD else "goes on, or was stopped"
+        raise CommandFailure(
+            f"the change to {one.asked}, begun at {one.started}, {state}:"
+            " end it with gpuscape mig restore",
+            REFUSED,
+        )
+
+
+def ended_change(
+    request: ChangeRequest | None, *, start: Start, journal: Path, verbose: bool
+) -> ChangeResult:
+    """Run it to its end, through Ctrl-C. Raises CommandFailure where the end is not known."""
+    try:
+        with _logged(verbose=verbose), _interrupts_explained():
+            return run_change(
+                request, source=start, journal=journal, deadline_seconds=DEADLINE_SECONDS
+            )
+    except KeyboardInterrupt:
+        raise CommandFailure(
+            "not waited for: the change ends by itself, in the wanted layout or the previous one;"
+            f" see gpuscape mig history --journal {journal}",
+            UNFINISHED,
+        ) from None
+    except JournalBusy as error:
+        raise CommandFailure(str(error), REFUSED) from error
+    except (WorkerDied, WorkerHung) as error:
+        raise CommandFailure(str(error), UNFINISHED) from error
+    except StepFailed as error:
+        raise CommandFailure(f"nothing was changed: {error}", NO_DRIVER) from error
+
+
+def access_problems(start: Start, settings: AgentSettings) -> tuple[str, ...]:
+    """Make the device nodes of all instances; what keeps programs from opening them."""
+    try:
+        read = mig_once(start, settings)
+    except GpuscapeError:
+        read = ()
+    whole = [gpu for gpu in read if isinstance(gpu, MigGpu)]
+    known = whole and len(whole) == len(read)
+    found = {compute.uuid for gpu in whole for _, compute in gpu.devices()}
+    uuids = {uuid for uuid in found if uuid is not None} if known else None
+    simulated = start.simulation is not None
+    return open_access(Path(start.host_root), uuids, stand_ins=simulated).problems
+
+
+def end_words(result: ChangeResult, journal: Path) -> str:
+    """How it ended, in one sentence."""
+    match result.outcome:
+        case ChangeOutcome.APPLIED:
+            return "Done: every GPU has the layout that was asked for."
+        case ChangeOutcome.PREVIOUS:
+            return f"Failed and undone, every GPU has the layout from before: {result.reason}"
+        case ChangeOutcome.HELD:
+            return (
+                f"Held: {result.reason}. What was idle on the GPUs concerned is gone; mend the"
+                f" cause, then run gpuscape mig restore --journal {journal}"
+            )
+    return f"Nothing was changed: {result.reason}."
+
+
+def end_document(result: ChangeResult | None, problems: Sequence[str]) -> dict[str, Any]:
+    """How it ended, as plain values; without a result nothing was begun."""
+    return {
+        "outcome": None if result is None else result.outcome,
+        "reason": None if result is None else result.reason or None,
+        "problems": list(problems),
+    }
+
+
+def exit_code(result: ChangeResult) -> int:
+    """0 where the GPUs are as wanted."""
+    match result.outcome:
+        case ChangeOutcome.PREVIOUS:
+            return UNDONE
+        case ChangeOutcome.HELD:
+            return UNFINISHED
+    return REFUSED if result.refusal is not None else 0
+
+
+@contextmanager
+def _interrupts_explained() -> Iterator[None]:
+    """The first Ctrl-C is answered with a sentence, the second one is obeyed."""
+    asked = 0
+
+    def take(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        del number, frame
+        asked += 1
+        if asked > 1:
+            raise KeyboardInterrupt
+        os.write(2, _WAIT)  # no buffer: this may interrupt a write to the same one
+
+    before = signal.signal(signal.SIGINT, take)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+_WAIT: Final = (
+    b"\nA change that is begun is not left in the middle: waiting for its end."
+    b" Ctrl-C again to stop waiting.\n"
+)
+
+
+class _Lines(logging.Handler):
+    """Log lines as plain sentences on standard error."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        facts = ", ".join(str(value) for value in extra_facts(record).values())
+        click.echo(f"{record.getMessage()}: {facts}" if facts else record.getMessage(), err=True)
+
+
+@contextmanager
+def _logged(*, verbose: bool) -> Iterator[None]:
+    """Show what the change logs: warnings, with ``verbose`` all."""
+    logger = logging.getLogger("actuator")
+    level, propagates = logger.level, logger.propagate
+    handler = _Lines()
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO if verbose else logging.WARNING)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = propagates

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gpuscape mig apply`` and ``restore``: one of three ends, each with words and a code.
+
+Each change runs in a worker process on a simulated machine's state file.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pynvml
+import pytest
+from click.testing import CliRunner, Result
+
+from actuator.change_record import ChangeRecord
+from actuator.journal import CHANGE, Journal
+from cli.failures import REFUSED, UNDONE, UNFINISHED
+from cli.main import main
+from cli.mig import mig_apply
+from discovery.simulator.simulation import Crash, Delay, Return
+from mig.gpu_layout import counted, has_layout
+from tests.actuator.simulated_node import FIVE, H100, SimulatedNode, node
+from tests.agent.agent_process import GPUSCAPE
+from tests.controlplane.lifetime import end_with_parent
+
+WANTED = '{"0": {"3g.20gb": 1, "1g.5gb": 3}}'
+LAYOUT = counted({"3g.20gb": 1, "1g.5gb": 3})
+"""Of the five instances there are, those of 1g.5gb at 0 and 1 can stay."""
+CREATE = "nvmlDeviceCreateGpuInstance*"
+
+
+@pytest.fixture
+def on(tmp_path: Path) -> SimulatedNode:
+    """One A100, full."""
+    return node(tmp_path, *FIVE)
+
+
+def journal(on: SimulatedNode) -> Path:
+    """Where the command keeps it for a state file."""
+    return on.simulation.state_file.with_name("mig-journal")
+
+
+def changes(on: SimulatedNode) -> list[tuple[str, str]]:
+    """Request and result of each change that has ended."""
+    with Journal(journal(on)) as opened:
+        return [(one.asked, str(one.outcome)) for one in opened.history()]
+
+
+def unended(on: SimulatedNode) -> ChangeRecord | None:
+    with Journal(journal(on)) as opened:
+        return opened.load()
+
+
+def run(on: SimulatedNode, *arguments: str, answer: str | None = None) -> Result:
+    simulated = ("--simulate", str(on.simulation.state_file))
+    return CliRunner().invoke(main, ("mig", *arguments, *simulated), input=answer)
+
+
+def test_a_layout_is_applied_and_what_can_stay_is_not_touched(on: SimulatedNode) -> None:
+    """The second time nothing is done, and no change is written down."""
+    before = on.found()
+    result = run(on, "apply", WANTED, "--yes", "--verbose")
+
+    assert result.exit_code == 0
+    assert "GPU 0 (NVIDIA A100-SXM4-40GB): 2 kept, 3 destroyed, 2 created" in result.stdout
+    assert result.stdout.endswith("\nDone: every GPU has the layout that was asked for.\n")
+    assert "MIG step: CreateInstance(" in result.stderr
+    assert has_layout(on.gpus()[0], LAYOUT)
+    assert {one for one in before if one[1] in (0, 1)} <= on.found()  # born before
+    assert changes(on) == [(WANTED, "applied")]
+    caps = on.simulation.host_root / "dev/nvidia-caps"
+    assert len([one for one in caps.iterdir() if one.name.startswith("nvidia-cap")]) >= 8
+
+    again = run(on, "apply", WANTED, "--yes", "-o", "json")
+    assert again.exit_code == 0
+    data = json.loads(again.stdout)
+    assert (data["result"], data["outcome"]) == ("nothing", None)
+    assert len(changes(on)) == 1
+
+
+def test_what_is_in_use_is_in_the_way(on: SimulatedNode) -> None:
+    on.simulation.add_process("0000:10:00.0", 71, gpu_instance_id=4, compute_instance_id=0)
+    before = on.found()
+
+    result = run(on, "apply", WANTED, "--yes")
+
+    assert result.exit_code == REFUSED
+    assert result.stdout.endswith("  in the way: process 71\n")
+    assert on.found() == before
+    assert not journal(on).exists()
+
+
+def test_without_a_yes_nothing_is_done(on: SimulatedNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = on.found()
+    nobody = run(on, "apply", WANTED)
+    assert nobody.exit_code == 2
+    assert "there is nobody to ask: add --yes" in nobody.stderr
+
+    monkeypatch.setattr(mig_apply, "somebody_is_there", lambda: True)
+    refused = run(on, "apply", WANTED, answer="n\n")
+    assert refused.exit_code == REFUSED
+    assert refused.stdout.endswith("Nothing was changed.\n")
+    assert run(on, "apply", WANTED, "-o", "json", answer="y\n").exit_code == 2
+    assert on.found() == before
+
+    assert run(on, "apply", WANTED, answer="y\n").exit_code == 0
+    assert on.found() != before
+
+
+def test_a_change_that_fails_is_undone_and_one_that_cannot_be_is_held(on: SimulatedNode) -> None:
+    """Until the cause is mended and restore has been run."""
+    before = on.gpus()[0]
+    on.simulation.fault(Return(code=pynvml.NVML_ERROR_NO_PERMISSION), CREATE, times=1)
+    undone = run(on, "apply", WANTED, "--yes", "-o", "json")
+    data = json.loads(undone.stdout)
+    assert (undone.exit_code, data["outcome"]) == (UNDONE, "previous")
+    assert "permission" in data["reason"].lower()
+    places = {(one.profile, one.start) for one in before.instances}
+    assert {(one.profile, one.start) for one in on.gpus()[0].instances} == places
+
+    on.simulation.fault(Return(code=pynvml.NVML_ERROR_NO_PERMISSION), CREATE)
+    held = run(on, "apply", WANTED, "--yes")
+    assert held.exit_code == UNFINISHED
+    assert f"then run gpuscape mig restore --journal {journal(on)}" in held.stdout
+    refused = run(on, "apply", WANTED, "--yes")
+    assert (refused.exit_code, refused.stdout) == (REFUSED, "")
+    assert "is held: end it with gpuscape mig restore" in refused.stderr
+
+    assert run(on, "restore").exit_code == UNFINISHED
+    on.simulation.clear()
+    restored = run(on, "restore")
+    assert restored.exit_code == 0
+    assert "Failed and undone, every GPU has the layout from before" in restored.stdout
+    assert {(one.profile, one.start) for one in on.gpus()[0].instances} == places
+    assert changes(on) == [(WANTED, "previous")] * 2
+
+
+def test_a_change_whose_worker_died_is_ended_by_restore(on: SimulatedNode) -> None:
+    on.simulation.fault(Crash(by="kill"), "nvmlGpuInstanceDestroy", times=1)
+    died = run(on, "apply", WANTED, "--yes")
+    assert died.exit_code == UNFINISHED
+    assert "gpuscape mig restore goes on from there" in died.stderr
+    assert "goes on, or was stopped: end it" in run(on, "apply", WANTED, "--yes").stderr
+
+    restored = run(on, "restore", "-o", "json")
+    assert (restored.exit_code, json.loads(restored.stdout)["outcome"]) == (0, "applied")
+    assert has_layout(on.gpus()[0], LAYOUT)
+    nothing = run(on, "restore")
+    assert (nothing.exit_code, unended(on)) == (0, None)
+    assert nothing.stdout == f"Nothing to do: no change in {journal(on)} is open.\n"
+
+
+def test_two_changes_at_a_time_are_refused(on: SimulatedNode) -> None:
+    before = on.found()
+    with Journal(journal(on)):
+        result = run(on, "apply", WANTED, "--yes")
+    assert result.exit_code == REFUSED
+    assert "another process changes MIG on this node" in result.stderr
+    assert on.found() == before
+
+
+@pytest.mark.parametrize(
+    ("content", "words"), [('{"v": 2}', "another version"), ("{", "is damaged")]
+)
+def test_a_journal_that_cannot_be_understood_is_left_alone(
+    on: SimulatedNode, content: str, words: str
+) -> None:
+    folder = journal(on)
+    folder.mkdir(mode=0o700)
+    (folder / CHANGE).write_text(content)
+    before = on.found()
+    for command in (("apply", WANTED, "--yes"), ("restore",)):
+        result = run(on, *command)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert words in result.stderr
+    assert on.found() == before
+    assert (folder / CHANGE).read_text() == content
+
+
+def test_a_journal_that_cannot_be_kept_stops_the_change_before_it_begins(
+    on: SimulatedNode, tmp_path: Path
+) -> None:
+    """As a full disk does, and a folder that others may write to."""
+    before = on.found()
+    (tmp_path / "file").touch()
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    for name, words in (("file/mig", "a link or another file"), ("open", "others may write")):
+        result = run(on, "apply", WANTED, "--yes", "--journal", str(tmp_path / name))
+        assert result.exit_code == 2
+        assert words in result.stderr
+    assert on.found() == before
+
+
+def test_modes_alone_are_changed_where_that_is_asked_for(tmp_path: Path) -> None:
+    """Instances stay, wanted or not."""
+    on = node(tmp_path, model=H100, count=2, mig=False)
+    result = run(on, "apply", '{"0": {"3g.40gb": 2}}', "--mode-only", "--yes")
+    assert result.exit_code == 0
+    assert has_layout(on.gpus()[0], counted({}))
+    assert run(on, "apply", '{"0": {"3g.40gb": 2}}', "--yes").exit_code == 0
+    there = on.found()
+    again = run(on, "apply", '{"0": {"7g.80gb": 1}}', "--mode-only", "--yes")
+    assert again.stdout.endswith("Nothing to do.\n")
+    assert on.found() == there
+
+
+# Ctrl-C
+
+
+@pytest.fixture
+def begun(on: SimulatedNode) -> Iterator[subprocess.Popen[str]]:
+    """A change in the middle of a slow step; its worker ends by itself within seconds."""
+    on.simulation.fault(Delay(seconds=2), CREATE, times=1)
+    command = [str(GPUSCAPE), "mig", "apply", WANTED, "--yes", "--simulate"]
+    with subprocess.Popen(
+        [*command, str(on.simulation.state_file)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=end_with_parent(),
+    ) as process:
+        try:
+            waited_for(lambda: process.poll() is not None or (journal(on) / CHANGE).exists())
+            yield process
+        finally:
+            process.kill()
+
+
+def waited_for(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_ctrl_c_does_not_stop_a_change_in_the_middle(
+    on: SimulatedNode, begun: subprocess.Popen[str]
+) -> None:
+    begun.send_signal(signal.SIGINT)
+    output, errors = begun.communicate(timeout=60)
+    assert begun.returncode == 0
+    assert "A change that is begun is not left in the middle" in errors
+    assert output.endswith("Done: every GPU has the layout that was asked for.\n")
+    assert has_layout(on.gpus()[0], LAYOUT)
+
+
+def test_a_second_ctrl_c_leaves_the_change_to_itself(
+    on: SimulatedNode, begun: subprocess.Popen[str]
+) -> None:
+    begun.send_signal(signal.SIGINT)
+    assert begun.stderr
+    begun.stderr.readline()
+    begun.stderr.readline()
+    begun.send_signal(signal.SIGINT)
+    _, errors = begun.communicate(timeout=60)
+    assert begun.returncode == UNFINISHED
+    assert "not waited for: the change ends by itself" in errors
+    waited_for(lambda: not (journal(on) / CHANGE).exists())
+    assert has_layout(on.gpus()[0], LAYOUT)
+    assert changes(on) == [(WANTED, "applied")]
