@@ -8,6 +8,7 @@ the reason is printed last.
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -19,9 +20,20 @@ from typing import Final
 
 from tests.controlplane.lifetime import end_with_parent
 
-UNIT: Final = ("-m", "not cluster and not gpu and not long", "-n", "auto", "--dist", "worksteal")
-# a module's tests stay together: some start a plane of their own for all of them
-CLUSTER: Final = ("-m", "cluster and not gpu and not long", "-n", "2", "--dist", "loadscope")
+WORKERS: Final = 2 * (os.cpu_count() or 1)
+"""More than cores: a test waits half of its time, for programs that it started."""
+CLUSTER_WORKERS: Final = min(WORKERS, 4)
+"""Each may have a control plane and nodes of its own, a gigabyte together."""
+UNIT: Final = (
+    *("-m", "not cluster and not gpu and not long"),
+    *("-n", str(WORKERS), "--dist", "worksteal"),
+)
+# a module's tests stay together: some start a plane of their own for all of them; the modules
+# come in the order that tests/conftest.py gives them
+CLUSTER: Final = (
+    *("-m", "cluster and not gpu and not long"),
+    *("-n", str(CLUSTER_WORKERS), "--dist", "loadscope", "--no-loadscope-reorder"),
+)
 PREPARE: Final = (sys.executable, "-m", "tests.controlplane.prepare")
 _POLL_SECONDS: Final = 0.5
 _KILLED: Final = 128
