@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Self
@@ -31,6 +32,7 @@ from discovery.nvml.session import close_session, open_session
 from discovery.reader.machine_access import allowed, listed_gpus
 from discovery.reader.protocol import Start
 from mig.holders import HolderKind, MigHolder, MigHolders, MigPart
+from mig.process_holders import process_holders
 from mig.steps import (
     CreateCompute,
     CreateInstance,
@@ -64,7 +66,8 @@ class NvmlWorld:
         self._start = start
         self._named = named or {}
         self._seen: dict[str, MigGpu] = {}
-        self._unread: dict[str, str] = {}
+        self.unread: dict[str, str] = {}
+        """Bus ids of GPUs that the last observation left out, and why."""
         self._openers: tuple[float, dict[int, frozenset[int]]] | None = None
         open_session()
 
@@ -92,17 +95,15 @@ class NvmlWorld:
     def holders(self) -> MigHolders:
         """Programs that the driver lists, whoever has device files open, and who was named.
 
-        Programs of GPUs that were observed last. One that the driver puts on no instance holds
-        all of the GPU's, since it may be on any.
+        Of the GPUs that were observed last.
         """
-        found: dict[MigPart, set[MigHolder]] = {
-            part: set(holders) for part, holders in self._named.items()
-        }
-        for gpu in self._seen.values():
-            use = self._use(gpu)
-            for part, pid in self._held(gpu, use):
-                found.setdefault(part, set()).add(_holder(gpu, part, pid))
-        return {part: frozenset(holders) for part, holders in found.items()}
+        used = [(gpu, _use(gpu)) for gpu in self._seen.values()]
+        running = [replace(gpu, processes=use.processes) for gpu, use in used]
+        minors = {use.minor: gpu.uuid for gpu, use in used if use.minor is not None}
+        found = dict(process_holders(running, process_name))
+        for part, holders in (*self._named.items(), *self._opened(minors).items()):
+            found[part] = found.get(part, frozenset()) | holders
+        return found
 
     def perform(self, step: MigStep) -> None:
         """One step on a GPU that was observed; see :mod:`discovery.nvml.changing.mig_changes`."""
@@ -152,26 +153,21 @@ class NvmlWorld:
             first = one.gaps[0]
             reasons[one.bus_id] = f"{first.source}: {first.detail}"
         for bus_id, why in reasons.items():
-            if self._unread.get(bus_id) != why:
+            if self.unread.get(bus_id) != why:
                 log.warning("MIG GPU not read", extra={"bus_id": bus_id, "why": why})
-        self._unread = reasons
+        self.unread = reasons
 
-    def _use(self, gpu: MigGpu) -> UseNow:
-        try:
-            return read_gpu_use(gpu.bus_id)
-        except Transient as error:
-            raise StepFailed(str(error), passes=True) from error
-
-    def _held(self, gpu: MigGpu, use: UseNow) -> Iterator[tuple[MigPart, int]]:
-        """Parts of a GPU and the pids that hold them."""
-        for process in use.processes:
-            yield MigPart(gpu.uuid, process.gpu_instance_id), process.pid
-            if process.gpu_instance_id is None:
-                yield from ((MigPart(gpu.uuid, one.id), process.pid) for one in gpu.instances)
-        if use.minor is not None:
-            for pid in self._scanned().get(use.minor, ()):
-                if process_name(pid) not in HARMLESS:
-                    yield MigPart(gpu.uuid, None), pid
+    def _opened(self, minors: Mapping[int, str]) -> MigHolders:
+        """Whoever has files of a GPU open holds it as a whole; ``minors``: to GPU UUID."""
+        return {
+            MigPart(minors[minor], None): frozenset(
+                MigHolder(HolderKind.PROCESS, f"{pid} {name}".rstrip())
+                for pid in pids
+                if (name := process_name(pid)) not in HARMLESS
+            )
+            for minor, pids in self._scanned().items()
+            if minor in minors
+        }
 
     def _scanned(self) -> dict[int, frozenset[int]]:
         now = time.monotonic()
@@ -181,12 +177,11 @@ class NvmlWorld:
         return self._openers[1]
 
 
-def _holder(gpu: MigGpu, part: MigPart, pid: int) -> MigHolder:
-    """``4711 python``; the driver shows those of another PID namespace as 0."""
-    if pid == 0:
-        at = "" if part.instance is None else f" instance {part.instance}"
-        return MigHolder(HolderKind.PROCESS, f"hidden (on GPU {gpu.index}{at})")
-    return MigHolder(HolderKind.PROCESS, f"{pid} {process_name(pid)}".rstrip())
+def _use(gpu: MigGpu) -> UseNow:
+    try:
+        return read_gpu_use(gpu.bus_id)
+    except Transient as error:
+        raise StepFailed(str(error), passes=True) from error
 
 
 def _perform(gpu: MigGpu, step: MigStep) -> None:

@@ -16,15 +16,19 @@ HIDDEN_PID = 0
 def process_holders(gpus: Iterable[MigGpu], name_of: Callable[[int], str]) -> MigHolders:
     """Programs by the GPU instance that they are on; by the whole GPU where they are on none.
 
+    One that the driver puts on no instance holds all of the GPU's, since it may be on any.
     ``name_of``: a program's name by its pid, empty where it is not known. Hidden programs on
     different instances count as different ones.
     """
     found: dict[MigPart, set[MigHolder]] = {}
     for gpu in gpus:
         for one in gpu.processes:
-            part = MigPart(gpu.uuid, one.gpu_instance_id)
-            name = _name(gpu, one, name_of)
-            found.setdefault(part, set()).add(MigHolder(HolderKind.PROCESS, name))
+            holder = MigHolder(HolderKind.PROCESS, _name(gpu, one, name_of))
+            parts = {MigPart(gpu.uuid, one.gpu_instance_id)}
+            if one.gpu_instance_id is None:
+                parts |= {MigPart(gpu.uuid, instance.id) for instance in gpu.instances}
+            for part in parts:
+                found.setdefault(part, set()).add(holder)
     return {part: frozenset(holders) for part, holders in found.items()}
 
 

@@ -35,5 +35,16 @@ def test_programs_are_on_an_instance_or_on_the_whole_gpu() -> None:
     }
 
 
+def test_a_program_that_is_on_no_instance_may_be_on_any_of_them() -> None:
+    """Where the driver does not say which, none may be destroyed."""
+    cut = mig_gpu(
+        0, "a100-sxm4-40gb", instance(9, "1g.5gb", 0, 1), instance(10, "1g.5gb", 1, 1), mode=ON
+    )
+
+    found = process_holders([replace(cut, processes=(process(7, None),))], str)
+
+    assert set(found) == {MigPart(uuid(0), one) for one in (None, 9, 10)}
+
+
 def holders(*names: str) -> frozenset[MigHolder]:
     return frozenset(MigHolder(HolderKind.PROCESS, name) for name in names)
