@@ -47,9 +47,10 @@ log = logging.getLogger(__name__)
 SCAN_SECONDS: Final = 1.0
 """Who has device files open is read no more often: it looks at every open file of the node."""
 
-HARMLESS: Final = frozenset({"nvidia-persistenced"})
-"""Has GPUs open all the time, and is in nobody's way where the mode changes without a reset:
-NVIDIA's MIG manager leaves it running. Source: mig-parted, default-gpu-clients."""
+HARMLESS: Final = frozenset({"nvidia-persiste"})
+"""nvidia-persistenced, by the 15 characters that the kernel keeps of a name. It has GPUs open all
+the time, and is in nobody's way where the mode changes without a reset: NVIDIA's MIG manager leaves
+it running. Source: mig-parted, default-gpu-clients."""
 
 _BOOT: Final = Path("proc/sys/kernel/random/boot_id")
 _MODULE: Final = Path("sys/module/nvidia")

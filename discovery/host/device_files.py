@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Final
 
 PROC: Final = Path("/proc")
-MOST_NAME_CHARACTERS: Final = 64
 
 _FILE: Final = r"/dev/(?:nvidia(?P<gpu>\d+)|nvidia-caps/nvidia-cap(?P<capability>\d+))"
 _MINORS: Final = Path("proc/driver/nvidia-caps/mig-minors")
@@ -46,12 +45,15 @@ def openers(root: Path, *, simulated: bool = False) -> Mapping[int, frozenset[in
 
 
 def process_name(pid: int) -> str:
-    """What a process calls itself; empty for one that ended, or is of another PID namespace."""
+    """What a process calls itself, in 15 characters at most.
+
+    Empty for one that ended, or is of another PID namespace.
+    """
     try:
         name = (PROC / str(pid) / "comm").read_bytes()
     except OSError:
         return ""
-    text = name.decode("utf-8", "replace").strip()[:MOST_NAME_CHARACTERS]
+    text = name.decode("utf-8", "replace").strip()
     return "".join(one if one.isprintable() else "?" for one in text)
 
 

@@ -3,20 +3,62 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pynvml as nv
+import pytest
+
+from actuator.mig_world import StepFailed
 from actuator.nvml_world import NvmlWorld
-from mig.holders import MigHolders
-from tests.actuator.simulated_node import FIVE, SimulatedNode, node
+from discovery.model import Mode
+from discovery.simulator.description.machine_schema import MigInstanceSpec
+from discovery.simulator.simulation import Return
+from mig.holders import HolderKind, MigHolder, MigHolders, MigPart
+from mig.steps import CreateInstance, DestroyCompute, DestroyInstance, SetMode
+from tests import machines
+from tests.actuator.simulated_node import FIVE, H100, SimulatedNode, node
+from tests.controlplane.lifetime import end_with_parent
+from tests.discovery.simulator.mig.mig_calls import create, cut
+
+BUS_ID = machines.gpu(0).bus_id
+THREE_BY_ONE = MigInstanceSpec(profile="3g.20gb", start=4, id=2, compute=(1, 2))
 
 
 @contextmanager
 def world_of(on: SimulatedNode, named: MigHolders | None = None) -> Iterator[NvmlWorld]:
-    """The world of this process."""
+    """The world of this process, with all GPUs observed."""
     with on.simulation, NvmlWorld(on.start, named) as world:
+        world.observe()
         yield world
+
+
+@contextmanager
+def opener(*files: Path, program: str = "sleep") -> Iterator[subprocess.Popen[bytes]]:
+    """A process that has files open and does nothing."""
+    opened = [file.open("rb") for file in files]
+    process = subprocess.Popen(
+        [program, "600"],
+        pass_fds=[one.fileno() for one in opened],
+        preexec_fn=end_with_parent(),
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        for one in opened:
+            one.close()
+
+
+def refusal(world: NvmlWorld, step: object) -> StepFailed:
+    """Why a step fails."""
+    with pytest.raises(StepFailed) as caught:
+        world.perform(step)  # type: ignore[arg-type]  # a step
+    return caught.value
 
 
 def test_each_boot_and_each_load_of_the_driver_has_a_name_of_its_own(tmp_path: Path) -> None:
@@ -36,3 +78,230 @@ def test_each_boot_and_each_load_of_the_driver_has_a_name_of_its_own(tmp_path: P
 
     assert first == again
     assert len({first, second, third}) == 3
+
+
+# modes
+
+
+def test_a_mode_that_the_driver_does_not_put_into_effect_is_no_success(tmp_path: Path) -> None:
+    """The call succeeds, and its activation status says why it waits: for a program, which may
+    end, or for a reset, which is a person's to do. The mode that holds cancels it."""
+    on = node(tmp_path, model=H100, mig=False)
+    on.simulation.add_process(BUS_ID, 71)
+    with world_of(on) as world:
+        busy = refusal(world, SetMode(gpu=on_uuid(world), on=True))
+        pending = mode(world)
+        world.perform(SetMode(gpu=on_uuid(world), on=False))
+        cancelled = mode(world)
+
+    assert busy.passes
+    assert "activation" in str(busy)
+    assert pending == Mode(current=False, pending=True)
+    assert cancelled == Mode(current=False, pending=False)
+
+
+def test_a_reset_is_said_to_be_needed(tmp_path: Path) -> None:
+    """And never waited for."""
+    on = node(tmp_path, mig=False)
+    with world_of(on) as world:
+        needed = refusal(world, SetMode(gpu=on_uuid(world), on=True))
+
+    assert not needed.passes
+    assert f"GPU {BUS_ID}: nvmlDeviceSetMigMode" in str(needed)
+    assert "reset" in str(needed)
+
+
+def test_a_mode_that_is_not_shown_afterwards_is_no_success(tmp_path: Path) -> None:
+    """Whatever the driver says: here it does nothing, with success."""
+    on = node(tmp_path, model=H100, mig=False)
+    on.simulation.fault(Return(code=0), "nvmlDeviceSetMigMode")
+    with world_of(on) as world:
+        assert "the mode is" in str(refusal(world, SetMode(gpu=on_uuid(world), on=True)))
+
+
+def on_uuid(world: NvmlWorld) -> str:
+    """Of the only GPU."""
+    return world.observe()[0].uuid
+
+
+def mode(world: NvmlWorld) -> Mode | None:
+    """Of the only GPU."""
+    return world.observe()[0].mode
+
+
+# identity
+
+
+def test_another_instance_with_the_same_id_is_not_destroyed(tmp_path: Path) -> None:
+    """Ids follow from the place: since the state was read, somebody put another profile there."""
+    on = node(tmp_path, *FIVE)
+    with world_of(on) as world:
+        uuid = on_uuid(world)
+        handle = nv.nvmlDeviceGetHandleByPciBusId(BUS_ID.encode())
+        instance = nv.nvmlDeviceGetGpuInstanceById(handle, 7)
+        nv.nvmlComputeInstanceDestroy(nv.nvmlGpuInstanceGetComputeInstanceById(instance, 0))
+        nv.nvmlGpuInstanceDestroy(instance)
+        cut(create(handle, 20, 0), 0)
+        other = on.found()
+
+        failures = [
+            refusal(world, DestroyCompute(gpu=uuid, instance=7, compute=0)),
+            refusal(world, DestroyInstance(gpu=uuid, instance=7, profile="1g.5gb", start=0)),
+        ]
+
+    assert on.found() == other
+    assert all("somebody else" in str(one) and not one.passes for one in failures)
+
+
+def test_another_compute_instance_with_the_same_id_is_not_destroyed(tmp_path: Path) -> None:
+    """Nor one of other slices, which has the same UUID: it follows from the ids."""
+    on = node(tmp_path, THREE_BY_ONE)
+    with world_of(on) as world:
+        uuid = on_uuid(world)
+        handle = nv.nvmlDeviceGetHandleByPciBusId(BUS_ID.encode())
+        instance = nv.nvmlDeviceGetGpuInstanceById(handle, 2)
+        for number in (0, 1):
+            nv.nvmlComputeInstanceDestroy(
+                nv.nvmlGpuInstanceGetComputeInstanceById(instance, number)
+            )
+        cut(instance, 1)
+        other = on.found()
+
+        why = refusal(world, DestroyCompute(gpu=uuid, instance=2, compute=0))
+
+    assert on.found() == other
+    assert "somebody else" in str(why)
+
+
+# errors
+
+
+@pytest.mark.parametrize(
+    ("code", "passes", "fix"),
+    [
+        (nv.NVML_ERROR_IN_USE, True, "end the programs"),
+        (nv.NVML_ERROR_NO_PERMISSION, False, "NVIDIA_MIG_CONFIG_DEVICES"),
+        (nv.NVML_ERROR_INSUFFICIENT_RESOURCES, False, "the place is taken"),
+        (nv.NVML_ERROR_FUNCTION_NOT_FOUND, False, "upgrade"),
+        (nv.NVML_ERROR_GPU_IS_LOST, False, "reset"),
+        (nv.NVML_ERROR_UNKNOWN, False, "Unknown"),
+    ],
+)
+def test_an_error_names_call_gpu_and_what_to_do(
+    tmp_path: Path, code: int, passes: bool, fix: str
+) -> None:
+    """And whether waiting may help."""
+    on = node(tmp_path)
+    call = "nvmlDeviceCreateGpuInstanceWithPlacement"
+    on.simulation.fault(Return(code=code), call)
+    with world_of(on) as world:
+        step = CreateInstance(gpu=on_uuid(world), profile="1g.5gb", start=0, size=1)
+        why = refusal(world, step)
+
+    assert why.passes is passes
+    assert str(why).startswith(f"GPU {BUS_ID}: {call}: ")
+    assert fix in str(why)
+
+
+@pytest.mark.parametrize(
+    ("call", "step"),
+    [
+        (
+            "nvmlDeviceCreateGpuInstanceWithPlacement",
+            lambda uuid: CreateInstance(gpu=uuid, profile="1g.5gb", start=0, size=1),
+        ),
+        (
+            "nvmlComputeInstanceDestroy",
+            lambda uuid: DestroyCompute(gpu=uuid, instance=2, compute=1),
+        ),
+    ],
+)
+def test_success_without_effect_is_a_failure(tmp_path: Path, call: str, step: object) -> None:
+    """What was made is read back, and what was destroyed is looked for."""
+    on = node(tmp_path, THREE_BY_ONE)
+    on.simulation.fault(Return(code=0), call)
+    with world_of(on) as world:
+        refusal(world, step(on_uuid(world)))  # type: ignore[operator]  # makes a step
+
+
+def test_a_gpu_that_cannot_be_read_is_left_out_and_named_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others are there; nothing can be done to it."""
+    on = node(tmp_path, *FIVE, count=2)
+    on.simulation.fault(Return(code=15), bus_id=BUS_ID)
+    with on.simulation, NvmlWorld(on.start) as world:
+        first, second = world.observe(), world.observe()
+        why = refusal(world, SetMode(gpu="GPU-of-it", on=True))
+
+    assert [gpu.bus_id for gpu in first] == [machines.gpu(1).bus_id]
+    assert first == second
+    assert caplog.messages.count("MIG GPU not read") == 1
+    assert "not read" in str(why)
+
+
+def test_no_driver_at_all_is_a_failure(tmp_path: Path) -> None:
+    """Not an empty node."""
+    on = node(tmp_path, *FIVE)
+    with world_of(on) as world:
+        on.simulation.fault(Return(code=1))
+        with pytest.raises(StepFailed):
+            world.observe()
+        on.simulation.clear()
+        on.simulation.set_driver("not-loaded")
+        with pytest.raises(StepFailed, match="kernel module"):
+            world.reopen()
+
+
+# holders
+
+
+def test_programs_and_named_holders_are_joined(tmp_path: Path) -> None:
+    """A program by its name and instance, a pod by what the kubelet gave it."""
+    on = node(tmp_path, *FIVE)
+    pod = MigHolder(HolderKind.POD, "ns/train")
+    with opener() as program:
+        on.simulation.use_by(program.pid, BUS_ID, gpu_instance_id=5, compute_instance_id=0)
+        with world_of(on, {MigPart(on.uuid(), 5): frozenset({pod})}) as world:
+            uuid, found = on_uuid(world), world.holders()
+
+    name = MigHolder(HolderKind.PROCESS, f"{program.pid} sleep")
+    assert found == {MigPart(uuid, 5): frozenset({pod, name})}
+
+
+def test_holders_are_not_guessed_where_the_driver_lists_none(tmp_path: Path) -> None:
+    """Else what is busy would be taken for idle."""
+    on = node(tmp_path, *FIVE)
+    with world_of(on) as world:
+        on.simulation.fault(Return(code=999), "nvmlDeviceGetComputeRunningProcesses_v3")
+        with pytest.raises(StepFailed, match="programs are not known"):
+            world.holders()
+
+
+@pytest.mark.parametrize("file", ["dev/nvidia1", "dev/nvidia-caps/nvidia-cap147"])
+def test_who_has_a_device_file_open_holds_that_gpu(tmp_path: Path, file: str) -> None:
+    """The GPU's own file, or that of an instance on it; the driver lists no such program."""
+    on = node(tmp_path, *FIVE, count=2)
+    path = on.simulation.host_root / file
+    path.parent.mkdir(exist_ok=True)
+    path.touch()
+    (on.simulation.host_root / "dev/nvidiactl").touch()
+    elsewhere = tmp_path / "elsewhere/dev/nvidia0"
+    elsewhere.parent.mkdir(parents=True)
+    elsewhere.touch()
+    files = (path, on.simulation.host_root / "dev/nvidiactl", elsewhere)
+    with opener(*files) as monitor, world_of(on) as world:
+        second, found = world.observe()[1].uuid, world.holders()
+
+    name = MigHolder(HolderKind.PROCESS, f"{monitor.pid} sleep")
+    assert found == {MigPart(second, None): frozenset({name})}
+
+
+def test_the_persistence_daemon_is_in_nobodys_way(tmp_path: Path) -> None:
+    """It has every GPU open on most nodes."""
+    on = node(tmp_path, model=H100, mig=False)
+    daemon = tmp_path / "nvidia-persistenced"
+    shutil.copy(shutil.which("sleep") or "", daemon)
+    file = on.simulation.host_root / "dev/nvidia0"
+    with opener(file, program=str(daemon)), world_of(on) as world:
+        assert not any(world.holders().values())

@@ -27,7 +27,9 @@ _CREATE = "nvmlDeviceCreateGpuInstanceWithPlacement"
 _CREATE_COMPUTE = "nvmlGpuInstanceCreateComputeInstance"
 _ID = whole(0xFFFF)
 _STATUS = whole(9999)
+_SLICES = whole(8)
 
+_OTHERS = "somebody else is changing MIG"
 _RESET = "the GPU must be reset, or the machine rebooted"
 _DRIVER = "load the driver, or finish its upgrade"
 _FIXES: Final = {
@@ -87,8 +89,7 @@ def create_gpu_instance(gpu: MigGpu, profile: MigProfile, start: int) -> None:
 
 def create_compute_instance(gpu: MigGpu, instance: FoundInstance, slices: int) -> None:
     """Make a compute instance of so many slices where it fits first. Raises MigChangeFailed."""
-    profile = gpu.profile(instance.profile)
-    sizes = () if profile is None else profile.compute
+    sizes = _compute_sizes(gpu, instance)
     profile_id = next((number for size, number in sizes if size == slices), None)
     if profile_id is None:
         raise MigChangeFailed(
@@ -97,25 +98,28 @@ def create_compute_instance(gpu: MigGpu, instance: FoundInstance, slices: int) -
         )
     made = _made(gpu, _CREATE_COMPUTE, _same_instance(gpu, instance), profile_id)
     call = "nvmlComputeInstanceGetInfo_v2"
-    found = _checked(gpu, call, lambda info: (_ID(info.profileId), info.device), made)
-    if found[0] != profile_id:
+    found, _, device = _checked(gpu, call, _compute_info, made)
+    if found != profile_id:
         raise MigChangeFailed(
             f"GPU {gpu.bus_id}: {_CREATE_COMPUTE} was asked for profile {profile_id} and made one"
-            f" of profile {found[0]}"
+            f" of profile {found}"
         )
-    _checked(gpu, "nvmlDeviceGetUUID", mig_uuid, found[1])
+    _checked(gpu, "nvmlDeviceGetUUID", mig_uuid, device)
 
 
 def destroy_compute_instance(gpu: MigGpu, instance: FoundInstance, compute: FoundCompute) -> None:
     """End a compute instance, if it is the one that was found. Raises MigChangeFailed."""
     holder = _same_instance(gpu, instance)
     handle = _made(gpu, "nvmlGpuInstanceGetComputeInstanceById", holder, compute.id)
-    device = _made(gpu, "nvmlComputeInstanceGetInfo_v2", handle).device
+    info = "nvmlComputeInstanceGetInfo_v2"
+    profile_id, start, device = _checked(gpu, info, _compute_info, handle)
     uuid = _checked(gpu, "nvmlDeviceGetUUID", mig_uuid, device)
-    if uuid != compute.uuid:
+    slices = {number: size for size, number in _compute_sizes(gpu, instance)}.get(profile_id)
+    if (uuid, slices, start) != (compute.uuid, compute.slices, compute.start):
         raise MigChangeFailed(
             f"GPU {gpu.bus_id}: compute instance {compute.id} of GPU instance {instance.id} is"
-            f" {uuid} now and was {compute.uuid}; somebody else is changing MIG"
+            f" another one now: {uuid} of {slices} slices from slice {start}, and was"
+            f" {compute.uuid} of {compute.slices} from {compute.start}; {_OTHERS}"
         )
     _made(gpu, "nvmlComputeInstanceDestroy", handle)
     _check_gone(gpu, "nvmlGpuInstanceGetComputeInstanceById", holder, compute.id)
@@ -140,7 +144,7 @@ def _same_instance(gpu: MigGpu, instance: FoundInstance) -> Handle:
     if found != wanted:
         raise MigChangeFailed(
             f"GPU {gpu.bus_id}: GPU instance {instance.id} is {_described(found)} now and was a"
-            f" {instance.profile} at unit {instance.start}; somebody else is changing MIG"
+            f" {instance.profile} at unit {instance.start}; {_OTHERS}"
         )
     return handle
 
@@ -153,6 +157,17 @@ def _instance_info(gpu: MigGpu, handle: Handle) -> tuple[int, int, int]:
 
     found: tuple[int, int, int] = _checked(gpu, "nvmlGpuInstanceGetInfo", convert, handle)
     return found
+
+
+def _compute_info(info: Any) -> tuple[int, int, Handle]:
+    """Profile id, first slice and MIG device of a compute instance."""
+    return _ID(info.profileId), _SLICES(info.placement.start), info.device
+
+
+def _compute_sizes(gpu: MigGpu, instance: FoundInstance) -> tuple[tuple[int, int], ...]:
+    """Slices and ids of the compute instance profiles of a GPU instance."""
+    profile = gpu.profile(instance.profile)
+    return () if profile is None else profile.compute
 
 
 def _described(found: tuple[int, int, int]) -> str:
