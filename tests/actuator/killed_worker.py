@@ -78,9 +78,10 @@ class _Effects:
             number = len(self.names)
             self.names.append(name)
             self._kill_at(2 * number)
-            answer = call(*args, **more)
-            self._kill_at(2 * number + 1)
-            return answer
+            try:
+                return call(*args, **more)
+            finally:  # also after one that fails, as a look for a file that is not there
+                self._kill_at(2 * number + 1)
 
         return counting
 
