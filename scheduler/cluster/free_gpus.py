@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Protocol
 
 from api.gpu_request import GpuRequest
@@ -35,6 +36,14 @@ class ReportedState:
     pods: Mapping[str, int]
     """Key of each pod (:func:`api.state_annotation.pod_key`) to its GPUs."""
 
+    def names(self, pod: Bound) -> bool:
+        """Whether it has the GPUs of all of the pod's containers, those that ended left out.
+
+        The kubelet serves one container after the other, and the agent may look in between.
+        """
+        named = self.pods.get(pod.key)
+        return named is not None and named.bit_count() not in _parts(pod.ask.wish)[:-1]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
@@ -49,7 +58,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedGpus:
-    """The prediction for a pod that the state does not name yet."""
+    """The prediction for a pod that the state does not name yet, or not all GPUs of it."""
 
     free: int
     """What it will choose from."""
@@ -87,16 +96,18 @@ def reckon(
     expected: dict[str, ExpectedGpus] = {}
     for pod in sorted(bound, key=lambda pod: pod.order):
         wish = pod.ask.wish
-        taken = state.pods.get(pod.key)
-        if taken is None:
-            taken = table.likely(free, wish) if table else 0
-            outcome = table.known(free, wish) if table else None
+        named = state.pods.get(pod.key)
+        if not state.names(pod):
+            before = free | (named or 0)
+            outcome = table.known(before, wish) if table else None
             if outcome is not None:
                 expected[pod.ask.uid] = ExpectedGpus(
-                    free=free, sets=outcome.sets, reported=outcome.reported
+                    free=before, sets=outcome.sets, reported=outcome.reported
                 )
+        if named is None:
+            taken = table.likely(free, wish) if table else 0
         else:
-            taken = _held(free, taken, wish, table)
+            taken = _held(free, named, wish, table)
         free &= ~taken
         sure = sure and taken.bit_count() == wish.gpus
     return FreeGpus(free=free, sure=sure, expected=expected)
@@ -104,14 +115,13 @@ def reckon(
 
 def _held(free: int, named: int, wish: GpuRequest, table: LikelySets | None) -> int:
     """All GPUs of a pod of which the state names these: the same, unless its init containers had
-    more.
+    more, or not all of its containers have been served.
 
-    The kubelet keeps those for the pod until it ends and hands them to nobody else. Which
-    they are is a guess by the prediction for the pod; their number is right.
+    The kubelet keeps the former for the pod until it ends and hands them to nobody else. Which
+    the others are is a guess by the prediction for the pod; their number is right.
     """
     missing = wish.gpus - named.bit_count()
-    staying = sum(step.gpus for step in wish.steps if not step.ends)
-    if table is None or missing <= 0 or named.bit_count() != staying:
+    if table is None or missing <= 0 or named.bit_count() not in _parts(wish):
         return named
     outcome = table.known(free | named, wish)
     sets = outcome.sets if outcome else {}
@@ -119,6 +129,11 @@ def _held(free: int, named: int, wish: GpuRequest, table: LikelySets | None) -> 
     if not could_be:
         return named | union(members(free & ~named)[:missing])
     return max(could_be, key=lambda each: (sets[each], -each))
+
+
+def _parts(wish: GpuRequest) -> list[int]:
+    """How many GPUs a state may name of a pod: after each of the containers that stay."""
+    return [*accumulate(step.gpus for step in wish.steps if not step.ends)]
 
 
 def _released(state: ReportedState, ended: Collection[str]) -> int:

@@ -214,14 +214,13 @@ class NodeRecord:
         """Pods that this state names and the one before did not."""
         if isinstance(before, NoView) or isinstance(now, NoView):
             return []
-        new = now.pods.keys() - before.pods.keys()
-        pods = (pod for pod in self.bound.values() if pod.key in new)
+        pods = (it for it in self.bound.values() if now.names(it) and not before.names(it))
         return [landing for pod in pods if (landing := self._landing(pod))]
 
     def _landing(self, pod: Bound) -> PredictionCheck | None:
         """What the state says of the pod; None where it names it not, or in another order."""
         state = self.state
-        if isinstance(state, NoView) or pod.key not in state.pods or state.gen != self._gen:
+        if isinstance(state, NoView) or not state.names(pod) or state.gen != self._gen:
             return None
         expected = self.expected.get(pod.ask.uid)
         return PredictionCheck(

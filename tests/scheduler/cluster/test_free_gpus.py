@@ -70,6 +70,22 @@ def test_what_the_state_names_is_counted_once() -> None:
     assert found == FreeGpus(free=0b11111100, sure=True, expected={})
 
 
+def test_a_pod_that_is_named_with_one_of_its_containers_takes_the_rest_too() -> None:
+    """It is still expected, from what was free before."""
+    found = reckoned(state({"a": 0b1}), bound("a", 1, 2))
+
+    assert (found.free, found.sure) == (0b11111000, True)
+    assert found.expected["a"].free == ALL
+    assert set(found.expected["a"].sets) == {0b111}
+
+
+def test_fewer_gpus_than_any_of_its_containers_has_are_all_that_a_pod_has() -> None:
+    """Shared ones, of which two are one GPU."""
+    found = reckoned(state({"a": 0b1}), bound("a", 2))
+
+    assert found == FreeGpus(free=0b11111110, sure=False, expected={})
+
+
 def test_what_others_use_is_not_free() -> None:
     assert reckoned(state(used=0b1)).free == 0b11111110
 

@@ -400,6 +400,19 @@ def test_a_pod_shows_up_once() -> None:
     assert [landing.ask.name for landing in fleet.landed] == ["p"]
 
 
+def test_a_pod_shows_up_when_all_of_its_containers_have_their_gpus() -> None:
+    """The kubelet serves them one after the other, and the agent may look in between."""
+    fleet = Fleet().with_node()
+    fleet.bind(pod("p", 1, 2))
+
+    fleet.says(pods={"p": 0b1})
+    assert fleet.landed == []
+    fleet.says(pods={"p": 0b111}, seq=2)
+
+    (landing,) = fleet.landed
+    assert (landing.actual, landing.free_before, landing.chance) == (0b111, 0b11111111, 1)
+
+
 def test_what_was_there_from_the_start_did_not_show_up() -> None:
     fleet = Fleet()
     fleet.with_node(pods={"p": 0b11})
