@@ -4,20 +4,23 @@
 The policy cuts the free GPUs into groups of the requested size, one group smaller where they
 do not divide, such that all pairs within groups have the most points together; of that cut it
 hands out the group with the most points. Among equals the order decides in which the kubelet
-names the free GPUs, and that is random: so the answer is a distribution over sets. Single
-GPUs have no pairs, so any free one may come. Where the smaller group has the most points the
-plugin hands it out as if it were whole and crashes, which counts here as a loss of the pod.
+names the free GPUs, and that is drawn (:mod:`scheduler.scores.device_order`): so the answer is a
+distribution over sets. Where a node has more GPUs, or some are required, any order is taken to be
+as likely. Single GPUs have no pairs: the first one comes. Where the smaller group has the most
+points the plugin hands it out as if it were whole and crashes, which counts as a loss of the pod.
 Source: go-gpuallocator 0.5.0, gpuallocator/besteffort_policy.go.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
+from itertools import combinations
 from typing import NamedTuple
 
-from scheduler.scores.masks import pairs, subsets
+from scheduler.scores.device_order import PLACES, first_named, named_from
+from scheduler.scores.masks import members, pairs, subsets, union
 from scheduler.scores.shape import Shape
 from scheduler.scores.workspace import Workspace
 
@@ -33,6 +36,7 @@ class BestEffort:
 
     def __init__(self, shape: Shape, workspace: Workspace | None = None) -> None:
         workspace = workspace or Workspace()
+        self._n = shape.n
         self._cuts = {size: _Cuts(shape, size, workspace) for size in range(2, shape.n + 1)}
 
     def odds(self, free: int, size: int, required: int = 0) -> Odds:
@@ -43,12 +47,23 @@ class BestEffort:
         count = free.bit_count()
         if not 0 < size <= count:
             return {}
+        if self._n <= PLACES and not required:
+            return self._in_their_orders(free, size)
         if size == 1:
             return dict.fromkeys(subsets(free, 1), Fraction(1, count))
         weights = self._cuts[size].weights(free, required)
         total = sum(weights.values())
         shares = {weight: weight / total for weight in set(weights.values())}
         return {group: shares[weight] for group, weight in weights.items()}
+
+    def _in_their_orders(self, free: int, size: int) -> Odds:
+        """What comes of each order in which a kubelet may name the free GPUs."""
+        found: dict[int, Fraction] = defaultdict(Fraction)
+        for first, share in first_named(free, self._n).items():
+            order = tuple(named_from(free, first))
+            group = 1 << first if size == 1 else self._cuts[size].first_best(order)
+            found[group] += share
+        return dict(found)
 
 
 class _Best(NamedTuple):
@@ -66,8 +81,9 @@ class _Cuts:
         self._shape = shape
         self._size = size
         self._spend = workspace.spend
-        self._value = workspace.cache(self._points)
+        self._value = workspace.cache(self._points, entry_bytes=120)
         self._cut = workspace.cache(self._best_cut, entry_bytes=700)
+        self._most = workspace.cache(self._most_points, entry_bytes=120)
 
     def weights(self, free: int, required: int) -> Mapping[int, Fraction]:
         """Each of the best cuts counts once, shared by the groups that have the most points."""
@@ -87,6 +103,42 @@ class _Cuts:
                 for remainder in subsets(free, free.bit_count() % self._size)
             )
         return {group: weight for group, weight in weights.items() if weight}
+
+    def first_best(self, order: Sequence[int]) -> int:
+        """What comes where the GPUs are named so: of the best cuts the first one that the policy
+        meets, of its groups the first one that has the most points."""
+        groups: list[int] = []
+        free = union(tuple(order))
+        while free:
+            left = [place for place in order if free >> place & 1]
+            most = self._most(free)
+            groups.append(
+                next(
+                    group
+                    for group in self._in_turn(left)
+                    if self._value(group) + self._most(free & ~group) == most
+                )
+            )
+            free &= ~groups[-1]
+        best = max(groups, key=self._value)
+        return best if best.bit_count() == self._size else LOST
+
+    def _in_turn(self, left: Sequence[int]) -> Iterator[int]:
+        """Groups of the first GPU, as the policy tries them: the smaller one, if there is one yet,
+        ends with empty places, which come last."""
+        empty = -len(left) % self._size
+        rest = [1 << place for place in left[1:]] + [0] * empty
+        for others in combinations(rest, self._size - 1):
+            self._spend(1)
+            if others.count(0) in (0, empty):
+                yield 1 << left[0] | sum(others)
+
+    def _most_points(self, free: int) -> int:
+        """Of the best cut."""
+        if not free:
+            return 0
+        left = members(free)
+        return max(self._value(group) + self._most(free & ~group) for group in self._in_turn(left))
 
     def _all(self, free: int, required: int) -> Iterator[tuple[int, int]]:
         """A whole group, and the group that is smaller; the first has all that is required."""

@@ -18,11 +18,12 @@ from scheduler.simulation.fleet_replay import Choose, Give, NodeKind
 from tests.bench.placement_fleets import Machine, machine
 from tests.bench.placement_reference import Reference
 from tests.kubelet.allocator import AllocationError, Allocator
+from tests.kubelet.device_lists import named
 from tests.kubelet.links import link_types
 from tests.scheduler.simulated import seeded
 
 ORDERS: Final = 32
-"""In so many random orders the policy is asked the same."""
+"""In so many orders, drawn as kubelets name GPUs, the policy is asked the same."""
 SPREAD, PACK, REFERENCE, OTHER_POLICY = "spread", "bin-pack", "reference", "another policy"
 OURS: Final[Mapping[str, float]] = {f"lag {lag:g} s": lag for lag in (0.0, 0.5, 2.0, 5.0)}
 """Arm to seconds of lag."""
@@ -59,9 +60,9 @@ class Plugin:
         return chance.choice(self._answers[asked])
 
     def _ask(self, free: int, size: int) -> Iterator[int]:
-        available = [self._rows[place] for place in members(free)]
+        its = [self._rows[place] for place in members(free)]
         for _ in range(ORDERS):
-            self._orders.shuffle(available)
+            available = named(self._rows, its, self._orders)
             try:
                 chosen = self._allocator.prefer(
                     self._rows, self._links, available=available, size=size

@@ -290,7 +290,7 @@ def _head(runs: Sequence[Run]) -> str:
         "`spread` and `bin-pack` are the stock scheduler with NodeResourcesFit as LeastAllocated "
         "and as MostAllocated on GPUs; `gpuscape` is bin-pack with our ranks at weight 10, by the "
         "code that the extender runs. GPUs are handed out by NVIDIA's go-gpuallocator, asked in "
-        "random orders, in every arm: not by our prediction of it.\n\n"
+        "orders drawn as kubelets name GPUs, in every arm: not by our prediction of it.\n\n"
         "How fast a set is says a judge that shares no code with the scheduler: it makes the "
         "search that NCCL makes over the links, and has the bandwidths that others measured "
         "within 15 % (`tests/judge`). `reference` knows at each decision what is free and what "

@@ -20,6 +20,7 @@ from discovery.model import NodeSnapshot
 from kube.api import Object
 from tests.kubelet.allocator import AllocationError
 from tests.kubelet.claims import Claims, claimed
+from tests.kubelet.device_lists import named
 from tests.kubelet.links import LinkTypes, link_types
 from tests.kubelet.offer import Device, Offer
 
@@ -140,7 +141,7 @@ class DeviceManager:
             )
         kept = [device.id for device in reusable if device.id in healthy][:count]
         in_use = held_here.union(*(_held(pod.containers) for pod in self.pods.values()))
-        free = [each for each in healthy if each not in in_use]
+        free = named(healthy, healthy.keys() - in_use, self._random)
         if len(free) + len(kept) < count:
             raise _refused(
                 f"requested number of devices unavailable for {resource}. "
@@ -148,7 +149,6 @@ class DeviceManager:
             )
         if len(kept) == count:
             return [healthy[each] for each in kept]
-        self._random.shuffle(free)  # the kubelet keeps them in a set, which has no order
         return [healthy[each] for each in self._preferred(resource, kept, free, count)]
 
     def _preferred(

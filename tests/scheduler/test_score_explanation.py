@@ -207,7 +207,7 @@ def test_a_node_whose_class_has_no_table_says_so() -> None:
 
 def test_sets_are_told_with_their_odds_the_likeliest_first(tables: ScoreTables) -> None:
     found = answers(explained(tables, POD, node=view(0b00001111)))["node"]
-    assert found.sets == (Chance(gpus=(0, 1), odds=0.5), Chance(gpus=(2, 3), odds=0.5))
+    assert found.sets == (Chance(gpus=(0, 1), odds=0.5625), Chance(gpus=(2, 3), odds=0.4375))
 
 
 def test_likelier_sets_come_first(tables: ScoreTables) -> None:
