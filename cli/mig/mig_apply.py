@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,16 @@ from actuator.worker_messages import ChangeRequest
 from api.mig_resources import MigStrategy
 from base.errors import BadInput
 from cli import options, terminal
-from cli.failures import REFUSED
+from cli.failures import REFUSED, CommandFailure
+from cli.mig.hooks_file import (
+    BEFORE_CONFIG,
+    BEFORE_MODE,
+    EXIT,
+    START,
+    HookFailed,
+    Hooks,
+    read_hooks,
+)
 from cli.mig.mig_wanted import WORDS, GetWanted, all_read, wanted_layout
 from cli.mig.planned_words import ShownPlan, plan_document, show_plan
 from cli.mig.program_names import program_name
@@ -38,6 +48,7 @@ from discovery.mig_state import MigGpu
 from mig.gpu_layout import GpuLayout, found_layout
 from mig.planner import MigPlan, MigRefusal, plan
 from mig.process_holders import process_holders
+from mig.steps import SetMode
 
 
 @click.command(
@@ -66,6 +77,10 @@ The change ends in one of three ways, whatever happens: in the wanted layout, in
 before, or held, where neither can be reached. Ctrl-C, a killed command and a lost terminal do not
 stop it in the middle. Two changes at a time are refused: whoever makes one, an actuator too, has
 the lock of the journal's folder.
+A hooks file has commands by name: apply-start, pre-apply-mode and pre-apply-config before the
+change, where it has such steps, and apply-exit after it, in any case once apply-start succeeded.
+One that fails before the change ends the command. With hooks, what is in use is looked at after
+them, so that they can end it.
 With --simulate a state file is changed; a machine by its name is made, changed and forgotten.
 
 \b
@@ -91,6 +106,14 @@ Exit codes:
     show_envvar=True,
     help="Turn MIG on or off where that is wanted, and leave instances as they are.",
 )
+@click.option(
+    "-k",
+    "--hooks-file",
+    metavar="FILE",
+    envvar="MIG_PARTED_HOOKS_FILE",
+    show_envvar=True,
+    help="Commands to run around the change, in mig-parted's format.",
+)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @journal_option
 @verbose_option
@@ -103,6 +126,7 @@ def command(
     wanted: GetWanted,
     strategy: str | None,
     mode_only: bool,
+    hooks_file: str | None,
     yes: bool,
     journal: Path | None,
     verbose: bool,
@@ -110,6 +134,7 @@ def command(
 ) -> None:
     """Bring the GPUs to LAYOUT, and leave alone what is in use (beta)."""
     asked = wanted()
+    hooks = None if hooks_file is None else read_hooks(hooks_file)
     settings = load()
     served = None if strategy is None else MigStrategy(strategy)
     with machine(settings) as start:
@@ -120,7 +145,8 @@ def command(
         if mode_only:
             layouts = _modes(layouts, gpus)
         holders = process_holders(gpus, program_name(settings))
-        found = plan(gpus, layouts, holders, strategy=served, spare_busy=True)
+        spare_busy = hooks is None  # hooks may end what is in the way; it is looked at again
+        found = plan(gpus, layouts, holders, strategy=served, spare_busy=spare_busy)
         shown = ShownPlan(
             asked=asked.asked, gpus=tuple(gpus), layouts=layouts, found=found, holders=holders
         )
@@ -128,7 +154,8 @@ def command(
             show_plan(shown)
         _check_agreed(found, ctx, shown, output, yes=yes)
         request = ChangeRequest(wanted=layouts, asked=asked.asked, strategy=served)
-        result = ended_change(request, start=start, journal=folder, verbose=verbose)
+        with _hooked(hooks, ctx, found):
+            result = ended_change(request, start=start, journal=folder, verbose=verbose)
         problems = access_problems(start, settings)
     if output == "table":
         terminal.note(f"\n{end_words(result, folder)}")
@@ -156,6 +183,38 @@ def _check_agreed(
     if not click.confirm("\nApply this plan?"):
         terminal.note("Nothing was changed.")
         ctx.exit(REFUSED)
+
+
+@contextmanager
+def _hooked(hooks: Hooks | None, ctx: click.Context, found: MigPlan | MigRefusal) -> Iterator[None]:
+    """Run hooks before and after the block. Raises CommandFailure where one before it fails."""
+    if hooks is None or isinstance(found, MigRefusal):
+        yield
+        return
+    written = {name: ctx.params[name] for name in ("config_file", "selected_config", "hooks_file")}
+    variables = {f"MIG_PARTED_{name.upper()}": value or "" for name, value in written.items()}
+    mode_only = bool(ctx.params["mode_only"])
+    variables["MIG_PARTED_MODE_CHANGE_ONLY"] = str(mode_only).lower()
+    variables["MIG_PARTED_SKIP_RESET"] = "true"
+    modes = [step for step in found.steps if isinstance(step, SetMode)]
+    try:
+        hooks.run(START, variables)
+    except HookFailed as error:
+        raise CommandFailure(f"nothing was changed: {error}", REFUSED) from error
+    try:
+        try:
+            if modes:
+                hooks.run(BEFORE_MODE, variables)
+            if len(modes) < len(found.steps) and not mode_only:
+                hooks.run(BEFORE_CONFIG, variables)
+        except HookFailed as error:
+            raise CommandFailure(f"nothing was changed: {error}", REFUSED) from error
+        yield
+    finally:
+        try:
+            hooks.run(EXIT, variables)
+        except HookFailed as error:
+            click.echo(f"Look at this: {error}", err=True)
 
 
 def change_document(

@@ -6,14 +6,18 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pynvml
 import pytest
 import yaml
 from click.testing import CliRunner
 
+from base.errors import BadInput
+from base.files import MOST_BYTES
 from cli.failures import REFUSED
 from cli.main import main
+from cli.mig import mig_wanted
 from discovery.simulator.simulation import Return, Simulation
 from discovery.simulator.state import edits
 from tests.cli.mig.conftest import CUT, RunMig
@@ -323,6 +327,21 @@ def test_a_file_is_refused_with_line_and_key_before_gpus_are_read(
         assert piped.exit_code == 2
         assert words in piped.stderr
         assert "standard input" in piped.stderr
+
+
+def test_of_endless_standard_input_no_more_is_read_than_a_file_may_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Cut in the middle of a character, which is not what is wrong with it."""
+
+    class Endless:
+        def read(self, size: int = -1) -> bytes:
+            assert 0 < size <= MOST_BYTES + 1
+            return ("\u00e9" * size).encode()[:size]
+
+    monkeypatch.setattr(mig_wanted.sys, "stdin", SimpleNamespace(buffer=Endless()))
+    with pytest.raises(BadInput, match="standard input: larger than 1 MiB"):
+        mig_wanted.file_configs("-")
 
 
 @pytest.mark.parametrize(
