@@ -56,10 +56,12 @@ def apply(
     wanted: Mapping[str, GpuLayout],
     *,
     asked: str,
+    change: str = "",
     strategy: MigStrategy | None = None,
 ) -> ChangeResult:
     """Bring GPUs, by UUID, to the layouts that are wanted.
 
+    ``change`` identifies the change in journal and history, a name of its own unless given.
     Refuses what would disturb a holder, and whatever the planner refuses; then and where all is as
     wanted, nothing is written. Raises JournalUnusable where the journal cannot be kept, and
     StepFailed where the GPUs cannot be read: nothing was done then.
@@ -79,7 +81,7 @@ def apply(
     if not affected:
         return ChangeResult(outcome=None, reason="every GPU has the layout that is wanted")
     gpus = [gpu for gpu in seen if gpu.uuid in affected]
-    record = begin(world, journal, gpus, found.after, asked=asked)
+    record = begin(world, journal, gpus, found.after, asked=asked, change=change)
     return drive(world, journal, record)
 
 
@@ -90,11 +92,12 @@ def begin(
     wanted: Mapping[str, GpuLayout],
     *,
     asked: str,
+    change: str = "",
 ) -> ChangeRecord:
     """Write down a change of these GPUs, before its first step. Raises JournalUnusable."""
     record = ChangeRecord(
         v=VERSION,
-        change=str(uuid4()),
+        change=change or str(uuid4()),
         asked=asked,
         started=world.now(),
         boot=world.boot(),

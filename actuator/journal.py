@@ -47,9 +47,11 @@ class JournalUnusable(Permanent):
 class Journal:
     """The open folder; nobody else has it meanwhile."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, lock: bool = True) -> None:
         """Open the folder, made if it is missing, and lock it.
 
+        Without the lock it can be read while another process writes to it: each file is there
+        whole, and no method that writes may be called.
         Raises JournalBusy, and JournalUnusable where it cannot be made, is a link, or is not this
         user's alone.
         """
@@ -60,7 +62,7 @@ class Journal:
             self._folder = os.open(path, flags)
         try:
             self._check_owner()
-            self._lock = self._locked()
+            self._lock = self._locked() if lock else None
         except BaseException:
             os.close(self._folder)
             raise
@@ -78,7 +80,8 @@ class Journal:
 
     def close(self) -> None:
         """Let go of the folder."""
-        os.close(self._lock)
+        if self._lock is not None:
+            os.close(self._lock)
         os.close(self._folder)
 
     def load(self) -> ChangeRecord | None:
@@ -148,7 +151,11 @@ class Journal:
 
     def _locked(self) -> int:
         with _as_unusable(self.path / LOCK):
-            lock = self._open(LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC)
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+            lock = self._open(LOCK, flags)
+        if not stat.S_ISREG(os.fstat(lock).st_mode):
+            os.close(lock)
+            raise JournalUnusable(f"{self.path / LOCK}: not a regular file")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -21,19 +21,23 @@ import msgspec
 
 from actuator.change import ChangeResult, apply, resume
 from actuator.change_record import ChangeOutcome
+from actuator.device_access.instance_access import open_access
 from actuator.journal import Journal
+from actuator.mig_world import StepFailed
 from actuator.nvml_world import NvmlWorld
+from actuator.restore import restore
 from actuator.worker_messages import Ended, Logged, Order, WorkerMessage, by_part, failed
 from base.errors import GpuscapeError
 from base.log import extra_facts
 from discovery.reader.machine_access import choose_library
+from discovery.reader.protocol import Start
 
 MOST_FACT_CHARACTERS: Final = 1000
 """Of one fact in a log line: a line is short enough to be written as a whole."""
 
 
 def carry_out(order: Order) -> ChangeResult:
-    """End what is open, then do what is asked.
+    """End what is open, then do what is asked; where nothing is, what a reboot took comes back.
 
     A change that is held is tried again only where nothing else is asked: it waits for a person.
     Raises as :func:`actuator.change.apply`, and DriverAbsent, DriverMismatch or Transient where
@@ -47,9 +51,39 @@ def carry_out(order: Order) -> ChangeResult:
         ended = None
         if left is not None and (request is None or left.outcome is not ChangeOutcome.HELD):
             ended = resume(world, journal)
-        if request is None:
-            return ended or ChangeResult(outcome=None, reason="no change is open")
-        return apply(world, journal, request.wanted, asked=request.asked, strategy=request.strategy)
+        if request is not None:
+            result = apply(
+                world,
+                journal,
+                request.wanted,
+                asked=request.asked,
+                change=request.change,
+                strategy=request.strategy,
+            )
+        else:
+            result = ended or _brought_back(world, journal)
+        if result.refusal is None:
+            _open_access(world, order.start)
+        return result
+
+
+def _brought_back(world: NvmlWorld, journal: Journal) -> ChangeResult:
+    """Where no change is open: what a load of the driver took comes back."""
+    found = restore(world, journal)
+    if not found:
+        return ChangeResult(outcome=None, reason="no change is open")
+    missing = [f"GPU {one.gpu}: {one.why_not}" for one in found if one.why_not]
+    outcome = None if len(missing) == len(found) else ChangeOutcome.APPLIED
+    return ChangeResult(outcome=outcome, reason="; ".join(missing))
+
+
+def _open_access(world: NvmlWorld, start: Start) -> None:
+    """Have instances that were made be there for programs too."""
+    uuids: set[str] | None = None
+    with suppress(StepFailed):  # then names are not judged, and the nodes are made all the same
+        devices = [pair for gpu in world.observe() for pair in gpu.devices()]
+        uuids = {compute.uuid for _, compute in devices if compute.uuid is not None}
+    open_access(Path(start.host_root), uuids, stand_ins=start.simulation is not None)
 
 
 class MessageWriter(logging.Handler):

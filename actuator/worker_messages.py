@@ -46,6 +46,8 @@ class ChangeRequest(_Strict, frozen=True, kw_only=True):
 
     wanted: dict[str, GpuLayout]
     """By GPU UUID; other GPUs stay as they are."""
+    change: str = ""
+    """Its name in journal and history; one of its own unless given."""
     asked: str
     """Where the layouts come from, for people: ``all-1g.10gb of config.yaml``."""
     strategy: MigStrategy | None = None

@@ -17,6 +17,7 @@ COMMANDS: Mapping[str, str] = {
     "labels": "cli.labels",
     "mig": "cli.mig.mig_command",
     "agent": "cli.agent_command",
+    "actuator": "cli.actuator_command",
     "dcgm-exporter": "cli.dcgm_exporter.dcgm_exporter_command",
     "scheduler": "cli.scheduler.scheduler_command",
     "compare": "cli.exporter_comparison.compare_command",

@@ -5,7 +5,7 @@ import sys
 
 from gpuscape.isolation import isolate
 
-_OBEY_SIGNALS = ("agent", "dcgm-exporter", "scheduler")
+_OBEY_SIGNALS = ("actuator", "agent", "dcgm-exporter", "scheduler")
 """Commands that obey signals for as long as they live; the others end by Python's own ways."""
 
 

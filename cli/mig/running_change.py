@@ -16,7 +16,7 @@ import click
 
 from actuator.change import ChangeResult
 from actuator.change_record import ChangeOutcome
-from actuator.instance_access import open_access
+from actuator.device_access.instance_access import open_access
 from actuator.journal import JournalBusy
 from actuator.mig_world import StepFailed
 from actuator.past_changes import JOURNAL_FOLDER, past_changes
@@ -38,6 +38,8 @@ EXIT_CODES: Final = """\
   6  it failed and was undone: every GPU has the layout from before
   7  held, or stopped in the middle: `gpuscape mig restore` goes on"""
 """Of commands that change something, for their help."""
+
+ACCESS_LOGGER: Final = open_access.__module__
 
 Command = Callable[..., Any]
 
@@ -182,6 +184,8 @@ class _Lines(logging.Handler):
     """Log lines as plain sentences on standard error."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.name == ACCESS_LOGGER:  # access_problems() has the same, as sentences
+            return
         facts = ", ".join(str(value) for value in extra_facts(record).values())
         click.echo(f"{record.getMessage()}: {facts}" if facts else record.getMessage(), err=True)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from actuator.capability_nodes import CapabilityNode, instance_minors, wanted_nodes
+from actuator.device_access.capability_nodes import CapabilityNode, instance_minors, wanted_nodes
 
 DEVICES = """\
 Character devices:

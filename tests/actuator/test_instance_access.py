@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from actuator.device_nodes import make_nodes, read_minors
-from actuator.instance_access import open_access, stale_specs
+from actuator.device_access.device_nodes import make_nodes, read_minors
+from actuator.device_access.instance_access import open_access, stale_specs
 from discovery.simulator.simulation import Simulation
 
 CAPS = "dev/nvidia-caps"

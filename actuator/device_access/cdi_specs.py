@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from actuator.capability_nodes import DRIVER_NAME
+from actuator.device_access.capability_nodes import DRIVER_NAME
 
 VENDOR: Final = "nvidia.com"
 """Kinds are ``nvidia.com/gpu``, and ``k8s.device-plugin.nvidia.com/gpu`` of the device plugin."""

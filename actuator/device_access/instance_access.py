@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from actuator.cdi_specs import MigThere, stale_entries
-from actuator.device_nodes import make_nodes, read_minors
+from actuator.device_access.cdi_specs import MigThere, stale_entries
+from actuator.device_access.device_nodes import make_nodes, read_minors
 from base.errors import BadInput
 from base.files import read_text
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from actuator.capability_nodes import (
+from actuator.device_access.capability_nodes import (
     CapabilityNode,
     capability_of,
     instance_minors,

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Serves the actuator's socket: one line there, one line back, within bounds of size and time.
+
+One thread, and no client that it waits for. A change runs in another thread and another process;
+its client is answered when it has ended, whether or not he is still there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import os
+import selectors
+import socket
+import time
+from collections.abc import Collection
+from pathlib import Path
+from typing import Final
+
+from actuator.service.transactions import RunChange, Transactions
+from api.actuator_messages import (
+    MOST_REQUEST_BYTES,
+    MOST_TEXT,
+    ActuatorAnswer,
+    ActuatorRefusal,
+    ApplyRequest,
+    OtherVersion,
+    RefusalAnswer,
+    StateRequest,
+    read_request,
+    written,
+)
+from base.errors import BadInput
+from base.local_socket import PeerProcess, peer_of
+from base.log_pace import LogPace
+
+log = logging.getLogger(__name__)
+
+REQUEST_SECONDS: Final = 5.0
+"""For a whole request, from the connection on."""
+MOST_CLIENTS: Final = 8
+"""Whose requests are not whole yet; one more, and the oldest of them has to go."""
+_TOO_LONG: Final = f"longer than {MOST_REQUEST_BYTES} bytes"
+_CHUNK_BYTES: Final = 1 << 16
+_ACCEPTED_AT_ONCE: Final = 32
+
+
+class _Client:
+    """A connection whose request is not whole yet."""
+
+    def __init__(self, connection: socket.socket, peer: PeerProcess, deadline: float) -> None:
+        self.connection = connection
+        self.peer = peer
+        self.deadline = deadline
+        self.received = bytearray()
+
+    def fileno(self) -> int:
+        return self.connection.fileno()
+
+    def answer(self, answer: ActuatorAnswer) -> None:
+        """Send it and hang up. A new socket's buffer takes it whole, so nothing is waited for."""
+        with self.connection, contextlib.suppress(OSError):  # he may have gone
+            self.connection.send(written(answer) + b"\n", socket.MSG_NOSIGNAL)
+
+
+class ActuatorServer:
+    """Serves until it is stopped."""
+
+    def __init__(
+        self, listener: socket.socket, run: RunChange, journal: Path, peers: Collection[int]
+    ) -> None:
+        """``listener`` is non-blocking. ``peers``: user ids that may ask."""
+        self._peers = frozenset(peers)
+        self._listener = listener
+        self._woken, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._transactions = Transactions(run, journal, self._wake)
+        self._clients: dict[_Client, None] = {}
+        """In the order of their coming."""
+        self._stop_seconds: float | None = None
+        self._pace = LogPace()
+        self._ready = selectors.DefaultSelector()
+        self._ready.register(self._woken, selectors.EVENT_READ)
+        self._ready.register(listener, selectors.EVENT_READ)
+
+    def close(self) -> None:
+        """Hang up on all."""
+        for client in list(self._clients):
+            self._drop(client)
+            client.connection.close()
+        self._ready.close()
+        os.close(self._woken)
+        os.close(self._waker)
+
+    def stop(self, wait_seconds: float) -> None:
+        """End, as soon as the change that runs has; after so many seconds in any case.
+
+        From any thread.
+        """
+        self._stop_seconds = wait_seconds
+        self._wake()
+
+    def serve(self) -> bool:
+        """Go on with what is open in the journal, and serve; whether no change was left running."""
+        self._transactions.resume()
+        ends = math.inf
+        while True:
+            if ends == math.inf and self._stop_seconds is not None:
+                self._transactions.stop()
+                ends = time.monotonic() + self._stop_seconds
+            running = self._transactions.running
+            if ends < math.inf and (running is None or time.monotonic() >= ends):
+                return running is None
+            self._turn(ends)
+
+    def _turn(self, ends: float) -> None:
+        now = time.monotonic()
+        first = next((client.deadline for client in self._clients), math.inf)
+        until = min(ends, first)
+        for key, _ in self._ready.select(None if until == math.inf else max(until - now, 0)):
+            match key.fileobj:
+                case _Client() as client:
+                    self._read(client)
+                case self._listener:
+                    self._accept()
+                case _:
+                    with contextlib.suppress(BlockingIOError):
+                        os.read(self._woken, _CHUNK_BYTES)
+        self._transactions.finish()
+        self._expire(time.monotonic())
+
+    def _accept(self) -> None:
+        for _ in range(_ACCEPTED_AT_ONCE):
+            try:
+                connection, _address = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:  # he has gone, or there is no descriptor
+                log.warning("connection not accepted", extra={"why": error.strerror})
+                return
+            connection.setblocking(False)
+            client = _Client(connection, peer_of(connection), time.monotonic() + REQUEST_SECONDS)
+            if client.peer.uid not in self._peers:
+                self._refuse(client, ActuatorRefusal.PEER, f"user {client.peer.uid} may not ask")
+                continue
+            if len(self._clients) >= MOST_CLIENTS:
+                self._refuse(
+                    next(iter(self._clients)), ActuatorRefusal.CROWDED, "others came in between"
+                )
+            self._clients[client] = None
+            self._ready.register(client, selectors.EVENT_READ)
+            self._read(client)
+
+    def _read(self, client: _Client) -> None:
+        if client not in self._clients:  # refused in this very turn
+            return
+        try:
+            data = client.connection.recv(_CHUNK_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        client.received += data
+        if b"\n" in data:
+            self._take(client)
+        elif len(client.received) >= MOST_REQUEST_BYTES:
+            self._refuse(client, ActuatorRefusal.TOO_LARGE, _TOO_LONG)
+        elif not data:
+            self._refuse(
+                client, ActuatorRefusal.MALFORMED, "the connection ended before the line did"
+            )
+
+    def _take(self, client: _Client) -> None:
+        """A line is there."""
+        line, _, rest = bytes(client.received).partition(b"\n")
+        if len(line) >= MOST_REQUEST_BYTES:
+            return self._refuse(client, ActuatorRefusal.TOO_LARGE, _TOO_LONG)
+        if rest:
+            return self._refuse(client, ActuatorRefusal.MALFORMED, "more than one line")
+        try:
+            request = read_request(line)
+        except OtherVersion as error:
+            return self._refuse(client, ActuatorRefusal.VERSION, str(error))
+        except BadInput as error:
+            return self._refuse(client, ActuatorRefusal.MALFORMED, str(error))
+        self._drop(client)
+        if isinstance(request, StateRequest):
+            return client.answer(self._transactions.state())
+        verb = "apply" if isinstance(request, ApplyRequest) else "restore"
+        log.info(
+            "MIG request taken",
+            extra={"verb": verb, "change": request.change, "pid": client.peer.pid},
+        )
+        return self._transactions.ask(request, client.answer)
+
+    def _expire(self, now: float) -> None:
+        for client in [one for one in self._clients if one.deadline <= now]:
+            self._refuse(client, ActuatorRefusal.SLOW, f"no line within {REQUEST_SECONDS:g} s")
+
+    def _refuse(self, client: _Client, refusal: ActuatorRefusal, reason: str) -> None:
+        self._drop(client)
+        peer = client.peer
+        more = self._pace.take((refusal, peer.uid), time.monotonic())
+        if more is not None:
+            log.warning(
+                "MIG request refused",
+                extra={"uid": peer.uid, "pid": peer.pid, "why": reason[:MOST_TEXT], "more": more},
+            )
+        client.answer(RefusalAnswer(refusal=refusal, reason=reason[:MOST_TEXT]))
+
+    def _drop(self, client: _Client) -> None:
+        if client in self._clients:
+            del self._clients[client]
+            self._ready.unregister(client)
+
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):  # full: it is awake; closed: it has ended
+            os.write(self._waker, b"\0")

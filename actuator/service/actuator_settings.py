@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The actuator's settings: each declared once, with type, default, kind and help text. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from actuator.past_changes import JOURNAL_FOLDER
+from api.actuator_client import SOCKET
+from base.errors import BadInput
+from base.settings import setting_kinds as kinds
+from base.settings.log_settings import log_format, log_level
+from base.settings.option import setting
+from base.settings.program_settings import ProgramSettings
+from base.settings.setting_kinds import SettingKind
+
+
+def _user_ids(text: str) -> tuple[int, ...]:
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not all(re.fullmatch(r"\d{1,10}", word) for word in words):
+        raise ValueError(text)
+    return tuple(int(word) for word in words)
+
+
+_USER_IDS = SettingKind(
+    metavar="UID,…",
+    expects="user ids with commas between",
+    parse=_user_ids,
+    show=lambda value: ",".join(map(str, value)),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActuatorSettings:
+    """All settings of the actuator."""
+
+    socket: Path = setting(
+        SOCKET,
+        kinds.PATH,
+        "The socket on which it is asked; its folder is made, and nobody else may write to it.",
+        subject="Access",
+    )
+    peers: tuple[int, ...] = setting(
+        (),
+        _USER_IDS,
+        "User ids that may ask.",
+        unset="that of the actuator, and root",
+    )
+    journal: Path = setting(
+        JOURNAL_FOLDER,
+        kinds.PATH,
+        "Folder that remembers changes, on a disk of the host; nobody else may write to it.",
+        subject="Changes",
+    )
+    change_deadline_seconds: float = setting(
+        300.0,
+        kinds.duration("10s"),
+        "Time for one change; past it the process that makes the driver's calls is killed, and"
+        " the next start goes on from the journal.",
+    )
+    stop_deadline_seconds: float = setting(
+        60.0,
+        kinds.duration("0s"),
+        "How long SIGTERM waits for a change that runs; keep it below the pod's"
+        " terminationGracePeriodSeconds.",
+    )
+
+    host_root: Path = setting(
+        Path("/"),
+        kinds.PATH,
+        "Where the host's root is mounted: device nodes are made below it.",
+        subject="Machine",
+    )
+    library: Path | None = setting(
+        None, kinds.PATH, "The driver's library libnvidia-ml.so.1.", unset="the loader finds it"
+    )
+    simulate: str | None = setting(
+        None,
+        kinds.text("MACHINE|FILE"),
+        "Change a simulated machine instead: a state file's, which other programs see too.",
+        unset="the machine itself",
+    )
+
+    log_level: str = log_level()
+    log_format: str = log_format()
+
+    def __post_init__(self) -> None:
+        """Raises BadInput where settings contradict each other."""
+        if not self.socket.is_absolute() or not self.socket.name:
+            raise BadInput(f"socket is {self.socket}: name a file by its path from the root")
+
+
+ACTUATOR_SETTINGS = ProgramSettings(ActuatorSettings)

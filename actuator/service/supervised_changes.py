@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests of the socket become changes in a worker process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from actuator.change import ChangeResult
+from actuator.service.transactions import RunChange, layout_of
+from actuator.supervisor import run_change
+from actuator.worker_messages import ChangeRequest, NamedHolder
+from api.actuator_messages import ApplyRequest, PodOnGpu, PodsOnGpus
+from discovery.reader.protocol import Start
+from mig.holders import HolderKind
+
+
+def supervised(source: Start, journal: Path, deadline_seconds: float) -> RunChange:
+    """Carries changes out, each in a process of its own; raises as :func:`run_change`."""
+
+    def run(request: ApplyRequest | None, pods: PodsOnGpus) -> ChangeResult:
+        return run_change(
+            None if request is None else change_request(request),
+            source=source,
+            journal=journal,
+            deadline_seconds=deadline_seconds,
+            holders=tuple(_holders(pods)),
+        )
+
+    return run
+
+
+def change_request(request: ApplyRequest) -> ChangeRequest:
+    """A request as the worker has it."""
+    return ChangeRequest(
+        change=request.change,
+        wanted={uuid: layout_of(layout) for uuid, layout in request.wanted.items()},
+        asked=request.asked,
+        strategy=request.strategy,
+        holders=tuple(_holders(request.pods)),
+    )
+
+
+def _holders(pods: Iterable[PodOnGpu]) -> Iterable[NamedHolder]:
+    for one in pods:
+        yield NamedHolder(
+            gpu=one.gpu, instance=one.instance, kind=HolderKind(one.kind), name=one.name
+        )

@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One change at a time, each once: what becomes of a request.
+
+It follows from what runs and what the journal has. The journal outlives this process, and so does
+the knowledge which changes have ended: who asks
+again for one, because he did not hear its end, is answered with it, and nothing is done again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from actuator.change import ChangeResult
+from actuator.change_record import ChangeOutcome, ChangeRecord, Direction
+from actuator.journal import Journal, JournalBusy, JournalUnusable
+from api.actuator_messages import (
+    MOST_TEXT,
+    ActuatorAnswer,
+    ActuatorRefusal,
+    ApplyRequest,
+    ChangeAnswer,
+    ChangeEnd,
+    KnownChange,
+    LayoutAsked,
+    PodsOnGpus,
+    RefusalAnswer,
+    RestoreRequest,
+    StateAnswer,
+)
+from base import threads
+from base.errors import GpuscapeError
+from mig.gpu_layout import GpuLayout, WantedInstance
+
+log = logging.getLogger(__name__)
+
+RunChange = Callable[[ApplyRequest | None, PodsOnGpus], ChangeResult]
+"""Carries a change out, or with None ends what is open. Raises GpuscapeError."""
+AT_START = "restore-at-start"
+"""Stands for a change where layouts come back that a reboot took."""
+Reply = Callable[[ActuatorAnswer], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalContent:
+    """What the journal has now."""
+
+    open: ChangeRecord | None
+    verified: bool
+    """It has layouts that come back after a reboot."""
+    past: tuple[ChangeRecord, ...]
+    """That have ended, the newest last."""
+
+    def ended(self, change: str) -> ChangeRecord | None:
+        """The one of this name among those that have ended."""
+        return next((one for one in self.past if one.change == change), None)
+
+
+class Transactions:
+    """Takes requests for changes. For one thread, apart from the one that carries a change out."""
+
+    def __init__(self, run: RunChange, journal: Path, wake: Callable[[], None]) -> None:
+        """``wake`` is called, by another thread, when :meth:`finish` has something to do."""
+        self._run = run
+        self._journal = journal
+        self._wake = wake
+        self._running: str | None = None
+        self._reply: Reply = _unheard
+        self._answer: ActuatorAnswer | None = None
+        self._lock = threading.Lock()
+        self._stopping = False
+
+    @property
+    def running(self) -> str | None:
+        """The change that is being carried out."""
+        return self._running
+
+    def stop(self) -> None:
+        """Begin nothing any more."""
+        self._stopping = True
+
+    def resume(self) -> None:
+        """Go on with the change that another process left open, if there is one.
+
+        A held one is taken back once more. Where none is open, layouts come back that a reboot or
+        a load of the driver took. A journal that cannot be used is left as it is, and each request
+        will say so.
+        """
+        try:
+            content = self._content()
+        except (JournalUnusable, JournalBusy) as error:
+            log.warning("MIG journal not usable", extra={"why": str(error)})
+            return
+        if content.open is not None:
+            self._begin(content.open.change, lambda: self._run(None, ()), _unheard)
+        elif content.verified:
+            self._begin(AT_START, lambda: self._run(None, ()), _unheard)
+
+    def state(self) -> StateAnswer:
+        """What runs, what is open, and what ended last."""
+        try:
+            content = self._content()
+        except (JournalUnusable, JournalBusy) as error:
+            return StateAnswer(running=self._running, problem=str(error)[:MOST_TEXT])
+        return StateAnswer(
+            running=self._running,
+            open=None if content.open is None else _known(content.open),
+            last=_known(content.past[-1]) if content.past else None,
+        )
+
+    def ask(self, request: ApplyRequest | RestoreRequest, reply: Reply) -> None:
+        """Meet a request: ``reply`` gets the answer now, or from :meth:`finish`."""
+        try:
+            content = self._content()
+        except JournalUnusable as error:
+            return reply(_refused(ActuatorRefusal.JOURNAL, str(error)))
+        before = self._answered_before(request, content)
+        if before is not None:
+            return reply(before)
+        if self._stopping:
+            return reply(_refused(ActuatorRefusal.STOPPING, "the actuator ends; ask the next one"))
+        if self._running is not None:
+            return reply(
+                _refused(
+                    ActuatorRefusal.BUSY, f"change {self._running} is under way", self._running
+                )
+            )
+        left = content.open
+        if left is not None and left.change != request.change:
+            return reply(
+                _refused(
+                    ActuatorRefusal.CONFLICT,
+                    f"change {left.change} has not ended: restore it",
+                    left.change,
+                )
+            )
+        if isinstance(request, ApplyRequest) and left is None:
+            return self._begin(request.change, lambda: self._run(request, request.pods), reply)
+        self._begin(request.change, lambda: self._run(None, request.pods), reply)
+        return None
+
+    def finish(self) -> None:
+        """Answer the change that has ended meanwhile, if one has."""
+        with self._lock:
+            answer, self._answer = self._answer, None
+        if answer is not None:
+            reply, self._reply, self._running = self._reply, _unheard, None
+            reply(answer)
+
+    def _answered_before(
+        self, request: ApplyRequest | RestoreRequest, content: JournalContent
+    ) -> ActuatorAnswer | None:
+        """The answer to a request that was met before; None where there is something to do."""
+        record = content.ended(request.change)
+        left = content.open
+        if record is None and left is not None and left.change == request.change:
+            if left.outcome is ChangeOutcome.HELD and isinstance(request, ApplyRequest):
+                record = left  # only who says restore has it tried again
+            elif isinstance(request, ApplyRequest) and not _is_same(request, left):
+                return _other(request.change)
+        if record is None:
+            return None
+        if isinstance(request, ApplyRequest) and not _is_same(request, record):
+            return _other(request.change)
+        return _ended(record.change, _END[record.outcome], record.reason, again=True)
+
+    def _begin(self, change: str, call: Callable[[], ChangeResult], reply: Reply) -> None:
+        self._running, self._reply = change, reply
+        try:
+            threads.started(lambda: self._carry_out(change, call), "change")
+        except threads.NoThread as error:
+            self._running, self._reply = None, _unheard
+            reply(_refused(ActuatorRefusal.FAILED, str(error)))
+
+    def _carry_out(self, change: str, call: Callable[[], ChangeResult]) -> None:
+        """In a thread of its own."""
+        try:
+            answer = _answer(change, call())
+        except JournalBusy as error:
+            answer = _refused(ActuatorRefusal.BUSY, str(error))
+        except JournalUnusable as error:
+            answer = _refused(ActuatorRefusal.JOURNAL, str(error))
+        except GpuscapeError as error:
+            answer = _refused(ActuatorRefusal.FAILED, str(error), change)
+        except Exception as error:  # or nobody would ever be answered
+            log.exception("internal error", extra={"part": "change"})
+            answer = _refused(ActuatorRefusal.FAILED, f"a defect: {type(error).__name__}", change)
+        if isinstance(answer, RefusalAnswer):
+            log.warning("MIG change failed", extra={"change": change, "why": answer.reason})
+        with self._lock:
+            self._answer = answer
+        self._wake()
+
+    def _content(self) -> JournalContent:
+        """Raises JournalUnusable."""
+        with Journal(self._journal, lock=False) as journal:
+            left = journal.load()  # first: a change that ends now is then in at least one of them
+            return JournalContent(
+                open=left, verified=bool(journal.verified()), past=journal.history()
+            )
+
+
+def _unheard(_answer: ActuatorAnswer) -> None:
+    """For a change that no client has asked for."""
+
+
+_END = {
+    ChangeOutcome.APPLIED: ChangeEnd.APPLIED,
+    ChangeOutcome.PREVIOUS: ChangeEnd.PREVIOUS,
+    ChangeOutcome.HELD: ChangeEnd.HELD,
+    None: ChangeEnd.UNCHANGED,
+}
+
+
+def layout_of(asked: LayoutAsked) -> GpuLayout:
+    """A layout as the planner has it. Raises ValueError for instances with MIG off."""
+    instances = tuple(
+        WantedInstance(
+            one.profile,
+            tuple(sorted(one.compute, reverse=True)),
+            -1 if one.start is None else one.start,
+        )
+        for one in asked.instances
+    )
+    return GpuLayout(mig=asked.mig, instances=instances)
+
+
+def _is_same(request: ApplyRequest, record: ChangeRecord) -> bool:
+    """Whether a request asks for the change that a record has.
+
+    A record has the GPUs that were affected alone, and its instances have got places.
+    """
+    return request.asked == record.asked and all(
+        uuid in request.wanted and _shape(layout_of(request.wanted[uuid])) == _shape(layout)
+        for uuid, layout in record.wanted.items()
+    )
+
+
+def _shape(layout: GpuLayout) -> tuple[bool, Counter[tuple[str, tuple[int, ...]]]]:
+    return layout.mig, Counter((one.profile, one.compute) for one in layout.instances)
+
+
+def _answer(change: str, result: ChangeResult) -> ActuatorAnswer:
+    end = ChangeEnd.REFUSED if result.refusal is not None else _END[result.outcome]
+    return _ended(change, end, result.reason)
+
+
+def _ended(change: str, end: ChangeEnd, reason: str, *, again: bool = False) -> ChangeAnswer:
+    return ChangeAnswer(change=change, end=end, reason=reason[:MOST_TEXT], again=again)
+
+
+def _refused(refusal: ActuatorRefusal, reason: str, change: str | None = None) -> RefusalAnswer:
+    return RefusalAnswer(refusal=refusal, reason=reason[:MOST_TEXT], change=change)
+
+
+def _other(change: str) -> RefusalAnswer:
+    return _refused(ActuatorRefusal.CONFLICT, f"{change} is the name of another change", change)
+
+
+def _known(record: ChangeRecord) -> KnownChange:
+    return KnownChange(
+        change=record.change,
+        asked=record.asked[:MOST_TEXT],
+        started=record.started,
+        gpus=tuple(sorted(record.wanted)),
+        back=record.direction is Direction.BACK,
+        end=None if record.outcome is None else _END[record.outcome],
+        reason=record.reason[:MOST_TEXT],
+    )
