@@ -7,15 +7,19 @@ import base64
 import ipaddress
 import json
 import struct
+import time
 from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from api import names
 from tests.agent.agent_process import runs, until
+from tests.controlplane.audit import Event
 from tests.node import full_machine, prometheus_pod
-from tests.node.container_agents import CREDENTIALS, Agent, agents, episode
+from tests.node.container_agents import CREDENTIALS, DAEMONSET, Agent, agents, changed, episode
 from tests.node.hasty_pod import HastyPod
 from tests.node.network import SERVICE_IP
 from tests.node.real_cluster import PORT, RealCluster
@@ -25,6 +29,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 CREDENTIAL_ID: Final = "authentication.kubernetes.io/credential-id"
 """In the audit log. Source: kubernetes.io, service account tokens; on since 1.30."""
+SHORTEST_SECONDS: Final = 600
+"""The API accepts no shorter life of a projected token."""
 SERVED: Final = (9400, 9401)
 ESTABLISHED: Final = "01"
 FLOOR_BYTES: Final = 40 << 20
@@ -77,6 +83,46 @@ def test_a_token_that_the_kubelet_replaces_is_used_from_then_on(cluster: RealClu
     assert runs(process)
     assert after.status["restartCount"] == agent.status["restartCount"]
     assert set(happens.holders(agent.node.name)) <= {agent.uid}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_an_agent_outlives_its_first_token(cluster: RealCluster) -> None:
+    """The kubelet replaces it after four fifths of its life, here as short as the API allows."""
+    spec = cluster.plane.demand("GET", DAEMONSET)["spec"]["template"]["spec"]
+    (token,) = [it for it in spec["volumes"] if it["name"] == "token"]
+    source, *_ = token["projected"]["sources"]
+    source["serviceAccountToken"]["expirationSeconds"] = SHORTEST_SECONDS
+    short = {"spec": {"template": {"spec": {"volumes": spec["volumes"]}}}}
+    with changed(cluster, short):
+        agent, _ = agents(cluster).values()
+        process, first = agent.process, agent.token()
+        assert claims(first)["exp"] - claims(first)["iat"] == SHORTEST_SECONDS
+        time.sleep(max(0.0, claims(first)["exp"] - time.time()))
+        # the API server allows clocks to differ, and remembers whom it has let in
+        until(lambda: refused(cluster, first), SOON)
+        mark = cluster.plane.mark()
+        with episode(cluster) as happens:  # the API server forgets what was written before
+            until(lambda: credentials(cluster, agent, mark) != [], SOON)
+            after = agents(cluster)[agent.node.name]
+
+        assert credentials(cluster, agent, mark) == [credential(agent)]
+        assert turned_away(cluster, agent) == []
+        assert runs(process)
+        assert after.uid == agent.uid
+        assert set(happens.holders(agent.node.name)) <= {agent.uid}
+
+
+def refused(cluster: RealCluster, token: str) -> bool:
+    """Whether the API server lets nobody in with it any more."""
+    answer = cluster.plane.request("GET", f"/api/v1/namespaces/{names.NAMESPACE}", token=token)
+    return answer.status == HTTPStatus.UNAUTHORIZED
+
+
+def turned_away(cluster: RealCluster, agent: Agent) -> list[Event]:
+    """Its requests with a token that the API server did not take."""
+    refusals = cluster.plane.audit(code=HTTPStatus.UNAUTHORIZED)
+    return [it for it in refusals if agent.address in it["sourceIPs"]]
 
 
 def test_a_pod_that_is_deleted_while_python_starts_ends_as_soon_as_it_can(

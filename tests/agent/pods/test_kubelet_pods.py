@@ -201,6 +201,7 @@ class Scene:
 
     def __init__(self, **more: object) -> None:
         self.told: tuple[PodDevices, ...] = (pod("job", given("nvidia.com/gpu", A)),)
+        self.offered: tuple[ResourceDevices, ...] = (given("nvidia.com/gpu", A, B, C),)
         self.away = ""
         self.asked: list[str] = []
         self.shown: list[Holders | None] = []
@@ -227,7 +228,7 @@ class Scene:
 
     def allocatable(self) -> tuple[ResourceDevices, ...]:
         self.asked.append("allocatable")
-        return (given("nvidia.com/gpu", A, B, C),)
+        return self.offered
 
     def metric(self, name: str) -> float:
         return exposition.series(self.own.render())[name, (("source", "pod-resources"),)]
@@ -261,6 +262,24 @@ def test_resources_are_told_with_what_there_is_of_them_and_what_is_taken() -> No
         ResourceAllocation(name="nvidia.com/gpu", allocatable=3, allocated=1),
         ResourceAllocation(name="nvidia.com/mig-1g.5gb", allocatable=0, allocated=1),
     )
+
+
+def test_what_is_offered_is_what_the_kubelet_offers_now() -> None:
+    """A device plugin goes away, and what pods have stays theirs; another one comes."""
+    scene = Scene()
+    found = []
+    for offered in (scene.offered, (), (given("nvidia.com/gpu", B),)):
+        scene.offered = offered
+        scene.pods.ask(0.0)
+        assert scene.holdings is not None
+        (of_gpus,) = scene.holdings.resources
+        found.append((scene.given[-1].whole, of_gpus.allocatable, of_gpus.allocated))
+
+    assert found == [
+        (frozenset((BUS_A, BUS_B, BUS_C)), 3, 1),
+        (frozenset(), 0, 1),
+        (frozenset((BUS_B,)), 1, 1),
+    ]
 
 
 def test_of_a_resource_that_nobody_has_none_is_taken() -> None:
