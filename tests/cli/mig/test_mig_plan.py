@@ -339,7 +339,7 @@ def test_of_endless_standard_input_no_more_is_read_than_a_file_may_have(
             assert 0 < size <= MOST_BYTES + 1
             return ("\u00e9" * size).encode()[:size]
 
-    monkeypatch.setattr(mig_wanted.sys, "stdin", SimpleNamespace(buffer=Endless()))
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=Endless()))
     with pytest.raises(BadInput, match="standard input: larger than 1 MiB"):
         mig_wanted.file_configs("-")
 
