@@ -34,8 +34,9 @@ def listening(path: Path, *, open_to_all: bool) -> Iterator[socket.socket]:
     """
     if len(os.fsencode(path)) > _LONGEST_PATH:
         raise BadInput(f"socket: {path} is longer than {_LONGEST_PATH} bytes: name a shorter one")
-    with _folder(path.parent, 0o711 if open_to_all else 0o700) as folder:
+    with _folder(path.parent) as folder:
         _clear(path, folder)
+        os.fchmod(folder, 0o711 if open_to_all else 0o700)
         with socket.socket(
             socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
         ) as listener:
@@ -52,7 +53,7 @@ def listening(path: Path, *, open_to_all: bool) -> Iterator[socket.socket]:
 
 
 @contextlib.contextmanager
-def _folder(path: Path, mode: int) -> Iterator[int]:
+def _folder(path: Path) -> Iterator[int]:
     """The open folder, which no other process that comes this way has meanwhile."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -73,7 +74,6 @@ def _folder(path: Path, mode: int) -> Iterator[int]:
                 " that is not there yet"
             )
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.fchmod(folder, mode)
         yield folder
     except BlockingIOError as error:
         raise Transient(f"socket: {path}: another actuator serves it") from error

@@ -54,14 +54,16 @@ def test_nodes_come_by_number() -> None:
         PATH: ACCESS,
         "gpu0/mig/gi0/ci0/access": text(DeviceFileMinor=4, DeviceFileMode=292),
         "gpu0/mig/gi0/access": text(DeviceFileMinor=3, DeviceFileMode=292),
+        "gpu0/mig/gi14/access": text(DeviceFileMinor=129, DeviceFileMode=292),
     }
 
-    found = wanted_nodes(DEVICES, MINORS, files)
+    found = wanted_nodes(DEVICES, MINORS + "gpu0/gi14/access 129\n", files)
 
     assert [(one.capability, one.minor, one.mode) for one in found.nodes] == [
         ("gpu0/gi0/access", 3, 0o444),
         ("gpu0/gi0/ci0/access", 4, 0o444),
         ("gpu0/gi7/access", 66, 0o400),
+        ("gpu0/gi14/access", 129, 0o444),
     ]
 
 

@@ -142,6 +142,18 @@ def access_node(root: Path) -> str:
 
 
 @real
+def test_a_link_to_the_right_node_is_no_node(root: Path, tmp_path: Path) -> None:
+    """Whoever made it can lead it elsewhere later."""
+    name = access_node(root)
+    outside = tmp_path / "outside"
+    os.mknod(outside, stat.S_IFCHR | 0o400, os.makedev(237, int(name.removeprefix("nvidia-cap"))))
+    (root / CAPS / name).symlink_to(outside)
+
+    [problem] = make_nodes(root).problems
+    assert problem.startswith(f"/{CAPS}/{name} of gpu")
+
+
+@real
 @pytest.mark.parametrize("what", ["file", "link", "folder", "pipe"])
 def test_what_is_no_device_node_is_left_and_named(root: Path, what: str, tmp_path: Path) -> None:
     """All other nodes are made; a link is not followed."""
