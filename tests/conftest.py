@@ -22,6 +22,9 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 LONG_FOLDERS = ("node", "cluster", "kubelet", "monitoring")
 """Below this one: their modules take up to minutes each, so they come first and end together."""
 
+CLUSTER_MARK = "pytest.mark.cluster"
+"""What stands in the text of a module that has tests for the control plane."""
+
 SCALE = int(os.environ.get("SCALE", "1"))
 """How many times as many random cases as in a plain run: ``make long`` sets it."""
 
@@ -35,17 +38,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write golden files anew")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no other modules where only tests for the control plane run: each worker would."""
+    only = str(config.getoption("markexpr")).startswith("cluster and ")
+    module = collection_path.suffix == ".py" and collection_path.name.startswith("test_")
+    return True if only and module and not names_cluster(collection_path) else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the long modules, so that no worker is alone with one at the end.
 
-    One of each folder in turn: the modules of one folder wait for the same things.
+    One of each folder in turn: the modules of one folder wait for the same things. Raises
+    UsageError for a module that the part with the control plane would pass over.
     """
+    for module in {it.path for it in items if it.get_closest_marker("cluster")}:
+        if not names_cluster(module):
+            raise pytest.UsageError(f"{module}: mark its tests with {CLUSTER_MARK}, in full")
     here = Path(__file__).parent
     modules = list(dict.fromkeys(item.path for item in items))
     folders = [[it for it in modules if it.parent == here / name] for name in LONG_FOLDERS]
     first = [it for row in itertools.zip_longest(*folders) for it in row if it is not None]
     place = {module: number for number, module in enumerate(first)}
     items.sort(key=lambda item: place.get(item.path, len(first)))
+
+
+def names_cluster(module: Path) -> bool:
+    """Whether some of its tests may need the control plane, by its text."""
+    return CLUSTER_MARK in module.read_text(encoding="utf-8")
 
 
 @pytest.fixture

@@ -33,6 +33,7 @@ UNIT: Final = (
 CLUSTER: Final = (
     *("-m", "cluster and not gpu and not long"),
     *("-n", str(CLUSTER_WORKERS), "--dist", "loadscope", "--no-loadscope-reorder"),
+    *("-p", "no:schemathesis"),  # takes a second to load, in each worker, and nobody uses it here
 )
 PREPARE: Final = (sys.executable, "-m", "tests.controlplane.prepare")
 _POLL_SECONDS: Final = 0.5

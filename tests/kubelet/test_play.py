@@ -61,25 +61,30 @@ def said(process: subprocess.Popen[str]) -> str:
 
 @pytest.mark.cluster
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_nothing_is_left_however_it_ends(
     running: subprocess.Popen[str], folder: Path, how: signal.Signals
 ) -> None:
     advice = said(running)
+    leaves_nothing(running, folder, how)
+    assert str(folder) in advice
+
+
+def leaves_nothing(running: subprocess.Popen[str], folder: Path, how: signal.Signals) -> None:
+    """It ends by this signal, and so do all its programs, and its folder is gone."""
     programs = psutil.Process(running.pid).children(recursive=True)
     names = {program.name() for program in programs}
     assert {"kube-apiserver", "kube-scheduler", "allocator", "gpuscape"} <= names
     running.send_signal(how)
     until(lambda: not any(program.is_running() for program in programs))
     until(lambda: not list(folder.glob("gpuscape-cluster-*")))
-    assert str(folder) in advice
 
 
 @pytest.mark.cluster
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("machines", [[]])
-def test_its_advice_shows_that_pods_of_two_are_given_linked_gpus(
-    running: subprocess.Popen[str],
+def test_its_advice_shows_that_pods_of_two_are_given_linked_gpus_and_ctrl_c_leaves_nothing(
+    running: subprocess.Popen[str], folder: Path
 ) -> None:
     """On machines where not all are; until one of them has no two linked GPUs left."""
     lines = [line.strip() for line in said(running).splitlines()]
@@ -92,6 +97,7 @@ def test_its_advice_shows_that_pods_of_two_are_given_linked_gpus(
         until(lambda made=made: len(held(lines)) == made)  # type: ignore[misc]
     assert all(re.search(r"linked by \d+ NVLinks?$", words) for words in held(lines))
     assert "two-gpus-" in shell("kubectl get pods", lines)
+    leaves_nothing(running, folder, signal.SIGINT)
 
 
 def held(lines: Sequence[str]) -> list[str]:
