@@ -21,7 +21,7 @@ import msgspec
 from actuator.change_record import VERSION, ChangeOutcome, ChangeRecord, Direction
 from actuator.journal import Journal, JournalUnusable
 from actuator.mig_world import MigWorld, StepFailed
-from actuator.verified_layouts import VerifiedLayout
+from actuator.verified_layouts import RestoredGpu, VerifiedLayout
 from api.mig_resources import MigStrategy
 from discovery.mig_state import MigGpu
 from mig.gpu_layout import GpuLayout, found_layout, has_layout
@@ -48,6 +48,8 @@ class ChangeResult:
     reason: str = ""
     refusal: MigRefusal | None = None
     """Where there is no plan."""
+    restored: tuple[RestoredGpu, ...] = ()
+    """GPUs whose instances a new load of the driver took, where no change was asked for."""
 
 
 def apply(

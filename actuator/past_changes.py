@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from actuator.change_record import HISTORY, JOURNAL, ChangeRecord
-from actuator.journal import CHANGE, PAST
+from actuator.journal import CHANGE, PAST, SEEN
 from api.versioned import VersionedFormat
 from base.errors import BadInput, Permanent
 from base.files import read_bytes
@@ -33,6 +33,8 @@ class PastChanges:
     """The one that goes on, was stopped, or is held."""
     ended: tuple[ChangeRecord, ...]
     """The newest last."""
+    remembers: bool
+    """Whether there are layouts that come back after a reboot."""
 
 
 def past_changes(folder: Path) -> PastChanges | None:
@@ -44,7 +46,11 @@ def past_changes(folder: Path) -> PastChanges | None:
         return None
     unended = _read(folder / CHANGE, JOURNAL)
     history = _read(folder / PAST, HISTORY)
-    return PastChanges(unended=unended, ended=() if history is None else history.changes)
+    return PastChanges(
+        unended=unended,
+        ended=() if history is None else history.changes,
+        remembers=(folder / SEEN).exists(),
+    )
 
 
 def _read(file: Path, form: VersionedFormat[T]) -> T | None:

@@ -10,31 +10,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from actuator.change import begin, drive, remember
 from actuator.change_record import ChangeOutcome
 from actuator.journal import Journal
 from actuator.mig_world import MigWorld, StepFailed
-from actuator.verified_layouts import VerifiedLayout
+from actuator.verified_layouts import RestoredGpu, VerifiedLayout
 from discovery.mig_state import MigGpu
 from mig.gpu_layout import has_layout
 from mig.planner import MigRefusal, plan
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestoredGpu:
-    """What became of one GPU whose instances a new load of the driver took."""
-
-    gpu: str
-    """UUID."""
-    why_not: str = ""
-    """Why its layout did not come back; empty where it did."""
-    gone: tuple[str, ...] = ()
-    """UUIDs of MIG devices that did not come back with it: pods that hold one cannot use it, and a
-    kubelet with a NUMA policy does not start while one is bound."""
 
 
 def restore(world: MigWorld, journal: Journal) -> tuple[RestoredGpu, ...]:

@@ -10,6 +10,7 @@ So the same places, made in the order of the old ids, give the same UUIDs.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import msgspec
 
@@ -103,6 +104,19 @@ class VerifiedLayouts(msgspec.Struct, frozen=True, kw_only=True):
 
     v: int = VERSION
     gpus: dict[str, VerifiedLayout] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoredGpu:
+    """What became of one GPU whose instances a new load of the driver took."""
+
+    gpu: str
+    """UUID."""
+    why_not: str = ""
+    """Why its layout did not come back; empty where it did."""
+    gone: tuple[str, ...] = ()
+    """UUIDs of MIG devices that did not come back with it: pods that hold one cannot use it, and a
+    kubelet with a NUMA policy does not start while one is bound."""
 
 
 VERIFIED = VersionedFormat(

@@ -14,6 +14,7 @@ import select
 import signal
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -61,20 +62,28 @@ def carry_out(order: Order) -> ChangeResult:
                 strategy=request.strategy,
             )
         else:
-            result = ended or _brought_back(world, journal)
+            result = _without_request(world, journal, ended)
         if result.refusal is None:
             _open_access(world, order.start)
         return result
 
 
-def _brought_back(world: NvmlWorld, journal: Journal) -> ChangeResult:
-    """Where no change is open: what a load of the driver took comes back."""
-    found = restore(world, journal)
-    if not found:
-        return ChangeResult(outcome=None, reason="no change is open")
-    missing = [f"GPU {one.gpu}: {one.why_not}" for one in found if one.why_not]
-    outcome = None if len(missing) == len(found) else ChangeOutcome.APPLIED
-    return ChangeResult(outcome=outcome, reason="; ".join(missing))
+def _without_request(
+    world: NvmlWorld, journal: Journal, ended: ChangeResult | None
+) -> ChangeResult:
+    """What a load of the driver took comes back, unless a change is held."""
+    if ended is not None and ended.outcome is ChangeOutcome.HELD:
+        return ended
+    restored = restore(world, journal)
+    if ended is not None:
+        return replace(ended, restored=restored)
+    missing = [f"GPU {one.gpu}: {one.why_not}" for one in restored if one.why_not]
+    came = len(missing) < len(restored)
+    return ChangeResult(
+        outcome=ChangeOutcome.APPLIED if came else None,
+        reason="; ".join(missing) if restored else "no change is open",
+        restored=restored,
+    )
 
 
 def _open_access(world: NvmlWorld, start: Start) -> None:

@@ -56,7 +56,7 @@ def command(journal: Path | None, output: str) -> None:
     found = past_changes(journal or JOURNAL_FOLDER)
     if found is None and journal is not None:
         raise BadInput(f"there is no folder {journal}")
-    found = found or PastChanges(unended=None, ended=())
+    found = found or PastChanges(unended=None, ended=(), remembers=False)
     changes = (*found.ended, *(() if found.unended is None else (found.unended,)))
     if output in ("json", "yaml"):
         terminal.data({"changes": [_document(one) for one in changes]}, output)

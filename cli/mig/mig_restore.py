@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gpuscape mig restore``: ends a change that was stopped in the middle, or is held."""
+"""``gpuscape mig restore``: ends a change that was stopped in the middle, or is held, and brings
+back layouts that a reboot took."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ from cli.mig.running_change import (
     ended_change,
     journal_folder,
     journal_option,
+    restored_words,
     verbose_option,
 )
 from cli.observe import machine
@@ -38,15 +40,21 @@ that `gpuscape mig history` shows first. What is in use is left alone, as `gpusc
 does it.
 
 \b
+No GPU keeps its instances over a reboot or a load of the driver. What the last change left on a
+GPU comes back at the same places, so that its MIG devices have the same UUIDs: unless the GPU is
+in use, has instances already, needs a reset, or had another layout meanwhile.
+
+\b
 Beta: tested on simulated GPUs alone. No real GPU has been changed by it yet.
 
 \b
 Exit codes:
-  0  the change has ended, in the wanted layout or in the one from before, or there was none
+  0  the change has ended, in the wanted layout or in the one from before, or there was none, and
+     every layout that a reboot took is there again
   2  bad input: a journal that is damaged, of another version, or cannot be written
   3  the GPUs could not be read
   5  refused: another process is making a change
-  7  held again, or stopped in the middle"""
+  7  held again, or stopped in the middle; or a layout that a reboot took did not come back"""
 )
 @journal_option
 @verbose_option
@@ -56,27 +64,30 @@ Exit codes:
 def command(
     ctx: click.Context, load: Load, journal: Path | None, verbose: bool, output: str
 ) -> None:
-    """Go on with a change that was stopped in the middle, or is held (beta)."""
+    """Go on with a change that was stopped or is held; bring back what a reboot took (beta)."""
     settings = load()
     with machine(settings) as start:
         folder = journal_folder(journal, start)
         found = past_changes(folder)
         unended = None if found is None else found.unended
-        if unended is None:
+        if found is None or (unended is None and not found.remembers):
             if output == "table":
-                terminal.note(f"Nothing to do: no change in {folder} is open.")
+                terminal.note(f"Nothing to do: no change in {folder} is open, and none has ended.")
             else:
                 terminal.data(end_document(None, ()), output)
             return
-        if output == "table":
+        if output == "table" and unended is not None:
             terminal.show(history_table([unended], wide=True))
         result = ended_change(None, start=start, journal=folder, verbose=verbose)
         problems = access_problems(start, settings)
     if output == "table":
-        terminal.note(f"\n{end_words(result, folder)}")
+        if unended is not None:
+            terminal.note(f"\n{end_words(result, folder)}")
+        for line in restored_words(result):
+            terminal.note(line)
         for problem in problems:
             terminal.note(f"Look at this: {problem}")
     else:
         terminal.data(end_document(result, problems), output)
-    if result.outcome is ChangeOutcome.HELD:
+    if result.outcome is ChangeOutcome.HELD or any(one.why_not for one in result.restored):
         ctx.exit(UNFINISHED)

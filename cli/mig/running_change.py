@@ -135,11 +135,31 @@ def end_words(result: ChangeResult, journal: Path) -> str:
     return f"Nothing was changed: {result.reason}."
 
 
+def restored_words(result: ChangeResult) -> Iterator[str]:
+    """What became of layouts that a new load of the driver took."""
+    if result.outcome is None and not result.restored:
+        yield "Nothing to do: no change is open, and no GPU lost its layout since the last one."
+    for one in result.restored:
+        if one.why_not:
+            yield f"GPU {one.gpu}: its layout did not come back: {one.why_not}"
+            continue
+        yield f"GPU {one.gpu}: its layout is there again."
+        if one.gone:
+            yield (
+                f"GPU {one.gpu}: these MIG devices are not: {', '.join(one.gone)};"
+                " delete the pods that hold one"
+            )
+
+
 def end_document(result: ChangeResult | None, problems: Sequence[str]) -> dict[str, Any]:
     """How it ended, as plain values; without a result nothing was begun."""
     return {
         "outcome": None if result is None else result.outcome,
         "reason": None if result is None else result.reason or None,
+        "restored": [
+            {"gpu": one.gpu, "why_not": one.why_not or None, "gone": list(one.gone)}
+            for one in (() if result is None else result.restored)
+        ],
         "problems": list(problems),
     }
 

@@ -16,7 +16,8 @@ from actuator.change import apply, resume
 from actuator.change_record import ChangeOutcome
 from actuator.journal import Journal, JournalUnusable
 from actuator.mig_world import StepFailed
-from actuator.restore import RestoredGpu, restore
+from actuator.restore import restore
+from actuator.verified_layouts import RestoredGpu
 from discovery.mig_state import FoundCompute, MigGpu
 from discovery.model import Mode
 from mig.gpu_layout import MIG_OFF, GpuLayout, WantedInstance, counted, has_layout

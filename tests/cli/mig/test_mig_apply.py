@@ -7,6 +7,7 @@ Each change runs in a worker process on a simulated machine's state file.
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import time
@@ -152,7 +153,48 @@ def test_a_change_whose_worker_died_is_ended_by_restore(on: SimulatedNode) -> No
     assert has_layout(on.gpus()[0], LAYOUT)
     nothing = run(on, "restore")
     assert (nothing.exit_code, unended(on)) == (0, None)
-    assert nothing.stdout == f"Nothing to do: no change in {journal(on)} is open.\n"
+    assert nothing.stdout == (
+        "Nothing to do: no change is open, and no GPU lost its layout since the last one.\n"
+    )
+
+
+def test_without_a_change_there_is_nothing_to_restore(on: SimulatedNode) -> None:
+    nothing = run(on, "restore")
+    assert nothing.exit_code == 0
+    assert nothing.stdout == (
+        f"Nothing to do: no change in {journal(on)} is open, and none has ended.\n"
+    )
+
+
+def test_restore_brings_back_what_a_reboot_took(tmp_path: Path) -> None:
+    """With the same MIG devices, also where the GPU forgot that MIG was on."""
+    on = node(tmp_path, model=H100)
+    assert run(on, "apply", '{"0": {"3g.40gb": 1, "1g.10gb": 2}}', "--yes").exit_code == 0
+    before = on.gpus()
+    on.simulation.reboot()
+    assert [gpu.instances for gpu in on.gpus()] == [()]
+
+    restored = run(on, "restore")
+
+    assert restored.exit_code == 0, restored.output
+    assert restored.stdout == f"GPU {on.uuid()}: its layout is there again.\n"
+    assert on.gpus() == before
+
+
+def test_what_does_not_come_back_after_a_reboot_is_said(tmp_path: Path) -> None:
+    """A program had the GPU first."""
+    on = node(tmp_path, model=H100)
+    assert run(on, "apply", '{"0": {"7g.80gb": 1}}', "--yes").exit_code == 0
+    on.simulation.reboot()
+    (bus_id,) = on.simulation.state.gpus
+    on.simulation.add_process(bus_id, os.getpid())
+
+    told = run(on, "restore", "-o", "json")
+
+    assert told.exit_code == UNFINISHED
+    [gpu] = json.loads(told.stdout)["restored"]
+    assert f"process {os.getpid()}" in gpu["why_not"]
+    assert on.gpus()[0].instances == ()
 
 
 def test_two_changes_at_a_time_are_refused(on: SimulatedNode) -> None:
