@@ -25,6 +25,7 @@ from tests.bench import (
     serving,
     throughput,
 )
+from tests.bench.mig_changes import side_by_side
 from tests.bench.page import Section, page, table
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -63,6 +64,10 @@ PAGES: Mapping[str, Page] = {
             extender_memory.section,
             throughput.thousands,
         ),
+    ),
+    "mig-benchmarks": Page(
+        title="Changes of MIG layouts, side by side",
+        sections=(side_by_side.idle, side_by_side.busy),
     ),
 }
 """By the names of their files in docs/."""

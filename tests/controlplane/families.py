@@ -200,7 +200,10 @@ NVIDIA = Family(
         "github.com/NVIDIA/mig-parted/cmd/nvidia-mig-parted": ("nvidia-mig-parted",),
         ".": ("gpu-links",),
     },
-    files={"github.com/NVIDIA/mig-parted": ("deployments/systemd/config-default.yaml",)},
+    files={
+        "github.com/NVIDIA/mig-parted": ("deployments/systemd/config-default.yaml",),
+        "github.com/NVIDIA/go-nvml": ("pkg/nvml/mock/dgxa100/mig-profile.go",),
+    },
     cgo=True,  # NVML is bound in C
     c_linker="-Wl,-z,lazy",  # NVML's functions are there once its library is loaded
     minutes=2,

@@ -9,36 +9,33 @@ gpu-feature-discovery, nvitop and gpustat see the same.
 from __future__ import annotations
 
 import json
-import subprocess
-import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import yaml
-from msgspec.structs import replace
 
 from api.mig_resources import MigStrategy
 from discovery.mig_state import MigGpu, MigReading
-from discovery.simulator.description.machine_catalog import (
-    load_machine,
-    load_models,
-    machine_names,
-)
-from discovery.simulator.description.machine_schema import Gpu, Model
-from discovery.simulator.simulation import Simulation
+from discovery.simulator.description.machine_catalog import load_machine, machine_names
+from discovery.simulator.description.machine_schema import Model
 from mig.configs.default_configs import listed_configs
 from mig.configs.mig_config_text import mig_config_text
 from mig.gpu_layout import found_layout
 from tests.conftest import SCALE
 from tests.foreign.discovered import discovered, layouts, printed_by
-from tests.foreign.foreign_programs import Foreign, foreign
 from tests.foreign.gpu_feature_discovery import feature_discovery, our_labels
 from tests.foreign.mig_layouts import Layout, by_index, exported_document, in_full
-from tests.foreign.nvidia_smi import nvidia_smi
+from tests.foreign.parted_node import (
+    FIRST_GPUS,
+    MODELS,
+    PartedNode,
+    parted_node,
+    with_gpus,
+    with_one,
+)
 from tests.foreign.test_gpustat import row as gpustat_row
 from tests.foreign.test_nvitop import DEVICES as NVITOP
 from tests.foreign.test_nvitop import row as nvitop_row
@@ -46,21 +43,6 @@ from tests.observed import look_at, mig_of
 
 pytestmark = pytest.mark.cluster
 
-MODELS: Final = load_models()
-
-
-def _first_gpus() -> Mapping[str, tuple[str, int]]:
-    """Of each model that can have MIG, the first machine that has it, and the GPU's place."""
-    found: dict[str, tuple[str, int]] = {}
-    for name in machine_names():
-        machine = load_machine(name)
-        for place, gpu in enumerate(machine.gpus if machine.driver else ()):
-            if MODELS[gpu.model].mig and not gpu.excluded:
-                found.setdefault(gpu.model, (name, place))
-    return found
-
-
-FIRST_GPUS: Final = _first_gpus()
 TRIED: Final = list(FIRST_GPUS) if SCALE > 1 else ["a100-sxm4-40gb", "h100-sxm5-80gb"]
 """One with resets and one without."""
 NEWER: Final = ("b200-sxm-180gb", "gb200", "rtx-pro-6000")
@@ -80,79 +62,46 @@ WHOLE: Final = (
 """Machines that are tried with all their GPUs; a run on eight takes half a minute."""
 
 
-class PartedNode:
-    """A served machine on which nvidia-mig-parted runs."""
-
-    def __init__(self, there: Foreign, programs: Path, path: str, configs: Path) -> None:
-        self.there = there
-        self._configs = configs
-        self._programs = programs
-        self._path = path
-
-    def run(self, verb: str, config: str) -> subprocess.CompletedProcess[str]:
-        """A verb with one of the configurations."""
-        return self.there.run(
-            self._programs / "nvidia-mig-parted",
-            *(verb, "-f", self._configs, "-c", config),
-            covered=("sys", "proc"),
-            path=self._path,
-        )
-
-    def applied(self, config: str, *, asserts: bool = True) -> dict[int, Layout]:
-        """What our reader finds after it applied and asserted a configuration."""
-        for verb, succeeds in (("apply", True), ("assert", asserts)):
-            done = self.run(verb, config)
-            assert (done.returncode == 0) == succeeds, (config, verb, done.stderr[-2000:])
-        return self.read()
-
-    def read(self) -> dict[int, Layout]:
-        """GPU index to its layout, by our reader; nothing may be pending."""
-        gpus = [whole(gpu) for gpu in mig_of(self.there.simulation)]
-        assert all(gpu.mode is None or gpu.mode.current == gpu.mode.pending for gpu in gpus)
-        found = [found_layout(gpu) for gpu in gpus]
-        return {at: (layout.mig, layout.devices()) for at, layout in enumerate(found)}
-
-    def judged(self) -> dict[int, Layout]:
-        """The same, after every other program has seen it so too."""
-        document = exported_document(self.there, self._programs)
-        printed = discovered(self.there)
-        found = self.read()
-        assert found == layouts(printed) == by_index(document, self.there.simulation)
-        assert in_full(printed_by(self.there, "mig", "export")) == in_full(document)
-        for strategy in MigStrategy:
-            theirs = feature_discovery(self.there, self._programs, strategy)
-            assert theirs == our_labels(self.there, strategy), strategy
-        seen = look_at(self.there.simulation, "node-a")
-        devices = json.loads(self.there.python("-c", NVITOP))
-        assert devices == [nvitop_row(gpu) for gpu in seen.snapshot.gpus]
-        shown = json.loads(self.there.python("-m", "gpustat", "--json"))["gpus"]
-        samples = {sample.bus_id: sample for sample in seen.samples}
-        rows = [gpustat_row(gpu, samples[gpu.bus_id])[:4] for gpu in seen.snapshot.gpus]
-        columns = ("index", "name", "uuid", "memory.total")
-        assert [[gpu[column] for column in columns] for gpu in shown] == rows
-        return found
+def applied(node: PartedNode, config: str, *, asserts: bool = True) -> dict[int, Layout]:
+    """What our reader finds after it applied and asserted a configuration."""
+    for verb, succeeds in (("apply", True), ("assert", asserts)):
+        done = node.run(verb, config)
+        assert (done.returncode == 0) == succeeds, (config, verb, done.stderr[-2000:])
+    return read(node)
 
 
-@contextmanager
-def parted_node(
-    name: str, gpus: Sequence[Gpu], programs: Path, configs: str | None = None
-) -> Iterator[PartedNode]:
-    """These GPUs of a machine, in one piece; a file's text in place of the default one."""
-    whole = [replace(gpu, mig=False, instances=()) for gpu in gpus]
-    machine = replace(load_machine(name), gpus=tuple(whole), direct=())
-    # a socket's address has 107 bytes, and the folder stands in it
-    with tempfile.TemporaryDirectory(prefix="gs-") as folder:
-        simulation = Simulation.create(machine, Path(folder), models=MODELS)
-        with foreign(simulation) as there, nvidia_smi(simulation, Path(folder)) as path:
-            file = Path(folder) / "configs.yaml"
-            file.write_text(configs or default_configs(programs), "utf-8")
-            yield PartedNode(there, programs, path, file)
+def read(node: PartedNode) -> dict[int, Layout]:
+    """GPU index to its layout, by our reader; nothing may be pending."""
+    gpus = [whole(gpu) for gpu in mig_of(node.there.simulation)]
+    assert all(gpu.mode is None or gpu.mode.current == gpu.mode.pending for gpu in gpus)
+    found = [found_layout(gpu) for gpu in gpus]
+    return {at: (layout.mig, layout.devices()) for at, layout in enumerate(found)}
+
+
+def judged(node: PartedNode) -> dict[int, Layout]:
+    """The same, after every other program has seen it so too."""
+    there, programs = node.there, node.programs
+    document = exported_document(there, programs)
+    found = read(node)
+    assert found == layouts(discovered(there)) == by_index(document, there.simulation)
+    assert in_full(printed_by(there, "mig", "export")) == in_full(document)
+    for strategy in MigStrategy:
+        theirs = feature_discovery(there, programs, strategy)
+        assert theirs == our_labels(there, strategy), strategy
+    seen = look_at(there.simulation, "node-a")
+    devices = json.loads(there.python("-c", NVITOP))
+    assert devices == [nvitop_row(gpu) for gpu in seen.snapshot.gpus]
+    shown = json.loads(there.python("-m", "gpustat", "--json"))["gpus"]
+    samples = {sample.bus_id: sample for sample in seen.samples}
+    rows = [gpustat_row(gpu, samples[gpu.bus_id])[:4] for gpu in seen.snapshot.gpus]
+    columns = ("index", "name", "uuid", "memory.total")
+    assert [[gpu[column] for column in columns] for gpu in shown] == rows
+    return found
 
 
 @pytest.mark.parametrize("model", TRIED)
 def test_every_default_configuration_of_a_model_is_applied(model: str, programs: Path) -> None:
     """One after the other on one GPU, from whatever the last one left; on and off at the end."""
-    name, place = FIRST_GPUS[model]
     text = default_configs(programs)
     if model in NEWER:
         text = mig_config_text(listed_configs().configs)
@@ -162,11 +111,11 @@ def test_every_default_configuration_of_a_model_is_applied(model: str, programs:
     }
     tried = [config for config in wanted if SCALE > 1 or config in FEW]
 
-    with parted_node(name, load_machine(name).gpus[place : place + 1], programs, text) as it:
+    with parted_node(with_one(model), programs, text) as it:
         for config in tried:
-            assert it.applied(config) == {0: (True, wanted[config])}
-        assert it.applied("all-enabled") == {0: (True, Counter())}
-        assert it.applied("all-disabled") == {0: (False, Counter())}
+            assert applied(it, config) == {0: (True, wanted[config])}
+        assert applied(it, "all-enabled") == {0: (True, Counter())}
+        assert applied(it, "all-disabled") == {0: (False, Counter())}
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -177,10 +126,10 @@ def test_a_whole_machine_is_laid_out_and_back(name: str, programs: Path) -> None
     configuration: mig-parted#129.
     """
     gpus = load_machine(name).gpus
-    with parted_node(name, gpus, programs) as it:
+    with parted_node(with_gpus(name, gpus), programs, default_configs(programs)) as it:
         every = all(MODELS[gpu.model].mig for gpu in gpus)
-        laid_out = it.applied("all-balanced", asserts=every)
-        whole = it.applied("all-disabled")
+        laid_out = applied(it, "all-balanced", asserts=every)
+        whole = applied(it, "all-disabled")
 
     capable = [bool(MODELS[gpu.model].mig) for gpu in gpus]
     assert [mode for mode, _ in laid_out.values()] == capable
@@ -207,21 +156,22 @@ mig-configs:
 
 def test_every_program_sees_the_layouts_of_a_custom_configuration(programs: Path) -> None:
     """Off, on and empty, mixed, and parts of instances, on one node; then others on each GPU."""
-    with parted_node("hgx-h100", load_machine("hgx-h100").gpus[:4], programs, CUSTOM) as it:
-        it.applied("four-ways")
-        assert it.judged() == {
+    four = with_gpus("hgx-h100", load_machine("hgx-h100").gpus[:4])
+    with parted_node(four, programs, CUSTOM) as it:
+        applied(it, "four-ways")
+        assert judged(it) == {
             0: (False, Counter()),
             1: (True, Counter()),
             2: (True, Counter({"1g.10gb+me": 1, "2g.20gb": 1, "3g.40gb": 1})),
             3: (True, Counter({"1c.3g.40gb": 3, "2c.4g.40gb": 2})),
         }
-        it.applied("turned-round")
-        seen = it.judged if SCALE > 1 else it.read
+        applied(it, "turned-round")
+        seen = judged if SCALE > 1 else read
         doubled = (True, Counter({"1g.20gb": 4}))
         whole = (True, Counter({"7g.80gb": 1}))
-        assert seen() == {0: doubled, 1: whole, 2: doubled, 3: (False, Counter())}
-        it.applied("all-disabled")
-        assert seen() == dict.fromkeys(range(4), (False, Counter()))
+        assert seen(it) == {0: doubled, 1: whole, 2: doubled, 3: (False, Counter())}
+        applied(it, "all-disabled")
+        assert seen(it) == dict.fromkeys(range(4), (False, Counter()))
 
 
 def whole(found: MigReading) -> MigGpu:

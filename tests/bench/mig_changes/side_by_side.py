@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sections of docs/mig-benchmarks.md: every arm on the same transitions."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+from tests.bench.mig_changes.arms import OURS, PARTED, WIPE, Outcome, arms, played
+from tests.bench.mig_changes.published_places import PUBLISHED
+from tests.bench.mig_changes.transitions import Transition, transitions
+from tests.bench.page import Section
+from tests.controlplane.builds import binaries
+from tests.controlplane.families import NVIDIA
+
+COUNT = 504
+"""Of transitions: as many of each model."""
+
+Result = tuple[Transition, Mapping[str, Outcome]]
+
+
+def of_model(model: str, count: int, programs: Path | None) -> list[Result]:
+    """Play those of one model, of so many in all; without ``programs`` mig-parted is left out."""
+    its = [one for one in transitions(count) if one.model == model]
+    with arms(model, programs) as (gpu, ways):
+        return [(one, {name: played(way, gpu, one) for name, way in ways.items()}) for one in its]
+
+
+@functools.cache
+def _all() -> Sequence[Result]:
+    """All of them; models on a core each, since nothing is timed."""
+    programs = binaries(NVIDIA)
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        played_by_model = [pool.submit(of_model, model, COUNT, programs) for model in PUBLISHED]
+        return [found for one in played_by_model for found in one.result()]
+
+
+def idle() -> Section:
+    """From GPUs on which nothing runs."""
+    return _section("From idle GPUs", [one for one in _all() if not one[0].fragmented], _IDLE)
+
+
+def busy() -> Section:
+    """From GPUs on which programs run."""
+    its = [one for one in _all() if one[0].fragmented]
+    return _section("From busy and fragmented GPUs", its, _BUSY)
+
+
+_IDLE = (
+    f"Half of {COUNT} transitions of one GPU with MIG on, drawn by a seed: A30, A100 with 40 and "
+    "80 GB, H100, H200, B200 and RTX PRO 6000 in turns, simulated. The layout that is wanted keeps "
+    "most of what is there, or has nothing to do with it, or (one in ten) cannot be. All arms "
+    "begin in the same states and make their calls to the same simulator: `gpuscape` is the "
+    "actuator's change with its journal, `nvidia-mig-parted` is that program, 0.10.0, unchanged, "
+    "whose `apply` goes through the simulator's C library, and `wipe-and-permute` is what it does, "
+    "in a few lines. `least` is what no way can do with less, by a search through every final "
+    "state. It knows what fits where from tables of NVIDIA's mocks and from published output of "
+    "nvidia-smi, not from ours; for B200 these have no ids of profiles, which are assumed to be "
+    "those of the H100. Sums, not medians."
+)
+_BUSY = (
+    "The other half: programs run on some instances, there are holes between them, and now and "
+    "then an instance without a compute instance, as a change leaves it that was killed. Where an "
+    "arm fails, programs are ended, and it tries once more: with gpuscape those that its refusal "
+    "names, else all of the GPU. The calls of both tries count."
+)
+
+
+def _section(title: str, its: Sequence[Result], text: str) -> Section:
+    can = [one for one in its if one[0].least is not None]
+    cannot = [one for one in its if one[0].least is None]
+    least = [one.least for one, _ in can if one.least is not None]
+
+    def row(
+        name: str,
+        figure: Callable[[Outcome], int],
+        best: str = "",
+        among: Sequence[Result] = can,
+    ) -> tuple[str, ...]:
+        cells = (sum(figure(found[arm]) for _, found in among) for arm in (OURS, PARTED, WIPE))
+        return (name, *map(str, cells), best)
+
+    undisturbed = sum(1 for disturbed, _ in least if not disturbed)
+    return Section(
+        title=title,
+        text=text,
+        columns=("", OURS, PARTED, WIPE, "least"),
+        rows=(
+            row(f"reached at once, of {len(can)} that can be", _at_once, str(undisturbed)),
+            row("reached after programs ended", _later, str(len(can) - undisturbed)),
+            row("never reached", lambda one: not one.reached, "0"),
+            row("programs ended", lambda one: one.disturbed, str(sum(one for one, _ in least))),
+            row("instances destroyed", lambda one: one.destroyed, str(sum(n for _, n in least))),
+            row("failures that left another layout", lambda one: one.half_done, "0"),
+            row("calls that change something", lambda one: one.calls),
+            row(
+                f"layouts lost, of {len(cannot)} asked for one that cannot be",
+                lambda one: one.half_done,
+                "0",
+                cannot,
+            ),
+            row("calls that change something for these", lambda one: one.calls, "0", cannot),
+        ),
+    )
+
+
+def _at_once(one: Outcome) -> int:
+    return one.at_once
+
+
+def _later(one: Outcome) -> int:
+    return one.reached and not one.at_once

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""nvidia-mig-parted on a served machine, with an nvidia-smi that resets its GPUs."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from msgspec.structs import replace
+
+from discovery.simulator.description.machine_catalog import (
+    load_machine,
+    load_models,
+    machine_names,
+)
+from discovery.simulator.description.machine_schema import Gpu, MachineDescription
+from discovery.simulator.simulation import Simulation
+from tests.foreign.foreign_programs import Foreign, foreign
+from tests.foreign.nvidia_smi import nvidia_smi
+
+MODELS: Final = load_models()
+
+
+def _first_gpus() -> Mapping[str, tuple[str, int]]:
+    """Of each model that can have MIG, the first machine that has it, and the GPU's place."""
+    found: dict[str, tuple[str, int]] = {}
+    for name in machine_names():
+        machine = load_machine(name)
+        for place, gpu in enumerate(machine.gpus if machine.driver else ()):
+            if MODELS[gpu.model].mig and not gpu.excluded:
+                found.setdefault(gpu.model, (name, place))
+    return found
+
+
+FIRST_GPUS: Final = _first_gpus()
+
+
+class PartedNode:
+    """A served machine on which nvidia-mig-parted runs."""
+
+    def __init__(self, there: Foreign, programs: Path, path: str, configs: Path) -> None:
+        """``path`` is the program's PATH, ``configs`` its file of configurations."""
+        self.there = there
+        self.programs = programs
+        self._configs = configs
+        self._path = path
+
+    def configure(self, text: str) -> None:
+        """Let its file of configurations be another one."""
+        self._configs.write_text(text, "utf-8")
+
+    def run(self, verb: str, config: str) -> subprocess.CompletedProcess[str]:
+        """A verb with one of the configurations."""
+        return self.there.run(
+            self.programs / "nvidia-mig-parted",
+            *(verb, "-f", self._configs, "-c", config),
+            covered=("sys", "proc"),
+            path=self._path,
+        )
+
+
+@contextmanager
+def parted_node(machine: MachineDescription, programs: Path, configs: str) -> Iterator[PartedNode]:
+    """Serve a machine within; ``configs`` is the text of the file of configurations."""
+    # a socket's address has 107 bytes, and the folder stands in it
+    with tempfile.TemporaryDirectory(prefix="gs-") as folder:
+        simulation = Simulation.create(machine, Path(folder), models=MODELS)
+        with foreign(simulation) as there, nvidia_smi(simulation, Path(folder)) as path:
+            node = PartedNode(there, programs, path, Path(folder) / "configs.yaml")
+            node.configure(configs)
+            yield node
+
+
+def with_gpus(name: str, gpus: Sequence[Gpu]) -> MachineDescription:
+    """A machine with these of its GPUs, MIG off."""
+    off = tuple(replace(gpu, mig=False, instances=()) for gpu in gpus)
+    return replace(load_machine(name), gpus=off, direct=())
+
+
+def with_one(model: str) -> MachineDescription:
+    """A machine with one GPU of this model, MIG off."""
+    name, place = FIRST_GPUS[model]
+    return with_gpus(name, load_machine(name).gpus[place : place + 1])
