@@ -47,7 +47,7 @@ def test_the_extender_knows_what_a_pod_may_get_and_how_likely_that_is(trial: Tri
 
 @pytest.mark.cluster
 @pytest.mark.long
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_a_request_that_breaks_the_plugin_is_foreseen(trial: Trial) -> None:
     """Three of five, of which two are on one switch: where these are what is left over, the plugin
     hands out a set with an empty place, and ends."""
@@ -56,11 +56,7 @@ def test_a_request_that_breaks_the_plugin_is_foreseen(trial: Trial) -> None:
         node=trial.node,
         pod=f"nvidia-device-plugin-{trial.node.name}",
     )
-    while trial.free:
-        trial.come(1)
-    for name, guest in list(trial.guests.items()):
-        if guest.gpus & 0b1010111:
-            trial.leave(name)
+    leave_free(trial, 0b1010111)
     while (found := trial.come(3)).actual != LOST:
         assert found.predicted[LOST]
         assert not found.is_miss
@@ -69,6 +65,29 @@ def test_a_request_that_breaks_the_plugin_is_foreseen(trial: Trial) -> None:
     assert found.reason == "UnexpectedAdmissionError"
     assert "panic" in plugin.log()
     until(lambda: plugin.allocatable() == {GPU: 8}, SOON)
+
+
+def leave_free(trial: Trial, gpus: int) -> None:
+    """Have pods of one GPU each on all but these."""
+    while trial.free:
+        trial.come(1)
+    for name, guest in list(trial.guests.items()):
+        if guest.gpus & gpus:
+            trial.leave(name)
+
+
+@pytest.mark.cluster
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("policy", [TopologyManager.BEST_EFFORT, SINGLE])
+def test_what_no_numa_node_can_serve_alone_is_split_or_refused_as_foreseen(
+    policy: TopologyManager, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with trials(tmp_path_factory.mktemp("numa"), policy, "dgx1-v100") as (trial,):
+        leave_free(trial, 0b00110011)
+        found = trial.come(3)
+    assert unexplained([found]) == []
+    assert found.reason == ("TopologyAffinityError" if policy is SINGLE else "")
 
 
 @pytest.mark.cluster
