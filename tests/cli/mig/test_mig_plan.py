@@ -20,6 +20,7 @@ from cli.main import main
 from cli.mig import mig_wanted
 from discovery.simulator.simulation import Return, Simulation
 from discovery.simulator.state import edits
+from discovery.simulator.state.machine_state import GpuInstance
 from tests.cli.mig.conftest import CUT, RunMig
 
 HALVES = '{"4": {"3g.20gb": 2}}'
@@ -87,6 +88,18 @@ def test_a_program_that_would_be_disturbed_is_named_and_can_be_spared(
     assert spared.exit_code == REFUSED
     assert "GPU 4: busy: no way leaves alone what is in use" in spared.output
     assert spared.output.endswith("  in the way: process 4242 python3\n")
+
+
+def test_an_instance_that_a_stopped_change_left_half_made_is_completed(
+    run_mig: RunMig, simulated: Simulation, bus_ids: list[str]
+) -> None:
+    half = GpuInstance(id=1, profile="3g.20gb", start=0)
+    simulated.edit(edits.with_gpu_changed(bus_ids[6], instances=(half,)))
+    output = run_mig("plan", '{"6": {"3g.20gb": 1}}', on=simulated).output
+    assert "   1         3g.20gb, new: 3c  0-3    -\n" in output
+    found = document(run_mig, simulated, '{"6": {"3g.20gb": 1}}')
+    instance = found["gpus"][0]["instances"][0]  # type: ignore[index]
+    assert (instance["fate"], instance["added_compute_slices"]) == ("keep", [3])
 
 
 def test_a_mode_is_a_step_where_it_needs_no_reset(run_mig: RunMig, tmp_path: Path) -> None:
