@@ -91,7 +91,8 @@ def _open_access(world: NvmlWorld, start: Start) -> None:
     uuids: set[str] | None = None
     with suppress(StepFailed):  # then names are not judged, and the nodes are made all the same
         devices = [pair for gpu in world.observe() for pair in gpu.devices()]
-        uuids = {compute.uuid for _, compute in devices if compute.uuid is not None}
+        if not world.unread:  # else what is on a GPU that cannot be read would count as gone
+            uuids = {compute.uuid for _, compute in devices if compute.uuid is not None}
     open_access(Path(start.host_root), uuids, stand_ins=start.simulation is not None)
 
 

@@ -56,6 +56,39 @@ def test_a_change_is_made_in_a_process_that_is_gone_afterwards(
     assert "3g.20gb" in " ".join(vars(one)["step"] for one in steps)
 
 
+def test_new_instances_get_their_device_nodes(tmp_path: Path) -> None:
+    """Also where the worker that made them died before it came to that."""
+    on = node(tmp_path)
+    folder = on.simulation.host_root / "dev/nvidia-caps"
+    before = set(folder.iterdir())
+    changed(on, on.request(counted({"7g.40gb": 1})))
+    made = set(folder.iterdir()) - before
+    for one in made:
+        one.unlink()
+
+    assert len(made) == 2  # of the GPU instance and of its compute instance
+    assert changed(on, None).outcome is None
+    assert set(folder.iterdir()) - before == made
+
+
+def test_what_is_on_a_gpu_that_cannot_be_read_does_not_count_as_gone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A CDI file that names its devices is not called stale."""
+    on = node(tmp_path, *FIVE, count=2)
+    name = next(part.uuid for _, part in on.gpus()[0].devices())
+    spec = on.simulation.host_root / "etc/cdi/nvidia.json"
+    spec.parent.mkdir(parents=True)
+    device = f'{{"name": "{name}", "containerEdits": {{}}}}'
+    spec.write_text(f'{{"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": [{device}]}}')
+    on.simulation.fault(Return(code=999), "nvmlDeviceGetGpuInstances", bus_id="0000:10:00.0")
+
+    assert changed(on, None).outcome is None
+
+    assert "MIG GPU not read" in caplog.messages
+    assert "CDI specification stale" not in caplog.messages
+
+
 def test_what_is_refused_says_who_is_in_the_way(tmp_path: Path) -> None:
     """A pod that was named and a program that the driver lists; nothing is touched."""
     on = node(tmp_path, *FIVE)
