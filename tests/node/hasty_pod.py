@@ -27,6 +27,8 @@ NAME: Final = "hasty"
 ARGUMENTS: Final = ("--standalone", "--simulate", "t4", "--node-name", NAME)
 LITTLE: Final = "10m"
 """Processor time, of which Python's start takes two seconds. No pod has less."""
+PATIENCE_SECONDS: Final = 120
+"""Of its kubelet, before it kills: more than it takes on any machine to start and to end."""
 TRIES: Final = 10
 """On a machine that is busy enough the moment may be over when it is looked for."""
 
@@ -123,6 +125,7 @@ def _manifest(node: RealNode) -> Object:
         "spec": {
             "nodeName": node.name,
             "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": PATIENCE_SECONDS,
             "automountServiceAccountToken": False,
             "containers": [
                 {

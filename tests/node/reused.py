@@ -30,7 +30,7 @@ class Reused(Generic[Lent]):
         self._start = start
         self._running = contextlib.ExitStack()
         self._lent: list[Lent] = []
-        self._failure: Exception | None = None
+        self._failure: BaseException | None = None
 
     @contextlib.contextmanager
     def lent(self, session: Counting) -> Iterator[Lent]:
@@ -41,7 +41,7 @@ class Reused(Generic[Lent]):
         if not self._lent:
             try:
                 self._lent.append(self._running.enter_context(self._start()))
-            except Exception as error:
+            except BaseException as error:  # pytest's time limit too
                 self._failure = error
                 raise
         yield self._lent[0]

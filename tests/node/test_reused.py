@@ -24,6 +24,7 @@ class Clusters:
     """Which were started, and which run; from ``broken`` on none starts."""
 
     broken: int = 9
+    failure: type[BaseException] = OSError
     started: int = 0
     running: set[int] = field(default_factory=set)
 
@@ -31,7 +32,7 @@ class Clusters:
     def start(self) -> Iterator[int]:
         self.started += 1
         if self.started >= self.broken:
-            raise OSError(self.started)
+            raise self.failure(f"start {self.started}")
         number = self.started
         self.running.add(number)
         try:
@@ -68,10 +69,12 @@ def test_nothing_is_started_before_it_is_needed_or_after_the_last() -> None:
     assert clusters.started == 1
 
 
-def test_one_that_does_not_start_is_not_tried_by_every_test() -> None:
-    clusters, session = Clusters(broken=1), Session()
+@pytest.mark.parametrize("failure", [OSError, pytest.fail.Exception])
+def test_one_that_does_not_start_is_not_tried_by_every_test(failure: type[BaseException]) -> None:
+    """As a rule it takes minutes to fail, and may end by the time limit of the test."""
+    clusters, session = Clusters(broken=1, failure=failure), Session()
     reused = Reused(clusters.start)
     for _ in range(3):
-        with pytest.raises(OSError, match="1"), reused.lent(session):
+        with pytest.raises(failure, match="1"), reused.lent(session):
             pass
     assert clusters.started == 1
