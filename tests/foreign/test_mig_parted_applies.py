@@ -41,7 +41,7 @@ from tests.foreign.test_nvitop import DEVICES as NVITOP
 from tests.foreign.test_nvitop import row as nvitop_row
 from tests.observed import look_at, mig_of
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 TRIED: Final = list(FIRST_GPUS) if SCALE > 1 else ["a100-sxm4-40gb", "h100-sxm5-80gb"]
 """One with resets and one without."""
