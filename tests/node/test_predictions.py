@@ -30,7 +30,7 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
 
 
 @pytest.mark.cluster
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_the_extender_knows_what_a_pod_may_get_and_how_likely_that_is(trial: Trial) -> None:
     """Also of a pod whose init container has more GPUs than its others: it keeps them."""
     found = [trial.come(2), trial.come(1, 2), trial.come(1, first=3)]
