@@ -97,17 +97,17 @@ def reckon(
     for pod in sorted(bound, key=lambda pod: pod.order):
         wish = pod.ask.wish
         named = state.pods.get(pod.key)
-        if not state.names(pod):
-            before = free | (named or 0)
-            outcome = table.known(before, wish) if table else None
-            if outcome is not None:
-                expected[pod.ask.uid] = ExpectedGpus(
-                    free=before, sets=outcome.sets, reported=outcome.reported
-                )
         if named is None:
             taken = table.likely(free, wish) if table else 0
         else:
             taken = _held(free, named, wish, table)
+        if not state.names(pod):
+            before = free | (named or 0)
+            outcome = table.known(before, wish) if table else None  # after it was worked out above
+            if outcome is not None:
+                expected[pod.ask.uid] = ExpectedGpus(
+                    free=before, sets=outcome.sets, reported=outcome.reported
+                )
         free &= ~taken
         sure = sure and taken.bit_count() == wish.gpus
     return FreeGpus(free=free, sure=sure, expected=expected)

@@ -23,6 +23,7 @@ from scheduler.pod_request import PodRequest
 from scheduler.scores.kubelet_model import Policies, TopologyManager
 from scheduler.scores.score_table import ScoreTable
 from tests.scheduler.fleets import ALL, LowestFirst, Unknown
+from tests.scheduler.later import Later
 from tests.scheduler.shapes import machine
 
 TABLE = LowestFirst()
@@ -68,6 +69,12 @@ def test_what_the_state_names_is_counted_once() -> None:
     found = reckoned(state({"a": 0b11}), bound("a", 2))
 
     assert found == FreeGpus(free=0b11111100, sure=True, expected={})
+
+
+def test_a_new_pod_is_expected_at_once_where_that_takes_no_time_to_work_out() -> None:
+    """Whatever is for later is not done yet."""
+    table = ScoreTable(machine("dgx1-v100"), later=Later())
+    assert set(reckoned(state(), bound("a", 1, 2), table=table).expected) == {"a"}
 
 
 def test_a_pod_that_is_named_with_one_of_its_containers_takes_the_rest_too() -> None:
