@@ -50,6 +50,8 @@ class ChangeResult:
     """Where there is no plan."""
     restored: tuple[RestoredGpu, ...] = ()
     """GPUs whose instances a new load of the driver took, where no change was asked for."""
+    problems: tuple[str, ...] = ()
+    """What keeps programs from the instances that are there now, each in one sentence."""
 
 
 def apply(

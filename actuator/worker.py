@@ -63,9 +63,9 @@ def carry_out(order: Order) -> ChangeResult:
             )
         else:
             result = _without_request(world, journal, ended)
-        if result.refusal is None:
-            _open_access(world, order.start)
-        return result
+        if result.refusal is not None:
+            return result
+        return replace(result, problems=_open_access(world, order.start))
 
 
 def _without_request(
@@ -86,14 +86,15 @@ def _without_request(
     )
 
 
-def _open_access(world: NvmlWorld, start: Start) -> None:
-    """Have instances that were made be there for programs too."""
+def _open_access(world: NvmlWorld, start: Start) -> tuple[str, ...]:
+    """Have instances that were made be there for programs too; what keeps programs from them."""
     uuids: set[str] | None = None
     with suppress(StepFailed):  # then names are not judged, and the nodes are made all the same
         devices = [pair for gpu in world.observe() for pair in gpu.devices()]
         if not world.unread:  # else what is on a GPU that cannot be read would count as gone
             uuids = {compute.uuid for _, compute in devices if compute.uuid is not None}
-    open_access(Path(start.host_root), uuids, stand_ins=start.simulation is not None)
+    stand_ins = start.simulation is not None
+    return open_access(Path(start.host_root), uuids, stand_ins=stand_ins).problems
 
 
 class MessageWriter(logging.Handler):

@@ -32,7 +32,6 @@ from cli.mig.planned_words import ShownPlan, plan_document, show_plan
 from cli.mig.program_names import program_name
 from cli.mig.running_change import (
     EXIT_CODES,
-    access_problems,
     end_document,
     end_words,
     ended_change,
@@ -156,15 +155,14 @@ def command(
         request = ChangeRequest(wanted=layouts, asked=asked.asked, strategy=served)
         with _hooked(hooks, ctx, found):
             result = ended_change(request, start=start, journal=folder, verbose=verbose)
-        problems = access_problems(start, settings)
     if output == "table":
         terminal.note(f"\n{end_words(result, folder)}")
         if result.refusal is not None:
             show_plan(replace(shown, found=result.refusal))
-        for problem in problems:
+        for problem in result.problems:
             terminal.note(f"Look at this: {problem}")
     else:
-        terminal.data(change_document(shown, result, problems), output)
+        terminal.data(change_document(shown, result), output)
     ctx.exit(exit_code(result))
 
 
@@ -174,7 +172,7 @@ def _check_agreed(
     """End the command here where nothing is to be done, or may be."""
     if isinstance(found, MigRefusal) or not found.steps:
         if output != "table":
-            terminal.data(change_document(shown, None, ()), output)
+            terminal.data(change_document(shown, None), output)
         ctx.exit(REFUSED if isinstance(found, MigRefusal) else 0)
     if yes:
         return
@@ -217,11 +215,9 @@ def _hooked(hooks: Hooks | None, ctx: click.Context, found: MigPlan | MigRefusal
             click.echo(f"Look at this: {error}", err=True)
 
 
-def change_document(
-    shown: ShownPlan, result: ChangeResult | None, problems: Sequence[str]
-) -> dict[str, Any]:
+def change_document(shown: ShownPlan, result: ChangeResult | None) -> dict[str, Any]:
     """The plan and its end as plain values; without a result nothing was begun."""
-    return plan_document(shown) | end_document(result, problems)
+    return plan_document(shown) | end_document(result)
 
 
 def somebody_is_there() -> bool:

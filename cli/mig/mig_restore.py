@@ -14,7 +14,6 @@ from cli import options, terminal
 from cli.failures import UNFINISHED
 from cli.mig.mig_history import history_table
 from cli.mig.running_change import (
-    access_problems,
     end_document,
     end_words,
     ended_change,
@@ -74,20 +73,19 @@ def command(
             if output == "table":
                 terminal.note(f"Nothing to do: no change in {folder} is open, and none has ended.")
             else:
-                terminal.data(end_document(None, ()), output)
+                terminal.data(end_document(None), output)
             return
         if output == "table" and unended is not None:
             terminal.show(history_table([unended], wide=True))
         result = ended_change(None, start=start, journal=folder, verbose=verbose)
-        problems = access_problems(start, settings)
     if output == "table":
         if unended is not None:
             terminal.note(f"\n{end_words(result, folder)}")
         for line in restored_words(result):
             terminal.note(line)
-        for problem in problems:
+        for problem in result.problems:
             terminal.note(f"Look at this: {problem}")
     else:
-        terminal.data(end_document(result, problems), output)
+        terminal.data(end_document(result), output)
     if result.outcome is ChangeOutcome.HELD or any(one.why_not for one in result.restored):
         ctx.exit(UNFINISHED)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -22,12 +22,8 @@ from actuator.mig_world import StepFailed
 from actuator.past_changes import JOURNAL_FOLDER, past_changes
 from actuator.supervisor import WorkerDied, WorkerHung, run_change
 from actuator.worker_messages import ChangeRequest
-from agent.settings.agent_settings import AgentSettings
-from base.errors import GpuscapeError
 from base.log import extra_facts
 from cli.failures import NO_DRIVER, REFUSED, UNDONE, UNFINISHED, CommandFailure
-from cli.observe import mig_once
-from discovery.mig_state import MigGpu
 from discovery.reader.protocol import Start
 
 DEADLINE_SECONDS: Final = 300.0
@@ -106,20 +102,6 @@ def ended_change(
         raise CommandFailure(f"nothing was changed: {error}", NO_DRIVER) from error
 
 
-def access_problems(start: Start, settings: AgentSettings) -> tuple[str, ...]:
-    """Make the device nodes of all instances; what keeps programs from opening them."""
-    try:
-        read = mig_once(start, settings)
-    except GpuscapeError:
-        read = ()
-    whole = [gpu for gpu in read if isinstance(gpu, MigGpu)]
-    known = whole and len(whole) == len(read)
-    found = {compute.uuid for gpu in whole for _, compute in gpu.devices()}
-    uuids = {uuid for uuid in found if uuid is not None} if known else None
-    simulated = start.simulation is not None
-    return open_access(Path(start.host_root), uuids, stand_ins=simulated).problems
-
-
 def end_words(result: ChangeResult, journal: Path) -> str:
     """How it ended, in one sentence."""
     match result.outcome:
@@ -151,7 +133,7 @@ def restored_words(result: ChangeResult) -> Iterator[str]:
             )
 
 
-def end_document(result: ChangeResult | None, problems: Sequence[str]) -> dict[str, Any]:
+def end_document(result: ChangeResult | None) -> dict[str, Any]:
     """How it ended, as plain values; without a result nothing was begun."""
     return {
         "outcome": None if result is None else result.outcome,
@@ -160,7 +142,7 @@ def end_document(result: ChangeResult | None, problems: Sequence[str]) -> dict[s
             {"gpu": one.gpu, "why_not": one.why_not or None, "gone": list(one.gone)}
             for one in (() if result is None else result.restored)
         ],
-        "problems": list(problems),
+        "problems": [] if result is None else list(result.problems),
     }
 
 
@@ -204,7 +186,7 @@ class _Lines(logging.Handler):
     """Log lines as plain sentences on standard error."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.name == ACCESS_LOGGER:  # access_problems() has the same, as sentences
+        if record.name == ACCESS_LOGGER:  # the result has the same, as sentences
             return
         facts = ", ".join(str(value) for value in extra_facts(record).values())
         click.echo(f"{record.getMessage()}: {facts}" if facts else record.getMessage(), err=True)

@@ -160,6 +160,25 @@ def test_a_change_whose_worker_died_is_ended_by_restore(on: SimulatedNode) -> No
     )
 
 
+def test_what_keeps_programs_from_new_instances_is_said(on: SimulatedNode) -> None:
+    """A CDI file that names a device that the change ends; nobody writes it anew."""
+    spec = on.simulation.host_root / "etc/cdi/nvidia.json"
+    spec.parent.mkdir(parents=True)
+    gone = next(c.uuid for one, c in on.gpus()[0].devices() if one.profile == "2g.10gb")
+    device: dict[str, object] = {"name": gone, "containerEdits": {}}
+    spec.write_text(
+        json.dumps({"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": [device]})
+    )
+
+    result = run(on, "apply", WANTED, "--yes")
+
+    assert result.exit_code == 0
+    assert result.stdout.count("Look at this: /etc/cdi/nvidia.json") == 1
+    assert "CDI specification stale" not in result.stderr
+    told = json.loads(run(on, "restore", "-o", "json").stdout)["problems"]
+    assert [one.partition(":")[0] for one in told] == ["/etc/cdi/nvidia.json"]
+
+
 def test_without_a_change_there_is_nothing_to_restore(on: SimulatedNode) -> None:
     nothing = run(on, "restore")
     assert nothing.exit_code == 0
