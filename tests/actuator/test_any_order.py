@@ -24,7 +24,8 @@ from actuator.restore import restore
 from discovery.mig_state import FoundInstance, MigGpu
 from discovery.model import Mode
 from mig.gpu_layout import GpuLayout, counted, has_layout
-from mig.steps import MigStep
+from mig.planner import MigPlan, plan
+from mig.steps import MigStep, SetMode
 from tests.actuator.played_world import Effects, Hardware, Killed, PlayedWorld
 from tests.conftest import SCALE
 from tests.mig.naive_gpu import mig_gpu
@@ -35,10 +36,14 @@ NAMES = {
     "GPU-1": ("1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"),
 }
 
+IN_MEMORY = next((one for one in ("/dev/shm",) if Path(one).is_dir()), None)  # noqa: S108
+"""Where a journal that waits for the disk does not wait."""
+
 moments = st.integers(0, 16)
 """When the process dies: before or after an effect."""
 faults = st.dictionaries(st.integers(0, 8), st.booleans(), min_size=1, max_size=2)
 """Which steps fail, and whether the cause passes."""
+EVERY_LATER_STEP = dict.fromkeys(range(1, 60), False)
 lies = st.none() | st.integers(0, 8)
 """Which step succeeds without effect."""
 uuids = st.sampled_from(sorted(NAMES))
@@ -61,6 +66,8 @@ class WatchedWorld(PlayedWorld):
 
     def perform(self, step: MigStep) -> None:
         """Look first."""
+        if isinstance(step, SetMode):
+            assert step.gpu not in self.hardware.used, "the mode of a GPU in use was changed"
         assert (self.folder / "change.json").exists(), "a step without a journal"
         super().perform(step)
 
@@ -70,7 +77,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = Path(tempfile.mkdtemp())
+        self.folder = Path(tempfile.mkdtemp(dir=IN_MEMORY))
         self.verified: dict[str, tuple[FoundInstance, ...]] = {}
         """What a change left on a GPU, while nobody else touched it."""
         off = Mode(current=False, pending=False)
@@ -93,15 +100,16 @@ class AnyOrder(RuleBasedStateMachine):
         """A change of which steps fail."""
         self._ask(wanted, self._world(None, fails, lies))
 
-    @rule(wanted=layouts(), fails=faults, at=st.integers(0, 5), data=st.data())
+    @rule(wanted=layouts(), fails=st.just({}) | faults | st.just(EVERY_LATER_STEP), data=st.data())
     def ask_while_a_pod_comes(
-        self, wanted: dict[str, GpuLayout], fails: dict[int, bool], at: int, data: st.DataObject
+        self, wanted: dict[str, GpuLayout], fails: dict[int, bool], data: st.DataObject
     ) -> None:
-        """An instance gets a holder in the middle of a change that fails."""
+        """An instance that is to go gets a holder after the first step."""
         world = self._world(None, fails)
-        idle = [key for key in self._instances() if key not in self.hardware.held]
-        if idle:
-            world.grabs[at] = data.draw(st.sampled_from(idle))
+        found = plan(self.hardware.seen(), wanted, world.holders(), spare_busy=True)
+        if isinstance(found, MigPlan) and found.destroyed[1:]:
+            uuid, one = data.draw(st.sampled_from(found.destroyed[1:]))
+            world.grabs[0] = (uuid, one.profile, one.start)
         self._ask(wanted, world)
 
     @rule(wanted=layouts(), dies=moments)
@@ -121,7 +129,8 @@ class AnyOrder(RuleBasedStateMachine):
         if self._open() is None:
             seen = {gpu.uuid: gpu.instances for gpu in self.hardware.seen()}
             for uuid, instances in self.verified.items():
-                assert seen.get(uuid, instances) == instances
+                if uuid not in self.hardware.used:
+                    assert seen.get(uuid, instances) == instances
 
     def _ask(self, wanted: dict[str, GpuLayout], world: PlayedWorld) -> None:
         if self._open() is not None:
@@ -181,6 +190,24 @@ class AnyOrder(RuleBasedStateMachine):
         """Instances are gone; pods that are bound stay bound."""
         self.hardware.reboot()
 
+    @rule(uuid=uuids, data=st.data())
+    def reboot_and_meddle(self, uuid: str, data: st.DataObject) -> None:
+        """Another program is there first."""
+        self.reboot()
+        self._meddle(uuid, data)
+
+    @rule()
+    def reboot_into_use(self) -> None:
+        """A program has a GPU that forgot that MIG was on."""
+        self.reboot()
+        self.hardware.used["GPU-1"] = "4711 python"
+
+    @precondition(lambda self: self.hardware.used)
+    @rule()
+    def leave(self) -> None:
+        """The program ends."""
+        self.hardware.used.clear()
+
     @rule(uuid=uuids)
     def lose(self, uuid: str) -> None:
         """A GPU falls off the bus."""
@@ -195,6 +222,9 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(uuid=uuids, data=st.data())
     def meddle(self, uuid: str, data: st.DataObject) -> None:
         """Another program destroys what nobody holds, and makes one."""
+        self._meddle(uuid, data)
+
+    def _meddle(self, uuid: str, data: st.DataObject) -> None:
         one = next(gpu for gpu in self.hardware.gpus if gpu.gpu.uuid == uuid)
         kept = tuple(it for it in one.gpu.instances if self._key(one.gpu, it) in self.hardware.held)
         one.gpu = replace(one.gpu, instances=kept)
@@ -220,6 +250,7 @@ class AnyOrder(RuleBasedStateMachine):
         try:
             self.hardware.lost.clear()
             self.hardware.held.clear()
+            self.hardware.used.clear()
             self.start()
             assert self._open() is None
             world = self._world()
