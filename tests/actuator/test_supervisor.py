@@ -196,7 +196,7 @@ def test_a_worker_that_cannot_be_run_is_an_error(
     with pytest.raises(WorkerDied, match=r"exit status 2.*missing\.py"):
         changed(on, None)
 
-    assert len(list(Path("/proc/self/fd").iterdir())) == files
+    assert len(list(Path("/proc/self/fd").iterdir())) <= files
 
 
 def test_what_is_no_message_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
