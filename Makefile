@@ -36,7 +36,7 @@ controlplane: $(VENV)/.dev ## build the Kubernetes that tests run on, into ~/.ca
 cluster: $(VENV)/.dev ## a cluster to play with: simulated GPU nodes, real agents, pods on linked GPUs (MACHINES="a30-pair hgx-16" picks others; NODES=real: as root, with kubelets and containers)
 	@$(BIN)/python -m $(or $(CLUSTER_$(NODES)),$(error NODES=$(NODES) is not known: only NODES=real is)) $(MACHINES)
 
-check: $(VENV)/.dev ## seconds: format, lint, types, import contracts, generated files, figures of the source tree
+check: $(VENV)/.dev ## seconds: format, lint, types, import contracts, generated files, figures of the source tree, links and widths of the pages
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -44,6 +44,7 @@ check: $(VENV)/.dev ## seconds: format, lint, types, import contracts, generated
 	$(BIN)/python tools/generate.py --check
 	$(BIN)/python -m tools.stubs --check
 	$(BIN)/python -m tools.structure --check
+	$(PYTEST) -q -n 0 tests/test_pages.py
 
 long: controlplane ## soak, random tests SCALE times over (10 unless given), benchmarks into docs/
 	$(BIN)/python -m tests.controlplane.prepare --only kubelet-1.32
