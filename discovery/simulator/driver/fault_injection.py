@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import nullcontext
 from fnmatch import fnmatchcase
 
@@ -39,21 +39,16 @@ def matching(state: MachineState, entry: str, bus_ids: Collection[str]) -> tuple
 
 
 def suffer(
-    file: StateFile,
-    entry: str,
-    bus_ids: Collection[str],
-    caller: CallingProcess,
-    *,
-    late: bool = False,
+    file: StateFile, faults: Sequence[Fault], caller: CallingProcess, *, late: bool = False
 ) -> Garbage | None:
-    """Let a call meet its faults, oldest first; gives the garbage its answer is to become.
+    """Let a call meet its faults in their order; gives the garbage its answer is to become.
 
     Before the call's work those that are not late, after it with ``late`` those that are.
     Raises Nvml where a fault ends the call. Returns late, or not while the fault
     stands, where one hangs.
     """
     garbage: Garbage | None = None
-    for fault in matching(file.read(), entry, bus_ids):
+    for fault in faults:
         if fault.late != late or not _due(file, fault):
             continue
         match fault.action:

@@ -16,7 +16,7 @@ import pynvml
 from discovery.simulator.driver import clients, gpm_samples
 from discovery.simulator.driver.calling_process import CallingProcess, ThisProcess
 from discovery.simulator.driver.event_sets import NO_INSTANCE, EventSets
-from discovery.simulator.driver.fault_injection import suffer
+from discovery.simulator.driver.fault_injection import matching, suffer
 from discovery.simulator.driver.gpm_samples import GpmSamples, Taken
 from discovery.simulator.driver.handles import EventSet, GpmSample
 from discovery.simulator.entry_points.argument_kinds import Nvml
@@ -126,20 +126,24 @@ class SimulatedDriver:
         return any(name in gpu.readings.numbers for gpu in self._file.read().gpus.values())
 
     def call(self, entry: EntryPoint, inputs: Values) -> CallResult:
-        """Let a call meet its faults, then answer it. Raises Nvml."""
+        """Let a call meet the faults that stand when it comes, then answer it. Raises Nvml."""
         state = self._file.read()
-        bus_ids = self._about(state, entry, inputs)
+        watched = state.log_calls or state.faults
+        bus_ids = self._about(state, entry, inputs) if watched else ()
         if state.log_calls:
             clients.log_call(clients.call_log(self._file.path), entry.name, bus_ids)
         if not self._sessions and entry.name not in _WITHOUT_SESSION:
             raise Nvml(pynvml.NVML_ERROR_UNINITIALIZED)
-        garbage = suffer(self._file, entry.name, bus_ids, self._caller)
-        values = self._answer(entry, inputs)
-        late = suffer(self._file, entry.name, bus_ids, self._caller, late=True)
+        faults = matching(state, entry.name, bus_ids)
+        if not faults:
+            return CallResult(self._answer(state, entry, inputs))
+        garbage = suffer(self._file, faults, self._caller)
+        state = self._file.read()  # much may have changed if a fault took its time
+        values = self._answer(state, entry, inputs)
+        late = suffer(self._file, faults, self._caller, late=True)
         return CallResult(values, late or garbage)
 
-    def _answer(self, entry: EntryPoint, inputs: Values) -> Values:
-        state = self._file.read()  # much may have changed if a fault took its time
+    def _answer(self, state: MachineState, entry: EntryPoint, inputs: Values) -> Values:
         if self._machine.changes(entry):
             return self._change(entry, inputs)
         if entry.name in gpm_samples.ENTRIES:

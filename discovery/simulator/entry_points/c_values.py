@@ -54,18 +54,20 @@ class HandleBook(Protocol):
 
 def load(ctype: CType, address: int, book: HandleBook) -> Value:
     """The value in memory. Raises LookupError for an unknown handle."""
-    if ctype in HANDLES:
-        return book.handle(ctypes.c_void_p.from_address(address).value or 0)
-    if issubclass(ctype, ctypes.Union):
-        return ctypes.c_uint64.from_address(address).value
-    if issubclass(ctype, ctypes.Structure):
-        return {name: load(kind, at, book) for name, kind, at in fields(ctype, address)}
-    if issubclass(ctype, ctypes.Array):
-        if ctype._type_ is ctypes.c_char:
+    match _shape(ctype):
+        case "number":
+            return ctype.from_address(address).value
+        case "handle":
+            return book.handle(ctypes.c_void_p.from_address(address).value or 0)
+        case "union":
+            return ctypes.c_uint64.from_address(address).value
+        case "struct":
+            return {name: load(kind, at, book) for name, kind, at in fields(ctype, address)}
+        case "text":
             raw = ctypes.string_at(address, ctype._length_)
             return raw.split(b"\0", 1)[0].decode("latin-1")
-        return [load(ctype._type_, at, book) for at in _items(ctype, address)]
-    return ctype.from_address(address).value
+        case "array":
+            return [load(ctype._type_, at, book) for at in _items(ctype, address)]
 
 
 def store(ctype: CType, address: int, value: Value, book: HandleBook) -> None:
@@ -73,16 +75,33 @@ def store(ctype: CType, address: int, value: Value, book: HandleBook) -> None:
 
     Raises ValueError for a text, list or dict that does not fit.
     """
+    match _shape(ctype):
+        case "number":
+            ctype.from_address(address).value = value
+        case "handle":
+            ctypes.c_void_p.from_address(address).value = book.pointer(value)
+        case "union":
+            ctypes.c_uint64.from_address(address).value = value
+        case "struct":
+            _store_struct(ctype, address, value, book)
+        case "text":
+            store_text(address, ctype._length_, value)
+        case "array":
+            _store_array(ctype, address, value, book)
+
+
+@cache
+def _shape(ctype: CType) -> Literal["number", "handle", "union", "struct", "text", "array"]:
+    """What to do with a type; asked for each field of each call, hence kept."""
     if ctype in HANDLES:
-        ctypes.c_void_p.from_address(address).value = book.pointer(value)
-    elif issubclass(ctype, ctypes.Union):
-        ctypes.c_uint64.from_address(address).value = value
-    elif issubclass(ctype, ctypes.Structure):
-        _store_struct(ctype, address, value, book)
-    elif issubclass(ctype, ctypes.Array):
-        _store_array(ctype, address, value, book)
-    else:
-        ctype.from_address(address).value = value
+        return "handle"
+    if issubclass(ctype, ctypes.Union):
+        return "union"
+    if issubclass(ctype, ctypes.Structure):
+        return "struct"
+    if issubclass(ctype, ctypes.Array):
+        return "text" if ctype._type_ is ctypes.c_char else "array"
+    return "number"
 
 
 def store_text(address: int, room: int, text: str) -> None:
@@ -110,23 +129,20 @@ def _layout(struct: CType) -> tuple[tuple[str, CType, int], ...]:
 
 def spoil(ctype: CType, address: int, garbage: Garbage) -> None:
     """Make what stands in memory senseless, leaving handles and tags as they are."""
-    if ctype in HANDLES:
-        return
-    if issubclass(ctype, ctypes.Union):
-        _spoil_union(address, garbage)
-    elif issubclass(ctype, ctypes.Structure):
-        _spoil_struct(ctype, address, garbage)
-    elif issubclass(ctype, ctypes.Array):
-        if ctype._type_ is ctypes.c_char:
+    match _shape(ctype):
+        case "number":
+            _spoil_number(ctype, address, garbage)
+        case "handle":
+            pass
+        case "union":
+            _spoil_union(address, garbage)
+        case "struct":
+            _spoil_struct(ctype, address, garbage)
+        case "text":
             spoil_text(address, ctype._length_, garbage)
-        else:
+        case "array":
             for at in _items(ctype, address):
                 spoil(ctype._type_, at, garbage)
-    elif issubclass(ctype, (ctypes.c_double, ctypes.c_float)):
-        if garbage in ("max", "nan"):
-            ctype.from_address(address).value = math.nan
-    elif garbage == "max":
-        ctypes.memset(address, 0xFF, ctypes.sizeof(ctype))
 
 
 def spoil_text(address: int, room: int, garbage: Garbage) -> None:
@@ -135,6 +151,14 @@ def spoil_text(address: int, room: int, garbage: Garbage) -> None:
         ctypes.memmove(address, b"\xff\xfe\x80\0", min(4, room))
     elif garbage == "unterminated":
         ctypes.memset(address, ord("A"), room)
+
+
+def _spoil_number(ctype: CType, address: int, garbage: Garbage) -> None:
+    if issubclass(ctype, (ctypes.c_double, ctypes.c_float)):
+        if garbage in ("max", "nan"):
+            ctype.from_address(address).value = math.nan
+    elif garbage == "max":
+        ctypes.memset(address, 0xFF, ctypes.sizeof(ctype))
 
 
 def _spoil_struct(struct: CType, address: int, garbage: Garbage) -> None:
@@ -164,9 +188,6 @@ def _store_struct(
 
 
 def _store_array(array: CType, address: int, value: Value, book: HandleBook) -> None:
-    if array._type_ is ctypes.c_char:
-        store_text(address, array._length_, value)
-        return
     if len(value) > array._length_:
         raise ValueError(f"{len(value)} items do not fit into {array._length_}")
     for at, item in zip(_items(array, address), value, strict=False):

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 
 import pynvml
 
@@ -18,7 +20,7 @@ from discovery.simulator.entry_points.argument_kinds import (
 from discovery.simulator.entry_points.c_values import HANDLES, Garbage, HandleBook, Value
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EntryPoint:
     """One C entry point; all but nvmlErrorString return an nvmlReturn_t."""
 
@@ -29,17 +31,17 @@ class EntryPoint:
     waits: bool = False
     """It waits for something to happen: its answers are no facts and are not recorded."""
 
-    @property
+    @cached_property
     def inputs(self) -> tuple[str, ...]:
         """Names of what the caller gives, in order."""
         return tuple(kind.name for kind in self.kinds if kind.takes)
 
-    @property
+    @cached_property
     def outputs(self) -> tuple[str, ...]:
         """Names of what the caller gets, in order."""
         return tuple(kind.name for kind in self.kinds if kind.gives)
 
-    @property
+    @cached_property
     def looks_up(self) -> bool:
         """It gives a device's handle and takes none: only its answer says which GPU is meant."""
         kinds = [kind.ctype for kind in self.kinds if isinstance(kind, In)]
@@ -71,11 +73,13 @@ class EntryPoint:
 
         pynvml asks nvmlDeviceGetRetiredPages_v2 for its count with one too few.
         """
-        parts: list[tuple[ArgumentKind, Arguments]] = []
-        at = 0
-        for kind in self.kinds:
-            width = len(kind.parameters)
-            mine = args[at : at + width]
-            parts.append((kind, (*mine, *[None] * (width - len(mine)))))
-            at += width
-        return parts
+        missing = self._ends[-1] - len(args)
+        if missing > 0:
+            args = (*args, *[None] * missing)
+        parts = zip(self.kinds, self._ends, self._ends[1:], strict=False)
+        return [(kind, args[start:end]) for kind, start, end in parts]
+
+    @cached_property
+    def _ends(self) -> tuple[int, ...]:
+        """Where the arguments of each kind end, from 0."""
+        return tuple(accumulate((len(kind.parameters) for kind in self.kinds), initial=0))
