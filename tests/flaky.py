@@ -11,7 +11,6 @@ import contextlib
 import os
 import subprocess
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from xml.etree import ElementTree
 
 from tests import suite
 from tests.controlplane.lifetime import end_with_parent
+from tests.quick_folder import quick_folder
 
 RUNS: Final = 5
 _BUSY: Final = (sys.executable, "-c", "while True: pass")
@@ -30,11 +30,11 @@ _ABOUT_TESTS: Final = (0, 1)
 def main(runs: int = RUNS, arguments: Sequence[str] = suite.UNIT) -> int:
     """Run and report; 1 where any test or run failed. ``arguments`` are pytest's."""
     failures: Counter[str] = Counter()
-    with every_core_busy(), tempfile.TemporaryDirectory() as folder:
+    with every_core_busy(), quick_folder() as folder:
         for run in range(1, runs + 1):
             suite.say(f"run {run} of {runs}")
-            report = Path(folder) / f"{run}.xml"
-            code = suite.pytest(*arguments, f"--junitxml={report}")
+            report = folder.path / f"{run}.xml"
+            code = suite.pytest(*arguments, f"--junitxml={report}", folder=folder.path)
             if code not in _ABOUT_TESTS:
                 failures[f"pytest itself, with exit code {code}"] += 1
             if report.exists():

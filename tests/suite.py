@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.controlplane.lifetime import end_with_parent
+from tests.quick_folder import quick_folder
 
 WORKERS: Final = 2 * (os.cpu_count() or 1)
 """More than cores: a test waits half of its time, for programs that it started."""
@@ -49,16 +50,19 @@ def main(
     ``unit`` and ``cluster`` are pytest's arguments, ``prepare`` is the command that builds what
     the second part needs.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "prepare.log"
+    with quick_folder() as folder:
+        log = folder.path / "prepare.log"
         building = start(prepare, log)
         try:
-            code = pytest(*unit)
+            code = pytest(*unit, folder=folder.path)
             follow(building, log)
         finally:
             building.terminate()
             building.wait()
-        code = max(code, pytest(*cluster))
+        code = max(code, pytest(*cluster, folder=folder.path))
+        if code:
+            folder.keep = True
+            say(f"\nwhat the failed tests wrote, until the next run: {folder.path}")
         if building.returncode:
             say(f"\nthe control plane could not be prepared:\n{log.read_text().rstrip()}")
         return code
@@ -83,10 +87,13 @@ def follow(building: subprocess.Popen[bytes], log: Path) -> None:
             time.sleep(0 if ended else _POLL_SECONDS)
 
 
-def pytest(*arguments: str) -> int:
-    """Run pytest; its exit code, as a shell gives it."""
-    command = [sys.executable, "-m", "pytest", *arguments]
-    code = subprocess.run(command, check=False, preexec_fn=end_with_parent()).returncode
+def pytest(*arguments: str, folder: Path) -> int:
+    """Run pytest, which writes into ``folder`` alone; its exit code, as a shell gives it."""
+    base = tempfile.mkdtemp(dir=folder, prefix="")
+    command = [sys.executable, "-m", "pytest", f"--basetemp={base}", *arguments]
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    ended = subprocess.run(command, check=False, env=environment, preexec_fn=end_with_parent())
+    code = ended.returncode
     return code if code >= 0 else _KILLED - code
 
 

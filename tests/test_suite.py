@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -73,6 +74,31 @@ def test_why_there_is_no_control_plane_is_printed_last(
     script = "import sys; sys.exit('no compiler')"
     suite.main(arguments(folder), arguments(folder), [sys.executable, "-c", script])
     assert capfd.readouterr().out.endswith("could not be prepared:\nno compiler\n")
+
+
+WRITES = """
+import pathlib
+def test_one(tmp_path):
+    (tmp_path / "written").touch()
+    pathlib.Path({told!r}).write_text(str(tmp_path))
+    assert {good}
+"""
+
+
+@pytest.mark.parametrize("good", [True, False])
+def test_what_a_test_wrote_stays_where_it_failed_and_nothing_else(
+    folder: Path, capfd: pytest.CaptureFixture[str], good: bool
+) -> None:
+    told = folder / "told"
+    (folder / "test_one.py").write_text(WRITES.format(told=str(told), good=good))
+    policy = ("-o", "tmp_path_retention_policy=failed")
+    code = suite.main(arguments(folder, *policy), ["--version"], [sys.executable, "-c", ""])
+    wrote = Path(told.read_text())
+    assert (code, (wrote / "written").exists()) == ((0, False) if good else (1, True))
+    _, said, place = capfd.readouterr().out.rpartition("until the next run: ")
+    assert wrote.is_relative_to(place.strip()) == (not good) == bool(said)
+    if not good:
+        shutil.rmtree(place.strip())
 
 
 def test_how_often_each_test_failed_is_counted(
