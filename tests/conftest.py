@@ -10,6 +10,8 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.goldens import Goldens
 
@@ -21,6 +23,10 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 LONG_FOLDERS = ("node", "cluster", "kubelet", "monitoring")
 """Below this one: their modules take up to minutes each, so they come first and end together."""
+
+TOGETHER = ("tests/monitoring/",)
+"""All modules of such a folder go to one worker: they share programs that are at work all the
+time, and each worker would have its own."""
 
 CLUSTER_MARK = "pytest.mark.cluster"
 """What stands in the text of a module that has tests for the control plane."""
@@ -60,6 +66,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     first = [it for row in itertools.zip_longest(*folders) for it in row if it is not None]
     place = {module: number for number, module in enumerate(first)}
     items.sort(key=lambda item: place.get(item.path, len(first)))
+
+
+class _TogetherScheduling(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
+    """As ``--dist loadscope``, but for the folders of :data:`TOGETHER`."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        folders = (folder for folder in TOGETHER if nodeid.startswith(folder))
+        return next(folders, str(super()._split_scope(nodeid)))
+
+
+@pytest.hookimpl(optionalhook=True)  # mutation testing runs without pytest-xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling | None:
+    """Ours where whole modules are handed out; None: pytest-xdist's own."""
+    if config.getoption("dist") == "loadscope":
+        return _TogetherScheduling(config, log)
+    return None
 
 
 def names_cluster(module: Path) -> bool:

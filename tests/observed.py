@@ -112,8 +112,7 @@ def look_at(
 def mig_of(simulated: simulation.Simulation) -> tuple[MigReading, ...]:
     """The MIG state of a machine's GPUs as it is now. Raises what the device reader reports."""
     talk = _Conversation(Start(host_root=str(simulated.host_root)), ReadMig(request=1))
-    with simulated:
-        reader_child.serve(talk)
+    _serve(simulated, talk)
     for answer in talk.answers:
         if isinstance(answer, RequestRefused):
             raise DriverAbsent(answer.text)
@@ -135,14 +134,19 @@ class Watcher:
 
     def heard(self, talk: _Conversation) -> Observed:
         """What the device reader's own code answers to these requests."""
-        with self._simulated:
-            reader_child.serve(talk)
+        _serve(self._simulated, talk)
         driver, gpus, samples = _sorted(talk.answers, self._known_gpus)
         return Observed(snapshot=self._place.snapshot(driver, gpus), samples=samples)
 
     @property
     def _start(self) -> Start:
         return Start(host_root=str(self._simulated.host_root))
+
+
+def _serve(simulated: simulation.Simulation, talk: _Conversation) -> None:
+    """Have all of it answered; at the end nobody waits half a second for one more XID."""
+    with simulated, mock.patch.object(reader_child, "EVENT_WAIT_MILLISECONDS", 10):
+        reader_child.serve(talk)
 
 
 def _said(simulated: simulation.Simulation, name: str, talk: _Conversation) -> Observed:

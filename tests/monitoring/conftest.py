@@ -14,14 +14,14 @@ from tests.monitoring.prometheus import Prometheus
 from tests.monitoring.shipped import RULES
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """Nine nodes with pods and some trouble; see fleet.py."""
     with simulated.running(tmp_path_factory.mktemp("fleet")) as running:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def prometheus(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     """It has scraped the fleet and evaluated the rules on it."""
     config = real.configuration(fleet.jobs(), rule_files=[RULES])

@@ -10,6 +10,7 @@ import pynvml
 import pytest
 import yaml
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from cli.main import main
 from discovery.simulator.description.machine_catalog import load_machine, load_models, machine_names
@@ -46,25 +47,24 @@ def test_what_the_commands_print(
     goldens.check_text(f"{machine}/mig.txt", text)
 
 
-WITH_MIG = [
-    name for name in machine_names() if any(MODELS[it.model].mig for it in load_machine(name).gpus)
-]
+OF_EACH_MODEL = {
+    gpu.model: replace(machine, gpus=(gpu,))
+    for machine in map(load_machine, machine_names())
+    for gpu in machine.gpus
+    if MODELS[gpu.model].mig
+}
+"""A machine with one GPU of it."""
 
 
-@pytest.mark.parametrize("machine", WITH_MIG)
-def test_a_grid_fits_into_80_columns(run_mig: RunMig, machine: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("model", OF_EACH_MODEL)
+def test_a_grid_fits_into_80_columns(run_mig: RunMig, model: str, tmp_path: Path) -> None:
     """Whatever the GPU: up to 12 memory units, full of the smallest instances, all in use."""
-    simulation = Simulation.create(machine, tmp_path)
-    state = simulation.state
-    assert state.machine is not None
-    for gpu in state.machine.gpus:
-        model = state.models[gpu.model]
-        if model.mig:
-            fill(simulation, gpu.bus_id, model.mig[0])
-    names = {one.name for gpu in state.machine.gpus for one in state.models[gpu.model].mig}
+    simulation = Simulation.create(OF_EACH_MODEL[model], tmp_path)
+    (bus_id,), profiles = simulation.state.gpus, MODELS[model].mig
+    fill(simulation, bus_id, profiles[0])
     lines = [
         line
-        for shown in ((), *((name,) for name in sorted(names)))
+        for shown in ((), *((one.name,) for one in profiles))
         for line in run_mig("explain", *shown, on=simulation).output.splitlines()
     ]
     assert any("taken by" in line for line in lines)

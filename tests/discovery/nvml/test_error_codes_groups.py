@@ -16,13 +16,8 @@ from discovery.sample import GpuSample
 from discovery.simulator.description.machine_catalog import load_machine
 from discovery.simulator.simulation import Return, Simulation, Spoil
 from discovery.simulator.state.machine_state import Action
+from tests.discovery.nvml.error_codes import some_codes
 from tests.discovery.sampling import Sampler, leaves, sampler
-
-CODES = sorted(
-    value
-    for name, value in vars(pynvml).items()
-    if name.startswith("NVML_ERROR_") and isinstance(value, int)
-)
 
 ENTRIES = (
     "nvmlDeviceGetApplicationsClock",
@@ -151,7 +146,7 @@ def _healthy(bench: Bench) -> Iterator[None]:
 def test_an_error_code_costs_its_readings_alone_and_leaves_a_reason(
     bench: Bench, entry: str
 ) -> None:
-    for code in CODES:
+    for code in some_codes(ENTRIES.index(entry)):
         for sick, well in ((bench.whole, bench.split), (bench.split, bench.whole)):
             sample = bench.harmed(Return(code=code), entry, sick)
             unharmed = bench.taken.sample(well)

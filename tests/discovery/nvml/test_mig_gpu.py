@@ -24,12 +24,8 @@ from discovery.simulator.simulation import Return, Simulation, Spoil
 from discovery.simulator.state import edits, mig_geometry
 from discovery.simulator.state.machine_state import ComputeInstance, GpuInstance
 from tests import machines
+from tests.discovery.nvml.error_codes import CODES
 
-CODES = sorted(
-    value
-    for name, value in vars(pynvml).items()
-    if name.startswith("NVML_ERROR_") and isinstance(value, int)
-)
 NOT_THERE = (
     pynvml.NVML_ERROR_NOT_SUPPORTED,
     pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,

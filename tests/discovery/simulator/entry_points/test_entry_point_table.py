@@ -16,12 +16,7 @@ from discovery.simulator.description.machine_schema import MigInstanceSpec
 from discovery.simulator.entry_points.entry_point_table import TABLE
 from discovery.simulator.simulation import Return, Simulation
 from tests import machines
-
-CODES = sorted(
-    value
-    for name, value in vars(nv).items()
-    if name.startswith("NVML_ERROR_") and isinstance(value, int)
-)
+from tests.discovery.nvml.error_codes import CODES
 
 UNSEEN_BY_PYNVML = {
     "nvmlInit_v2",  # what nvmlInit is in C; pynvml calls nvmlInitWithFlags
