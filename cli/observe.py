@@ -8,6 +8,8 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from msgspec import structs
+
 from agent.settings.agent_settings import AgentSettings
 from agent.settings.machine_from_settings import place_of, start_of
 from base.errors import BadInput
@@ -66,7 +68,7 @@ def read_once(start: Start, settings: AgentSettings) -> DiscoveryResult:
 @contextmanager
 def _reader(start: Start, settings: AgentSettings) -> Iterator[DeviceReader]:
     reader = DeviceReader(
-        start,
+        structs.replace(start, events=False),
         deadline_seconds=settings.deadline_seconds,
         init_seconds=settings.init_deadline_seconds,
     )

@@ -45,6 +45,8 @@ class Start(_Message, frozen=True, kw_only=True):
     """Bus ids that must not be touched: quarantined GPUs."""
     only: tuple[str, ...] | None = None
     """Bus ids to confine the reader to, for probing a quarantined GPU."""
+    events: bool = True
+    """Whether XIDs are sent as they come; a reader that waits for them ends up to 0.5 s later."""
 
 
 class Discover(_Message, frozen=True, kw_only=True):

@@ -217,8 +217,7 @@ class SessionReader:
             return unread_gpu(bus_id, GpuState.UNREADABLE, gap)
         gpu = read_gpu(bus_id, handle, handles)
         if gpu.state is GpuState.PRESENT:
-            handles[bus_id] = handle
-            self._events.register(bus_id, handle)
+            self._keep(bus_id, handle, handles)
         return gpu
 
     def _sample(self, message: Sample) -> None:
@@ -259,9 +258,13 @@ class SessionReader:
             with contextlib.suppress(GpuLost):
                 handle, gap = open_gpu(bus_id)
                 if gap is None:
-                    handles[bus_id] = handle
-                    self._events.register(bus_id, handle)
+                    self._keep(bus_id, handle, handles)
         return handles
+
+    def _keep(self, bus_id: str, handle: Handle, handles: dict[str, Handle]) -> None:
+        handles[bus_id] = handle
+        if self._start.events:
+            self._events.register(bus_id, handle)
 
     def _touch(self, message: Request, bus_id: str | None) -> None:
         first = bus_id not in self._answered
