@@ -62,13 +62,15 @@ def apply(
     asked: str,
     change: str = "",
     strategy: MigStrategy | None = None,
+    as_is: bool = False,
 ) -> ChangeResult:
     """Bring GPUs, by UUID, to the layouts that are wanted.
 
     ``change`` identifies the change in journal and history, a name of its own unless given.
-    Refuses what would disturb a holder, and whatever the planner refuses; then and where all is as
-    wanted, nothing is written. Raises JournalUnusable where the journal cannot be kept, and
-    StepFailed where the GPUs cannot be read: nothing was done then.
+    Refuses what would disturb a holder, and whatever the planner refuses; then nothing is written.
+    A GPU that is as wanted is remembered, once a fresh session has shown it; with ``as_is`` all
+    have to be. Raises JournalUnusable where the journal cannot be kept, and StepFailed where the
+    GPUs cannot be read or are not what they were: nothing was done then.
     """
     open_change = journal.load()
     if open_change is not None:
@@ -81,7 +83,10 @@ def apply(
     if isinstance(found, MigRefusal):
         return ChangeResult(outcome=None, reason=found.obstacles[0].detail, refusal=found)
     affected = {step.gpu for step in found.steps}
-    remember(world, journal, wanted.keys() - affected)
+    if affected and as_is:
+        raise StepFailed("the GPUs are not as they were when the plan was made; try again")
+    kept = {uuid: found.after[uuid] for uuid in wanted.keys() - affected}
+    _remember_kept(world, journal, {gpu.uuid: gpu for gpu in seen}, kept)
     if not affected:
         return ChangeResult(outcome=None, reason="every GPU has the layout that is wanted")
     gpus = [gpu for gpu in seen if gpu.uuid in affected]
@@ -152,7 +157,7 @@ def remember(world: MigWorld, journal: Journal, gpus: Collection[str]) -> None:
         return
     try:
         load = world.driver_load()
-        seen = {gpu.uuid: gpu for gpu in world.observe()}
+        seen = {gpu.uuid: gpu for gpu in world.observe(gpus)}
         verified = dict(journal.verified())
         for uuid in gpus:
             verified.pop(uuid, None)
@@ -161,6 +166,30 @@ def remember(world: MigWorld, journal: Journal, gpus: Collection[str]) -> None:
         journal.verify(verified)
     except (JournalUnusable, StepFailed) as error:
         log.warning("MIG layouts not remembered", extra={"why": str(error)})
+
+
+def _remember_kept(
+    world: MigWorld, journal: Journal, seen: Mapping[str, MigGpu], layouts: Mapping[str, GpuLayout]
+) -> None:
+    """Remember GPUs that need no step, once a fresh session has shown their layouts too.
+
+    What is remembered already costs nothing. Raises StepFailed where the session shows another
+    layout: somebody else is changing MIG.
+    """
+    load, known = world.driver_load(), journal.verified()
+    unknown = {
+        uuid: layout
+        for uuid, layout in layouts.items()
+        if known.get(uuid) != (VerifiedLayout.of(seen[uuid], load) if layout.mig else None)
+    }
+    if not unknown:
+        return
+    world.reopen()
+    now = {gpu.uuid: gpu for gpu in world.observe()}
+    for uuid, layout in unknown.items():
+        if uuid not in now or not has_layout(now[uuid], layout):
+            raise StepFailed(f"GPU {uuid}: a new session with the driver shows another layout")
+    remember(world, journal, unknown.keys())
 
 
 def _end(journal: Journal, record: ChangeRecord, outcome: ChangeOutcome) -> ChangeResult:
@@ -195,7 +224,7 @@ def _empty(world: MigWorld, gpus: Iterable[str]) -> None:
     """Destroy what is idle on GPUs that the driver still answers for, each by itself."""
     for uuid in gpus:
         try:
-            found = next((one for one in world.observe() if one.uuid == uuid), None)
+            found = next((one for one in world.observe([uuid]) if one.uuid == uuid), None)
             if found is not None:
                 _take_steps(world, {uuid: _busy_part(found, world.holders())})
         except StepFailed as error:
@@ -233,7 +262,7 @@ def _take_steps(world: MigWorld, wanted: Mapping[str, GpuLayout]) -> str | None:
     left, tries = math.inf, 0
     failure = StepFailed("no step was taken")
     for _ in range(_MOST_STEPS):
-        found = plan(world.observe(), wanted, world.holders(), spare_busy=True)
+        found = plan(world.observe(wanted.keys()), wanted, world.holders(), spare_busy=True)
         if isinstance(found, MigRefusal):
             return found.obstacles[0].detail
         if not found.steps:

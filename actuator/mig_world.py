@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from base.errors import GpuscapeError
@@ -24,14 +24,17 @@ class StepFailed(GpuscapeError):
 class MigWorld(Protocol):
     """The GPUs of this node."""
 
-    def observe(self) -> Sequence[MigGpu]:
-        """All of them, read now; GPUs that cannot be read whole are left out.
+    def observe(self, gpus: Collection[str] = ()) -> Sequence[MigGpu]:
+        """All of them, or those with these UUIDs, read now; what cannot be read whole is left out.
 
         Raises StepFailed where the driver does not answer at all.
         """
 
     def holders(self) -> MigHolders:
-        """Who holds what, read now. Raises StepFailed where that cannot be known."""
+        """Who holds what on the GPUs that were observed last, read now.
+
+        Raises StepFailed where that cannot be known.
+        """
 
     def perform(self, step: MigStep) -> None:
         """Do one step. Raises StepFailed; whether it took effect is then not known."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -67,8 +67,10 @@ class NvmlWorld:
         self._start = start
         self._named = named or {}
         self._seen: dict[str, MigGpu] = {}
+        self._places: dict[str, str] = {}
+        """UUID to bus id, of all GPUs that were read."""
         self.unread: dict[str, str] = {}
-        """Bus ids of GPUs that the last observation left out, and why."""
+        """Bus ids of GPUs that their last observation left out, and why."""
         self._openers: tuple[float, dict[int, frozenset[int]]] | None = None
         open_session()
 
@@ -82,15 +84,23 @@ class NvmlWorld:
         """Give NVML back."""
         close_session()
 
-    def observe(self) -> Sequence[MigGpu]:
-        """All GPUs that can be read whole, in bus order; others are logged with the reason."""
+    def observe(self, gpus: Collection[str] = ()) -> Sequence[MigGpu]:
+        """GPUs that can be read whole, in bus order; others are logged with the reason.
+
+        Those with these UUIDs alone, where this session has read them before; else all.
+        """
+        known = [bus_id for uuid, bus_id in self._places.items() if uuid in gpus]
+        alone = bool(gpus) and len(known) == len(gpus)
         try:
-            listed = allowed(self._start, listed_gpus(self._start).ours)
+            listed = known if alone else allowed(self._start, listed_gpus(self._start).ours)
             read = [read_mig_gpu(bus_id) for bus_id in listed]
         except Transient as error:
             raise StepFailed(str(error)) from error
         self._seen = {one.uuid: one for one in read if isinstance(one, MigGpu)}
-        self._report(one for one in read if isinstance(one, UnreadMigGpu))
+        if not alone:
+            self._places = {one.uuid: one.bus_id for one in self._seen.values()}
+            self.unread = {bus_id: why for bus_id, why in self.unread.items() if bus_id in listed}
+        self._report(listed, (one for one in read if isinstance(one, UnreadMigGpu)))
         return tuple(self._seen.values())
 
     def holders(self) -> MigHolders:
@@ -119,7 +129,7 @@ class NvmlWorld:
     def reopen(self) -> None:
         """End the session, and begin another."""
         self.close()
-        self._seen, self._openers = {}, None
+        self._seen, self._places, self._openers = {}, {}, None
         try:
             open_session()
         except Transient as error:
@@ -147,7 +157,7 @@ class NvmlWorld:
         """RFC 3339, in UTC."""
         return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
-    def _report(self, unread: Iterator[UnreadMigGpu]) -> None:
+    def _report(self, listed: Collection[str], unread: Iterator[UnreadMigGpu]) -> None:
         """Log each GPU that is left out, once for each reason."""
         reasons = {}
         for one in unread:
@@ -156,7 +166,8 @@ class NvmlWorld:
         for bus_id, why in reasons.items():
             if self.unread.get(bus_id) != why:
                 log.warning("MIG GPU not read", extra={"bus_id": bus_id, "why": why})
-        self.unread = reasons
+        left = {bus_id: why for bus_id, why in self.unread.items() if bus_id not in listed}
+        self.unread = left | reasons
 
     def _opened(self, minors: Mapping[int, str]) -> MigHolders:
         """Whoever has files of a GPU open holds it as a whole; ``minors``: to GPU UUID."""

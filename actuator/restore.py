@@ -114,7 +114,7 @@ def _take_in_order(
         for step in lost[uuid].steps(seen[uuid]):
             log.info("MIG step", extra={"step": str(step)})
             try:
-                world.observe()  # what a step goes by changes with the mode and with each instance
+                world.observe([uuid])  # what a step goes by changes with the mode and each instance
                 world.perform(step)
             except StepFailed as error:
                 log.warning("MIG step failed", extra={"step": str(step), "why": str(error)})

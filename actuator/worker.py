@@ -60,6 +60,7 @@ def carry_out(order: Order) -> ChangeResult:
                 asked=request.asked,
                 change=request.change,
                 strategy=request.strategy,
+                as_is=request.as_is,
             )
         else:
             result = _without_request(world, journal, ended)

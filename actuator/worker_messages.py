@@ -53,6 +53,8 @@ class ChangeRequest(_Strict, frozen=True, kw_only=True):
     strategy: MigStrategy | None = None
     """The device plugin's; None where there is none."""
     holders: tuple[NamedHolder, ...] = ()
+    as_is: bool = False
+    """Only see and remember the layouts: whoever asks has found that no step is needed."""
 
 
 class Order(_Strict, frozen=True, kw_only=True):

@@ -116,7 +116,7 @@ class ActuatorServer:
     def _turn(self, ends: float) -> None:
         now = time.monotonic()
         first = next((client.deadline for client in self._clients), math.inf)
-        until = min(ends, first)
+        until = min(ends, first, self._transactions.due)
         for key, _ in self._ready.select(None if until == math.inf else max(until - now, 0)):
             match key.fileobj:
                 case _Client() as client:
@@ -127,6 +127,7 @@ class ActuatorServer:
                     with contextlib.suppress(BlockingIOError):
                         os.read(self._woken, _CHUNK_BYTES)
         self._transactions.finish()
+        self._transactions.tick()
         self._expire(time.monotonic())
 
     def _accept(self) -> None:

@@ -9,11 +9,14 @@ again for one, because he did not hear its end, is answered with it, and nothing
 from __future__ import annotations
 
 import logging
+import math
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from actuator.change import ChangeResult
 from actuator.change_record import ChangeOutcome, ChangeRecord, Direction
@@ -33,7 +36,9 @@ from api.actuator_messages import (
     StateAnswer,
 )
 from base import threads
+from base.backoff import Backoff
 from base.errors import GpuscapeError
+from discovery.driver_errors import DriverAbsent, DriverMismatch
 from mig.gpu_layout import GpuLayout, WantedInstance
 
 log = logging.getLogger(__name__)
@@ -42,6 +47,8 @@ RunChange = Callable[[ApplyRequest | None, PodsOnGpus], ChangeResult]
 """Carries a change out, or with None ends what is open. Raises GpuscapeError."""
 AT_START = "restore-at-start"
 """Stands for a change where layouts come back that a reboot took."""
+FIRST_RETRY_SECONDS: Final = 2.0
+LONGEST_RETRY_SECONDS: Final = 300.0
 Reply = Callable[[ActuatorAnswer], None]
 
 
@@ -63,8 +70,18 @@ class JournalContent:
 class Transactions:
     """Takes requests for changes. For one thread, apart from the one that carries a change out."""
 
-    def __init__(self, run: RunChange, journal: Path, wake: Callable[[], None]) -> None:
-        """``wake`` is called, by another thread, when :meth:`finish` has something to do."""
+    def __init__(
+        self,
+        run: RunChange,
+        journal: Path,
+        wake: Callable[[], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``wake`` is called, by another thread, when :meth:`finish` has something to do.
+
+        ``clock`` is monotonic, in seconds.
+        """
         self._run = run
         self._journal = journal
         self._wake = wake
@@ -73,6 +90,12 @@ class Transactions:
         self._answer: ActuatorAnswer | None = None
         self._lock = threading.Lock()
         self._stopping = False
+        self._clock = clock
+        self._backoff = Backoff(
+            first_seconds=FIRST_RETRY_SECONDS, longest_seconds=LONGEST_RETRY_SECONDS, uniform=None
+        )
+        self._too_early: GpuscapeError | None = None
+        self._due: float | None = None
 
     @property
     def running(self) -> str | None:
@@ -83,22 +106,42 @@ class Transactions:
         """Begin nothing any more."""
         self._stopping = True
 
+    @property
+    def due(self) -> float:
+        """When :meth:`tick` has something to do, by the clock; infinite where it has nothing."""
+        return math.inf if self._due is None or self._running is not None else self._due
+
+    def tick(self) -> None:
+        """Try again what was too early at the start, once it is time."""
+        if self.due <= self._clock() and not self._stopping:
+            self.resume()
+
     def resume(self) -> None:
         """Go on with the change that another process left open, if there is one.
 
         A held one is taken back once more. Where none is open, layouts come back that a reboot or
-        a load of the driver took. A journal that cannot be used is left as it is, and each request
+        a load of the driver took. Where there is no driver yet, or another process has the journal,
+        it is tried again later. A journal that cannot be used is left as it is, and each request
         will say so.
         """
+        self._due = None
         try:
             content = self._content()
         except (JournalUnusable, JournalBusy) as error:
             log.warning("MIG journal not usable", extra={"why": str(error)})
             return
         if content.open is not None:
-            self._begin(content.open.change, lambda: self._run(None, ()), _unheard)
+            self._begin(content.open.change, self._ended_later, _unheard)
         elif content.verified:
-            self._begin(AT_START, lambda: self._run(None, ()), _unheard)
+            self._begin(AT_START, self._ended_later, _unheard)
+
+    def _ended_later(self) -> ChangeResult:
+        """In the change's thread: keep why it came too early, for :meth:`finish`."""
+        try:
+            return self._run(None, ())
+        except (DriverAbsent, DriverMismatch, JournalBusy) as error:
+            self._too_early = error
+            raise
 
     def state(self) -> StateAnswer:
         """What runs, what is open, and what ended last."""
@@ -147,9 +190,15 @@ class Transactions:
         """Answer the change that has ended meanwhile, if one has."""
         with self._lock:
             answer, self._answer = self._answer, None
-        if answer is not None:
-            reply, self._reply, self._running = self._reply, _unheard, None
-            reply(answer)
+        if answer is None:
+            return
+        reply, self._reply, self._running = self._reply, _unheard, None
+        why, self._too_early = self._too_early, None
+        if why is not None:
+            seconds = self._backoff.failed()
+            self._due = self._clock() + seconds
+            log.warning("MIG restore waits", extra={"why": str(why), "seconds": seconds})
+        reply(answer)
 
     def _answered_before(
         self, request: ApplyRequest | RestoreRequest, content: JournalContent
@@ -189,7 +238,7 @@ class Transactions:
         except Exception as error:  # or nobody would ever be answered
             log.exception("internal error", extra={"part": "change"})
             answer = _refused(ActuatorRefusal.FAILED, f"a defect: {type(error).__name__}", change)
-        if isinstance(answer, RefusalAnswer):
+        if isinstance(answer, RefusalAnswer) and self._too_early is None:
             log.warning("MIG change failed", extra={"change": change, "why": answer.reason})
         with self._lock:
             self._answer = answer

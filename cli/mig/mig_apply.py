@@ -152,11 +152,13 @@ def command(
         if output == "table":
             show_plan(shown)
         _check_agreed(found, ctx, shown, output, yes=yes)
-        request = ChangeRequest(wanted=layouts, asked=asked.asked, strategy=served)
-        with _hooked(hooks, ctx, found):
+        as_is = isinstance(found, MigPlan) and not found.steps
+        request = ChangeRequest(wanted=layouts, asked=asked.asked, strategy=served, as_is=as_is)
+        with _hooked(None if as_is else hooks, ctx, found):
             result = ended_change(request, start=start, journal=folder, verbose=verbose)
     if output == "table":
-        terminal.note(f"\n{end_words(result, folder)}")
+        if not as_is or result.refusal is not None:
+            terminal.note(f"\n{end_words(result, folder)}")
         if result.refusal is not None:
             show_plan(replace(shown, found=result.refusal))
         for problem in result.problems:
@@ -169,12 +171,12 @@ def command(
 def _check_agreed(
     found: MigPlan | MigRefusal, ctx: click.Context, shown: ShownPlan, output: str, *, yes: bool
 ) -> None:
-    """End the command here where nothing is to be done, or may be."""
-    if isinstance(found, MigRefusal) or not found.steps:
+    """End the command here where nothing may be done."""
+    if isinstance(found, MigRefusal):
         if output != "table":
             terminal.data(change_document(shown, None), output)
-        ctx.exit(REFUSED if isinstance(found, MigRefusal) else 0)
-    if yes:
+        ctx.exit(REFUSED)
+    if yes or not found.steps:  # nothing is changed then: the layout is seen and remembered
         return
     if output != "table" or not somebody_is_there():
         raise BadInput("there is nobody to ask: add --yes to apply this plan")

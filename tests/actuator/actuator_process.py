@@ -125,8 +125,13 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 @contextlib.contextmanager
-def started(on: SimulatedNode, socket_path: Path, *options: str) -> Iterator[ActuatorProcess]:
-    """The program on this node, until the block ends; it is ended by SIGKILL if it still runs."""
+def started(
+    on: SimulatedNode, socket_path: Path, *options: str, gpu: str | None = None
+) -> Iterator[ActuatorProcess]:
+    """The program on this node, until the block ends; it is ended by SIGKILL if it still runs.
+
+    ``gpu``: UUID of the first GPU, where the driver cannot be asked.
+    """
     log = on.folder / "actuator.log"
     with log.open("a") as error:
         process = subprocess.Popen(
@@ -145,7 +150,7 @@ def started(on: SimulatedNode, socket_path: Path, *options: str) -> Iterator[Act
     try:
         until(lambda: _answers(socket_path) or process.poll() is not None)
         assert process.poll() is None, log.read_text("utf-8")
-        yield ActuatorProcess(process, on, socket_path, log, on.uuid())
+        yield ActuatorProcess(process, on, socket_path, log, gpu or on.uuid())
     finally:
         process.kill()
         process.wait()

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from actuator.mig_world import StepFailed
@@ -87,9 +87,9 @@ class PlayedWorld:
     taken: list[MigStep] = field(default_factory=list)
     paused: float = 0.0
 
-    def observe(self) -> Sequence[MigGpu]:
+    def observe(self, gpus: Collection[str] = ()) -> Sequence[MigGpu]:
         """Those that are not lost."""
-        return self.hardware.seen()
+        return tuple(one for one in self.hardware.seen() if not gpus or one.uuid in gpus)
 
     def holders(self) -> MigHolders:
         """Pods on the instances that they hold, programs on whole GPUs."""

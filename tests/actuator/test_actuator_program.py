@@ -227,6 +227,21 @@ def test_layouts_come_back_at_the_start_after_a_reboot(actuator: ActuatorProcess
     assert len(nodes) == 4
 
 
+def test_layouts_come_back_when_the_driver_is_there_at_last(actuator: ActuatorProcess) -> None:
+    """It was not yet at the start."""
+    actuator.ask(actuator.apply("the-first-change", THIRDS))
+    actuator.process.kill()
+    actuator.process.wait()
+    actuator.on.simulation.reboot()
+    actuator.on.simulation.set_driver("not-loaded")
+
+    with started(actuator.on, actuator.path, gpu=actuator.gpu) as later:
+        until(lambda: bool(later.logged("MIG restore waits")))
+        later.on.simulation.set_driver("ok")
+        until(lambda: len(profiles(later)) == 2)
+        until(lambda: later.state().running is None)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may leave the network")
 def test_it_has_left_the_network(actuator: ActuatorProcess) -> None:
     """Its namespace has the loopback device alone, and that is down."""

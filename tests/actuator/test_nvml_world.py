@@ -12,11 +12,14 @@ from pathlib import Path
 import pynvml as nv
 import pytest
 
+from actuator.change import apply
+from actuator.journal import Journal
 from actuator.mig_world import StepFailed
 from actuator.nvml_world import NvmlWorld
 from discovery.model import Mode
 from discovery.simulator.description.machine_schema import MigInstanceSpec
 from discovery.simulator.simulation import Return
+from mig.gpu_layout import counted
 from mig.holders import HolderKind, MigHolder, MigHolders, MigPart
 from mig.steps import CreateInstance, DestroyCompute, DestroyInstance, SetMode
 from tests import machines
@@ -305,3 +308,44 @@ def test_the_persistence_daemon_is_in_nobodys_way(tmp_path: Path) -> None:
     file = on.simulation.host_root / "dev/nvidia0"
     with opener(file, program=str(daemon)), world_of(on) as world:
         assert not any(world.holders().values())
+
+
+def test_steps_read_the_gpus_that_they_change_and_no_other(tmp_path: Path) -> None:
+    """All are read at the start and in the fresh session at the end, however many steps it takes.
+
+    Nor is anybody asked who uses the others, after the plan.
+    """
+    found = {}
+    for layout in (counted({"7g.40gb": 1}), counted({"1g.5gb": 7})):
+        on = node(tmp_path / str(len(found)), count=2)
+        start, journal = on.start, Journal(on.journal)
+        with on.simulation, journal, NvmlWorld(start) as world:
+            on.simulation.log_calls()
+            uuid = world.observe()[0].uuid
+            assert apply(world, journal, {uuid: layout}, asked="a test").outcome is not None
+            calls = on.simulation.calls()
+        other = machines.gpu(1).bus_id
+        found[layout] = {name: count for (name, bus_id), count in calls.items() if bus_id == other}
+
+    one, seven = found.values()
+    assert one == seven
+    assert one["nvmlDeviceGetMigMode"] == 3
+
+
+def test_a_gpu_that_is_read_alone_is_as_it_is_now(tmp_path: Path) -> None:
+    """Also where it is gone, and where this session has not read it before."""
+    on = node(tmp_path, *FIVE, count=2)
+    with world_of(on) as world:
+        first, second = (one.uuid for one in world.observe())
+        world.perform(CreateInstance(gpu=second, profile="1g.5gb", start=2, size=1))
+        [alone] = world.observe([second])
+        assert [one.start for one in alone.instances] == [2]
+        assert world.holders() == {}
+        on.simulation.fault(Return(code=nv.NVML_ERROR_UNKNOWN), "nvmlDeviceGetMigMode")
+        assert list(world.observe([first])) == []
+        assert list(world.unread) == [BUS_ID]
+        assert list(world.observe()) == []
+        assert len(world.unread) == 2
+        on.simulation.clear()
+        assert [one.uuid for one in world.observe([first])] == [first, second]
+        assert world.unread == {}

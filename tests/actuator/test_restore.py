@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -355,3 +355,68 @@ def test_a_damaged_memory_is_none(
 def _with_compute(gpu: MigGpu, compute: tuple[FoundCompute, ...]) -> MigGpu:
     (one,) = gpu.instances
     return replace(gpu, instances=(replace(one, compute=compute),))
+
+
+def test_a_layout_that_was_there_already_comes_back_too(tmp_path: Path) -> None:
+    """Asked for, seen in a fresh session, and no step needed; the second time nothing is read."""
+    gpu = mig_gpu(H100, ("3g.40gb", 0), ("1g.10gb", 4), ("1g.10gb", 6), mode=ON, resetless=True)
+    hardware = Hardware.of([gpu])
+    world = Sessions(hardware)
+    with Journal(tmp_path / "mig") as journal:
+        for _ in range(2):
+            assert apply(world, journal, {FIRST: LARGE}, asked="a test").outcome is None
+    assert (world.taken, world.begun) == ([], 1)
+    before = hardware.seen()
+    hardware.reboot()
+
+    assert started(tmp_path / "mig", PlayedWorld(hardware)) == (RestoredGpu(gpu=FIRST),)
+
+    assert hardware.seen() == before
+
+
+@dataclass
+class Sessions(PlayedWorld):
+    """Counts sessions; each new one shows other GPUs, where there are some."""
+
+    begun: int = 0
+    others: tuple[MigGpu, ...] = ()
+
+    def reopen(self) -> None:
+        """Begin another."""
+        self.begun += 1
+
+    def observe(self, gpus: Collection[str] = ()) -> Sequence[MigGpu]:
+        """The first session shows what there is."""
+        return self.others if self.begun and self.others else super().observe(gpus)
+
+
+def test_what_a_fresh_session_does_not_show_is_not_remembered(tmp_path: Path) -> None:
+    gpu = mig_gpu(H100, ("3g.40gb", 0), ("1g.10gb", 4), ("1g.10gb", 6), mode=ON, resetless=True)
+    world = Sessions(Hardware.of([gpu]), others=(mig_gpu(H100, mode=ON, resetless=True),))
+    with Journal(tmp_path / "mig") as journal:
+        with pytest.raises(StepFailed, match="shows another layout"):
+            apply(world, journal, {FIRST: LARGE}, asked="a test")
+        assert journal.verified() == {}
+
+
+def test_who_expects_that_no_step_is_needed_gets_none(tmp_path: Path) -> None:
+    world = PlayedWorld(Hardware.of([mig_gpu(H100, mode=ON, resetless=True)]))
+    with (
+        Journal(tmp_path / "mig") as journal,
+        pytest.raises(StepFailed, match="not as they were when the plan was made"),
+    ):
+        apply(world, journal, {FIRST: LARGE}, asked="a test", as_is=True)
+    assert world.taken == []
+
+
+def test_a_gpu_with_mig_off_is_remembered_no_more(tmp_path: Path) -> None:
+    """Asked for off while it is off, as after a reboot that took its layout."""
+    hardware = two()
+    changed(tmp_path / "mig", PlayedWorld(hardware), {FIRST: LARGE})
+    hardware.reboot()
+    world = Sessions(hardware)
+    with Journal(tmp_path / "mig") as journal:
+        assert apply(world, journal, {FIRST: MIG_OFF}, asked="a test").outcome is None
+        assert journal.verified() == {}
+        apply(world, journal, {FIRST: MIG_OFF, SECOND: MIG_OFF}, asked="a test")
+    assert world.begun == 1

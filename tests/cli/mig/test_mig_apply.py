@@ -202,6 +202,24 @@ def test_restore_brings_back_what_a_reboot_took(tmp_path: Path) -> None:
     assert on.gpus() == before
 
 
+def test_a_layout_that_was_there_already_comes_back_after_a_reboot(tmp_path: Path) -> None:
+    """Nothing is asked, no hook is run, and no change is in the history."""
+    on = node(tmp_path, *FIVE)
+    before = on.gpus()
+    counts: dict[str, int] = {"1g.5gb": 3, "2g.10gb": 2}
+    hooks = tmp_path / "hooks.yaml"
+    hooks.write_text('{version: v1, hooks: {apply-start: [{command: "false"}]}}')
+
+    result = run(on, "apply", json.dumps({"0": counts}), "-k", str(hooks))
+
+    assert result.exit_code == 0, result.output
+    assert result.stdout.endswith("Nothing to do.\n")
+    assert changes(on) == []
+    on.simulation.reboot()
+    assert run(on, "restore").exit_code == 0
+    assert on.gpus() == before
+
+
 def test_what_does_not_come_back_after_a_reboot_is_said(tmp_path: Path) -> None:
     """A program had the GPU first."""
     on = node(tmp_path, model=H100)

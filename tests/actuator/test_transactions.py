@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is too early at the actuator's start is tried again, less and less often."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from actuator.change import ChangeResult, apply
+from actuator.change_record import ChangeOutcome
+from actuator.journal import Journal, JournalBusy
+from actuator.mig_world import StepFailed
+from actuator.service.transactions import Transactions
+from api.actuator_messages import ApplyRequest, PodsOnGpus
+from base.errors import GpuscapeError
+from discovery.driver_errors import DriverAbsent
+from mig.gpu_layout import counted
+from tests.actuator.played_world import Hardware, PlayedWorld
+from tests.mig.naive_gpu import mig_gpu
+
+SOON = 30.0
+
+
+class Started:
+    """An actuator's transactions at a time of the test's choosing."""
+
+    def __init__(self, journal: Path, fails: Iterator[GpuscapeError]) -> None:
+        """``fails``: what becomes of the first tries."""
+        self.now = 100.0
+        self.tried: list[float] = []
+        self._fails = fails
+        self._woken = threading.Event()
+        self.transactions = Transactions(
+            self._run, journal, self._woken.set, clock=lambda: self.now
+        )
+
+    def _run(self, request: ApplyRequest | None, pods: PodsOnGpus) -> ChangeResult:
+        del request, pods
+        self.tried.append(self.now)
+        for error in self._fails:
+            raise error
+        return ChangeResult(outcome=ChangeOutcome.APPLIED)
+
+    def ended(self) -> None:
+        """Wait for the try that runs."""
+        assert self._woken.wait(SOON)
+        self._woken.clear()
+        self.transactions.finish()
+
+    def pass_time(self) -> float:
+        """Up to the next try, and through it; how long that was."""
+        waited = self.transactions.due - self.now
+        self.now += waited - 0.1
+        self.transactions.tick()
+        assert self.transactions.running is None
+        self.now += 0.1
+        self.transactions.tick()
+        self.ended()
+        return waited
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    """One that has a layout to restore."""
+    world = PlayedWorld(Hardware.of([mig_gpu("a100-sxm4-40gb")]))
+    with Journal(tmp_path / "mig") as opened:
+        apply(world, opened, {"GPU-0": counted({"7g.40gb": 1})}, asked="a test")
+    return tmp_path / "mig"
+
+
+def test_a_driver_that_comes_late_gets_its_layouts_all_the_same(
+    journal: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The waits double up to five minutes; then it is done."""
+    errors = [DriverAbsent("no driver")] * 5 + [JournalBusy("another process")] * 4
+    started = Started(journal, iter(errors))
+    started.transactions.resume()
+    started.ended()
+
+    waits = [started.pass_time() for _ in errors]
+
+    assert waits == pytest.approx([2, 4, 8, 16, 32, 64, 128, 256, 300])
+    assert len(started.tried) == 10
+    assert started.transactions.due == float("inf")
+    logged = [one for one in caplog.records if one.message == "MIG restore waits"]
+    assert [vars(one)["seconds"] for one in logged] == pytest.approx(waits)
+    assert vars(logged[0])["why"] == "no driver"
+    assert "MIG change failed" not in caplog.messages
+
+
+def test_what_does_not_pass_is_not_tried_again(
+    journal: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    started = Started(journal, iter([StepFailed("the driver refused it")]))
+    started.transactions.resume()
+    started.ended()
+
+    assert started.transactions.due == float("inf")
+    assert "MIG change failed" in caplog.messages
+
+
+def test_who_is_to_end_tries_nothing_again(journal: Path) -> None:
+    started = Started(journal, iter([DriverAbsent("no driver")]))
+    started.transactions.resume()
+    started.ended()
+    started.transactions.stop()
+    started.now += 1000
+    started.transactions.tick()
+    assert (started.transactions.running, len(started.tried)) == (None, 1)
