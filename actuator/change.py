@@ -102,6 +102,8 @@ def begin(
     *,
     asked: str,
     change: str = "",
+    direction: Direction = Direction.FORWARD,
+    reason: str = "",
 ) -> ChangeRecord:
     """Write down a change of these GPUs, before its first step. Raises JournalUnusable."""
     record = ChangeRecord(
@@ -112,6 +114,8 @@ def begin(
         boot=world.boot(),
         wanted={gpu.uuid: wanted[gpu.uuid] for gpu in gpus},
         previous={gpu.uuid: found_layout(gpu, exact=True) for gpu in gpus},
+        direction=direction,
+        reason=reason,
     )
     journal.write(record)
     log.info("MIG change begun", extra={"change": record.change, "asked": asked})
@@ -135,14 +139,14 @@ def resume(world: MigWorld, journal: Journal) -> ChangeResult | None:
 def drive(world: MigWorld, journal: Journal, record: ChangeRecord) -> ChangeResult:
     """Go on with a change that is written down, in its direction, until it has ended."""
     if record.direction is Direction.FORWARD:
-        failure = _reach(world, record.wanted)
+        failure = reach(world, record.wanted)
         if failure is None:
             remember(world, journal, record.wanted)
             return _end(journal, record, ChangeOutcome.APPLIED)
         record = msgspec.structs.replace(record, direction=Direction.BACK, reason=failure)
         _note(journal, record)
         log.warning("MIG change rolling back", extra={"change": record.change, "why": failure})
-    failure = _reach(world, record.previous)
+    failure = reach(world, record.previous)
     if failure is None:
         return _end(journal, record, ChangeOutcome.PREVIOUS)
     return _hold(world, journal, record, failure)
@@ -212,7 +216,8 @@ def _note(journal: Journal, record: ChangeRecord) -> None:
 
 def _hold(world: MigWorld, journal: Journal, record: ChangeRecord, failure: str) -> ChangeResult:
     """Neither layout can be reached: empty what is idle on the affected GPUs, and say so."""
-    reason = f"{record.reason}; the way back failed too: {failure}"
+    why = f"{record.reason}; the way back failed too" if record.reason else "the way back failed"
+    reason = f"{why}: {failure}"
     held = msgspec.structs.replace(record, outcome=ChangeOutcome.HELD, reason=reason)
     _empty(world, record.previous.keys())
     _note(journal, held)
@@ -237,7 +242,7 @@ def _busy_part(gpu: MigGpu, holders: MigHolders) -> GpuLayout:
     return found_layout(replace(gpu, instances=busy), exact=True)
 
 
-def _reach(world: MigWorld, wanted: Mapping[str, GpuLayout]) -> str | None:
+def reach(world: MigWorld, wanted: Mapping[str, GpuLayout]) -> str | None:
     """Bring the GPUs there and see it in a fresh session; None, or why not."""
     try:
         failure = _take_steps(world, wanted)

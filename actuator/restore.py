@@ -95,7 +95,7 @@ def _bring_back(
             {uuid: lost[uuid].layout() for uuid in missing},
             asked="the layout from before the driver was loaded",
         )
-        _take_in_order(world, missing, seen, lost)
+        take_in_order(world, missing, seen, lost)
         result = drive(world, journal, record)
         if result.outcome is not ChangeOutcome.APPLIED:
             return dict.fromkeys(missing, result.reason)
@@ -103,7 +103,7 @@ def _bring_back(
     return {}
 
 
-def _take_in_order(
+def take_in_order(
     world: MigWorld,
     uuids: Sequence[str],
     seen: Mapping[str, MigGpu],

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs one change of MIG layouts in a worker process: a driver that hangs does not hang the caller.
+"""Runs one change of MIG layouts, or a self-test, in a worker process: a driver that hangs does not
+hang the caller.
 
 A worker that dies, or is killed at its deadline, leaves a journal that says how to go on; the next
 worker does, whatever it was started for.
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, Self
 
@@ -30,6 +31,8 @@ from actuator.worker_messages import (
     Logged,
     NamedHolder,
     Order,
+    SelftestRequest,
+    Tried,
     WorkerMessage,
     raised,
 )
@@ -86,11 +89,42 @@ def run_change(
     return last.result
 
 
+def run_selftest(
+    request: SelftestRequest,
+    heard: Callable[[Tried], None],
+    *,
+    source: Start,
+    journal: Path,
+    deadline_seconds: float,
+    until: int,
+) -> ChangeResult:
+    """Test one GPU; ``heard`` gets what comes of it, as it comes.
+
+    ``until``: a descriptor; as soon as it can be read, or its other end is closed, the layout from
+    before comes back. Raises as :func:`run_change`; in the middle of the test the journal then has
+    a change that goes back.
+    """
+    order = Order(
+        start=source,
+        journal=str(journal.absolute()),
+        request=None,
+        selftest=request,
+        until=until,
+        holders=(),
+        lifetime_seconds=deadline_seconds + COLLECT_SECONDS,
+    )
+    with _Worker(order, (until,)) as worker:
+        last = worker.last_message(time.monotonic() + deadline_seconds, heard)
+    if isinstance(last, Failed):
+        raise raised(last)
+    return last.result
+
+
 class _Worker:
     """One worker process; used as a context manager."""
 
-    def __init__(self, order: Order) -> None:
-        """Raises Transient where it cannot be started."""
+    def __init__(self, order: Order, kept: Sequence[int] = ()) -> None:
+        """``kept``: descriptors that it gets. Raises Transient where it cannot be started."""
         self._error = StandardError()
         self._output, writes_to = os.pipe()
         try:
@@ -104,6 +138,7 @@ class _Worker:
                     stderr=self._error.writer,
                     env={},
                     close_fds=True,
+                    pass_fds=kept,
                     start_new_session=True,  # Ctrl-C is for the caller
                 )
         except OSError as error:
@@ -125,8 +160,10 @@ class _Worker:
         os.close(self._output)
         self._error.close()
 
-    def last_message(self, deadline: float) -> Ended | Failed:
-        """Hand on what it logs until it ends; ``deadline`` is monotonic.
+    def last_message(
+        self, deadline: float, heard: Callable[[Tried], None] | None = None
+    ) -> Ended | Failed:
+        """Hand on what it logs and tries until it ends; ``deadline`` is monotonic.
 
         Raises WorkerHung and WorkerDied.
         """
@@ -138,6 +175,10 @@ class _Worker:
                 raise WorkerDied(f"the MIG worker sent nonsense: {error}; {_GO_ON}") from error
             if isinstance(message, Logged):
                 _log(message)
+                continue
+            if isinstance(message, Tried):
+                if heard is not None:
+                    heard(message)
                 continue
             self._collect(COLLECT_SECONDS)  # what it gives back at its end may hang as well
             return message

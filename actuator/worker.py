@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The worker: one process that carries out one change of MIG layouts, with an NVML session of its
-own, and ends.
+"""The worker: one process that carries out one change of MIG layouts, or a self-test, with an NVML
+session of its own, and ends.
 
-A change that an earlier worker left open is ended first. It ignores what becomes of the process
-that started it: a change that is left in the middle helps nobody, and its own time is bounded.
+A change that an earlier worker left open is ended first; a self-test refuses to begin then. A
+change ignores what becomes of the process that started it: left in the middle it helps nobody, and
+its own time is bounded. A self-test goes back then.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import os
 import select
 import signal
 import sys
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +30,17 @@ from actuator.journal import Journal
 from actuator.mig_world import StepFailed
 from actuator.nvml_world import NvmlWorld
 from actuator.restore import restore
-from actuator.worker_messages import Ended, Logged, Order, WorkerMessage, by_part, failed
+from actuator.selftest import SelftestEdge, SelftestEvent, TriedLayout, selftest
+from actuator.worker_messages import (
+    Ended,
+    Logged,
+    Order,
+    SelftestRequest,
+    Tried,
+    WorkerMessage,
+    by_part,
+    failed,
+)
 from base.errors import GpuscapeError
 from base.log import extra_facts
 from discovery.reader.machine_access import choose_library
@@ -67,6 +80,35 @@ def carry_out(order: Order) -> ChangeResult:
         if result.refusal is not None:
             return result
         return replace(result, problems=_open_access(world, order.start))
+
+
+def try_layouts(
+    order: Order, request: SelftestRequest, report: Callable[[Tried], None]
+) -> ChangeResult:
+    """Test one GPU; a change that is open is left as it is. Raises as :func:`carry_out`."""
+    choose_library(order.start)
+    last = time.monotonic() + request.seconds
+
+    def told(event: SelftestEvent) -> None:
+        if isinstance(event, TriedLayout):
+            report(Tried(layout=event))
+        else:
+            report(Tried(offered=event))
+
+    def is_over() -> bool:
+        asked = order.until is not None and select.select([order.until], [], [], 0)[0]
+        return bool(asked) or time.monotonic() > last
+
+    edge = SelftestEdge(told, is_over, time.monotonic)
+    with (
+        Journal(Path(order.journal)) as journal,
+        NvmlWorld(order.start, by_part(order.holders)) as world,
+    ):
+        result = selftest(world, journal, request.gpu, edge)
+        if result.outcome is None:
+            return result
+        problems = (*result.problems, *_open_access(world, order.start))
+        return replace(result, problems=problems)
 
 
 def _without_request(
@@ -142,6 +184,10 @@ def main() -> None:
     root.handlers[:] = [writer]
     root.setLevel(logging.INFO)
     try:
-        writer.send(Ended(result=carry_out(order)))
+        if order.selftest is not None:
+            result = try_layouts(order, order.selftest, writer.send)
+        else:
+            result = carry_out(order)
+        writer.send(Ended(result=result))
     except GpuscapeError as error:
         writer.send(failed(error))

@@ -14,6 +14,7 @@ import msgspec
 from actuator.change import ChangeResult
 from actuator.journal import JournalBusy, JournalUnusable
 from actuator.mig_world import StepFailed
+from actuator.selftest import OfferedNow, TriedLayout
 from api.mig_resources import MigStrategy
 from base.errors import BadInput, GpuscapeError, Transient
 from discovery.driver_errors import DriverAbsent, DriverMismatch
@@ -57,6 +58,15 @@ class ChangeRequest(_Strict, frozen=True, kw_only=True):
     """Only see and remember the layouts: whoever asks has found that no step is needed."""
 
 
+class SelftestRequest(_Strict, frozen=True, kw_only=True):
+    """A self-test that is asked for."""
+
+    gpu: str
+    """UUID."""
+    seconds: float
+    """No layout is begun later than that."""
+
+
 class Order(_Strict, frozen=True, kw_only=True):
     """What one worker is started for."""
 
@@ -64,6 +74,10 @@ class Order(_Strict, frozen=True, kw_only=True):
     journal: str
     request: ChangeRequest | None
     """None: end what is open, and begin nothing."""
+    selftest: SelftestRequest | None = None
+    """In the place of a change."""
+    until: int | None = None
+    """Descriptor; as soon as it can be read, or its other end is closed, a self-test goes back."""
     holders: tuple[NamedHolder, ...]
     lifetime_seconds: float
     """The worker ends itself after that, in case its supervisor is gone."""
@@ -76,6 +90,13 @@ class Logged(_Strict, frozen=True, kw_only=True, tag=True):
     level: int
     message: str
     facts: dict[str, str]
+
+
+class Tried(_Strict, frozen=True, kw_only=True, tag=True):
+    """What a self-test has come to."""
+
+    layout: TriedLayout | None = None
+    offered: OfferedNow | None = None
 
 
 class Ended(_Strict, frozen=True, kw_only=True, tag=True):
@@ -91,7 +112,7 @@ class Failed(_Strict, frozen=True, kw_only=True, tag=True):
     text: str
 
 
-WorkerMessage = Logged | Ended | Failed
+WorkerMessage = Logged | Tried | Ended | Failed
 
 _ERRORS: Final[tuple[type[GpuscapeError], ...]] = (
     JournalBusy,

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gpuscape scheduler`` and its subcommands."""
+"""``gpuscape mig`` and its subcommands."""

@@ -64,7 +64,8 @@ Examples:
 {WORDS}
 
 \b
-Beta: tested on simulated GPUs alone. No real GPU has been changed by it yet.
+Beta on a model until `gpuscape mig selftest` has passed on one: so far it was tested on simulated
+GPUs alone, and no real GPU has been changed by it.
 
 \b
 The plan is shown as `gpuscape mig plan` shows it, and a question asked, unless --yes is given.

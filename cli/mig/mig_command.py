@@ -17,6 +17,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "plan": "cli.mig.mig_plan",
     "apply": "cli.mig.mig_apply",
     "restore": "cli.mig.mig_restore",
+    "selftest": "cli.mig.mig_selftest",
     "assert": "cli.mig.mig_assert",
     "export": "cli.mig.mig_export",
     "history": "cli.mig.mig_history",
@@ -46,6 +47,7 @@ Examples:
   gpuscape mig configs                   configurations to choose from, and whether they fit
   gpuscape mig plan all-balanced         what one would change, and who would be disturbed
   gpuscape mig apply all-balanced        change it, and leave alone what is in use (beta)
+  gpuscape mig selftest                  try layouts on one idle GPU, and undo them (beta)
   gpuscape mig assert all-balanced       whether the GPUs have it: exit code 0 or 1
   gpuscape mig export > now.yaml         the present layout, in mig-parted's format
   gpuscape mig status --simulate dgx-a100-mig-mixed
@@ -55,5 +57,5 @@ To see GPU instances takes NVIDIA's capability mig/monitor: root has it.""",
 def command() -> None:
     """Show how GPUs are divided by MIG, plan other layouts, and apply them.
 
-    Only apply and restore change anything.
+    Only apply, restore and selftest change anything.
     """

@@ -36,7 +36,7 @@ Examples:
 \b
 Results:
   applied    the GPUs got the layout that was asked for
-  previous   they did not, and have the one from before again
+  previous   they did not, and have the one from before again; so ends a self-test, too
   held       neither could be reached: `gpuscape mig restore` goes on
   not ended  it goes on now, or was stopped: `gpuscape mig restore` goes on
 

@@ -44,7 +44,7 @@ GPU comes back at the same places, so that its MIG devices have the same UUIDs: 
 in use, has instances already, needs a reset, or had another layout meanwhile.
 
 \b
-Beta: tested on simulated GPUs alone. No real GPU has been changed by it yet.
+Beta, as `gpuscape mig apply` is: no real GPU has been changed by it yet.
 
 \b
 Exit codes:

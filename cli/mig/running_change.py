@@ -83,16 +83,25 @@ def ended_change(
     request: ChangeRequest | None, *, start: Start, journal: Path, verbose: bool
 ) -> ChangeResult:
     """Run it to its end, through Ctrl-C. Raises CommandFailure where the end is not known."""
+    with waited_for(journal, verbose=verbose, once=lambda: _WAIT, never=_NOT_WAITED):
+        return run_change(request, source=start, journal=journal, deadline_seconds=DEADLINE_SECONDS)
+
+
+@contextmanager
+def waited_for(
+    journal: Path, *, verbose: bool, once: Callable[[], bytes], never: str
+) -> Iterator[None]:
+    """Around a worker: shows what it logs, and what becomes of it as CommandFailure.
+
+    The first Ctrl-C calls ``once``, for what is to be printed then; the second one stops waiting,
+    with ``never`` as the sentence for it.
+    """
     try:
-        with _logged(verbose=verbose), _interrupts_explained():
-            return run_change(
-                request, source=start, journal=journal, deadline_seconds=DEADLINE_SECONDS
-            )
+        with _logged(verbose=verbose), _interrupts_explained(once):
+            yield
     except KeyboardInterrupt:
         raise CommandFailure(
-            "not waited for: the change ends by itself, in the wanted layout or the previous one;"
-            f" see gpuscape mig history --journal {journal}",
-            UNFINISHED,
+            f"not waited for: {never}; see gpuscape mig history --journal {journal}", UNFINISHED
         ) from None
     except JournalBusy as error:
         raise CommandFailure(str(error), REFUSED) from error
@@ -157,8 +166,8 @@ def exit_code(result: ChangeResult) -> int:
 
 
 @contextmanager
-def _interrupts_explained() -> Iterator[None]:
-    """The first Ctrl-C is answered with a sentence, the second one is obeyed."""
+def _interrupts_explained(once: Callable[[], bytes]) -> Iterator[None]:
+    """The first Ctrl-C is answered with what ``once`` gives, the second one is obeyed."""
     asked = 0
 
     def take(number: int, frame: FrameType | None) -> None:
@@ -167,7 +176,7 @@ def _interrupts_explained() -> Iterator[None]:
         asked += 1
         if asked > 1:
             raise KeyboardInterrupt
-        os.write(2, _WAIT)  # no buffer: this may interrupt a write to the same one
+        os.write(2, once())  # no buffer: this may interrupt a write to the same one
 
     before = signal.signal(signal.SIGINT, take)
     try:
@@ -176,6 +185,7 @@ def _interrupts_explained() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+_NOT_WAITED: Final = "the change ends by itself, in the wanted layout or the previous one"
 _WAIT: Final = (
     b"\nA change that is begun is not left in the middle: waiting for its end."
     b" Ctrl-C again to stop waiting.\n"

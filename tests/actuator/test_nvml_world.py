@@ -19,7 +19,7 @@ from actuator.nvml_world import NvmlWorld
 from discovery.model import Mode
 from discovery.simulator.description.machine_schema import MigInstanceSpec
 from discovery.simulator.simulation import Return
-from mig.gpu_layout import counted
+from mig.gpu_layout import GpuLayout, counted
 from mig.holders import HolderKind, MigHolder, MigHolders, MigPart
 from mig.steps import CreateInstance, DestroyCompute, DestroyInstance, SetMode
 from tests import machines
@@ -315,7 +315,7 @@ def test_steps_read_the_gpus_that_they_change_and_no_other(tmp_path: Path) -> No
 
     Nor is anybody asked who uses the others, after the plan.
     """
-    found = {}
+    found: dict[GpuLayout, dict[str, int]] = {}
     for layout in (counted({"7g.40gb": 1}), counted({"1g.5gb": 7})):
         on = node(tmp_path / str(len(found)), count=2)
         start, journal = on.start, Journal(on.journal)

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gpuscape mig selftest``: changes of MIG on one idle GPU, tried and undone, with a report."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+import click
+from click.shell_completion import CompletionItem
+
+from actuator.change import ChangeResult
+from actuator.change_record import ChangeOutcome
+from actuator.supervisor import run_selftest
+from actuator.worker_messages import SelftestRequest, Tried
+from base.errors import BadInput
+from cli import options, terminal
+from cli.failures import REFUSED, UNDONE, UNFINISHED, CommandFailure
+from cli.mig.mig_apply import somebody_is_there
+from cli.mig.running_change import (
+    journal_folder,
+    journal_option,
+    refuse_unended,
+    verbose_option,
+    waited_for,
+)
+from cli.mig.selftest.selftest_offers import compared
+from cli.mig.selftest.selftest_report import (
+    SelftestReport,
+    layout_line,
+    report_document,
+    show_end,
+    show_head,
+)
+from cli.mig.selftest.selftest_target import node_state, refuse_actuator, tested_gpu
+from cli.observe import machine, mig_once, read_once
+from cli.options import Load
+from discovery.reader.protocol import Start
+
+LAYOUTS_SECONDS = 600.0
+"""No layout is begun later."""
+DEADLINE_SECONDS = 900.0
+"""Of the whole test; past it a driver counts as hung."""
+
+_STOPPING = (
+    b"\nThe self-test ends after this layout, and the layout from before comes back."
+    b" Ctrl-C again to stop waiting.\n"
+)
+
+
+def _complete_gpus(
+    ctx: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem[str]]:
+    """Indices: reading the GPUs would take too long for a key stroke."""
+    del ctx, parameter
+    return [CompletionItem(str(at)) for at in range(8) if str(at).startswith(incomplete)]
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  gpuscape mig selftest
+  gpuscape mig selftest --gpu 3 --node worker-3 --report selftest.json
+  gpuscape mig selftest --simulate hgx-h100 --yes -o json
+
+\b
+What it does, on one GPU that nobody uses, by the same worker, journal and lock as
+`gpuscape mig apply`:
+  1. MIG goes on, where it is off and needs no reset; what is there is destroyed
+  2. each profile of the driver, as often as it fits, and at each place that it may have
+  3. a mix of sizes, then parts of it replaced, where the others have to stay as they are
+  4. a GPU instance in several compute instances
+  5. the layout from before comes back, with the same MIG devices
+Each layout is read back in a new session with the driver, and each step is timed. What the driver
+offers is compared with what gpuscape knows of the model: such a difference is worth a report, and
+is no failure.
+
+\b
+Where it may run: on a machine without a cluster, or on a node that is cordoned, where no pod uses
+the GPU. With --node the Node is read, and must be cordoned; else the question says what your yes,
+or --yes, confirms. Stop the agent and the actuator first: a program that has the GPU open is in
+the way. Without --gpu it takes the first GPU that can be tested, one without instances if there
+is one. A GPU is never reset.
+
+\b
+Ctrl-C ends it after the layout that is being made, and the layout from before comes back. It comes
+back as well when the command is killed; when its worker is, `gpuscape mig restore` brings it.
+
+\b
+Please attach the report to an issue of gpuscape, also when all went well: `apply` is beta on a
+model until somebody has done so. It names no host, UUID or serial number.
+
+\b
+Exit codes:
+  0  passed: every layout was reached, and the layout from before is there
+  2  bad input: no such GPU, a journal or a report that cannot be written, ...
+  3  the GPU could not be read; nothing was changed
+  4  the cluster did not answer
+  5  refused: nothing was changed; the reason is printed
+  6  not passed, or ended early; the layout from before is there
+  7  held, or stopped in the middle: `gpuscape mig restore` goes on"""
+)
+@click.option(
+    "--gpu",
+    type=click.IntRange(min=0),
+    metavar="INDEX",
+    shell_complete=_complete_gpus,
+    help="Test this GPU.  [default: the first that is idle]",
+)
+@click.option("--node", metavar="NAME", help="This machine's Node: refuse unless it is cordoned.")
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the report here as well, as JSON; the file must not be there yet.",
+)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--socket",
+    type=click.Path(path_type=Path),
+    help="The actuator's socket: where one answers, nothing is done.  [default: its usual place;"
+    " none of a simulated machine]",
+)
+@journal_option
+@verbose_option
+@options.output("table", "json", "yaml")
+@options.settings(*options.READING, "kubeconfig")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    load: Load,
+    gpu: int | None,
+    node: str | None,
+    report: Path | None,
+    yes: bool,
+    socket: Path | None,
+    journal: Path | None,
+    verbose: bool,
+    output: str,
+) -> None:
+    """Try MIG layouts on one idle GPU, undo them, and write a report (beta)."""
+    settings = load()
+    if report is not None and (report.exists() or not report.parent.is_dir()):
+        raise BadInput(f"--report {report}: name a file that is not there, in a folder that is")
+    with machine(settings) as start:
+        folder = journal_folder(journal, start)
+        refuse_unended(folder)
+        refuse_actuator(socket, start)
+        chosen = tested_gpu(mig_once(start, settings), gpu)
+        cluster = node_state(node, settings.kubeconfig, start)
+        seen = read_once(start, settings)
+        found = SelftestReport(
+            gpuscape=version("gpuscape"),
+            started=datetime.now(UTC).isoformat(timespec="seconds"),
+            simulated=start.simulation is not None,
+            driver=seen.driver,
+            gpu=chosen,
+            vbios=next(
+                (one.vbios_version for one in seen.gpus if one.bus_id == chosen.bus_id), None
+            ),
+            node=cluster,
+        )
+        if output == "table":
+            show_head(found)
+        _ask(ctx, cluster.words, output, yes=yes)
+        try:
+            _run(found, start, folder, verbose=verbose, progress=output == "table")
+        except CommandFailure as error:
+            found.lost = error.message
+            _tell(found, report, folder, output)
+            raise
+    _tell(found, report, folder, output)
+    ctx.exit(_code(found))
+
+
+def _ask(ctx: click.Context, words: str, output: str, *, yes: bool) -> None:
+    """End the command here unless it is agreed."""
+    if yes:
+        if output == "table":
+            terminal.note(f"With --yes: {words}.")
+        return
+    if output != "table" or not somebody_is_there():
+        raise BadInput(f"there is nobody to ask: add --yes, which confirms: {words}")
+    if not click.confirm(f"\nYou confirm: {words}.\nRun the self-test?"):
+        terminal.note("Nothing was changed.")
+        ctx.exit(REFUSED)
+
+
+def _run(
+    report: SelftestReport, start: Start, journal: Path, *, verbose: bool, progress: bool
+) -> None:
+    """Fill the report, through Ctrl-C. Raises CommandFailure where the end is not known."""
+
+    def heard(message: Tried) -> None:
+        if message.layout is not None:
+            report.layouts.append(message.layout)
+            if progress:
+                terminal.note(layout_line(message.layout))
+        if message.offered is not None:
+            report.profiles = message.offered.profiles
+            report.comparisons = compared(report.gpu, report.profiles)
+
+    with _stop_pipe() as (until, stop):
+
+        def stopped() -> bytes:
+            os.write(stop, b"\0")
+            return _STOPPING
+
+        never = "the self-test ends by itself, and the layout from before comes back"
+        with waited_for(journal, verbose=verbose, once=stopped, never=never):
+            report.result = run_selftest(
+                SelftestRequest(gpu=report.gpu.uuid, seconds=LAYOUTS_SECONDS),
+                heard,
+                source=start,
+                journal=journal,
+                deadline_seconds=DEADLINE_SECONDS,
+                until=until,
+            )
+
+
+@contextmanager
+def _stop_pipe() -> Iterator[tuple[int, int]]:
+    """The end that the worker gets, and the one that tells it to go back, also by closing."""
+    until, stop = os.pipe()
+    try:
+        yield until, stop
+    finally:
+        os.close(until)
+        os.close(stop)
+
+
+def _tell(found: SelftestReport, file: Path | None, journal: Path, output: str) -> None:
+    """Print the report, and put it into its file."""
+    document = report_document(found)
+    if output == "table":
+        show_end(found, journal)
+    else:
+        terminal.data(document, output)
+    if file is None:
+        return
+    import msgspec
+
+    file.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
+    if output == "table":
+        terminal.note(f"The report is in {file}.")
+
+
+def _code(found: SelftestReport) -> int:
+    result: ChangeResult | None = found.result
+    if result is None or result.outcome is ChangeOutcome.HELD:
+        return UNFINISHED
+    if result.outcome is None:
+        return REFUSED
+    return 0 if found.passed else UNDONE

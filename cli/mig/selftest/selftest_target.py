@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a self-test may run: an idle GPU, on a node that takes no new pods."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+from api.actuator_client import SOCKET, NoAnswer, ask_actuator
+from api.actuator_messages import StateRequest
+from base.errors import BadInput, Transient
+from cli.failures import REFUSED, CommandFailure
+from cli.mig.mig_words import pids, unread_note
+from cli.terminal import Styled
+from discovery.mig_state import MigGpu, MigReading, UnreadMigGpu
+from discovery.reader.protocol import Start
+
+_REQUESTS_PER_SECOND: Final = 5.0
+_BOOT: Final = Path("proc/sys/kernel/random/boot_id")
+
+CONFIRMED: Final = (
+    "this machine is in no cluster; or its node is cordoned, and no pod on it uses the GPU"
+)
+"""What somebody says with a yes, where the cluster was not asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeState:
+    """What is known of the node."""
+
+    name: str | None
+    """None where the cluster was not asked."""
+
+    @property
+    def words(self) -> str:
+        """For the question and the report."""
+        return CONFIRMED if self.name is None else f"node {self.name} is cordoned"
+
+
+def tested_gpu(readings: Sequence[MigReading], index: int | None) -> MigGpu:
+    """The GPU of this index, or the first that may be tested, those without instances first.
+
+    Raises BadInput for an index that no GPU has, and CommandFailure where none may be tested.
+    """
+    if index is not None:
+        readings = [one for one in readings if one.index == index]
+        if not readings:
+            raise BadInput(f"there is no GPU {index}: see gpuscape mig status")
+    why_not = {one.bus_id: _why_not(one) for one in readings}
+    ready = [one for one in readings if isinstance(one, MigGpu) and not why_not[one.bus_id]]
+    if not ready:
+        reasons = "; ".join(why for why in why_not.values() if why) or "there is no GPU"
+        raise CommandFailure(f"no GPU can be tested: {reasons}", REFUSED)
+    return min(ready, key=lambda one: (bool(one.instances), not _is_on(one), one.bus_id))
+
+
+def _why_not(gpu: MigReading) -> str | None:
+    """Why a GPU cannot be tested; None where it can, as far as the driver's lists say."""
+    if isinstance(gpu, UnreadMigGpu):
+        return unread_note(gpu)
+    if gpu.mode is None:
+        return f"GPU {gpu.index}: {gpu.model} has no MIG"
+    if not gpu.resetless and gpu.mode.current != gpu.mode.pending:
+        return f"GPU {gpu.index}: a change of its MIG mode waits for a reset"
+    if not gpu.resetless and not gpu.mode.current:
+        smi = f"nvidia-smi -i {gpu.bus_id} -mig 1 && nvidia-smi --gpu-reset -i {gpu.bus_id}"
+        return f"GPU {gpu.index}: MIG is off, and goes on by a reset, which is yours to do: {smi}"
+    if gpu.processes:
+        found = pids(sorted({one.pid for one in gpu.processes}))
+        named = found.text if isinstance(found, Styled) else found
+        return f"GPU {gpu.index}: in use by process {named}"
+    return None
+
+
+def _is_on(gpu: MigGpu) -> bool:
+    return gpu.mode is not None and gpu.mode.current
+
+
+def refuse_actuator(socket: Path | None, start: Start) -> None:
+    """Raises CommandFailure where an actuator answers on its socket.
+
+    None stands for its usual place; of a simulated machine there is none.
+    """
+    if socket is None:
+        if start.simulation is not None:
+            return
+        socket = SOCKET
+    try:
+        ask_actuator(socket, StateRequest())
+    except NoAnswer:
+        return
+    except Transient:
+        pass  # somebody is there, and says what is no answer
+    raise CommandFailure(
+        f"an actuator serves {socket}, and changes MIG on this node: stop it first", REFUSED
+    )
+
+
+def node_state(name: str | None, kubeconfig: Path | None, start: Start) -> NodeState:
+    """Look at the Node, where its name is given.
+
+    Raises CommandFailure where it is not cordoned, or is another machine; and kube's ApiError.
+    """
+    if name is None:
+        return NodeState(name=None)
+    found = _node(name, kubeconfig)
+    if not (found.get("spec") or {}).get("unschedulable"):
+        raise CommandFailure(
+            f"node {name} is not cordoned: run kubectl cordon {name}, and drain it", REFUSED
+        )
+    told = ((found.get("status") or {}).get("nodeInfo") or {}).get("bootID")
+    own = None if start.simulation is not None else _boot(start)
+    if told and own and told != own:
+        raise CommandFailure(
+            f"node {name} is another machine: its boot id is {told}, and here it is {own}", REFUSED
+        )
+    return NodeState(name=name)
+
+
+def _node(name: str, kubeconfig: Path | None) -> dict[str, Any]:
+    from kube.api import NODES
+    from kube.api_errors import NotFound
+    from kube.client import Program, connect  # with the official package, which loads slowly
+
+    program = Program(
+        name="gpuscape-mig",
+        version=version("gpuscape"),
+        requests_per_second=_REQUESTS_PER_SECOND,
+    )
+    client = connect(program, kubeconfig=None if kubeconfig is None else str(kubeconfig))
+    try:
+        return dict(client.get(NODES, name))
+    except NotFound as error:
+        raise BadInput(f"the cluster has no node {name}: see kubectl get nodes") from error
+    finally:
+        client.close()
+
+
+def _boot(start: Start) -> str | None:
+    try:
+        return (Path(start.host_root) / _BOOT).read_text("ascii", "replace").strip()
+    except OSError:
+        return None
