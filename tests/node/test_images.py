@@ -44,6 +44,35 @@ def test_an_image_has_its_name_its_start_and_one_layer_with_all_files_of_root(
     assert [it.name for it in tmp_path.iterdir() if it != root] == ["a.tar"]
 
 
+def test_our_image_starts_the_program_in_it_and_is_made_once() -> None:
+    """Before the nodes need it: half of the processes of a run would wait for it."""
+    file = images.our_image()
+    made = file.stat().st_ino
+
+    with tarfile.open(file) as tar:
+        (manifest,) = json.loads(_named(tar, "index.json"))["manifests"]
+        described = json.loads(_named(tar, _place(manifest)))
+        config = json.loads(_named(tar, _place(described["config"])))["config"]
+        (layer,) = described["layers"]
+        with tarfile.open(fileobj=tar.extractfile(_place(layer))) as root:
+            files = {it.name: it for it in root}
+
+    assert config["Entrypoint"][-1] == "gpuscape"
+    assert config["User"] not in {"", "0", "0:0"}
+    command = files[f".{config['Env'][0].removeprefix('PATH=')}/gpuscape"]
+    assert command.mode & 0o111
+    assert not [name for name in files if name.startswith("./tests") or "/pip/" in name]
+    assert images.our_image().stat().st_ino == made
+
+
+def _place(described: dict[str, Any]) -> str:
+    return f"blobs/{described['digest'].replace(':', '/')}"
+
+
+def _named(tar: tarfile.TarFile, name: str) -> bytes:
+    return _read(tar, tar.getmember(name))
+
+
 def _blob(blobs: dict[str, bytes], described: dict[str, Any]) -> bytes:
     content = blobs[described["digest"].removeprefix("sha256:")]
     assert described["size"] == len(content)
