@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cache
 from typing import NamedTuple
 
 from api.gpu_request import GpuRequest
@@ -15,7 +14,7 @@ from scheduler.pod_request import PodRequest
 from scheduler.rank_levels import NEUTRAL, ranks
 from scheduler.scores.class_tables import ScoreTables
 from scheduler.scores.score import joined, relative_speed, with_speed
-from scheduler.scores.score_table import MOST_GPUS, PlacementOutcome
+from scheduler.scores.score_table import MOST_GPUS, PlacementOutcome, ScoreTable
 
 _AT_ONCE = 16
 """So many new outcomes of small classes fit into a request; each takes up to a millisecond."""
@@ -29,7 +28,14 @@ class _TablesOfCall:
     """The score tables as one call sees them: each is looked up once, and stays the same."""
 
     def __init__(self, tables: ScoreTables) -> None:
-        self.find = cache(tables.find)
+        self._tables = tables
+        self._found: dict[str, ScoreTable | None] = {}
+
+    def find(self, gen: str) -> ScoreTable | None:
+        """See :meth:`ScoreTables.find`."""
+        if gen not in self._found:
+            self._found[gen] = self._tables.find(gen)
+        return self._found[gen]
 
 
 class RankedNode(NamedTuple):

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
-from scheduler.scores.score import Aims, aims
+from scheduler.scores.score import aims
 
 BEST = 10
 """The most that kube-scheduler takes from an extender: MaxExtenderPriority."""
@@ -23,15 +24,16 @@ def ranks(scores: Sequence[int | None]) -> list[int]:
     fall short of the best, so that a trifle never weighs as much as slow links: 8 for
     a node that others need more, 1 for one that may refuse the pod or breaks its wish.
     """
-    distinct = {score for score in scores if score}
-    best = aims(max(distinct, default=0))
-    by_score = {score: _rank(aims(score), best) for score in distinct}
-    return [by_score[score] if score else 0 for score in scores]
+    best = max(filter(None, scores), default=0)
+    return [_rank(score, best) if score else 0 for score in scores]
 
 
-def _rank(here: Aims, best: Aims) -> int:
-    if here == best:
+@lru_cache(maxsize=2048)
+def _rank(score: int, best_score: int) -> int:
+    """Of one score, where another is the best."""
+    if score == best_score:
         return BEST
+    here, best = aims(score), aims(best_score)
     if (here.taken, here.linked) != (best.taken, best.linked):
         return 1
     if here.speed != best.speed:

@@ -33,6 +33,7 @@ ANY_NODE: Final = frozenset({"kubernetes.io/os", "nvidia.com/gpu.present"})
 """Labels that all nodes with GPUs have alike: a pod that selects by them is not pinned."""
 
 _ENDED = ("Succeeded", "Failed")
+_LINKS: Final = {each.value: each for each in Link}
 _REMEMBERED_WISHES = 1024
 _REMEMBERED_STEPS = 16
 """Containers of a wish that is remembered: a pod may have thousands."""
@@ -45,6 +46,9 @@ class Resources(msgspec.Struct, frozen=True):
 
     requests: dict[str, Quantity] | None = None
     limits: dict[str, Quantity] | None = None
+
+
+_NO_RESOURCES: Final = Resources()
 
 
 class Container(msgspec.Struct, frozen=True, rename="camel"):
@@ -149,23 +153,25 @@ def ask(pod: Pod, rules: Rules) -> PodRequest | None:
     """
     spec = pod.spec
     first = [(each, each.restart_policy != "Always") for each in spec.init_containers or ()]
-    containers = [*first, *((each, False) for each in spec.containers or ())]
+    containers = [*first, *[(each, False) for each in spec.containers or ()]]
     steps = tuple(
-        ContainerRequest(gpus=count, ends=ends)
-        for container, ends in containers
-        if (count := _count(container, rules.gpu))
+        [
+            ContainerRequest(gpus=count, ends=ends)
+            for container, ends in containers
+            if (count := _count(container, rules.gpu))
+        ]
     )
     if not steps:
         return None
     annotations = pod.metadata.annotations or {}
-    asks_nic = any(_count(each, *rules.nics) for each, _ in containers)
+    asks_nic = any(_count(each, nic) for nic in rules.nics for each, _ in containers)
     remembered = _wish if len(steps) <= _REMEMBERED_STEPS else _wish.__wrapped__
     nic = asks_nic or annotations.get(keys.NIC) == "true"
     return PodRequest(
         namespace=sys.intern(pod.metadata.namespace),
         name=pod.metadata.name,
         uid=pod.metadata.uid,
-        wish=remembered(steps, _link(annotations.get(keys.LINK, "")), nic),
+        wish=remembered(steps, _LINKS.get(annotations.get(keys.LINK, ""), Link.ANY), nic),
         job=_job(pod.metadata),
         pinned=_is_pinned(spec),
     )
@@ -173,31 +179,28 @@ def ask(pod: Pod, rules: Rules) -> PodRequest | None:
 
 def _is_pinned(spec: Spec) -> bool:
     """Whether the pod may run on some nodes only. Of the conditions themselves nothing is kept."""
-    if (spec.node_selector or {}).keys() - ANY_NODE:
+    if spec.node_selector and spec.node_selector.keys() - ANY_NODE:
         return True
-    nodes = (spec.affinity or Affinity()).node_affinity or NodeAffinity()
-    return bool(nodes.required_during_scheduling_ignored_during_execution)
+    nodes = spec.affinity and spec.affinity.node_affinity
+    return bool(nodes and nodes.required_during_scheduling_ignored_during_execution)
 
 
-def _count(container: Container, *resources: str) -> int:
-    """Whole devices of these kinds that a container asks for.
+def _count(container: Container, resource: str) -> int:
+    """Whole devices of this kind that a container asks for.
 
     Requests and limits of devices are equal where both are written; the API server sees to it.
     """
-    asked = container.resources or Resources()
-    amounts = {**(asked.limits or {}), **(asked.requests or {})}
-    return sum(_whole(amounts.get(each, 0)) for each in resources)
+    asked = container.resources or _NO_RESOURCES
+    for amounts in (asked.requests, asked.limits):
+        if amounts and resource in amounts:
+            return _whole(amounts[resource])
+    return 0
 
 
 def _whole(quantity: Quantity) -> int:
     """A number of devices; 0 for what is none. Device counts are written without a suffix."""
     text = str(quantity)
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
-
-
-def _link(text: str) -> Link:
-    """The wish in the annotation; any for a word that is not known."""
-    return Link(text) if text in Link.__members__.values() else Link.ANY
 
 
 @lru_cache(maxsize=_REMEMBERED_WISHES)

@@ -9,7 +9,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, partial
 
@@ -73,16 +73,18 @@ class PlacementOutcome:
     """Expected closeness of a NIC, 0 (across CPUs, or none) to 5."""
     given_up: bool = False
     """It takes too much work to compute: nothing is known of it, and nothing held against it."""
+    likely: int = field(init=False)
+    """The set of the highest odds, of equals that with the lowest GPUs; LOST, 0, for none. Worked
+    out once: each change of a node asks for it, for each of its pods."""
+
+    def __post_init__(self) -> None:
+        likely = max(self.sets, key=lambda each: (self.sets[each], -each), default=LOST)
+        object.__setattr__(self, "likely", likely)
 
     @property
     def lost(self) -> float:
         """Odds that the node refuses the pod, or that the device plugin crashes over it."""
         return float(self.sets.get(LOST, 0))
-
-    @property
-    def likely(self) -> int:
-        """The set of the highest odds, of equals that with the lowest GPUs; LOST, 0, for none."""
-        return max(self.sets, key=lambda each: (self.sets[each], -each), default=LOST)
 
 
 GIVEN_UP = PlacementOutcome(sets={}, reported={}, score=0, given_up=True)
