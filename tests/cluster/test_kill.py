@@ -93,13 +93,23 @@ class Labels:
         return found
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize(
-    ("sink", "effect"),
-    [("node", effect) for effect in ON_NODE.values()]
-    + [("nodefeature", effect) for effect in IN_NODE_FEATURE.values()],
-    ids=[*ON_NODE, *IN_NODE_FEATURE],
-)
+EFFECTS = [
+    *(("node", *effect) for effect in ON_NODE.items()),
+    *(("nodefeature", *effect) for effect in IN_NODE_FEATURE.items()),
+]
+KILLS = [
+    pytest.param(
+        *(sink, effect, when),
+        id=f"{name}-{when}",
+        marks=() if when == ("before", "after")[number % 2] else pytest.mark.long,
+    )
+    for number, (sink, name, effect) in enumerate(EFFECTS)
+    for when in ("before", "after")
+]
+"""In ``make test`` before one effect and after the next."""
+
+
+@pytest.mark.parametrize(("sink", "effect", "when"), KILLS)
 def test_labels_are_right_in_the_end_and_none_is_removed_by_mistake(
     site: Site, tmp_path: Path, sink: str, effect: Effect, when: str
 ) -> None:
