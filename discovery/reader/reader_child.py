@@ -250,7 +250,7 @@ class SessionReader:
 
     def _opened(self, message: Sample) -> dict[str, Handle]:
         """Handles alone, for a reader that replaced another between two discoveries."""
-        handles = {}
+        handles: dict[str, Handle] = {}
         gpus = listed_gpus(self._start)
         self._answered.add(None)
         for bus_id in allowed(self._start, gpus.ours):
