@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from discovery.mig_state import MigGpu, MigProfile
 from mig.configs.config_choice import config_layouts
 from mig.configs.default_configs import generated_configs
+from mig.configs.offered_profiles import offered_profiles
 from mig.gpu_layout import GpuLayout, WantedInstance
 from mig.placement import Grid
 
@@ -39,11 +40,12 @@ def trial_layouts(gpu: MigGpu) -> Iterator[TrialLayout]:
     the mix without its largest instance, and with another one in its room; and a GPU instance that
     is divided into the smallest compute instances.
     """
-    if not gpu.profiles:
+    offered = offered_profiles(gpu)
+    if not gpu.profiles or offered is None:
         return
     grid = Grid(gpu.profiles)
     for profile in gpu.profiles:
-        yield from _alone(grid, profile)
+        yield from _alone(grid, profile, offered.most[profile.name])
     mix = _mix(gpu)
     if mix is not None:
         yield TrialLayout(name=f"mix {MIX}", layout=mix)
@@ -51,10 +53,10 @@ def trial_layouts(gpu: MigGpu) -> Iterator[TrialLayout]:
     yield from _divided(grid)
 
 
-def _alone(grid: Grid, profile: MigProfile) -> Iterator[TrialLayout]:
-    """One profile on every place that it may have."""
+def _alone(grid: Grid, profile: MigProfile, most: int) -> Iterator[TrialLayout]:
+    """One profile on every place that it may have, first ``most`` at once."""
     one = _whole(profile)
-    wanted = [one] * grid.most(profile)
+    wanted = [one] * most
     while wanted and grid.misfit(wanted) is not None:
         wanted.pop()
     starts = grid.best_starts(wanted) or ()

@@ -341,7 +341,15 @@ def test_a_gpu_that_is_read_alone_is_as_it_is_now(tmp_path: Path) -> None:
         [alone] = world.observe([second])
         assert [one.start for one in alone.instances] == [2]
         assert world.holders() == {}
-        on.simulation.fault(Return(code=nv.NVML_ERROR_UNKNOWN), "nvmlDeviceGetMigMode")
+        broken = Return(code=nv.NVML_ERROR_UNKNOWN)
+        other = machines.gpu(1).bus_id
+        on.simulation.fault(broken, "nvmlDeviceGetMigMode", bus_id=other)
+        assert [one.uuid for one in world.observe()] == [first]
+        assert [one.uuid for one in world.observe([first])] == [first]
+        assert list(world.unread) == [other]
+        on.simulation.clear()
+        world.observe()
+        on.simulation.fault(broken, "nvmlDeviceGetMigMode")
         assert list(world.observe([first])) == []
         assert list(world.unread) == [BUS_ID]
         assert list(world.observe()) == []

@@ -68,8 +68,13 @@ def open_change(folder: Path) -> bool:
 
 @pytest.mark.parametrize(
     "gpu",
-    [before(), mig_gpu(A30), mig_gpu(A30, mode=OFF, resetless=True)],
-    ids=["divided", "empty", "off"],
+    [
+        before(),
+        mig_gpu(A30, ("4g.24gb", 0, (1, 2))),  # a planner makes the larger part first
+        mig_gpu(A30),
+        mig_gpu(A30, mode=OFF, resetless=True),
+    ],
+    ids=["several", "divided", "empty", "off"],
 )
 def test_all_layouts_are_tried_and_the_one_from_before_is_there(
     tmp_path: Path, gpu: MigGpu
@@ -191,10 +196,13 @@ def test_a_pod_that_comes_in_the_middle_ends_it_and_keeps_its_instance(tmp_path:
     hardware = Hardware.of([mig_gpu(A30)])
     world = PlayedWorld(hardware, grabs={7: (GPU, "1g.6gb", 0)})
 
-    result = SelftestRun().run(tmp_path / "mig", world)
+    tested = SelftestRun()
+
+    result = tested.run(tmp_path / "mig", world)
 
     assert result.outcome is ChangeOutcome.HELD
-    assert "pod ns/late" in result.reason
+    assert result.reason.startswith("somebody took the GPU: pod ns/late; the way back failed too")
+    assert len(tested.layouts) == 2
     assert [(one.profile, one.start) for one in hardware.seen()[0].instances] == [("1g.6gb", 0)]
 
 

@@ -48,8 +48,10 @@ def test_a_driver_that_reports_too_many_of_a_profile_is_not_believed() -> None:
     gpu = mig_gpu(0, A30, mode=ON)
     boasting = replace(gpu, profiles=tuple(replace(one, most=9) for one in gpu.profiles))
 
-    for one in trial_layouts(boasting):
-        assert Grid(boasting.profiles).misfit(one.layout.instances) is None
+    tried = list(trial_layouts(boasting))
+
+    assert all(Grid(boasting.profiles).misfit(one.layout.instances) is None for one in tried)
+    assert [one.name for one in tried] == [one.name for one in trial_layouts(gpu)]
 
 
 def test_without_profiles_nothing_is_tried() -> None:
