@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Final, Self
 
 from actuator.mig_world import StepFailed
-from base.errors import Transient
+from base.errors import BadInput, Transient
 from discovery.driver_errors import MigChangeFailed
 from discovery.host.device_files import openers, process_name
+from discovery.host.kubelet_devices import read_kubelet_devices
 from discovery.mig_state import FoundInstance, MigGpu, UnreadMigGpu
 from discovery.nvml.changing.gpu_use import UseNow, read_gpu_use
 from discovery.nvml.changing.mig_changes import (
@@ -31,7 +32,8 @@ from discovery.nvml.mig_gpu import read_mig_gpu
 from discovery.nvml.session import close_session, open_session
 from discovery.reader.machine_access import allowed, listed_gpus
 from discovery.reader.protocol import Start
-from mig.holders import HolderKind, MigHolder, MigHolders, MigPart
+from mig.holders import HolderKind, MigHolder, MigHolders, MigPart, all_holders
+from mig.pod_holders import pod_holders
 from mig.process_holders import process_holders
 from mig.steps import (
     CreateCompute,
@@ -60,7 +62,7 @@ class NvmlWorld:
     """An open session with the driver. The library must have been chosen before."""
 
     def __init__(self, start: Start, named: MigHolders | None = None) -> None:
-        """``named``: pods and claims, which the driver does not know.
+        """``named``: pods and claims that somebody else knows of.
 
         Raises DriverAbsent, DriverMismatch or Transient where NVML cannot be initialised.
         """
@@ -104,17 +106,20 @@ class NvmlWorld:
         return tuple(self._seen.values())
 
     def holders(self) -> MigHolders:
-        """Programs that the driver lists, whoever has device files open, and who was named.
+        """Programs that the driver lists, whoever has device files open, and pods: those that the
+        kubelet of this node has given a device, and who was named.
 
         Of the GPUs that were observed last.
         """
         used = [(gpu, _use(gpu)) for gpu in self._seen.values()]
         running = [replace(gpu, processes=use.processes) for gpu, use in used]
         minors = {use.minor: gpu.uuid for gpu, use in used if use.minor is not None}
-        found = dict(process_holders(running, process_name))
-        for part, holders in (*self._named.items(), *self._opened(minors).items()):
-            found[part] = found.get(part, frozenset()) | holders
-        return found
+        return all_holders(
+            process_holders(running, process_name),
+            self._opened(minors),
+            pod_holders(self._seen.values(), self._held()),
+            self._named,
+        )
 
     def perform(self, step: MigStep) -> None:
         """One step on a GPU that was observed; see :mod:`discovery.nvml.changing.mig_changes`."""
@@ -156,6 +161,13 @@ class NvmlWorld:
     def now(self) -> str:
         """RFC 3339, in UTC."""
         return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+    def _held(self) -> Mapping[str, frozenset[str]]:
+        """Device to the pods that have it, by the kubelet."""
+        try:
+            return read_kubelet_devices(Path(self._start.host_root), time.time()).held
+        except BadInput as error:
+            raise StepFailed(str(error), passes=True) from error
 
     def _report(self, listed: Collection[str], unread: Iterator[UnreadMigGpu]) -> None:
         """Log each GPU that is left out, once for each reason."""

@@ -45,3 +45,12 @@ class MigPart:
 
 MigHolders = Mapping[MigPart, frozenset[MigHolder]]
 """Who holds what. A part that is missing has no holder."""
+
+
+def all_holders(*several: MigHolders) -> MigHolders:
+    """Everybody whom one of them has."""
+    found: dict[MigPart, frozenset[MigHolder]] = {}
+    for each in several:
+        for part, holders in each.items():
+            found[part] = found.get(part, frozenset()) | holders
+    return found

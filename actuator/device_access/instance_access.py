@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +12,10 @@ from typing import Final
 
 from actuator.device_access.cdi_specs import MigThere, stale_entries
 from actuator.device_access.device_nodes import make_nodes, read_minors
+from actuator.device_access.kubelet_list import stale_list
 from base.errors import BadInput
 from base.files import read_text
+from discovery.host.kubelet_devices import read_kubelet_devices
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +40,7 @@ class InstanceAccess:
 def open_access(
     root: Path, uuids: Collection[str] | None, *, stand_ins: bool = False
 ) -> InstanceAccess:
-    """Make the device nodes of all instances, and report CDI specifications that are stale.
+    """Make the device nodes of all instances; report CDI specifications and a list that are stale.
 
     For the end of each change and for the restoring of a layout, before any device plugin looks.
     ``root`` is where the host's root is mounted, ``uuids`` those of all MIG devices that there are
@@ -51,7 +54,23 @@ def open_access(
     stale = tuple(stale_specs(root, uuids))
     for problem in stale:
         log.warning("CDI specification stale", extra={"why": problem})
-    return InstanceAccess(made=nodes.made, problems=(*nodes.problems, *stale))
+    old = () if uuids is None else tuple(stale_devices(root, uuids))
+    for problem in old:
+        log.warning("device plugin's list stale", extra={"why": problem})
+    return InstanceAccess(made=nodes.made, problems=(*nodes.problems, *stale, *old))
+
+
+def stale_devices(root: Path, uuids: Collection[str]) -> Iterator[str]:
+    """A sentence for each thing in the kubelet's list of devices that is not so any more.
+
+    One where the list cannot be read. ``uuids``: those of all MIG devices that there are.
+    """
+    try:
+        kubelet = read_kubelet_devices(root, time.time())
+    except BadInput as error:
+        yield str(error)
+    else:
+        yield from stale_list(kubelet, uuids)
 
 
 def stale_specs(root: Path, uuids: Collection[str] | None) -> Iterator[str]:

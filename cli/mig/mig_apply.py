@@ -18,6 +18,7 @@ from api.mig_resources import MigStrategy
 from base.errors import BadInput
 from cli import options, terminal
 from cli.failures import REFUSED, CommandFailure
+from cli.mig.found_holders import found_holders
 from cli.mig.hooks_file import (
     BEFORE_CONFIG,
     BEFORE_MODE,
@@ -29,7 +30,6 @@ from cli.mig.hooks_file import (
 )
 from cli.mig.mig_wanted import WORDS, GetWanted, all_read, wanted_layout
 from cli.mig.planned_words import ShownPlan, plan_document, show_plan
-from cli.mig.program_names import program_name
 from cli.mig.running_change import (
     EXIT_CODES,
     end_document,
@@ -46,7 +46,6 @@ from cli.options import Load
 from discovery.mig_state import MigGpu
 from mig.gpu_layout import GpuLayout, found_layout
 from mig.planner import MigPlan, MigRefusal, plan
-from mig.process_holders import process_holders
 from mig.steps import SetMode
 
 
@@ -70,9 +69,10 @@ GPUs alone, and no real GPU has been changed by it.
 \b
 The plan is shown as `gpuscape mig plan` shows it, and a question asked, unless --yes is given.
 Instances that stay are not touched. A program that holds what would go is in the way, and so is,
-for a change of the mode, one that only has the device file open: then the plan is refused and
-lists who it is. Pods are not looked at: on a node of a cluster, cordon and drain it first. A GPU
-is never reset: where that is needed, the command for it is printed.
+for a change of the mode, one that only has the device file open; so is a pod to which the kubelet
+of this node has given a device, whether or not it runs: then the plan is refused and lists who it
+is. On a node of a cluster cordon it first: pods that come meanwhile are not waited for. A GPU is
+never reset: where that is needed, the command for it is printed.
 The change ends in one of three ways, whatever happens: in the wanted layout, in the one from
 before, or held, where neither can be reached. Ctrl-C, a killed command and a lost terminal do not
 stop it in the middle. Two changes at a time are refused: whoever makes one, an actuator too, has
@@ -144,7 +144,7 @@ def command(
         layouts = asked.layouts(gpus)
         if mode_only:
             layouts = _modes(layouts, gpus)
-        holders = process_holders(gpus, program_name(settings))
+        holders = found_holders(gpus, settings, start)
         spare_busy = hooks is None  # hooks may end what is in the way; it is looked at again
         found = plan(gpus, layouts, holders, strategy=served, spare_busy=spare_busy)
         shown = ShownPlan(

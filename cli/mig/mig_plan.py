@@ -8,13 +8,12 @@ import click
 from api.mig_resources import MigStrategy
 from cli import options, terminal
 from cli.failures import REFUSED
+from cli.mig.found_holders import found_holders
 from cli.mig.mig_wanted import WORDS, GetWanted, all_read, wanted_layout
 from cli.mig.planned_words import ShownPlan, plan_document, show_plan
-from cli.mig.program_names import program_name
-from cli.observe import take_mig
+from cli.observe import machine, mig_once
 from cli.options import Load
 from mig.planner import MigRefusal, plan
-from mig.process_holders import process_holders
 
 DIFFERENT = 1
 """With --exit-code, as of ``diff``."""
@@ -33,9 +32,10 @@ Examples:
 
 \b
 Each instance has a line: - is destroyed, + is created, and one without a mark is kept: it is not
-touched, and neither are the programs on it. The plan disturbs as few programs as any can, then
-destroys as few instances as any can. GPUs that the layout does not name stay as they are. Pods
-are not looked at, only programs that the driver lists.
+touched, and neither are the programs on it. The plan disturbs as few programs and pods as any
+can, then destroys as few instances as any can. GPUs that the layout does not name stay as they
+are. Programs are those that the driver lists, pods those that the kubelet of this node has given
+a device.
 Where MIG needs a reset of the GPU to be turned on or off, the command for it is printed.
 
 \b
@@ -53,7 +53,7 @@ Exit codes:
     help="The device plugin's strategy: refuse what it cannot serve, and show the resources that"
     " the node will have.",
 )
-@click.option("--spare-busy", is_flag=True, help="Refuse a plan that disturbs a program.")
+@click.option("--spare-busy", is_flag=True, help="Refuse a plan that disturbs a program or a pod.")
 @click.option(
     "--exit-code", is_flag=True, help="Exit with 1 where there is something to do, as diff does."
 )
@@ -76,9 +76,10 @@ def command(
     """
     asked = wanted()
     settings = load()
-    gpus = all_read(take_mig(settings))
+    with machine(settings) as start:
+        gpus = all_read(mig_once(start, settings))
+        holders = found_holders(gpus, settings, start)
     layouts = asked.layouts(gpus)
-    holders = process_holders(gpus, program_name(settings))
     found = plan(
         gpus,
         layouts,

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import click
 
+from actuator.device_access.instance_access import stale_devices
 from cli import options, terminal
 from cli.mig.mig_words import (
     NONE,
@@ -19,10 +21,11 @@ from cli.mig.mig_words import (
     units,
     unread_note,
 )
-from cli.observe import take_mig
+from cli.observe import machine, mig_once
 from cli.options import Load
 from cli.terminal import Cell, Styled, TextTable
 from discovery.mig_state import FoundInstance, MigGpu
+from discovery.reader.protocol import Start
 from mig.placement_grid import memory_units
 from mig.profile_names import part_name
 
@@ -38,18 +41,23 @@ Examples:
 UNITS are memory units, from the first to the last. PROGRAMS are process ids as the driver
 lists them; a program that only has the driver open is not among them. A GPU instance without
 a compute instance is marked: it takes its place, and no program can use it.
-In json and yaml, `gpus` are those that were read in full, and `unread` all others with the
-reasons; unread GPUs do not change the exit code."""
+Where a kubelet runs here, it is said what of its list of devices is old: then the device plugin
+has to be restarted, or a pod holds a MIG device that is gone, and has to be deleted.
+In json and yaml, `gpus` are those that were read in full, `unread` all others with the reasons,
+and `problems` what is said of the kubelet; neither changes the exit code."""
 )
 @options.output("table", "wide", "json", "yaml")
 @options.settings(*options.READING)
 def command(load: Load, output: str) -> None:
     """Show each GPU's MIG mode, its instances, and the programs on them."""
-    read, unread = split(take_mig(load()))
+    settings = load()
+    with machine(settings) as start:
+        read, unread = split(mig_once(start, settings))
+        problems = list(_problems(read, start)) if not unread else []
     if output in ("json", "yaml"):
-        terminal.data({"gpus": read, "unread": unread}, output)
+        terminal.data({"gpus": read, "unread": unread, "problems": problems}, output)
         return
-    if not any(gpu.mode for gpu in read) and not unread:
+    if not any(gpu.mode for gpu in read) and not unread and not problems:
         terminal.note("No GPU of this machine has MIG.")
         return
     wide = output == "wide"
@@ -61,8 +69,17 @@ def command(load: Load, output: str) -> None:
         terminal.show(instances)
     notes = [note for gpu in read if (note := pending_note(gpu)) is not None]
     notes += [unread_note(gpu) for gpu in unread]
+    notes += [f"Look at this: {problem}" for problem in problems]
     for at, note in enumerate(notes):
         terminal.note(note if at or not read else f"\n{note}")
+
+
+def _problems(gpus: Sequence[MigGpu], start: Start) -> Iterator[str]:
+    """What is old in the kubelet's list; nothing where it is not known what there is."""
+    uuids = [compute.uuid for gpu in gpus for _, compute in gpu.devices()]
+    known = {uuid for uuid in uuids if uuid is not None}
+    if len(known) == len(uuids):
+        yield from stale_devices(Path(start.host_root), known)
 
 
 def gpu_table(gpus: Sequence[MigGpu], *, wide: bool) -> TextTable:

@@ -13,7 +13,7 @@ from cli.mig.mig_words import NONE, UNUSABLE, numbers, units
 from cli.terminal import Cell, Styled, TextTable
 from discovery.mig_state import MigGpu
 from mig.gpu_layout import GpuLayout, WantedInstance
-from mig.holders import MigHolder, MigHolders
+from mig.holders import HolderKind, MigHolder, MigHolders
 from mig.planned_change import Fate, GpuChange, InstanceChange, planned_changes
 from mig.planner import MigPlan, MigRefusal, Obstacle
 from mig.steps import (
@@ -142,11 +142,15 @@ def change_table(change: GpuChange) -> TextTable:
                 "new" if one.id is None else str(one.id),
                 _profile_cell(one),
                 units(one.start, one.size),
-                ", ".join(holder.name for holder in one.holders) or NONE,
+                ", ".join(map(_holder_words, one.holders)) or NONE,
             )
             for one in change.instances
         ),
     )
+
+
+def _holder_words(holder: MigHolder) -> str:
+    return holder.name if holder.kind is HolderKind.PROCESS else str(holder)
 
 
 def _profile_cell(one: InstanceChange) -> Cell:

@@ -26,6 +26,7 @@ from tests import machines
 from tests.actuator.simulated_node import FIVE, H100, SimulatedNode, node
 from tests.controlplane.lifetime import end_with_parent
 from tests.discovery.simulator.mig.mig_calls import create, cut
+from tests.kubelet.checkpoint_file import write_checkpoint
 
 BUS_ID = machines.gpu(0).bus_id
 THREE_BY_ONE = MigInstanceSpec(profile="3g.20gb", start=4, id=2, compute=(1, 2))
@@ -357,3 +358,21 @@ def test_a_gpu_that_is_read_alone_is_as_it_is_now(tmp_path: Path) -> None:
         on.simulation.clear()
         assert [one.uuid for one in world.observe([first])] == [first, second]
         assert world.unread == {}
+
+
+# pods
+
+
+def test_a_pod_that_comes_while_a_change_runs_is_seen_before_the_next_step(tmp_path: Path) -> None:
+    """The kubelet's checkpoint is read each time; what cannot be read is no answer."""
+    on = node(tmp_path, *FIVE)
+    gpu = on.gpus()[0]
+    first = gpu.instances[0]
+    with world_of(on) as world:
+        assert world.holders() == {}
+        file = write_checkpoint(on.simulation.host_root, {"a": [str(first.compute[0].uuid)]})
+        pod = MigHolder(HolderKind.POD, "default/a")
+        assert world.holders() == {MigPart(gpu.uuid, first.id): {pod}}
+        file.write_text("garbage")
+        with pytest.raises(StepFailed, match="no checkpoint of a kubelet"):
+            world.holders()

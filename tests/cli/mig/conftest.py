@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from click.testing import CliRunner, Result
 from agent.settings.agent_settings import AgentSettings
 from cli.main import main
 from cli.mig import (
+    found_holders,
     mig_assert,
     mig_configs_listing,
     mig_explain,
@@ -20,6 +22,7 @@ from cli.mig import (
     mig_status,
 )
 from discovery.mig_state import MigReading
+from discovery.reader.protocol import Start
 from discovery.simulator.simulation import Simulation
 from tests.observed import mig_of
 
@@ -28,7 +31,9 @@ RunMig = Callable[..., Result]
 CUT = "dgx-a100-mig-mixed"
 """Four GPUs whole, four divided in different ways."""
 
-READING = (mig_assert, mig_configs_listing, mig_explain, mig_export, mig_plan, mig_status)
+READING = (mig_assert, mig_configs_listing, mig_explain, mig_export)
+READING_MORE = (mig_plan, mig_status)
+"""These look at the host as well."""
 PROGRAMS: Mapping[int, str] = {4242: "python3"}
 """Names by pid: of this machine's processes none is looked at."""
 
@@ -58,9 +63,21 @@ def run_mig(monkeypatch: pytest.MonkeyPatch) -> RunMig:
             del settings
             return lambda pid: PROGRAMS.get(pid, "")
 
+        @contextmanager
+        def machine(settings: AgentSettings) -> Iterator[Start]:
+            del settings
+            yield Start(host_root=str(on.host_root), simulation=str(on.state_file))
+
+        def mig_once(start: Start, settings: AgentSettings) -> tuple[MigReading, ...]:
+            del start
+            return take_mig(settings)
+
         for module in READING:
             monkeypatch.setattr(module, "take_mig", take_mig)
-        monkeypatch.setattr(mig_plan, "program_name", program_name)
+        for module in READING_MORE:
+            monkeypatch.setattr(module, "machine", machine)
+            monkeypatch.setattr(module, "mig_once", mig_once)
+        monkeypatch.setattr(found_holders, "program_name", program_name)
         return CliRunner().invoke(main, ("mig", *arguments), input=stdin)
 
     return run

@@ -28,6 +28,7 @@ from mig.gpu_layout import counted, has_layout
 from tests.actuator.simulated_node import FIVE, H100, SimulatedNode, node
 from tests.agent.agent_process import GPUSCAPE
 from tests.controlplane.lifetime import end_with_parent
+from tests.kubelet.checkpoint_file import write_checkpoint
 
 WANTED = '{"0": {"3g.20gb": 1, "1g.5gb": 3}}'
 LAYOUT = counted({"3g.20gb": 1, "1g.5gb": 3})
@@ -96,6 +97,53 @@ def test_what_is_in_use_is_in_the_way(on: SimulatedNode) -> None:
     assert result.stdout.endswith("  in the way: process 71\n")
     assert on.found() == before
     assert not journal(on).exists()
+
+
+def test_a_pod_that_was_given_a_device_is_in_the_way_though_no_program_runs(
+    on: SimulatedNode,
+) -> None:
+    """As an init container that crashes. What it does not hold may change beside it."""
+    held, before = on.gpus()[0].instances[-1].compute[0].uuid, on.found()
+    assert held is not None
+    write_checkpoint(on.simulation.host_root, {"idle": [held]}, offered={"r": [held]})
+    for command in (("plan", "--spare-busy"), ("apply", "--yes")):
+        result = run(on, command[0], '{"0": {"3g.20gb": 2}}', command[1])
+        assert result.exit_code == REFUSED
+        assert result.stdout.endswith("  in the way: pod default/idle\n")
+    assert on.found() == before
+
+    spared = run(on, "apply", '{"0": {"1g.5gb": 1}}', "--yes")
+
+    assert spared.exit_code == 0
+    assert [one.compute[0].uuid for one in on.gpus()[0].instances] == [held]
+
+
+def test_what_the_kubelet_has_given_to_whom_must_be_known(on: SimulatedNode) -> None:
+    before = on.found()
+    write_checkpoint(on.simulation.host_root, {}).write_text("garbage")
+
+    result = run(on, "apply", WANTED, "--yes")
+
+    assert result.exit_code == 2
+    assert "no checkpoint of a kubelet" in result.stderr
+    assert on.found() == before
+
+
+def test_the_device_plugin_s_list_and_pods_without_device_are_named(on: SimulatedNode) -> None:
+    """Also by who only looks."""
+    write_checkpoint(on.simulation.host_root, {"lost": ["MIG-9"]}, offered={"r": ["MIG-9"]})
+    status = json.loads(run(on, "status", "-o", "json").stdout)
+    assert [len(status["problems"]), status["problems"][1].partition(",")[0]] == [
+        2,
+        "pod default/lost holds MIG-9",
+    ]
+    assert "\nLook at this: pod default/lost holds MIG-9," in run(on, "status").stdout
+
+    result = run(on, "apply", WANTED, "--yes")
+
+    assert result.exit_code == 0
+    assert "list of MIG devices is old (1 too many, 4 too few): restart its pod" in result.stdout
+    assert "pod default/lost holds MIG-9, which is gone: delete the pod" in result.stdout
 
 
 def test_without_a_yes_nothing_is_done(on: SimulatedNode, monkeypatch: pytest.MonkeyPatch) -> None:

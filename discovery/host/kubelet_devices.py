@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which pods hold which devices, and which devices are offered, by the kubelet's own checkpoint.
+
+The kubelet hands an init container, or one that crashes, the same devices again, and reports them
+to nobody meanwhile: the checkpoint alone has them. A pod that has been deleted stays in it until
+the kubelet hands out something else.
+Source: Kubernetes 1.37.1, pkg/kubelet/cm/devicemanager/checkpoint and manager.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from base.errors import BadInput
+from base.files import read_bytes
+
+FOLDER: Final = Path("var/lib/kubelet")
+CHECKPOINT: Final = FOLDER / "device-plugins/kubelet_internal_checkpoint"
+PODS: Final = FOLDER / "pods"
+"""A folder for each pod of the node, by UID, from its admission until it is deleted."""
+LOGS: Final = Path("var/log/pods")
+"""A folder for each pod: namespace, name and UID with ``_`` between."""
+
+MOST_BYTES: Final = 16 << 20
+"""A container of sixteen GPUs with all their device nodes takes 10 KiB."""
+SETTLED_SECONDS: Final = 60.0
+"""A pod that was admitted so long ago has its folder."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletDevices:
+    """The devices of all plugins, as these have named them."""
+
+    held: Mapping[str, frozenset[str]]
+    """Device to the pods that have it, ``namespace/name``; by UID where the name is not known.
+    A pod that has ended counts until it is deleted."""
+    offered: frozenset[str]
+    """What the plugins have registered, healthy ones alone."""
+
+
+NO_KUBELET: Final = KubeletDevices(held={}, offered=frozenset())
+
+
+class _Entry(msgspec.Struct):
+    """What one container has of one resource; ids by NUMA node."""
+
+    PodUID: str
+    DeviceIDs: dict[str, list[str] | None] | None = None
+
+
+class _Data(msgspec.Struct):
+    PodDeviceEntries: list[_Entry] | None = None
+    RegisteredDevices: dict[str, list[str] | None] | None = None
+
+
+class _Checkpoint(msgspec.Struct):
+    Data: _Data
+
+
+def read_kubelet_devices(root: Path, now: float) -> KubeletDevices:
+    """The devices of the kubelet on a host whose root is at ``root``; none where there is none.
+
+    ``now``: seconds since the epoch. Raises BadInput where the checkpoint cannot be read: it is
+    not known then who holds what.
+    """
+    file = root / CHECKPOINT
+    try:
+        written = file.stat().st_mtime
+    except (FileNotFoundError, NotADirectoryError):
+        if (root / FOLDER).is_symlink():  # from inside a container it leads out of the host's tree
+            raise BadInput(
+                f"cannot read {file}: {root / FOLDER} is a link that leads nowhere"
+            ) from None
+        return NO_KUBELET
+    except OSError as error:
+        raise BadInput(f"cannot read {file}: {error.strerror}") from error
+    content = read_bytes(file, most_bytes=MOST_BYTES)
+    try:
+        data = msgspec.json.decode(content, type=_Checkpoint).Data
+    except msgspec.MsgspecError as error:
+        raise BadInput(f"cannot read {file}: no checkpoint of a kubelet: {error}") from error
+    fresh = now - written < SETTLED_SECONDS
+    names = dict(_names(root / LOGS))
+    held: dict[str, set[str]] = {}
+    for entry in data.PodDeviceEntries or ():
+        if fresh or _is_there(root / PODS, entry.PodUID):
+            for ids in (entry.DeviceIDs or {}).values():
+                for each in ids or ():
+                    held.setdefault(each, set()).add(names.get(entry.PodUID, entry.PodUID))
+    offered = (each for ids in (data.RegisteredDevices or {}).values() for each in ids or ())
+    return KubeletDevices(
+        held={each: frozenset(pods) for each, pods in held.items()}, offered=frozenset(offered)
+    )
+
+
+def _is_there(pods: Path, uid: str) -> bool:
+    """Whether the pod may be there: also where its folder is elsewhere, or cannot be seen."""
+    try:
+        (pods / uid).lstat()
+    except FileNotFoundError:
+        return not pods.is_dir()
+    except OSError:
+        pass
+    return True
+
+
+def _names(logs: Path) -> Iterator[tuple[str, str]]:
+    """UID to ``namespace/name``."""
+    try:
+        folders = [one.name for one in logs.iterdir()]
+    except OSError:
+        return
+    for folder in folders:
+        namespace, _, rest = folder.partition("_")
+        name, _, uid = rest.partition("_")
+        if uid:
+            yield uid, f"{namespace}/{name}"
