@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What NVIDIA's device plugin makes of a node's layouts: resources, or why it cannot start. Pure.
 
-Source: k8s-device-plugin v0.19.0, internal/rm/device_map.go.
+Source: k8s-device-plugin v0.19.0, internal/rm/device_map.go and rm.go, api/config/v1/resources.go.
 """
 
 from __future__ import annotations
@@ -48,14 +48,30 @@ def allocatable(gpus: LaidOut, strategy: MigStrategy) -> Mapping[str, int]:
     Without replicas of shared GPUs. A resource that the node had before may stay with 0.
     """
     found: Counter[str] = Counter()
+    profiles = _in_plugins_order(gpus)
     for _, layout in gpus:
         if not layout.mig or strategy is MigStrategy.NONE:
             found[GPU_RESOURCE] += 1
             continue
         for name, count in layout.devices().items():
             single = strategy is MigStrategy.SINGLE
-            found[GPU_RESOURCE if single else mig_resource(name)] += count
+            found[GPU_RESOURCE if single else _mixed_resource(name, profiles)] += count
     return dict(sorted(found.items()))
+
+
+def _in_plugins_order(gpus: LaidOut) -> list[str]:
+    """Profiles for which the plugin has a resource each, as it goes through them."""
+    each = (one for gpu, _ in gpus for one in sorted(gpu.profiles, key=lambda it: it.number))
+    return list(dict.fromkeys(one.name for one in each))
+
+
+def _mixed_resource(device: str, profiles: Sequence[str]) -> str:
+    """That of the first profile whose name is in the device's, wherever.
+
+    So ``1g.5gb+me`` and ``1c.1g.5gb`` are ``mig-1g.5gb``: the plugin takes names for patterns, and
+    does not ask where they begin and end.
+    """
+    return mig_resource(next((one for one in profiles if one in device), device))
 
 
 def _attributes(gpu: MigGpu, device: str) -> tuple[object, ...]:

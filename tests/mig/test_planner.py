@@ -378,15 +378,15 @@ def test_single_takes_one_kind_of_device_on_all_gpus(
         assert found.allocatable == served
 
 
-def test_mixed_has_a_resource_for_each_profile() -> None:
-    """An empty GPU with MIG has none, and one without MIG is a whole GPU."""
-    found = _of_two({"1g.5gb": 6, "1g.5gb+me": 1}, None, MigStrategy.MIXED)
+def test_mixed_has_a_resource_for_each_profile_but_for_those_with_attributes() -> None:
+    """One without MIG is a whole GPU. The plugin hands out ``1g.5gb+me`` as a ``1g.5gb``."""
+    found = _of_two({"1g.5gb": 4, "1g.5gb+me": 1, "2g.10gb": 1}, None, MigStrategy.MIXED)
 
     assert isinstance(found, MigPlan)
     assert found.allocatable == {
         "nvidia.com/gpu": 1,
-        "nvidia.com/mig-1g.5gb": 6,
-        "nvidia.com/mig-1g.5gb.me": 1,
+        "nvidia.com/mig-1g.5gb": 5,
+        "nvidia.com/mig-2g.10gb": 1,
     }
 
 

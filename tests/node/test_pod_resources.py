@@ -15,12 +15,9 @@ from typing import Final
 
 import pynvml
 import pytest
-from msgspec.structs import replace
 
 from api import names
 from api.mig_resources import MigStrategy
-from discovery.simulator.description.machine_catalog import load_machine
-from discovery.simulator.description.machine_schema import MachineDescription
 from discovery.simulator.simulation import Simulation
 from tests.agent.agent_process import until
 from tests.node import attribution, dra_claims, handed_out
@@ -45,7 +42,7 @@ STEPS_AT_ONCE: Final = 4
 @pytest.fixture(scope="module")
 def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reused[GpuCluster]]:
     """Starts the one that :func:`there` lends."""
-    machines = ("dgx-a100", "dgx-a100-mig-single", mixed_machine())
+    machines = ("dgx-a100", "dgx-a100-mig-single", "dgx-a100-mig-mixed")
 
     @contextlib.contextmanager
     def started() -> Iterator[GpuCluster]:
@@ -75,17 +72,6 @@ def start_plugin(there: GpuCluster, node: str) -> NvidiaPlugin:
     """With the strategy of its node."""
     nodes = there.cluster.nodes
     return NvidiaPlugin.start(there.cluster.plane, nodes[node], strategy=STRATEGIES[node])
-
-
-def mixed_machine() -> MachineDescription:
-    """Of the catalog, without what the plugin refuses: GPU instances with several compute
-    instances, for which it has no resource."""
-    machine = load_machine("dgx-a100-mig-mixed")
-    gpus = (
-        replace(gpu, instances=tuple(replace(it, compute=None) for it in gpu.instances))
-        for gpu in machine.gpus
-    )
-    return replace(machine, gpus=tuple(gpus))
 
 
 def settle(there: GpuCluster) -> None:

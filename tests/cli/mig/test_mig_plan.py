@@ -145,11 +145,10 @@ def test_the_resources_to_come_are_those_of_the_strategy(
     lines = output.splitlines()
     assert lines[lines.index("Allocatable then:") + 1 :] == [
         "  nvidia.com/gpu: 4",
-        "  nvidia.com/mig-1c.4g.20gb: 2",
-        "  nvidia.com/mig-1g.5gb.me: 1",
-        "  nvidia.com/mig-2c.4g.20gb: 1",
+        "  nvidia.com/mig-1g.5gb: 1",
         "  nvidia.com/mig-2g.10gb: 1",
         "  nvidia.com/mig-3g.20gb: 2",
+        "  nvidia.com/mig-4g.20gb: 3",
         "  nvidia.com/mig-7g.40gb: 1",
     ]
     refused = run_mig("plan", HALVES, "--strategy", "single", on=simulated)
