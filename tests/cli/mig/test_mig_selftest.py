@@ -25,10 +25,12 @@ from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
 from actuator.journal import CHANGE, Journal
-from cli.failures import REFUSED, UNDONE, UNFINISHED
+from cli.failures import REFUSED, UNDONE, UNFINISHED, CommandFailure
 from cli.main import main
 from cli.mig import mig_selftest
+from cli.mig.selftest.selftest_target import node_state
 from discovery.mig_state import MigGpu
+from discovery.reader.protocol import Start
 from discovery.simulator.description.machine_schema import MigInstanceSpec
 from discovery.simulator.simulation import Crash, Delay, Return
 from discovery.simulator.state.machine_state import MachineState
@@ -369,6 +371,23 @@ def test_a_node_that_is_not_cordoned_is_refused(tmp_path: Path) -> None:
     gone = run(on, "--node", "worker", "--kubeconfig", str(kubeconfig))
     assert gone.exit_code == 4
     assert not journal(on).exists()
+
+
+def test_a_cordoned_node_that_is_another_machine_is_refused(tmp_path: Path) -> None:
+    """By the boot id, which the kubelet reports."""
+    own = tmp_path / "proc/sys/kernel/random/boot_id"
+    own.parent.mkdir(parents=True)
+    own.write_text("this-boot\n")
+    here = Start(host_root=str(tmp_path))
+    nodes: dict[str, dict[str, Any]] = {
+        name: {"spec": {"unschedulable": True}, "status": {"nodeInfo": {"bootID": boot}}}
+        for name, boot in (("this", "this-boot"), ("other", "other-boot"))
+    }
+    with cluster(tmp_path, **nodes) as kubeconfig:
+        assert node_state("this", kubeconfig, here).words == "node this is cordoned"
+        with pytest.raises(CommandFailure, match="node other is another machine") as refused:
+            node_state("other", kubeconfig, here)
+    assert refused.value.exit_code == REFUSED
 
 
 # Ctrl-C
