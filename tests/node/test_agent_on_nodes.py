@@ -48,6 +48,8 @@ FIRST_SECONDS: Final = 15.0
 """From the start of the container, which is known to the second, to the Node's first labels."""
 CLEAN_SECONDS: Final = 10.0
 """For an agent that is asked to end; the kubelet would kill it after 30."""
+WRONG: Final = "7"
+"""A number of GPUs that the machine has not."""
 FILL: Final = "/run/fill"
 CHANGING: Final = ("nvidia.com/gfd.timestamp",)
 
@@ -133,15 +135,23 @@ def test_an_agent_writes_nothing_while_its_policy_is_bound_to_nobody(cluster: Re
             )
             cluster.plane.demand("DELETE", f"{PODS}/{old.name}")
             new = successor(cluster, old)
+            cluster.label(new.node.name, {keys.FOUND: WRONG})  # it would put that right
             open_policy = f'gpuscape_confinement_enforced{{policy="{names.AGENT_NODE}"}} 0'
             until(lambda: open_policy in new.metrics(), SOON)
             tries = len(new.requests(cluster))
             until(lambda: len(new.requests(cluster)) > tries, SOON)
             written = [it for it in new.requests(cluster) if is_write(it)]
+            still = number(new.node)
         agents(cluster)
+        until(lambda: number(new.node) == LABELS[keys.FOUND], SOON)  # it is confined again
 
-    assert written == []
+    assert (written, still) == ([], WRONG)
     assert [it for it in happens.holders(old.node.name) if it != old.uid] == ["", new.uid]
+
+
+def number(node: RealNode) -> str:
+    """Of GPUs, by its label."""
+    return str(node.object()["metadata"]["labels"][keys.FOUND])
 
 
 @contextmanager
