@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -16,6 +16,10 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 class _Versioned(msgspec.Struct):
     v: int
+
+
+_VERSION: Final = msgspec.json.Decoder(_Versioned)
+"""Made before there is a thread, as all decoders: two that see a type first end the process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +39,10 @@ class VersionedFormat(Generic[T]):
     """Bytes of it, characters where it is text; a longer one is damaged."""
     faults: Callable[[T], Iterable[str]] = lambda _content: ()
     """What is wrong in a value although its types are right; each names the key."""
+    _decoder: msgspec.json.Decoder[T] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_decoder", msgspec.json.Decoder(self.content))
 
     def encode(self, value: T) -> bytes:
         """Compact JSON; the same for equal values."""
@@ -49,9 +57,9 @@ class VersionedFormat(Generic[T]):
         if len(data) > self.most_length:
             raise self._damaged(f"its length is {len(data)}, more than {self.most_length}")
         try:
-            if msgspec.json.decode(data, type=_Versioned).v != self.version:
+            if _VERSION.decode(data).v != self.version:
                 return None
-            found = msgspec.json.decode(data, type=self.content)
+            found = self._decoder.decode(data)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise self._damaged(str(error)) from error
         for fault in self.faults(found):

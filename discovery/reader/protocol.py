@@ -10,7 +10,7 @@ knows which GPU hangs when nothing more comes. Events arrive at any time.
 from __future__ import annotations
 
 import struct
-from typing import Generic, Literal, TypeVar
+from typing import Final, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -180,6 +180,10 @@ Event = XidSeen | EventsLost
 
 ReaderMessage = Answer | Event
 
+# made once, before there are threads: two that see a type first at the same time end the process
+_FROM_AGENT: Final[msgspec.json.Decoder[AgentMessage]] = msgspec.json.Decoder(AgentMessage)
+_FROM_READER: Final[msgspec.json.Decoder[ReaderMessage]] = msgspec.json.Decoder(ReaderMessage)
+
 _Side = TypeVar("_Side")
 
 
@@ -223,9 +227,9 @@ def frame(message: AgentMessage | ReaderMessage) -> bytes:
 
 def from_agent() -> Framer[AgentMessage]:
     """A framer for the reader's end."""
-    return Framer(msgspec.json.Decoder(AgentMessage))
+    return Framer(_FROM_AGENT)
 
 
 def from_reader() -> Framer[ReaderMessage]:
     """A framer for the agent's end."""
-    return Framer(msgspec.json.Decoder(ReaderMessage))
+    return Framer(_FROM_READER)

@@ -93,8 +93,8 @@ def read(body: bytes | bytearray) -> ExtenderCall:
     """The request in ``body``. Raises BadInput that names the key, TooLarge for too many Nodes."""
     try:
         if len(body) > _FEW_BYTES:
-            _check_sizes(msgspec.json.decode(body, type=_Lists))
-        found = msgspec.json.decode(body, type=ExtenderArgs)
+            _check_sizes(_LISTS.decode(body))
+        found = _ARGS.decode(body)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise BadInput(f"the body is no ExtenderArgs: {error}") from error
     return ExtenderCall(pod=found.pod, nodes=_names(found))
@@ -105,6 +105,12 @@ class _Lists(msgspec.Struct, frozen=True, rename="pascal"):
 
     node_names: msgspec.Raw = msgspec.Raw(b"")
     nodes: msgspec.Raw = msgspec.Raw(b"")
+
+
+# before there is a thread: msgspec looks at a type where it is first decoded, and where two threads
+# do so at once the process ends by SIGSEGV (0.22.0)
+_ARGS: Final = msgspec.json.Decoder(ExtenderArgs)
+_LISTS: Final = msgspec.json.Decoder(_Lists)
 
 
 def _check_sizes(lists: _Lists) -> None:

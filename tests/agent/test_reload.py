@@ -139,11 +139,11 @@ def test_reloads_leave_memory_threads_and_descriptors_as_they_were(
             return process.memory_full_info().uss, process.num_threads(), process.num_fds()
 
         before = reload(10)
-        after = reload(30)
-        assert after[0] - before[0] < GROWTH_BYTES
-        # threads of executors and connections come and go
-        assert after[1] <= before[1] + 5
-        assert after[2] <= before[2] + 5
+        after, *_ = reload(30)
+        assert after - before[0] < GROWTH_BYTES
+        # those of executors and connections come and go
+        until(lambda: process.num_threads() <= before[1] + 5)
+        until(lambda: process.num_fds() <= before[2] + 5)
 
 
 def test_another_address_is_listened_on_before_the_old_one_is_left(

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -159,3 +161,24 @@ def test_names_go_back_as_they_came(names: list[str], data: st.DataObject) -> No
     call = messages.read(json.dumps({"Pod": pod(), "NodeNames": names}).encode())
     told = {entry["Host"] for entry in json.loads(messages.answer(call.nodes or (), ranks))}
     assert told in (set(names), set())
+
+
+FIRST = """
+import sys, threading
+from scheduler.extender import extender_messages
+sys.setswitchinterval(1e-6)
+start = threading.Barrier(16)
+def first():
+    start.wait()
+    extender_messages.read(sys.argv[1].encode())
+threads = [threading.Thread(target=first) for _ in range(16)]
+for one in threads: one.start()
+for one in threads: one.join()
+"""
+
+
+@pytest.mark.parametrize("_time", range(3))
+def test_the_first_requests_may_come_at_once(_time: int) -> None:
+    """Types that msgspec had to look at then ended the extender by SIGSEGV, two times of three."""
+    ended = subprocess.run([sys.executable, "-c", FIRST, FROM_GO], check=False, timeout=60)
+    assert ended.returncode == 0
