@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from http import HTTPStatus
 from typing import Any
 
 from api import names
@@ -20,6 +21,7 @@ from tests.access import credentials
 from tests.access.ask import APPLY, MERGE, OWN_MANAGER, Ask, Case, Change
 from tests.access.baseline import APPLIED, APPLIER, OBJECTS
 from tests.access.cases import sentinel
+from tests.agent.agent_process import until
 from tests.controlplane.own import install_node_features
 from tests.controlplane.pki import Credential
 from tests.controlplane.plane import Plane
@@ -342,16 +344,21 @@ class Stage:
                 self._put_back(self._filled(place), path, self._filled(it))
 
     def _put_back(self, place: str, path: str, it: Object) -> None:
-        present = self.plane.request("GET", path)
-        if present.status == 200:
-            version = present.body["metadata"]["resourceVersion"]
-            metadata = {**it["metadata"], "resourceVersion": version, "managedFields": [{}]}
-            self.plane.demand("PUT", f"{path}?fieldManager=admin", {**it, "metadata": metadata})
+        if self.plane.request("GET", path).status == HTTPStatus.OK:
+            until(lambda: self._is_replaced(path, it))
         else:
             self.plane.demand("POST", f"{place}?fieldManager=admin", it)
         if path == self._filled("/api/v1/nodes/$node"):
             query = f"fieldManager={APPLIER}&force=true"
             self.plane.demand("PATCH", f"{path}?{query}", APPLIED, content_type=APPLY)
+
+    def _is_replaced(self, path: str, it: Object) -> bool:
+        """Not where a controller has changed it meanwhile."""
+        version = self.plane.demand("GET", path)["metadata"]["resourceVersion"]
+        metadata = {**it["metadata"], "resourceVersion": version, "managedFields": [{}]}
+        put = self.plane.request("PUT", f"{path}?fieldManager=admin", {**it, "metadata": metadata})
+        assert put.status in (HTTPStatus.OK, HTTPStatus.CONFLICT), put.body
+        return put.status == HTTPStatus.OK
 
 
 def _overlap(one: str, other: str) -> bool:
