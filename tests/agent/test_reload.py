@@ -29,6 +29,9 @@ BROKEN = {
 
 GROWTH_BYTES = 300 << 10
 """By 30 reloads: less than half of what they took when each made everything anew."""
+MOST_THREADS = 44
+"""After 41 reloads: at rest there are 7, which executors fill up to 36 and keep; a thread that each
+reload left would make 48."""
 
 
 @pytest.fixture
@@ -129,21 +132,20 @@ def test_reloads_leave_memory_threads_and_descriptors_as_they_were(
         until(lambda: agent.gpus("present") == 2)
         process = psutil.Process(agent.process.pid)
 
-        def reload(times: int) -> tuple[int, int, int]:
+        def reload(times: int) -> tuple[int, int]:
             for _ in range(times):
                 _reload(agent)
             cycles = 'gpuscape_cycle_duration_seconds_count{cycle="discover"}'
             done = _value(agent, cycles)
             agent.signal(signal.SIGHUP)  # once more, so that the last one has come to rest
             until(lambda: _value(agent, cycles) > done)
-            return process.memory_full_info().uss, process.num_threads(), process.num_fds()
+            return process.memory_full_info().uss, process.num_fds()
 
         before = reload(10)
-        after, *_ = reload(30)
+        after, _ = reload(30)
         assert after - before[0] < GROWTH_BYTES
-        # those of executors and connections come and go
-        until(lambda: process.num_threads() <= before[1] + 5)
-        until(lambda: process.num_fds() <= before[2] + 5)
+        assert process.num_threads() <= MOST_THREADS
+        until(lambda: process.num_fds() <= before[1] + 5)  # those of connections come and go
 
 
 def test_another_address_is_listened_on_before_the_old_one_is_left(
