@@ -72,12 +72,7 @@ def apply(
     have to be. Raises JournalUnusable where the journal cannot be kept, and StepFailed where the
     GPUs cannot be read or are not what they were: nothing was done then.
     """
-    open_change = journal.load()
-    if open_change is not None:
-        raise JournalUnusable(
-            f"{journal.path}: the change to {open_change.asked} has not ended; run"
-            " gpuscape mig restore"
-        )
+    journal.need_no_change()
     seen = world.observe()
     found = plan(seen, wanted, world.holders(), strategy=strategy, spare_busy=True)
     if isinstance(found, MigRefusal):

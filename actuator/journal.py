@@ -84,6 +84,14 @@ class Journal:
             os.close(self._lock)
         os.close(self._folder)
 
+    def need_no_change(self) -> None:
+        """Raises JournalUnusable where a change has not ended, and as :meth:`load`."""
+        found = self.load()
+        if found is not None:
+            raise JournalUnusable(
+                f"{self.path}: the change to {found.asked} has not ended; run gpuscape mig restore"
+            )
+
     def load(self) -> ChangeRecord | None:
         """The change that has not ended; None where there is none.
 

@@ -17,7 +17,7 @@ import msgspec
 
 from actuator.change import ChangeResult, begin, drive, reach
 from actuator.change_record import ChangeOutcome, Direction
-from actuator.journal import Journal, JournalUnusable
+from actuator.journal import Journal
 from actuator.mig_world import MigWorld, StepFailed
 from actuator.restore import take_in_order
 from actuator.verified_layouts import VerifiedLayout
@@ -94,12 +94,7 @@ def selftest(world: MigWorld, journal: Journal, uuid: str, edge: SelftestEdge) -
     a change is open or none can be kept, and StepFailed where the GPU cannot be read: nothing was
     done then.
     """
-    open_change = journal.load()
-    if open_change is not None:
-        raise JournalUnusable(
-            f"{journal.path}: the change to {open_change.asked} has not ended; run"
-            " gpuscape mig restore"
-        )
+    journal.need_no_change()
     before = _found(world, uuid)
     refusal = _refusal(before, world.holders())
     if refusal is not None:

@@ -26,7 +26,6 @@ from actuator.change import ChangeResult
 from actuator.worker_messages import (
     MOST_MESSAGE_BYTES,
     ChangeRequest,
-    Ended,
     Failed,
     Logged,
     NamedHolder,
@@ -83,10 +82,7 @@ def run_change(
         lifetime_seconds=deadline_seconds + COLLECT_SECONDS,
     )
     with _Worker(order) as worker:
-        last = worker.last_message(time.monotonic() + deadline_seconds)
-    if isinstance(last, Failed):
-        raise raised(last)
-    return last.result
+        return worker.result(time.monotonic() + deadline_seconds)
 
 
 def run_selftest(
@@ -114,10 +110,7 @@ def run_selftest(
         lifetime_seconds=deadline_seconds + COLLECT_SECONDS,
     )
     with _Worker(order, (until,)) as worker:
-        last = worker.last_message(time.monotonic() + deadline_seconds, heard)
-    if isinstance(last, Failed):
-        raise raised(last)
-    return last.result
+        return worker.result(time.monotonic() + deadline_seconds, heard)
 
 
 class _Worker:
@@ -160,12 +153,10 @@ class _Worker:
         os.close(self._output)
         self._error.close()
 
-    def last_message(
-        self, deadline: float, heard: Callable[[Tried], None] | None = None
-    ) -> Ended | Failed:
+    def result(self, deadline: float, heard: Callable[[Tried], None] | None = None) -> ChangeResult:
         """Hand on what it logs and tries until it ends; ``deadline`` is monotonic.
 
-        Raises WorkerHung and WorkerDied.
+        Raises WorkerHung, WorkerDied and what the worker raised.
         """
         for line in self._lines(deadline):
             try:
@@ -181,7 +172,9 @@ class _Worker:
                     heard(message)
                 continue
             self._collect(COLLECT_SECONDS)  # what it gives back at its end may hang as well
-            return message
+            if isinstance(message, Failed):
+                raise raised(message)
+            return message.result
         self._collect(max(deadline - time.monotonic(), COLLECT_SECONDS))
         status = self._process.returncode
         how = "it does not end" if status is None else exit_text(status)

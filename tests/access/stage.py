@@ -344,17 +344,18 @@ class Stage:
                 self._put_back(self._filled(place), path, self._filled(it))
 
     def _put_back(self, place: str, path: str, it: Object) -> None:
-        if self.plane.request("GET", path).status == HTTPStatus.OK:
-            until(lambda: self._is_replaced(path, it))
-        else:
-            self.plane.demand("POST", f"{place}?fieldManager=admin", it)
+        until(lambda: self._is_put_back(place, path, it))
         if path == self._filled("/api/v1/nodes/$node"):
             query = f"fieldManager={APPLIER}&force=true"
             self.plane.demand("PATCH", f"{path}?{query}", APPLIED, content_type=APPLY)
 
-    def _is_replaced(self, path: str, it: Object) -> bool:
+    def _is_put_back(self, place: str, path: str, it: Object) -> bool:
         """Not where a controller has changed it meanwhile."""
-        version = self.plane.demand("GET", path)["metadata"]["resourceVersion"]
+        present = self.plane.request("GET", path)
+        if present.status != HTTPStatus.OK:
+            self.plane.demand("POST", f"{place}?fieldManager=admin", it)
+            return True
+        version = present.body["metadata"]["resourceVersion"]
         metadata = {**it["metadata"], "resourceVersion": version, "managedFields": [{}]}
         put = self.plane.request("PUT", f"{path}?fieldManager=admin", {**it, "metadata": metadata})
         assert put.status in (HTTPStatus.OK, HTTPStatus.CONFLICT), put.body

@@ -29,6 +29,7 @@ from mig.steps import MigStep, SetMode
 from tests.actuator.played_world import Effects, Hardware, Killed, PlayedWorld
 from tests.conftest import SCALE
 from tests.mig.naive_gpu import mig_gpu
+from tests.quick_folder import MEMORY
 
 A100, H100 = "a100-sxm4-40gb", "h100-sxm5-80gb"
 NAMES = {
@@ -36,7 +37,7 @@ NAMES = {
     "GPU-1": ("1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"),
 }
 
-IN_MEMORY = next((one for one in ("/dev/shm",) if Path(one).is_dir()), None)  # noqa: S108
+IN_MEMORY = MEMORY if MEMORY.is_dir() else None
 """Where a journal that waits for the disk does not wait."""
 
 moments = st.integers(0, 16)

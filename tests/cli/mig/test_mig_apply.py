@@ -10,8 +10,7 @@ import json
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pynvml
@@ -26,31 +25,19 @@ from cli.mig import mig_apply
 from discovery.simulator.simulation import Crash, Delay, Return
 from mig.gpu_layout import counted, has_layout
 from tests.actuator.simulated_node import FIVE, H100, SimulatedNode, node
-from tests.agent.agent_process import GPUSCAPE
-from tests.controlplane.lifetime import end_with_parent
+from tests.agent.agent_process import until
+from tests.cli.mig.mig_process import CREATE, ended, journal, running
 from tests.kubelet.checkpoint_file import write_checkpoint
 
 WANTED = '{"0": {"3g.20gb": 1, "1g.5gb": 3}}'
 LAYOUT = counted({"3g.20gb": 1, "1g.5gb": 3})
 """Of the five instances there are, those of 1g.5gb at 0 and 1 can stay."""
-CREATE = "nvmlDeviceCreateGpuInstance*"
 
 
 @pytest.fixture
 def on(tmp_path: Path) -> SimulatedNode:
     """One A100, full."""
     return node(tmp_path, *FIVE)
-
-
-def journal(on: SimulatedNode) -> Path:
-    """Where the command keeps it for a state file."""
-    return on.simulation.state_file.with_name("mig-journal")
-
-
-def changes(on: SimulatedNode) -> list[tuple[str, str]]:
-    """Request and result of each change that has ended."""
-    with Journal(journal(on)) as opened:
-        return [(one.asked, str(one.outcome)) for one in opened.history()]
 
 
 def unended(on: SimulatedNode) -> ChangeRecord | None:
@@ -77,14 +64,14 @@ def test_a_layout_is_applied_and_what_can_stay_is_not_touched(on: SimulatedNode)
     assert "MIG step: CreateInstance(" in result.stderr
     assert has_layout(on.gpus()[0], LAYOUT)
     assert {one for one in before if one[1] in (0, 1)} <= on.found()  # born before
-    assert changes(on) == [(WANTED, "applied")]
+    assert ended(on) == [(WANTED, "applied")]
     assert len(list(caps.glob("nvidia-cap*"))) == 2 * len(on.found())
 
     again = run(on, "apply", WANTED, "--yes", "-o", "json")
     assert again.exit_code == 0
     data = json.loads(again.stdout)
     assert (data["result"], data["outcome"]) == ("nothing", None)
-    assert len(changes(on)) == 1
+    assert len(ended(on)) == 1
 
 
 def test_what_is_in_use_is_in_the_way(on: SimulatedNode) -> None:
@@ -188,7 +175,7 @@ def test_a_change_that_fails_is_undone_and_one_that_cannot_be_is_held(on: Simula
     assert restored.exit_code == 0
     assert "Failed and undone, every GPU has the layout from before" in restored.stdout
     assert {(one.profile, one.start) for one in on.gpus()[0].instances} == places
-    assert changes(on) == [(WANTED, "previous")] * 2
+    assert ended(on) == [(WANTED, "previous")] * 2
 
 
 def test_a_change_whose_worker_died_is_ended_by_restore(on: SimulatedNode) -> None:
@@ -262,7 +249,7 @@ def test_a_layout_that_was_there_already_comes_back_after_a_reboot(tmp_path: Pat
 
     assert result.exit_code == 0, result.output
     assert result.stdout.endswith("Nothing to do.\n")
-    assert changes(on) == []
+    assert ended(on) == []
     on.simulation.reboot()
     assert run(on, "restore").exit_code == 0
     assert on.gpus() == before
@@ -346,26 +333,9 @@ def test_modes_alone_are_changed_where_that_is_asked_for(tmp_path: Path) -> None
 def begun(on: SimulatedNode) -> Iterator[subprocess.Popen[str]]:
     """A change in the middle of a slow step; its worker ends by itself within seconds."""
     on.simulation.fault(Delay(seconds=2), CREATE, times=1)
-    command = [str(GPUSCAPE), "mig", "apply", WANTED, "--yes", "--simulate"]
-    with subprocess.Popen(
-        [*command, str(on.simulation.state_file)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=end_with_parent(),
-    ) as process:
-        try:
-            waited_for(lambda: process.poll() is not None or (journal(on) / CHANGE).exists())
-            yield process
-        finally:
-            process.kill()
-
-
-def waited_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    written = journal(on) / CHANGE
+    with running(on, "apply", WANTED, "--yes", reached=written.exists) as process:
+        yield process
 
 
 def test_ctrl_c_does_not_stop_a_change_in_the_middle(
@@ -390,6 +360,6 @@ def test_a_second_ctrl_c_leaves_the_change_to_itself(
     _, errors = begun.communicate(timeout=60)
     assert begun.returncode == UNFINISHED
     assert "not waited for: the change ends by itself" in errors
-    waited_for(lambda: not (journal(on) / CHANGE).exists())
+    until(lambda: not (journal(on) / CHANGE).exists())
     assert has_layout(on.gpus()[0], LAYOUT)
-    assert changes(on) == [(WANTED, "applied")]
+    assert ended(on) == [(WANTED, "applied")]

@@ -12,8 +12,7 @@ import signal
 import socket
 import subprocess
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -35,12 +34,11 @@ from discovery.simulator.description.machine_schema import MigInstanceSpec
 from discovery.simulator.simulation import Crash, Delay, Return
 from discovery.simulator.state.machine_state import MachineState
 from tests.actuator.simulated_node import A100, H100, SimulatedNode, node
-from tests.agent.agent_process import GPUSCAPE
-from tests.controlplane.lifetime import end_with_parent
+from tests.agent.agent_process import until
+from tests.cli.mig.mig_process import CREATE, ended, journal, running
 
 A30 = "a30"
 FIRST, SECOND = "0000:10:00.0", "0000:11:00.0"
-CREATE = "nvmlDeviceCreateGpuInstance*"
 DESTROY = "nvmlGpuInstanceDestroy"
 TWO = (
     MigInstanceSpec(profile="2g.12gb", start=0, id=1),
@@ -52,17 +50,6 @@ TWO = (
 def on(tmp_path: Path) -> SimulatedNode:
     """One A30 with two instances."""
     return node(tmp_path, *TWO, model=A30)
-
-
-def journal(on: SimulatedNode) -> Path:
-    """Where the command keeps it for a state file."""
-    return on.simulation.state_file.with_name("mig-journal")
-
-
-def ended(on: SimulatedNode) -> list[tuple[str, str]]:
-    """Request and result of each change."""
-    with Journal(journal(on)) as opened:
-        return [(one.asked, str(one.outcome)) for one in opened.history()]
 
 
 def run(on: SimulatedNode, *arguments: str, answer: str | None = None) -> Result:
@@ -397,26 +384,10 @@ def test_a_cordoned_node_that_is_another_machine_is_refused(tmp_path: Path) -> N
 def begun(on: SimulatedNode, *options: str) -> Iterator[subprocess.Popen[str]]:
     """A self-test in the middle of a slow step; its worker ends by itself within seconds."""
     on.simulation.fault(Delay(seconds=2), CREATE, times=1)
-    simulated = ("--simulate", str(on.simulation.state_file))
-    with subprocess.Popen(
-        [str(GPUSCAPE), "mig", "selftest", "--yes", *simulated, *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=end_with_parent(),
+    with running(
+        on, "selftest", "--yes", *options, reached=lambda: on.found() == frozenset()
     ) as process:
-        try:
-            waited_for(lambda: process.poll() is not None or on.found() == frozenset())
-            yield process
-        finally:
-            process.kill()
-
-
-def waited_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.05)
+        yield process
 
 
 def test_ctrl_c_brings_the_layout_from_before(on: SimulatedNode) -> None:
@@ -439,11 +410,13 @@ def test_a_mode_that_was_off_is_off_again(tmp_path: Path) -> None:
     on = node(tmp_path, model=H100, mig=False)
     before = on.gpus()
     on.simulation.fault(Delay(seconds=2), CREATE, times=1)
-    with begun_on(on) as process:
+    with running(
+        on, "selftest", "--yes", reached=lambda: on.simulation.state.gpus[FIRST].mig
+    ) as process:
         process.kill()
         process.wait()
-    waited_for(lambda: not (journal(on) / CHANGE).exists())
-    waited_for(lambda: on.simulation.clients() == 0)
+    until(lambda: not (journal(on) / CHANGE).exists())
+    until(lambda: on.simulation.clients() == 0)
     assert on.gpus() == before
     assert ended(on) == [("a self-test", "previous")]
 
@@ -460,24 +433,6 @@ def test_a_second_ctrl_c_leaves_the_way_back_to_the_worker(on: SimulatedNode) ->
         _, errors = process.communicate(timeout=60)
     assert process.returncode == UNFINISHED
     assert "not waited for: the self-test ends by itself, and the layout from before" in errors
-    waited_for(lambda: not (journal(on) / CHANGE).exists())
-    waited_for(lambda: on.simulation.clients() == 0)
+    until(lambda: not (journal(on) / CHANGE).exists())
+    until(lambda: on.simulation.clients() == 0)
     assert on.gpus() == before
-
-
-@contextmanager
-def begun_on(on: SimulatedNode) -> Iterator[subprocess.Popen[str]]:
-    """A self-test on a GPU whose MIG mode is off, once it is on."""
-    simulated = ("--simulate", str(on.simulation.state_file))
-    with subprocess.Popen(
-        [str(GPUSCAPE), "mig", "selftest", "--yes", *simulated],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        preexec_fn=end_with_parent(),
-    ) as process:
-        try:
-            waited_for(lambda: process.poll() is not None or on.simulation.state.gpus[FIRST].mig)
-            yield process
-        finally:
-            process.kill()
