@@ -184,7 +184,7 @@ def _remember_kept(
     if not unknown:
         return
     world.reopen()
-    now = {gpu.uuid: gpu for gpu in world.observe()}
+    now = {gpu.uuid: gpu for gpu in world.observe(unknown.keys())}
     for uuid, layout in unknown.items():
         if uuid not in now or not has_layout(now[uuid], layout):
             raise StepFailed(f"GPU {uuid}: a new session with the driver shows another layout")
@@ -238,13 +238,17 @@ def _busy_part(gpu: MigGpu, holders: MigHolders) -> GpuLayout:
 
 
 def reach(world: MigWorld, wanted: Mapping[str, GpuLayout]) -> str | None:
-    """Bring the GPUs there and see it in a fresh session; None, or why not."""
+    """Bring the GPUs there and see it in a fresh session; None, or why not.
+
+    Other GPUs are not looked at: no step touches them, and what somebody else does to them
+    meanwhile, or that one of them does not answer, is no reason to take back a right change.
+    """
     try:
         failure = _take_steps(world, wanted)
         if failure is not None:
             return failure
         world.reopen()
-        seen = {gpu.uuid: gpu for gpu in world.observe()}
+        seen = {gpu.uuid: gpu for gpu in world.observe(wanted.keys())}
     except StepFailed as error:
         return str(error)
     for uuid, layout in wanted.items():

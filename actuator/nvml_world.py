@@ -89,7 +89,8 @@ class NvmlWorld:
     def observe(self, gpus: Collection[str] = ()) -> Sequence[MigGpu]:
         """GPUs that can be read whole, in bus order; others are logged with the reason.
 
-        Those with these UUIDs alone, where this session has read them before; else all.
+        Those with these UUIDs alone, where they have been read before, in another session too: one
+        that is not at its bus id any more is not among them. Else all.
         """
         known = [bus_id for uuid, bus_id in self._places.items() if uuid in gpus]
         alone = bool(gpus) and len(known) == len(gpus)
@@ -134,7 +135,7 @@ class NvmlWorld:
     def reopen(self) -> None:
         """End the session, and begin another."""
         self.close()
-        self._seen, self._places, self._openers = {}, {}, None
+        self._seen, self._openers = {}, None
         try:
             open_session()
         except Transient as error:

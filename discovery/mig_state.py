@@ -101,6 +101,9 @@ class MigGpu:
     resetless: bool = False
     """The mode changes without a reset. Source: NVML_FI_DEV_IS_RESETLESS_MIG_SUPPORTED, else the
     architecture: Hopper and later."""
+    places: bool = True
+    """The driver makes GPU instances at places that the caller chooses.
+    Source: nvmlDeviceCreateGpuInstanceWithPlacement is in its library."""
     profiles: tuple[MigProfile, ...] = ()
     """By number; empty where the driver tells them only with MIG on."""
     instances: tuple[FoundInstance, ...] = ()

@@ -24,7 +24,7 @@ from mig.gpu_plan import GpuWay, gpu_ways
 from mig.holders import MigHolder, MigHolders
 from mig.placement import Grid, Limit
 from mig.plugin_resources import LaidOut, allocatable, unserved
-from mig.steps import MigStep
+from mig.steps import CreateInstance, DestroyInstance, MigStep
 
 _MOST_TRIED: Final = 20_000
 """Combinations of ways that are looked at, where pods hold instances on several GPUs."""
@@ -43,6 +43,9 @@ class ObstacleKind(StrEnum):
     """The GPU changes the mode only with a reset, which is a person's to do."""
     PROFILES_UNKNOWN = "profiles-unknown"
     """The driver reports profiles only with MIG on, so nothing can be checked."""
+    NO_PLACES = "no-places"
+    """The driver chooses the places of instances itself, so neither the plan nor the way back is
+    certain."""
     INFEASIBLE = "infeasible"
     """The instances do not fit the GPU, whatever is on it now."""
     BUSY = "busy"
@@ -119,6 +122,9 @@ def plan(
     if obstacles:
         return MigRefusal(obstacles=tuple(obstacles))
     ways = _least_together([gpu_ways(gpu, wanted[gpu.uuid], holders) for gpu in asked])
+    unplaced = tuple(_no_places(way.gpu) for way in ways if _needs_places(way))
+    if unplaced:
+        return MigRefusal(obstacles=unplaced)
     if spare_busy:
         busy = tuple(_busy(way) for way in ways if way.disturbed)
         if busy:
@@ -198,6 +204,21 @@ def _plugin_obstacles(after: LaidOut, strategy: MigStrategy) -> Iterator[Obstacl
         yield Obstacle(
             kind=ObstacleKind.PLUGIN, gpu=None, detail=f"the device plugin could not start: {why}"
         )
+
+
+def _needs_places(way: GpuWay) -> bool:
+    """Whether it, or the way back from it, makes instances where the driver chooses the place."""
+    placed = (CreateInstance, DestroyInstance)
+    return not way.gpu.places and any(isinstance(step, placed) for step in way.steps)
+
+
+def _no_places(gpu: MigGpu) -> Obstacle:
+    return Obstacle(
+        kind=ObstacleKind.NO_PLACES,
+        gpu=gpu.uuid,
+        detail="this driver chooses the places of instances itself"
+        " (nvmlDeviceCreateGpuInstanceWithPlacement is missing): upgrade it",
+    )
 
 
 def _busy(way: GpuWay) -> Obstacle:

@@ -60,6 +60,15 @@ class Field(Generic[Value]):
     """Union member to read where the value's type cannot be right, as some drivers have it."""
 
 
+def has_entry_point(name: str) -> bool:
+    """Whether the library of this session has a function of this C name; it is not called."""
+    try:
+        pynvml._nvmlGetFunctionPointer(name)
+    except pynvml.NVMLError:
+        return False
+    return True
+
+
 class Calls:
     """Makes NVML calls for one value and keeps a gap for each that gives nothing."""
 

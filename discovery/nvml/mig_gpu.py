@@ -16,7 +16,7 @@ import pynvml
 from discovery.driver_errors import GpuLost
 from discovery.mig_state import FoundInstance, MigGpu, MigProfile, MigReading, UnreadMigGpu
 from discovery.model import Gap, Mode, Reason
-from discovery.nvml.calls import Calls, Field, Handle
+from discovery.nvml.calls import Calls, Field, Handle, has_entry_point
 from discovery.nvml.conversions import MODEL, Garbage, flag, gpu_uuid, mode, pci_id, whole
 from discovery.nvml.mig import with_fix
 from discovery.nvml.mig_instances import read_compute_profiles, read_instances
@@ -24,6 +24,9 @@ from discovery.nvml.mig_profile_table import read_profiles
 from discovery.nvml.processes import Utilization, read_processes
 from discovery.nvml.session import open_gpu
 from discovery.sample import Process
+
+PLACED_CREATE = "nvmlDeviceCreateGpuInstanceWithPlacement"
+"""Makes a GPU instance at a place. NVML's first drivers with MIG let the driver choose alone."""
 
 _RESETLESS = Field(number=pynvml.NVML_FI_DEV_IS_RESETLESS_MIG_SUPPORTED, convert=flag)
 _ARCHITECTURE = whole(0xFFFF)
@@ -98,6 +101,7 @@ def _with_mig(calls: Calls, handle: Handle, gpu: MigGpu, *, mig_on: bool) -> Mig
     return replace(
         gpu,
         resetless=_resetless(handle),
+        places=has_entry_point(PLACED_CREATE),
         profiles=read_compute_profiles(calls, handle, profiles, instances),
         instances=instances,
         processes=gpu_processes(calls, gpu.bus_id, handle),

@@ -8,6 +8,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 import pynvml
 
 from discovery.model import normal_bus_id
+from discovery.simulator.answers.mig_changes import CHANGES
 from discovery.simulator.driver.gpm_samples import Taken
 from discovery.simulator.driver.handles import HandleTable
 from discovery.simulator.driver.simulated_driver import OWN_ENTRIES, Values
@@ -39,7 +40,7 @@ class RecordedMachine:
     What was never recorded is answered as by a driver with fewer features:
 
     - an entry point that was never called is not in the library (FUNCTION_NOT_FOUND),
-      as with an older driver; readers know to do without;
+      as with an older driver; readers know to do without. Those that change MIG are there;
     - one that was called, but not with these inputs, is NOT_SUPPORTED, as for a
       device that lacks it; a look-up is NOT_FOUND, as for a device that is not there;
     - of many things that are read in one call, each is answered as in whatever call it
@@ -58,8 +59,8 @@ class RecordedMachine:
         self._bus_ids = _bus_ids(calls)
 
     def has(self, entry: EntryPoint) -> bool:
-        """It was called, or is the driver's own."""
-        return entry.name in self._entries or entry.name in OWN_ENTRIES
+        """It was called, is the driver's own, or changes something, which no recording tries."""
+        return entry.name in self._entries or entry.name in OWN_ENTRIES or entry.name in CHANGES
 
     def answer(self, state: MachineState, entry: EntryPoint, inputs: Values) -> Values:
         """As recorded. Raises Nvml as recorded, or as the class says."""

@@ -331,6 +331,14 @@ class Simulation:
             if "mig-access" not in rights:
                 self.make_device_nodes()
 
+    def lack(self, *entries: str) -> None:
+        """Have a library without these entry points and no others, from the next load on.
+
+        Programs that are not ours find them, and are answered FUNCTION_NOT_FOUND: one library is
+        built for all machines. Raises BadInput for a name that no entry point has.
+        """
+        self.edit(edits.with_missing(entries))
+
     # what was done with it
 
     def log_calls(self, on: bool = True) -> None:

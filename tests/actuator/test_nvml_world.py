@@ -11,17 +11,20 @@ from pathlib import Path
 
 import pynvml as nv
 import pytest
+from msgspec.structs import replace
 
 from actuator.change import apply
+from actuator.change_record import ChangeOutcome
 from actuator.journal import Journal
 from actuator.mig_world import StepFailed
 from actuator.nvml_world import NvmlWorld
 from discovery.model import Mode
 from discovery.simulator.description.machine_schema import MigInstanceSpec
-from discovery.simulator.simulation import Return
+from discovery.simulator.simulation import Hang, Return
+from discovery.simulator.state.machine_state import MachineState
 from mig.gpu_layout import GpuLayout, counted
 from mig.holders import HolderKind, MigHolder, MigHolders, MigPart
-from mig.steps import CreateInstance, DestroyCompute, DestroyInstance, SetMode
+from mig.steps import CreateInstance, DestroyCompute, DestroyInstance, MigStep, SetMode
 from tests import machines
 from tests.actuator.simulated_node import FIVE, H100, SimulatedNode, node
 from tests.controlplane.lifetime import end_with_parent
@@ -312,7 +315,7 @@ def test_the_persistence_daemon_is_in_nobodys_way(tmp_path: Path) -> None:
 
 
 def test_steps_read_the_gpus_that_they_change_and_no_other(tmp_path: Path) -> None:
-    """All are read at the start and in the fresh session at the end, however many steps it takes.
+    """All are read once, for the plan, however many steps it takes, and not in the fresh session.
 
     Nor is anybody asked who uses the others, after the plan.
     """
@@ -330,7 +333,47 @@ def test_steps_read_the_gpus_that_they_change_and_no_other(tmp_path: Path) -> No
 
     one, seven = found.values()
     assert one == seven
-    assert one["nvmlDeviceGetMigMode"] == 3
+    assert one["nvmlDeviceGetMigMode"] == 2  # here above, and for the plan
+
+
+def test_a_gpu_that_breaks_down_meanwhile_does_not_take_back_a_change_of_another(
+    tmp_path: Path,
+) -> None:
+    """Nor does one hold it up that hangs: it is not asked."""
+    on = node(tmp_path, count=2)
+    hangs = Hang(uninterruptible=True)
+
+    class Breaking(NvmlWorld):
+        def perform(self, step: MigStep) -> None:
+            super().perform(step)
+            on.simulation.fault(hangs, "nvmlDevice*", bus_id=machines.gpu(1).bus_id)
+
+    with on.simulation, Journal(on.journal) as journal, Breaking(on.start) as world:
+        uuid = world.observe()[0].uuid
+        result = apply(world, journal, {uuid: counted({"7g.40gb": 1})}, asked="a test")
+        on.simulation.clear()
+
+    assert result.outcome is ChangeOutcome.APPLIED
+    assert {one[0] for one in on.found()} == {"7g.40gb"}
+
+
+def test_a_new_session_does_not_take_another_gpu_at_the_same_place_for_the_one_that_was_there(
+    tmp_path: Path,
+) -> None:
+    """Who is at a bus id is read from the driver each time."""
+    on = node(tmp_path, *FIVE)
+    with world_of(on) as world:
+        before = on_uuid(world)
+        on.simulation.edit(with_other_gpu)
+        world.reopen()
+        assert [one.uuid for one in world.observe([before])] == ["GPU-" + "9" * 8]
+
+
+def with_other_gpu(state: MachineState) -> MachineState:
+    """Another GPU in the slot of the first one."""
+    assert state.machine is not None
+    gpus = (replace(state.machine.gpus[0], uuid="GPU-" + "9" * 8), *state.machine.gpus[1:])
+    return replace(state, machine=replace(state.machine, gpus=gpus))
 
 
 def test_a_gpu_that_is_read_alone_is_as_it_is_now(tmp_path: Path) -> None:

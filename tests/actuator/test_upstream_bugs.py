@@ -140,6 +140,21 @@ def test_a_needed_reset_is_refused_with_its_command_and_nothing_is_asked_for(
     assert calls(on) == []
 
 
+def test_an_older_driver_that_chooses_places_is_not_tried_on(tmp_path: Path) -> None:
+    """A wipe that then cannot make what was there before would end held: nothing is begun."""
+    on = node(tmp_path, *FIVE)
+    before = on.found()
+    on.simulation.lack("nvmlDeviceCreateGpuInstanceWithPlacement")
+    on.simulation.log_calls()
+
+    result = changed(on, {0: WANTED})
+
+    assert result.refusal is not None
+    assert result.refusal.obstacles[0].kind is ObstacleKind.NO_PLACES
+    assert (on.found(), calls(on)) == (before, [])
+    assert not (on.journal / "change.json").exists()
+
+
 def test_an_instance_without_a_device_is_seen(tmp_path: Path) -> None:
     """Upstream counts devices: such an instance blocks its place for ever. Here one that is wanted
     is completed, and another one makes room."""

@@ -346,6 +346,21 @@ def test_profiles_that_the_driver_does_not_report_are_not_guessed() -> None:
     assert planned(gpu, GpuLayout(mig=True)).steps == (SetMode(gpu=gpu.uuid, on=True),)
 
 
+def test_a_driver_that_chooses_places_itself_gets_no_instance_to_make_or_to_bring_back() -> None:
+    """Also a destroy alone has a way back. What needs no place can be done."""
+    whole = replace(mig_gpu(A100, ("3g.20gb", 4)), places=False)
+    bare = replace(mig_gpu("h100-sxm5-80gb", mode=OFF, resetless=True), places=False)
+    half = replace(mig_gpu(A100, ("3g.20gb", 4, ())), places=False)
+
+    for layout in (counted({"3g.20gb": 1, "1g.5gb": 1}), counted({})):
+        [obstacle] = refused(whole, layout).obstacles
+        assert obstacle.kind is ObstacleKind.NO_PLACES
+        assert obstacle.gpu == whole.uuid
+    assert planned(whole, counted({"3g.20gb": 1})).steps == ()
+    assert planned(bare, GpuLayout(mig=True)).steps == (SetMode(gpu=bare.uuid, on=True),)
+    assert len(planned(half, counted({"3g.20gb": 1})).steps) == 1
+
+
 def test_a_gpu_that_is_not_there_is_refused() -> None:
     """By its UUID."""
     found = plan([], {"GPU-x": MIG_OFF}, {})

@@ -20,10 +20,10 @@ from discovery.model import Mode
 from discovery.nvml.calls import Handle
 from discovery.nvml.conversions import Garbage, mode, whole
 from discovery.nvml.mig import mig_uuid
+from discovery.nvml.mig_gpu import PLACED_CREATE as _CREATE
 from discovery.nvml.mig_profile_table import placement
 
 _SET_MODE = "nvmlDeviceSetMigMode"
-_CREATE = "nvmlDeviceCreateGpuInstanceWithPlacement"
 _CREATE_COMPUTE = "nvmlGpuInstanceCreateComputeInstance"
 _ID = whole(0xFFFF)
 _STATUS = whole(9999)

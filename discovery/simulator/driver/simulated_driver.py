@@ -119,7 +119,7 @@ class SimulatedDriver:
 
     def has(self, entry: EntryPoint) -> bool:
         """The library has this entry point."""
-        return self._machine.has(entry)
+        return self._machine.has(entry) and entry.name not in self._file.read().missing
 
     def is_made_to_answer(self, name: str) -> bool:
         """Whether a GPU has a number to answer this entry point with."""

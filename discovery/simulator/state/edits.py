@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -74,6 +74,17 @@ def without_faults(fault_id: int | None) -> Edit:
         return replace(state, faults=tuple(kept))
 
     return change
+
+
+def with_missing(entries: Sequence[str]) -> Edit:
+    """A library without these entry points and no others.
+
+    Raises BadInput for a name that no entry point has.
+    """
+    for name in entries:
+        if name not in TABLE:
+            raise BadInput(f"no NVML entry point is named {name!r}; {nearest(name, tuple(TABLE))}")
+    return lambda state: replace(state, missing=tuple(entries))
 
 
 def with_event(event: XidEvent) -> Edit:

@@ -261,6 +261,8 @@ class MachineState(_Data, frozen=True, kw_only=True):
     log_calls: bool = False
     lacking: tuple[Right, ...] = ()
     """Rights that processes on this machine do not have; by default they have all, as root."""
+    missing: tuple[str, ...] = ()
+    """Entry points that the driver's library does not have, as an older driver's."""
 
 
 Edit = Callable[[MachineState], MachineState]

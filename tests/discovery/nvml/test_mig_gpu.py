@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from discovery.driver_errors import DriverAbsent, DriverMismatch
 from discovery.mig_state import MigGpu, MigReading, UnreadMigGpu
 from discovery.model import Mode, Reason, bus_order
-from discovery.nvml.mig_gpu import read_mig_gpu
+from discovery.nvml.mig_gpu import PLACED_CREATE, read_mig_gpu
 from discovery.nvml.session import bus_ids_by_index, close_session, open_session
 from discovery.simulator.description.machine_catalog import load_machine, load_models, machine_names
 from discovery.simulator.description.machine_schema import MigInstanceSpec, Model
@@ -366,6 +366,20 @@ def test_no_entry_point_is_missing_here(bench: Bench) -> None:
         bench.simulation.fault(missing, entry)
     bench.read()
     assert {entry for entry, _ in bench.simulation.calls()} - SESSION == set(ENTRIES)
+
+
+def test_whether_the_driver_takes_places_is_known_without_a_call(tmp_path: Path) -> None:
+    """The call itself would make an instance."""
+    simulation = machines.simulation(tmp_path, CUT)
+    found = []
+    for missing in ((), (PLACED_CREATE,)):
+        simulation.lack(*missing)
+        with simulation:
+            open_session()
+            found.append(whole(read_mig_gpu(CUT.bus_id)))
+            close_session()
+    assert [one.places for one in found] == [True, False]
+    assert found[1] == dataclasses.replace(found[0], places=False)
 
 
 def test_without_the_right_to_monitor_nothing_is_known_and_the_fix_is_named(bench: Bench) -> None:

@@ -15,6 +15,7 @@ import pynvml as nv
 import pytest
 from msgspec.structs import replace
 
+from base.errors import BadInput
 from discovery.simulator.computed_machine import ComputedMachine
 from discovery.simulator.description.machine_schema import DirectLinks, FabricSpec
 from discovery.simulator.driver import clients
@@ -366,6 +367,19 @@ def test_a_name_that_is_not_in_the_table_is_no_symbol(library: Library) -> None:
     """pynvml makes FUNCTION_NOT_FOUND of it, as with an older driver."""
     with pytest.raises(AttributeError, match="nvmlDeviceGetFanSpeedRPM"):
         _ = library.nvmlDeviceGetFanSpeedRPM
+
+
+def test_a_machine_may_have_an_older_library(tmp_path: Path) -> None:
+    """An entry point that it lacks is no symbol; one that no library has is a slip."""
+    simulation = machines.simulation(tmp_path)
+    simulation.lack("nvmlDeviceGetSerial")
+    with machines.session(simulation) as handle:
+        assert machines.code_of(lambda: nv.nvmlDeviceGetSerial(handle(0))) == (
+            nv.NVML_ERROR_FUNCTION_NOT_FOUND
+        )
+        assert nv.nvmlDeviceGetName(handle(0))
+    with pytest.raises(BadInput, match="nvmlDeviceGetSerial"):
+        simulation.lack("nvmlDeviceGetSeriall")
 
 
 def test_a_buffer_that_is_too_short_gets_nothing(library: Library) -> None:
