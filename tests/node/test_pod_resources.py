@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from itertools import cycle
+from pathlib import Path
 from random import Random
 from typing import Final
 
@@ -20,12 +21,14 @@ from api import names
 from api.mig_resources import MigStrategy
 from discovery.simulator.simulation import Simulation
 from tests.agent.agent_process import until
-from tests.node import attribution, dra_claims, handed_out
+from tests.node import attribution, dra_claims, handed_out, mig_holder
 from tests.node.attribution import Attribution
 from tests.node.dra_claims import with_claim
 from tests.node.gpu_cluster import PODS, GpuCluster, gpu_cluster
 from tests.node.gpu_pods import gpu_pod, gpus
 from tests.node.handed_out import RunningContainer
+from tests.node.mig_change_trial import SMALL_CHANGE, MigChangeTrial, change_beside_pods
+from tests.node.node_mig import NodeMig
 from tests.node.nvidia_plugin import REGISTERED, NvidiaPlugin
 from tests.node.pod_churn import PodChurn
 from tests.node.real_node import SOON
@@ -275,3 +278,16 @@ def container(there: GpuCluster, pod: str, name: str) -> RunningContainer | None
     """The container of that name, when it runs."""
     found = (it for node in there.cluster.nodes.values() for it in handed_out.running(node))
     return next((it for it in found if (it.pod, it.container) == (pod, name)), None)
+
+
+def test_a_layout_changes_next_to_pods_and_takes_nothing_from_them(
+    there: GpuCluster, tmp_path: Path
+) -> None:
+    """Their handles stay valid, what would take from them is refused, and when the plugin has been
+    restarted a new pod gets what was made."""
+    node = there.cluster.nodes[MIXED]
+    node.import_image(mig_holder.image(tmp_path))
+    mig = NodeMig.on(there.gpus[MIXED])
+    trial = MigChangeTrial(there=there, node=node, mig=mig, strategy=STRATEGIES[MIXED])
+
+    change_beside_pods(trial, SMALL_CHANGE)

@@ -102,6 +102,41 @@ def test_a_calling_process_can_hold_a_device_itself(machine: Machine) -> None:
         assert code_of(nv.nvmlComputeInstanceDestroy, compute) == IN_USE
 
 
+HOLD = """
+import sys
+from pathlib import Path
+import pynvml as nv
+from discovery.simulator.simulation import Simulation
+with Simulation.open(Path(sys.argv[1])):
+    nv.nvmlInit()
+    device = nv.nvmlDeviceGetMigDeviceHandleByIndex(nv.nvmlDeviceGetHandleByIndex(0), 0)
+    print(nv._nvmlGetFunctionPointer("gpuscapeContextCreate")(device), flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_calling_process_holds_its_device_until_it_ends(machine: Machine) -> None:
+    """It is taken from nobody then, though it was not given back."""
+    simulation = machine(mig=True)
+    with machines.session(simulation) as handle:
+        compute = cut(create(handle(0), THREE), 2)
+        process = subprocess.Popen(
+            [sys.executable, "-c", HOLD, str(simulation.state_file)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            preexec_fn=end_with_parent(),
+        )
+        with process:
+            assert process.stdout
+            code = process.stdout.readline()
+            busy = code_of(nv.nvmlComputeInstanceDestroy, compute)
+            process.kill()
+
+        assert (code, busy) == ("0\n", IN_USE)
+        assert code_of(nv.nvmlComputeInstanceDestroy, compute) == 0
+
+
 # several processes, faults, crashes
 
 CREATE = """
