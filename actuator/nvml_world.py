@@ -18,9 +18,9 @@ from actuator.mig_world import StepFailed
 from base.errors import BadInput, Transient
 from discovery.driver_errors import MigChangeFailed
 from discovery.host.device_files import openers, process_name
-from discovery.host.kubelet_devices import read_kubelet_devices
+from discovery.host.kubelet_devices import KubeletDevices, read_kubelet_devices
 from discovery.mig_state import FoundInstance, MigGpu, UnreadMigGpu
-from discovery.nvml.changing.gpu_use import UseNow, read_gpu_use
+from discovery.nvml.changing.gpu_use import programs_now
 from discovery.nvml.changing.mig_changes import (
     create_compute_instance,
     create_gpu_instance,
@@ -32,8 +32,9 @@ from discovery.nvml.mig_gpu import read_mig_gpu
 from discovery.nvml.session import close_session, open_session
 from discovery.reader.machine_access import allowed, listed_gpus
 from discovery.reader.protocol import Start
+from discovery.sample import Process
 from mig.holders import HolderKind, MigHolder, MigHolders, MigPart, all_holders
-from mig.pod_holders import pod_holders
+from mig.pod_holders import pod_holders, unplaced_devices
 from mig.process_holders import process_holders
 from mig.steps import (
     CreateCompute,
@@ -73,6 +74,8 @@ class NvmlWorld:
         """UUID to bus id, of all GPUs that were read."""
         self.unread: dict[str, str] = {}
         """Bus ids of GPUs that their last observation left out, and why."""
+        self._unplaced: set[str] = set()
+        """Names of devices that have been logged."""
         self._openers: tuple[float, dict[int, frozenset[int]]] | None = None
         open_session()
 
@@ -112,13 +115,14 @@ class NvmlWorld:
 
         Of the GPUs that were observed last.
         """
-        used = [(gpu, _use(gpu)) for gpu in self._seen.values()]
-        running = [replace(gpu, processes=use.processes) for gpu, use in used]
-        minors = {use.minor: gpu.uuid for gpu, use in used if use.minor is not None}
+        seen, kubelet = self._seen.values(), self._kubelet()
+        self._report_unplaced(unplaced_devices(seen, kubelet))
+        running = [replace(gpu, processes=_programs(gpu)) for gpu in seen]
+        minors = {gpu.minor: gpu.uuid for gpu in seen if gpu.minor is not None}
         return all_holders(
             process_holders(running, process_name),
             self._opened(minors),
-            pod_holders(self._seen.values(), self._held()),
+            pod_holders(seen, kubelet),
             self._named,
         )
 
@@ -163,12 +167,19 @@ class NvmlWorld:
         """RFC 3339, in UTC."""
         return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
-    def _held(self) -> Mapping[str, frozenset[str]]:
-        """Device to the pods that have it, by the kubelet."""
+    def _kubelet(self) -> KubeletDevices:
+        """Which pods have which devices."""
         try:
-            return read_kubelet_devices(Path(self._start.host_root), time.time()).held
+            return read_kubelet_devices(Path(self._start.host_root), time.time())
         except BadInput as error:
             raise StepFailed(str(error), passes=True) from error
+
+    def _report_unplaced(self, devices: Mapping[str, frozenset[str]]) -> None:
+        """Log each device of a pod that may be any, once."""
+        for name in sorted(devices.keys() - self._unplaced):
+            facts = {"device": name, "pods": ", ".join(sorted(devices[name]))}
+            log.warning("pod's GPU not known", extra=facts)
+        self._unplaced |= devices.keys()
 
     def _report(self, listed: Collection[str], unread: Iterator[UnreadMigGpu]) -> None:
         """Log each GPU that is left out, once for each reason."""
@@ -202,9 +213,9 @@ class NvmlWorld:
         return self._openers[1]
 
 
-def _use(gpu: MigGpu) -> UseNow:
+def _programs(gpu: MigGpu) -> tuple[Process, ...]:
     try:
-        return read_gpu_use(gpu.bus_id)
+        return programs_now(gpu.bus_id)
     except Transient as error:
         raise StepFailed(str(error), passes=True) from error
 

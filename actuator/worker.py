@@ -15,7 +15,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -43,6 +43,7 @@ from actuator.worker_messages import (
 )
 from base.errors import GpuscapeError
 from base.log import extra_facts
+from discovery.mig_state import whole_devices
 from discovery.reader.machine_access import choose_library
 from discovery.reader.protocol import Start
 
@@ -131,13 +132,13 @@ def _without_request(
 
 def _open_access(world: NvmlWorld, start: Start) -> tuple[str, ...]:
     """Have instances that were made be there for programs too; what keeps programs from them."""
-    uuids: set[str] | None = None
+    devices: Mapping[str, bool] | None = None
     with suppress(StepFailed):  # then names are not judged, and the nodes are made all the same
-        devices = [pair for gpu in world.observe() for pair in gpu.devices()]
+        gpus = world.observe()
         if not world.unread:  # else what is on a GPU that cannot be read would count as gone
-            uuids = {compute.uuid for _, compute in devices if compute.uuid is not None}
+            devices = whole_devices(gpus)
     stand_ins = start.simulation is not None
-    return open_access(Path(start.host_root), uuids, stand_ins=stand_ins).problems
+    return open_access(Path(start.host_root), devices, stand_ins=stand_ins).problems
 
 
 class MessageWriter(logging.Handler):

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import StrEnum
 from typing import Final
 
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 MIG_PREFIX: Final = "nvidia.com/mig-"
+SHARED_SUFFIX: Final = ".shared"
+"""Of a resource whose devices are shared out, where the plugin is told to name it so."""
 
 
 class MigStrategy(StrEnum):
@@ -16,6 +19,12 @@ class MigStrategy(StrEnum):
     NONE = "none"  # MIG devices are no resource
     SINGLE = "single"  # every GPU cut alike: they are nvidia.com/gpu
     MIXED = "mixed"  # a resource for each profile
+
+
+def is_gpu_resource(resource: str, named: Collection[str] = (GPU_RESOURCE,)) -> bool:
+    """Its devices are GPUs or MIG devices; ``named``: resources of whole GPUs."""
+    names = {resource, resource.removesuffix(SHARED_SUFFIX)}
+    return not names.isdisjoint(named) or resource.startswith(MIG_PREFIX)
 
 
 def mig_resource(profile: str) -> str:

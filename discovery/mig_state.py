@@ -7,7 +7,7 @@ has no device, and still takes its place. Whoever changes a layout needs all of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from discovery.model import Gap, Mode
@@ -98,6 +98,8 @@ class MigGpu:
     subsystem_id: int
     mode: Mode | None
     """None: the GPU has no MIG."""
+    minor: int | None = None
+    """Number of its device file ``/dev/nvidiaN``; None where the driver gives none."""
     resetless: bool = False
     """The mode changes without a reset. Source: NVML_FI_DEV_IS_RESETLESS_MIG_SUPPORTED, else the
     architecture: Hopper and later."""
@@ -154,3 +156,14 @@ class UnreadMigGpu:
 
 MigReading = MigGpu | UnreadMigGpu
 """What reading one GPU gives."""
+
+
+def whole_devices(gpus: Iterable[MigGpu]) -> dict[str, bool]:
+    """UUID of each MIG device to whether it is all of its GPU instance; none without a UUID."""
+    return {
+        compute.uuid: (profile := gpu.profile(one.profile)) is None
+        or compute.slices == profile.slices
+        for gpu in gpus
+        for one, compute in gpu.devices()
+        if compute.uuid is not None
+    }

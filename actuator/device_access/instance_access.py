@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -38,39 +38,41 @@ class InstanceAccess:
 
 
 def open_access(
-    root: Path, uuids: Collection[str] | None, *, stand_ins: bool = False
+    root: Path, devices: Mapping[str, bool] | None, *, stand_ins: bool = False
 ) -> InstanceAccess:
     """Make the device nodes of all instances; report CDI specifications and a list that are stale.
 
     For the end of each change and for the restoring of a layout, before any device plugin looks.
-    ``root`` is where the host's root is mounted, ``uuids`` those of all MIG devices that there are
-    (None: not known). ``stand_ins`` as of :func:`make_nodes`. Logs what it found; raises nothing.
+    ``root`` is where the host's root is mounted. ``devices``: as of :func:`stale_devices`; None
+    where they are not known. ``stand_ins`` as of :func:`make_nodes`. Logs what it found; raises
+    nothing.
     """
     nodes = make_nodes(root, stand_ins=stand_ins)
     if nodes.made:
         log.info("MIG device nodes made", extra={"instances": len(nodes.made)})
     for problem in nodes.problems:
         log.warning("MIG device node missing", extra={"why": problem})
-    stale = tuple(stale_specs(root, uuids))
+    stale = tuple(stale_specs(root, devices))
     for problem in stale:
         log.warning("CDI specification stale", extra={"why": problem})
-    old = () if uuids is None else tuple(stale_devices(root, uuids))
+    old = () if devices is None else tuple(stale_devices(root, devices))
     for problem in old:
         log.warning("device plugin's list stale", extra={"why": problem})
     return InstanceAccess(made=nodes.made, problems=(*nodes.problems, *stale, *old))
 
 
-def stale_devices(root: Path, uuids: Collection[str]) -> Iterator[str]:
+def stale_devices(root: Path, devices: Mapping[str, bool]) -> Iterator[str]:
     """A sentence for each thing in the kubelet's list of devices that is not so any more.
 
-    One where the list cannot be read. ``uuids``: those of all MIG devices that there are.
+    One where the list cannot be read. ``devices``: UUID of each MIG device that there is, to
+    whether it is all of its GPU instance.
     """
     try:
         kubelet = read_kubelet_devices(root, time.time())
     except BadInput as error:
         yield str(error)
     else:
-        yield from stale_list(kubelet, uuids)
+        yield from stale_list(kubelet, devices)
 
 
 def stale_specs(root: Path, uuids: Collection[str] | None) -> Iterator[str]:

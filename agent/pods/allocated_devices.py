@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 from agent.podresources.model import ClaimedDevice, ContainerDevices, PodDevices, ResourceDevices
-from agent.pods.device_names import DRA_DRIVER, DeviceNames, GpuPart
-from api.mig_resources import GPU_RESOURCE, MIG_PREFIX
-
-SHARED_SUFFIX: Final = ".shared"
+from agent.pods.device_names import DeviceNames, GpuPart
+from api.device_names import DRA_DRIVER
+from api.mig_resources import GPU_RESOURCE, SHARED_SUFFIX, is_gpu_resource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,8 +143,7 @@ class _Counted:
         return Counter(resource for resource, _ in ids)
 
     def _counts(self, resource: str) -> bool:
-        names = {resource, resource.removesuffix(SHARED_SUFFIX)}
-        return not names.isdisjoint(self.resources) or resource.startswith(MIG_PREFIX)
+        return is_gpu_resource(resource, self.resources)
 
     def _of_plugin(self, resource: str, device_id: str) -> AllocatedDevice | UnknownDevice:
         part, share = self.names.of_plugin(device_id)

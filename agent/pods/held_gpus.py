@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from agent.pods.allocated_devices import AllocatedDevice, NodeAllocation
-from agent.pods.device_names import DRA_DRIVER, GpuPart
+from agent.pods.device_names import GpuPart
 from agent.pods.known_pods import KnownPod
+from api.device_names import DRA_DRIVER
 from discovery.model import NodeSnapshot
 from exporters.gpu_holders import Claim, Entity, Holder, Holders
 from exporters.gpuscape.node_view import GpuHoldings, ResourceAllocation

@@ -7,22 +7,30 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import click
+
 from agent.settings.agent_settings import AgentSettings
+from base.words import quoted
 from cli.mig.program_names import program_name
 from discovery.host.kubelet_devices import read_kubelet_devices
 from discovery.mig_state import MigGpu
 from discovery.reader.protocol import Start
 from mig.holders import MigHolders, all_holders
-from mig.pod_holders import pod_holders
+from mig.pod_holders import pod_holders, unplaced_devices
 from mig.process_holders import process_holders
 
 
 def found_holders(gpus: Sequence[MigGpu], settings: AgentSettings, start: Start) -> MigHolders:
     """Programs that the driver lists, and pods that the kubelet has given a device.
 
-    Raises BadInput where it cannot be read whom the kubelet has given one.
+    Pods of which it is not known what they have are named on standard error. Raises BadInput where
+    it cannot be read whom the kubelet has given a device.
     """
     kubelet = read_kubelet_devices(Path(start.host_root), time.time())
-    return all_holders(
-        process_holders(gpus, program_name(settings)), pod_holders(gpus, kubelet.held)
-    )
+    for name, pods in unplaced_devices(gpus, kubelet).items():
+        click.echo(
+            f"Look at this: pod {', '.join(sorted(pods))} has the GPU {quoted(name)}, and it is not"
+            " known which one that is: it counts as in use, whichever it may be",
+            err=True,
+        )
+    return all_holders(process_holders(gpus, program_name(settings)), pod_holders(gpus, kubelet))

@@ -24,7 +24,7 @@ from cli.mig.mig_words import (
 from cli.observe import machine, mig_once
 from cli.options import Load
 from cli.terminal import Cell, Styled, TextTable
-from discovery.mig_state import FoundInstance, MigGpu
+from discovery.mig_state import FoundInstance, MigGpu, whole_devices
 from discovery.reader.protocol import Start
 from mig.placement_grid import memory_units
 from mig.profile_names import part_name
@@ -76,9 +76,8 @@ def command(load: Load, output: str) -> None:
 
 def _problems(gpus: Sequence[MigGpu], start: Start) -> Iterator[str]:
     """What is old in the kubelet's list; nothing where it is not known what there is."""
-    uuids = [compute.uuid for gpu in gpus for _, compute in gpu.devices()]
-    known = {uuid for uuid in uuids if uuid is not None}
-    if len(known) == len(uuids):
+    known = whole_devices(gpus)
+    if len(known) == sum(1 for gpu in gpus for _ in gpu.devices()):
         yield from stale_devices(Path(start.host_root), known)
 
 

@@ -10,14 +10,16 @@ Source: Kubernetes 1.37.1, pkg/kubelet/cm/devicemanager/checkpoint and manager.g
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from api.mig_resources import is_gpu_resource
 from base.errors import BadInput
 from base.files import read_bytes
+from discovery.host.kubelet_claims import claimed_devices
 
 FOLDER: Final = Path("var/lib/kubelet")
 CHECKPOINT: Final = FOLDER / "device-plugins/kubelet_internal_checkpoint"
@@ -39,6 +41,11 @@ class KubeletDevices:
     held: Mapping[str, frozenset[str]]
     """Device to the pods that have it, ``namespace/name``; by UID where the name is not known.
     A pod that has ended counts until it is deleted."""
+    gpus: frozenset[str] = frozenset()
+    """Those that are held and are GPUs, or parts of one, by the resource that they are of."""
+    claimed: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The same of devices of NVIDIA's driver for dynamic resource allocation, as it has named
+    them; empty for one that is not named. Where no pod uses it, the claim stands for one."""
     offered: frozenset[str]
     """What the plugins have registered, healthy ones alone."""
 
@@ -50,6 +57,7 @@ class _Entry(msgspec.Struct):
     """What one container has of one resource; ids by NUMA node."""
 
     PodUID: str
+    ResourceName: str = ""
     DeviceIDs: dict[str, list[str] | None] | None = None
 
 
@@ -65,9 +73,20 @@ class _Checkpoint(msgspec.Struct):
 def read_kubelet_devices(root: Path, now: float) -> KubeletDevices:
     """The devices of the kubelet on a host whose root is at ``root``; none where there is none.
 
-    ``now``: seconds since the epoch. Raises BadInput where the checkpoint cannot be read: it is
+    ``now``: seconds since the epoch. Raises BadInput where a checkpoint cannot be read: it is
     not known then who holds what.
     """
+    names = dict(_names(root / LOGS))
+    claimed: dict[str, set[str]] = {}
+    for device, uid, claim in claimed_devices(root):
+        claimed.setdefault(device, set()).add(names.get(uid, uid) or f"{claim} (claim)")
+    return replace(
+        _of_plugins(root, now, names),
+        claimed={device: frozenset(pods) for device, pods in claimed.items()},
+    )
+
+
+def _of_plugins(root: Path, now: float, names: Mapping[str, str]) -> KubeletDevices:
     file = root / CHECKPOINT
     try:
         written = file.stat().st_mtime
@@ -85,16 +104,20 @@ def read_kubelet_devices(root: Path, now: float) -> KubeletDevices:
     except msgspec.MsgspecError as error:
         raise BadInput(f"cannot read {file}: no checkpoint of a kubelet: {error}") from error
     fresh = now - written < SETTLED_SECONDS
-    names = dict(_names(root / LOGS))
     held: dict[str, set[str]] = {}
+    gpus: set[str] = set()
     for entry in data.PodDeviceEntries or ():
         if fresh or _is_there(root / PODS, entry.PodUID):
             for ids in (entry.DeviceIDs or {}).values():
                 for each in ids or ():
                     held.setdefault(each, set()).add(names.get(entry.PodUID, entry.PodUID))
+                    if is_gpu_resource(entry.ResourceName):
+                        gpus.add(each)
     offered = (each for ids in (data.RegisteredDevices or {}).values() for each in ids or ())
     return KubeletDevices(
-        held={each: frozenset(pods) for each, pods in held.items()}, offered=frozenset(offered)
+        held={each: frozenset(pods) for each, pods in held.items()},
+        gpus=frozenset(gpus),
+        offered=frozenset(offered),
     )
 
 

@@ -30,6 +30,7 @@ PLACED_CREATE = "nvmlDeviceCreateGpuInstanceWithPlacement"
 
 _RESETLESS = Field(number=pynvml.NVML_FI_DEV_IS_RESETLESS_MIG_SUPPORTED, convert=flag)
 _ARCHITECTURE = whole(0xFFFF)
+_MINOR = whole(0xFFFF)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -90,6 +91,7 @@ def _read(calls: Calls, known: _Identity, bus_id: str, handle: Handle) -> MigGpu
         device_id=device_id,
         subsystem_id=subsystem_id,
         mode=known.mode,
+        minor=Calls().ask("minor", "nvmlDeviceGetMinorNumber", handle, convert=_MINOR),
     )
     return gpu if known.mode is None else _with_mig(calls, handle, gpu, mig_on=known.mode.current)
 

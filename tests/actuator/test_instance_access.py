@@ -371,7 +371,7 @@ def test_all_of_it_is_logged(root: Path, caplog: pytest.LogCaptureFixture) -> No
     (root / CAPS / access_node(root)).mkdir()
 
     with caplog.at_level("INFO"):
-        result = open_access(root, set(), stand_ins=True)
+        result = open_access(root, {}, stand_ins=True)
 
     assert len(result.made) == len(access_files(root)) - 1
     assert len(result.problems) == 2

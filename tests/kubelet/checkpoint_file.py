@@ -7,6 +7,7 @@ import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from discovery.host.kubelet_claims import CLAIMS
 from discovery.host.kubelet_devices import CHECKPOINT, LOGS, PODS
 
 
@@ -16,6 +17,7 @@ def write_checkpoint(
     *,
     offered: Mapping[str, Collection[str]] | None = None,
     gone: Collection[str] = (),
+    resource: str = "nvidia.com/gpu",
 ) -> Path:
     """As a kubelet leaves it; ``held``: a pod's name in namespace ``default`` to its devices.
 
@@ -25,7 +27,7 @@ def write_checkpoint(
         {
             "PodUID": f"uid-of-{pod}",
             "ContainerName": "main",
-            "ResourceName": "nvidia.com/gpu",
+            "ResourceName": resource,
             "DeviceIDs": {"0": list(devices)},
             "AllocResp": "CgA=",
         }
@@ -37,8 +39,50 @@ def write_checkpoint(
     for pod in held:
         if pod not in gone:
             (root / PODS / f"uid-of-{pod}").mkdir(exist_ok=True)
-            (root / LOGS / f"default_{pod}_uid-of-{pod}").mkdir(parents=True, exist_ok=True)
+            _name(root, pod)
     file = root / CHECKPOINT
     file.parent.mkdir(exist_ok=True)
     file.write_text(json.dumps({"Data": data, "Checksum": 1}), encoding="utf-8")
     return file
+
+
+def write_claims(
+    root: Path, held: Mapping[str, Collection[str]], *, driver: str = "gpu.nvidia.com"
+) -> Path:
+    """ResourceClaims as a kubelet writes them down; ``held``: a pod's name to its devices."""
+    claims = [
+        {
+            "ClaimUID": f"uid-of-claim-of-{pod}",
+            "ClaimName": f"claim-of-{pod}",
+            "Namespace": "default",
+            "PodUIDs": {f"uid-of-{pod}": {}},
+            "DriverState": {driver: {"Devices": [_device(name) for name in devices]}},
+        }
+        for pod, devices in held.items()
+    ]
+    for pod in held:
+        _name(root, pod)
+    data = {
+        "kind": "DRACheckpoint",
+        "apiVersion": "checkpoint.dra.kubelet.k8s.io/v1",
+        "ClaimInfoStateList": claims or None,
+    }
+    file = root / CLAIMS
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({"Data": json.dumps(data), "Checksum": 1}), encoding="utf-8")
+    return file
+
+
+def _device(name: str) -> dict[str, object]:
+    return {
+        "PoolName": "node-a",
+        "DeviceName": name,
+        "ShareID": None,
+        "RequestNames": ["gpu"],
+        "CDIDeviceIDs": [f"k8s.gpu.nvidia.com/device={name}"],
+    }
+
+
+def _name(root: Path, pod: str) -> None:
+    """The folder of a pod's logs has its name."""
+    (root / LOGS / f"default_{pod}_uid-of-{pod}").mkdir(parents=True, exist_ok=True)

@@ -27,11 +27,13 @@ from mig.gpu_layout import counted, has_layout
 from tests.actuator.simulated_node import FIVE, H100, SimulatedNode, node
 from tests.agent.agent_process import until
 from tests.cli.mig.mig_process import CREATE, ended, journal, running
-from tests.kubelet.checkpoint_file import write_checkpoint
+from tests.kubelet.checkpoint_file import write_checkpoint, write_claims
 
 WANTED = '{"0": {"3g.20gb": 1, "1g.5gb": 3}}'
 LAYOUT = counted({"3g.20gb": 1, "1g.5gb": 3})
 """Of the five instances there are, those of 1g.5gb at 0 and 1 can stay."""
+LOST = "MIG-00000000-0000-0000-0000-000000000009"
+"""No such device."""
 
 
 @pytest.fixture
@@ -105,6 +107,37 @@ def test_a_pod_that_was_given_a_device_is_in_the_way_though_no_program_runs(
     assert [one.compute[0].uuid for one in on.gpus()[0].instances] == [held]
 
 
+def test_a_pod_whose_gpu_is_not_known_is_in_the_way_of_what_would_take_one(
+    on: SimulatedNode,
+) -> None:
+    """What only adds is nobody's loss, whichever GPU it has."""
+    before = on.found()
+    write_checkpoint(on.simulation.host_root, {"sliced": ["slice-3"]})
+
+    result = run(on, "apply", WANTED, "--yes")
+
+    assert result.exit_code == REFUSED
+    assert "pod default/sliced has the GPU 'slice-3'" in result.stderr
+    assert result.stdout.endswith("  in the way: pod default/sliced\n")
+    assert on.found() == before
+
+
+def test_a_pod_that_has_an_instance_by_a_claim_is_in_the_way(on: SimulatedNode) -> None:
+    """By the name that NVIDIA's driver gives it: minor number, profile, its number, start."""
+    before = on.found()
+    write_claims(on.simulation.host_root, {"claimed": ["gpu-0-mig-2g10gb-14-4"]})
+    minor = on.gpus()[0].minor
+    assert minor == 0
+
+    result = run(on, "apply", '{"0": {"3g.20gb": 2}}', "--yes")
+
+    assert result.exit_code == REFUSED
+    assert result.stdout.endswith("  in the way: pod default/claimed\n")
+    assert on.found() == before
+    assert run(on, "apply", '{"0": {"2g.10gb": 1}}', "--yes").exit_code == 0
+    assert {one[:2] for one in on.found()} == {("2g.10gb", 4)}
+
+
 def test_what_the_kubelet_has_given_to_whom_must_be_known(on: SimulatedNode) -> None:
     before = on.found()
     write_checkpoint(on.simulation.host_root, {}).write_text("garbage")
@@ -118,19 +151,19 @@ def test_what_the_kubelet_has_given_to_whom_must_be_known(on: SimulatedNode) -> 
 
 def test_the_device_plugin_s_list_and_pods_without_device_are_named(on: SimulatedNode) -> None:
     """Also by who only looks."""
-    write_checkpoint(on.simulation.host_root, {"lost": ["MIG-9"]}, offered={"r": ["MIG-9"]})
+    write_checkpoint(on.simulation.host_root, {"lost": [LOST]}, offered={"r": [LOST]})
     status = json.loads(run(on, "status", "-o", "json").stdout)
     assert [len(status["problems"]), status["problems"][1].partition(",")[0]] == [
         2,
-        "pod default/lost holds MIG-9",
+        f"pod default/lost holds {LOST}",
     ]
-    assert "\nLook at this: pod default/lost holds MIG-9," in run(on, "status").stdout
+    assert f"\nLook at this: pod default/lost holds {LOST}," in run(on, "status").stdout
 
     result = run(on, "apply", WANTED, "--yes")
 
     assert result.exit_code == 0
-    assert "list of MIG devices is old (1 too many, 4 too few): restart its pod" in result.stdout
-    assert "pod default/lost holds MIG-9, which is gone: delete the pod" in result.stdout
+    assert "offers 1 MIG devices that are gone, and not 4 that are there: restart" in result.stdout
+    assert f"pod default/lost holds {LOST}, which is gone: delete the pod" in result.stdout
 
 
 def test_without_a_yes_nothing_is_done(on: SimulatedNode, monkeypatch: pytest.MonkeyPatch) -> None:
