@@ -10,6 +10,11 @@ from typing import Final
 REAL_NODES: Final = "What real nodes hand out"
 """A section of docs/scheduler-quality.md that real nodes are needed for: a program of its own
 writes it (``tests/node/prediction_run.py``), and the other one leaves it."""
+MEDIANS: Final = (
+    "All ways of doing one thing are measured in turns in the same run, and the figures are "
+    "medians."
+)
+"""How the figures of most pages come about."""
 _NEXT: Final = "\n## "
 
 
@@ -26,13 +31,9 @@ class Section:
     """What stands above them."""
 
 
-def page(title: str, machine: str, sections: Iterable[Section]) -> str:
-    """The whole page."""
-    head = (
-        f"# {title}\n\n"
-        "Written by `make bench`. All ways of doing one thing are measured in turns in the same "
-        f"run, and the figures are medians. This run: {machine}.\n"
-    )
+def page(title: str, machine: str, sections: Iterable[Section], how: str = MEDIANS) -> str:
+    """The whole page; ``how`` the figures come about, in whole sentences."""
+    head = f"# {title}\n\nWritten by `make bench`. {how} This run: {machine}.\n"
     return "\n".join([head, *(table(section) for section in sections)])
 
 

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -26,7 +27,7 @@ from tests.bench import (
     throughput,
 )
 from tests.bench.mig_changes import side_by_side
-from tests.bench.page import Section, page, table
+from tests.bench.page import MEDIANS, Section, page, table
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -38,6 +39,8 @@ class Page:
     title: str
     sections: tuple[Callable[[], Section], ...]
     """Each measures when called. A new one is a function in a module here, named in PAGES."""
+    how: str = MEDIANS
+    """How the figures come about, in whole sentences."""
 
 
 PAGES: Mapping[str, Page] = {
@@ -68,6 +71,7 @@ PAGES: Mapping[str, Page] = {
     "mig-benchmarks": Page(
         title="Changes of MIG layouts, side by side",
         sections=(side_by_side.idle, side_by_side.busy),
+        how=side_by_side.HOW,
     ),
 }
 """By the names of their files in docs/."""
@@ -81,9 +85,9 @@ def machine() -> str:
     )
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, show and write the pages named, else all."""
-    for name in sys.argv[1:] or PAGES:
+    for name in _asked(arguments) or PAGES:
         asked = PAGES[name]
         sections: list[Section] = []
         for measure in asked.sections:
@@ -91,8 +95,24 @@ def main() -> None:
             sys.stdout.write(f"{table(sections[-1])}\n")
             sys.stdout.flush()
             # at once: all of them take a quarter of an hour and more, and a later one may fail
-            text = page(asked.title, machine(), sections)
+            text = page(asked.title, machine(), sections, asked.how)
             (DOCS / f"{name}.md").write_text(text, encoding="utf-8")
+
+
+def _asked(arguments: Sequence[str] | None) -> list[str]:
+    """The pages named; ends the program for one that is not known."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench.report",
+        description="Run benchmarks and write their pages in docs/; a page takes a quarter of an"
+        " hour or more.",
+    )
+    known = ", ".join(PAGES)
+    parser.add_argument("page", nargs="*", metavar="PAGE", help=f"{known}; all unless given")
+    names: list[str] = parser.parse_args(arguments).page
+    for name in names:
+        if name not in PAGES:
+            parser.error(f"there is no page {name}; the pages are {known}")
+    return names
 
 
 if __name__ == "__main__":

@@ -144,6 +144,9 @@ class Outcome:
     destroyed: int
     """GPU instances that were there at the start and are gone."""
     calls: int
+    """Of NVML, made to change something."""
+    all_calls: int
+    """Of NVML, readings too."""
 
 
 def played(arm: Arm, gpu: SimulatedGpu, transition: Transition) -> Outcome:
@@ -167,4 +170,5 @@ def played(arm: Arm, gpu: SimulatedGpu, transition: Transition) -> Outcome:
         disturbed=disturbed,
         destroyed=len(transition.there) - gpu.kept(),
         calls=gpu.changing_calls(),
+        all_calls=gpu.all_calls(),
     )

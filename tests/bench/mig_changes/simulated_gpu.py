@@ -92,6 +92,10 @@ class SimulatedGpu:
         calls = self.simulation.calls()
         return sum(count for (name, _), count in calls.items() if name in CHANGES)
 
+    def all_calls(self) -> int:
+        """Calls of NVML since the start, whatever for."""
+        return self.simulation.calls().total()
+
     def within(self, change: Callable[[], bool]) -> bool:
         """Do something by pynvml in this process."""
         with self.simulation:
