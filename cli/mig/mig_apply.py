@@ -18,6 +18,7 @@ from api.mig_resources import MigStrategy
 from base.errors import BadInput
 from cli import options, terminal
 from cli.failures import REFUSED, CommandFailure
+from cli.mig.busy_wait import BusyWait, wait_option
 from cli.mig.found_holders import found_holders
 from cli.mig.hooks_file import (
     BEFORE_CONFIG,
@@ -55,6 +56,7 @@ Examples:
   gpuscape mig apply all-balanced
   gpuscape mig apply -f config.yaml -c inference --yes
   gpuscape mig apply '{{"4": {{"3g.20gb": 2}}}}' --strategy mixed
+  gpuscape mig apply all-balanced --wait 2h --yes
   gpuscape simulate serve dgx-a100-mig-mixed --directory /tmp/machine
       and then, in another shell:
       gpuscape mig apply '{{"4": {{"3g.20gb": 2}}}}' --simulate /tmp/machine/state.json
@@ -71,8 +73,9 @@ The plan is shown as `gpuscape mig plan` shows it, and a question asked, unless 
 Instances that stay are not touched. A program that holds what would go is in the way, and so is,
 for a change of the mode, one that only has the device file open; so is a pod to which the kubelet
 of this node has given a device, whether or not it runs: then the plan is refused and lists who it
-is. On a node of a cluster cordon it first: pods that come meanwhile are not waited for. A GPU is
-never reset: where that is needed, the command for it is printed.
+is. With --wait it is looked again until they are gone, and nothing is held or changed meanwhile.
+On a node of a cluster cordon it first, or others come. A GPU is never reset: where that is needed,
+the command for it is printed.
 The change ends in one of three ways, whatever happens: in the wanted layout, in the one from
 before, or held, where neither can be reached. Ctrl-C, a killed command and a lost terminal do not
 stop it in the middle. Two changes at a time are refused: whoever makes one, an actuator too, has
@@ -114,6 +117,7 @@ Exit codes:
     show_envvar=True,
     help="Commands to run around the change, in mig-parted's format.",
 )
+@wait_option
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @journal_option
 @verbose_option
@@ -127,6 +131,7 @@ def command(
     strategy: str | None,
     mode_only: bool,
     hooks_file: str | None,
+    wait: float,
     yes: bool,
     journal: Path | None,
     verbose: bool,
@@ -139,14 +144,16 @@ def command(
     served = None if strategy is None else MigStrategy(strategy)
     with machine(settings) as start:
         folder = journal_folder(journal, start)
-        refuse_unended(folder)
-        gpus = all_read(mig_once(start, settings))
-        layouts = asked.layouts(gpus)
-        if mode_only:
-            layouts = _modes(layouts, gpus)
-        holders = found_holders(gpus, settings, start)
         spare_busy = hooks is None  # hooks may end what is in the way; it is looked at again
-        found = plan(gpus, layouts, holders, strategy=served, spare_busy=spare_busy)
+        waiting, found = BusyWait(wait), None
+        while found is None or waiting.goes_on(found):
+            refuse_unended(folder)
+            gpus = all_read(mig_once(start, settings))
+            layouts = asked.layouts(gpus)
+            if mode_only:
+                layouts = _modes(layouts, gpus)
+            holders = found_holders(gpus, settings, start)
+            found = plan(gpus, layouts, holders, strategy=served, spare_busy=spare_busy)
         shown = ShownPlan(
             asked=asked.asked, gpus=tuple(gpus), layouts=layouts, found=found, holders=holders
         )
@@ -157,6 +164,8 @@ def command(
         request = ChangeRequest(wanted=layouts, asked=asked.asked, strategy=served, as_is=as_is)
         with _hooked(None if as_is else hooks, ctx, found):
             result = ended_change(request, start=start, journal=folder, verbose=verbose)
+            while waiting.goes_on(result.refusal):  # somebody came after the plan was made
+                result = ended_change(request, start=start, journal=folder, verbose=verbose)
     if output == "table":
         if not as_is or result.refusal is not None:
             terminal.note(f"\n{end_words(result, folder)}")
