@@ -91,10 +91,10 @@ def _of_plugins(root: Path, now: float, names: Mapping[str, str]) -> KubeletDevi
     try:
         written = file.stat().st_mtime
     except (FileNotFoundError, NotADirectoryError):
-        if (root / FOLDER).is_symlink():  # from inside a container it leads out of the host's tree
-            raise BadInput(
-                f"cannot read {file}: {root / FOLDER} is a link that leads nowhere"
-            ) from None
+        folder = root / FOLDER
+        # from inside a container a link leads out of the host's tree
+        if folder.is_symlink() and not folder.is_dir():
+            raise BadInput(f"cannot read {file}: {folder} is a link that leads nowhere") from None
         return NO_KUBELET
     except OSError as error:
         raise BadInput(f"cannot read {file}: {error.strerror}") from error

@@ -284,7 +284,7 @@ def test_a_layout_changes_next_to_pods_and_takes_nothing_from_them(
     there: GpuCluster, tmp_path: Path
 ) -> None:
     """Their handles stay valid, what would take from them is refused, and when the plugin has been
-    restarted a new pod gets what was made."""
+    restarted a new pod gets what was made. More of it is in ``test_mig_changes.py``."""
     node = there.cluster.nodes[MIXED]
     node.import_image(mig_holder.image(tmp_path))
     mig = NodeMig.on(there.gpus[MIXED])

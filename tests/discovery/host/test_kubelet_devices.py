@@ -71,6 +71,15 @@ def test_a_checkpoint_that_makes_no_sense_is_no_empty_one(tmp_path: Path, conten
         read_kubelet_devices(tmp_path, long_after(file))
 
 
+def test_a_kubelet_that_has_written_nothing_yet_may_be_behind_a_link(tmp_path: Path) -> None:
+    """It writes a checkpoint when a plugin registers for the first time."""
+    (tmp_path / FOLDER).parent.mkdir(parents=True)
+    (tmp_path / "disk").mkdir()
+    (tmp_path / FOLDER).symlink_to(tmp_path / "disk")
+
+    assert read_kubelet_devices(tmp_path, 0.0) == NO_KUBELET
+
+
 def test_a_link_that_leads_nowhere_is_no_missing_kubelet(tmp_path: Path) -> None:
     """Seen from a container the folder behind it may be out of sight."""
     (tmp_path / FOLDER).parent.mkdir(parents=True)
