@@ -11,10 +11,13 @@ from typing import Any
 import click
 
 from actuator.change_record import ChangeOutcome, ChangeRecord, Direction
-from actuator.past_changes import JOURNAL_FOLDER, PastChanges, past_changes
+from actuator.past_changes import PastChanges, past_changes
 from base.errors import BadInput
 from cli import options, terminal
 from cli.mig.planned_words import layout_document, layout_words
+from cli.mig.running_change import journal_folder, journal_option
+from cli.observe import machine
+from cli.options import Load
 from cli.terminal import Cell, Styled, TextTable
 from mig.gpu_layout import GpuLayout
 
@@ -31,6 +34,7 @@ _RESULTS: Mapping[ChangeOutcome, Cell] = {
 Examples:
   gpuscape mig history
   gpuscape mig history -o wide
+  gpuscape mig history --simulate /tmp/machine/state.json
   gpuscape mig history -o json | jq '.changes[] | select(.result != "applied")'
 
 \b
@@ -45,15 +49,14 @@ The journal keeps the last 50 changes, the newest last. What was refused, and wh
 wanted, is no change. A change never takes an instance that is in use, so there is no list of whom
 it disturbed."""
 )
-@click.option(
-    "--journal",
-    type=click.Path(path_type=Path),
-    help=f"The journal's folder.  [default: {JOURNAL_FOLDER}]",
-)
+@journal_option
 @options.output("table", "wide", "json", "yaml")
-def command(journal: Path | None, output: str) -> None:
+@options.settings("simulate")
+def command(load: Load, journal: Path | None, output: str) -> None:
     """List the last changes: what was asked, from which layout to which, and the result."""
-    found = past_changes(journal or JOURNAL_FOLDER)
+    with machine(load()) as start:
+        folder = journal_folder(journal, start)
+        found = past_changes(folder)
     if found is None and journal is not None:
         raise BadInput(f"there is no folder {journal}")
     found = found or PastChanges(unended=None, ended=(), remembers=False)
@@ -62,7 +65,7 @@ def command(journal: Path | None, output: str) -> None:
         terminal.data({"changes": [_document(one) for one in changes]}, output)
         return
     if not changes:
-        terminal.note(f"No change of MIG is recorded in {journal or JOURNAL_FOLDER}.")
+        terminal.note(f"No change of MIG is recorded in {folder}.")
         return
     terminal.show(history_table(changes, wide=output == "wide"))
     reasons = [f"{one.started} {_word(one)}: {one.reason}" for one in changes if one.reason]

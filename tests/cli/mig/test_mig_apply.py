@@ -69,6 +69,9 @@ def test_a_layout_is_applied_and_what_can_stay_is_not_touched(on: SimulatedNode)
     assert ended(on) == [(WANTED, "applied")]
     assert len(list(caps.glob("nvidia-cap*"))) == 2 * len(on.found())
 
+    [shown] = json.loads(run(on, "history", "-o", "json").stdout)["changes"]
+    assert (shown["asked"], shown["result"]) == (WANTED, "applied")
+
     again = run(on, "apply", WANTED, "--yes", "-o", "json")
     assert again.exit_code == 0
     data = json.loads(again.stdout)
