@@ -31,7 +31,7 @@ DEVICE_SPECS: Final[Mapping[str, Any]] = {
     "flags": {"nvidiaDevRoot": str(HOST), "plugin": {"passDeviceSpecs": True}}
 }
 """The plugin's settings with which the kubelet makes device nodes in containers."""
-PLUGIN_OLD: Final = "the device plugin's list of MIG devices is old"
+PLUGIN_OLD: Final = "restart its pod, which makes the list when it starts"
 
 
 @dataclass(kw_only=True)
