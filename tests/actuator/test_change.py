@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import itertools
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -134,20 +133,8 @@ def test_the_state_from_before_is_on_the_disk_before_the_first_step(tmp_path: Pa
     assert record.previous == {GPU: found_layout(before(), exact=True)}
 
 
-def all_moments() -> int:
-    """Moments at which a change that succeeds can be killed."""
-    world = PlayedWorld(Hardware.of([before()]))
-    apply_in_memory(world)
-    return 2 * world.effects.count
-
-
-def apply_in_memory(world: PlayedWorld) -> None:
-    """Without a journal that stays."""
-    with tempfile.TemporaryDirectory() as place:
-        changed(Path(place) / "mig", world)
-
-
-MOMENTS = all_moments()
+MOMENTS = 20
+"""At which a change that succeeds can be killed: before and after each effect."""
 
 
 def ends_well(folder: Path, hardware: Hardware) -> ChangeOutcome:
@@ -168,6 +155,15 @@ def ends_well(folder: Path, hardware: Hardware) -> ChangeOutcome:
     assert has_layout(gpu, at_ends[outcome])
     assert resumed(folder, PlayedWorld(hardware)) is None
     return outcome
+
+
+def test_all_moments_of_a_change_are_tried(tmp_path: Path) -> None:
+    """A change with more effects needs more of them."""
+    world = PlayedWorld(Hardware.of([before()]))
+
+    changed(tmp_path / "mig", world)
+
+    assert 2 * world.effects.count == MOMENTS
 
 
 @pytest.mark.parametrize("moment", range(MOMENTS))

@@ -15,8 +15,18 @@ import msgspec
 import pytest
 
 from actuator.change_record import ChangeOutcome, ChangeRecord, Direction
-from actuator.journal import CHANGE, LOCK, MOST_PAST, PAST, Journal, JournalBusy, JournalUnusable
+from actuator.journal import (
+    CHANGE,
+    LOCK,
+    MOST_PAST,
+    PAST,
+    SEEN,
+    Journal,
+    JournalBusy,
+    JournalUnusable,
+)
 from mig.gpu_layout import GpuLayout, WantedInstance, counted
+from tests.log_lines import log_lines
 
 PLACED = GpuLayout(mig=True, instances=(WantedInstance("3g.20gb", (2, 1), 4),))
 RECORD = ChangeRecord(
@@ -79,12 +89,19 @@ def test_the_history_keeps_the_newest(folder: Path) -> None:
         ]
 
 
+def test_it_is_opened_once_at_a_time(folder: Path) -> None:
+    """And nothing of a try that was refused stays open."""
+    with Journal(folder):
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        with pytest.raises(JournalBusy, match="another process changes MIG on this node"):
+            Journal(folder)
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
 def test_one_process_has_it(folder: Path) -> None:
     """The agent, its actuator and a person's command share it."""
     code = "import sys; from pathlib import Path; from actuator.journal import Journal\n"
     code += "Journal(Path(sys.argv[1]))"
-    with Journal(folder), pytest.raises(JournalBusy):
-        Journal(folder)
     with Journal(folder):
         other = subprocess.run(
             [sys.executable, "-c", code, folder], capture_output=True, text=True, check=False
@@ -148,8 +165,10 @@ def test_what_cannot_be_trusted_is_not_guessed(
         journal.write(RECORD)
     how(folder / CHANGE)
 
-    with Journal(folder) as journal, pytest.raises(JournalUnusable, match=why):
+    with Journal(folder) as journal, pytest.raises(JournalUnusable, match=why) as refused:
         journal.load()
+
+    assert str(refused.value).startswith(f"{folder / CHANGE}: ")
 
 
 def test_a_layout_before_needs_places(folder: Path) -> None:
@@ -221,7 +240,7 @@ def test_a_disk_without_room_leaves_the_old_record(folder: Path) -> None:
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (16, hard))
         try:
-            with pytest.raises(JournalUnusable, match="cannot write"):
+            with pytest.raises(JournalUnusable, match=f"cannot write {folder / CHANGE}"):
                 journal.write(msgspec.structs.replace(RECORD, reason="x" * 1000))
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -238,3 +257,97 @@ def test_a_history_that_is_damaged_begins_anew(folder: Path) -> None:
         journal.end(RECORD)
 
         assert journal.history() == (RECORD,)
+
+
+def test_a_folder_is_made_with_those_above_it_and_for_this_user_alone(tmp_path: Path) -> None:
+    """Whatever the umask is: what is in it decides what GPUs are rolled back to."""
+    folder = tmp_path / "lib" / "mig"
+    before = os.umask(0)
+    try:
+        with Journal(folder) as journal:
+            journal.write(RECORD)
+    finally:
+        os.umask(before)
+
+    modes = {each.name: each.stat().st_mode & 0o777 for each in (folder, *folder.iterdir())}
+    assert modes == {"mig": 0o700, CHANGE: 0o600, LOCK: 0o600}
+
+
+def _lock_pipe(folder: Path) -> str:
+    folder.mkdir(mode=0o700)
+    os.mkfifo(folder / LOCK)
+    return f"{folder / LOCK}: not a regular file"
+
+
+def _lock_folder(folder: Path) -> str:
+    (folder / LOCK).mkdir(mode=0o700, parents=True)
+    folder.chmod(0o700)
+    return f"{folder / LOCK}: a link or another file is in its place"
+
+
+def _file(folder: Path) -> str:
+    folder.write_text("")
+    return f"cannot write {folder}: File exists"
+
+
+def _below_a_file(folder: Path) -> str:
+    folder.parent.joinpath("mig").write_text("")
+    return f"{folder / 'below'}: a link or another file is in its place"
+
+
+@pytest.mark.parametrize("how", [_lock_pipe, _lock_folder, _file])
+def test_a_folder_that_cannot_be_used_is_named_with_the_reason(
+    folder: Path, how: Callable[[Path], str]
+) -> None:
+    """And nothing of it stays open."""
+    why = how(folder)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+
+    with pytest.raises(JournalUnusable) as refused:
+        Journal(folder)
+
+    assert str(refused.value) == why
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_journal_below_a_file_is_refused(folder: Path) -> None:
+    """By its own name."""
+    why = _below_a_file(folder)
+
+    with pytest.raises(JournalUnusable) as refused:
+        Journal(folder / "below")
+
+    assert str(refused.value) == why
+
+
+def test_it_can_be_read_while_another_process_has_it(folder: Path) -> None:
+    """Without the lock."""
+    with Journal(folder) as journal:
+        journal.write(RECORD)
+        with Journal(folder, lock=False) as reader:
+            assert reader.load() == RECORD
+
+
+def test_an_end_that_cannot_be_written_names_the_file(folder: Path) -> None:
+    """The record of the change is a folder now, which no unlink removes."""
+    with Journal(folder) as journal:
+        (folder / CHANGE).mkdir()
+
+        with pytest.raises(JournalUnusable) as refused:
+            journal.end(RECORD)
+
+    assert str(refused.value) == f"{folder / CHANGE}: a link or another file is in its place"
+
+
+def test_layouts_that_are_damaged_are_none_and_the_log_says_why(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They begin anew with the next change."""
+    with Journal(folder) as journal:
+        (folder / SEEN).write_text("{")
+
+        assert journal.verified() == {}
+
+    ((level, message, fields),) = log_lines(caplog)
+    assert (level, message, set(fields)) == ("WARNING", "verified MIG layouts not read", {"why"})
+    assert "the file of verified MIG layouts" in fields["why"]

@@ -48,7 +48,7 @@ def test_parts_share_as_few_gpu_instances_as_they_fit_into(
 
 def test_a_gpu_without_mig_has_no_instances() -> None:
     """Such a value would be a mistake in the program."""
-    with pytest.raises(ValueError, match="MIG off"):
+    with pytest.raises(ValueError, match=r"^instances with MIG off$"):
         GpuLayout(mig=False, instances=(WantedInstance("1g.5gb", (1,)),))
 
 
@@ -64,15 +64,17 @@ def test_more_devices_than_any_gpu_has_are_refused_before_they_are_counted_out()
     """A file may hold any number."""
     with pytest.raises(BadInput, match="65 MIG devices"):
         counted({"1g.5gb": 60, "2g.10gb": 5})
+    assert counted({"1g.5gb": 60, "2g.10gb": 4}).devices().total() == 64
 
 
 @pytest.mark.parametrize("start", [0, 6])
-def test_a_layout_with_places_is_there_at_these_places_alone(start: int) -> None:
+@pytest.mark.parametrize("there", [0, 6])
+def test_a_layout_with_places_is_there_at_these_places_alone(there: int, start: int) -> None:
     """Anywhere else the devices have other UUIDs."""
-    gpu = mig_gpu("a100-sxm4-40gb", ("1g.5gb", 0))
+    gpu = mig_gpu("a100-sxm4-40gb", ("1g.5gb", there))
     layout = GpuLayout(mig=True, instances=(WantedInstance("1g.5gb", (1,), start),))
 
-    assert has_layout(gpu, layout) == (start == 0)
+    assert has_layout(gpu, layout) == (start == there)
 
 
 def test_a_mode_that_waits_for_a_reset_is_no_layout() -> None:

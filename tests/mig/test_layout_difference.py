@@ -64,6 +64,21 @@ def test_a_place_that_is_asked_for_is_compared() -> None:
         "missing: 1g.5gb at 2",
         "not wanted: 1g.5gb at 5",
     )
+    first = GpuLayout(
+        mig=True, instances=(WantedInstance("1g.5gb", (1,)), WantedInstance("1g.5gb", (1,), 0))
+    )
+    assert reasons(first, cut(("1g.5gb", 0, (1,)), ("1g.5gb", 5, (1,)))) == ()
+    assert "missing: 1g.5gb at 0" in reasons(first, cut(("1g.5gb", 5, (1,))))
+
+
+def test_instances_do_not_count_where_modes_alone_are_compared() -> None:
+    """As assert --mode-only does."""
+    wanted = {CUT.uuid: counted({"7g.40gb": 1})}
+
+    assert layout_differences(wanted, [CUT], modes_only=True) == ()
+    assert layout_differences({CUT.uuid: MIG_OFF}, [CUT], modes_only=True)[0].reasons == (
+        "MIG is on, wanted off",
+    )
 
 
 # different

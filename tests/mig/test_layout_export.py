@@ -87,7 +87,7 @@ def test_what_no_configuration_says_is_left_out_only_where_that_is_wanted(
 
 def test_a_node_without_gpus_has_no_layout() -> None:
     """A configuration without an entry is none."""
-    with pytest.raises(Permanent, match="no GPU here"):
+    with pytest.raises(Permanent, match=r"^there is no GPU here, so there is no layout to write$"):
         present_config([], lossy=True)
 
 

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import combinations, product
 
 import pytest
 
-from discovery.mig_state import MigProfile
+from discovery.mig_state import MigEngines, MigProfile
 from mig.gpu_layout import WantedInstance
-from mig.placement import Grid, Limit
+from mig.placement import Grid, Limit, Misfit
 from tests.mig.grids import grid
 
 SEVEN_SLICES = ("a100-sxm4-40gb", "h100-sxm5-80gb", "h200-sxm-141gb", "b200-sxm-180gb")
@@ -104,18 +105,30 @@ def _profile(of: Grid, name: str) -> MigProfile:
 @pytest.mark.parametrize("taken", [set(), {0}, {6}, {2, 3}, {4, 5, 6, 7}, {0, 3, 5}])
 @pytest.mark.parametrize(
     "names",
-    [("1g.5gb",), ("1g.5gb", "2g.10gb"), ("1g.5gb", "3g.20gb"), ("2g.10gb",) * 2, ("1g.10gb",) * 3],
+    [
+        *[("1g.5gb",), ("1g.5gb", "2g.10gb"), ("1g.5gb", "3g.20gb"), ("2g.10gb",) * 2],
+        *[("1g.10gb",) * 3, ("1g.5gb",) * 3, ("1g.5gb", "2g.10gb", "1g.5gb")],
+    ],
 )
-def test_places_beside_what_is_there_are_found_if_there_are_any(
+def test_places_are_those_that_leave_the_most_and_then_the_lowest(
     names: Sequence[str], taken: set[int]
 ) -> None:
-    """Whether there are any is known by trying all; what is found is one of them."""
+    """Of all that there are, which is known by trying every combination; none where none is."""
     of = grid("a100-sxm4-40gb")
+    by_size = sorted(of.profiles, key=lambda one: (-one.size, -one.slices, one.number))
+
+    def merit(starts: tuple[int, ...]) -> tuple[list[int], list[int]]:
+        sizes = [_profile(of, name).size for name in names]
+        used = {
+            *taken,
+            *(u for s, size in zip(starts, sizes, strict=True) for u in range(s, s + size)),
+        }
+        left = [sum(not used & set(range(s, s + one.size)) for s in one.starts) for one in by_size]
+        return left, [-start for start in starts]
 
     found = of.best_starts(wanted(*names), sum(1 << unit for unit in taken))
 
-    every = set(brute_force(of, names, taken))
-    assert found in every if every else found is None
+    assert found == max(brute_force(of, names, taken), key=merit, default=None)
 
 
 @pytest.mark.parametrize(
@@ -123,6 +136,7 @@ def test_places_beside_what_is_there_are_found_if_there_are_any(
     [
         (("1g.5gb",), (6,)),
         (("1g.5gb", "1g.5gb"), (4, 5)),
+        (("1g.5gb",) * 3, (4, 5, 6)),
         (("2g.10gb",), (4,)),
         (("3g.20gb",), (4,)),
     ],
@@ -139,25 +153,48 @@ def test_places_leave_room_for_the_largest_profiles(
     assert sorted(found) == sorted(starts)
 
 
+ALL = "1g.10gb, 1g.5gb, 1g.5gb+me, 2g.10gb, 3g.20gb, 4g.20gb, 7g.40gb"
+
+
 @pytest.mark.parametrize(
-    ("names", "limit"),
+    ("names", "limit", "detail"),
     [
-        (("5g.30gb",), Limit.PROFILE),
-        (("1g.5gb+me",) * 2, Limit.COUNT),
-        (("4g.20gb",) * 2, Limit.COUNT),
-        (("4g.20gb", "2g.10gb", "2g.10gb"), Limit.ROOM),
-        (("7g.40gb", "1g.5gb"), Limit.ROOM),
-        (("3g.20gb", "3g.20gb", "1g.5gb"), Limit.ROOM),
+        (("5g.30gb",), Limit.PROFILE, f"no profile 5g.30gb; the GPU has {ALL}"),
+        (("1g.5gb+me",) * 2, Limit.COUNT, "2 of 1g.5gb+me, of which the GPU allows 1"),
+        (("4g.20gb",) * 2, Limit.COUNT, "2 of 4g.20gb, of which the GPU allows 1"),
+        (
+            ("4g.20gb", "2g.10gb", "2g.10gb"),
+            Limit.ROOM,
+            "no disjoint places for 2 of 2g.10gb, 1 of 4g.20gb: each has few starts",
+        ),
+        (("7g.40gb", "1g.5gb"), Limit.ROOM, "9 memory units, of which the GPU has 8"),
+        (("3g.20gb", "3g.20gb", "1g.5gb"), Limit.ROOM, "9 memory units, of which the GPU has 8"),
     ],
 )
-def test_what_does_not_fit_names_the_limit(names: Sequence[str], limit: Limit) -> None:
-    """And what is nearest fits, and is a part of it."""
+def test_what_does_not_fit_names_the_limit(names: Sequence[str], limit: Limit, detail: str) -> None:
+    """With the figures."""
     of = grid("a100-sxm4-40gb")
 
-    misfit = of.misfit(wanted(*names))
+    assert of.misfit(wanted(*names)) == Misfit(limit=limit, detail=detail)
 
-    assert misfit is not None
-    assert misfit.limit is limit
+
+@pytest.mark.parametrize(
+    ("engines", "kind"),
+    [
+        (MigEngines(decoders=1, encoders=0, jpeg=0, ofa=0), "decoder"),
+        (MigEngines(decoders=0, encoders=1, jpeg=0, ofa=0), "encoder"),
+        (MigEngines(decoders=0, encoders=0, jpeg=1, ofa=0), "JPEG"),
+        (MigEngines(decoders=0, encoders=0, jpeg=0, ofa=1), "OFA"),
+    ],
+)
+def test_an_engine_that_two_want_and_one_has_is_named(engines: MigEngines, kind: str) -> None:
+    """Two profiles of which a GPU takes one each, and full use of either takes one engine."""
+    alone = [replace(one, engines=engines, most=1) for one in grid("a30").profiles]
+
+    misfit = Grid(tuple(alone)).misfit(wanted("1g.6gb", "2g.12gb"))
+
+    detail = f"2 {kind} engines, of which there are 1"
+    assert misfit == Misfit(limit=Limit.ENGINES, detail=detail)
 
 
 def test_media_engines_are_counted() -> None:
@@ -190,15 +227,29 @@ def test_the_nearest_is_the_part_with_the_most_memory(
     assert tuple(sorted(one.profile for one in of.nearest(wanted(*names)))) == part
 
 
-def test_a_start_that_a_profile_does_not_have_is_refused() -> None:
-    """With those that it has."""
-    of = grid("a100-sxm4-40gb")
+def test_what_has_engines_and_what_has_none_are_the_nearest_together() -> None:
+    """One instance with all of them is no reason to leave out another kind that fits."""
+    of = grid("rtx-pro-6000")
+    names = ("1g.24gb",) * 2 + ("1g.24gb+me.all",) + ("1g.24gb-me",) * 2
 
-    misfit = of.misfit([WantedInstance("2g.10gb", (2,), 1)])
+    assert [one.profile for one in of.nearest(wanted(*names))] == [
+        *("1g.24gb", "1g.24gb"),
+        *("1g.24gb-me", "1g.24gb-me"),
+    ]
 
-    assert misfit is not None
-    assert misfit.limit is Limit.PROFILE
-    assert "0, 2, 4" in misfit.detail
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_a_start_that_a_profile_does_not_have_is_refused(start: int) -> None:
+    """With those that it has. On no known GPU does a profile begin past unit 0 alone."""
+    later = [
+        replace(one, starts=(2, 4)) if one.name == "2g.10gb" else one
+        for one in grid("a100-sxm4-40gb").profiles
+    ]
+
+    misfit = Grid(tuple(later)).misfit([WantedInstance("2g.10gb", (2,), start)])
+
+    detail = f"no 2g.10gb starts at unit {start}; it may start at 2, 4"
+    assert misfit == Misfit(limit=Limit.PROFILE, detail=detail)
 
 
 def test_more_compute_slices_than_a_profile_has_are_refused() -> None:
@@ -207,18 +258,20 @@ def test_more_compute_slices_than_a_profile_has_are_refused() -> None:
 
     misfit = of.misfit([WantedInstance("3g.20gb", (2, 2))])
 
-    assert misfit is not None
-    assert "4 compute slices" in misfit.detail
+    detail = "4 compute slices on a 3g.20gb, which has 3"
+    assert misfit == Misfit(limit=Limit.PROFILE, detail=detail)
 
 
 def test_a_count_that_a_driver_reports_too_high_is_corrected() -> None:
     """An A30 may report more instances than have disjoint places."""
-    too_many = Grid(tuple(_more(one) for one in grid("a30").profiles))
+    too_many = Grid(tuple(replace(one, most=one.most + 3) for one in grid("a30").profiles))
 
     assert [too_many.most(one) for one in too_many.profiles if "+" not in one.name] == [4, 2, 1]
 
 
-def _more(one: MigProfile) -> MigProfile:
-    return MigProfile(
-        **{name: getattr(one, name) for name in one.__slots__} | {"most": one.most + 3}
-    )
+def test_places_that_overlap_count_once() -> None:
+    """No known profile has such places; a driver may."""
+    (one, *_) = grid("a30").profiles
+    wide = replace(one, size=2, starts=(2, 0, 1), most=9)
+
+    assert Grid((wide,)).most(wide) == 2

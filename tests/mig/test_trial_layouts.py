@@ -43,6 +43,17 @@ def test_parts_of_a_mix_are_replaced_and_an_instance_is_divided() -> None:
     assert [(one.profile, one.compute) for one in parts] == [("2g.10gb", (1, 1))]
 
 
+def test_the_report_can_name_each_layout() -> None:
+    """In the order in which they are tried."""
+    assert [one.name for one in trial_layouts(mig_gpu(0, A30, mode=ON))] == [
+        *("4 x 1g.6gb", "2 x 2g.12gb", "1 x 4g.24gb", "1 x 1g.6gb+me"),
+        *(f"1g.6gb+me at unit {start}" for start in (1, 2, 3)),
+        *("1 x 2g.12gb+me", "2g.12gb+me at unit 2"),
+        *("mix all-balanced", "all-balanced without its 2g.12gb"),
+        *("all-balanced with a 1g.6gb instead", "2g.12gb in 2 compute instances"),
+    ]
+
+
 def test_a_driver_that_reports_too_many_of_a_profile_is_not_believed() -> None:
     """As it does of an A30: what has no disjoint places is not asked for."""
     gpu = mig_gpu(0, A30, mode=ON)

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from gpuscape.isolation import PACKAGES as PRODUCT
-from tools.mutation.outcome import interval, module_table, sample, table
+from tools.mutation.__main__ import SLOWER, START_SECONDS, patience
+from tools.mutation.outcome import interval, module_table, renewed, sample, table
 from tools.mutation.scope import NOT_BROKEN, PACKAGES, Package
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,6 +76,25 @@ def test_each_module_has_its_row_and_an_interval_where_not_all_was_tried() -> No
         "| kube.lease | 4 | 3 | 1 | 1 | 1 | 0 | 67 % | 21 to 94 |",
         "| kube.watch | 1 | 1 | 0 | 0 | 0 | 1 | 0 % |  |",
     ]
+
+
+def test_modules_that_are_tried_anew_leave_what_became_of_the_others() -> None:
+    """But for mutants that are not there any more."""
+    kept = {"mig.a.x_f__mutmut_1": "survived", "mig.b.x_g__mutmut_1": "noticed", "mig.gone": "x"}
+    every = ["mig.a.x_f__mutmut_1", "mig.a.x_f__mutmut_2", "mig.b.x_g__mutmut_1"]
+
+    assert renewed(every, kept, {"mig.a.x_f__mutmut_1": "noticed"}) == {
+        "mig.a.x_f__mutmut_1": "noticed",
+        "mig.b.x_g__mutmut_1": "noticed",
+    }
+
+
+def test_a_hang_at_import_is_waited_for_as_long_as_the_tests_are_long(tmp_path: Path) -> None:
+    """Tests that are not used do not count."""
+    unbroken = tmp_path / "unbroken.json"
+    unbroken.write_text(json.dumps({"seconds": [2.0, None, 4.0]}), "utf-8")
+
+    assert patience(unbroken) == START_SECONDS + SLOWER * 6.0
 
 
 def test_every_package_of_the_product_is_broken_or_has_its_reason() -> None:

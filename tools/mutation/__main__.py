@@ -3,7 +3,9 @@
 
 ``python -m tools.mutation [PACKAGE ...]``; the page is written after a run of all packages only.
 What became of each mutant stays in ``mutants/PACKAGE.json``, those that were not noticed in
-``mutants/PACKAGE-survivors.txt``, with the lines that differ.
+``mutants/PACKAGE-survivors.txt``, with the lines that differ. A run with ``--only`` tries modules
+anew and leaves there what became of the others, for a package that takes longer than one has;
+with ``--again`` it tries those that were not noticed, after tests have changed.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from tools.mutation.outcome import (
     TIMED_OUT,
     WITHOUT,
     module_table,
+    renewed,
     sample,
     table,
 )
@@ -40,6 +43,10 @@ BEGIN: Final = "<!-- written by make mutate: begin -->\n"
 END: Final = "<!-- written by make mutate: end -->\n"
 CONTROLS: Final = 20
 """How many times tests run with nothing broken; those that fail then fail by chance."""
+SLOWER: Final = 5
+"""A mutant has timed out after so many times what the tests took unbroken."""
+START_SECONDS: Final = 60.0
+"""On top of that, for a process that has everything to import."""
 _PYTEST: Final = (
     *(sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"),
     *("-m", "not cluster and not gpu and not long", "--timeout", "120", "--hypothesis-seed=1"),
@@ -72,8 +79,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--children", type=int, default=2 * (os.cpu_count() or 1), help="at a time")
     parser.add_argument("--budget", type=float, default=30, help="seconds of tests each (30)")
     parser.add_argument(
-        "--only", default="", help="modules whose name begins so: for a closer look"
+        "--only", default="", help="modules whose names begin so, with commas: for a closer look"
     )
+    parser.add_argument("--again", action="store_true", help="those that were not noticed before")
     parser.add_argument("--page", action="store_true", help="write the page from the last runs")
     return parser.parse_args()
 
@@ -85,11 +93,12 @@ def _try(package: Package, options: argparse.Namespace) -> None:
     """
     began = time.monotonic()
     tree = WORK / package.name
-    known = [
-        name
-        for name in write_tree(ROOT, tree, package.modules(ROOT))
-        if name.startswith(options.only)
-    ]
+    every = write_tree(ROOT, tree, package.modules(ROOT))
+    file = WORK / f"{package.name}.json"
+    kept = _kept(package.name)[1] if (options.only or options.again) and file.exists() else {}
+    known = [name for name in every if name.startswith(tuple(options.only.split(",")))]
+    if options.again:
+        known = [name for name in known if kept.get(name) in {SURVIVED, WITHOUT}]
     drawn = sample(known, options.size, f"{options.seed}:{package.name}")
     controls = [CONTROL + name for name in sample(drawn, CONTROLS, options.seed)]
     found = _forked(package, tree, [*controls, *drawn], options)
@@ -100,14 +109,13 @@ def _try(package: Package, options: argparse.Namespace) -> None:
             found[name] = outcome
             _progress(f"{package.name}: {done} of {len(imported)} that run at import")
     alarms = sum(found.pop(each) in {NOTICED, TIMED_OUT} for each in controls)
-    (WORK / f"{package.name}.json").write_text(
-        json.dumps({"known": known, "outcomes": found}, indent=1), "utf-8"
-    )
+    outcomes = renewed(every, kept, found)
+    file.write_text(json.dumps({"known": every, "outcomes": outcomes}, indent=1), "utf-8")
     survivors = WORK / f"{package.name}-survivors.txt"
     survivors.write_text(
         "".join(
             f"{outcome}: {name}\n{difference(tree, name)}\n"
-            for name, outcome in sorted(found.items())
+            for name, outcome in sorted(outcomes.items())
             if outcome in {SURVIVED, WITHOUT}
         ),
         "utf-8",
@@ -118,7 +126,7 @@ def _try(package: Package, options: argparse.Namespace) -> None:
     print(
         f"\n{package.name}: {len(drawn)} of {len(known)} mutants in {minutes:.1f} minutes;"
         f" {alarms} of {len(controls)} times tests failed with nothing broken;"
-        f" survivors: {survivors}\n\n{module_table(found, known)}\n{table(found, known)}",
+        f" survivors: {survivors}\n\n{module_table(outcomes, every)}\n{table(outcomes, every)}",
         flush=True,
     )
 
@@ -174,11 +182,20 @@ def _started(package: Package, tree: Path, name: str) -> str:
             },
             capture_output=True,
             check=False,
-            timeout=600,
+            timeout=patience(_unbroken(package)),
         )
     except subprocess.TimeoutExpired:
         return TIMED_OUT
     return NOTICED if ended.returncode else SURVIVED
+
+
+def patience(unbroken: Path) -> float:
+    """Seconds that all of a package's tests may take with one mutant, in a process of their own.
+
+    ``unbroken``: the file with what each took with none, and None for those that are not used.
+    """
+    seconds: list[float | None] = json.loads(unbroken.read_text("utf-8"))["seconds"]
+    return START_SECONDS + SLOWER * sum(each for each in seconds if each is not None)
 
 
 def _unbroken(package: Package) -> Path:
@@ -197,7 +214,7 @@ def _progress(text: str) -> None:
 
 
 def _kept(name: str) -> tuple[list[str], dict[str, str]]:
-    """All mutants of a package, and what became of those that its last run tried."""
+    """All mutants of a package, and what became of those that were tried."""
     kept = json.loads((WORK / f"{name}.json").read_text("utf-8"))
     return kept["known"], kept["outcomes"]
 

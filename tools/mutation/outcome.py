@@ -31,6 +31,17 @@ def sample(names: Sequence[str], size: int, seed: str) -> list[str]:
     return random.Random(seed).sample(sorted(names), size)  # noqa: S311 - not for secrets
 
 
+def renewed(
+    every: Iterable[str], kept: Mapping[str, str], found: Mapping[str, str]
+) -> dict[str, str]:
+    """What became of mutants after some were tried anew: mutant to outcome.
+
+    ``every`` has those that there are now; of the others nothing is left.
+    """
+    both = {**kept, **found}
+    return {name: both[name] for name in every if name in both}
+
+
 def interval(noticed: int, tried: int) -> tuple[float, float]:
     """Wilson's interval of the share at 95 %; 0 to 1 of nothing tried."""
     if not tried:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 _PROCESS: Final = "runs in a process of its own, which its tests start"
+_STARTS_ACTUATORS: Final = "starts real actuators or workers"
 _STARTS_AGENTS: Final = "starts real agents"
 
 
@@ -41,7 +42,14 @@ def _within(path: str, folder: str) -> bool:
 
 
 PACKAGES: Final = (
-    Package(name="actuator"),
+    Package(
+        name="actuator",
+        tests_left_out={
+            "tests/actuator/test_actuator_program.py": _STARTS_ACTUATORS,
+            "tests/actuator/test_killed_workers.py": _STARTS_ACTUATORS,
+            "tests/actuator/test_socket_attacks.py": _STARTS_ACTUATORS,
+        },
+    ),
     Package(
         name="agent",
         left_out={

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a plan means for each GPU and each instance, as people read it."""
+
+from __future__ import annotations
+
+import pytest
+
+from discovery.mig_state import MigGpu
+from discovery.model import Mode
+from mig.gpu_layout import MIG_OFF, GpuLayout, WantedInstance, counted
+from mig.holders import MigHolders, MigPart
+from mig.planned_change import Fate, GpuChange, InstanceChange, planned_changes
+from mig.planner import MigPlan, plan
+from tests.mig.naive_gpu import ON, mig_gpu
+from tests.mig.test_planner import A100, OFF, held, pod
+
+H100 = "h100-sxm5-80gb"
+FIRST, SECOND, THIRD = "GPU-0", "GPU-1", "GPU-2"
+
+
+def changes(
+    gpus: list[MigGpu], wanted: dict[str, GpuLayout], holders: MigHolders | None = None
+) -> tuple[GpuChange, ...]:
+    """Of the GPUs that a layout is wanted for."""
+    found = plan(gpus, wanted, holders or {})
+    assert isinstance(found, MigPlan)
+    return planned_changes(gpus, wanted.keys(), found, holders or {})
+
+
+def test_each_instance_of_each_gpu_has_its_fate_and_its_holders() -> None:
+    """By start; what goes before what comes in its place; GPUs that nobody asks for are left."""
+    gpus = [
+        mig_gpu(A100, ("3g.20gb", 4, (1,)), ("2g.10gb", 0), ("1g.5gb", 2)),
+        mig_gpu(A100, ("7g.40gb", 0), uuid=SECOND, index=1),
+        mig_gpu(A100, ("1g.5gb", 0), uuid=THIRD, index=2),
+    ]
+    kept, gone, idle = gpus[0].instances[0], *sorted(gpus[0].instances[1:], key=lambda it: it.start)
+    holders = {
+        **held(gpus[0], {4: "ns/stays"}),
+        MigPart(FIRST, gone.id): frozenset({pod("ns/b"), pod("ns/a")}),
+    }
+    parts = WantedInstance("3g.20gb", (1, 1, 1), 4)
+    two = WantedInstance("1g.10gb", (1,), 0)
+    wanted = {FIRST: GpuLayout(mig=True, instances=(parts, two)), THIRD: counted({"1g.5gb": 1})}
+
+    first, third = changes(gpus, wanted, holders)
+
+    assert first == GpuChange(
+        index=0,
+        uuid=FIRST,
+        model=A100,
+        mode=ON,
+        mode_after=True,
+        sets_mode=False,
+        instances=(
+            InstanceChange(
+                fate=Fate.DESTROY,
+                id=gone.id,
+                profile="2g.10gb",
+                start=0,
+                size=2,
+                compute=(2,),
+                holders=(pod("ns/a"), pod("ns/b")),
+            ),
+            InstanceChange(
+                fate=Fate.CREATE, id=None, profile="1g.10gb", start=0, size=2, compute=(1,)
+            ),
+            InstanceChange(
+                fate=Fate.DESTROY, id=idle.id, profile="1g.5gb", start=2, size=1, compute=(1,)
+            ),
+            InstanceChange(
+                fate=Fate.KEEP,
+                id=kept.id,
+                profile="3g.20gb",
+                start=4,
+                size=4,
+                compute=(1, 1, 1),
+                added=(1, 1),
+                holders=(pod("ns/stays"),),
+            ),
+        ),
+        steps=8,
+    )
+    assert (third.uuid, third.index, third.steps) == (THIRD, 2, 0)
+    assert [(one.fate, one.start) for one in third.instances] == [(Fate.KEEP, 0)]
+
+
+def test_parts_are_listed_with_the_largest_first() -> None:
+    """Those that are there in whatever order, and those to come."""
+    gpu = mig_gpu(A100, ("3g.20gb", 4, (1, 2)))
+    wanted = GpuLayout(
+        mig=True,
+        instances=(WantedInstance("3g.20gb", (2, 1), 4), WantedInstance("3g.20gb", (2, 1), 0)),
+    )
+
+    (change,) = changes([gpu], {FIRST: wanted})
+
+    assert [(one.fate, one.compute, one.added) for one in change.instances] == [
+        (Fate.CREATE, (2, 1), ()),
+        (Fate.KEEP, (2, 1), ()),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mode", "on", "after", "sets"),
+    [
+        (None, False, False, False),
+        (OFF, False, False, False),
+        (OFF, True, True, True),
+        (ON, False, False, True),
+        (Mode(current=True, pending=False), True, True, True),
+        (ON, True, True, False),
+    ],
+)
+def test_the_mode_of_now_and_of_then_is_in_it(
+    mode: Mode | None, on: bool, after: bool, sets: bool
+) -> None:
+    """Also where it is set to what it is, to end the wait for another one."""
+    gpu = mig_gpu(H100, mode=mode, resetless=True)
+
+    (change,) = changes([gpu], {FIRST: GpuLayout(mig=True) if on else MIG_OFF})
+
+    assert (change.mode, change.mode_after, change.sets_mode) == (mode, after, sets)
