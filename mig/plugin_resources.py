@@ -7,7 +7,7 @@ Source: k8s-device-plugin v0.19.0, internal/rm/device_map.go and rm.go, api/conf
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from api.mig_resources import GPU_RESOURCE, MigStrategy, mig_resource
 from discovery.mig_state import MigGpu
@@ -48,21 +48,29 @@ def allocatable(gpus: LaidOut, strategy: MigStrategy) -> Mapping[str, int]:
     Without replicas of shared GPUs. A resource that the node had before may stay with 0.
     """
     found: Counter[str] = Counter()
-    profiles = _in_plugins_order(gpus)
+    profiles = plugin_order([gpu for gpu, _ in gpus])
     for _, layout in gpus:
         if not layout.mig or strategy is MigStrategy.NONE:
             found[GPU_RESOURCE] += 1
             continue
         for name, count in layout.devices().items():
-            single = strategy is MigStrategy.SINGLE
-            found[GPU_RESOURCE if single else _mixed_resource(name, profiles)] += count
+            found[device_resource(name, profiles, strategy)] += count
     return dict(sorted(found.items()))
 
 
-def _in_plugins_order(gpus: LaidOut) -> list[str]:
+def plugin_order(gpus: Iterable[MigGpu]) -> list[str]:
     """Profiles for which the plugin has a resource each, as it goes through them."""
-    each = (one for gpu, _ in gpus for one in sorted(gpu.profiles, key=lambda it: it.number))
+    each = (one for gpu in gpus for one in sorted(gpu.profiles, key=lambda it: it.number))
     return list(dict.fromkeys(one.name for one in each))
+
+
+def device_resource(device: str, profiles: Sequence[str], strategy: MigStrategy) -> str:
+    """The resource that offers a MIG device, with another strategy than ``none``.
+
+    ``profiles``: as of :func:`plugin_order`, of all GPUs of the node.
+    """
+    single = strategy is MigStrategy.SINGLE
+    return GPU_RESOURCE if single else _mixed_resource(device, profiles)
 
 
 def _mixed_resource(device: str, profiles: Sequence[str]) -> str:

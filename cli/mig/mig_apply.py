@@ -18,8 +18,6 @@ from api.mig_resources import MigStrategy
 from base.errors import BadInput
 from cli import options, terminal
 from cli.failures import REFUSED, CommandFailure
-from cli.mig.busy_wait import BusyWait, wait_option
-from cli.mig.found_holders import found_holders
 from cli.mig.hooks_file import (
     BEFORE_CONFIG,
     BEFORE_MODE,
@@ -29,6 +27,9 @@ from cli.mig.hooks_file import (
     Hooks,
     read_hooks,
 )
+from cli.mig.in_use.busy_wait import BusyWait, wait_option
+from cli.mig.in_use.found_holders import found_holders
+from cli.mig.in_use.unplaced_pods import named_holders, read_unplaced, unplaced_pods_option
 from cli.mig.mig_wanted import WORDS, GetWanted, all_read, wanted_layout
 from cli.mig.planned_words import ShownPlan, plan_document, show_plan
 from cli.mig.running_change import (
@@ -46,7 +47,9 @@ from cli.observe import machine, mig_once
 from cli.options import Load
 from discovery.mig_state import MigGpu
 from mig.gpu_layout import GpuLayout, found_layout
+from mig.holders import all_holders
 from mig.planner import MigPlan, MigRefusal, plan
+from mig.pod_claims import claim_holders
 from mig.steps import SetMode
 
 
@@ -101,6 +104,7 @@ Exit codes:
     type=click.Choice([each.value for each in MigStrategy]),
     help="The device plugin's strategy: refuse what it cannot serve.",
 )
+@unplaced_pods_option
 @click.option(
     "-m",
     "--mode-only",
@@ -129,6 +133,7 @@ def command(
     load: Load,
     wanted: GetWanted,
     strategy: str | None,
+    unplaced_pods: str | None,
     mode_only: bool,
     hooks_file: str | None,
     wait: float,
@@ -142,6 +147,7 @@ def command(
     hooks = None if hooks_file is None else read_hooks(hooks_file)
     settings = load()
     served = None if strategy is None else MigStrategy(strategy)
+    waiting_pods = read_unplaced(unplaced_pods, served)
     with machine(settings) as start:
         folder = journal_folder(journal, start)
         spare_busy = hooks is None  # hooks may end what is in the way; it is looked at again
@@ -152,7 +158,8 @@ def command(
             layouts = asked.layouts(gpus)
             if mode_only:
                 layouts = _modes(layouts, gpus)
-            holders = found_holders(gpus, settings, start)
+            claims = {} if served is None else claim_holders(gpus, served, waiting_pods)
+            holders = all_holders(found_holders(gpus, settings, start), claims)
             found = plan(gpus, layouts, holders, strategy=served, spare_busy=spare_busy)
         shown = ShownPlan(
             asked=asked.asked, gpus=tuple(gpus), layouts=layouts, found=found, holders=holders
@@ -161,7 +168,13 @@ def command(
             show_plan(shown)
         _check_agreed(found, ctx, shown, output, yes=yes)
         as_is = isinstance(found, MigPlan) and not found.steps
-        request = ChangeRequest(wanted=layouts, asked=asked.asked, strategy=served, as_is=as_is)
+        request = ChangeRequest(
+            wanted=layouts,
+            asked=asked.asked,
+            strategy=served,
+            holders=named_holders(claims),
+            as_is=as_is,
+        )
         with _hooked(None if as_is else hooks, ctx, found):
             result = ended_change(request, start=start, journal=folder, verbose=verbose)
             while waiting.goes_on(result.refusal):  # somebody came after the plan was made

@@ -8,12 +8,15 @@ import click
 from api.mig_resources import MigStrategy
 from cli import options, terminal
 from cli.failures import REFUSED
-from cli.mig.found_holders import found_holders
+from cli.mig.in_use.found_holders import found_holders
+from cli.mig.in_use.unplaced_pods import read_unplaced, unplaced_pods_option
 from cli.mig.mig_wanted import WORDS, GetWanted, all_read, wanted_layout
 from cli.mig.planned_words import ShownPlan, plan_document, show_plan
 from cli.observe import machine, mig_once
 from cli.options import Load
+from mig.holders import all_holders
 from mig.planner import MigRefusal, plan
+from mig.pod_claims import claim_holders
 
 DIFFERENT = 1
 """With --exit-code, as of ``diff``."""
@@ -53,6 +56,7 @@ Exit codes:
     help="The device plugin's strategy: refuse what it cannot serve, and show the resources that"
     " the node will have.",
 )
+@unplaced_pods_option
 @click.option("--spare-busy", is_flag=True, help="Refuse a plan that disturbs a program or a pod.")
 @click.option(
     "--exit-code", is_flag=True, help="Exit with 1 where there is something to do, as diff does."
@@ -65,6 +69,7 @@ def command(
     load: Load,
     wanted: GetWanted,
     strategy: str | None,
+    unplaced_pods: str | None,
     spare_busy: bool,
     exit_code: bool,
     output: str,
@@ -75,16 +80,20 @@ def command(
     creating instances would succeed either.
     """
     asked = wanted()
+    served = None if strategy is None else MigStrategy(strategy)
+    claims = read_unplaced(unplaced_pods, served)
     settings = load()
     with machine(settings) as start:
         gpus = all_read(mig_once(start, settings))
         holders = found_holders(gpus, settings, start)
+    if served is not None:
+        holders = all_holders(holders, claim_holders(gpus, served, claims))
     layouts = asked.layouts(gpus)
     found = plan(
         gpus,
         layouts,
         holders,
-        strategy=None if strategy is None else MigStrategy(strategy),
+        strategy=served,
         spare_busy=spare_busy,
     )
     shown = ShownPlan(

@@ -13,7 +13,6 @@ from click.testing import CliRunner, Result
 from agent.settings.agent_settings import AgentSettings
 from cli.main import main
 from cli.mig import (
-    found_holders,
     mig_assert,
     mig_configs_listing,
     mig_explain,
@@ -21,6 +20,7 @@ from cli.mig import (
     mig_plan,
     mig_status,
 )
+from cli.mig.in_use import found_holders
 from discovery.mig_state import MigReading
 from discovery.reader.protocol import Start
 from discovery.simulator.simulation import Simulation

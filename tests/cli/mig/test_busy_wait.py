@@ -11,7 +11,7 @@ import pytest
 
 from cli.failures import REFUSED, CommandFailure
 from cli.mig import mig_apply
-from cli.mig.busy_wait import LOOK_SECONDS, BusyWait
+from cli.mig.in_use.busy_wait import LOOK_SECONDS, BusyWait
 from mig.gpu_layout import has_layout
 from mig.holders import HolderKind, MigHolder
 from mig.planner import MigRefusal, Obstacle, ObstacleKind

@@ -11,7 +11,7 @@ import click
 
 from agent.settings.agent_settings import AgentSettings
 from base.words import quoted
-from cli.mig.program_names import program_name
+from cli.mig.in_use.program_names import program_name
 from discovery.host.kubelet_devices import read_kubelet_devices
 from discovery.mig_state import MigGpu
 from discovery.reader.protocol import Start

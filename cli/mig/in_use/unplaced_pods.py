@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pods without a node, from a file: what they ask for counts as in use."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+
+from actuator.worker_messages import NamedHolder
+from api.mig_resources import MigStrategy, is_gpu_resource
+from base.errors import BadInput
+from base.files import read_bytes, too_large
+from mig.holders import MigHolders
+
+MOST_BYTES: Final = 64 << 20
+"""A pod takes a few KiB."""
+STDIN: Final = "-"
+_ENDED: Final = ("Succeeded", "Failed")
+
+Asked = Mapping[str, frozenset[str]]
+"""A pod, ``namespace/name``, to the resources that it asks for."""
+
+
+class _Json(msgspec.Struct, frozen=True, rename="camel"):
+    """Base: keys that are not used are passed over."""
+
+
+class _Resources(_Json, frozen=True):
+    requests: dict[str, Any] | None = None
+    limits: dict[str, Any] | None = None
+
+
+class _Container(_Json, frozen=True):
+    resources: _Resources = _Resources()
+
+
+class _Spec(_Json, frozen=True):
+    containers: list[_Container]
+    init_containers: list[_Container] | None = None
+    node_name: str = ""
+
+
+class _Metadata(_Json, frozen=True):
+    name: str
+    namespace: str
+
+
+class _Status(_Json, frozen=True):
+    phase: str = ""
+
+
+class _Pod(_Json, frozen=True):
+    metadata: _Metadata
+    spec: _Spec
+    status: _Status = _Status()
+
+
+class _Pods(_Json, frozen=True):
+    items: list[_Pod]
+
+
+def unplaced_pods_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--unplaced-pods``; the command gets ``unplaced_pods``, a file's name or None."""
+    return click.option(
+        "--unplaced-pods",
+        metavar="FILE",
+        help="Pods that wait for a node, as `kubectl get pods -A --field-selector spec.nodeName="
+        " -o json` prints them, - for standard input: every device of a resource that one of them"
+        " asks for counts as in use. Needs --strategy.",
+    )(function)
+
+
+def read_unplaced(file: str | None, strategy: MigStrategy | None) -> Asked:
+    """What the pods of a file ask for; none without a file.
+
+    Pods that have a node, or have ended, are passed over. Raises BadInput for what is no list of
+    pods, and without a strategy.
+    """
+    if file is None:
+        return {}
+    if strategy is None:
+        raise BadInput("--unplaced-pods needs --strategy: it says which devices a resource has")
+    try:
+        pods = msgspec.json.decode(_content(file), type=_Pods).items
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise BadInput(
+            f"{file}: no list of pods, as kubectl get pods -o json prints it: {error}"
+        ) from error
+    return {
+        f"{pod.metadata.namespace}/{pod.metadata.name}": found
+        for pod in pods
+        if not pod.spec.node_name and pod.status.phase not in _ENDED
+        if (found := frozenset(_asked(pod.spec)))
+    }
+
+
+def named_holders(holders: MigHolders) -> tuple[NamedHolder, ...]:
+    """As a worker process is told of them."""
+    return tuple(
+        NamedHolder(gpu=part.gpu, instance=part.instance, kind=one.kind, name=one.name)
+        for part, of in holders.items()
+        for one in sorted(of)
+    )
+
+
+def _content(file: str) -> bytes:
+    if file != STDIN:
+        return read_bytes(Path(file), "list of pods", most_bytes=MOST_BYTES)
+    content = sys.stdin.buffer.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise too_large("standard input", MOST_BYTES)
+    return content
+
+
+def _asked(spec: _Spec) -> Iterator[str]:
+    for container in (*spec.containers, *(spec.init_containers or ())):
+        for quantities in (container.resources.requests, container.resources.limits):
+            for name, quantity in (quantities or {}).items():
+                if is_gpu_resource(name) and str(quantity) != "0":
+                    yield name
