@@ -163,6 +163,7 @@ class _Running:
         self.injected = visible not in ("", "void") and settings.simulate is None
         with contextlib.ExitStack() as ending, contextlib.ExitStack() as undo:
             plugin = plugin_config(settings)
+            self._plugin = plugin
             self._labels = label_settings(settings, plugin, time.time())
             if before is not None and before.machine.serves(settings):
                 self.machine = before.machine
@@ -242,6 +243,9 @@ class _Running:
                     hold=hold,
                     clear_xids=machine.records.xids.clear,
                     hasten=runtime.hasten,
+                    layouts=parts.layout_edges(
+                        settings, self._plugin, self._place.root, machine.reader, latest
+                    ),
                     defects=defects,
                 )
             )

@@ -25,6 +25,7 @@ from agent.node_agent import ExtraReadings
 from agent.processes.batch_jobs import JobFolder
 from agent.processes.gpu_processes import GpuProcesses, nobody_named
 from agent.settings.agent_settings import AgentSettings
+from api.mig_resources import MigStrategy
 from base.defects import Defects
 from base.errors import BadInput
 from discovery.sample import ReadingGroup
@@ -35,10 +36,13 @@ log = logging.getLogger(__name__)
 if TYPE_CHECKING:
     from agent.cluster.join import Joined
     from agent.cluster.start_turn import StartTurn
+    from agent.layouts.layout_watch import LayoutEdges
     from agent.pods.known_pods import KnownPods
     from agent.pods.kubelet_pods import KubeletPods
+    from discovery.reader.device_reader import DeviceReader
     from kube.api import Api
     from kube.client import ApiClient
+    from labelers.label_settings import PluginConfig
     from web.web_config_file import WebConfigFile
 
 
@@ -175,6 +179,32 @@ def pods(
         resolve=no_slices if joined is None else joined.slices.uuid,
         about=nothing_known if known is None else known.named,
         resources=settings.resource_names,
+    )
+
+
+def layout_edges(
+    settings: AgentSettings,
+    plugin: PluginConfig,
+    root: Path,
+    reader: DeviceReader,
+    latest: LatestMetrics,
+) -> LayoutEdges | None:
+    """What judges MIG layouts that the Node asks for; None where the settings want none of it."""
+    if settings.mig_mode == "off" or settings.sink == "none":
+        return None
+    from agent.layouts.layout_request import MIG_MANAGER_SERVICE
+    from agent.layouts.layout_watch import LayoutEdges
+    from agent.layouts.mig_config_source import MigConfigSource
+    from discovery.reader.mig_reading import read_mig
+
+    strategy = settings.mig_strategy or plugin.mig_strategy
+    file = None if settings.mig_config is None else MigConfigSource(settings.mig_config)
+    return LayoutEdges(
+        read=lambda: read_mig(reader),
+        snapshot=lambda: latest.snapshot,
+        configs=lambda: None if file is None else file.read(),
+        strategy=None if strategy is None else MigStrategy(strategy),
+        service_enabled=(root / MIG_MANAGER_SERVICE).is_symlink,
     )
 
 

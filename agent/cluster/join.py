@@ -9,12 +9,13 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
 from agent.cluster.membership import Cluster, Member
 from agent.cluster.start_turn import StartTurn
+from agent.layouts.layout_watch import LayoutEdges, LayoutWatch
 from agent.metrics.latest_metrics import LatestMetrics
 from agent.pods.known_pods import KnownPods
 from agent.pods.resource_slices import FIELD, ResourceSlices
@@ -118,16 +119,20 @@ def joined(
     hold: Callable[[tuple[str, ...]], None],
     clear_xids: Callable[[str | None], bool],
     hasten: Callable[[str], None],
+    layouts: LayoutEdges | None,
     defects: Defects,
 ) -> Iterator[Joined]:
     """The cluster, its Node watched until the block ends; then the Lease is emptied.
 
     All of it waits for the ``turn``, whose request is one of the cluster's ticks.
 
-    ``hold``, ``clear_xids`` and ``hasten`` are as :class:`Cluster` has them. A server that does not
-    answer is waited for.
+    ``hold``, ``clear_xids`` and ``hasten`` are as :class:`Cluster` has them; ``layouts`` None:
+    nobody looks after MIG layouts. A server that does not answer is waited for.
     """
     slices = ResourceSlices()
+    watch = None
+    if layouts is not None:
+        watch = LayoutWatch(replace(layouts, slice_drivers=slices.drivers))
     cluster = Cluster(
         client,
         Member(
@@ -144,6 +149,7 @@ def joined(
         hold=hold,
         clear_xids=clear_xids,
         hasten=hasten,
+        layouts=watch,
         wall=time.time,
     )
     with contextlib.ExitStack() as ending:

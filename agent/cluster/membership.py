@@ -22,6 +22,7 @@ from agent.cluster.pod_state import PodState
 from agent.cluster.release_signals import ReleaseSignals
 from agent.cluster.sink_reports import SinkReports
 from agent.cluster.start_turn import StartTurn
+from agent.layouts.layout_watch import LayoutWatch
 from agent.metrics.source_reports import WatchReport
 from agent.pods.allocated_devices import NodeAllocation
 from agent.publish import NodeDecision
@@ -32,6 +33,7 @@ from exporters.gpuscape.agent_metrics import AgentMetrics
 from kube.api import NODE_FEATURES, NODES, Api, ApiResource, Object
 from kube.events import EventBudget, Recorder
 from kube.follower import CacheSynced, ObjectGone, ObjectSeen, WatchConnected, WatchEvent, WatchLost
+from labelers.decision import Absent, Decisions
 
 CAUSES_SECONDS = 1.0
 """Between two checks of the causes of a release."""
@@ -71,6 +73,7 @@ class Cluster:
         hold: Callable[[tuple[str, ...]], None],
         clear_xids: Callable[[str | None], bool],
         hasten: Callable[[str], None],
+        layouts: LayoutWatch | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         uniform: Callable[[float, float], float] = random.uniform,
@@ -82,7 +85,8 @@ class Cluster:
         which the GPUs are to be left alone, none when they no longer are; ``clear_xids`` gets the
         Node's wish to clear XIDs again and again, and returns whether it changed anything;
         ``hasten`` runs another tick soon, by its name: one of :attr:`ticks`, ``pods``, which asks
-        the kubelet again, or ``discover``.
+        the kubelet again, or ``discover``. ``layouts``: what becomes of a MIG layout that the Node
+        asks for; None: nobody looks after that.
         ``clock`` is monotonic, the one of the ticks; ``wall`` is Unix time, only shown.
         """
         self._member = member
@@ -92,6 +96,11 @@ class Cluster:
         self._clear_xids = clear_xids
         self._hasten = hasten
         self._clock = clock
+        self._layouts = layouts
+        self._wanted: NodeDecision | None = None
+        off = {keys.MIG_STATUS: Absent(reason="nobody looks after MIG layouts")}
+        self._more: Decisions = off if layouts is None else {}
+        """Annotations about MIG layouts as they were handed over last."""
         self._node: Object | None = None
         self._causes: tuple[str, ...] | None = None
         self._sink = sink
@@ -158,15 +167,13 @@ class Cluster:
             "node": self._node_sink.tick,
             "events": self.flush,
             **feature,
+            **({} if self._layouts is None else {"layouts": self.judge_layouts}),
         }
 
     def want(self, wanted: NodeDecision) -> None:
         """Have the cluster show this from now on."""
-        if self._sink == "node":
-            self._node_sink.want(wanted.labels, wanted.annotations)
-        elif self._feature_sink is not None:
-            self._node_sink.want({}, wanted.annotations)
-            self._feature_sink.want(wanted.labels)
+        self._wanted = wanted
+        self._hand_over(wanted)
         self._soon("node", "feature")
 
     def on_watch_event(self, event: WatchEvent) -> None:
@@ -186,6 +193,8 @@ class Cluster:
     def show_allocation(self, snapshot: NodeSnapshot, allocation: NodeAllocation) -> None:
         """Show on the Lease who holds which GPU of this snapshot."""
         self._pod_state.show(snapshot, allocation)
+        if self._layouts is not None:
+            self._layouts.allocated(allocation)
 
     def leave(self) -> None:
         """Empty the Lease, so that the next agent need not wait; takes 2 s at most."""
@@ -232,7 +241,30 @@ class Cluster:
             self._events.flush()
         return FLUSH_SECONDS
 
+    def judge_layouts(self, now: float) -> float:
+        """Judge the MIG layout that is asked for; the seconds until the next time."""
+        if self._layouts is None:
+            return GATE_SECONDS
+        wait = self._layouts.tick(now)
+        for news in self._layouts.take_news():
+            self._event(news.reason, news.note, warning=news.warning)
+        if self._wanted is not None and self._layouts.annotations() != self._more:
+            self._hand_over(self._wanted)
+            self._soon("node")
+        return wait
+
     # parts
+
+    def _hand_over(self, wanted: NodeDecision) -> None:
+        """Give the sinks what they are to write, the status of MIG layouts included."""
+        if self._layouts is not None:
+            self._more = self._layouts.annotations()
+        annotations = {**wanted.annotations, **self._more}
+        if self._sink == "node":
+            self._node_sink.want(wanted.labels, annotations)
+        elif self._feature_sink is not None:
+            self._node_sink.want({}, annotations)
+            self._feature_sink.want(wanted.labels)
 
     def _may_write(self, policy: str) -> bool:
         """Whether what this policy judges may be written now."""
@@ -252,14 +284,19 @@ class Cluster:
 
     def _node_changed(self, node: Object | None) -> None:
         self._node = node
+        if self._layouts is not None:
+            self._layouts.saw(None if node is None else node["metadata"])
+            if self._wanted is not None:
+                self._hand_over(self._wanted)
         self._node_sink.saw(node)
         if self._feature_sink is not None:
             self._feature_sink.saw(node)
-        self._soon("causes", "lease", "node", "feature")
+        self._soon("causes", "lease", "layouts", "node", "feature")
 
     def _soon(self, *ticks: str) -> None:
+        missing = {"feature": self._feature_sink is None, "layouts": self._layouts is None}
         for tick in ticks:
-            if tick != "feature" or self._feature_sink is not None:
+            if not missing.get(tick):
                 self._hasten(tick)
 
     def _reports(self, of: ApiResource) -> SinkReports:
@@ -281,15 +318,15 @@ class Cluster:
         if not now.confirmed:
             self._event("NotConfined", now.reason)
         elif self._was_unconfined:  # an agent that starts confined needs no Event
-            self._event("Confined", "admission policies hold this agent to its node")
+            note = "admission policies hold this agent to its node"
+            self._event("Confined", note, warning=False)
         self._was_unconfined = not now.confirmed
 
-    def _event(self, reason: str, note: str) -> None:
+    def _event(self, reason: str, note: str, *, warning: bool = True) -> None:
         if self._node is None:
             return
         meta = self._node["metadata"]
         about = {"apiVersion": "v1", "kind": "Node", "name": meta["name"], "uid": meta["uid"]}
-        warning = reason != "Confined"
         self._events.record(about, reason=reason, action="Publish", note=note, warning=warning)
 
 

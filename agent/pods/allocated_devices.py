@@ -60,6 +60,8 @@ class GpuContainer:
 class NodeAllocation:
     """Who holds what of a node's GPUs, and what there is to hold."""
 
+    pods: frozenset[str] = frozenset()
+    """``namespace/name`` of all that the kubelet lists, with or without GPUs."""
     holders: tuple[GpuContainer, ...] = ()
     """In the kubelet's order."""
     whole: frozenset[str] = frozenset()
@@ -89,6 +91,7 @@ def allocation(
 ) -> NodeAllocation:
     """Read the kubelet's two answers; ``resources`` count as GPUs like NVIDIA's own names."""
     counted = _Counted(names, frozenset({GPU_RESOURCE, *resources}))
+    pods = tuple(pods)
     held = [
         (pod, container, tuple(counted.devices_of(container)))
         for pod in pods
@@ -97,6 +100,7 @@ def allocation(
     offered = tuple(counted.of_plugins(allocatable))
     taken = tuple(device for _, _, devices in held for device in devices)
     return NodeAllocation(
+        pods=frozenset(f"{pod.namespace}/{pod.name}" for pod in pods),
         holders=tuple(
             GpuContainer(
                 namespace=pod.namespace, pod=pod.name, container=container.name, devices=of_node

@@ -23,15 +23,24 @@ class ResourceSlices:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._by_slice: dict[str, dict[tuple[str, str, str], str]] = {}
+        self._drivers: dict[str, str] = {}
 
     def on_watch_event(self, event: WatchEvent) -> None:
         """Take one event of a watch of the slices."""
         with self._lock:
             match event:
                 case ObjectSeen(object=found):
-                    self._by_slice[found["metadata"]["name"]] = _devices(found["spec"])
+                    name = found["metadata"]["name"]
+                    self._by_slice[name] = _devices(found["spec"])
+                    self._drivers[name] = found["spec"].get("driver", "")
                 case ObjectGone(name=name):
                     self._by_slice.pop(name, None)
+                    self._drivers.pop(name, None)
+
+    def drivers(self) -> frozenset[str]:
+        """The drivers that have slices of this node."""
+        with self._lock:
+            return frozenset(self._drivers.values())
 
     def uuid(self, driver: str, pool: str, device: str) -> str | None:
         """UUID of the GPU or MIG device that a claim names; None where no slice has it."""

@@ -281,6 +281,20 @@ class AgentSettings:
         False, kinds.FLAG, "Print labels to standard output whenever they change."
     )
 
+    mig_mode: str = setting(
+        "observe",
+        kinds.choice("off", "observe"),
+        "What becomes of a MIG layout that is asked for on the Node: observe shows on the Node what"
+        " would be changed, and changes nothing.",
+        subject="MIG",
+    )
+    mig_config: Path | None = setting(
+        None,
+        kinds.PATH,
+        "File with MIG configurations, in mig-parted's format; changes of it take effect at once.",
+        unset="the default ones for the GPUs of the machine",
+    )
+
     log_level: str = log_level()
     log_format: str = log_format()
 

@@ -166,7 +166,7 @@ def test_the_pages_command_removes_our_labels_from_nodes_and_no_others(tmp_path:
 
     asked = (tmp_path / "asked").read_text().splitlines()
     assert asked[:-1] == [f"label node node-a {key}-" for key in ours]
-    assert asked[-1] == f"annotate nodes --all {keys.TOPOLOGY}-"
+    assert asked[-1] == f"annotate nodes --all {keys.TOPOLOGY}- {keys.MIG_STATUS}-"
 
 
 def test_the_pages_commands_move_everything_to_another_namespace(tmp_path: Path) -> None:

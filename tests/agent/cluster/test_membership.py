@@ -12,11 +12,14 @@ import pytest
 from agent.cluster.confinement import CORE
 from agent.cluster.membership import Cluster, Member
 from agent.cluster.start_turn import StartTurn
+from agent.layouts.layout_watch import LayoutEdges, LayoutWatch
 from agent.pods.kubelet_pods import KubeletPods
 from agent.publish import NodeDecision
-from api import keys, names, state_annotation, topology_annotation
+from api import keys, mig_status_annotation, names, state_annotation, topology_annotation
+from api.mig_status_annotation import GpuChangeStatus, MigStatusAnnotation
 from base.errors import Transient
-from discovery.model import GpuState, NodeSnapshot
+from discovery.mig_state import MigGpu
+from discovery.model import GpuState, Mode, NodeSnapshot
 from exporters.gpuscape.agent_metrics import AgentMetrics
 from kube.api import EVENTS, LEASES, NODE_FEATURES, NODES, Object
 from kube.api_errors import Unreachable
@@ -28,6 +31,7 @@ from tests.agent.virtual import VirtualRuntime
 from tests.cluster.publishers import FakeKubelet
 from tests.fakes.api import Call, FakeApi
 from tests.log_lines import log_lines
+from tests.mig.naive_gpu import mig_gpu
 
 NODE, NAMESPACE, MINUTE = "node-a", "gpuscape", 60.0
 COUNT = "nvidia.com/gpu.count"
@@ -74,6 +78,7 @@ class Scene:
         spread: float | None = 0.0,
         unconfined: bool = False,
         ready: Path,
+        layouts: bool = False,
     ) -> None:
         self.api = FakeApi()
         self.api.server.create(NODES, {"metadata": {"name": NODE}}, manager="kubelet")
@@ -87,6 +92,8 @@ class Scene:
         self.on_hasten: Callable[[str], None] = lambda _tick: None
         self.runtime: VirtualRuntime | None = None
         self.own = AgentMetrics("0", self._clock)
+        self.mig_read: tuple[MigGpu, ...] = ()
+        edges = LayoutEdges(read=lambda: self.mig_read, snapshot=lambda: self.snapshot)
         self.cluster = Cluster(
             self.api,
             Member(node=NODE, namespace=NAMESPACE, pod="agent-1", identity="uid-1"),
@@ -104,6 +111,7 @@ class Scene:
             hold=self.held.append,
             clear_xids=self._clear_xids,
             hasten=self._hasten,
+            layouts=LayoutWatch(edges, clock=self._clock) if layouts else None,
             clock=self._clock,
             wall=lambda: 1_700_000_000.0,
             uniform=lambda _low, high: high,
@@ -593,3 +601,39 @@ def test_it_waits_for_its_turn_with_policies_and_writes(tmp_path: Path) -> None:
         assert ticks["confine"](now + confine) > 60.0
         assert ticks["lease"](now) == spread
         assert ticks["lease"](now + spread - 1) == 1.0
+
+
+def test_what_becomes_of_a_mig_layout_is_shown_on_the_node(tmp_path: Path) -> None:
+    """Asked for nothing it says so within the first write; a plan names the pods on the GPU."""
+    scene = Scene(layouts=True, ready=tmp_path / "driver-ready")
+    assert scene.snapshot is not None
+    first = scene.snapshot.gpus[0]
+    assert first.uuid is not None
+    off = Mode(current=False, pending=False)
+    h100 = mig_gpu("h100-sxm5-80gb", uuid=first.uuid, mode=off, resetless=True)
+    scene.mig_read = (replace(h100, bus_id=first.bus_id),)
+    scene.kubelet.held["train"] = 0
+
+    scene.start()
+    assert status_of(scene).phase == "idle"
+    assert scene.metric("gpuscape_api_writes_total", object="Node") == 1
+
+    scene.see(annotations={keys.MIG_LAYOUT: '{"0": {"1g.10gb": 7}}'})
+    scene.run(MINUTE)
+    found = status_of(scene)
+    assert (found.phase, found.pods) == ("planned", ("jobs/train",))
+    assert found.gpus == (GpuChangeStatus(gpu=0, create=7, mig=True),)
+    assert "MigLayoutPlanned" in {it["reason"] for it in scene.api.server.objects(EVENTS)}
+    assert scene.metric("gpuscape_api_writes_total", object="Node") == 2
+
+
+def test_a_status_that_nobody_looks_after_any_more_is_removed(scene: Scene) -> None:
+    scene.see(annotations={keys.MIG_STATUS: '{"v":1,"phase":"planned"}'})
+    scene.start()
+    assert keys.MIG_STATUS not in scene.node()["annotations"]
+
+
+def status_of(scene: Scene) -> MigStatusAnnotation:
+    found = mig_status_annotation.decode(scene.node()["annotations"][keys.MIG_STATUS])
+    assert found is not None
+    return found

@@ -55,6 +55,7 @@ def test_holders_are_told_with_container_and_resource() -> None:
     found = allocation(pods, (), NAMES)
 
     assert found == NodeAllocation(
+        pods=frozenset({"team/idle", "team/job"}),
         holders=(
             GpuContainer(
                 namespace="team",
@@ -141,6 +142,7 @@ def test_names_of_no_device_are_told_and_counted_once() -> None:
     found = allocation(pods, [given_("nvidia.com/gpu", "all")], NAMES)
 
     assert found == NodeAllocation(
+        pods=frozenset({"team/one", "team/two"}),
         unknown=frozenset(
             {
                 UnknownDevice(resource="nvidia.com/gpu", id="all"),

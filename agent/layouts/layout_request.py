@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What MIG layout the Node asks for, and who else would change layouts there. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from api import keys
+from api.mig_status_annotation import MigStatusAnnotation, RequestSource
+
+MIG_MANAGER_POD: Final = "nvidia-mig-manager-"
+"""How names of its pods begin. Source: NVIDIA/gpu-operator, assets/state-mig-manager."""
+MIG_MANAGER_SERVICE: Final = "etc/systemd/system/multi-user.target.wants/nvidia-mig-manager.service"
+"""There where the service of a host is enabled.
+Source: NVIDIA/mig-parted, deployments/systemd/nvidia-mig-manager.service."""
+GKE_PARTITION: Final = "cloud.google.com/gke-gpu-partition-size"
+"""Node label. Source: GKE's documentation, "Running multi-instance GPUs"."""
+HAMI_REGISTER: Final = "hami.io/node-nvidia-register"
+"""Node annotation of HAMi's device plugin. Source: Project-HAMi, docs/develop/protocol.md."""
+DRA: Final = "gpu.nvidia.com"
+"""Driver of ResourceSlices. Source: NVIDIA's DRA driver."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutRequest:
+    """A layout that somebody asks for."""
+
+    source: RequestSource
+    text: str
+    """Name of a configuration; of the annotation also the layouts themselves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeWish:
+    """What a Node says."""
+
+    request: LayoutRequest | None = None
+    unadopted: str = ""
+    """Value of the label, where that is not obeyed."""
+
+
+def node_wish(metadata: Mapping[str, Any], before: MigStatusAnnotation | None) -> NodeWish:
+    """What the Node asks for; ``before``: the status that it shows, None where it shows none.
+
+    The annotation wins. A label that was there before the first status is somebody else's affair
+    until it changes: who installs an agent changes no layout by that.
+    """
+    annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
+    label = str(labels.get(keys.MIG_CONFIG, ""))
+    unadopted = label if before is None or before.unadopted == label else ""
+    text = annotations.get(keys.MIG_LAYOUT)
+    if text is not None:
+        request = LayoutRequest(source=RequestSource.ANNOTATION, text=str(text))
+        return NodeWish(request=request, unadopted=unadopted)
+    if not label or unadopted:
+        return NodeWish(unadopted=unadopted)
+    return NodeWish(request=LayoutRequest(source=RequestSource.LABEL, text=label))
+
+
+def other_managers(
+    metadata: Mapping[str, Any],
+    *,
+    pods: Iterable[str] = (),
+    slice_drivers: Iterable[str] = (),
+    service_enabled: bool = False,
+) -> tuple[str, ...]:
+    """Whoever else changes or owns MIG layouts of this node, each in words for people.
+
+    ``pods``: ``namespace/name`` of all on the node; ``slice_drivers``: drivers of the node's
+    ResourceSlices; ``service_enabled``: whether the host has :data:`MIG_MANAGER_SERVICE`.
+    """
+    return tuple(_others(metadata, pods, slice_drivers, service_enabled))
+
+
+def _others(
+    metadata: Mapping[str, Any],
+    pods: Iterable[str],
+    slice_drivers: Iterable[str],
+    service_enabled: bool,
+) -> Iterator[str]:
+    for pod in sorted(pods):
+        if pod.partition("/")[2].startswith(MIG_MANAGER_POD):
+            yield f"NVIDIA's MIG manager (pod {pod})"
+    if service_enabled:
+        yield "NVIDIA's MIG manager (service nvidia-mig-manager of the host)"
+    if DRA in slice_drivers:
+        yield f"NVIDIA's DRA driver (ResourceSlices of {DRA})"
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    if labels.get(GKE_PARTITION):
+        yield f"GKE (label {GKE_PARTITION}={labels[GKE_PARTITION]})"
+    if HAMI_REGISTER in annotations:
+        yield f"HAMi (annotation {HAMI_REGISTER})"

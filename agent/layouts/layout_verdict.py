@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of a request for MIG layouts, by the GPUs as they are. Pure.
+
+Import it where there is a request, not before: reading configurations takes memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Final
+
+from agent.layouts.layout_request import LayoutRequest
+from agent.pods.allocated_devices import NodeAllocation
+from api.mig_resources import MigStrategy
+from api.mig_status_annotation import (
+    MOST_ASKED,
+    MOST_PODS,
+    MOST_REASON,
+    VERSION,
+    GpuChangeStatus,
+    MigPhase,
+    MigStatusAnnotation,
+    RequestSource,
+)
+from base.errors import BadInput
+from discovery.mig_state import MigGpu, MigReading, UnreadMigGpu
+from mig.configs.config_choice import config_layouts
+from mig.configs.default_configs import generated_configs
+from mig.configs.layout_annotation import InlineLayout, inline_layouts, parse_layout_annotation
+from mig.configs.mig_configs import MigConfigs
+from mig.gpu_layout import GpuLayout
+from mig.holders import HolderKind, MigHolder, MigHolders, MigPart
+from mig.planned_change import Fate, GpuChange, planned_changes
+from mig.planner import MigPlan, Obstacle, plan
+
+_OBSERVED: Final = "nothing is changed by itself: compare with gpuscape mig plan on the node"
+_DIGEST_DIGITS: Final = 16
+
+
+def verdict(
+    request: LayoutRequest,
+    readings: Sequence[MigReading],
+    configs: MigConfigs | None,
+    holders: MigHolders,
+    strategy: MigStrategy | None,
+) -> MigStatusAnnotation:
+    """The status of a request, without its time.
+
+    ``configs``: those of the configured file, None for the default ones of these GPUs; ``holders``:
+    pods; ``strategy``: the device plugin's, None where it is not known.
+    """
+    unread = [one.bus_id for one in readings if isinstance(one, UnreadMigGpu)]
+    if unread:
+        why = f"the MIG state of {', '.join(unread)} cannot be read"
+        return status(request, MigPhase.UNREAD, why)
+    gpus = [one for one in readings if isinstance(one, MigGpu)]
+    try:
+        layouts = wanted_layouts(request, gpus, configs)
+    except BadInput as error:
+        return status(request, MigPhase.REFUSED, str(error))
+    digest = layouts_digest(layouts)
+    found = plan(gpus, layouts, holders, strategy=strategy)
+    if not isinstance(found, MigPlan):
+        why = _obstacles(found.obstacles, gpus)
+        return status(request, MigPhase.REFUSED, why, digest)
+    if not found.steps:
+        return status(request, MigPhase.UNCHANGED, "", digest)
+    changes = planned_changes(gpus, layouts.keys(), found, holders)
+    pods = sorted(one.name for one in found.disturbed)
+    return status(
+        request,
+        MigPhase.PLANNED,
+        _OBSERVED,
+        digest,
+        gpus=tuple(_change(one) for one in changes if one.steps),
+        pods=pods,
+    )
+
+
+def status(
+    request: LayoutRequest,
+    phase: MigPhase,
+    reason: str,
+    digest: str = "",
+    *,
+    gpus: tuple[GpuChangeStatus, ...] = (),
+    pods: Sequence[str] = (),
+) -> MigStatusAnnotation:
+    """A status whose texts are cut to what its format takes."""
+    return MigStatusAnnotation(
+        v=VERSION,
+        phase=phase,
+        source=request.source,
+        asked=_cut(request.text, MOST_ASKED),
+        reason=_cut(reason, MOST_REASON),
+        plan=digest,
+        gpus=gpus,
+        pods=tuple(pods[:MOST_PODS]),
+        more_pods=max(0, len(pods) - MOST_PODS),
+    )
+
+
+def wanted_layouts(
+    request: LayoutRequest, gpus: Sequence[MigGpu], configs: MigConfigs | None
+) -> dict[str, GpuLayout]:
+    """GPU UUID to the layout that is asked for; other GPUs stay.
+
+    Raises BadInput naming the key where the request cannot be understood, or does not go with
+    these GPUs.
+    """
+    if request.source is RequestSource.LABEL:
+        asked: str | InlineLayout = request.text
+    else:
+        asked = parse_layout_annotation(request.text)
+    if isinstance(asked, InlineLayout):
+        return inline_layouts(asked, gpus)
+    choice = generated_configs(gpus) if configs is None else configs
+    return config_layouts(choice.selected(asked), gpus)
+
+
+def layouts_digest(layouts: Mapping[str, GpuLayout]) -> str:
+    """The same for equal layouts of the same GPUs, in whatever words they were asked for."""
+    canonical = json.dumps({uuid: asdict(one) for uuid, one in layouts.items()}, sort_keys=True)
+    return hashlib.sha256(canonical.encode()).hexdigest()[:_DIGEST_DIGITS]
+
+
+def allocated_holders(gpus: Iterable[MigReading], allocation: NodeAllocation) -> MigHolders:
+    """Pods by what they hold, as the kubelet has given it to them."""
+    uuids = {gpu.bus_id: gpu.uuid for gpu in gpus if isinstance(gpu, MigGpu)}
+    held: dict[MigPart, set[MigHolder]] = {}
+    for container in allocation.holders:
+        pod = MigHolder(HolderKind.POD, f"{container.namespace}/{container.pod}")
+        for device in container.devices:
+            uuid = uuids.get(device.part.bus_id)
+            if uuid is not None:
+                held.setdefault(MigPart(uuid, device.part.gpu_instance_id), set()).add(pod)
+    return {part: frozenset(pods) for part, pods in held.items()}
+
+
+def _change(one: GpuChange) -> GpuChangeStatus:
+    fates = Counter(each.fate for each in one.instances)
+    return GpuChangeStatus(
+        gpu=one.index,
+        keep=fates[Fate.KEEP],
+        destroy=fates[Fate.DESTROY],
+        create=fates[Fate.CREATE],
+        mig=one.mode_after if one.sets_mode else None,
+    )
+
+
+def _obstacles(obstacles: Iterable[Obstacle], gpus: Iterable[MigGpu]) -> str:
+    """All of them in one sentence, those of several GPUs once, with the command for the first."""
+    index = {gpu.uuid: gpu.index for gpu in gpus}
+    alike: dict[str, list[Obstacle]] = {}
+    for one in obstacles:
+        alike.setdefault(one.detail, []).append(one)
+    return "; ".join(_obstacle(group, index) for group in alike.values())
+
+
+def _obstacle(alike: Sequence[Obstacle], index: Mapping[str, int]) -> str:
+    one = alike[0]
+    numbers = ", ".join(str(index[each.gpu]) for each in alike if each.gpu and each.gpu in index)
+    where = f"GPU {numbers}" if numbers else (one.gpu or "node")
+    run = "" if one.command is None else f" (run {one.command})"
+    return f"{where}: {one.detail}{run}"
+
+
+def _cut(text: str, most: int) -> str:
+    """On one line, and marked where it is cut."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"

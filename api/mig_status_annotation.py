@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gpuscape.io/mig-status`` on a Node: what became of the MIG layout that was asked for there.
+
+The agent of the node writes it, and people and the fleet's views read it.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from api import keys
+from api.versioned import VersionedFormat
+
+VERSION: Final = 1
+MOST_CHARACTERS: Final = 3072
+"""Beside the topology of 16 GPUs in what the admission policy lets a Node have."""
+MOST_ASKED: Final = 256
+"""Characters of a request that are repeated in the status."""
+MOST_REASON: Final = 512
+MOST_PODS: Final = 8
+"""That are named."""
+
+
+class MigPhase(StrEnum):
+    """How far a request is. More may come: readers show one that they do not know as it is."""
+
+    IDLE = "idle"
+    """Nothing is asked for."""
+    UNADOPTED = "unadopted"
+    """A label is not obeyed: it was there before anybody looked after MIG here."""
+    UNCHANGED = "unchanged"
+    """The GPUs have the layout that is asked for."""
+    PLANNED = "planned"
+    """There is a plan, and nobody carries it out by itself."""
+    REFUSED = "refused"
+    """Nothing is done; ``reason`` says why."""
+    UNREAD = "unread"
+    """GPUs cannot be read now, so there is no plan yet."""
+
+
+class RequestSource(StrEnum):
+    """Where a layout is asked for."""
+
+    ANNOTATION = "annotation"
+    LABEL = "label"
+
+
+class GpuChangeStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the plan does to one GPU."""
+
+    gpu: Annotated[int, Meta(ge=0, description="Its index.")]
+    keep: Annotated[int, Meta(ge=0, description="GPU instances that are not touched.")] = 0
+    destroy: Annotated[int, Meta(ge=0, description="GPU instances that go.")] = 0
+    create: Annotated[int, Meta(ge=0, description="GPU instances that come.")] = 0
+    mig: Annotated[bool, Meta(description="The MIG mode that is set.")] | None = None
+
+
+class MigStatusAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Annotation on the Node: what became of the MIG layout that is asked for."""
+
+    v: Annotated[Literal[1], Meta(description="Major version of this schema.")]
+    phase: Annotated[
+        str,
+        Meta(
+            pattern=r"^[a-z]([a-z-]{0,30}[a-z])?$",
+            description=f"{', '.join(MigPhase)}; more may come.",
+        ),
+    ]
+    since: Annotated[
+        str, Meta(max_length=32, description="RFC 3339: when all but this became as it is.")
+    ] = ""
+    source: Annotated[RequestSource | None, Meta(description="Where the layout is asked for.")] = (
+        None
+    )
+    asked: Annotated[
+        str, Meta(max_length=MOST_ASKED, description="The request, cut where it is long.")
+    ] = ""
+    reason: Annotated[
+        str, Meta(max_length=MOST_REASON, description="A sentence for people: why, or what next.")
+    ] = ""
+    plan: Annotated[
+        str,
+        Meta(
+            pattern=r"^([0-9a-f]{16})?$",
+            description="Digest of the layouts, GPU by GPU: equal where equal ones are wanted.",
+        ),
+    ] = ""
+    gpus: Annotated[
+        tuple[GpuChangeStatus, ...],
+        Meta(max_length=64, description="GPUs that the plan changes."),
+    ] = ()
+    pods: Annotated[
+        tuple[Annotated[str, Meta(max_length=320)], ...],
+        Meta(
+            max_length=MOST_PODS, description="namespace/name of pods that the plan would disturb."
+        ),
+    ] = ()
+    more_pods: Annotated[int, Meta(ge=0, description="That are not named.")] = 0
+    unadopted: Annotated[
+        str,
+        Meta(
+            max_length=63,
+            description="Value that nvidia.com/mig.config had when MIG was first looked after"
+            " here: it is not obeyed while it stays.",
+        ),
+    ] = ""
+
+
+def encode(status: MigStatusAnnotation) -> str:
+    """The annotation's text: compact JSON."""
+    return FORMAT.encode(status).decode()
+
+
+def decode(text: str) -> MigStatusAnnotation | None:
+    """The annotation in ``text``; None for a major version other than ours. Raises BadInput."""
+    return FORMAT.decode(text)
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema of the annotation, 2020-12."""
+    return FORMAT.json_schema(f"Node annotation {keys.MIG_STATUS}")
+
+
+FORMAT: Final = VersionedFormat(
+    name=f"annotation {keys.MIG_STATUS}",
+    remedy="delete it and the agent writes it again",
+    content=MigStatusAnnotation,
+    version=VERSION,
+    most_length=MOST_CHARACTERS,
+)

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of a request, GPU by GPU."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.layouts.layout_request import LayoutRequest
+from agent.layouts.layout_verdict import allocated_holders, layouts_digest, verdict, wanted_layouts
+from agent.pods.allocated_devices import AllocatedDevice, GpuContainer, NodeAllocation
+from agent.pods.device_names import GpuPart
+from api.mig_resources import MigStrategy
+from api.mig_status_annotation import MOST_REASON, GpuChangeStatus, MigStatusAnnotation
+from api.mig_status_annotation import RequestSource as Source
+from discovery.mig_state import MigGpu, MigReading, UnreadMigGpu
+from discovery.model import Mode
+from mig.configs.mig_config_file import parse_mig_configs
+from mig.configs.mig_configs import MigConfigs
+from tests.mig.naive_gpu import mig_gpu
+
+A100 = "a100-sxm4-40gb"
+OFF = Mode(current=False, pending=False)
+SPLIT = mig_gpu(A100, ("1g.5gb", 0), ("1g.5gb", 1), ("3g.20gb", 4))
+EMPTY = mig_gpu(A100, uuid="GPU-1", index=1)
+WANTED = '{"0": {"1g.5gb": 1, "3g.20gb": 1, "2g.10gb": 1}}'
+
+
+def judged(
+    text: str,
+    *gpus: MigReading,
+    source: Source = Source.ANNOTATION,
+    configs: MigConfigs | None = None,
+    allocation: NodeAllocation | None = None,
+    strategy: MigStrategy | None = None,
+) -> MigStatusAnnotation:
+    readings = gpus or (SPLIT, EMPTY)
+    holders = allocated_holders(readings, allocation or NodeAllocation())
+    request = LayoutRequest(source=source, text=text)
+    return verdict(request, readings, configs, holders, strategy)
+
+
+def held(*of: tuple[str, int | None], gpu: MigGpu = SPLIT) -> NodeAllocation:
+    """Pods of the namespace team, each with one GPU instance or the whole GPU."""
+    return NodeAllocation(
+        holders=tuple(
+            GpuContainer(
+                namespace="team",
+                pod=pod,
+                container="main",
+                devices=(
+                    AllocatedDevice(
+                        part=GpuPart(bus_id=gpu.bus_id, gpu_instance_id=instance),
+                        resource="nvidia.com/mig-1g.5gb",
+                        id=f"MIG-{pod}",
+                    ),
+                ),
+            )
+            for pod, instance in of
+        )
+    )
+
+
+def test_a_plan_counts_what_stays_goes_and_comes_on_each_gpu_that_changes() -> None:
+    found = judged(WANTED)
+    assert (found.phase, found.source, found.asked) == ("planned", Source.ANNOTATION, WANTED)
+    assert found.gpus == (GpuChangeStatus(gpu=0, keep=2, destroy=1, create=1),)
+    assert found.pods == ()
+    assert judged(f'{WANTED[:-1]}, "1": "on"}}').gpus == found.gpus
+    assert "nothing is changed by itself" in found.reason
+
+
+def test_pods_on_what_goes_are_named_and_those_on_what_stays_are_not() -> None:
+    everybody = held(*((f"job-{one.id}", one.id) for one in SPLIT.instances))
+    found = judged('{"0": {}}', allocation=everybody)
+    assert found.pods == tuple(sorted(f"team/job-{one.id}" for one in SPLIT.instances))
+    stays = next(one for one in SPLIT.instances if one.profile == "3g.20gb")
+    assert judged(WANTED, allocation=held(("job", stays.id))).pods == ()
+
+
+def test_many_pods_are_counted() -> None:
+    split = mig_gpu(A100, *(("1g.5gb", at) for at in range(7)))
+    other = mig_gpu(A100, *(("1g.5gb", at) for at in range(7)), uuid="GPU-1", index=1)
+    pods = [(f"job-{one.id}", one.id) for one in split.instances]
+    both = NodeAllocation(
+        holders=(
+            *held(*pods, gpu=split).holders,
+            *held(*((f"b-{name}", at) for name, at in pods), gpu=other).holders,
+        )
+    )
+    found = judged('{"all": "on"}', split, other, allocation=both)
+    assert (len(found.pods), found.more_pods) == (8, 6)
+
+
+def test_what_is_there_already_is_unchanged_in_whatever_words() -> None:
+    one = judged('{"0": {"1g.5gb": 2, "3g.20gb": 1}}')
+    other = judged('{"GPU-00000000-0000-0000-0000-000000000000": "off"}', EMPTY)
+    same = judged('{"0000:00:00.0": {"3g.20gb": 1, "1g.5gb": 2}}')
+    assert (one.phase, one.reason, one.gpus) == ("unchanged", "", ())
+    assert other.phase == "refused"
+    assert (same.phase, same.plan) == ("unchanged", one.plan)
+
+
+def test_another_layout_has_another_digest() -> None:
+    assert judged(WANTED).plan != judged('{"0": {"1g.5gb": 1}}').plan
+    assert judged('{"0": "on"}').plan != judged('{"1": "on"}').plan
+    assert layouts_digest({}) == layouts_digest({})
+
+
+def test_the_label_is_a_name_and_never_a_layout() -> None:
+    """A label's value cannot be one, so nobody can mean it."""
+    assert judged("all-1g.5gb", source=Source.LABEL).phase == "planned"
+    refused = judged("off", source=Source.LABEL)
+    assert refused.phase == "refused"
+    assert "a layout goes with GPUs" not in refused.reason
+    assert "a layout goes with GPUs" in judged("off").reason
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("all-1g.6gb", "all-1g.6gb"),
+        ('{"0": {"9g.5gb": 1}}', "9g.5gb"),
+        ('{"7": {"1g.5gb": 1}}', "there is no GPU 7"),
+        ('{"0": {"1g.5gb": 1}, "0,1": "on"}', "GPU 0"),
+        ("{", "mig-layout"),
+        ('{"0": {"4g.20gb": 2}}', "GPU 0:"),
+    ],
+)
+def test_a_request_that_cannot_be_met_is_refused_by_its_key(text: str, why: str) -> None:
+    found = judged(text)
+    assert found.phase == "refused"
+    assert why in found.reason
+    assert found.gpus == ()
+
+
+def test_a_reset_is_named_with_its_command_once_for_all_gpus_alike() -> None:
+    off = [mig_gpu(A100, uuid=f"GPU-{at}", index=at, mode=OFF) for at in range(3)]
+    found = judged('{"all": {"7g.40gb": 1}}', *off)
+    assert found.phase == "refused"
+    assert found.reason.count("by a reset, which is never done here") == 1
+    assert found.reason.startswith("GPU 0, 1, 2: ")
+    assert "nvidia-smi -i 0000:00:00.0 -mig 1" in found.reason
+
+
+def test_what_the_device_plugin_cannot_serve_is_refused() -> None:
+    found = judged('{"0": {"1g.5gb": 7}}', strategy=MigStrategy.SINGLE)
+    assert found.phase == "refused"
+    assert found.reason.startswith("node: the device plugin could not start")
+
+
+def test_configurations_of_a_file_are_used_alone() -> None:
+    text = "version: v1\nmig-configs: {mine: [{devices: [0], mig-enabled: true, mig-devices: {}}]}"
+    configs = parse_mig_configs(text, "config.yaml")
+    assert judged("mine", configs=configs).gpus == (GpuChangeStatus(gpu=0, destroy=3),)
+    assert judged("all-1g.5gb", configs=configs).phase == "refused"
+
+
+def test_nothing_is_planned_while_a_gpu_cannot_be_read() -> None:
+    found = judged(WANTED, SPLIT, UnreadMigGpu(bus_id="0000:01:00.0", gaps=()))
+    assert (found.phase, found.plan) == ("unread", "")
+    assert found.reason == "the MIG state of 0000:01:00.0 cannot be read"
+
+
+def test_a_long_request_is_cut_to_one_line() -> None:
+    found = judged("{" + "\n".join(f'"{at}": "x",' for at in range(400)) + "}")
+    assert (len(found.asked), found.asked[-1], "\n" in found.asked) == (256, "…", False)
+    assert len(found.reason) <= MOST_REASON
+
+
+def test_layouts_are_those_of_the_command_line() -> None:
+    request = LayoutRequest(source=Source.ANNOTATION, text=WANTED)
+    assert set(wanted_layouts(request, [SPLIT, EMPTY], None)) == {SPLIT.uuid}
