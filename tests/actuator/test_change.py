@@ -272,6 +272,7 @@ def test_a_cause_that_does_not_pass_is_not_waited_for_for_ever(tmp_path: Path) -
 
     assert changed(tmp_path / "mig", world).outcome is ChangeOutcome.PREVIOUS
     assert len(world.taken) == 4
+    assert world.paused == 0.5 + 1 + 2
 
 
 @pytest.mark.parametrize("step", [0, 3, MOMENTS // 2 - 1])

@@ -4,16 +4,19 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import pytest
 
-from actuator.change import apply, resume
-from actuator.change_record import ChangeOutcome
+from actuator.change import apply, begin, drive, resume
+from actuator.change_record import ChangeOutcome, ChangeRecord, Direction
 from actuator.journal import Journal, JournalUnusable
 from actuator.mig_world import StepFailed
 from actuator.restore import restore
+from discovery.mig_state import MigGpu
 from mig.gpu_layout import counted
+from mig.steps import SetMode
 from tests.actuator.played_world import Hardware, PlayedWorld
 from tests.log_lines import LogLine, log_lines
 from tests.mig.naive_gpu import mig_gpu
@@ -163,3 +166,72 @@ def test_what_does_not_come_back_has_its_line_and_why(
     assert lines[1:5] == [step(world, 0), failed, step(world, 1), failed]
     assert ("WARNING", "MIG layout not restored", {"gpu": "GPU-0", "why": why}) in lines
     assert ("WARNING", "MIG devices gone", {"gpu": "GPU-0", "devices": "MIG-GPU-0-5-0"}) in lines
+
+
+def test_a_direction_that_cannot_be_written_is_a_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The change goes back all the same."""
+    written: list[ChangeRecord] = []
+
+    def full_later(_: Journal, record: ChangeRecord) -> None:
+        if written:
+            raise JournalUnusable("No space left on device")
+        written.append(record)
+
+    monkeypatch.setattr(Journal, "write", full_later)
+
+    changed(tmp_path / "mig", PlayedWorld(hardware(), fails={0: StepFailed("NVML_ERROR_UNKNOWN")}))
+
+    lines = log_lines(caplog)
+    not_written = ("WARNING", "MIG journal not written", {"why": "No space left on device"})
+    back = ("WARNING", "MIG change rolling back", {"change": CHANGE, "why": "NVML_ERROR_UNKNOWN"})
+    assert lines[lines.index(not_written) + 1] == back
+
+
+class Silent(PlayedWorld):
+    """Its driver does not answer any more, once a step was taken."""
+
+    def observe(self, gpus: Collection[str] = ()) -> Sequence[MigGpu]:
+        if self.taken:
+            raise StepFailed("NVML_ERROR_DRIVER_NOT_LOADED")
+        return super().observe(gpus)
+
+
+def test_a_gpu_that_cannot_be_emptied_has_its_line_before_the_change_is_held(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The journal has the same reason as the log."""
+    why = "NVML_ERROR_DRIVER_NOT_LOADED"
+
+    changed(tmp_path / "mig", Silent(hardware()))
+
+    held = f"{why}; the way back failed too: {why}"
+    assert log_lines(caplog)[-3:] == [
+        ("WARNING", "MIG change rolling back", {"change": CHANGE, "why": why}),
+        ("WARNING", "MIG GPU not emptied", {"gpu": "GPU-0", "why": why}),
+        ("WARNING", "MIG change held; run gpuscape mig restore", {"why": held}),
+    ]
+    with Journal(tmp_path / "mig") as journal:
+        record = journal.load()
+    assert record is not None
+    assert (record.outcome, record.reason) == (ChangeOutcome.HELD, held)
+
+
+def test_a_way_back_without_an_earlier_failure_says_that_alone(tmp_path: Path) -> None:
+    """As of a self-test that tried everything."""
+    world = Silent(hardware())
+    with Journal(tmp_path / "mig") as journal:
+        record = begin(
+            world,
+            journal,
+            world.observe(),
+            WANTED,
+            asked="a test",
+            direction=Direction.BACK,
+        )
+        world.taken.append(SetMode(gpu="GPU-0", on=True))
+
+        result = drive(world, journal, record)
+
+    assert result.reason == "the way back failed: NVML_ERROR_DRIVER_NOT_LOADED"

@@ -5,6 +5,7 @@ memory."""
 from __future__ import annotations
 
 import itertools
+import logging
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,6 +25,7 @@ from mig.planner import ObstacleKind
 from mig.steps import MigStep
 from mig.trial_layouts import trial_layouts
 from tests.actuator.played_world import Effects, Hardware, Killed, PlayedWorld
+from tests.log_lines import log_lines
 from tests.mig.naive_gpu import mig_gpu
 
 A30 = "a30"
@@ -139,9 +141,10 @@ def test_asked_to_end_it_goes_back(tmp_path: Path) -> None:
 
 
 def test_what_the_driver_refuses_is_a_failed_layout_and_the_next_one_is_tried(
-    tmp_path: Path,
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A refusal, and a success that has no effect: one layout each."""
+    caplog.set_level(logging.INFO)
     hardware = Hardware.of([before()])
     tested = SelftestRun()
     world = PlayedWorld(hardware)
@@ -154,6 +157,11 @@ def test_what_the_driver_refuses_is_a_failed_layout_and_the_next_one_is_tried(
     assert [one.failure for one in failed] == ["NVML_ERROR_NO_PERMISSION"]
     assert [step.failure for one in failed for step in one.steps] == ["NVML_ERROR_NO_PERMISSION"]
     assert len(tested.layouts) == 1 + len(list(trial_layouts(before())))
+    tried = [{"layout": one.name} for one in tested.layouts]
+    lines = log_lines(caplog)
+    assert [fields for _, text, fields in lines if text == "MIG self-test layout"] == tried
+    why = {"layout": failed[0].name, "why": "NVML_ERROR_NO_PERMISSION"}
+    assert ("WARNING", "MIG self-test layout failed", why) in lines
     assert result == ChangeResult(outcome=ChangeOutcome.PREVIOUS)
     assert hardware.seen() == (before(),)
 
@@ -253,6 +261,12 @@ def test_what_is_refused_is_refused_before_anything_is_written(
     assert result.outcome is None
     assert result.refusal is not None
     assert result.refusal.obstacles[0].kind is kind
+    assert result.reason == result.refusal.obstacles[0].detail
+    if kind is ObstacleKind.BUSY:
+        assert result.reason.removeprefix("the GPU is in use: ") in (
+            "pod ns/train",
+            "process 4711 python",
+        )
     assert (world.taken, tested.events) == ([], [])
     assert not (tmp_path / "mig" / "change.json").exists()
 
@@ -270,3 +284,35 @@ def test_beside_an_open_change_nothing_is_tried(tmp_path: Path) -> None:
 def test_a_gpu_that_is_not_there_is_not_tested(tmp_path: Path) -> None:
     with pytest.raises(StepFailed, match="does not list it"):
         SelftestRun().run(tmp_path / "mig", PlayedWorld(Hardware.of([before()])), uuid=OTHER)
+
+
+def test_mig_devices_that_do_not_come_back_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A compute instance whose neighbour with the lower id is gone: ids cannot be chosen."""
+    whole = mig_gpu(A30, ("2g.12gb", 0, (1, 1)))
+    (one,) = whole.instances
+    gpu = replace(whole, instances=(replace(one, compute=one.compute[1:]),))
+
+    result = SelftestRun().run(tmp_path / "mig", PlayedWorld(Hardware.of([gpu])))
+
+    (gone,) = (compute.uuid for compute in one.compute[1:])
+    assert result.outcome is ChangeOutcome.PREVIOUS
+    assert result.problems == (
+        f"the layout is there again, and these MIG devices are not: {gone};"
+        " delete the pods that hold one",
+    )
+    line = ("WARNING", "MIG devices gone", {"gpu": GPU, "devices": gone})
+    assert log_lines(caplog)[-1] == line
+
+
+def test_a_driver_that_reports_no_profiles_ends_it_with_that_reason(tmp_path: Path) -> None:
+    """Nothing but MIG on and empty can be tried then."""
+    gpu = replace(mig_gpu(A30), profiles=())
+    tested = SelftestRun()
+
+    result = tested.run(tmp_path / "mig", PlayedWorld(Hardware.of([gpu])))
+
+    reason = "the driver reports no profiles, also with MIG on"
+    assert result == ChangeResult(outcome=ChangeOutcome.PREVIOUS, reason=reason)
+    assert len(tested.layouts) == 1

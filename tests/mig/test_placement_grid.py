@@ -63,6 +63,6 @@ def test_room_counts_places_side_by_side() -> None:
 
 
 def test_the_gpu_is_as_large_as_its_largest_profile_or_what_is_on_it() -> None:
-    assert memory_units(gpu()) == 8
+    assert memory_units(gpu()) == placement_grid(gpu(), TWO).units == 8
     assert memory_units(gpu(one(9), profiles=())) == 10
     assert memory_units(gpu(profiles=())) == 0

@@ -185,6 +185,20 @@ def test_what_a_node_will_offer_is_counted_over_all_of_its_gpus() -> None:
     }
 
 
+def test_a_driver_that_chooses_places_is_named_for_what_it_lacks() -> None:
+    """With what a person can do about it."""
+    gpu = replace(mig_gpu(A100), places=False)
+
+    found = plan([gpu], {gpu.uuid: SEVEN}, {})
+
+    detail = (
+        "this driver chooses the places of instances itself"
+        " (nvmlDeviceCreateGpuInstanceWithPlacement is missing): upgrade it"
+    )
+    obstacle = Obstacle(kind=ObstacleKind.NO_PLACES, gpu=gpu.uuid, detail=detail)
+    assert found == MigRefusal(obstacles=(obstacle,))
+
+
 @pytest.mark.parametrize("start", [0, 4])
 def test_of_plans_that_disturb_as_many_the_one_that_destroys_less_is_taken(start: int) -> None:
     """Two groups of four pods, each on both GPUs: either can be spared, but the one costs three
