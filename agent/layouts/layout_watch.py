@@ -183,11 +183,11 @@ class LayoutWatch:
             service_enabled=self._edges.service_enabled(),
         )
         if others:
-            return _refused(request, f"{' and '.join(others)} manages MIG on this node")
+            return self._refused(request, f"{' and '.join(others)} manages MIG on this node")
         try:
             configs = self._edges.configs()
         except BadInput as error:
-            return _refused(request, str(error))
+            return self._refused(request, str(error))
         basis = request, configs, _mig_part(snapshot), allocation.by_pod
         if basis == self._basis and now < self._due:
             return None
@@ -206,6 +206,13 @@ class LayoutWatch:
         self._basis, self._due = basis, now + (UNREAD_SECONDS if unread else REREAD_SECONDS)
         return found
 
+    def _refused(self, request: LayoutRequest, why: str) -> MigStatusAnnotation:
+        """Without a look at the GPUs; what was judged before does not hold any more."""
+        from agent.layouts.layout_verdict import status
+
+        self._basis = None
+        return status(request, MigPhase.REFUSED, why)
+
     def _take(self, request: LayoutRequest, verdict: MigStatusAnnotation, now: float) -> None:
         """Have it shown, unless there is another request by now, or it is no news."""
         with self._lock:
@@ -218,7 +225,8 @@ class LayoutWatch:
                     return
                 told = True
             else:
-                told = self._shown is not None and _same(verdict, self._shown)
+                wanted = replace(verdict, unadopted=self._wish.unadopted)
+                told = self._shown is not None and _same(wanted, self._shown)
             self._verdict, self._told_at = verdict, now
         if not told:
             self._tell(verdict)
@@ -274,12 +282,6 @@ def _shown(metadata: Mapping[str, Any]) -> MigStatusAnnotation | None:
     except BadInput:
         found = None
     return found or MigStatusAnnotation(v=VERSION, phase="unknown")
-
-
-def _refused(request: LayoutRequest, why: str) -> MigStatusAnnotation:
-    from agent.layouts.layout_verdict import status
-
-    return status(request, MigPhase.REFUSED, why)
 
 
 def _same(one: MigStatusAnnotation, other: MigStatusAnnotation) -> bool:

@@ -211,8 +211,9 @@ def test_a_request_that_flaps_is_refused_and_judged_once_it_stays() -> None:
     assert scene.phase == "planned"
 
 
-def test_a_restarted_agent_neither_writes_nor_tells_again() -> None:
-    scene = Scene()
+@pytest.mark.parametrize("label", [None, "all-disabled"])
+def test_a_restarted_agent_neither_writes_nor_tells_again(label: str | None) -> None:
+    scene = Scene(label=label)
     scene.ask(WANTED)
     scene.run()
     before = dict(scene.node)
@@ -266,9 +267,13 @@ def test_what_the_plan_rests_on_is_seen_to_change() -> None:
     scene.configs = parse_mig_configs(text % '"3g.20gb": 1', "config.yaml")
     scene.run(6)
     assert scene.status.plan != digest
+    before = scene.configs
     scene.configs = BadInput("config.yaml:3: mig-enable: unknown")
     scene.run(6)
     assert (scene.phase, scene.status.reason) == ("refused", "config.yaml:3: mig-enable: unknown")
+    scene.configs = before
+    scene.run(6)
+    assert scene.phase == "unchanged"
 
 
 def test_pods_come_and_go_with_a_write_a_minute_at_most() -> None:
@@ -298,9 +303,11 @@ def test_another_manager_is_named_and_no_gpu_is_read() -> None:
     assert scene.status is not None
     assert (scene.phase, scene.reads) == ("refused", 0)
     assert manager in scene.status.reason
-    scene.watch.allocated(held())
-    scene.run(6)
-    assert scene.phase == "planned"
+    managed = replace(held(), pods=frozenset({f"gpu-operator/{manager}"}))
+    for allocation, phase in ((held(), "planned"), (managed, "refused"), (held(), "planned")):
+        scene.watch.allocated(allocation)
+        scene.run(6)
+        assert scene.phase == phase
 
 
 def test_while_handles_are_released_the_status_stays() -> None:
