@@ -100,6 +100,10 @@ class NodeMig:
             for one in gpu.instances
         )
 
+    def uuids(self) -> tuple[str, ...]:
+        """Of the GPUs, by index."""
+        return tuple(gpu["uuid"] for gpu in self._read())
+
     def programs(self) -> frozenset[int]:
         """Ids on the node of the processes that the driver lists on a GPU."""
         return frozenset(one["pid"] for gpu in self._read() for one in gpu["processes"])
