@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, Final
 
+import psutil
 from msgspec.structs import replace
 
 from api.mig_resources import GPU_RESOURCE, MigStrategy, mig_resource
@@ -120,6 +122,26 @@ class MigChangeTrial:
         wanted = {f"{name}.count": str(count) for name, count in self._counted().items()}
         until(lambda: wanted.items() <= self.node.object()["metadata"]["labels"].items(), SOON)
 
+    def outlast(self, gpu: int, layout: Mapping[str, int], pod: MigHolderPod) -> None:
+        """A command waits for the one pod that is in its way, and goes on when that is deleted; the
+        others have what they had all the time."""
+        before = self.mig.births()
+        with ThreadPoolExecutor(1) as waiting:
+            ends = waiting.submit(self.mig.apply, {str(gpu): layout}, "--wait", f"{SOON:.0f}s")
+            until(lambda: ends.done() or any(map(_waits, psutil.Process().children(True))), SOON)
+            self.check()
+            assert not ends.done(), ends.result().output
+            assert self.mig.births() == before
+            pod.delete()
+            self.pods.remove(pod)
+            done = ends.result()
+        assert done.code == 0, done.output
+        first = next(line for line in done.output.splitlines() if line.startswith("Waiting, "))
+        who, program = first.partition("in the way: ")[2].split(", ")
+        assert who == f"pod default/{pod.name}"
+        assert program.endswith(" mig-holder")
+        self.check()
+
     def end(self) -> None:
         """Delete the pods; nothing holds an instance then, by the driver."""
         for pod in self.pods:
@@ -148,6 +170,13 @@ class MigChangeTrial:
     def _held_births(self) -> frozenset[tuple[str, int, int, int]]:
         held = self._held()
         return frozenset(one for one in self.mig.births() if (one[1], one[0], one[2]) in held)
+
+
+def _waits(process: psutil.Process) -> bool:
+    try:
+        return "--wait" in process.cmdline()
+    except psutil.Error:  # it has just ended
+        return False
 
 
 def promised(output: str) -> dict[str, int]:
@@ -208,8 +237,8 @@ def single_machine() -> MachineDescription:
     return replace(machine, gpus=(replace(gpu, instances=gpu.instances[:5]),))
 
 
-def change_beside_pods(trial: MigChangeTrial, change: ChangeBesidePods) -> None:
-    """A refusal, the change, the plugin's restart, and a pod that gets what was made."""
+def change_beside_pods(trial: MigChangeTrial, change: ChangeBesidePods) -> MigHolderPod:
+    """A refusal, the change, the plugin's restart, and a pod that gets what was made; that pod."""
     for number, (resource, devices) in enumerate(change.pods):
         trial.hold(f"holder-{number}", resource, devices)
     old = trial.mig.devices()
@@ -228,4 +257,4 @@ def change_beside_pods(trial: MigChangeTrial, change: ChangeBesidePods) -> None:
     }
     trial.settle()
     trial.check()
-    trial.end()
+    return late

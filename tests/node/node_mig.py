@@ -11,7 +11,7 @@ import json
 import os
 import stat
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -67,17 +67,18 @@ class NodeMig:
                 place.symlink_to(f"/{name}")
         return cls(gpus)
 
-    def run(self, *arguments: str) -> Finished:
-        """``gpuscape mig …``, as root on the node."""
+    def run(self, *arguments: str, first: Sequence[str] = ()) -> Finished:
+        """``gpuscape mig …``, as root on the node; ``first``: what starts it."""
         try:
-            printed = self.gpus.node.run(GPUSCAPE, "mig", *arguments, *MACHINE)
+            printed = self.gpus.node.run(*first, GPUSCAPE, "mig", *arguments, *MACHINE)
         except subprocess.CalledProcessError as error:
             return Finished(code=error.returncode, output=f"{error.stdout}{error.stderr}")
         return Finished(code=0, output=printed)
 
     def apply(self, layout: Mapping[str, Any], *more: str) -> Finished:
         """Without a question."""
-        return self.run("apply", json.dumps(layout), "--yes", *more)
+        both_streams = ("sh", "-c", 'exec "$@" 2>&1', "sh")
+        return self.run("apply", json.dumps(layout), "--yes", *more, first=both_streams)
 
     def devices(self) -> dict[str, tuple[int, str, int]]:
         """MIG device to index of its GPU, its profile, and its instance's first memory unit."""

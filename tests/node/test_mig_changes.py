@@ -78,7 +78,8 @@ def test_pods_keep_their_instances_and_new_ones_get_what_was_made(
     there: GpuCluster, strategy: MigStrategy, nodes: str
 ) -> None:
     """With the plugin's pass-device-specs on, containers have the device nodes of their instances
-    alone, which the change has made before the plugin looked."""
+    alone, which the change has made before the plugin looked. At last a command waits for the end
+    of the one that got what was made, and brings the first layout back."""
     name = NODES[strategy]
     node, settings = there.cluster.nodes[name], DEVICE_SPECS if nodes == "nodes passed" else {}
     mig = NodeMig.on(there.gpus[name])
@@ -91,12 +92,12 @@ def test_pods_keep_their_instances_and_new_ones_get_what_was_made(
         there=there, node=node, mig=mig, strategy=strategy, settings=settings, labelled=True
     )
 
-    change_beside_pods(trial, CHANGES[strategy])
+    late = change_beside_pods(trial, CHANGES[strategy])
 
     gpu = CHANGES[strategy].gpu
     layout = {f"{place[1]}@{place[2]}": 1 for place in at_first.values() if place[0] == gpu}
-    # the kubelet's list names pods for a minute after they were deleted
-    until(lambda: mig.apply({str(gpu): layout}).code == 0, SOON)
+    trial.outlast(gpu, layout, late)
+    trial.end()
     assert mig.devices() == at_first
     plugin = there.plugins.pop(name)
     plugin.stop()

@@ -291,3 +291,4 @@ def test_a_layout_changes_next_to_pods_and_takes_nothing_from_them(
     trial = MigChangeTrial(there=there, node=node, mig=mig, strategy=STRATEGIES[MIXED])
 
     change_beside_pods(trial, SMALL_CHANGE)
+    trial.end()
