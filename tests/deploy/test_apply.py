@@ -104,6 +104,20 @@ def test_every_kustomization_on_the_install_page_is_taken(
     dry_run(cluster, made)
 
 
+@pytest.mark.parametrize("folder", ["mig", "mig-sys-admin"])
+def test_the_actuators_container_is_taken_next_to_the_agents(
+    cluster: Plane, folder: str, tmp_path: Path
+) -> None:
+    (tmp_path / "deploy").symlink_to(DEPLOY)
+    overlay = f"resources: [deploy/{folder}]\ncomponents: [deploy/actuator]\n"
+    (tmp_path / "kustomization.yaml").write_text(overlay)
+    made = cluster.kubectl("kustomize", tmp_path)
+    (of,) = [it for it in yaml.safe_load_all(made) if it and it["kind"] == "DaemonSet"]
+    names_of = [it["name"] for it in of["spec"]["template"]["spec"]["containers"]]
+    assert sorted(names_of) == ["actuator", "agent"]
+    dry_run(cluster, made)
+
+
 @pytest.mark.parametrize("at", range(len(install_page.objects())))
 def test_every_object_on_the_install_page_is_taken(cluster: Plane, at: int) -> None:
     dry_run(cluster, install_page.objects()[at])

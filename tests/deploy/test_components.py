@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
+from actuator.past_changes import JOURNAL_FOLDER
+from actuator.service.actuator_settings import ACTUATOR_SETTINGS, ActuatorSettings
 from agent.settings.agent_settings import AGENT_SETTINGS
+from api.actuator_client import SOCKET
 from discovery.simulator.description.machine_catalog import load_machine
 from tests.deploy.daemonset import DEPLOY, container, daemonset
 
@@ -86,3 +89,41 @@ def test_a_simulated_machine_needs_no_gpu_has_room_to_be_written_and_refuses_a_d
     assert given["GPUSCAPE_REFUSE_DRIVER"] == "true"
     assert given["NVIDIA_VISIBLE_DEVICES"] == "void"
     assert "deploy/simulated" in (DOCS / "install.md").read_text()
+
+
+def actuator_pod() -> tuple[dict[str, Any], dict[str, Any]]:
+    """The patched part of the pod, and the container in it that is not the agent's."""
+    pod = yaml.safe_load((DEPLOY / "actuator" / "change-mig.yaml").read_text())["spec"]["template"][
+        "spec"
+    ]
+    (made,) = [it for it in pod["containers"] if it["name"] != "agent"]
+    return pod, made
+
+
+def test_the_actuators_variables_are_settings_that_take_these_values() -> None:
+    _, made = actuator_pod()
+    kinds = {name: it.spec.kind for it in ACTUATOR_SETTINGS.options for name in it.variables}
+    for entry in made["env"]:
+        if not entry["name"].startswith("NVIDIA_"):  # the container runtime reads those
+            kinds[entry["name"]].read(entry["value"])
+    assert (made["command"], made["args"]) == (["gpuscape"], ["actuator"])
+    assert made["image"] == container(daemonset())["image"]
+
+
+def test_the_actuators_pod_waits_for_a_change_that_runs() -> None:
+    pod, _ = actuator_pod()
+    assert pod["terminationGracePeriodSeconds"] > ActuatorSettings().stop_deadline_seconds
+
+
+def test_the_actuator_has_no_token_and_both_containers_have_its_socket() -> None:
+    pod, made = actuator_pod()
+    mounts = {it["name"]: it["mountPath"] for it in made["volumeMounts"]}
+    (agent,) = [it for it in pod["containers"] if it["name"] == "agent"]
+    assert mounts["actuator"] == str(SOCKET.parent.parent)
+    assert agent["volumeMounts"] == [
+        {"name": "actuator", "mountPath": mounts["actuator"], "readOnly": True}
+    ]
+    assert "token" not in mounts
+    assert not daemonset()["spec"]["template"]["spec"]["automountServiceAccountToken"]
+    assert mounts["mig-journal"] == str(JOURNAL_FOLDER)
+    assert {it["name"] for it in pod["volumes"]} == set(mounts)
