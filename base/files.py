@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -81,6 +82,14 @@ def read_bytes(path: Path, kind: str = "", *, most_bytes: int = MOST_BYTES) -> b
         raise BadInput(f"cannot read {_name(path, kind)}: {error.strerror}") from error
     if len(content) > most_bytes:
         raise too_large(str(path), most_bytes)
+    return content
+
+
+def read_stdin(*, most_bytes: int = MOST_BYTES) -> bytes:
+    """What comes on standard input. Raises BadInput where it is larger than ``most_bytes``."""
+    content = sys.stdin.buffer.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise too_large("standard input", most_bytes)
     return content
 
 

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from api import keys
+from api.device_names import DRA_DRIVER
 from api.mig_status_annotation import MigStatusAnnotation, RequestSource
 
 MIG_MANAGER_POD: Final = "nvidia-mig-manager-"
@@ -19,8 +20,6 @@ GKE_PARTITION: Final = "cloud.google.com/gke-gpu-partition-size"
 """Node label. Source: GKE's documentation, "Running multi-instance GPUs"."""
 HAMI_REGISTER: Final = "hami.io/node-nvidia-register"
 """Node annotation of HAMi's device plugin. Source: Project-HAMi, docs/develop/protocol.md."""
-DRA: Final = "gpu.nvidia.com"
-"""Driver of ResourceSlices. Source: NVIDIA's DRA driver."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,24 +70,18 @@ def other_managers(
     ``pods``: ``namespace/name`` of all on the node; ``slice_drivers``: drivers of the node's
     ResourceSlices; ``service_enabled``: whether the host has :data:`MIG_MANAGER_SERVICE`.
     """
-    return tuple(_others(metadata, pods, slice_drivers, service_enabled))
-
-
-def _others(
-    metadata: Mapping[str, Any],
-    pods: Iterable[str],
-    slice_drivers: Iterable[str],
-    service_enabled: bool,
-) -> Iterator[str]:
-    for pod in sorted(pods):
-        if pod.partition("/")[2].startswith(MIG_MANAGER_POD):
-            yield f"NVIDIA's MIG manager (pod {pod})"
+    found = [
+        f"NVIDIA's MIG manager (pod {pod})"
+        for pod in sorted(pods)
+        if pod.partition("/")[2].startswith(MIG_MANAGER_POD)
+    ]
     if service_enabled:
-        yield "NVIDIA's MIG manager (service nvidia-mig-manager of the host)"
-    if DRA in slice_drivers:
-        yield f"NVIDIA's DRA driver (ResourceSlices of {DRA})"
+        found.append("NVIDIA's MIG manager (service nvidia-mig-manager of the host)")
+    if DRA_DRIVER in slice_drivers:
+        found.append(f"NVIDIA's DRA driver (ResourceSlices of {DRA_DRIVER})")
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     if labels.get(GKE_PARTITION):
-        yield f"GKE (label {GKE_PARTITION}={labels[GKE_PARTITION]})"
+        found.append(f"GKE (label {GKE_PARTITION}={labels[GKE_PARTITION]})")
     if HAMI_REGISTER in annotations:
-        yield f"HAMi (annotation {HAMI_REGISTER})"
+        found.append(f"HAMi (annotation {HAMI_REGISTER})")
+    return tuple(found)

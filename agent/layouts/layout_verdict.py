@@ -28,8 +28,7 @@ from api.mig_status_annotation import (
 )
 from base.errors import BadInput
 from discovery.mig_state import MigGpu, MigReading, UnreadMigGpu
-from mig.configs.config_choice import config_layouts
-from mig.configs.default_configs import generated_configs
+from mig.configs.config_choice import named_layouts
 from mig.configs.layout_annotation import InlineLayout, inline_layouts, parse_layout_annotation
 from mig.configs.mig_configs import MigConfigs
 from mig.gpu_layout import GpuLayout
@@ -118,8 +117,7 @@ def wanted_layouts(
         asked = parse_layout_annotation(request.text)
     if isinstance(asked, InlineLayout):
         return inline_layouts(asked, gpus)
-    choice = generated_configs(gpus) if configs is None else configs
-    return config_layouts(choice.selected(asked), gpus)
+    return named_layouts(configs, asked, gpus)
 
 
 def layouts_digest(layouts: Mapping[str, GpuLayout]) -> str:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +14,12 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from base.errors import BadInput
-from base.files import MOST_BYTES, read_text, too_large
+from base.files import read_stdin, read_text
 from cli.mig.mig_words import split, unread_note
 from discovery.driver_errors import MigUnread
 from discovery.mig_state import MigGpu, MigReading
-from mig.configs.config_choice import config_layouts
-from mig.configs.default_configs import SOURCE, generated_configs, listed_configs
+from mig.configs.config_choice import named_layouts
+from mig.configs.default_configs import SOURCE, listed_configs
 from mig.configs.layout_annotation import InlineLayout, inline_layouts, parse_layout_annotation
 from mig.configs.mig_config_file import parse_mig_configs
 from mig.configs.mig_configs import MigConfigs
@@ -58,9 +57,8 @@ class Wanted:
         """
         if self.inline is not None:
             return inline_layouts(self.inline, gpus)
-        configs = generated_configs(gpus) if self.configs is None else self.configs
         try:
-            return config_layouts(configs.selected(self.name), gpus)
+            return named_layouts(self.configs, self.name, gpus)
         except BadInput as error:
             if self.configs is None and self.name is not None and Path(self.name).is_file():
                 raise BadInput(f"{self.name} is a file: name it with -f") from error
@@ -113,9 +111,7 @@ def file_configs(file: str) -> MigConfigs:
     """The configurations of a file, or of standard input. Raises BadInput naming line and key."""
     if file != STDIN:
         return parse_mig_configs(read_text(Path(file), "configuration file"), file)
-    content = sys.stdin.buffer.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise too_large("standard input", MOST_BYTES)
+    content = read_stdin()
     try:
         return parse_mig_configs(content.decode(), "standard input")
     except UnicodeDecodeError as error:

@@ -82,7 +82,6 @@ def _names(driver: _Driver) -> frozenset[str]:
     """By the driver, else by its names for the runtime."""
     names: set[str] = set()
     for one in driver.Devices or ():
-        names |= {one.DeviceName} if one.DeviceName else cdi_names(one.CDIDeviceIDs or ())
-        if not one.DeviceName and not cdi_names(one.CDIDeviceIDs or ()):
-            names.add(NOT_KNOWN)
+        by_runtime = cdi_names(one.CDIDeviceIDs or ()) or {NOT_KNOWN}
+        names |= {one.DeviceName} if one.DeviceName else by_runtime
     return frozenset(names or {NOT_KNOWN})

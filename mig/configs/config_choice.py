@@ -7,9 +7,22 @@ from collections.abc import Sequence
 
 from base.errors import BadInput
 from discovery.mig_state import MigGpu
+from mig.configs.default_configs import generated_configs
 from mig.configs.layout_claims import LayoutClaim, agreed_layouts, gpu_title
-from mig.configs.mig_configs import DeviceFilter, MigConfig, MigConfigSpec
+from mig.configs.mig_configs import DeviceFilter, MigConfig, MigConfigs, MigConfigSpec
 from mig.gpu_layout import GpuLayout
+
+
+def named_layouts(
+    configs: MigConfigs | None, name: str | None, gpus: Sequence[MigGpu]
+) -> dict[str, GpuLayout]:
+    """As :func:`config_layouts`, of the configuration of this name.
+
+    ``configs`` None: the default ones for these GPUs. Raises BadInput also as
+    :meth:`MigConfigs.selected`.
+    """
+    among = generated_configs(gpus) if configs is None else configs
+    return config_layouts(among.selected(name), gpus)
 
 
 def config_layouts(config: MigConfig, gpus: Sequence[MigGpu]) -> dict[str, GpuLayout]:

@@ -42,6 +42,14 @@ def changed(folder: Path, world: PlayedWorld) -> None:
         apply(world, journal, WANTED, asked="a test", change=CHANGE)
 
 
+def rebooted(folder: Path) -> Hardware:
+    """After a change."""
+    there = hardware()
+    changed(folder, PlayedWorld(there))
+    there.reboot()
+    return there
+
+
 def step(world: PlayedWorld, number: int) -> LogLine:
     return ("INFO", "MIG step", {"step": str(world.taken[number])})
 
@@ -130,9 +138,7 @@ def test_what_comes_back_after_a_reboot_has_its_lines(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is a change like others, with a name of its own."""
-    there = hardware()
-    changed(tmp_path / "mig", PlayedWorld(there))
-    there.reboot()
+    there = rebooted(tmp_path / "mig")
     caplog.clear()
 
     with Journal(tmp_path / "mig") as journal:
@@ -151,9 +157,7 @@ def test_what_comes_back_after_a_reboot_has_its_lines(
 def test_what_does_not_come_back_has_its_line_and_why(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    there = hardware()
-    changed(tmp_path / "mig", PlayedWorld(there))
-    there.reboot()
+    there = rebooted(tmp_path / "mig")
     caplog.clear()
 
     with Journal(tmp_path / "mig") as journal:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +13,7 @@ import msgspec
 from actuator.worker_messages import NamedHolder
 from api.mig_resources import MigStrategy, is_gpu_resource
 from base.errors import BadInput
-from base.files import read_bytes, too_large
+from base.files import read_bytes, read_stdin
 from mig.holders import MigHolders
 
 MOST_BYTES: Final = 64 << 20
@@ -111,10 +110,7 @@ def named_holders(holders: MigHolders) -> tuple[NamedHolder, ...]:
 def _content(file: str) -> bytes:
     if file != STDIN:
         return read_bytes(Path(file), "list of pods", most_bytes=MOST_BYTES)
-    content = sys.stdin.buffer.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise too_large("standard input", MOST_BYTES)
-    return content
+    return read_stdin(most_bytes=MOST_BYTES)
 
 
 def _asked(spec: _Spec) -> Iterator[str]:
