@@ -113,11 +113,13 @@ MIG_LAYOUT = "gpuscape.io/mig-layout"
 MIG_REQUEST = "gpuscape.io/mig-request"
 MIG_GRANT = "gpuscape.io/mig-grant"
 MIG_STATUS = "gpuscape.io/mig-status"
+MIG_UNDO = "gpuscape.io/mig-undo"
 MIG_CONFIG = "nvidia.com/mig.config"
 MIG_CONFIG_STATE = "nvidia.com/mig.config.state"
 RELEASE = "gpuscape.io/release"
 CLEAR_XIDS = "gpuscape.io/clear-xids"
 DRAIN = "gpuscape.io/drain"
+KEEP_CORDONED = "gpuscape.io/keep-cordoned"
 LINK = "gpuscape.io/link"
 NIC = "gpuscape.io/nic"
 DO_NOT_DISRUPT = "gpuscape.io/do-not-disrupt"
@@ -306,13 +308,20 @@ OTHERS: tuple[Key, ...] = (
     Key(
         name=MIG_REQUEST,
         where=KeyLocation.NODE_ANNOTATION,
-        summary="JSON: plan digest, affected GPUs and the pods believed to hold them",
+        summary="JSON: a MIG change that waits for leave: its id, affected GPUs, pods on them",
     ),
     Key(
         name=MIG_GRANT,
         where=KeyLocation.NODE_ANNOTATION,
         writer=Writer.COORDINATOR,
-        summary="JSON: request digest, and phase hold or go",
+        summary="JSON: id of the request, and phase hold or go",
+    ),
+    Key(
+        name=MIG_UNDO,
+        where=KeyLocation.LEASE_ANNOTATION,
+        writer=Writer.COORDINATOR,
+        summary="JSON: what is to be undone on the node that has the slot, on the Lease"
+        " mig-slot-<n>",
     ),
     Key(
         name=MIG_STATUS,
@@ -343,6 +352,12 @@ OTHERS: tuple[Key, ...] = (
         writer=Writer.ADMIN,
         value=r"wait|evict|node",
         summary="how pods leave before a MIG change",
+    ),
+    Key(
+        name=KEEP_CORDONED,
+        where=KeyLocation.NODE_ANNOTATION,
+        writer=Writer.ADMIN,
+        summary="while it stands, the coordinator does not uncordon the node after a MIG change",
     ),
     Key(
         name=LINK,

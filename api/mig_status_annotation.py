@@ -16,11 +16,11 @@ from api import keys
 from api.versioned import VersionedFormat
 
 VERSION: Final = 1
-MOST_CHARACTERS: Final = 3072
-"""Beside the topology of 16 GPUs in what the admission policy lets a Node have."""
+MOST_CHARACTERS: Final = 2560
+"""Beside the topology of 16 GPUs and a request in what the admission policy lets a Node have."""
 MOST_ASKED: Final = 256
 """Characters of a request that are repeated in the status."""
-MOST_REASON: Final = 512
+MOST_REASON: Final = 400
 MOST_PODS: Final = 8
 """That are named."""
 
@@ -40,6 +40,29 @@ class MigPhase(StrEnum):
     """Nothing is done; ``reason`` says why."""
     UNREAD = "unread"
     """GPUs cannot be read now, so there is no plan yet."""
+    WAITING = "waiting"
+    """The change is asked for; ``reason`` says for whom or what it waits."""
+    CHANGING = "changing"
+    """The GPUs are being changed."""
+    FAILED = "failed"
+    """The GPUs have the layouts from before; it is tried again at the time in ``reason``."""
+    HELD = "held"
+    """Neither the wanted layouts nor those from before could be reached: a person decides."""
+
+
+class RequestEnd(StrEnum):
+    """How a request in ``gpuscape.io/mig-request`` ended. More may come."""
+
+    APPLIED = "applied"
+    """The GPUs have the wanted layouts, read back."""
+    PREVIOUS = "previous"
+    """They have those from before."""
+    HELD = "held"
+    """Neither could be reached."""
+    REFUSED = "refused"
+    """The actuator refused it: nothing was touched."""
+    CANCELLED = "cancelled"
+    """Nothing was touched: something else, or nothing, is asked for now."""
 
 
 class RequestSource(StrEnum):
@@ -100,6 +123,21 @@ class MigStatusAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
         ),
     ] = ()
     more_pods: Annotated[int, Meta(ge=0, description="That are not named.")] = 0
+    request: Annotated[
+        str,
+        Meta(
+            pattern=r"^([0-9a-f]{16})?$",
+            description="Id of the newest request in gpuscape.io/mig-request.",
+        ),
+    ] = ""
+    end: Annotated[
+        str,
+        Meta(
+            pattern=r"^([a-z][a-z-]{0,30})?$",
+            description=f"How that request ended: {', '.join(RequestEnd)}; more may come. Empty"
+            " while it has not.",
+        ),
+    ] = ""
     unadopted: Annotated[
         str,
         Meta(

@@ -23,7 +23,8 @@ _POD_DIGITS = 8
 _MAX_SEQ = 2**53 - 1  # what every JSON reader holds exactly
 
 _Mask = Annotated[str, Meta(pattern=r"^[0-9a-f]+$", max_length=256)]
-_Pod = Annotated[str, Meta(pattern=rf"^[0-9a-f]{{{_POD_DIGITS}}}$")]
+PodKey = Annotated[str, Meta(pattern=rf"^[0-9a-f]{{{_POD_DIGITS}}}$")]
+"""A pod as :func:`pod_key` names it."""
 
 
 class StateAnnotation(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +50,7 @@ class StateAnnotation(msgspec.Struct, frozen=True, kw_only=True):
     ]
     used: Annotated[_Mask, Meta(description="GPUs that some pod has all or part of.")]
     pods: Annotated[
-        dict[_Pod, _Mask],
+        dict[PodKey, _Mask],
         Meta(
             description=f"The GPUs of each pod, by the first {_POD_DIGITS} hex digits of the"
             " SHA-256 of namespace/name."

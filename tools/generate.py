@@ -25,7 +25,15 @@ from click.testing import CliRunner
 from packaging.requirements import Requirement
 
 from agent.settings.agent_settings import AGENT_SETTINGS
-from api import keys, mig_status_annotation, names, state_annotation, topology_annotation
+from api import (
+    keys,
+    mig_grant_annotation,
+    mig_request_annotation,
+    mig_status_annotation,
+    names,
+    state_annotation,
+    topology_annotation,
+)
 from api.keys import LABELS, OTHERS, Key
 from cli.main import main as gpuscape
 from discovery.model import Driver, GpuState, Host, NodeSnapshot, Xid
@@ -108,6 +116,8 @@ def schemas() -> Mapping[str, Any]:
         "topology.schema.json": _cleaned(topology_annotation.json_schema()),
         "state.schema.json": _cleaned(state_annotation.json_schema()),
         "mig-status.schema.json": _cleaned(mig_status_annotation.json_schema()),
+        "mig-request.schema.json": _cleaned(mig_request_annotation.json_schema()),
+        "mig-grant.schema.json": _cleaned(mig_grant_annotation.json_schema()),
         "snapshot.schema.json": _cleaned(msgspec.json.schema(NodeSnapshot)),
     }
 

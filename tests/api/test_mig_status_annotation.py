@@ -8,7 +8,7 @@ import json
 import jsonschema
 import pytest
 
-from api import limits, mig_status_annotation
+from api import limits, mig_request_annotation, mig_status_annotation
 from api.mig_status_annotation import (
     MOST_ASKED,
     MOST_CHARACTERS,
@@ -53,9 +53,9 @@ def test_the_keys_and_their_shapes_are_the_published_ones() -> None:
 
 
 def test_a_phase_of_a_newer_agent_is_read_and_another_version_is_no_data() -> None:
-    newer = decode('{"v":1,"phase":"changing","step":7}')
+    newer = decode('{"v":1,"phase":"rebooting","step":7}')
     assert newer is not None
-    assert newer.phase == "changing"
+    assert newer.phase == "rebooting"
     assert decode('{"v":2,"phase":"idle"}') is None
 
 
@@ -82,10 +82,13 @@ def test_the_longest_one_fits_into_what_a_node_may_have() -> None:
         ),
         pods=(f"{'n' * 20}/{'p' * 60}",) * MOST_PODS,
         more_pods=999,
+        request="f" * 16,
+        end="cancelled",
         unadopted="u" * 63,
     )
     text = encode(longest)
     assert decode(text) == longest
     assert len(text) <= MOST_CHARACTERS
-    assert MOST_CHARACTERS + 4096 <= limits.MOST_ANNOTATION_CHARACTERS
+    most_together = mig_request_annotation.MOST_CHARACTERS + limits.MOST_IDLE_ANNOTATION_BYTES
+    assert MOST_CHARACTERS + most_together <= limits.MOST_ANNOTATION_CHARACTERS
     assert mig_status_annotation.FORMAT.most_length == MOST_CHARACTERS

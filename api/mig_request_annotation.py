@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gpuscape.io/mig-request`` on a Node: its agent asks for leave to change MIG layouts.
+
+The coordinator reads it. A request keeps its id until it has ended, which
+``gpuscape.io/mig-status`` says; pods come and go meanwhile.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from api import keys
+from api.state_annotation import PodKey
+from api.versioned import VersionedFormat
+
+VERSION: Final = 1
+MOST_CHARACTERS: Final = 1536
+"""Beside the topology and the status in what the admission policy lets a Node have."""
+MOST_PODS: Final = 64
+"""In the way, and others, together."""
+_ID_DIGITS: Final = 16
+
+RequestId = Annotated[str, Meta(pattern=rf"^[0-9a-f]{{{_ID_DIGITS}}}$")]
+"""One attempt at a change. The actuator knows the change by the same name."""
+
+
+class MigRequestAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Annotation on the Node: a change of MIG layouts that its agent wants to make."""
+
+    v: Annotated[Literal[1], Meta(description="Major version of this schema.")]
+    request: Annotated[RequestId, Meta(description="Id of this attempt.")]
+    plan: Annotated[
+        str,
+        Meta(
+            pattern=r"^[0-9a-f]{16}$",
+            description="Digest of the layouts, GPU by GPU: equal where equal ones are wanted.",
+        ),
+    ]
+    gpus: Annotated[
+        tuple[Annotated[int, Meta(ge=0)], ...],
+        Meta(min_length=1, max_length=64, description="Indices of the GPUs that change."),
+    ]
+    modes: Annotated[bool, Meta(description="MIG is turned on or off on one of them.")] = False
+    pods: Annotated[
+        tuple[PodKey, ...],
+        Meta(
+            max_length=MOST_PODS,
+            description="Pods in the way: they hold what would go. By the first 8 hex digits of the"
+            " SHA-256 of namespace/name.",
+        ),
+    ] = ()
+    others: Annotated[
+        tuple[PodKey, ...],
+        Meta(
+            max_length=MOST_PODS,
+            description="All other pods to which the kubelet has given a GPU or a MIG device.",
+        ),
+    ] = ()
+    unlisted: Annotated[int, Meta(ge=0, description="Pods that do not fit into the two lists.")] = 0
+    offers: Annotated[
+        dict[Annotated[str, Meta(max_length=64)], Annotated[int, Meta(ge=0)]],
+        Meta(
+            max_length=16,
+            description="What the node is to offer then; empty where the device plugin's strategy"
+            " is not known.",
+        ),
+    ] = {}
+
+
+def new_request_id() -> str:
+    """One that no other request has."""
+    return secrets.token_hex(_ID_DIGITS // 2)
+
+
+def encode(request: MigRequestAnnotation) -> str:
+    """The annotation's text: compact JSON."""
+    return FORMAT.encode(request).decode()
+
+
+def decode(text: str) -> MigRequestAnnotation | None:
+    """The annotation in ``text``; None for a major version other than ours. Raises BadInput."""
+    return FORMAT.decode(text)
+
+
+def _faults(request: MigRequestAnnotation) -> Iterator[str]:
+    if len(request.pods) + len(request.others) > MOST_PODS:
+        yield f"pods and others are more than {MOST_PODS} together"
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema of the annotation, 2020-12."""
+    return FORMAT.json_schema(f"Node annotation {keys.MIG_REQUEST}")
+
+
+FORMAT: Final = VersionedFormat(
+    name=f"annotation {keys.MIG_REQUEST}",
+    remedy="delete it and the agent asks anew",
+    content=MigRequestAnnotation,
+    version=VERSION,
+    most_length=MOST_CHARACTERS,
+    faults=_faults,
+)
