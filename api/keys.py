@@ -280,6 +280,16 @@ HEALTHS: tuple[Key, ...] = (
     ),
     _exact(HEALTH_REASON, TEXT, "the health table's word for it", "health table"),
 )
+
+
+def _wish(
+    name: str, summary: str, where: KeyLocation = KeyLocation.NODE_ANNOTATION, **value: str
+) -> Key:
+    """An annotation of the admin, or of whoever makes the pod."""
+    writer = Writer.USER if where is KeyLocation.POD_ANNOTATION else Writer.ADMIN
+    return Key(name=name, where=where, writer=writer, summary=summary, **value)
+
+
 OTHERS: tuple[Key, ...] = (
     Key(
         name=TOPOLOGY,
@@ -299,12 +309,7 @@ OTHERS: tuple[Key, ...] = (
         value=TEXT,
         summary="name of the MIG layout wished for",
     ),
-    Key(
-        name=MIG_LAYOUT,
-        where=KeyLocation.NODE_ANNOTATION,
-        writer=Writer.ADMIN,
-        summary="MIG layout wished for; wins over nvidia.com/mig.config",
-    ),
+    _wish(MIG_LAYOUT, "MIG layout wished for; wins over nvidia.com/mig.config"),
     Key(
         name=MIG_REQUEST,
         where=KeyLocation.NODE_ANNOTATION,
@@ -333,52 +338,27 @@ OTHERS: tuple[Key, ...] = (
         value=r"pending|rebooting|success|failed",
         summary="state of the MIG change, in mig-manager's words",
     ),
-    Key(
-        name=RELEASE,
-        where=KeyLocation.NODE_ANNOTATION,
-        writer=Writer.ADMIN,
-        summary="while it stands, the agent holds no NVML handle",
-    ),
-    Key(
-        name=CLEAR_XIDS,
-        where=KeyLocation.NODE_ANNOTATION,
-        writer=Writer.ADMIN,
-        summary="all, or PCI bus ids: once when it changes, XID errors of these GPUs up to then no"
+    _wish(RELEASE, "while it stands, the agent holds no NVML handle"),
+    _wish(
+        CLEAR_XIDS,
+        "all, or PCI bus ids: once when it changes, XID errors of these GPUs up to then no"
         " longer count as ill health",
     ),
-    Key(
-        name=DRAIN,
-        where=KeyLocation.NODE_ANNOTATION,
-        writer=Writer.ADMIN,
-        value=r"wait|evict|node",
-        summary="how pods leave before a MIG change",
+    _wish(DRAIN, "how pods leave before a MIG change", value=r"wait|evict|node"),
+    _wish(
+        KEEP_CORDONED,
+        "while it stands, the coordinator does not uncordon the node after a MIG change",
     ),
-    Key(
-        name=KEEP_CORDONED,
-        where=KeyLocation.NODE_ANNOTATION,
-        writer=Writer.ADMIN,
-        summary="while it stands, the coordinator does not uncordon the node after a MIG change",
-    ),
-    Key(
-        name=LINK,
-        where=KeyLocation.POD_ANNOTATION,
-        writer=Writer.USER,
+    _wish(
+        LINK,
+        "how close the pod's GPUs should be",
+        KeyLocation.POD_ANNOTATION,
         value=r"any|numa|nvlink",
-        summary="how close the pod's GPUs should be",
     ),
-    Key(
-        name=NIC,
-        where=KeyLocation.POD_ANNOTATION,
-        writer=Writer.USER,
-        value=r"true",
-        summary="the pod's GPUs should be near an RDMA NIC",
+    _wish(
+        NIC, "the pod's GPUs should be near an RDMA NIC", KeyLocation.POD_ANNOTATION, value=r"true"
     ),
-    Key(
-        name=DO_NOT_DISRUPT,
-        where=KeyLocation.POD_ANNOTATION,
-        writer=Writer.USER,
-        summary="no MIG change may disturb this pod",
-    ),
+    _wish(DO_NOT_DISRUPT, "no MIG change may disturb this pod", KeyLocation.POD_ANNOTATION),
 )
 
 LABELS: tuple[Key, ...] = (

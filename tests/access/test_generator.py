@@ -101,6 +101,7 @@ def test_a_kubelet_may_not_write_the_keys_of_the_admin_and_the_coordinator() -> 
         "gpuscape.io/release",
         "gpuscape.io/clear-xids",
         "gpuscape.io/drain",
+        "gpuscape.io/keep-cordoned",
     }
     assert [key.name for key in nodes.KUBELET_LABELS] == ["nvidia.com/mig.config"]
 
