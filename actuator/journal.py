@@ -62,7 +62,7 @@ class Journal:
             self._folder = os.open(path, flags)
         try:
             self._check_owner()
-            self._lock = self._locked() if lock else None
+            self._lock = self._own_lock() if lock else None
         except BaseException:
             os.close(self._folder)
             raise
@@ -150,26 +150,36 @@ class Journal:
         """Put these in the place of those before. Raises JournalUnusable."""
         self._replace(SEEN, VERIFIED.encode(VerifiedLayouts(gpus=dict(layouts))))
 
+    def locked(self, name: str) -> int | None:
+        """Lock a file of the folder, made if it is missing; the descriptor that holds the lock.
+
+        None where another process has it. Raises JournalUnusable.
+        """
+        with _as_unusable(self.path / name):
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+            lock = self._open(name, flags)
+        if not stat.S_ISREG(os.fstat(lock).st_mode):
+            os.close(lock)
+            raise JournalUnusable(f"{self.path / name}: not a regular file")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            return None
+        return lock
+
+    def _own_lock(self) -> int:
+        lock = self.locked(LOCK)
+        if lock is None:
+            raise JournalBusy(f"{self.path}: another process changes MIG on this node")
+        return lock
+
     def _check_owner(self) -> None:
         found = os.fstat(self._folder)
         if found.st_uid != os.geteuid():
             raise JournalUnusable(f"{self.path}: it belongs to another user, {found.st_uid}")
         if stat.S_IMODE(found.st_mode) & (stat.S_IWGRP | stat.S_IWOTH):
             raise JournalUnusable(f"{self.path}: others may write to it; run chmod go-w on it")
-
-    def _locked(self) -> int:
-        with _as_unusable(self.path / LOCK):
-            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-            lock = self._open(LOCK, flags)
-        if not stat.S_ISREG(os.fstat(lock).st_mode):
-            os.close(lock)
-            raise JournalUnusable(f"{self.path / LOCK}: not a regular file")
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(lock)
-            raise JournalBusy(f"{self.path}: another process changes MIG on this node") from error
-        return lock
 
     def _open(self, name: str, flags: int) -> int:
         return os.open(name, flags, 0o600, dir_fd=self._folder)

@@ -15,8 +15,8 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -27,6 +27,7 @@ from actuator.change import ChangeResult, apply, resume
 from actuator.change_record import ChangeOutcome
 from actuator.device_access.instance_access import open_access
 from actuator.journal import Journal
+from actuator.journal_owner import refuse_owned
 from actuator.mig_world import StepFailed
 from actuator.nvml_world import NvmlWorld
 from actuator.restore import restore
@@ -61,7 +62,7 @@ def carry_out(order: Order) -> ChangeResult:
     choose_library(order.start)
     request = order.request
     named = order.holders + (() if request is None else request.holders)
-    with Journal(Path(order.journal)) as journal, NvmlWorld(order.start, by_part(named)) as world:
+    with _journal(order) as journal, NvmlWorld(order.start, by_part(named)) as world:
         left = journal.load()
         ended = None
         if left is not None and (request is None or left.outcome is not ChangeOutcome.HELD):
@@ -102,7 +103,7 @@ def try_layouts(
 
     edge = SelftestEdge(told, is_over, time.monotonic)
     with (
-        Journal(Path(order.journal)) as journal,
+        _journal(order) as journal,
         NvmlWorld(order.start, by_part(order.holders)) as world,
     ):
         result = selftest(world, journal, request.gpu, edge)
@@ -110,6 +111,15 @@ def try_layouts(
             return result
         problems = (*result.problems, *_open_access(world, order.start))
         return replace(result, problems=problems)
+
+
+@contextmanager
+def _journal(order: Order) -> Iterator[Journal]:
+    """The journal, unless an actuator has it that this worker is not of. Raises as Journal."""
+    with Journal(Path(order.journal)) as journal:
+        if not order.owner:
+            refuse_owned(journal.path)
+        yield journal
 
 
 def _without_request(

@@ -27,8 +27,9 @@ Requests, one line of JSON each, with an answer of one line:
   {"verb":"restore","v":1,"change":"NAME"}  end what is open or held
 
 \b
-SIGTERM and SIGINT end it, after a change that runs. Exit codes: 0 ended by a signal, 2 bad input,
-3 another actuator has the socket.""",
+SIGTERM and SIGINT end it, after a change that runs. While it runs, gpuscape mig apply and selftest
+are refused next to it. Exit codes: 0 ended by a signal, 2 bad input, 3 another actuator has the
+socket or the journal.""",
 )
 @options.program_settings(ACTUATOR_SETTINGS)
 def command(load: Callable[[], ActuatorSettings]) -> None:

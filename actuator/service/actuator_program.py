@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 
+from actuator.journal_owner import owned
 from actuator.service.actuator_server import ActuatorServer
 from actuator.service.actuator_settings import ActuatorSettings
 from actuator.service.network import leave_network
@@ -23,8 +24,8 @@ _ENDING = frozenset({signal.SIGTERM, signal.SIGINT})
 def run(settings: ActuatorSettings, run_change: RunChange) -> None:
     """Serve until SIGTERM or SIGINT, for the main thread.
 
-    Raises BadInput where socket or folder are not as they must be, and Transient where another
-    actuator has them.
+    Raises BadInput and JournalUnusable where the folders of socket and journal are not as they must
+    be, and Transient where another actuator has them.
     """
     why_not = leave_network()
     if why_not is not None:
@@ -32,6 +33,7 @@ def run(settings: ActuatorSettings, run_change: RunChange) -> None:
     own = {0, os.geteuid()}
     peers = own | set(settings.peers)
     with (
+        owned(settings.journal),
         listening(settings.socket, open_to_all=bool(peers - own)) as listener,
         contextlib.closing(ActuatorServer(listener, run_change, settings.journal, peers)) as server,
     ):

@@ -25,6 +25,7 @@ def supervised(source: Start, journal: Path, deadline_seconds: float) -> RunChan
             journal=journal,
             deadline_seconds=deadline_seconds,
             holders=tuple(_holders(pods)),
+            owner=True,
         )
 
     return run

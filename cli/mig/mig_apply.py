@@ -32,6 +32,7 @@ from cli.mig.in_use.found_holders import found_holders
 from cli.mig.in_use.unplaced_pods import named_holders, read_unplaced, unplaced_pods_option
 from cli.mig.mig_wanted import WORDS, GetWanted, all_read, wanted_layout
 from cli.mig.planned_words import ShownPlan, plan_document, show_plan
+from cli.mig.running_actuator import refuse_owned_journal
 from cli.mig.running_change import (
     EXIT_CODES,
     end_document,
@@ -81,8 +82,9 @@ On a node of a cluster cordon it first, or others come. A GPU is never reset: wh
 the command for it is printed.
 The change ends in one of three ways, whatever happens: in the wanted layout, in the one from
 before, or held, where neither can be reached. Ctrl-C, a killed command and a lost terminal do not
-stop it in the middle. Two changes at a time are refused: whoever makes one, an actuator too, has
-the lock of the journal's folder.
+stop it in the middle. Two changes at a time are refused: whoever makes one has the lock of the
+journal's folder. Where an actuator runs on the node, this command is refused: annotate the Node
+with gpuscape.io/mig-layout, or stop the actuator's container first.
 A hooks file has commands by name: apply-start, pre-apply-mode and pre-apply-config before the
 change, where it has such steps, and apply-exit after it, in any case once apply-start succeeded.
 One that fails before the change ends the command. With hooks, what is in use is looked at after
@@ -153,6 +155,7 @@ def command(
         spare_busy = hooks is None  # hooks may end what is in the way; it is looked at again
         waiting, found = BusyWait(wait), None
         while found is None or waiting.goes_on(found):
+            refuse_owned_journal(folder, start)
             refuse_unended(folder)
             gpus = all_read(mig_once(start, settings))
             layouts = asked.layouts(gpus)

@@ -13,6 +13,7 @@ from actuator.past_changes import past_changes
 from cli import options, terminal
 from cli.failures import UNFINISHED
 from cli.mig.mig_history import history_table
+from cli.mig.running_actuator import restored_by_actuator
 from cli.mig.running_change import (
     end_document,
     end_words,
@@ -31,6 +32,7 @@ from cli.options import Load
 Examples:
   gpuscape mig restore
   gpuscape mig restore --journal /mnt/disk/mig --verbose
+  kubectl exec POD -c actuator -- gpuscape mig restore    where an actuator runs
 
 \b
 A change that was stopped goes on in its direction: to the layout that was asked for, or back to
@@ -44,6 +46,9 @@ GPU comes back at the same places, so that its MIG devices have the same UUIDs: 
 in use, has instances already, needs a reset, or had another layout meanwhile.
 
 \b
+Where an actuator runs on the node, it is asked on its socket to do it.
+
+\b
 Beta, as `gpuscape mig apply` is: no real GPU has been changed by it yet.
 
 \b
@@ -52,16 +57,27 @@ Exit codes:
      every layout that a reboot took is there again
   2  bad input: a journal that is damaged, of another version, or cannot be written
   3  the GPUs could not be read
-  5  refused: another process is making a change
+  5  refused: another process is making a change, or the actuator's socket is not known
   7  held again, or stopped in the middle; or a layout that a reboot took did not come back"""
 )
 @journal_option
+@click.option(
+    "--socket",
+    type=click.Path(path_type=Path),
+    help="The actuator's socket, for where one runs.  [default: its usual place; none of a"
+    " simulated machine]",
+)
 @verbose_option
 @options.output("table", "json", "yaml")
 @options.settings(*options.READING)
 @click.pass_context
 def command(
-    ctx: click.Context, load: Load, journal: Path | None, verbose: bool, output: str
+    ctx: click.Context,
+    load: Load,
+    journal: Path | None,
+    socket: Path | None,
+    verbose: bool,
+    output: str,
 ) -> None:
     """Go on with a change that was stopped or is held; bring back what a reboot took (beta)."""
     settings = load()
@@ -77,11 +93,13 @@ def command(
             return
         if output == "table" and unended is not None:
             terminal.show(history_table([unended], wide=True))
-        result = ended_change(None, start=start, journal=folder, verbose=verbose)
+        change = None if unended is None else unended.change
+        asked = restored_by_actuator(change, folder, socket, start)
+        result = asked or ended_change(None, start=start, journal=folder, verbose=verbose)
     if output == "table":
-        if unended is not None:
+        if unended is not None or asked is not None:
             terminal.note(f"\n{end_words(result, folder)}")
-        for line in restored_words(result):
+        for line in () if asked is not None else restored_words(result):
             terminal.note(line)
         for problem in result.problems:
             terminal.note(f"Look at this: {problem}")

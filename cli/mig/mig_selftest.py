@@ -21,6 +21,7 @@ from base.errors import BadInput
 from cli import options, terminal
 from cli.failures import REFUSED, UNDONE, UNFINISHED, CommandFailure
 from cli.mig.mig_apply import somebody_is_there
+from cli.mig.running_actuator import refuse_actuator, refuse_owned_journal
 from cli.mig.running_change import (
     journal_folder,
     journal_option,
@@ -36,7 +37,7 @@ from cli.mig.selftest.selftest_report import (
     show_end,
     show_head,
 )
-from cli.mig.selftest.selftest_target import node_state, refuse_actuator, tested_gpu
+from cli.mig.selftest.selftest_target import node_state, tested_gpu
 from cli.observe import machine, mig_once, read_once
 from cli.options import Load
 from discovery.reader.protocol import Start
@@ -147,6 +148,7 @@ def command(
         raise BadInput(f"--report {report}: name a file that is not there, in a folder that is")
     with machine(settings) as start:
         folder = journal_folder(journal, start)
+        refuse_owned_journal(folder, start)
         refuse_unended(folder)
         refuse_actuator(socket, start)
         chosen = tested_gpu(mig_once(start, settings), gpu)

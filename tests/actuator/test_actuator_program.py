@@ -262,7 +262,7 @@ def test_a_second_one_on_the_same_socket_does_not_start(actuator: ActuatorProces
             "actuator",
             *("--simulate", str(actuator.on.simulation.state_file)),
             *("--socket", str(actuator.path)),
-            *("--journal", str(actuator.on.journal)),
+            *("--journal", str(actuator.on.journal.with_name("another"))),
         ],
         capture_output=True,
         text=True,

@@ -9,9 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-from api.actuator_client import SOCKET, NoAnswer, ask_actuator
-from api.actuator_messages import StateRequest
-from base.errors import BadInput, Transient
+from base.errors import BadInput
 from cli.failures import REFUSED, CommandFailure
 from cli.mig.mig_words import pids, unread_note
 from cli.terminal import Styled
@@ -77,26 +75,6 @@ def _why_not(gpu: MigReading) -> str | None:
 
 def _is_on(gpu: MigGpu) -> bool:
     return gpu.mode is not None and gpu.mode.current
-
-
-def refuse_actuator(socket: Path | None, start: Start) -> None:
-    """Raises CommandFailure where an actuator answers on its socket.
-
-    None stands for its usual place; of a simulated machine there is none.
-    """
-    if socket is None:
-        if start.simulation is not None:
-            return
-        socket = SOCKET
-    try:
-        ask_actuator(socket, StateRequest())
-    except NoAnswer:
-        return
-    except Transient:
-        pass  # somebody is there, and says what is no answer
-    raise CommandFailure(
-        f"an actuator serves {socket}, and changes MIG on this node: stop it first", REFUSED
-    )
 
 
 def node_state(name: str | None, kubeconfig: Path | None, start: Start) -> NodeState:
