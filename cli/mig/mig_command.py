@@ -21,6 +21,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "assert": "cli.mig.mig_assert",
     "export": "cli.mig.mig_export",
     "history": "cli.mig.mig_history",
+    "nodes": "cli.mig.mig_nodes",
 }
 """Subcommand to the module that holds it as ``command``, in the order of the help text."""
 
@@ -50,6 +51,7 @@ Examples:
   gpuscape mig selftest                  try layouts on one idle GPU, and undo them (beta)
   gpuscape mig assert all-balanced       whether the GPUs have it: exit code 0 or 1
   gpuscape mig export > now.yaml         the present layout, in mig-parted's format
+  gpuscape mig nodes                     the cluster's Nodes: what is asked, and how far it is
   gpuscape mig status --simulate dgx-a100-mig-mixed
 
 To see GPU instances takes NVIDIA's capability mig/monitor: root has it.""",

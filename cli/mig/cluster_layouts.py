@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the cluster's Nodes say about their MIG layouts, as people compare it. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from api import keys, mig_grant_annotation, mig_request_annotation, mig_status_annotation
+from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation
+from api.mig_request_annotation import MigRequestAnnotation
+from api.mig_status_annotation import MigPhase, MigStatusAnnotation
+from base.errors import BadInput
+from cli.terminal import Cell, Styled, TextTable
+from kube.api import Object
+
+_NONE: Final = "-"
+_OTHER_VERSION: Final = "written by another major version of gpuscape"
+_MOST_WISH: Final = 40
+"""Characters of a layout in the table; -o wide has it whole."""
+_STYLES: Final[Mapping[str, str]] = {
+    MigPhase.UNCHANGED: "green",
+    MigPhase.PLANNED: "cyan",
+    MigPhase.WAITING: "cyan",
+    MigPhase.CHANGING: "bold cyan",
+    MigPhase.UNREAD: "yellow",
+    MigPhase.REFUSED: "yellow",
+    MigPhase.FAILED: "bold yellow",
+    MigPhase.HELD: "bold red",
+}
+_SETTLED: Final = (MigPhase.UNCHANGED, MigPhase.IDLE, MigPhase.UNADOPTED)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLayout:
+    """What one Node says about its MIG layout."""
+
+    node: str
+    wish: str | None
+    """What is asked for now; None: nothing."""
+    status: MigStatusAnnotation | None
+    """None: no agent has said anything that can be read."""
+    request: MigRequestAnnotation | None
+    grant: MigGrantAnnotation | None
+    cordoned: bool
+    damaged: str = ""
+    """Why an annotation could not be read."""
+
+    @property
+    def phase(self) -> str:
+        """One word; a dash where no agent says anything."""
+        return _NONE if self.status is None else self.status.phase
+
+    @property
+    def is_settled(self) -> bool:
+        """Nothing is to be done about it: the layout is there, or none is obeyed."""
+        idle = self.status is None and self.wish is None and not self.damaged
+        return (idle or self.phase in _SETTLED) and self.grant is None
+
+    @property
+    def slot(self) -> str:
+        """What the coordinator lets this node do."""
+        if self.grant is None:
+            return _NONE
+        return "change" if self.grant.phase is GrantPhase.GO else "hold"
+
+    @property
+    def pods(self) -> str:
+        """Those in the way, by name as far as there are names."""
+        if self.status is None or not self.status.pods:
+            return _NONE
+        more = f" and {self.status.more_pods} more" if self.status.more_pods else ""
+        return ", ".join(self.status.pods) + more
+
+    @property
+    def why(self) -> str:
+        """What a person should know."""
+        if self.damaged:
+            return self.damaged
+        if self.status is None:
+            return "" if self.wish is None else "no agent that looks after MIG has seen it"
+        return self.status.reason
+
+
+def node_layout(node: Object) -> NodeLayout | None:
+    """What a Node says; None where MIG layouts are nobody's affair there."""
+    meta = node["metadata"]
+    annotations, labels = meta.get("annotations") or {}, meta.get("labels") or {}
+    wish = annotations.get(keys.MIG_LAYOUT, labels.get(keys.MIG_CONFIG))
+    damaged: list[str] = []
+
+    def read(key: str, decode: Callable[[str], T | None]) -> T | None:
+        text = annotations.get(key)
+        if text is None:
+            return None
+        try:
+            found = decode(text)
+        except BadInput as error:
+            damaged.append(str(error))
+            return None
+        if found is None:
+            damaged.append(f"annotation {key}: {_OTHER_VERSION}")
+        return found
+
+    status = read(keys.MIG_STATUS, mig_status_annotation.decode)
+    request = read(keys.MIG_REQUEST, mig_request_annotation.decode)
+    grant = read(keys.MIG_GRANT, mig_grant_annotation.decode)
+    if wish is None and not damaged and not (status or request or grant):
+        return None
+    return NodeLayout(
+        node=meta["name"],
+        wish=wish,
+        status=status,
+        request=request,
+        grant=grant,
+        cordoned=bool((node.get("spec") or {}).get("unschedulable")),
+        damaged="; ".join(damaged),
+    )
+
+
+def layout_table(found: Sequence[NodeLayout], *, wide: bool) -> TextTable:
+    """One row a Node."""
+    more = ("GPUS", "KEPT", "GONE", "NEW", "CORDONED") if wide else ()
+    return TextTable(
+        header=("NODE", "ASKED", "PHASE", "SINCE", "SLOT", *more, "PODS", "WHY"),
+        rows=tuple(layout_row(one, wide=wide) for one in found),
+    )
+
+
+def layout_row(one: NodeLayout, *, wide: bool) -> tuple[Cell, ...]:
+    """Its cells."""
+    wish = " ".join((one.wish or _NONE).split())
+    if not wide and len(wish) > _MOST_WISH:
+        wish = f"{wish[: _MOST_WISH - 1]}…"
+    since = (one.status.since if one.status else "") or _NONE
+    more: tuple[str, ...] = ()
+    if wide:
+        gpus = one.status.gpus if one.status else ()
+        more = (
+            ",".join(str(each.gpu) for each in gpus) or _NONE,
+            *(
+                str(sum(counts)) if gpus else _NONE
+                for counts in (
+                    [each.keep for each in gpus],
+                    [each.destroy for each in gpus],
+                    [each.create for each in gpus],
+                )
+            ),
+            "yes" if one.cordoned else "no",
+        )
+    phase = Styled(one.phase, _STYLES.get(one.phase, ""))
+    return (Styled(one.node, "bold"), wish, phase, since, one.slot, *more, one.pods, one.why)
+
+
+def layout_summary(found: Sequence[NodeLayout]) -> str:
+    """The nodes by phase, in one line."""
+    phases = Counter(one.phase if one.status else "not looked at" for one in found)
+    counted = ", ".join(f"{count} {phase}" for phase, count in phases.most_common())
+    slots = sum(1 for one in found if one.grant is not None)
+    return f"{len(found)} nodes: {counted}; {slots} with a slot"
+
+
+def layout_document(one: NodeLayout) -> dict[str, Any]:
+    """For -o json and yaml."""
+    return {
+        "node": one.node,
+        "asked": one.wish,
+        "settled": one.is_settled,
+        "cordoned": one.cordoned,
+        "status": one.status,
+        "request": one.request,
+        "grant": one.grant,
+        "problem": one.damaged or None,
+    }

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gpuscape mig nodes``: which layouts the cluster's Nodes ask for, and how far each change is."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import time
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from base import threads
+from base.errors import BadInput
+from cli import options, terminal
+from cli.failures import UNREADABLE, CommandFailure
+from cli.mig.cluster_layouts import (
+    NodeLayout,
+    layout_document,
+    layout_row,
+    layout_summary,
+    layout_table,
+    node_layout,
+)
+from cli.options import Load
+from cli.terminal import Styled
+from kube.api import NODES, Api, Object
+from kube.follower import (
+    CacheSynced,
+    Follower,
+    ObjectGone,
+    ObjectSeen,
+    WatchConnected,
+    WatchEvent,
+    WatchLost,
+)
+from kube.label_selector import parse_label_selector
+
+if TYPE_CHECKING:
+    from kube.client import ApiClient
+
+_ME: Final = "gpuscape-mig-nodes"
+_REQUESTS_PER_SECOND: Final = 20
+_LOOK_SECONDS: Final = 0.2
+"""Between two looks for Ctrl-C."""
+
+Picks = Callable[[Object], NodeLayout | None]
+"""What to show of a Node; None: nothing."""
+Events = queue.SimpleQueue[WatchEvent]
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  gpuscape mig nodes
+  gpuscape mig nodes -l 'pool=a100,tier!=dev' --watch
+  gpuscape mig nodes gpu-7 -o json | jq -r '.nodes[].status.reason'
+  gpuscape mig nodes --unsettled --exit-code       in a script: is every layout there?
+
+\b
+Columns:
+  ASKED  the annotation gpuscape.io/mig-layout, else the label nvidia.com/mig.config
+  PHASE  what the node's agent makes of it; - where no agent looks after MIG
+  SLOT   hold while the coordinator has cordoned the node and looks once more, change while
+         the node may change its GPUs
+  PODS   in the way: they have what the change would destroy
+  WHY    the agent's reason; unknown phases and other versions are shown as they are
+
+\b
+Nodes that ask for nothing, and have no agent that looks after MIG, are left out. It reads
+Nodes with your own rights (list and watch), and writes nothing.
+
+\b
+Exit codes:
+  0  shown
+  1  with --exit-code: a node is not as asked
+  2  bad input, a node that is not there
+  4  the cluster could not be read"""
+)
+@click.argument("names", metavar="[NODE]...", nargs=-1)
+@click.option("-l", "--selector", default="", metavar="SELECTOR", help="Nodes with these labels.")
+@click.option("--unsettled", is_flag=True, help="Only nodes that are not as asked.")
+@click.option("--watch", is_flag=True, help="Then a line for each change, until Ctrl-C.")
+@click.option("--exit-code", is_flag=True, help="End with 1 where a node is not as asked.")
+@click.option(
+    "--timeout",
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    type=click.FloatRange(min=0.1),
+    help="For reading the cluster.",
+)
+@options.output("table", "wide", "json", "yaml")
+@options.settings("kubeconfig")
+def command(
+    load: Load,
+    names: tuple[str, ...],
+    selector: str,
+    unsettled: bool,
+    watch: bool,
+    exit_code: bool,
+    timeout: float,
+    output: str,
+) -> None:
+    """Show which MIG layout each Node of the cluster asks for, and how far it is."""
+    if watch and (exit_code or output in ("json", "yaml")):
+        raise BadInput("--watch prints lines of a table: leave out --exit-code, -o json and yaml")
+    chosen = parse_label_selector(selector)
+
+    def picks(node: Object) -> NodeLayout | None:
+        meta = node["metadata"]
+        if names and meta["name"] not in names:
+            return None
+        if not chosen.matches(meta.get("labels") or {}):
+            return None
+        found = node_layout(node)
+        return None if found is None or (unsettled and found.is_settled) else found
+
+    with contextlib.closing(_client(load().kubeconfig)) as api, _followed(api) as events:
+        nodes = _read(events, picks, timeout)
+        for name in names:
+            if name not in nodes:
+                raise BadInput(f"there is no node {name}")
+        layouts = sorted((one for one in nodes.values() if one), key=lambda one: one.node)
+        _show(layouts, output)
+        if watch:
+            _watch(events, picks, {one.node: one for one in layouts}, wide=output == "wide")
+    if exit_code and not all(one.is_settled for one in layouts):
+        raise click.exceptions.Exit(1)
+
+
+def _show(layouts: list[NodeLayout], output: str) -> None:
+    if output in ("json", "yaml"):
+        terminal.data({"nodes": [layout_document(one) for one in layouts]}, output)
+    elif not layouts:
+        terminal.note("No such node asks for a MIG layout, or has an agent that looks after MIG.")
+    else:
+        terminal.show(layout_table(layouts, wide=output == "wide"))
+        terminal.note(f"\n{layout_summary(layouts)}")
+
+
+def _watch(events: Events, picks: Picks, shown: dict[str, NodeLayout], *, wide: bool) -> None:
+    """A line for each change, until somebody presses Ctrl-C."""
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            with contextlib.suppress(queue.Empty):
+                for line in _lines(events.get(timeout=_LOOK_SECONDS), picks, shown, wide=wide):
+                    terminal.note(line)
+
+
+def _lines(
+    event: WatchEvent, picks: Picks, shown: dict[str, NodeLayout], *, wide: bool
+) -> Iterator[str]:
+    match event:
+        case ObjectSeen(object=node):
+            name, found = node["metadata"]["name"], picks(node)
+            if found == shown.get(name):
+                return
+            if found is None:
+                del shown[name]
+                yield f"{name}  as asked, or nothing is asked any more"
+                return
+            shown[name] = found
+            cells = layout_row(found, wide=wide)
+            yield "  ".join(one.text if isinstance(one, Styled) else one for one in cells)
+        case ObjectGone(name=name) if shown.pop(name, None) is not None:
+            yield f"{name}  the Node is gone"
+        case WatchLost(error=error):
+            yield f"connection lost: {error}"
+        case WatchConnected():
+            yield "connected"
+
+
+def _read(events: Events, picks: Picks, timeout: float) -> dict[str, NodeLayout | None]:
+    """What to show of all Nodes, by name.
+
+    Raises CommandFailure where the cluster does not send them in time.
+    """
+    until = time.monotonic() + timeout
+    nodes: dict[str, NodeLayout | None] = {}
+    why = "it has not sent all Nodes"
+    while (left := until - time.monotonic()) > 0:
+        try:
+            event = events.get(timeout=left)
+        except queue.Empty:
+            break
+        match event:
+            case ObjectSeen(object=node):
+                nodes[node["metadata"]["name"]] = picks(node)
+            case ObjectGone(name=name):
+                nodes.pop(name, None)
+            case WatchLost(error=error):
+                why = str(error)
+            case CacheSynced():
+                return nodes
+    raise CommandFailure(f"the cluster was not read within {timeout:g} s: {why}", UNREADABLE)
+
+
+@contextlib.contextmanager
+def _followed(api: Api) -> Iterator[Events]:
+    events: Events = queue.SimpleQueue()
+    follower = Follower(api, NODES, events.put)
+    threads.started(follower.run, "follow-nodes")
+    try:
+        yield events
+    finally:
+        follower.close()
+
+
+def _client(kubeconfig: Path | None) -> ApiClient:
+    from kube.client import Program, connect  # with the official package, which loads slowly
+
+    program = Program(
+        name=_ME,
+        version=version("gpuscape"),
+        requests_per_second=_REQUESTS_PER_SECOND,
+        burst=_REQUESTS_PER_SECOND,
+    )
+    return connect(program, kubeconfig=None if kubeconfig is None else str(kubeconfig))

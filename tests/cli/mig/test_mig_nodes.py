@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gpuscape mig nodes``: the Nodes' layouts as a table, as lines that follow, and as documents."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+import pytest
+
+from api import keys, mig_grant_annotation, mig_status_annotation
+from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation
+from api.mig_status_annotation import GpuChangeStatus, MigPhase, MigStatusAnnotation
+from cli import terminal
+from cli.mig import mig_nodes
+from cli.mig.cluster_layouts import node_layout
+from kube.api import NODES
+from kube.api_errors import Forbidden
+from tests.cli.conftest import Run
+from tests.fakes.api import FakeApi
+
+SINCE = "2026-11-23T20:12:41Z"
+R = "00112233445566ff"
+
+
+class Cluster(FakeApi):
+    """A cluster, and a command that is done with it."""
+
+    def close(self) -> None:
+        """As the real client's."""
+        self.end_watches()
+
+    def with_node(
+        self,
+        name: str,
+        status: MigStatusAnnotation | str | None = None,
+        *,
+        wish: str | None = None,
+        grant: MigGrantAnnotation | None = None,
+        unschedulable: bool = False,
+        labels: dict[str, str] | None = None,
+    ) -> None:
+        if isinstance(status, MigStatusAnnotation):
+            status = mig_status_annotation.encode(status)
+        written = {
+            keys.MIG_LAYOUT: wish,
+            keys.MIG_STATUS: status,
+            keys.MIG_GRANT: None if grant is None else mig_grant_annotation.encode(grant),
+        }
+        there = {key: text for key, text in written.items() if text is not None}
+        meta: dict[str, Any] = {"name": name, "annotations": there, "labels": labels or {}}
+        spec = {"unschedulable": True} if unschedulable else {}
+        self.server.create(NODES, {"metadata": meta, "spec": spec})
+
+
+def status(phase: MigPhase, reason: str = "", **more: Any) -> MigStatusAnnotation:
+    return MigStatusAnnotation(v=1, phase=phase, since=SINCE, reason=reason, **more)
+
+
+WAITING = status(
+    MigPhase.WAITING,
+    "pods hold what goes",
+    gpus=(
+        GpuChangeStatus(gpu=4, keep=1, destroy=3, create=2),
+        GpuChangeStatus(gpu=5, keep=2, destroy=1, create=1),
+    ),
+    pods=("team/a", "team/b"),
+    more_pods=2,
+    request=R,
+)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """Four nodes with something to say, one without."""
+    made = Cluster()
+    hold = MigGrantAnnotation(v=1, request=R, phase=GrantPhase.HOLD, cordoned=True)
+    made.with_node("as", status(MigPhase.UNCHANGED), wish="all-balanced", labels={"pool": "x"})
+    long = '{"all": {"1g.10gb": 7},\n "4": {"3g.20gb": 2}}'
+    made.with_node("in", WAITING, wish=long, grant=hold, unschedulable=True)
+    made.with_node("new", labels={keys.MIG_CONFIG: "all-1g.5gb", "pool": "x"})
+    made.with_node("bad", "{")
+    made.with_node("cpu", labels={"pool": "x"})
+    monkeypatch.setattr(mig_nodes, "_client", lambda _: made)
+    return made
+
+
+def printed(run: Run, *arguments: str, code: int = 0) -> str:
+    result = run("mig", "nodes", *arguments)
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    """Node to the cells behind it, which are two spaces apart."""
+    lines = text.split("\n\n")[0].splitlines()[1:]
+    return {
+        line.split()[0]: [cell.strip() for cell in line.split("  ") if cell][1:] for line in lines
+    }
+
+
+@pytest.mark.usefixtures("cluster")
+def test_each_node_that_has_to_do_with_mig_has_a_row(run: Run) -> None:
+    text = printed(run)
+    assert list(rows(text)) == ["as", "bad", "in", "new"]
+    assert rows(text)["as"][:4] == ["all-balanced", "unchanged", SINCE, "-"]
+    layout, phase, since, slot, pods, why = rows(text)["in"]
+    assert (layout, phase, since) == ('{"all": {"1g.10gb": 7}, "4": {"3g.20gb"…', "waiting", SINCE)
+    assert (slot, pods) == ("hold", "team/a, team/b and 2 more")
+    assert why == "pods hold what goes"
+    assert "annotation gpuscape.io/mig-status is damaged" in text
+    assert "no agent that looks after MIG has seen it" in text
+    assert text.splitlines()[-1] == (
+        "4 nodes: 2 not looked at, 1 unchanged, 1 waiting; 1 with a slot"
+    )
+
+
+@pytest.mark.usefixtures("cluster")
+def test_wide_has_the_whole_layout_the_instances_and_the_cordon(run: Run) -> None:
+    cells = rows(printed(run, "-o", "wide"))["in"]
+    assert cells[0] == '{"all": {"1g.10gb": 7}, "4": {"3g.20gb": 2}}'
+    assert cells[4:9] == ["4,5", "3", "4", "3", "yes"]
+
+
+@pytest.mark.usefixtures("cluster")
+def test_json_has_everything_that_the_node_says(run: Run) -> None:
+    found = {one["node"]: one for one in json.loads(printed(run, "-o", "json"))["nodes"]}
+    assert found["in"]["status"]["request"] == found["in"]["grant"]["request"] == R
+    assert found["in"]["grant"]["phase"] == "hold"
+    assert (found["in"]["settled"], found["in"]["cordoned"]) == (False, True)
+    assert (found["as"]["settled"], found["as"]["asked"]) == (True, "all-balanced")
+    assert "is damaged" in found["bad"]["problem"]
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize(
+    ("words", "nodes"),
+    [
+        (["-l", "pool=x"], ["as", "new"]),
+        (["-l", "pool!=x"], ["bad", "in"]),
+        (["in", "as"], ["as", "in"]),
+        (["--unsettled"], ["bad", "in", "new"]),
+        (["--unsettled", "-l", "pool"], ["new"]),
+    ],
+)
+def test_nodes_are_chosen_by_name_label_and_whether_they_are_as_asked(
+    run: Run, words: list[str], nodes: list[str]
+) -> None:
+    assert list(rows(printed(run, *words))) == nodes
+
+
+@pytest.mark.usefixtures("cluster")
+def test_the_exit_code_says_whether_every_layout_is_there(run: Run) -> None:
+    printed(run, "--exit-code", code=1)
+    printed(run, "as", "--exit-code")
+    printed(run, "cpu", "--exit-code")
+
+
+def test_a_layout_is_not_there_while_the_node_still_has_its_slot(cluster: Cluster) -> None:
+    """The change is done, and the node still cordoned."""
+    go = MigGrantAnnotation(v=1, request=R, phase=GrantPhase.GO, cordoned=True)
+    cluster.with_node("late", status(MigPhase.UNCHANGED), wish="x", grant=go)
+    found = node_layout(cluster.server.get(NODES, "late"))
+    assert found is not None
+    assert not found.is_settled
+    assert found.slot == "change"
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["nobody"], "there is no node nobody"),
+        (["-l", "a b"], "label selector: 'a b'"),
+        (["--watch", "-o", "json"], "--watch prints lines of a table"),
+        (["--watch", "--exit-code"], "--watch prints lines of a table"),
+    ],
+)
+def test_bad_input_is_refused_by_name(run: Run, words: list[str], why: str) -> None:
+    assert why in printed(run, *words, code=2)
+
+
+def test_a_cluster_that_may_not_be_read_is_named(cluster: Cluster, run: Run) -> None:
+    cluster.fail("watch", Forbidden("watch nodes: forbidden"))
+    text = printed(run, "--timeout", "0.2", code=4)
+    assert "the cluster was not read within 0.2 s: watch nodes: forbidden" in text
+
+
+def test_a_watch_has_a_line_for_each_change_and_ends_with_ctrl_c(
+    cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+    first = threading.Event()
+
+    def note(text: str) -> None:
+        lines.append(text)
+        first.set()
+        if "gone" in text:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(terminal, "note", note)
+
+    def edit() -> None:
+        first.wait(10)
+        done = mig_status_annotation.encode(status(MigPhase.UNCHANGED))
+        cluster.server.patch(NODES, "cpu", {"metadata": {"labels": {"else": "x"}}})
+        cluster.server.patch(NODES, "in", {"metadata": {"annotations": {keys.MIG_STATUS: done}}})
+        cluster.server.delete(NODES, "bad")
+
+    editor = threading.Thread(target=edit)
+    editor.start()
+    printed(run, "--watch")
+    editor.join()
+    changed, gone = (line.split("  ") for line in lines if line.startswith(("in ", "bad ")))
+    assert (changed[0], changed[2]) == ("in", "unchanged")
+    assert gone == ["bad", "the Node is gone"]
+    assert not any(line.startswith("cpu") for line in lines)
