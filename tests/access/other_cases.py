@@ -77,8 +77,14 @@ def pod(name: str = "$new") -> dict[str, Any]:
     }
 
 
-def eviction(name: str) -> Ask:
-    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+def eviction(name: str, **options: Any) -> Ask:
+    """An eviction of the pod that has this UID, if it is the workload."""
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": name},
+        "deleteOptions": {"preconditions": {"uid": "$workloaduid"}, **options},
+    }
     return post(f"{PODS}/{name}/eviction", body)
 
 
@@ -97,7 +103,7 @@ REST = [
     Case(name="exec", ask=post(f"{PODS}/workload/exec?command=id&stdout=true", {})),
     Case(name="attach", ask=post(f"{PODS}/workload/attach?stdout=true", {})),
     Case(name="port-forward", ask=post(f"{PODS}/workload/portforward", {})),
-    Case(name="eviction: own pod", ask=eviction("$pod"), only=_GRANTS),
+    Case(name="eviction: own pod", ask=eviction("$pod", preconditions={}), only=_GRANTS),
     Case(name="eviction: other pod", ask=eviction("workload"), only=_GRANTS),
     Case(name="pod: create", ask=post(PODS, pod()), only=_GRANTS),
     Case(
@@ -293,7 +299,13 @@ REST = [
 ]
 
 _KUBELET = "gpuscape-node-keys"
-_FOUR = ("gpuscape.io/mig-layout", GRANT, "gpuscape.io/release", "gpuscape.io/drain")
+_RESERVED = (
+    "gpuscape.io/mig-layout",
+    GRANT,
+    "gpuscape.io/release",
+    "gpuscape.io/drain",
+    "gpuscape.io/keep-cordoned",
+)
 
 
 def registered(**metadata: Any) -> dict[str, Any]:
@@ -312,7 +324,7 @@ KUBELET_REFUSED = [
             actor="kubelet",
             only=f"{_KUBELET}/annotations",
         )
-        for key in _FOUR
+        for key in _RESERVED
         for what, path in (("nodes", NODE), ("nodes/status", STATUS))
     ),
     Case(
@@ -337,11 +349,11 @@ KUBELET_REFUSED = [
         only=f"{_KUBELET}/annotations",
     ),
 ]
-_CONDITION = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "tried"}
+CONDITION = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "tried"}
 KUBELET_ALLOWED = [
     Case(
         name="heartbeat",
-        ask=strategic(STATUS, {"status": {"conditions": [_CONDITION]}}),
+        ask=strategic(STATUS, {"status": {"conditions": [CONDITION]}}),
         actor="kubelet",
     ),
     Case(

@@ -18,6 +18,16 @@ from tests.access.ask import (
     steps,
     strategic,
 )
+from tests.access.grant_cases import (
+    CORDON,
+    GRANTED,
+    HELD,
+    SLOT,
+    UNCORDON,
+    UNDO,
+    UNDONE,
+    grant,
+)
 from tests.access.node_cases import NODE, OWN, STATUS, node
 from tests.access.object_cases import (
     CORE_EVENTS,
@@ -34,25 +44,18 @@ from tests.access.object_cases import (
 )
 from tests.access.other_cases import GRANT, PODS, eviction, named, pod, read, registered
 
-GUARD = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
-KARPENTER = "karpenter.sh/do-not-disrupt"
 PLUGIN = "nvidia.com/gpu.deploy.device-plugin"
 EXPORTER = "nvidia.com/gpu.deploy.dcgm-exporter"
 """Switched off by the admin."""
 
 _COORDINATOR = "gpuscape-coordinator-node"
 _COORDINATOR_GRANTS = "gpuscape-coordinator-floor/grants"
-_CORDON = {"spec": {"unschedulable": True}}
-_GRANTED: dict[str, Any] = {
-    "metadata": {"annotations": {GRANT: "{}", GUARD: "true", KARPENTER: "true"}},
-    "spec": {"unschedulable": True},
-}
-_UNDONE: dict[str, Any] = {
-    "metadata": {"annotations": {GRANT: None, GUARD: None, KARPENTER: None}},
-    "spec": {"unschedulable": None},
-}
-_ADMIN_CORDON = merge(NODE, _CORDON, manager="kubectl-cordon")
-_HELD = merge(NODE, _GRANTED, manager="gpuscape-coordinator")
+_ADMIN_CORDON = merge(NODE, CORDON, manager="kubectl-cordon")
+_KEPT = merge(NODE, annotation("gpuscape.io/keep-cordoned", "true"), manager="kubectl-annotate")
+
+
+_LEADER = f"{LEASES}/coordinator"
+_OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "none", "uid": "none"}
 
 
 def _coordinator(name: str, ask: Ask, only: str = "", **more: Any) -> Case:
@@ -65,7 +68,7 @@ def _event(**more: Any) -> Any:
 
 
 COORDINATOR_REFUSED = [
-    _coordinator("cordon without a grant", merge(NODE, _CORDON), "cordon"),
+    _coordinator("cordon without a grant", merge(NODE, CORDON), "cordon"),
     _coordinator(
         "cordon without a grant by JSON",
         steps(NODE, ("add", "/spec/unschedulable", True)),
@@ -73,21 +76,51 @@ COORDINATOR_REFUSED = [
     ),
     _coordinator(
         "cordon that drops the grant",
-        merge(NODE, {**_CORDON, **annotation(GRANT, None)}),
+        merge(NODE, {**CORDON, **annotation(GRANT, None)}),
         "cordon",
-        before=(merge(NODE, annotation(GRANT), manager="gpuscape-coordinator"),),
+        before=(merge(NODE, annotation(GRANT, grant()), manager="gpuscape-coordinator"),),
     ),
     _coordinator(
         "uncordon without a grant",
-        merge(NODE, {"spec": {"unschedulable": None}}),
+        merge(NODE, UNCORDON),
         "uncordon",
         before=(_ADMIN_CORDON,),
     ),
     _coordinator(
         "uncordon with a grant that comes with it",
-        merge(NODE, {"spec": {"unschedulable": None}, **annotation(GRANT)}),
+        merge(NODE, {**UNCORDON, **annotation(GRANT, grant())}),
         "uncordon",
         before=(_ADMIN_CORDON,),
+    ),
+    _coordinator(
+        "cordon with a grant that does not say so",
+        merge(NODE, {**CORDON, **annotation(GRANT, grant(cordoned=False))}),
+        "cordon",
+    ),
+    _coordinator(
+        "uncordon of what another cordoned",
+        merge(NODE, UNDONE),
+        "uncordon",
+        before=(
+            _ADMIN_CORDON,
+            merge(NODE, annotation(GRANT, grant(cordoned=False)), manager="gpuscape-coordinator"),
+        ),
+    ),
+    _coordinator(
+        "uncordon of what is to stay cordoned",
+        merge(NODE, UNDONE),
+        "keep-cordoned",
+        before=(HELD, _KEPT),
+    ),
+    _coordinator(
+        "uncordon that drops keep-cordoned",
+        merge(NODE, {**UNCORDON, **annotation("gpuscape.io/keep-cordoned", None)}),
+        before=(HELD, _KEPT),
+    ),
+    _coordinator(
+        "grant of 257 characters",
+        merge(NODE, annotation(GRANT, "x" * 257)),
+        "grant-size",
     ),
     _coordinator("taint", steps(NODE, ("remove", "/spec/taints/0")), "frozen"),
     _coordinator("provider", merge(NODE, {"spec": {"providerID": "x"}}), "frozen"),
@@ -118,6 +151,8 @@ COORDINATOR_REFUSED = [
             "gpuscape.io/topology",
             "gpuscape.io/release",
             "gpuscape.io/drain",
+            "gpuscape.io/keep-cordoned",
+            "gpuscape.io/mig-undo",
             "gpuscape.io/mig-grants",
             "example.com/note",
         )
@@ -133,13 +168,7 @@ COORDINATOR_REFUSED = [
         "owner",
         merge(
             NODE,
-            {
-                "metadata": {
-                    "ownerReferences": [
-                        {"apiVersion": "v1", "kind": "ConfigMap", "name": "none", "uid": "none"}
-                    ]
-                }
-            },
+            {"metadata": {"ownerReferences": [_OWNER]}},
         ),
         "metadata",
     ),
@@ -161,7 +190,7 @@ COORDINATOR_REFUSED = [
         post(LEASES.replace("$ns", "$elsewhere"), lease("mig-slot-0")),
         _COORDINATOR_GRANTS,
     ),
-    _coordinator("Lease: delete", delete(f"{LEASES}/mig-slot-0")),
+    _coordinator("Lease: delete", delete(SLOT)),
     _coordinator(
         "foreign field manager",
         merge(NODE, annotation(GRANT), manager="gpuscape-agent"),
@@ -205,14 +234,39 @@ COORDINATOR_REFUSED = [
         _COORDINATOR_GRANTS,
     ),
     _coordinator(
-        "Lease: holder of 65",
-        merge(f"{LEASES}/mig-slot-0", {"spec": {"holderIdentity": "x" * 65}}),
+        "Lease: holder of 254",
+        merge(SLOT, {"spec": {"holderIdentity": "x" * 254}}),
         "gpuscape-coordinator-lease/holder",
     ),
     _coordinator(
         "Lease: finalizer",
-        merge(f"{LEASES}/mig-slot-0", {"metadata": {"finalizers": ["example.com/keep"]}}),
+        merge(SLOT, {"metadata": {"finalizers": ["example.com/keep"]}}),
         "gpuscape-coordinator-lease/finalizers",
+    ),
+    *(
+        _coordinator(f"Lease: {what}", ask, f"gpuscape-coordinator-lease/{rule}")
+        for what, ask, rule in (
+            ("foreign label", merge(SLOT, label("example.com/new")), "labels"),
+            ("foreign annotation", merge(SLOT, annotation("example.com/new")), "annotations"),
+            (
+                "foreign annotation gone",
+                merge(SLOT, annotation("example.com/note", None)),
+                "annotations",
+            ),
+            ("an agent's state", merge(SLOT, annotation("gpuscape.io/state")), "annotations"),
+            ("record in the leader's", merge(_LEADER, annotation(UNDO)), "annotations"),
+            ("record of 4,097", merge(SLOT, annotation(UNDO, "x" * 4097)), "undo-size"),
+            ("owner", merge(SLOT, {"metadata": {"ownerReferences": [_OWNER]}}), "owners"),
+        )
+    ),
+    *(
+        _coordinator(f"eviction: {what}", ask, f"gpuscape-coordinator-eviction/{rule}")
+        for what, ask, rule in (
+            ("of whichever pod has the name", eviction("workload", preconditions={}), "pod"),
+            ("at once", eviction("workload", gracePeriodSeconds=0), "options"),
+            ("with little grace", eviction("workload", gracePeriodSeconds=1), "options"),
+            ("in the foreground", eviction("workload", propagationPolicy="Foreground"), "options"),
+        )
     ),
     *(
         replace(
@@ -222,28 +276,42 @@ COORDINATOR_REFUSED = [
         for name, ask in (
             ("grant", merge(NODE, annotation(GRANT))),
             ("eviction", eviction("workload")),
-            ("Lease", merge(f"{LEASES}/mig-slot-0", {"spec": {"leaseDurationSeconds": 1}})),
+            ("Lease", merge(SLOT, {"spec": {"leaseDurationSeconds": 1}})),
         )
     ),
 ]
 COORDINATOR_ALLOWED = [
-    _coordinator("cordon, grant and guards: merge", merge(NODE, _GRANTED)),
-    _coordinator("cordon, grant and guards: strategic", strategic(NODE, _GRANTED)),
+    _coordinator("cordon, grant and guards: merge", merge(NODE, GRANTED)),
+    _coordinator("cordon, grant and guards: strategic", strategic(NODE, GRANTED)),
     _coordinator(
         "cordon, grant and guards: JSON",
         steps(
             NODE,
-            ("add", "/metadata/annotations/gpuscape.io~1mig-grant", "{}"),
+            ("add", "/metadata/annotations/gpuscape.io~1mig-grant", grant()),
             ("add", "/metadata/annotations/karpenter.sh~1do-not-disrupt", "true"),
             ("add", "/spec/unschedulable", True),
         ),
     ),
-    _coordinator("go", merge(NODE, annotation(GRANT, "go")), before=(_HELD,)),
-    _coordinator("undo", merge(NODE, _UNDONE), before=(_HELD,)),
+    _coordinator("go", merge(NODE, annotation(GRANT, grant("go"))), before=(HELD,)),
+    _coordinator("undo", merge(NODE, UNDONE), before=(HELD,)),
     _coordinator(
         "grant removed, cordon of another left",
         merge(NODE, {"metadata": {"annotations": {GRANT: None}}}),
-        before=(_HELD,),
+        before=(HELD,),
+    ),
+    _coordinator(
+        "undo of a node that stays cordoned",
+        merge(NODE, {"metadata": UNDONE["metadata"]}),
+        before=(HELD, _KEPT),
+    ),
+    _coordinator(
+        "undo after somebody deleted the grant, which is written again",
+        merge(NODE, UNDONE),
+        before=(
+            HELD,
+            merge(NODE, annotation(GRANT, None), manager="kubectl-annotate"),
+            merge(NODE, annotation(GRANT, grant()), manager="gpuscape-coordinator"),
+        ),
     ),
     _coordinator("pause", merge(NODE, label(PLUGIN, "paused-for-mig-change"))),
     _coordinator(
@@ -253,8 +321,17 @@ COORDINATOR_ALLOWED = [
     ),
     _coordinator("eviction", replace(eviction("workload"), query="dryRun=All")),
     _coordinator("slot: create", post(LEASES, lease("mig-slot-$digits"))),
-    _coordinator("slot: patch", merge(f"{LEASES}/mig-slot-0", {"spec": {"holderIdentity": "x"}})),
-    _coordinator("leader", merge(f"{LEASES}/coordinator", {"spec": {"holderIdentity": "x"}})),
+    _coordinator(
+        "slot: record of 4,096 and a long name",
+        merge(SLOT, {**annotation(UNDO, "x" * 4096), "spec": {"holderIdentity": "x" * 253}}),
+    ),
+    _coordinator(
+        "slot: freed",
+        merge(SLOT, {**annotation(UNDO, None), "spec": {"holderIdentity": ""}}),
+        before=(merge(SLOT, annotation(UNDO, "{}"), manager="x"),),
+    ),
+    _coordinator("slot: patch", merge(SLOT, {"spec": {"holderIdentity": "x"}})),
+    _coordinator("leader", merge(_LEADER, {"spec": {"holderIdentity": "x"}})),
     _coordinator(
         "Event about a Node",
         post(EVENTS.format("default"), _event()),

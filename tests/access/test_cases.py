@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.access import grant_cases
 from tests.access.ask import Case
 from tests.access.cases import ALLOWED, REFUSED
 from tests.access.stage import ALL_POLICIES, Roles, Stage
@@ -58,6 +59,17 @@ def test_the_request_is_let_through(stage: Stage, case: Case) -> None:
     answer = stage.answer(case)
 
     assert answer.status in (200, 201), answer
+
+
+def test_between_attacks_on_mig_changes_everybody_is_served(stage: Stage) -> None:
+    """On one Node after the other request, as a compromised node and its neighbours would."""
+    for at, attack in enumerate(grant_cases.ATTACKS):
+        served = grant_cases.SERVED[at % len(grant_cases.SERVED)]
+
+        assert stage.answer(attack).status in (403, 422), attack.name
+        assert stage.answer(served).status in (200, 201), served.name
+
+    assert len(grant_cases.ATTACKS) >= 25
 
 
 def test_the_cluster_warns_of_no_expression(plane: Plane) -> None:

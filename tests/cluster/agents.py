@@ -19,6 +19,7 @@ from tests.controlplane.plane import MERGE_PATCH, Object, Plane
 from tests.deploy.daemonset import agent_process, daemonset
 from tests.kube.clusters import client
 from tools.access.files import parts_of, text
+from tools.access.nodes import MIG_GRANT
 
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 SOCKETS = "/var/lib/kubelet/pod-resources"
@@ -34,10 +35,21 @@ class Site:
 
     @classmethod
     def create(cls, plane: Plane, namespace: str | None = None) -> Site:
-        """Apply what an admin applies, to a namespace of its own."""
+        """Apply what an admin applies, to a namespace of its own.
+
+        On an API server that tests share, without the policy that holds everybody: it would hold
+        the coordinators of other tests.
+        """
+        is_shared = namespace is None
         namespace = namespace or plane.namespace("gpuscape")
         plane.account(namespace, names.AGENT)
-        plane.kubectl("apply", "-f", "-", stdin=text(parts_of(namespace)["base"]))
+        of_everybody = names.clusterwide(MIG_GRANT.name, namespace)
+        objects = [
+            it
+            for it in parts_of(namespace)["base"]
+            if not (is_shared and it["metadata"]["name"] == of_everybody)
+        ]
+        plane.kubectl("apply", "-f", "-", stdin=text(objects))
         site = cls(plane=plane, namespace=namespace)
         site.wait_until_enforced()
         return site

@@ -10,7 +10,7 @@ import yaml
 from api import names
 from tools.access import grants, nodes, objects
 from tools.access.grants import Account
-from tools.access.policy import Object, Policy
+from tools.access.policy import EVERYBODY, KUBELETS, Object, Policy
 
 POLICIES: Mapping[str, tuple[Policy, ...]] = {
     names.AGENT: (
@@ -24,10 +24,12 @@ POLICIES: Mapping[str, tuple[Policy, ...]] = {
         grants.floor(grants.COORDINATOR),
         nodes.COORDINATOR_NODE,
         objects.COORDINATOR_LEASE,
+        objects.COORDINATOR_EVICTION,
         objects.COORDINATOR_EVENT,
     ),
     names.SCHEDULER: (grants.floor(grants.SCHEDULER), objects.SCHEDULER_EVENT),
-    nodes.NODE_KEYS.holder: (nodes.NODE_KEYS,),
+    KUBELETS: (nodes.NODE_KEYS,),
+    EVERYBODY: (nodes.MIG_GRANT,),
 }
 """Whom they hold, and the policies."""
 
@@ -43,9 +45,11 @@ HEADER = """\
 
 def parts_of(namespace: str = names.NAMESPACE) -> Mapping[str, tuple[Object, ...]]:
     """The objects of each part of an installation, named as its folder in deploy/."""
-    kubelets = _policy_objects(nodes.NODE_KEYS.holder, namespace)
+    of_others = [
+        it for holder in (KUBELETS, EVERYBODY) for it in _policy_objects(holder, namespace)
+    ]
     return {
-        "base": (*_account_objects(grants.AGENT, namespace), *kubelets),
+        "base": (*_account_objects(grants.AGENT, namespace), *of_others),
         AHEAD: _account_objects(grants.COORDINATOR, namespace),
         "scheduler": _account_objects(grants.SCHEDULER, namespace),
         "dra": grants.opt_in_objects(

@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
-from api import keys, limits, names
+from api import keys, limits, mig_grant_annotation, names
 from api.keys import KeyLocation, Writer
 from tools.access import cel
 from tools.access.cel import Expression
-from tools.access.policy import KUBELETS, Policy, Rule, none_of
+from tools.access.policy import EVERYBODY, KUBELETS, Policy, Rule, none_of
 
 NODES = ("nodes", "nodes/status")
 """A write of the status changes labels and annotations too."""
+
+SERVICE_ACCOUNTS = "system:serviceaccounts"
+"""The group of every service account."""
 
 AGENT_LABELS = cel.owned(KeyLocation.NODE_LABEL, Writer.AGENT)
 AGENT_ANNOTATIONS = cel.owned(KeyLocation.NODE_ANNOTATION, Writer.AGENT)
@@ -89,6 +92,16 @@ AGENT_NODE = Policy(
     ),
 )
 
+CORDONED_BY_US = """r'"cordoned":\\s*true'"""
+"""Expression found in a grant of a Node that the coordinator cordoned; CEL reads no JSON."""
+_NO_UNCORDON = ("!variables.cordonedBefore", "variables.cordoned")
+
+
+def _grant_in(annotations: Expression) -> Expression:
+    """The grant's text; empty where there is none."""
+    return f"{annotations}[?{cel.quoted(keys.MIG_GRANT)}].orValue('')"
+
+
 COORDINATOR_NODE = Policy(
     name=f"{names.COORDINATOR}-node",
     holder=names.COORDINATOR,
@@ -109,6 +122,8 @@ COORDINATOR_NODE = Policy(
         "foreignAnnotations": changed_but(
             "Annotations", f"k in {cel.listed((keys.MIG_GRANT, *names.SCALE_DOWN_GUARDS))}"
         ),
+        "grant": _grant_in("variables.annotations"),
+        "grantBefore": _grant_in("variables.annotationsBefore"),
     },
     rules=(
         none_of(
@@ -128,22 +143,31 @@ COORDINATOR_NODE = Policy(
         METADATA,
         APPLIERS,
         Rule(
+            name="grant-size",
+            holds=f"variables.grant.size() <= {mig_grant_annotation.MOST_CHARACTERS}",
+            message=f"{keys.MIG_GRANT} has at most {mig_grant_annotation.MOST_CHARACTERS}"
+            " characters",
+        ),
+        Rule(
             name="cordon",
             holds=cel.any_of(
                 "variables.cordonedBefore",
                 "!variables.cordoned",
-                f"{cel.quoted(keys.MIG_GRANT)} in variables.annotations",
+                f"variables.grant.matches({CORDONED_BY_US})",
             ),
-            message=f"a cordon comes with {keys.MIG_GRANT}",
+            message=f"a cordon comes with {keys.MIG_GRANT}, which says so",
         ),
         Rule(
             name="uncordon",
+            holds=cel.any_of(*_NO_UNCORDON, f"variables.grantBefore.matches({CORDONED_BY_US})"),
+            message=f"only a Node whose {keys.MIG_GRANT} says that we cordoned it is uncordoned",
+        ),
+        Rule(
+            name="keep-cordoned",
             holds=cel.any_of(
-                "!variables.cordonedBefore",
-                "variables.cordoned",
-                f"{cel.quoted(keys.MIG_GRANT)} in variables.annotationsBefore",
+                *_NO_UNCORDON, f"!({cel.quoted(keys.KEEP_CORDONED)} in variables.annotationsBefore)"
             ),
-            message=f"only a Node with {keys.MIG_GRANT} is uncordoned",
+            message=f"a Node with {keys.KEEP_CORDONED} is not uncordoned",
         ),
     ),
 )
@@ -175,6 +199,45 @@ NODE_KEYS = Policy(
             holds="request.operation == 'CREATE' || variables.reservedLabels.size() == 0",
             message="a kubelet may not write these labels",
             culprits="variables.reservedLabels",
+        ),
+    ),
+)
+
+
+_BEFORE = f"({cel.VARIABLES['before']})"
+
+
+def _grant_of(node: Expression) -> Expression:
+    """A Node's grant as an optional, in a condition, where there are no variables."""
+    return f"{node}.metadata.?annotations[?{cel.quoted(keys.MIG_GRANT)}]"
+
+
+# An agent in enforce mode acts on the grant. Accounts of DaemonSets that have nothing to do with
+# us may patch every Node, and NodeRestriction is for kubelets alone.
+MIG_GRANT = Policy(
+    name="gpuscape-mig-grant",
+    holder=EVERYBODY,
+    exempt=names.COORDINATOR,
+    group="",
+    resources=NODES,
+    conditions={
+        # all other writes of Nodes, heartbeats among them, end here
+        "touches-grant": f"{_grant_of('object')} !=\n{_grant_of(_BEFORE)}"
+    },
+    rules=(
+        Rule(
+            name="grant",
+            holds=f"!({cel.quoted(keys.MIG_GRANT)} in variables.annotations)",
+            message=f"only {names.COORDINATOR} writes {keys.MIG_GRANT}; people may delete it",
+        ),
+        Rule(
+            name="removal",
+            holds=cel.any_of(
+                f"{cel.quoted(keys.MIG_GRANT)} in variables.annotations",
+                f"!({cel.quoted(SERVICE_ACCOUNTS)} in request.userInfo.?groups.orValue([]))",
+            ),
+            message=f"people may delete {keys.MIG_GRANT}, and no service account but"
+            f" {names.COORDINATOR}",
         ),
     ),
 )

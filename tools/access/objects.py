@@ -30,19 +30,23 @@ FINALIZERS = Rule(
     ),
     message="no finalizer may be added or removed",
 )
-HOLDER = Rule(
-    name="holder",
-    # the other field is of API servers with coordinated leader election
-    holds="(object.?spec.?holderIdentity.orValue('') + object.?spec.?preferredHolder.orValue(''))"
-    f".size() <= {limits.MOST_HOLDER_CHARACTERS}",
-    message=f"the holder's name has at most {limits.MOST_HOLDER_CHARACTERS} characters",
-)
 OWNER = Rule(
     name="owner",
     holds="object.metadata.?ownerReferences.orValue([]).all(o,"
     " o.apiVersion == 'v1' && o.kind == 'Node' && o.name == variables.node)",
     message="the owner is the agent's Node, or nobody",
 )
+
+
+def _holder(most: int) -> Rule:
+    """The holder's name is no longer than this."""
+    return Rule(
+        name="holder",
+        # the other field is of API servers with coordinated leader election
+        holds="(object.?spec.?holderIdentity.orValue('')"
+        f" + object.?spec.?preferredHolder.orValue('')).size() <= {most}",
+        message=f"the holder's name has at most {most} characters",
+    )
 
 
 def _named(name: Expression, message: str) -> Rule:
@@ -74,7 +78,7 @@ AGENT_LEASE = Policy(
             holds=cel.bounded(_state_size, "annotations", limits.MOST_STATE_CHARACTERS),
             message=f"{keys.STATE} has at most {limits.MOST_STATE_CHARACTERS} characters",
         ),
-        HOLDER,
+        _holder(limits.MOST_HOLDER_CHARACTERS),
         Rule(
             name="term",
             holds="object.?spec.?leaseDurationSeconds.orValue(0)"
@@ -138,22 +142,78 @@ AGENT_NODE_FEATURE = Policy(
     ),
 )
 
+_IS_SLOT = cel.matches("object.metadata.name", f"{names.SLOT_LEASE_PREFIX}[0-9]+")
+
+
+def _undo_size(annotations: Expression) -> Expression:
+    return f"{annotations}[?{cel.quoted(keys.MIG_UNDO)}].orValue('').size()"
+
+
 COORDINATOR_LEASE = Policy(
     name=f"{names.COORDINATOR}-lease",
     holder=names.COORDINATOR,
     group=api.LEASES.group,
     resources=(api.LEASES.plural,),
+    variables={
+        "foreignLabels": changed_but("Labels", f"k in {cel.listed(LEASE_LABELS)}"),
+        "foreignAnnotations": changed_but(
+            "Annotations", f"k == {cel.quoted(keys.MIG_UNDO)} && {_IS_SLOT}"
+        ),
+    },
     rules=(
         Rule(
             name="name",
             holds=cel.any_of(
-                f"object.metadata.name == {cel.quoted(names.COORDINATOR_LEASE)}",
-                cel.matches("object.metadata.name", f"{names.SLOT_LEASE_PREFIX}[0-9]+"),
+                f"object.metadata.name == {cel.quoted(names.COORDINATOR_LEASE)}", _IS_SLOT
             ),
             message="the coordinator writes its slots and its own Lease only",
         ),
-        HOLDER,
+        none_of("labels", "variables.foreignLabels", "not labels of a Lease of the coordinator"),
+        none_of(
+            "annotations",
+            "variables.foreignAnnotations",
+            f"of annotations a slot has {keys.MIG_UNDO} and no other",
+        ),
+        Rule(
+            name="undo-size",
+            holds=cel.bounded(_undo_size, "annotations", limits.MOST_UNDO_CHARACTERS),
+            message=f"{keys.MIG_UNDO} has at most {limits.MOST_UNDO_CHARACTERS} characters",
+        ),
+        _holder(limits.MOST_NODE_NAME_CHARACTERS),
         FINALIZERS,
+        Rule(
+            name="owners",
+            # one that does not exist has the slot deleted, and the record in it
+            holds=" ==\n".join(
+                f"{of}.metadata.?ownerReferences.orValue([])"
+                for of in ("object", "variables.before")
+            ),
+            message="no owner may be added or removed",
+        ),
+    ),
+)
+
+COORDINATOR_EVICTION = Policy(
+    name=f"{names.COORDINATOR}-eviction",
+    holder=names.COORDINATOR,
+    group="",
+    resources=("pods/eviction",),
+    operations=("CREATE",),
+    variables={"options": "dyn(object).?deleteOptions.orValue({})"},
+    rules=(
+        Rule(
+            name="pod",
+            # else the pod that has the name by then goes, which nobody looked at
+            holds="variables.options.?preconditions.?uid.orValue('') != ''",
+            message="an eviction names the pod's UID",
+        ),
+        Rule(
+            name="options",
+            # a grace period of 0 kills at once
+            holds="variables.options.all(k, k in"
+            f" {cel.listed(('apiVersion', 'kind', 'preconditions', 'dryRun'))})",
+            message="an eviction leaves the pod its own grace period and all other options",
+        ),
     ),
 )
 

@@ -18,6 +18,8 @@ EVERYTHING = ("*",)
 WRITES = ("CREATE", "UPDATE")
 KUBELETS = "system:nodes"
 """The group of every kubelet's credential."""
+EVERYBODY = "everybody"
+"""Holder of a policy that holds whoever asks, cluster admins included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +54,12 @@ class Policy:
 
     name: str
     holder: str
-    """The account held, or KUBELETS."""
+    """The account held, KUBELETS, or EVERYBODY."""
+    exempt: str = ""
+    """An account that a policy for EVERYBODY does not hold."""
+    conditions: Mapping[str, Expression] = field(default_factory=dict)
+    """What else must hold of a request for it to be judged, by name. They are asked first and
+    cost least; variables are not there yet."""
     group: str
     resources: tuple[str, ...]
     versions: tuple[str, ...] = ("v1",)
@@ -68,7 +75,10 @@ class Policy:
         spec = {
             "failurePolicy": "Fail",
             "matchConstraints": {"matchPolicy": "Equivalent", "resourceRules": [self._matched()]},
-            "matchConditions": [self._condition(namespace)],
+            "matchConditions": [
+                {"name": name, "expression": said}
+                for name, said in {**self._held(namespace), **self.conditions}.items()
+            ],
             "variables": [
                 {"name": name, "expression": said} for name, said in self._needed(namespace).items()
             ],
@@ -86,13 +96,13 @@ class Policy:
             "resources": list(self.resources),
         }
 
-    def _condition(self, namespace: str) -> Object:
+    def _held(self, namespace: str) -> Mapping[str, Expression]:
+        """The condition that names whoever is held; for everybody, whoever is not."""
         if self.holder == KUBELETS:
-            expression = f"{cel.quoted(KUBELETS)} in request.userInfo.?groups.orValue([])"
-        else:
-            username = names.username(self.holder, namespace)
-            expression = f"request.userInfo.username == {cel.quoted(username)}"
-        return {"name": "holder", "expression": expression}
+            return {"holder": f"{cel.quoted(KUBELETS)} in request.userInfo.?groups.orValue([])"}
+        account, is_held = (self.exempt, "!=") if self.holder == EVERYBODY else (self.holder, "==")
+        username = cel.quoted(names.username(account, namespace))
+        return {"holder": f"request.userInfo.username {is_held} {username}"}
 
     def _needed(self, namespace: str) -> Mapping[str, Expression]:
         """The variables that the rules use, and those that these use in turn."""
