@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 from api.gpu_request import GpuRequest, wish
@@ -151,7 +152,8 @@ def product_aims(
     if len(products) < 2:
         order = dict.fromkeys(products, 0.0)
     elif len(set(bests.values())) > 1:
-        order = {each: _held(fleet.find(each), ask.gpus) for each in products}
+        size = ask.gpus
+        order = {each: _held(fleet.find(each), size) for each in products}
     else:
         order = _slowness(products, fleet, tables)
     turns = sorted(set(order.values()))
@@ -174,12 +176,20 @@ def _slowness(
 ) -> dict[str, float]:
     """How fast products are where several GPUs matter, 0 to 1: the geometric mean, over the sizes
     that fit on a node, of their best speed to that of all."""
-    bests = {
-        each: [best_speed(each, gen, ask, fleet, tables) for ask in _COMPARED]
-        for each, gen in products.items()
-    }
-    most = [max(column) for column in zip(*bests.values(), strict=True)]
-    return {each: _mean(its, most) for each, its in bests.items()}
+    bests = tuple(
+        [
+            tuple([best_speed(each, gen, ask, fleet, tables) for ask in _COMPARED])
+            for each, gen in products.items()
+        ]
+    )
+    return dict(zip(products, _means(bests), strict=True))
+
+
+@lru_cache(maxsize=64)
+def _means(bests: tuple[tuple[int, ...], ...]) -> tuple[float, ...]:
+    """Of each product, by its best speeds."""
+    most = [max(column) for column in zip(*bests, strict=True)]
+    return tuple([_mean(its, most) for its in bests])
 
 
 def _mean(bests: Collection[int], most: Collection[int]) -> float:

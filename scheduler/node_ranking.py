@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from api.gpu_request import GpuRequest
-from scheduler.cluster.node_views import Fleet, NoOutcome, NoView, ScoringView
+from scheduler.cluster.node_views import Fleet, NoOutcome, NoView, ScoringView, View
 from scheduler.fleet_products import ProductAims, product_aims
+from scheduler.known_scores import KnownScores, ScoreQuestion
 from scheduler.pod_request import PodRequest
 from scheduler.rank_levels import NEUTRAL, ranks
 from scheduler.scores.class_tables import ScoreTables
@@ -18,6 +19,7 @@ from scheduler.scores.score_table import MOST_GPUS, PlacementOutcome, ScoreTable
 
 _AT_ONCE = 16
 """So many new outcomes of small classes fit into a request; each takes up to a millisecond."""
+_NO_CLIQUES: Final[frozenset[str]] = frozenset()
 
 
 class OutcomeUnknown(Exception):  # no error: the caller, who wants known outcomes only, calls again
@@ -42,7 +44,7 @@ class RankedNode(NamedTuple):
     """One node, compared with the others of the same call. Tuples: a call makes thousands."""
 
     node: str
-    view: ScoringView | NoView
+    view: View
     outcome: PlacementOutcome | None
     """None where the node cannot be scored, and while its table is being worked out."""
     clique: bool
@@ -53,14 +55,13 @@ class RankedNode(NamedTuple):
     """Score that the scheduler gets, 0 to 10."""
 
 
-class _Judged(NamedTuple):
+class _Scored(NamedTuple):
     """Columns of :class:`RankedNode`, with an entry for each of some views: nodes with equal views
     share one."""
 
     outcomes: Sequence[PlacementOutcome | None]
     cliques: Sequence[bool]
     scores: Sequence[int]
-    ranks: Sequence[int]
 
 
 class Ranking(NamedTuple):
@@ -77,62 +78,99 @@ class NodeRanker:
     def __init__(self, fleet: Fleet, tables: ScoreTables) -> None:
         self._fleet = fleet
         self._tables = tables
+        self._known = KnownScores()
 
     def judge(self, ask: PodRequest, nodes: Sequence[str]) -> list[RankedNode]:
         """Verdicts in the order of ``nodes``; the same for the same fleet."""
         views = self._fleet.views(nodes)
         distinct = dict.fromkeys(views)
-        judged = dict(zip(distinct, zip(*self._judged(ask, distinct), strict=True), strict=True))
+        tables = _TablesOfCall(self._tables)
+        question = self._question(ask, distinct, tables)
+        scored = self._scored(question, distinct, tables, only_known=False)
+        levels = map(_level, distinct, scored.outcomes, ranks(scored.scores))
+        judged = dict(zip(distinct, zip(*scored, levels, strict=True), strict=True))
         return [
             RankedNode(node, view, *judged[view]) for node, view in zip(nodes, views, strict=True)
         ]
 
     def rank(self, ask: PodRequest, nodes: Sequence[str], *, only_known: bool = False) -> Ranking:
-        """The ranks of the nodes alone, many times as fast: most nodes of a fleet have equal views.
+        """The ranks of the nodes alone, many times as fast: most nodes of a fleet have equal views,
+        and most views had their score in an earlier call.
 
         ``only_known``: raises OutcomeUnknown where an outcome would be worked out for them.
         """
         views = self._fleet.views(nodes)
         seen = Counter(views)
-        judged = self._judged(ask, seen, only_known=only_known)
-        rank_of = dict(zip(seen, judged.ranks, strict=True))
+        tables = _TablesOfCall(self._tables)
+        question = self._question(ask, seen, tables)
+        score_of, others = self._scores(question, seen, tables, only_known=only_known)
+        rank_of = dict(zip(seen, ranks(list(map(score_of.__getitem__, seen))), strict=True))
         unseen: Counter[NoView | NoOutcome] = Counter()
-        for view, outcome, score in zip(seen, judged.outcomes, judged.scores, strict=True):
-            if not score and (reason := unscored(view, outcome, ask.wish, self._tables)):
+        for view, outcome in others.items():
+            rank_of[view] = _level(view, outcome, rank_of[view])
+            if not score_of[view] and (reason := unscored(view, outcome, ask.wish, self._tables)):
                 unseen[reason] += seen[view]
         return Ranking(ranks=list(map(rank_of.__getitem__, views)), unseen=unseen)
 
-    def _judged(
-        self, ask: PodRequest, views: Collection[ScoringView | NoView], *, only_known: bool = False
-    ) -> _Judged:
+    def _scores(
+        self,
+        question: ScoreQuestion,
+        views: Mapping[View, int],
+        tables: _TablesOfCall,
+        *,
+        only_known: bool,
+    ) -> tuple[Mapping[View, int], Mapping[View, PlacementOutcome | None]]:
+        """The scores of these views and maybe others, and the outcomes of those of these views
+        whose score is 0 or that are not sure, which are looked at anew in each call."""
+        known = self._known.find(question)
+        if known.keys() >= views.keys():
+            return known, {}
+        new = [view for view in views if view not in known]
+        scored = self._scored(question, new, tables, only_known=only_known)
+        found = dict(zip(new, scored.scores, strict=True))
+        others = {
+            view: outcome
+            for view, outcome in zip(new, scored.outcomes, strict=True)
+            if not found[view] or isinstance(view, NoView) or not view.sure
+        }
+        scores = {view: found[view] if view in found else known[view] for view in views}
+        self._known.add(question, {view: found[view] for view in new if view not in others})
+        return scores, others
+
+    def _question(
+        self, ask: PodRequest, views: Iterable[View], tables: _TablesOfCall
+    ) -> ScoreQuestion:
+        """What the scores of these views depend on, but for the views themselves."""
+        products = {view.product: view.gen for view in views if isinstance(view, ScoringView)}
+        aims = product_aims(ask.wish, products, self._fleet.products, tables)
+        return ScoreQuestion(ask.wish, frozenset(aims.items()), self._cliques(ask))
+
+    def _scored(
+        self,
+        question: ScoreQuestion,
+        views: Collection[View],
+        tables: _TablesOfCall,
+        *,
+        only_known: bool,
+    ) -> _Scored:
         """These views, no two of which are equal, in their order."""
-        tables = _TablesOfCall(self._tables)
-        outcomes = self._outcomes(ask.wish, views, tables, only_known=only_known)
-        cliques = self._cliques(ask)
-        inside = [isinstance(view, ScoringView) and view.clique in cliques for view in views]
-        aims = self._product_aims(ask.wish, views, tables)
+        outcomes = self._outcomes(question.wish, views, tables, only_known=only_known)
+        inside = [
+            isinstance(view, ScoringView) and view.clique in question.cliques for view in views
+        ]
+        aims = dict(question.aims)
         scores = [
-            _score(outcome, aims[view.product or view.gen], is_inside)
+            _score(outcome, aims[view.product], is_inside)
             if isinstance(view, ScoringView) and outcome is not None
             else 0
             for view, outcome, is_inside in zip(views, outcomes, inside, strict=True)
         ]
-        levels = list(map(_level, views, outcomes, ranks(scores)))
-        return _Judged(outcomes, inside, scores, levels)
-
-    def _product_aims(
-        self, wish: GpuRequest, views: Iterable[ScoringView | NoView], tables: _TablesOfCall
-    ) -> Mapping[str, ProductAims]:
-        """What is not of a node alone, by product, or by class where a node has no product."""
-        products = {
-            view.product or view.gen: view.gen for view in views if isinstance(view, ScoringView)
-        }
-        return product_aims(wish, products, self._fleet.products, tables)
+        return _Scored(outcomes, inside, scores)
 
     def _outcomes(
         self,
         wish: GpuRequest,
-        views: Iterable[ScoringView | NoView],
+        views: Iterable[View],
         tables: _TablesOfCall,
         *,
         only_known: bool,
@@ -162,20 +200,20 @@ class NodeRanker:
             outcomes.append(of_class[free])
         return outcomes
 
-    def _cliques(self, ask: PodRequest) -> Collection[str]:
+    def _cliques(self, ask: PodRequest) -> frozenset[str]:
         """Those with the most nodes of the pod's job."""
         if ask.job is None:
-            return ()
+            return _NO_CLIQUES
         views = self._fleet.views(set(self._fleet.nodes_of(ask.job)))
         nodes = Counter(
             view.clique for view in views if isinstance(view, ScoringView) and view.clique
         )
         most = max(nodes.values(), default=0)
-        return {clique for clique, count in nodes.items() if count == most}
+        return frozenset([clique for clique, count in nodes.items() if count == most])
 
 
 def unscored(
-    view: ScoringView | NoView,
+    view: View,
     outcome: PlacementOutcome | None,
     wish: GpuRequest,
     tables: ScoreTables,
@@ -206,7 +244,7 @@ def _score(outcome: PlacementOutcome, aims: ProductAims, in_clique: bool) -> int
     return joined(score, share=aims.share, in_clique=in_clique)
 
 
-def _level(view: ScoringView | NoView, outcome: PlacementOutcome | None, level: int) -> int:
+def _level(view: View, outcome: PlacementOutcome | None, level: int) -> int:
     """One less, but never no data, for a node whose GPUs and pods do not agree; in the middle where
     the outcome was given up."""
     if outcome is not None and outcome.given_up:

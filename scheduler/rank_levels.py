@@ -25,7 +25,8 @@ def ranks(scores: Sequence[int | None]) -> list[int]:
     a node that others need more, 1 for one that may refuse the pod or breaks its wish.
     """
     best = max(filter(None, scores), default=0)
-    return [_rank(score, best) if score else 0 for score in scores]
+    rank_of = {score: _rank(score, best) if score else 0 for score in set(scores)}
+    return list(map(rank_of.__getitem__, scores))
 
 
 @lru_cache(maxsize=2048)

@@ -60,13 +60,20 @@ class ScoringView(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     clique: str | None = None
     """NVLink clique across nodes, from label ``nvidia.com/gpu.clique``."""
     product: str = ""
-    """:func:`scheduler.fleet_products.product_name` of the node; empty: its class."""
+    """:func:`scheduler.fleet_products.product_name` of the node; its class where none is given."""
+
+    def __post_init__(self) -> None:
+        if not self.product:
+            msgspec.structs.force_setattr(self, "product", self.gen)
+
+
+View = ScoringView | NoView
 
 
 class Fleet(Protocol):
     """All nodes. Thread-safe; never waits for anything."""
 
-    def views(self, nodes: Iterable[str]) -> list[ScoringView | NoView]:
+    def views(self, nodes: Iterable[str]) -> list[View]:
         """Of these nodes at one moment, in their order."""
 
     def nodes_of(self, job: str) -> Iterable[str]:

@@ -292,6 +292,12 @@ def test_single_gpus_leave_the_faster_product_alone(tables: ScoreTables) -> None
     assert ranks(views, ask(1), tables, products) == {"v": 10, "h": 5}
 
 
+def test_a_class_of_no_product_is_one_of_its_own(tables: ScoreTables) -> None:
+    slow, fast = tables.add(MESH), tables.add(SWITCHED)
+    views = {"v": view(slow, 0b1111), "h": view(fast, 0b1)}
+    assert ranks(views, ask(1), tables, fleet_of((slow, slow), (fast, fast))) == {"v": 10, "h": 5}
+
+
 def test_an_ideal_set_of_a_slow_product_goes_before_a_poor_one_of_a_fast_product(
     tables: ScoreTables,
 ) -> None:

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scores that a node's view was found to have, so that the next request need not make them again.
+
+Between two requests few nodes change: of a hundred views one or two are new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from api.gpu_request import GpuRequest
+from scheduler.cluster.node_views import View
+from scheduler.fleet_products import ProductAims
+
+_MOST_SCORES: Final = 8192
+"""Of all questions together: one to two MiB. With one more all of them are dropped."""
+_MOST_STEPS: Final = 16
+"""Of a pod whose scores are kept: it may have thousands of containers."""
+
+
+class ScoreQuestion(NamedTuple):
+    """All that the score of a view depends on, but for the view itself."""
+
+    wish: GpuRequest
+    aims: frozenset[tuple[str, ProductAims]]
+    """What is not of a node alone, by product."""
+    cliques: frozenset[str]
+    """NVLink cliques that have most of the job's nodes."""
+
+
+class KnownScores:
+    """Scores by question and view. Thread-safe.
+
+    None ever becomes wrong: a view's class is a hash of all that its score table is made of.
+    """
+
+    def __init__(self, most: int = _MOST_SCORES) -> None:
+        self._most = most
+        self._scores: dict[ScoreQuestion, dict[View, int]] = {}
+
+    def find(self, question: ScoreQuestion) -> Mapping[View, int]:
+        """The scores that are known; the mapping grows with :meth:`add`, and loses none."""
+        return self._scores.get(question, _NONE)
+
+    def add(self, question: ScoreQuestion, scores: Mapping[View, int]) -> None:
+        """Keep these as well."""
+        if len(question.wish.steps) > _MOST_STEPS:
+            return
+        kept = sum(map(len, list(self._scores.values())))
+        if kept + len(scores) > self._most:
+            self._scores = {}  # who reads one of the old mappings still has it
+        self._scores.setdefault(question, {}).update(scores)
+
+
+_NONE: Final[Mapping[View, int]] = {}
