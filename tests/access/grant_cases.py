@@ -135,7 +135,7 @@ ATTACKS = (
     _agent("takes a slot", merge(SLOT, {"spec": {"holderIdentity": "$node"}}), "lease/name"),
     _agent("makes a slot", post(LEASES, lease("mig-slot-77")), "lease/name"),
     _agent("frees a slot", delete(SLOT)),
-    _agent("rewrites what is undone", merge(SLOT, annotation(UNDO, "{}")), "lease/name"),
+    _agent("rewrites what is undone", merge(SLOT, annotation(UNDO, "{}"))),
     _agent(
         "becomes the leader",
         merge(f"{LEASES}/coordinator", {"spec": {"holderIdentity": "$node"}}),

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from api import keys, limits, names
+from api.keys import KeyLocation, Writer
 from kube import api
 from kube.events import DIGEST_DIGITS, STEM
 from tools.access import cel
@@ -142,6 +143,7 @@ AGENT_NODE_FEATURE = Policy(
     ),
 )
 
+COORDINATOR_ANNOTATIONS = cel.owned(KeyLocation.LEASE_ANNOTATION, Writer.COORDINATOR)
 _IS_SLOT = cel.matches("object.metadata.name", f"{names.SLOT_LEASE_PREFIX}[0-9]+")
 
 
@@ -156,8 +158,13 @@ COORDINATOR_LEASE = Policy(
     resources=(api.LEASES.plural,),
     variables={
         "foreignLabels": changed_but("Labels", f"k in {cel.listed(LEASE_LABELS)}"),
+        # a slot has its record, and the leader's Lease what else there is
         "foreignAnnotations": changed_but(
-            "Annotations", f"k == {cel.quoted(keys.MIG_UNDO)} && {_IS_SLOT}"
+            "Annotations",
+            cel.all_of(
+                cel.one_of("k", COORDINATOR_ANNOTATIONS),
+                f"(k == {cel.quoted(keys.MIG_UNDO)}) == {_IS_SLOT}",
+            ),
         ),
     },
     rules=(
@@ -172,7 +179,7 @@ COORDINATOR_LEASE = Policy(
         none_of(
             "annotations",
             "variables.foreignAnnotations",
-            f"of annotations a slot has {keys.MIG_UNDO} and no other",
+            "not annotations of this Lease of the coordinator",
         ),
         Rule(
             name="undo-size",
