@@ -34,6 +34,13 @@ PODS = ApiResource(group="", version="v1", kind="Pod", plural="pods")
 DAEMON_SETS = ApiResource(group="apps", version="v1", kind="DaemonSet", plural="daemonsets")
 LEASES = ApiResource(group="coordination.k8s.io", version="v1", kind="Lease", plural="leases")
 EVENTS = ApiResource(group="events.k8s.io", version="v1", kind="Event", plural="events")
+POD_DISRUPTION_BUDGETS = ApiResource(
+    group="policy", version="v1", kind="PodDisruptionBudget", plural="poddisruptionbudgets"
+)
+JOBS = ApiResource(group="batch", version="v1", kind="Job", plural="jobs")
+JOB_SETS = ApiResource(group="jobset.x-k8s.io", version="v1alpha2", kind="JobSet", plural="jobsets")
+REPLICA_SETS = ApiResource(group="apps", version="v1", kind="ReplicaSet", plural="replicasets")
+STATEFUL_SETS = ApiResource(group="apps", version="v1", kind="StatefulSet", plural="statefulsets")
 NODE_FEATURES = ApiResource(
     group="nfd.k8s-sigs.io", version="v1alpha1", kind="NodeFeature", plural="nodefeatures"
 )
@@ -111,4 +118,17 @@ class Api(Protocol):
         ``fields`` have these values in all objects sent, as far as the kind can be selected by
         them; a field with ``!`` behind it has any other. ``metadata_only`` leaves out all but each
         object's metadata: of Nodes that is a tenth.
+        """
+
+
+class EvictingApi(Api, Protocol):
+    """The verbs of an account that may have pods leave."""
+
+    def evict(self, name: str, *, namespace: str, uid: str, dry_run: bool = False) -> None:
+        """Ask for the eviction of the pod that has this UID, with its own grace period.
+
+        It is gone only once its containers have ended. Raises NotFound where there is no such pod,
+        Conflict where another has the name by now, BudgetRefused where a PodDisruptionBudget does
+        not allow it now, SeveralBudgets, and NamespaceTerminating. A dry run is judged alike, but
+        takes nothing from a budget: two of them do not show whether both pods may go.
         """

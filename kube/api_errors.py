@@ -30,6 +30,10 @@ class Busy(ApiError, Transient):
         self.retry_after_seconds = retry_after_seconds
 
 
+class BudgetRefused(Busy):
+    """429 of an eviction: a PodDisruptionBudget does not allow it now."""
+
+
 class Unauthorized(ApiError, Transient):
     """401: the token is not, or no longer, good; a rotated one may be."""
 
@@ -48,6 +52,14 @@ class Expired(ApiError, Transient):
 
 class Forbidden(ApiError, Permanent):
     """403: the account's roles do not allow it."""
+
+
+class NamespaceTerminating(Forbidden):
+    """403: the namespace is being deleted; nothing is made there any more, and its pods go."""
+
+
+class SeveralBudgets(ApiError, Permanent):
+    """500 of an eviction: several PodDisruptionBudgets select the pod, so it is never evicted."""
 
 
 class AdmissionRefused(ApiError, Permanent):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from kube.api import ApiResource, Change, Object, Watch
+from kube.api import PODS, ApiResource, Change, Object, Watch
 from kube.api_errors import ApiError, Invalid, NotFound
 from kube.api_server import ApiServer
 from kube.credentials import find
@@ -106,6 +106,18 @@ class ApiClient:
         asked = request_name("patch", resource, namespace, name)
         path = _path(resource, namespace, name) + self._write(dry_run, manager)
         return self._ask(asked, "PATCH", path, dict(patch), MERGE_PATCH)
+
+    def evict(self, name: str, *, namespace: str, uid: str, dry_run: bool = False) -> None:
+        """See :class:`kube.api.EvictingApi`."""
+        asked = request_name("evict", PODS, namespace, name)
+        path = _path(PODS, namespace, name) + "/eviction" + self._write(dry_run, None)
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        }
+        self._ask(asked, "POST", path, eviction, JSON)
 
     def watch(
         self,

@@ -14,12 +14,15 @@ from kube.api import ApiResource
 from kube.api_errors import (
     AdmissionRefused,
     ApiError,
+    BudgetRefused,
     Busy,
     Conflict,
     Expired,
     Forbidden,
     Invalid,
+    NamespaceTerminating,
     NotFound,
+    SeveralBudgets,
     Unauthorized,
     Unreachable,
 )
@@ -35,6 +38,11 @@ _POLICY = re.compile(
     r"ValidatingAdmissionPolicy '([^']+)'.* denied request"
     r'|admission webhook "([^"]+)" denied the request'
 )
+# Causes of the status, and the message of an eviction that has none.
+# Source: kube-apiserver 1.32 and 1.37, registry/core/pod/storage/eviction.go; k8s.io/api/core/v1.
+_BUDGET = "DisruptionBudget"
+_NAMESPACE = "NamespaceTerminating"
+_SEVERAL_BUDGETS = "more than one PodDisruptionBudget"
 _BY_CODE: dict[int, type[ApiError]] = {403: Forbidden, 404: NotFound, 409: Conflict, 410: Expired}
 
 
@@ -96,8 +104,15 @@ def error_of(
         return Unauthorized(f"{asked}: 401: the credentials{_of(account)} are not accepted")
     if code == 403 and account and account not in message:
         text += f" (as {account})"
+    causes = _causes(status_object)
+    if code == 429 and _BUDGET in causes:
+        return BudgetRefused(text, retry_after_seconds=_retry_after(headers, status_object))
+    if code == 500 and _SEVERAL_BUDGETS in message:
+        return SeveralBudgets(text)
     if code == 429 or code >= 500:
         return Busy(text, retry_after_seconds=_retry_after(headers, status_object))
+    if code == 403 and _NAMESPACE in causes:
+        return NamespaceTerminating(text)
     return _BY_CODE.get(code, Invalid)(text)
 
 
@@ -109,6 +124,14 @@ def one_line(text: str) -> str:
 
 def _of(account: str) -> str:
     return f" of {account}" if account else ""
+
+
+def _causes(status_object: Mapping[str, Any]) -> frozenset[str]:
+    """The reasons that the status lists."""
+    details = status_object.get("details")
+    causes = details.get("causes") if isinstance(details, dict) else None
+    found = (it.get("reason") for it in causes or () if isinstance(it, dict))
+    return frozenset(it for it in found if isinstance(it, str))
 
 
 def _retry_after(headers: Mapping[str, str], status_object: Mapping[str, Any]) -> float | None:

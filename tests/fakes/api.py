@@ -14,8 +14,9 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from kube.api import ApiResource, Change, Object
+from kube.api import PODS, ApiResource, Change, Object
 from kube.api_errors import AdmissionRefused, ApiError, Unreachable
+from tests.fakes import evictions
 from tests.fakes.server import Happened, Server
 
 __all__ = ["Call", "FakeApi", "FakeWatch", "Server"]
@@ -29,7 +30,7 @@ class Call:
     """One request, as the server saw it."""
 
     verb: str
-    """get, create, patch or watch."""
+    """get, create, patch, evict or watch."""
     resource: ApiResource
     name: str | None
     namespace: str | None = None
@@ -140,6 +141,14 @@ class FakeApi:
         for watch in list(self._watches):
             watch.bookmark()
 
+    def evictions(self) -> list[tuple[str, str]]:
+        """Namespace and name of all evictions asked for so far, dry runs left out."""
+        return [
+            (str(call.namespace), str(call.name))
+            for call in list(self.calls)
+            if call.verb == "evict" and not call.dry_run
+        ]
+
     def writes(self, resource: ApiResource | None = None) -> list[Call]:
         """The creates and patches so far, dry runs left out."""
         return [
@@ -209,6 +218,19 @@ class FakeApi:
                 resource, name, patch, namespace, manager=writer, dry_run=dry_run
             ),
         )
+
+    def evict(self, name: str, *, namespace: str, uid: str, dry_run: bool = False) -> None:
+        """See :class:`kube.api.EvictingApi`."""
+        call = Call(
+            verb="evict",
+            resource=PODS,
+            name=name,
+            namespace=namespace,
+            body={"uid": uid},
+            dry_run=dry_run,
+            manager=self.manager,
+        )
+        self._run(call, lambda: evictions.evict(self.server, name, namespace, uid, dry_run=dry_run))
 
     def watch(
         self,

@@ -13,15 +13,20 @@ from kube.api import (
     CONFIG_MAPS,
     DAEMON_SETS,
     EVENTS,
+    JOB_SETS,
+    JOBS,
     LEASES,
     NODE_FEATURES,
     NODES,
+    POD_DISRUPTION_BUDGETS,
     PODS,
+    REPLICA_SETS,
     RESOURCE_SLICES,
+    STATEFUL_SETS,
     ApiResource,
     Object,
 )
-from kube.api_errors import Conflict, Expired, Invalid, NotFound
+from kube.api_errors import Conflict, Expired, Invalid, NamespaceTerminating, NotFound
 from tests.fakes import ownership, validation
 
 SERVED = (
@@ -33,6 +38,11 @@ SERVED = (
     CONFIG_MAPS,
     NODE_FEATURES,
     RESOURCE_SLICES,
+    POD_DISRUPTION_BUDGETS,
+    JOBS,
+    JOB_SETS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
 )
 _KEPT = ("name", "namespace", "uid", "creationTimestamp", "managedFields", "generateName")
 
@@ -64,6 +74,7 @@ class Server:
         self._forgotten = 0
         self._names = 0
         self._namespaces = {"default", "kube-system", "kube-public", "gpuscape"}
+        self._terminating: set[str] = set()
         self._served = set(SERVED)
 
     @property
@@ -109,8 +120,8 @@ class Server:
         with self.changed:
             name = meta.get("name") or self._generated(meta)
             key = self._key(resource, namespace, name)
-            if namespace is not None and namespace not in self._namespaces:
-                raise NotFound(f'namespaces "{namespace}" not found')
+            if namespace is not None:
+                self.require_namespace(namespace)
             if key in self._objects:
                 raise Conflict(f'{resource.plural} "{name}" already exists')
             if meta.get("namespace", namespace) != namespace:
@@ -175,6 +186,26 @@ class Server:
             key = self._key(resource, namespace, name)
             gone = self._current(key)
             return self._store(key, "DELETED", deepcopy(gone))
+
+    def mark_deleted(self, resource: ApiResource, name: str, namespace: str | None) -> Object:
+        """Delete an object gracefully: it stays until somebody ends it by :meth:`delete`."""
+        with self.changed:
+            key = self._key(resource, namespace, name)
+            leaving = deepcopy(self._current(key))
+            leaving["metadata"]["deletionTimestamp"] = self.now
+            return self._store(key, "MODIFIED", leaving)
+
+    def terminate_namespace(self, name: str) -> None:
+        """Somebody deletes a namespace: nothing is made in it from now on."""
+        with self.changed:
+            self._terminating.add(name)
+
+    def require_namespace(self, name: str) -> None:
+        """Raises NotFound, or NamespaceTerminating."""
+        if name not in self._namespaces:
+            raise NotFound(f'namespaces "{name}" not found')
+        if name in self._terminating:
+            raise NamespaceTerminating(f"unable to create in {name}, which is being terminated")
 
     def forget_history(self) -> None:
         """Compact: no new watch can start from a version before the newest; open ones go on."""
@@ -267,7 +298,7 @@ def _check_identity(old: Object, new: Object, resource: ApiResource) -> None:
 
 def _part(old: Object, new: Object, resource: ApiResource, *, status: bool) -> None:
     """Undo what a write to the main resource, or to the status, leaves alone."""
-    if resource not in (NODES, PODS):
+    if resource not in (NODES, PODS, POD_DISRUPTION_BUDGETS):
         return
     frozen = ("spec",) if status else ("status",)
     for part in frozen:

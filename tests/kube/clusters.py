@@ -4,11 +4,20 @@
 from __future__ import annotations
 
 import json
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kube.api import NODES, PODS, Api, ApiResource, Object
+from kube.api import (
+    NODES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    Api,
+    ApiResource,
+    EvictingApi,
+    Object,
+)
 from kube.client import ApiClient, Program
 from kube.kubeconfig import Kubeconfig
 from tests.fakes.api import FakeApi
@@ -18,12 +27,13 @@ if TYPE_CHECKING:
 
 
 _ACCOUNT = "watched"
+MERGE_PATCH = "application/merge-patch+json"
 
 
 class Cluster(Protocol):
     """An API server with our client, and what people do to it beside us."""
 
-    api: Api
+    api: EvictingApi
     other: Api
     """A second program, whose field manager is ``kubectl``."""
 
@@ -31,6 +41,10 @@ class Cluster(Protocol):
     def apply(self, node: str, body: Object, manager: str) -> None: ...
     def make_pod(self, name: str, namespace: str) -> None: ...
     def bind(self, pod: str, namespace: str, node: str) -> None: ...
+    def run(self, pod: str, namespace: str, node: str, labels: Object, grace: int) -> str: ...
+    def budget(self, name: str, namespace: str, labels: Object, allowed: int) -> None: ...
+    def namespace(self) -> str: ...
+    def terminate(self, namespace: str) -> None: ...
 
 
 @dataclass
@@ -55,6 +69,29 @@ class InMemory:
     def bind(self, pod: str, namespace: str, node: str) -> None:
         """As a scheduler."""
         self.api.server.patch(PODS, pod, {"spec": {"nodeName": node}}, namespace)
+
+    def run(self, pod: str, namespace: str, node: str, labels: Object, grace: int) -> str:
+        """Have a pod that runs and is ready; its UID."""
+        server = self.api.server
+        made = server.create(PODS, _running(pod, labels, node, grace), namespace)
+        server.patch(PODS, pod, {"status": _READY}, namespace, status=True)
+        return str(made["metadata"]["uid"])
+
+    def budget(self, name: str, namespace: str, labels: Object, allowed: int) -> None:
+        """Have a PodDisruptionBudget whose status says that so many may go."""
+        self.api.server.create(POD_DISRUPTION_BUDGETS, _budget(name, labels), namespace)
+        status = {"status": _status(allowed)}
+        self.api.server.patch(POD_DISRUPTION_BUDGETS, name, status, namespace, status=True)
+
+    def namespace(self) -> str:
+        """A namespace of the test's own."""
+        name = f"contract-{secrets.token_hex(4)}"
+        self.api.server.add_namespace(name)
+        return name
+
+    def terminate(self, namespace: str) -> None:
+        """Delete it; what is in it is not gone yet."""
+        self.api.server.terminate_namespace(namespace)
 
 
 @dataclass
@@ -88,6 +125,33 @@ class Real:
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}/binding"
         self._asked("POST", path, {"metadata": {"name": pod}, "target": target}, status=201)
 
+    def run(self, pod: str, namespace: str, node: str, labels: Object, grace: int) -> str:
+        """Have a pod that runs and is ready, as its kubelet says; its UID."""
+        self.plane.account(namespace, _ACCOUNT)
+        path = f"/api/v1/namespaces/{namespace}/pods"
+        body = _running(pod, labels, node, grace)
+        uid = str(self.plane.demand("POST", path, body)["metadata"]["uid"])
+        self._asked("PATCH", f"{path}/{pod}/status", {"status": _READY}, MERGE_PATCH)
+        return uid
+
+    def budget(self, name: str, namespace: str, labels: Object, allowed: int) -> None:
+        """Have a PodDisruptionBudget whose status says that so many may go.
+
+        Where its controller runs, that reads the same from the pods: as many as are ready, but one.
+        """
+        path = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
+        self._asked("POST", path, _budget(name, labels), status=201)
+        status = {"status": _status(allowed)}
+        self._asked("PATCH", f"{path}/{name}/status", status, MERGE_PATCH)
+
+    def namespace(self) -> str:
+        """A namespace of the test's own."""
+        return self.plane.namespace("contract")
+
+    def terminate(self, namespace: str) -> None:
+        """Delete it; what is in it is not gone yet, as no kubelet ends its pods."""
+        self._asked("DELETE", f"/api/v1/namespaces/{namespace}", None)
+
     def _asked(
         self, method: str, path: str, body: Object | None, kind: str = "", *, status: int = 200
     ) -> None:
@@ -106,6 +170,32 @@ def _pod(name: str) -> Object:
             "terminationGracePeriodSeconds": 0,
             "containers": [container],
         },
+    }
+
+
+_READY: Object = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+
+
+def _running(name: str, labels: Object, node: str, grace: int) -> Object:
+    pod = _pod(name)
+    pod["metadata"]["labels"] = dict(labels)
+    pod["spec"] |= {"nodeName": node, "terminationGracePeriodSeconds": grace}
+    return pod
+
+
+def _budget(name: str, labels: Object) -> Object:
+    spec = {"minAvailable": 1, "selector": {"matchLabels": dict(labels)}}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+def _status(allowed: int) -> Object:
+    """Of a budget that wants one to stay."""
+    return {
+        "observedGeneration": 1,
+        "disruptionsAllowed": allowed,
+        "currentHealthy": allowed + 1,
+        "desiredHealthy": 1,
+        "expectedPods": allowed + 1,
     }
 
 

@@ -15,7 +15,15 @@ import pytest
 
 from kube import lease
 from kube.api import EVENTS, LEASES, NODES, PODS, ApiResource, Change, Object, Watch
-from kube.api_errors import Conflict, Expired, Invalid, NotFound
+from kube.api_errors import (
+    BudgetRefused,
+    Conflict,
+    Expired,
+    Invalid,
+    NamespaceTerminating,
+    NotFound,
+    SeveralBudgets,
+)
 from tests.fakes.api import FakeApi
 from tests.kube.clusters import Cluster, InMemory, Real, client
 
@@ -25,6 +33,8 @@ if TYPE_CHECKING:
 NOW = datetime(2026, 11, 20, 8, tzinfo=UTC)
 NAMESPACE = "default"
 UNKNOWN = ApiResource(group="nowhere.example", version="v1", kind="Unknown", plural="unknowns")
+GONE = "11111111-0000-4000-8000-000000000000"
+"""A UID that no pod has."""
 ABOUT = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}
 
 
@@ -436,6 +446,92 @@ class Contract:
     ) -> None:
         with pytest.raises(Invalid):
             cluster.api.create(EVENTS, event(node), namespace="kube-public")
+
+    def test_an_evicted_pod_leaves_with_its_own_grace(self, cluster: Cluster, node: str) -> None:
+        place = cluster.namespace()
+        cluster.api.create(NODES, named(node))
+        slow = cluster.run("slow", place, node, {"app": "a"}, 30)
+        quick = cluster.run("quick", place, node, {"app": "a"}, 0)
+
+        cluster.api.evict("slow", namespace=place, uid=slow)
+        cluster.api.evict("quick", namespace=place, uid=quick)
+
+        leaving = cluster.api.get(PODS, "slow", namespace=place)
+        assert leaving["metadata"]["deletionTimestamp"]
+        assert leaving["spec"]["terminationGracePeriodSeconds"] == 30
+        with pytest.raises(NotFound):
+            cluster.api.get(PODS, "quick", namespace=place)
+        cluster.api.evict("slow", namespace=place, uid=slow)
+
+    def test_a_dry_run_of_an_eviction_leaves_the_pod_and_its_budget(
+        self, cluster: Cluster, node: str
+    ) -> None:
+        place, labels = cluster.namespace(), {"app": "a"}
+        cluster.api.create(NODES, named(node))
+        uids = {name: cluster.run(name, place, node, labels, 30) for name in ("a", "b")}
+        cluster.budget("one-stays", place, labels, 1)
+
+        for name, uid in uids.items():
+            cluster.api.evict(name, namespace=place, uid=uid, dry_run=True)
+
+        assert "deletionTimestamp" not in cluster.api.get(PODS, "a", namespace=place)["metadata"]
+        cluster.api.evict("a", namespace=place, uid=uids["a"])
+        with pytest.raises(BudgetRefused, match="disruption budget"):
+            cluster.api.evict("b", namespace=place, uid=uids["b"])
+        with pytest.raises(BudgetRefused):
+            cluster.api.evict("b", namespace=place, uid=uids["b"], dry_run=True)
+
+    def test_a_pod_that_another_has_replaced_is_not_evicted(
+        self, cluster: Cluster, node: str
+    ) -> None:
+        place = cluster.namespace()
+        cluster.api.create(NODES, named(node))
+        cluster.run("a", place, node, {"app": "a"}, 30)
+
+        for dry_run in (True, False):
+            with pytest.raises(Conflict, match="precondition"):
+                cluster.api.evict("a", namespace=place, uid=GONE, dry_run=dry_run)
+
+        assert "deletionTimestamp" not in cluster.api.get(PODS, "a", namespace=place)["metadata"]
+        with pytest.raises(NotFound):
+            cluster.api.evict("b", namespace=place, uid=GONE)
+
+    def test_a_pod_of_two_budgets_is_never_evicted(self, cluster: Cluster, node: str) -> None:
+        place, labels = cluster.namespace(), {"app": "a"}
+        cluster.api.create(NODES, named(node))
+        uid = cluster.run("a", place, node, labels, 30)
+        cluster.run("b", place, node, labels, 30)
+        cluster.budget("one", place, labels, 1)
+        cluster.budget("two", place, labels, 1)
+
+        for dry_run in (True, False):
+            with pytest.raises(SeveralBudgets):
+                cluster.api.evict("a", namespace=place, uid=uid, dry_run=dry_run)
+
+    def test_a_budget_does_not_hold_what_has_not_started(self, cluster: Cluster) -> None:
+        place = cluster.namespace()
+        cluster.make_pod("a", place)
+        cluster.budget("none", place, {}, 0)
+        uid = cluster.api.get(PODS, "a", namespace=place)["metadata"]["uid"]
+
+        cluster.api.evict("a", namespace=place, uid=uid)
+
+        with pytest.raises(NotFound):
+            cluster.api.get(PODS, "a", namespace=place)
+
+    def test_in_a_namespace_that_is_deleted_nothing_is_made_or_evicted(
+        self, cluster: Cluster, node: str
+    ) -> None:
+        place = cluster.namespace()
+        cluster.api.create(NODES, named(node))
+        uid = cluster.run("a", place, node, {"app": "a"}, 30)
+
+        cluster.terminate(place)
+
+        with pytest.raises(NamespaceTerminating):
+            cluster.api.create(LEASES, named("a"), namespace=place)
+        with pytest.raises(NamespaceTerminating):
+            cluster.api.evict("a", namespace=place, uid=uid)
 
 
 def event(name: str) -> Object:
