@@ -114,6 +114,8 @@ MIG_REQUEST = "gpuscape.io/mig-request"
 MIG_GRANT = "gpuscape.io/mig-grant"
 MIG_STATUS = "gpuscape.io/mig-status"
 MIG_UNDO = "gpuscape.io/mig-undo"
+MIG_ROLLOUTS = "gpuscape.io/mig-rollouts"
+MIG_PAUSED = "gpuscape.io/mig-paused"
 MIG_CONFIG = "nvidia.com/mig.config"
 MIG_CONFIG_STATE = "nvidia.com/mig.config.state"
 RELEASE = "gpuscape.io/release"
@@ -327,6 +329,18 @@ OTHERS: tuple[Key, ...] = (
         writer=Writer.COORDINATOR,
         summary="JSON: what is to be undone on the node that has the slot, on the Lease"
         " mig-slot-<n>",
+    ),
+    Key(
+        name=MIG_ROLLOUTS,
+        where=KeyLocation.LEASE_ANNOTATION,
+        writer=Writer.COORDINATOR,
+        summary="JSON: how the changes of each rollout ended, on the Lease coordinator",
+    ),
+    _wish(
+        MIG_PAUSED,
+        "while it is true, no further MIG change begins; on the Lease coordinator",
+        KeyLocation.LEASE_ANNOTATION,
+        value=TRUTH,
     ),
     Key(
         name=MIG_STATUS,

@@ -19,6 +19,7 @@ COMMANDS: Mapping[str, str] = {
     "agent": "cli.agent_command",
     "actuator": "cli.actuator_command",
     "dcgm-exporter": "cli.dcgm_exporter.dcgm_exporter_command",
+    "coordinator": "cli.coordinator_command",
     "scheduler": "cli.scheduler.scheduler_command",
     "compare": "cli.exporter_comparison.compare_command",
     "record": "cli.record",

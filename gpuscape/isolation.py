@@ -20,6 +20,7 @@ PACKAGES = (
     "cli",
     "discovery",
     "exporters",
+    "fleet",
     "kube",
     "labelers",
     "mig",

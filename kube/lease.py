@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import Enum, auto
 from typing import Any
 
 from kube.api import LEASES, NODES, Object
@@ -32,6 +33,27 @@ class ObservedLease:
     def is_stale(self, now: float) -> bool:
         """Nobody holds it, or its holder has not renewed it for its duration."""
         return not self.holder or now - self.changed_at > self.duration_seconds
+
+
+class LeaseStep(Enum):
+    """What a candidate does about a Lease that it has read."""
+
+    CREATE = auto()
+    RENEW = auto()
+    TAKE_OVER = auto()
+    WAIT = auto()
+
+
+def next_step(seen: ObservedLease | None, *, exists: bool, identity: str, now: float) -> LeaseStep:
+    """``seen``: what is known of the Lease, also of one that does not exist any more.
+
+    Where somebody else's was deleted its holder cannot know yet, so it keeps its time.
+    """
+    if seen is not None and seen.holder != identity and not seen.is_stale(now):
+        return LeaseStep.WAIT
+    if seen is None or not exists:
+        return LeaseStep.CREATE
+    return LeaseStep.RENEW if seen.holder == identity else LeaseStep.TAKE_OVER
 
 
 def observe(before: ObservedLease | None, lease: Object, now: float) -> ObservedLease:

@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from enum import Enum, auto
 from typing import Any, Final
 
 from api import keys, names
@@ -27,7 +26,7 @@ from base.log_once import LogOnce
 from kube import lease as leases
 from kube.api import LEASES, Api, Object
 from kube.api_errors import ApiError, Conflict, NotFound
-from kube.lease import ObservedLease
+from kube.lease import LeaseStep, ObservedLease, next_step
 
 log = logging.getLogger(__name__)
 
@@ -47,27 +46,6 @@ _NEVER = float("-inf")
 
 State = Callable[[str | None], str]
 """Text of the state now, which follows on the one that stands on the Lease."""
-
-
-class LeaseStep(Enum):
-    """What an agent does about a Lease that it has read."""
-
-    CREATE = auto()
-    RENEW = auto()
-    TAKE_OVER = auto()
-    WAIT = auto()
-
-
-def next_step(seen: ObservedLease | None, *, exists: bool, identity: str, now: float) -> LeaseStep:
-    """``seen``: what is known of the Lease, also of one that does not exist any more.
-
-    Where somebody else's was deleted its holder cannot know yet, so it keeps its time.
-    """
-    if seen is not None and seen.holder != identity and not seen.is_stale(now):
-        return LeaseStep.WAIT
-    if seen is None or not exists:
-        return LeaseStep.CREATE
-    return LeaseStep.RENEW if seen.holder == identity else LeaseStep.TAKE_OVER
 
 
 class Heartbeat:

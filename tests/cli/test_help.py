@@ -13,11 +13,13 @@ from actuator.service.actuator_settings import ACTUATOR_SETTINGS
 from agent.settings.agent_settings import AGENT_SETTINGS
 from cli.dcgm_exporter.dcgm_flags import FLAGS
 from cli.main import main
+from fleet.coordinator_settings import COORDINATOR_SETTINGS
 from scheduler.extender.scheduler_settings import SCHEDULER_SETTINGS
 
 NAMES = {
     "agent": {option.name for option in AGENT_SETTINGS.options} | {"config", "help"},
     "actuator": {option.name for option in ACTUATOR_SETTINGS.options} | {"config", "help"},
+    "coordinator": {option.name for option in COORDINATOR_SETTINGS.options} | {"config", "help"},
     "scheduler": {option.name for option in SCHEDULER_SETTINGS.options} | {"config", "help"},
     "dcgm-exporter": {flag.name for flag in FLAGS},
 }

@@ -21,7 +21,16 @@ from tests.deploy.daemonset import DEPLOY, Manifest, container, daemonset
 
 pytestmark = pytest.mark.cluster
 
-FOLDERS = ("base", "mig", "mig-sys-admin", "dra", "pods", "scheduler", "kube-scheduler")
+FOLDERS = (
+    "base",
+    "mig",
+    "mig-sys-admin",
+    "dra",
+    "pods",
+    "coordinator",
+    "scheduler",
+    "kube-scheduler",
+)
 """What can be applied by itself; the others are components."""
 
 WITH_AGENT = ("base", "mig", "mig-sys-admin")

@@ -90,6 +90,7 @@ PACKAGES: Final = (
         tests_left_out={"tests/discovery/simulator": "tests of the simulator"},
     ),
     Package(name="exporters"),
+    Package(name="fleet", left_out={"fleet/program.py": _PROCESS}),
     Package(
         name="kube",
         left_out={

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the coordinator says of its work: log lines, Events about Nodes, metrics."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter as Tally
+from collections.abc import Callable, Collection, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, Protocol
+
+from base.log_once import LogOnce
+from fleet.coordinator_metrics import CoordinatorMetrics
+from fleet.fleet_terms import FleetTerms
+from fleet.gpu_pod import GpuPod
+from fleet.mig_change import ChangeView, NodeWrite, PatchNode
+from fleet.rollout_memory import FAILURES, CountedEnd
+from fleet.slot_gate import FleetView, GateDecision, Waiting, is_stopped
+from fleet.slot_lease import SlotLease, slot_name
+from fleet.undo_record import UndoRecord
+from kube.api import NODES
+from kube.events import EventBudget
+
+log = logging.getLogger(__name__)
+
+BUDGET: Final = EventBudget(burst=100, refill_seconds=600.0, repeat_seconds=60.0)
+_ACTION: Final = "ChangeMigLayout"
+
+
+class EventSink(Protocol):
+    """Takes Events; see :meth:`kube.events.Recorder.record`."""
+
+    def record(
+        self,
+        regarding: Mapping[str, str],
+        *,
+        reason: str,
+        action: str,
+        note: str,
+        warning: bool = False,
+    ) -> None: ...
+
+
+class ChangeReports:
+    """Reports each effect once, and the state of the fleet when it changes. One thread."""
+
+    def __init__(
+        self,
+        events: EventSink,
+        metrics: CoordinatorMetrics,
+        *,
+        wall: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._events = events
+        self._metrics = metrics
+        self._wall = wall
+        self._logged = LogOnce()
+        self._waiting: frozenset[str] = frozenset()
+
+    # effects
+
+    def taken(self, record: UndoRecord, number: int) -> None:
+        """A node got a slot."""
+        log.info("MIG slot taken", extra=_of(record, slot=slot_name(number)))
+        self._event(record, "MigSlotTaken", f"The node got {slot_name(number)}.")
+
+    def patched(self, change: ChangeView, effect: PatchNode) -> None:
+        """A Node was written."""
+        record = change.record
+        match effect.purpose:
+            case NodeWrite.HOLD:
+                log.info("node held for MIG change", extra=_of(record, cordoned=record.cordon))
+            case NodeWrite.PAUSE:
+                log.info("GPU clients paused", extra=_of(record, labels=sorted(record.labels)))
+            case NodeWrite.GO:
+                log.info("MIG change allowed", extra=_of(record))
+                self._event(record, "MigChangeAllowed", "The node is cordoned and idle: go.")
+            case NodeWrite.RESUME:
+                log.info("GPU clients resumed", extra=_of(record, labels=sorted(record.labels)))
+            case NodeWrite.UNDO:
+                kept = change.node is not None and change.node.keeps_cordon
+                log.info(
+                    "MIG change undone on node",
+                    extra=_of(record, why=effect.why, uncordoned=record.cordon and not kept),
+                )
+                self._event(record, "MigChangeUndone", f"All is as it was: {effect.why}.")
+
+    def recorded(self, before: UndoRecord, after: UndoRecord, why: str) -> None:
+        """A record was written."""
+        if before.cordon and not after.cordon:
+            log.warning("cordon removed by somebody else", extra=_of(after))
+        if after.restarts > before.restarts:
+            log.info("device plugin restarts", extra=_of(after, attempt=after.restarts))
+        elif why:
+            log.debug("MIG record written", extra=_of(after, why=why))
+
+    def evicted(self, record: UndoRecord, pods: Collection[GpuPod]) -> None:
+        """Pods of the device plugin were asked to leave."""
+        gone = sorted(f"{pod.namespace}/{pod.name}" for pod in pods)
+        log.info("device plugin evicted", extra=_of(record, pods=gone))
+
+    def counted(self, record: UndoRecord, outcome: CountedEnd) -> None:
+        """An end is in the memory of rollouts."""
+        self._metrics.ended(outcome)
+        if outcome not in FAILURES:
+            log.info("MIG change succeeded", extra=_of(record))
+            return
+        log.error("MIG change of node failed", extra=_of(record, outcome=outcome))
+        self._event(record, "MigChangeFailed", _NOTES[outcome], warning=True)
+
+    def parked(self, record: UndoRecord) -> None:
+        """The slot is free, and the node stays as it is."""
+        log.warning("MIG change keeps its node without a slot", extra=_of(record))
+
+    def freed(self, record: UndoRecord, slot: SlotLease, outcome: str) -> None:
+        """A Lease was emptied."""
+        if outcome == CountedEnd.GONE:
+            self._metrics.ended(CountedEnd.GONE)
+        elif not record.counted:
+            self._metrics.ended(CountedEnd.UNTOUCHED)
+        self._metrics.freed(record, self._wall().timestamp())
+        log.info("MIG slot freed", extra=_of(record, slot=slot.name, outcome=outcome))
+
+    # state
+
+    def shows(self, view: FleetView, decision: GateDecision, terms: FleetTerms) -> None:
+        """What the fleet looks like after a round."""
+        stopped = {
+            name: counts
+            for name, counts in view.memory.rollouts.items()
+            if is_stopped(counts, terms)
+        }
+        self._metrics.shows(
+            slots=terms.slots,
+            used=sum(not slot.is_free for slot in view.slots if not slot.is_parked),
+            parked=sum(not slot.is_free for slot in view.slots if slot.is_parked),
+            stopped=len(stopped),
+            paused=view.is_paused,
+        )
+        self._metrics.waits(Tally(decision.waiting.values()))
+        for name, counts in stopped.items():
+            if self._logged.is_new((counts.failed, counts.in_row), ("stopped", name)):
+                fields = {"asked": counts.asked, "failed": counts.failed}
+                log.error("MIG rollout stopped", extra=fields)
+        for name in self._waiting - decision.waiting.keys():
+            self._logged.clear(("waits", name))
+        self._waiting = frozenset(decision.waiting)
+        for name, reason in decision.waiting.items():
+            if self._logged.is_new(reason, ("waits", name)):
+                log.info("MIG change waits", extra={"node": name, "reason": reason})
+                if reason is Waiting.DRAIN:
+                    node = view.nodes[name]
+                    note = (
+                        f"Pods are to leave by {node.drain or terms.drain}, which is not available."
+                    )
+                    self._about(name, node.uid, "MigDrainNotAvailable", note, warning=True)
+
+    def stands_by(self) -> None:
+        """Another coordinator acts, or not all has been read."""
+        self._metrics.stands_by()
+
+    def _event(self, record: UndoRecord, reason: str, note: str, *, warning: bool = False) -> None:
+        self._about(record.node, record.uid, reason, note, warning=warning)
+
+    def _about(self, node: str, uid: str, reason: str, note: str, *, warning: bool = False) -> None:
+        about = {
+            "apiVersion": NODES.api_version,
+            "kind": NODES.kind,
+            "name": node,
+            "uid": uid,
+        }
+        self._events.record(about, reason=reason, action=_ACTION, note=note, warning=warning)
+
+
+_NOTES: Final[Mapping[CountedEnd, str]] = {
+    CountedEnd.PREVIOUS: "The MIG change failed; the GPUs have the layouts from before."
+    " The annotation gpuscape.io/mig-status says why.",
+    CountedEnd.HELD: "The MIG change is held: neither the wanted layouts nor those from before"
+    " could be reached. The node stays cordoned; see docs/mig.md.",
+    CountedEnd.LATE: "The MIG change has no end within its time. The node stays as it is until"
+    " its agent says how it ended.",
+    CountedEnd.PLUGIN: "The MIG layout is there, and the node does not offer it: look at the"
+    " device plugin.",
+}
+
+
+def _of(record: UndoRecord, **more: Any) -> dict[str, Any]:
+    return {"node": record.node, "request": record.request, **more}

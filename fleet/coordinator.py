@@ -1,0 +1,353 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Carries out what the pure parts decide, one effect at a time for each node.
+
+Each round looks at the cluster, decides for each change its next effect, makes it, and lets the
+answer be seen by the next round. A Node is read again just before each write of it, and the effect
+decided again on what was read. What fails is decided anew later, whatever became of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Final
+
+from api import names
+from base.backoff import Backoff
+from base.errors import BadInput
+from base.log_once import LogOnce
+from fleet import slot_gate, slot_lease, undo_record
+from fleet.change_reports import ChangeReports
+from fleet.fleet_cache import FleetCache
+from fleet.fleet_terms import LONGEST_RETRY_SECONDS, FleetTerms
+from fleet.gpu_pod import GpuPod, counts, pod_of
+from fleet.leadership import Leadership
+from fleet.mig_change import (
+    ChangeEffect,
+    ChangeView,
+    CountEnd,
+    EvictPods,
+    FreeSlot,
+    LookAtPods,
+    ParkRecord,
+    PatchNode,
+    PodLook,
+    WriteRecord,
+    next_effect,
+)
+from fleet.new_records import new_record, record_of_grant
+from fleet.rollout_memory import counted, rollout_id, without_ended
+from fleet.slot_gate import FleetView, TakeSlot
+from fleet.slot_lease import SlotLease
+from fleet.undo_record import UndoRecord
+from kube.api import LEASES, NODES, PODS, EvictingApi, Object
+from kube.api_errors import ApiError, Conflict, NotFound
+
+log = logging.getLogger(__name__)
+
+AGAIN_SECONDS: Final = 0.0
+ROUND_SECONDS: Final = 1.0
+"""Between two rounds while nothing happens; watches hasten the next."""
+_LONGEST_FAILURE_SECONDS: Final = 30.0
+_EVICT_AGAIN_SECONDS: Final = 5.0
+"""A pod that was evicted shows as leaving by then; else it is asked for once more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Change:
+    """One change with the Lease that its record stands on."""
+
+    view: ChangeView
+    slot: SlotLease | None
+
+
+class Coordinator:
+    """One coordinator; acts while it leads. One thread."""
+
+    def __init__(
+        self,
+        api: EvictingApi,
+        cache: FleetCache,
+        leadership: Leadership,
+        *,
+        terms: FleetTerms,
+        reports: ChangeReports,
+        namespace: str = names.NAMESPACE,
+        wall: Callable[[], datetime] = lambda: datetime.now(UTC),
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        """``namespace``: where the Leases are."""
+        self._api = api
+        self._cache = cache
+        self._leadership = leadership
+        self._terms = terms
+        self._reports = reports
+        self._namespace = namespace
+        self._wall = wall
+        self._uniform = uniform
+        self._looks: dict[str, PodLook] = {}
+        self._retries: dict[str, float] = {}
+        self._retry_at: dict[str, float] = {}
+        self._failures: dict[str, Backoff] = {}
+        self._not_before: dict[str, float] = {}
+        self._evict_at: dict[str, float] = {}
+        self._logged = LogOnce()
+
+    def round(self) -> float:
+        """Make at most one effect for each node; the seconds until the next round.
+
+        Raises nothing for what the API answers.
+        """
+        if not self._leadership.leads or not self._cache.is_synced:
+            self._reports.stands_by()
+            return ROUND_SECONDS
+        now = self._wall().timestamp()
+        view = self._view()
+        made = 0
+        changes = list(self._changes(view))
+        for change in changes:
+            made += self._advance(change, now)
+        for slot in view.slots:
+            if slot.damaged and not _has_grant(view, slot.holder):
+                made += self._attempt(slot.name, now, partial(self._clear, slot))
+        view = self._view()
+        decision = slot_gate.decide(view, self._terms, self._retry_at, now)
+        for take in decision.take:
+            made += self._attempt(take.node, now, partial(self._take, view, take, now))
+        self._forget(view, now)
+        self._reports.shows(view, decision, self._terms)
+        return AGAIN_SECONDS if made else ROUND_SECONDS
+
+    def _view(self) -> FleetView:
+        return self._cache.view(self._leadership.memory, is_paused=self._leadership.is_paused)
+
+    def _changes(self, view: FleetView) -> Iterator[_Change]:
+        """All changes that have begun, and slots that are to be emptied."""
+        recorded = set()
+        for slot in view.slots:
+            if slot.record is None:
+                continue
+            recorded.add(slot.record.node)
+            node = view.nodes.get(slot.record.node)
+            found = ChangeView(
+                record=slot.record,
+                parked=slot.is_parked,
+                node=node,
+                pods=view.pods.get(slot.record.node, ()),
+                look=self._looks.get(slot.record.request),
+                is_counted=self._is_counted(view, slot.record.rollout, slot.record.request),
+            )
+            yield _Change(view=found, slot=slot)
+        for name, node in view.nodes.items():
+            if node.grant_text is not None and name not in recorded:
+                record = record_of_grant(node)
+                found = ChangeView(
+                    record=record, has_lease=False, node=node, pods=view.pods.get(name, ())
+                )
+                yield _Change(view=found, slot=None)
+
+    def _is_counted(self, view: FleetView, asked: str, request: str) -> bool:
+        rollout = view.memory.rollouts.get(rollout_id(asked))
+        return rollout is not None and request in rollout.requests
+
+    def _advance(self, change: _Change, now: float) -> bool:
+        """Make the change's next effect; whether there was one."""
+        effect = next_effect(change.view, self._terms, now)
+        if effect is None:
+            return False
+        act = partial(self._perform, change, effect, now)
+        return self._attempt(change.view.record.node, now, act)
+
+    def _attempt(self, node: str, now: float, act: Callable[[], bool]) -> bool:
+        """Act for a node, unless an attempt failed just before."""
+        if now < self._not_before.get(node, 0.0) or not self._leadership.leads:
+            return False
+        try:
+            done = act()
+        except ApiError as error:
+            backoff = self._failures.setdefault(
+                node, Backoff(longest_seconds=_LONGEST_FAILURE_SECONDS, uniform=self._uniform)
+            )
+            self._not_before[node] = now + backoff.failed(error.retry_after_seconds)
+            if self._logged.is_new(str(error), node):
+                log.warning("MIG effect failed", extra={"node": node, "why": str(error)})
+            return False
+        self._failures.pop(node, None)
+        self._not_before.pop(node, None)
+        self._logged.clear(node)
+        return done
+
+    # effects
+
+    def _perform(self, change: _Change, effect: ChangeEffect, now: float) -> bool:
+        record, slot = change.view.record, change.slot
+        match effect:
+            case PatchNode():
+                return self._patch_node(change, now)
+            case LookAtPods(node=node):
+                self._looks[record.request] = self._look(node, now)
+            case EvictPods(pods=pods):
+                due = [pod for pod in pods if now >= self._evict_at.get(pod.uid, 0.0)]
+                for pod in due:
+                    self._evict(pod)
+                    self._evict_at[pod.uid] = now + _EVICT_AGAIN_SECONDS
+                if not due:
+                    return False
+                self._reports.evicted(record, due)
+            case CountEnd(outcome=outcome):
+                memory = counted(
+                    self._leadership.memory, record.rollout, record.request, outcome, int(now)
+                )
+                self._leadership.remember(memory)
+                self._reports.counted(record, outcome)
+            case WriteRecord(record=after, why=why) if slot is not None:
+                self._write_slot(slot, slot_lease.written(slot, after, self._wall()))
+                self._reports.recorded(record, after, why)
+            case ParkRecord() if slot is not None:
+                self._park(slot)
+            case FreeSlot(outcome=outcome, retry_later=retry_later) if slot is not None:
+                self._write_slot(slot, slot_lease.freed(slot, self._wall()))
+                self._freed(record.node, record.request, now, retry_later=retry_later)
+                self._reports.freed(record, slot, outcome)
+            case _:
+                return False
+        return True
+
+    def _patch_node(self, change: _Change, now: float) -> bool:
+        """Read the Node again, decide again, and write only what is still to be written."""
+        name = change.view.record.node
+        try:
+            self._cache.node(self._api.get(NODES, name))
+        except NotFound:
+            return False  # the watch will show it
+        view = self._view()
+        fresh = replace(
+            change.view, node=view.nodes.get(name), pods=view.pods.get(name, change.view.pods)
+        )
+        effect = next_effect(fresh, self._terms, now)
+        if not isinstance(effect, PatchNode):
+            return False
+        self._cache.node(self._api.patch(NODES, name, effect.patch))
+        self._reports.patched(fresh, effect)
+        return True
+
+    def _evict(self, pod: GpuPod) -> None:
+        """Have the pod leave; one that is gone has left."""
+        with contextlib.suppress(Conflict, NotFound):
+            self._api.evict(pod.name, namespace=pod.namespace, uid=pod.uid)
+
+    def _look(self, node: str, now: float) -> PodLook:
+        """All pods of the node, by a read that the API server makes now."""
+        held = set()
+        watch = self._api.watch(PODS, fields={"spec.nodeName": node})
+        try:
+            for change in watch:
+                if change.type == "BOOKMARK":
+                    break
+                if counts(change.object, self._cache.terms):
+                    pod = pod_of(change.object, self._cache.terms)
+                    if pod.holds:
+                        held.add(pod.key)
+        finally:
+            watch.close()
+        return PodLook(at=now, held=frozenset(held))
+
+    def _take(self, view: FleetView, take: TakeSlot, now: float) -> bool:
+        node = view.nodes[take.node]
+        if node.request is None:
+            return False
+        record = new_record(node, node.request, now)
+        try:
+            undo_record.decode(undo_record.encode(record))
+        except BadInput as error:  # somebody's values are too long to be kept
+            self._freed(node.name, record.request, now, retry_later=True)
+            if self._logged.is_new(str(error), ("record", node.name)):
+                log.warning("MIG slot not taken", extra={"node": node.name, "why": str(error)})
+            return False
+        self._put(view, take.number, record)
+        self._reports.taken(record, take.number)
+        return True
+
+    def _clear(self, slot: SlotLease) -> bool:
+        """Empty a Lease whose record nobody can read; its node's grant is undone by itself."""
+        log.warning("undo record damaged", extra={"slot": slot.name, "holder": slot.holder})
+        self._write_slot(slot, slot_lease.freed(slot, self._wall()))
+        return True
+
+    def _park(self, slot: SlotLease) -> None:
+        """First the record's other place, then the slot: whatever happens it stands somewhere."""
+        if slot.record is None:
+            return
+        view = self._view()
+        is_there = any(
+            it.is_parked and it.record is not None and it.record.request == slot.record.request
+            for it in view.slots
+        )
+        if not is_there:
+            self._put(view, slot_gate.parking_number(view.slots), slot.record)
+        self._write_slot(slot, slot_lease.freed(slot, self._wall()))
+        self._reports.parked(slot.record)
+
+    def _put(self, view: FleetView, number: int, record: UndoRecord) -> None:
+        """Write a record on a free Lease, which is made where there is none."""
+        there = next((it for it in view.slots if it.number == number), None)
+        if there is not None:
+            self._write_slot(there, slot_lease.taken(there, record, self._wall()))
+            return
+        body = slot_lease.new_lease(number, record, self._wall())
+        try:
+            made = self._api.create(LEASES, body, namespace=self._namespace)
+        except Conflict:
+            self._read_slot(number)
+            raise
+        self._cache.slot(made)
+
+    def _write_slot(self, slot: SlotLease, patch: Object) -> None:
+        try:
+            answer = self._api.patch(LEASES, slot.name, patch, namespace=self._namespace)
+        except (Conflict, NotFound):
+            self._read_slot(slot.number)
+            raise
+        self._cache.slot(answer)
+
+    def _read_slot(self, number: int) -> None:
+        name = slot_lease.slot_name(number)
+        try:
+            self._cache.slot(self._api.get(LEASES, name, namespace=self._namespace))
+        except NotFound:
+            self._cache.slot_gone(number)
+
+    # what is only remembered here
+
+    def _freed(self, node: str, request: str, now: float, *, retry_later: bool) -> None:
+        self._looks.pop(request, None)
+        if not retry_later:
+            self._retries.pop(node, None)
+            self._retry_at.pop(node, None)
+            return
+        wait = self._retries.get(node, self._terms.retry_seconds)
+        self._retries[node] = min(2 * wait, LONGEST_RETRY_SECONDS)
+        self._retry_at[node] = now + wait
+
+    def _forget(self, view: FleetView, now: float) -> None:
+        """Drop rollouts that are over, here and on the Lease."""
+        memory = without_ended(self._leadership.memory, slot_gate.taking_part(view), int(now))
+        if memory is not self._leadership.memory:
+            try:
+                self._leadership.remember(memory)
+            except ApiError as error:
+                log.info("rollouts not forgotten", extra={"why": str(error)})
+        self._evict_at = {uid: at for uid, at in self._evict_at.items() if now < at}
+        for gone in self._retry_at.keys() - view.nodes.keys():
+            del self._retry_at[gone]
+            self._retries.pop(gone, None)
+
+
+def _has_grant(view: FleetView, holder: str) -> bool:
+    """Whether a grant stands on the node that a Lease names."""
+    return holder in view.nodes and view.nodes[holder].grant_text is not None

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The coordinator's settings: each declared once, with type, default, kind and help text. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from api import names
+from base.settings import setting_kinds as kinds
+from base.settings.log_settings import log_format, log_level
+from base.settings.option import setting
+from base.settings.program_settings import ProgramSettings
+from base.settings.setting_kinds import SettingKind
+from fleet.fleet_terms import WINDOWS, FleetTerms, Window
+from fleet.gpu_pod import PodTerms, Selector
+from fleet.mig_node import DrainMode
+from fleet.slot_lease import MOST_SLOTS
+from web.address import ADDRESS, Address
+
+_LABEL: Final = re.compile(r"([A-Za-z0-9./_-]+)=([A-Za-z0-9._-]*)")
+
+
+def _selectors(text: str) -> tuple[Selector, ...]:
+    matches = [_LABEL.fullmatch(word.strip()) for word in text.split(",") if word.strip()]
+    if not all(matches):
+        raise ValueError(text)
+    return tuple((match[1], match[2]) for match in matches if match is not None)
+
+
+_SELECTORS: Final = SettingKind(
+    metavar="LABEL=VALUE,…",
+    expects="labels with their values, with commas between",
+    parse=_selectors,
+    show=lambda value: ",".join(f"{key}={text}" for key, text in value),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorSettings:
+    """All settings of the coordinator."""
+
+    slots: int = setting(
+        1,
+        kinds.count(MOST_SLOTS),
+        "Nodes in change at once; 0: none begins, and what runs ends.",
+        subject="Rollouts",
+    )
+    canary: float = setting(
+        600.0,
+        kinds.duration("0s"),
+        "From a rollout's first success to its other nodes; until then they wait.",
+    )
+    failures_in_row: int = setting(
+        2, kinds.count(1000), "A rollout with so many failures in a row stops."
+    )
+    failures_in_all: int = setting(
+        3, kinds.count(1000), "A rollout with so many failures in all stops."
+    )
+    unavailable_limit: int = setting(
+        5,
+        kinds.count(100_000),
+        "A rollout stops while more of its nodes are not ready, cordoned by others, upgraded or"
+        " rebooted; up to that they are left out.",
+    )
+    window: tuple[Window, ...] = setting(
+        (),
+        WINDOWS,
+        "Days and times, UTC, at which changes may begin.",
+        unset="at any time",
+    )
+    drain: DrainMode = setting(
+        DrainMode.WAIT,
+        kinds.member_of(DrainMode),
+        "How pods leave before a change, where the Node's annotation gpuscape.io/drain does not"
+        " say it; only wait is carried out so far.",
+    )
+
+    settle: float = setting(
+        5.0,
+        kinds.duration("100ms"),
+        "From the cordon to the second look at the node's pods.",
+        subject="Times of one change",
+    )
+    hold_deadline: float = setting(
+        120.0,
+        kinds.duration("10s"),
+        "How long a cordoned node waits to be idle again; then all is undone.",
+    )
+    change_deadline: float = setting(
+        900.0,
+        kinds.duration("1m"),
+        "From the agent's leave to its word how the change ended; past it the slot is free, the"
+        " change counts as failed, and the node stays as it is until that word comes.",
+    )
+    register_deadline: float = setting(
+        60.0,
+        kinds.duration("5s"),
+        "From a restart of the device plugin to what the node is to offer; it is restarted three"
+        " times.",
+    )
+    retry: float = setting(
+        60.0,
+        kinds.duration("1s"),
+        "From an attempt that was undone to the node's next; it doubles up to an hour.",
+    )
+
+    gpu_resources: tuple[str, ...] = setting(
+        ("nvidia.com/gpu", "nvidia.com/mig-"),
+        kinds.NAMES,
+        "How the names of GPU resources begin.",
+        subject="Cluster",
+    )
+    device_plugins: tuple[Selector, ...] = setting(
+        (
+            ("app", "nvidia-device-plugin-daemonset"),
+            ("name", "nvidia-device-plugin-ds"),
+            ("app.kubernetes.io/name", "nvidia-device-plugin"),
+        ),
+        _SELECTORS,
+        "A pod with any of these labels is a device plugin's, and is restarted after a change.",
+    )
+    kubeconfig: Path | None = setting(
+        None,
+        kinds.PATH,
+        "How to reach the cluster.",
+        unset="the pod's own token, else kubectl's file",
+        variables=("KUBECONFIG",),
+    )
+    namespace: str = setting(
+        names.NAMESPACE,
+        kinds.text("NAME"),
+        "Namespace of the Leases.",
+        variables=("POD_NAMESPACE",),
+    )
+    instance: str | None = setting(
+        None,
+        kinds.text("NAME"),
+        "A name that no other coordinator has, for the Lease and for Events.",
+        unset="the host's name",
+        variables=("POD_NAME",),
+    )
+    listen: Address = setting(
+        Address(host="", port=9402), ADDRESS, "Where /metrics, /livez and /readyz are served."
+    )
+
+    log_level: str = log_level()
+    log_format: str = log_format()
+
+    @property
+    def terms(self) -> FleetTerms:
+        """On which terms nodes are changed."""
+        return FleetTerms(
+            slots=self.slots,
+            drain=self.drain,
+            canary_seconds=self.canary,
+            failures_in_row=self.failures_in_row,
+            failures_in_all=self.failures_in_all,
+            most_away=self.unavailable_limit,
+            windows=self.window,
+            settle_seconds=self.settle,
+            hold_seconds=self.hold_deadline,
+            end_seconds=self.change_deadline,
+            register_seconds=self.register_deadline,
+            retry_seconds=self.retry,
+        )
+
+    @property
+    def pod_terms(self) -> PodTerms:
+        """Which pods count."""
+        return PodTerms(prefixes=self.gpu_resources, plugins=self.device_plugins)
+
+
+COORDINATOR_SETTINGS = ProgramSettings(CoordinatorSettings)

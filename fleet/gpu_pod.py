@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pods as the coordinator sees them: those that ask for GPUs, and the device plugin's. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from api.state_annotation import pod_key
+from fleet.mig_node import is_gpu_resource
+from kube.api import Object
+
+Selector = tuple[str, str]
+"""A label and its value."""
+_ENDED = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodTerms:
+    """Which pods count."""
+
+    prefixes: tuple[str, ...]
+    """Of the names of GPU resources."""
+    plugins: tuple[Selector, ...]
+    """A pod with any of these labels is a device plugin's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuPod:
+    """One pod that is bound to a node."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    key: str
+    """As in an agent's request."""
+    holds: bool
+    """It asks for a GPU resource, and has not ended."""
+    is_plugin: bool = False
+    is_ready: bool = False
+    is_leaving: bool = False
+    """It was deleted and has not gone yet; it holds what it holds until then."""
+
+
+def counts(pod: Object, terms: PodTerms) -> bool:
+    """Whether :func:`pod_of` is worth keeping: a cheap check, for watches of all pods."""
+    return _asks(pod, terms.prefixes) or _is_plugin(pod, terms.plugins)
+
+
+def pod_of(seen: Object, terms: PodTerms) -> GpuPod:
+    """The pod's values. Never raises."""
+    meta, status = seen["metadata"], seen.get("status") or {}
+    ended = status.get("phase") in _ENDED
+    conditions: Iterable[Mapping[str, Any]] = status.get("conditions") or ()
+    return GpuPod(
+        namespace=meta["namespace"],
+        name=meta["name"],
+        uid=meta["uid"],
+        node=(seen.get("spec") or {}).get("nodeName") or "",
+        key=pod_key(meta["namespace"], meta["name"]),
+        holds=not ended and _asks(seen, terms.prefixes),
+        is_plugin=not ended and _is_plugin(seen, terms.plugins),
+        is_ready=any(it.get("type") == "Ready" and it.get("status") == "True" for it in conditions),
+        is_leaving=bool(meta.get("deletionTimestamp")),
+    )
+
+
+def _asks(pod: Object, prefixes: tuple[str, ...]) -> bool:
+    """Whether a container, an init container too, asks for a GPU resource."""
+    spec = pod.get("spec") or {}
+    for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
+        resources = container.get("resources") or {}
+        for kind in ("requests", "limits"):
+            if any(is_gpu_resource(name, prefixes) for name in resources.get(kind) or ()):
+                return True
+    return False
+
+
+def _is_plugin(pod: Object, selectors: Iterable[Selector]) -> bool:
+    labels = pod["metadata"].get("labels") or {}
+    return any(labels.get(key) == value for key, value in selectors)

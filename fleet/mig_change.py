@@ -1,0 +1,353 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One node's change, from its slot to the undoing: what is to be done next. Pure.
+
+Everything follows from what stands in the cluster: the Node, its pods, and the record on the
+slot's Lease. So it does not matter which coordinator asks, nor after how many effects the last
+one ended. Safety:
+
+- nothing is done to a Node before the record of what has to be undone stands on a Lease;
+- go is written on a Node only while it is cordoned, holds the request's hold, and a look at its
+  pods after the cordon found it idle; it is never taken back before the request has ended;
+- a cordon is taken off only where the record says that it is ours and the grant still stands;
+- a value is restored only where it is still the one that we wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from api import names
+from api.mig_grant_annotation import GrantPhase
+from api.mig_request_annotation import MigRequestAnnotation
+from api.mig_status_annotation import MigPhase, RequestEnd
+from fleet import node_patches
+from fleet.fleet_terms import LOOK_SECONDS, PAUSED, FleetTerms
+from fleet.gpu_pod import GpuPod
+from fleet.mig_node import Away, MigNode
+from fleet.rollout_memory import CountedEnd
+from fleet.undo_record import UndoRecord
+
+SUPERSEDED: Final = "superseded"
+"""The end of a request that neither request nor status names any more."""
+_TOUCHED: Final = (RequestEnd.APPLIED, RequestEnd.PREVIOUS)
+_UNTOUCHED: Final = (RequestEnd.REFUSED, RequestEnd.CANCELLED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodLook:
+    """All pods of a node that hold GPUs, read at one moment."""
+
+    at: float
+    """Seconds since 1970, before the read began."""
+    held: frozenset[str]
+    """Their keys."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeView:
+    """One change, and what is known of its node."""
+
+    record: UndoRecord
+    has_lease: bool = True
+    """False: no record was found, and this one was made from the Node's grant."""
+    parked: bool = False
+    """The slot is free again; the record waits for the request's end."""
+    node: MigNode | None
+    """None: there is none of this name."""
+    pods: Collection[GpuPod] = ()
+    """Of the node, as watched."""
+    look: PodLook | None = None
+    is_counted: bool = False
+    """The end of the request is in the memory of rollouts."""
+
+
+class NodeWrite(StrEnum):
+    """Purpose of a patch of a Node."""
+
+    HOLD = "hold"
+    PAUSE = "pause"
+    GO = "go"
+    RESUME = "resume"
+    UNDO = "undo"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatchNode:
+    """Patch the Node at this resourceVersion."""
+
+    purpose: NodeWrite
+    node: str
+    patch: Mapping[str, Any]
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteRecord:
+    """Write the record on its Lease."""
+
+    record: UndoRecord
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountEnd:
+    """Write the end into the memory of rollouts."""
+
+    outcome: CountedEnd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParkRecord:
+    """Move the record to a Lease that is no slot, so that the slot is free."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreeSlot:
+    """Empty the Lease."""
+
+    outcome: str
+    """For people: how the change ended."""
+    retry_later: bool = False
+    """The node was not idle, or not available: its next attempt waits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookAtPods:
+    """Read the node's pods from the API server, past all caches."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictPods:
+    """Have these pods of the device plugin leave; their DaemonSet makes others."""
+
+    pods: tuple[GpuPod, ...]
+
+
+ChangeEffect = (
+    PatchNode | WriteRecord | CountEnd | ParkRecord | FreeSlot | LookAtPods | EvictPods | None
+)
+
+
+def told_end(node: MigNode, request: str) -> str | None:
+    """How a request ended; None while it is open, or while that cannot be read."""
+    status = node.status
+    if status is not None and status.request == request:
+        return status.end or None
+    if status is not None and status.request:
+        return SUPERSEDED
+    if node.status_damaged or (node.request is not None and node.request.request == request):
+        return None
+    return SUPERSEDED
+
+
+def is_idle(request: MigRequestAnnotation, held: Collection[str]) -> bool:
+    """Whether nobody holds what would change, by the kubelet and by the API server.
+
+    ``held``: keys of pods on the node that ask for GPUs. One that the kubelet has given nothing yet
+    may get a device that goes, so it is in the way.
+    """
+    return not request.pods and not request.unlisted and set(held) <= set(request.others)
+
+
+def next_effect(view: ChangeView, terms: FleetTerms, now: float) -> ChangeEffect:
+    """The next effect of one change; None while it waits. ``now``: seconds since 1970."""
+    record, node = view.record, view.node
+    if node is None or node.uid != record.uid:
+        return FreeSlot(outcome=CountedEnd.GONE) if view.has_lease else None
+    end = record.end or told_end(node, record.request)
+    if end is None:
+        return _open(view, node, terms, now)
+    return _ended(view, node, end, terms, now)
+
+
+# while the request is open
+
+
+def _open(view: ChangeView, node: MigNode, terms: FleetTerms, now: float) -> ChangeEffect:
+    record, phase = view.record, _phase(node, view.record)
+    if phase is GrantPhase.GO or record.go_at:
+        return _going(view, node, terms, now)
+    if not view.has_lease:
+        return _undo(view, node, "no record", retry_later=True)
+    if phase is GrantPhase.HOLD:
+        return _holding(view, node, terms, now)
+    if record.held_at or node.grant_text is not None:
+        return _undo(view, node, "grant removed by somebody else", retry_later=True)
+    why = hold_obstacle(view, node)
+    if why or _passed(record.taken_at, now) > terms.hold_seconds:
+        return _undo(view, node, why or "not held in time", retry_later=True)
+    return PatchNode(purpose=NodeWrite.HOLD, node=node.name, patch=node_patches.hold(node, record))
+
+
+def hold_obstacle(view: ChangeView, node: MigNode) -> str:
+    """Why the node may not be cordoned now for the request of its record; empty: it may."""
+    if node.away is not None:
+        return node.away
+    if node.unschedulable and (view.record.cordon or not node.keeps_cordon):
+        return Away.CORDONED
+    request = node.request
+    if request is None or request.request != view.record.request:
+        return "request cannot be read"
+    if dict(zip(names.SCALE_DOWN_GUARDS, node.guards, strict=True)) != view.record.guards:
+        return "annotations changed meanwhile"  # what is recorded would be restored wrongly
+    return "" if is_idle(request, [pod.key for pod in view.pods if pod.holds]) else "not idle"
+
+
+def _going(view: ChangeView, node: MigNode, terms: FleetTerms, now: float) -> ChangeEffect:
+    """The agent may be changing GPUs: only time and other people's cordons count."""
+    record = view.record
+    if not view.has_lease:
+        return None
+    if not record.go_at:
+        return WriteRecord(record=_with(record, go_at=int(now)))
+    if record.cordon and not node.unschedulable:
+        return WriteRecord(record=_with(record, cordon=False), why="uncordoned by somebody else")
+    if _passed(record.go_at, now) <= terms.end_seconds:
+        return None
+    phase = "" if node.status is None else node.status.phase
+    if _phase(node, record) is None and phase == MigPhase.WAITING:
+        # somebody removed the go before its agent saw it: nothing runs, and nothing can begin
+        return _undo(view, node, "grant removed by somebody else", retry_later=True)
+    return None if view.parked else _count(view, CountedEnd.LATE) or ParkRecord()
+
+
+def _holding(view: ChangeView, node: MigNode, terms: FleetTerms, now: float) -> ChangeEffect:
+    record, request = view.record, node.request
+    if not record.held_at:
+        return WriteRecord(record=_with(record, held_at=int(now)))
+    if not node.unschedulable:
+        if record.cordon:  # a cordon that comes after this is not ours
+            return WriteRecord(
+                record=_with(record, cordon=False), why="uncordoned by somebody else"
+            )
+        return _undo(view, node, "uncordoned by somebody else", retry_later=True)
+    if _passed(record.held_at, now) > terms.hold_seconds:
+        return _undo(view, node, node.away or "not idle", retry_later=True)
+    look = view.look
+    if request is None or request.request != record.request or node.away is not None:
+        return None
+    if _passed(record.held_at, now) < terms.settle_seconds:
+        return None
+    if look is None or now - look.at > LOOK_SECONDS or look.at < record.held_at:
+        return LookAtPods(node=node.name)
+    if not is_idle(request, look.held):
+        return None
+    if _to_pause(node, record):
+        return PatchNode(
+            purpose=NodeWrite.PAUSE, node=node.name, patch=node_patches.paused(node, record)
+        )
+    if record.labels and any(pod.is_plugin for pod in view.pods):
+        return None
+    return PatchNode(purpose=NodeWrite.GO, node=node.name, patch=node_patches.go(node, record))
+
+
+# once it has ended
+
+
+def _ended(
+    view: ChangeView, node: MigNode, end: str, terms: FleetTerms, now: float
+) -> ChangeEffect:
+    record = view.record
+    if end == RequestEnd.HELD:
+        # the record's own end stays empty: another end may be told later
+        return _count(view, CountedEnd.HELD) or (None if view.parked else ParkRecord())
+    went = _phase(node, record) is GrantPhase.GO or record.go_at > 0
+    if end not in _TOUCHED and (end in _UNTOUCHED or not went):
+        return _undo(view, node, end)
+    if view.has_lease and not record.end:
+        return WriteRecord(record=_with(record, end=end))
+    if end == RequestEnd.PREVIOUS and (effect := _count(view, CountedEnd.PREVIOUS)):
+        return effect
+    if _paused(node, record):
+        return PatchNode(
+            purpose=NodeWrite.RESUME, node=node.name, patch=node_patches.resumed(node, record)
+        )
+    if not view.has_lease:
+        return _undo(view, node, end)
+    return _registering(view, node, end, terms, now)
+
+
+def _registering(
+    view: ChangeView, node: MigNode, end: str, terms: FleetTerms, now: float
+) -> ChangeEffect:
+    """Restart the device plugin, and wait until the node offers what it is to offer."""
+    record = view.record
+    plugins = [pod for pod in view.pods if pod.is_plugin]
+    leaving = [pod for pod in plugins if pod.uid in record.replaced]
+    if not record.restarts:
+        return WriteRecord(record=_restarted(record, plugins, now))
+    if going := tuple(pod for pod in leaving if not pod.is_leaving):
+        return EvictPods(pods=going)
+    wanted = {RequestEnd.APPLIED: record.offers, RequestEnd.PREVIOUS: record.had}.get(
+        RequestEnd(end) if end in _TOUCHED else RequestEnd.CANCELLED, {}
+    )
+    waited = _passed(record.restarted_at, now)
+    is_back = not leaving and (
+        any(pod.is_ready for pod in plugins)
+        if record.replaced
+        else waited >= min(terms.settle_seconds, terms.register_seconds)
+    )
+    if is_back and (not wanted or dict(node.offers) == wanted):
+        outcome = CountedEnd.APPLIED if end == RequestEnd.APPLIED else None
+        return (outcome and _count(view, outcome)) or _undo(view, node, end)
+    if waited <= terms.register_seconds:
+        return None
+    if record.restarts < terms.restarts:
+        return WriteRecord(record=_restarted(record, plugins, now))
+    return _count(view, CountedEnd.PLUGIN) or _undo(view, node, CountedEnd.PLUGIN)
+
+
+def _restarted(record: UndoRecord, plugins: Collection[GpuPod], now: float) -> UndoRecord:
+    replaced = tuple(sorted(pod.uid for pod in plugins))
+    return _with(record, restarts=record.restarts + 1, restarted_at=int(now), replaced=replaced)
+
+
+def _count(view: ChangeView, outcome: CountedEnd) -> ChangeEffect:
+    """Count the end once: first in the memory, then in the record; None where that is done."""
+    if view.record.counted or not view.has_lease:
+        return None
+    if not view.is_counted:
+        return CountEnd(outcome=outcome)
+    return WriteRecord(record=_with(view.record, counted=True), why=outcome)
+
+
+def _undo(view: ChangeView, node: MigNode, why: str, *, retry_later: bool = False) -> ChangeEffect:
+    patch = node_patches.undone(node, view.record)
+    if patch:
+        return PatchNode(purpose=NodeWrite.UNDO, node=node.name, patch=patch, why=why)
+    return FreeSlot(outcome=why, retry_later=retry_later) if view.has_lease else None
+
+
+# small questions
+
+
+def _phase(node: MigNode, record: UndoRecord) -> GrantPhase | None:
+    """The phase of the Node's grant, if it is for the record's request."""
+    grant = node.grant
+    return None if grant is None or grant.request != record.request else grant.phase
+
+
+def _to_pause(node: MigNode, record: UndoRecord) -> bool:
+    present = dict(node.deploy)
+    return any(present.get(label) == was for label, was in record.labels.items())
+
+
+def _paused(node: MigNode, record: UndoRecord) -> bool:
+    present = dict(node.deploy)
+    return any(present.get(label) == PAUSED for label in record.labels)
+
+
+def _passed(since: float, now: float) -> float:
+    """Seconds; 0 where the wall clock was set back."""
+    return max(0.0, now - since)
+
+
+def _with(record: UndoRecord, **values: Any) -> UndoRecord:
+    return msgspec.structs.replace(record, **values)

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes as the coordinator sees them: requests, grants, availability, what they offer. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from api import keys, mig_grant_annotation, mig_request_annotation, mig_status_annotation, names
+from api.mig_grant_annotation import MigGrantAnnotation
+from api.mig_request_annotation import MigRequestAnnotation
+from api.mig_status_annotation import MigStatusAnnotation
+from api.versioned import VersionedFormat
+from base.errors import BadInput
+from kube.api import Object
+
+DRIVER_UPGRADE: Final = "nvidia.com/gpu-driver-upgrade-state"
+"""Label of the GPU operator's driver upgrades. Source: NVIDIA k8s-operator-libs, pkg/upgrade."""
+_UPGRADE_OVER: Final = ("", "upgrade-done")
+REBOOT: Final = "weave.works/kured-reboot-in-progress"
+"""Annotation of kured while it reboots a node. Source: kured, cmd/kured/main.go."""
+REMOVAL_TAINTS: Final = ("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted")
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class Away(StrEnum):
+    """Why a node is not available for a change."""
+
+    NOT_READY = "not-ready"
+    CORDONED = "cordoned"
+    """By somebody else."""
+    DRIVER_UPGRADE = "driver-upgrade"
+    REBOOT = "reboot"
+    REMOVAL = "removal"
+    """It is deleted, or an autoscaler removes it."""
+
+
+class DrainMode(StrEnum):
+    """How pods leave before a change; values of the annotation ``gpuscape.io/drain``."""
+
+    WAIT = "wait"
+    EVICT = "evict"
+    NODE = "node"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigNode:
+    """What counts here of one Node, as one resourceVersion of it."""
+
+    name: str
+    uid: str
+    version: str
+    """Its resourceVersion."""
+    away: Away | None = None
+    """Reasons of others; a cordon is not one of them."""
+    unschedulable: bool = False
+    keeps_cordon: bool = False
+    """An admin's ``gpuscape.io/keep-cordoned`` stands there."""
+    drain: str = ""
+    """The annotation as it is; empty: none."""
+    request: MigRequestAnnotation | None = None
+    status: MigStatusAnnotation | None = None
+    status_damaged: bool = False
+    """There is a status, and it cannot be read."""
+    grant: MigGrantAnnotation | None = None
+    grant_text: str | None = None
+    """None: no grant, not even a damaged one."""
+    guards: tuple[str | None, ...] = (None,) * len(names.SCALE_DOWN_GUARDS)
+    """Values of the autoscalers' annotations, in the order of :data:`api.names`."""
+    deploy: tuple[tuple[str, str], ...] = ()
+    """Labels ``nvidia.com/gpu.deploy.*``, sorted."""
+    offers: tuple[tuple[str, int], ...] = ()
+    """Allocatable GPU resources that are not 0, sorted."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether it has, or had, anything to do with MIG changes."""
+        texts = (self.request, self.status, self.grant_text)
+        return self.status_damaged or any(each is not None for each in texts)
+
+    @property
+    def rollout(self) -> str:
+        """What its admin asks for: equal on all nodes that are asked for the same; may be empty."""
+        if self.status is not None and self.status.asked:
+            return f"{self.status.source}:{self.status.asked}"
+        return "" if self.request is None else f"plan:{self.request.plan}"
+
+
+def is_gpu_resource(name: str, prefixes: tuple[str, ...]) -> bool:
+    """Whether a resource is whole GPUs, MIG devices or a share of them."""
+    return name.startswith(prefixes)
+
+
+def node_of(seen: Object, prefixes: tuple[str, ...]) -> MigNode:
+    """The Node's values; a damaged annotation counts as none. Never raises."""
+    meta, spec = seen["metadata"], seen.get("spec") or {}
+    labels, notes = meta.get("labels") or {}, meta.get("annotations") or {}
+    status = _read(mig_status_annotation.FORMAT, notes.get(keys.MIG_STATUS))
+    allocatable = (seen.get("status") or {}).get("allocatable") or {}
+    return MigNode(
+        name=meta["name"],
+        uid=meta["uid"],
+        version=meta["resourceVersion"],
+        away=_away(seen),
+        unschedulable=bool(spec.get("unschedulable")),
+        keeps_cordon=keys.KEEP_CORDONED in notes,
+        drain=notes.get(keys.DRAIN, ""),
+        request=_read(mig_request_annotation.FORMAT, notes.get(keys.MIG_REQUEST)),
+        status=status,
+        status_damaged=status is None and keys.MIG_STATUS in notes,
+        grant=_read(mig_grant_annotation.FORMAT, notes.get(keys.MIG_GRANT)),
+        grant_text=notes.get(keys.MIG_GRANT),
+        guards=tuple(notes.get(guard) for guard in names.SCALE_DOWN_GUARDS),
+        deploy=tuple(
+            sorted(each for each in labels.items() if re.fullmatch(names.DEPLOY_LABELS, each[0]))
+        ),
+        offers=tuple(
+            sorted(
+                (name, count)
+                for name, amount in allocatable.items()
+                if is_gpu_resource(name, prefixes) and (count := _whole(amount))
+            )
+        ),
+    )
+
+
+def _read(form: VersionedFormat[T], text: str | None) -> T | None:
+    """The annotation's value; None for a damaged one and for a version that is not ours."""
+    try:
+        return None if text is None else form.decode(text)
+    except BadInput:
+        return None
+
+
+def _away(node: Object) -> Away | None:
+    meta, spec = node["metadata"], node.get("spec") or {}
+    labels, notes = meta.get("labels") or {}, meta.get("annotations") or {}
+    taints = {taint.get("key") for taint in spec.get("taints") or ()}
+    if meta.get("deletionTimestamp") or taints & set(REMOVAL_TAINTS):
+        return Away.REMOVAL
+    if labels.get(DRIVER_UPGRADE, "") not in _UPGRADE_OVER:
+        return Away.DRIVER_UPGRADE
+    if notes.get(REBOOT):
+        return Away.REBOOT
+    return None if _is_ready(node) else Away.NOT_READY
+
+
+def _is_ready(node: Object) -> bool:
+    conditions: list[Mapping[str, Any]] = (node.get("status") or {}).get("conditions") or []
+    return any(it.get("type") == "Ready" and it.get("status") == "True" for it in conditions)
+
+
+def _whole(amount: object) -> int:
+    """A number of devices; 0 for what is none."""
+    text = str(amount)
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0

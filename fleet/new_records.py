@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records of what has to be undone on a node, made from the node as it is. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from api import names
+from api.mig_request_annotation import MigRequestAnnotation
+from fleet.fleet_terms import PAUSED
+from fleet.mig_node import MigNode
+from fleet.undo_record import UndoRecord
+
+_DEPLOY: Final = "nvidia.com/gpu.deploy."
+PAUSABLE: Final = frozenset(
+    _DEPLOY + part
+    for part in (
+        "client",
+        "dcgm",
+        "dcgm-exporter",
+        "device-plugin",
+        "gpu-feature-discovery",
+        "nvsm",
+    )
+)
+"""Labels of the parts of the GPU operator that keep GPUs open. Never the driver's or the
+toolkit's. Source: NVIDIA mig-parted, cmd/nvidia-mig-manager."""
+_NO_REQUEST: Final = "0" * 16
+
+
+def new_record(node: MigNode, request: MigRequestAnnotation, now: float) -> UndoRecord:
+    """What has to be undone if this node is held for this request: values as they are now."""
+    labels = {
+        label: value
+        for label, value in node.deploy
+        if request.modes and label in PAUSABLE and value not in ("false", PAUSED)
+    }
+    return UndoRecord(
+        v=1,
+        node=node.name,
+        uid=node.uid,
+        request=request.request,
+        rollout=node.rollout,
+        taken_at=int(now),
+        cordon=not node.unschedulable,
+        guards=dict(zip(names.SCALE_DOWN_GUARDS, node.guards, strict=True)),
+        labels=labels,
+        offers={name: count for name, count in request.offers.items() if count},
+        had=dict(node.offers),
+    )
+
+
+def record_of_grant(node: MigNode) -> UndoRecord:
+    """What a grant without a record says: the cordon, and nothing of annotations and labels.
+
+    One that cannot be read is for no request, so that it goes.
+    """
+    return UndoRecord(
+        v=1,
+        node=node.name,
+        uid=node.uid,
+        request=_NO_REQUEST if node.grant is None else node.grant.request,
+        rollout=node.rollout,
+        cordon=node.grant is not None and node.grant.cordoned,
+    )

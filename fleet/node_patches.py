@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the coordinator writes on Nodes, and how it takes each of it back. Pure.
+
+Each patch is for the Node at the resourceVersion at which it was seen. A value is restored only
+where it is still the one that we wrote, and the cordon goes only together with our grant.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from api import keys, mig_grant_annotation, names
+from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation
+from fleet.fleet_terms import GUARD, PAUSED
+from fleet.mig_node import MigNode
+from fleet.undo_record import UndoRecord
+
+CORDONED_BY_US: Final = r'"cordoned":\s*true'
+"""As the admission policies read a grant: only a Node that has this is uncordoned."""
+
+
+def hold(node: MigNode, record: UndoRecord) -> Mapping[str, Any]:
+    """Cordon, grant and the autoscalers' guards in one."""
+    guards = dict.fromkeys(record.guards, GUARD)
+    grant = MigGrantAnnotation(
+        v=1, request=record.request, phase=GrantPhase.HOLD, cordoned=record.cordon
+    )
+    notes = {keys.MIG_GRANT: mig_grant_annotation.encode(grant), **guards}
+    patch = _patch(node, annotations=notes)
+    return patch | ({"spec": {"unschedulable": True}} if record.cordon else {})
+
+
+def go(node: MigNode, record: UndoRecord) -> Mapping[str, Any]:
+    """The agent may change GPUs."""
+    grant = MigGrantAnnotation(
+        v=1, request=record.request, phase=GrantPhase.GO, cordoned=record.cordon
+    )
+    return _patch(node, annotations={keys.MIG_GRANT: mig_grant_annotation.encode(grant)})
+
+
+def paused(node: MigNode, record: UndoRecord) -> Mapping[str, Any]:
+    """Labels of the GPU operator that are still as the record has them: paused."""
+    present = dict(node.deploy)
+    return _patch(
+        node, labels={it: PAUSED for it, was in record.labels.items() if present.get(it) == was}
+    )
+
+
+def resumed(node: MigNode, record: UndoRecord) -> Mapping[str, Any]:
+    """Labels of the GPU operator that are still paused: as they were."""
+    present = dict(node.deploy)
+    return _patch(
+        node, labels={it: was for it, was in record.labels.items() if present.get(it) == PAUSED}
+    )
+
+
+def undone(node: MigNode, record: UndoRecord) -> Mapping[str, Any]:
+    """All that is still as we left it back to what it was; empty where nothing is."""
+    is_ours = node.grant_text is not None and (
+        node.grant is None or node.grant.request == record.request
+    )
+    if not is_ours and not record.held_at and not _has_our_guards(node, record):
+        return {}  # nothing was written, or somebody else's grant stands there now
+    notes: dict[str, str | None] = {
+        guard: record.guards[guard]
+        for guard, value in zip(names.SCALE_DOWN_GUARDS, node.guards, strict=True)
+        if guard in record.guards and value == GUARD and record.guards[guard] != GUARD
+    }
+    labels = {
+        label: record.labels[label]
+        for label, value in node.deploy
+        if label in record.labels and value == PAUSED
+    }
+    spec: dict[str, Any] = {}
+    if is_ours:
+        notes[keys.MIG_GRANT] = None
+        says_so = re.search(CORDONED_BY_US, node.grant_text or "") is not None
+        if says_so and record.cordon and node.unschedulable and not node.keeps_cordon:
+            spec = {"spec": {"unschedulable": None}}
+    if not notes and not labels:
+        return {}
+    return _patch(node, annotations=notes, labels=labels) | spec
+
+
+def _has_our_guards(node: MigNode, record: UndoRecord) -> bool:
+    """Whether the hold was written, by all its annotations but the grant, which people may delete.
+
+    The guards are written together; nobody else sets both between the record and the hold.
+    """
+    others = [was for was in record.guards.values() if was != GUARD]
+    return bool(others) and all(value == GUARD for value in node.guards)
+
+
+def _patch(
+    node: MigNode,
+    *,
+    annotations: Mapping[str, str | None] | None = None,
+    labels: Mapping[str, str | None] | None = None,
+) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "resourceVersion": node.version,
+            **({"annotations": dict(annotations)} if annotations else {}),
+            **({"labels": dict(labels)} if labels else {}),
+        }
+    }

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The coordinator as a process: wires the parts, obeys signals, gives the leadership back."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import socket
+import threading
+import time
+from functools import partial
+from http import HTTPStatus
+from importlib.metadata import version
+from typing import Final
+
+from api import names
+from base import process_signals, threads
+from base.defects import Defects
+from fleet import change_reports
+from fleet.change_reports import ChangeReports
+from fleet.coordinator import Coordinator
+from fleet.coordinator_metrics import CONTENT_TYPE, CoordinatorMetrics
+from fleet.coordinator_settings import CoordinatorSettings
+from fleet.fleet_cache import FleetCache
+from fleet.fleet_watches import FleetWatches
+from fleet.leadership import Leadership
+from kube.client import ApiClient, Program, connect
+from kube.events import Recorder
+from web import messages
+from web.messages import Body, Response
+from web.server import HttpServer
+
+log = logging.getLogger(__name__)
+
+_STUCK_SECONDS: Final = 300.0
+"""A round or a beat that takes so long does not end any more: requests have shorter deadlines."""
+_LEAST_PAUSE_SECONDS: Final = 0.05
+_FLUSH_SECONDS: Final = 1.0
+_STOP_SECONDS: Final = 1.0
+
+
+def run(settings: CoordinatorSettings) -> int:
+    """Run until SIGTERM or SIGINT; the exit status.
+
+    Raises BadInput or Permanent where it cannot start. An API server that does not answer is no
+    reason to end.
+    """
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    process_signals.release()
+    with contextlib.ExitStack() as ending:
+        _start(settings, ended, ending)
+        ended.wait()
+    log.info("coordinator stopped")
+    return 0
+
+
+class _Loop:
+    """Calls a step again and again, in a thread of its own, and knows how long one takes."""
+
+    def __init__(self, name: str, ended: threading.Event, defects: Defects) -> None:
+        self._name = name
+        self._ended = ended
+        self._defects = defects
+        self._hastened = threading.Event()
+        self._busy_since: float | None = None
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether a step does not end any more."""
+        since = self._busy_since
+        return since is not None and time.monotonic() - since > _STUCK_SECONDS
+
+    def hasten(self) -> None:
+        """Have the next step made now."""
+        self._hastened.set()
+
+    def run(self, step: partial[float]) -> None:
+        """Until the end: each step says in how many seconds it is to be made again."""
+        while not self._ended.is_set():
+            self._hastened.clear()
+            seconds = 1.0
+            self._busy_since = time.monotonic()
+            with self._defects.contained(f"thread {self._name}"):
+                seconds = step()
+            self._busy_since = None
+            self._ended.wait(_LEAST_PAUSE_SECONDS)
+            self._hastened.wait(max(0.0, seconds - _LEAST_PAUSE_SECONDS))
+
+
+def _start(
+    settings: CoordinatorSettings, ended: threading.Event, ending: contextlib.ExitStack
+) -> None:
+    """Start all parts, the server first; ``ending`` ends them."""
+    client = _client(settings)
+    instance = settings.instance or socket.gethostname()
+    metrics = CoordinatorMetrics(version("gpuscape"))
+    defects = Defects(metrics.defect_met)
+    ending.enter_context(defects.of_threads())
+    events = Recorder(
+        client,
+        controller=names.COORDINATOR,
+        instance=instance,
+        budget=change_reports.BUDGET,
+        dropped=metrics.event_dropped,
+    )
+    cache = FleetCache(settings.pod_terms)
+    leadership = Leadership(client, identity=instance, namespace=settings.namespace)
+    coordinator = Coordinator(
+        client,
+        cache,
+        leadership,
+        terms=settings.terms,
+        reports=ChangeReports(events, metrics),
+        namespace=settings.namespace,
+    )
+    rounds, beats = _Loop("rounds", ended, defects), _Loop("beats", ended, defects)
+    server = HttpServer(
+        settings.listen,
+        {
+            "/metrics": lambda: Response(body=Body(metrics.render()), content_type=CONTENT_TYPE),
+            "/livez": lambda: _probe(good=not (rounds.is_stuck or beats.is_stuck)),
+            "/readyz": lambda: _probe(good=cache.is_synced),
+        },
+        title="gpuscape coordinator",
+    )
+    server.start()
+    ending.callback(server.stop, _STOP_SECONDS)
+    log.info("listening", extra={"serves": "metrics", "address": str(server.address)})
+    watches = FleetWatches(
+        client, cache, rounds.hasten, namespace=settings.namespace, defects=defects
+    )
+    ending.callback(watches.close)
+    ending.callback(leadership.leave)
+    watches.start()
+
+    def beat() -> float:
+        before = leadership.leads
+        seconds = leadership.beat(time.monotonic())
+        if leadership.leads and not before:
+            rounds.hasten()
+        return seconds
+
+    threads.started(partial(beats.run, partial(beat)), "beats")
+    threads.started(partial(rounds.run, partial(coordinator.round)), "rounds")
+    threads.started(partial(_flush, events, ended, defects), "events")
+
+
+def _flush(events: Recorder, ended: threading.Event, defects: Defects) -> None:
+    while not ended.wait(_FLUSH_SECONDS):
+        with defects.contained("thread events"):
+            events.flush()
+
+
+def _client(settings: CoordinatorSettings) -> ApiClient:
+    program = Program(
+        name=names.COORDINATOR,
+        version=version("gpuscape"),
+        # a large cluster's pods come in hundreds of pages where the server cannot stream them
+        requests_per_second=20,
+        burst=40,
+    )
+    kubeconfig = settings.kubeconfig
+    return connect(program, kubeconfig=None if kubeconfig is None else str(kubeconfig))
+
+
+def _probe(*, good: bool) -> Response:
+    if good:
+        return messages.text("ok")
+    return messages.text("not yet", HTTPStatus.SERVICE_UNAVAILABLE)

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which node gets a slot next, and why each of the others waits. Pure.
+
+A rollout is all nodes that are asked for the same. Its first node goes alone; the others follow
+some time after it has succeeded. Rollouts do not wait for each other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from api.mig_grant_annotation import GrantPhase
+from fleet.fleet_terms import FleetTerms
+from fleet.gpu_pod import GpuPod
+from fleet.mig_change import is_idle, told_end
+from fleet.mig_node import Away, DrainMode, MigNode
+from fleet.rollout_memory import EMPTY, RolloutCounts, RolloutMemory, rollout_id
+from fleet.slot_lease import PARKING, SlotLease, lowest_free
+
+
+class Waiting(StrEnum):
+    """Why a node whose request is open has no slot."""
+
+    NOT_IDLE = "not-idle"
+    NOT_READY = Away.NOT_READY
+    CORDONED = Away.CORDONED
+    DRIVER_UPGRADE = Away.DRIVER_UPGRADE
+    REBOOT = Away.REBOOT
+    REMOVAL = Away.REMOVAL
+    RETRY = "retry"
+    """An attempt was undone; the next one comes later."""
+    DRAIN = "drain"
+    """Its pods are to be evicted, which is not available."""
+    PAUSED = "paused"
+    WINDOW = "window"
+    BREAKER = "breaker"
+    CANARY = "canary"
+    AWAY_LIMIT = "unavailable-nodes"
+    SLOT = "slot"
+
+
+_AWAY = frozenset(
+    {
+        Waiting.NOT_READY,
+        Waiting.CORDONED,
+        Waiting.DRIVER_UPGRADE,
+        Waiting.REBOOT,
+        Waiting.REMOVAL,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetView:
+    """All that is known at one moment."""
+
+    nodes: Mapping[str, MigNode]
+    """Those that have to do with MIG changes, by name."""
+    pods: Mapping[str, Collection[GpuPod]]
+    """Pods with GPUs, and device plugins, by node."""
+    slots: Collection[SlotLease]
+    """Slots and parked records."""
+    memory: RolloutMemory = EMPTY
+    is_paused: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeSlot:
+    """Give a node a slot: write the record on this Lease."""
+
+    number: int
+    node: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateDecision:
+    """Who gets a slot, and why the others wait."""
+
+    take: tuple[TakeSlot, ...]
+    waiting: Mapping[str, Waiting]
+    """Nodes with an open request and no slot, to the reason; all slots full is the last one."""
+
+
+def decide(
+    view: FleetView, terms: FleetTerms, retry_at: Mapping[str, float], now: float
+) -> GateDecision:
+    """``retry_at``: nodes to the time before which they get no slot; seconds since 1970."""
+    recorded = {slot.record.node for slot in view.slots if slot.record is not None}
+    damaged = {slot.holder for slot in view.slots if slot.damaged}
+    asking = [
+        node
+        for name, node in sorted(view.nodes.items())
+        if name not in recorded and name not in damaged
+        if node.grant_text is None and _is_asking(node)
+    ]
+    waiting = {node.name: _of_node(view, node, terms, retry_at, now) for node in asking}
+    away = Counter(node.rollout for node in asking if waiting[node.name] in _AWAY)
+    running = Counter(
+        slot.record.rollout for slot in view.slots if slot.record is not None and not slot.is_parked
+    )
+    take: list[TakeSlot] = []
+    slots = list(view.slots)
+    free = terms.slots - sum(not slot.is_free for slot in slots if not slot.is_parked)
+    free -= sum(
+        node.grant is not None and node.grant.phase is GrantPhase.GO and name not in recorded
+        for name, node in view.nodes.items()
+    )
+    for node in sorted(asking, key=lambda it: _precedence(view, it)):
+        reason = waiting[node.name]
+        if reason is None:
+            reason = _of_rollout(view, node, terms, away, running, now)
+        number = lowest_free(slots, 0, terms.slots) if reason is None and free > 0 else None
+        if reason is None and number is not None:
+            take.append(TakeSlot(number=number, node=node.name))
+            slots = [slot for slot in slots if slot.number != number]
+            slots.append(SlotLease(number=number, version="", holder=node.name))
+            running[node.rollout] += 1
+            free -= 1
+            del waiting[node.name]
+        else:
+            waiting[node.name] = reason or Waiting.SLOT
+    reasons = {name: reason for name, reason in waiting.items() if reason is not None}
+    return GateDecision(take=tuple(take), waiting=reasons)
+
+
+def parking_number(slots: Collection[SlotLease]) -> int:
+    """Number of a Lease for a record whose slot is to be free."""
+    number = lowest_free(slots, PARKING)
+    assert number is not None  # noqa: S101  # without an end there is always one
+    return number
+
+
+def taking_part(view: FleetView) -> frozenset[str]:
+    """Digests of the rollouts that have a node whose change is open, failed or to be undone."""
+    names = {slot.record.rollout for slot in view.slots if slot.record is not None}
+    for node in view.nodes.values():
+        failed = node.status is not None and node.status.phase in ("failed", "held", "changing")
+        if _is_asking(node) or failed:
+            names.add(node.rollout)
+    return frozenset(rollout_id(name) for name in names)
+
+
+def is_stopped(counts: RolloutCounts, terms: FleetTerms) -> bool:
+    """Whether the circuit breaker holds a rollout."""
+    return counts.in_row >= terms.failures_in_row or counts.failed >= terms.failures_in_all
+
+
+def _is_asking(node: MigNode) -> bool:
+    return node.request is not None and told_end(node, node.request.request) is None
+
+
+def _of_node(
+    view: FleetView, node: MigNode, terms: FleetTerms, retry_at: Mapping[str, float], now: float
+) -> Waiting | None:
+    """What of the node itself is in the way."""
+    if node.away is not None:
+        return Waiting(node.away.value)
+    if node.unschedulable and not node.keeps_cordon:
+        return Waiting.CORDONED
+    if (node.drain or terms.drain) != DrainMode.WAIT:
+        return Waiting.DRAIN
+    pods = view.pods.get(node.name, ())
+    if node.request is None or not is_idle(node.request, [pod.key for pod in pods if pod.holds]):
+        return Waiting.NOT_IDLE
+    return Waiting.RETRY if now < retry_at.get(node.name, 0.0) else None
+
+
+def _of_rollout(
+    view: FleetView,
+    node: MigNode,
+    terms: FleetTerms,
+    away: Mapping[str, int],
+    running: Mapping[str, int],
+    now: float,
+) -> Waiting | None:
+    """What of its rollout, and of the fleet, is in the way."""
+    if view.is_paused:
+        return Waiting.PAUSED
+    if terms.windows and not any(window.is_open(now) for window in terms.windows):
+        return Waiting.WINDOW
+    counts = view.memory.rollouts.get(rollout_id(node.rollout))
+    if counts is not None and is_stopped(counts, terms):
+        return Waiting.BREAKER
+    if away.get(node.rollout, 0) > terms.most_away:
+        return Waiting.AWAY_LIMIT
+    proven_at = 0 if counts is None else counts.proven_at
+    if not proven_at:
+        return Waiting.CANARY if running.get(node.rollout, 0) else None
+    return Waiting.CANARY if 0 <= now - proven_at < terms.canary_seconds else None
+
+
+def _precedence(view: FleetView, node: MigNode) -> tuple[int, int, str]:
+    """Nodes without any pod that holds a GPU first, then those with the fewest."""
+    pods = sum(pod.holds for pod in view.pods.get(node.name, ()))
+    gpus = 0 if node.request is None else len(node.request.gpus)
+    return pods, gpus, node.name

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Leases ``mig-slot-<n>``: who has a slot, and the records of what has to be undone. Pure.
+
+A slot is a Lease with a number below the number of slots; two coordinators that both believe to
+lead cannot take the same one, so their number bounds the nodes in change. Leases from
+:data:`PARKING` on are no slots: they keep records of nodes whose slot is free again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from api import keys, names
+from base.errors import BadInput
+from fleet import undo_record
+from fleet.undo_record import UndoRecord
+from kube import lease as leases
+from kube.api import Object
+
+MOST_SLOTS: Final = 100
+PARKING: Final = 1000
+DURATION_SECONDS: Final = 60
+"""Of no meaning: a slot is freed by what is seen of its node, never by time alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotLease:
+    """One of these Leases, as one resourceVersion of it."""
+
+    number: int
+    version: str
+    holder: str = ""
+    record: UndoRecord | None = None
+    damaged: bool = False
+    """There is a record, and it cannot be read."""
+
+    @property
+    def name(self) -> str:
+        """Of the Lease."""
+        return slot_name(self.number)
+
+    @property
+    def is_parked(self) -> bool:
+        """It is no slot."""
+        return self.number >= PARKING
+
+    @property
+    def is_free(self) -> bool:
+        """Nobody has it, and nothing is to be undone by it."""
+        return not self.holder and self.record is None and not self.damaged
+
+
+def slot_name(number: int) -> str:
+    """Name of the Lease of this number."""
+    return f"{names.SLOT_LEASE_PREFIX}{number}"
+
+
+def is_slot(lease: Object) -> bool:
+    """Whether it is one of these Leases, by its name."""
+    return _number(lease["metadata"]["name"]) is not None
+
+
+def number_of(name: str) -> int:
+    """Number of one of these Leases, by its name."""
+    return _number(name) or 0
+
+
+def slot_of(lease: Object) -> SlotLease:
+    """The Lease's values; a damaged record is marked. Never raises for one of these Leases."""
+    meta = lease["metadata"]
+    text = (meta.get("annotations") or {}).get(keys.MIG_UNDO)
+    record = None
+    if text is not None:
+        try:
+            record = undo_record.decode(text)
+        except BadInput:
+            record = None
+    return SlotLease(
+        number=number_of(meta["name"]),
+        version=meta["resourceVersion"],
+        holder=(lease.get("spec") or {}).get("holderIdentity") or "",
+        record=record,
+        damaged=text is not None and record is None,
+    )
+
+
+def lowest_free(slots: Iterable[SlotLease], start: int, end: int | None = None) -> int | None:
+    """The lowest number of a free or missing Lease from ``start`` on, below ``end``."""
+    used = {slot.number for slot in slots if not slot.is_free}
+    number = start
+    while number in used:
+        number += 1
+    return number if end is None or number < end else None
+
+
+def new_lease(number: int, record: UndoRecord, at: datetime) -> Object:
+    """Body of a Lease that holds this record."""
+    return leases.new(
+        slot_name(number),
+        holder="" if number >= PARKING else record.node,
+        duration_seconds=DURATION_SECONDS,
+        at=at,
+        annotations={keys.MIG_UNDO: undo_record.encode(record)},
+    )
+
+
+def taken(slot: SlotLease, record: UndoRecord, at: datetime) -> Object:
+    """Patch by which a free Lease gets this record; Conflict says that it is not free any more."""
+    return _patch(slot, "" if slot.is_parked else record.node, record, at)
+
+
+def written(slot: SlotLease, record: UndoRecord, at: datetime) -> Object:
+    """Patch that puts another record in the place of this Lease's."""
+    return _patch(slot, slot.holder, record, at)
+
+
+def freed(slot: SlotLease, at: datetime) -> Object:
+    """Patch that empties it."""
+    return _patch(slot, "", None, at)
+
+
+def _patch(slot: SlotLease, holder: str, record: UndoRecord | None, at: datetime) -> Object:
+    text = None if record is None else undo_record.encode(record)
+    return {
+        "metadata": {"resourceVersion": slot.version, "annotations": {keys.MIG_UNDO: text}},
+        "spec": {"holderIdentity": holder, "renewTime": leases.micro_time(at)},
+    }
+
+
+def _number(name: str) -> int | None:
+    match = re.fullmatch(rf"{re.escape(names.SLOT_LEASE_PREFIX)}(0|[1-9][0-9]{{0,5}})", name)
+    return None if match is None else int(match[1])

@@ -1,0 +1,509 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A cluster in virtual time: agents that keep the contract, kubelets, people, and the coordinator.
+
+The API server is the one in memory. Nobody but the coordinator is ours: agents and kubelets are
+models of a few lines, as the annotations' contract has them, and do what they do at times that a
+seed draws.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from api import (
+    keys,
+    mig_grant_annotation,
+    mig_request_annotation,
+    mig_status_annotation,
+    names,
+)
+from api.mig_grant_annotation import GrantPhase
+from api.mig_request_annotation import MigRequestAnnotation
+from api.mig_status_annotation import MigStatusAnnotation, RequestSource
+from api.state_annotation import pod_key
+from base.errors import BadInput
+from fleet.change_reports import ChangeReports
+from fleet.coordinator import AGAIN_SECONDS, Coordinator
+from fleet.coordinator_metrics import CoordinatorMetrics
+from fleet.fleet_cache import FleetCache, FleetSource
+from fleet.fleet_terms import PAUSED, FleetTerms
+from fleet.gpu_pod import PodTerms
+from fleet.leadership import Leadership
+from fleet.slot_lease import is_slot, slot_of
+from kube.api import LEASES, NODES, PODS, Object
+from tests.fakes.api import Call, FakeApi, Server
+
+START: Final = datetime(2026, 11, 20, 8, tzinfo=UTC).timestamp()
+TERMS: Final = PodTerms(
+    prefixes=("nvidia.com/gpu", "nvidia.com/mig-"), plugins=(("app", "device-plugin"),)
+)
+WHOLE: Final = {"nvidia.com/gpu": 8}
+OFFERS: Final = {
+    "whole": WHOLE,
+    "sevenths": {"nvidia.com/mig-1g.10gb": 56},
+    "halves": {"nvidia.com/mig-3g.40gb": 16},
+}
+"""What a node offers by the name of its layout."""
+_PLANS: Final = {name: f"{number:016x}" for number, name in enumerate(OFFERS, start=1)}
+HOME: Final = names.NAMESPACE
+_ROUNDS: Final = 60
+
+
+class Killed(BaseException):
+    """SIGKILL of the coordinator: nothing catches it."""
+
+
+@dataclass
+class SimulatedAgent:
+    """One node's agent and actuator, and its kubelet; state that is not in the cluster."""
+
+    name: str
+    wish: str = "whole"
+    layout: str = "whole"
+    ends: list[str] = field(default_factory=list)
+    """How the next changes end; then all are applied."""
+    change_seconds: float = 20.0
+    request: str = ""
+    asked: str = ""
+    """What the request is for."""
+    closed: bool = True
+    """The request has ended, or there is none."""
+    changes_until: float = 0.0
+    """While the actuator works; 0: it does not."""
+    retry_at: float = 0.0
+    done: list[tuple[str, str]] = field(default_factory=list)
+    """Requests with their ends."""
+    plugin: str = ""
+    """UID of the device plugin's pod that the kubelet's figures are from."""
+    blocking: set[str] = field(default_factory=set)
+    """Keys of pods on GPUs that change; all other pods are on others."""
+    modes: bool = False
+    """Its changes set MIG modes."""
+    is_away: bool = False
+    """Neither agent nor kubelet work."""
+
+
+class Cluster:
+    """All of it. ``now``: seconds since 1970, which only :meth:`pass_time` moves."""
+
+    def __init__(self, *, nodes: int, terms: FleetTerms, seed: int = 0) -> None:
+        self.server = Server()
+        self.now = START
+        self.terms = terms
+        self.draw = random.Random(seed)  # noqa: S311  # a schedule, no secret
+        self.people = FakeApi(self.server, manager="kubectl")
+        self.agents = {f"n{number}": SimulatedAgent(f"n{number}") for number in range(nodes)}
+        self.foreign_versions: set[str] = set()
+        """Versions of Nodes that somebody other than the coordinator wrote."""
+        self.our_versions: set[str] = set()
+        self.on_call: Callable[[str, bool], None] = lambda _verb, _done: None
+        """Called before and after each call of the coordinator; it may raise."""
+        self.starts = 0
+        self.evictions: list[tuple[str, str]] = []
+        """By coordinators that are no more."""
+        self.api = FakeApi(self.server, manager=names.COORDINATOR)
+        for agent in self.agents.values():
+            self.make_node(agent.name)
+            self._run_plugin(agent)
+        self.start_coordinator()
+
+    # people
+
+    def make_node(self, name: str) -> None:
+        """A Node that is ready and offers whole GPUs."""
+        self._foreign(
+            self.people.create(NODES, {"metadata": {"name": name, "labels": {"pool": "a"}}})
+        )
+        self._kubelet(name, {"conditions": [{"type": "Ready", "status": "True"}]})
+        self._kubelet(name, {"allocatable": {it: str(n) for it, n in WHOLE.items()}})
+
+    def edit(self, name: str, patch: Object) -> None:
+        """As a person at kubectl."""
+        self._foreign(self.people.patch(NODES, name, patch))
+
+    def annotate(self, name: str, **notes: str | None) -> None:
+        """The same of annotations; ``_`` for what follows gpuscape.io/."""
+        named = {f"gpuscape.io/{key.replace('_', '-')}": value for key, value in notes.items()}
+        self.edit(name, {"metadata": {"annotations": named}})
+
+    def cordon(self, name: str, *, on: bool = True) -> None:
+        """As a person at kubectl."""
+        self.edit(name, {"spec": {"unschedulable": True if on else None}})
+
+    def delete_node(self, name: str) -> None:
+        """As a cloud does."""
+        self._foreign(self.server.delete(NODES, name))
+        del self.agents[name]
+        for pod in self.pods(name):
+            self.server.delete(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"])
+
+    def wish(self, layout: str, *nodes: str) -> None:
+        """Ask these nodes, or all, for a layout."""
+        for name in nodes or tuple(self.agents):
+            self.agents[name].wish = layout
+
+    def bind_pod(self, node: str, name: str, *, blocking: bool) -> None:
+        """A pod that asks for a GPU is bound; ``blocking``: it gets one that the plan changes."""
+        container = {"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+        self.people.create(
+            PODS,
+            {"metadata": {"name": name}, "spec": {"nodeName": node, "containers": [container]}},
+            namespace="default",
+        )
+        if blocking:
+            self.agents[node].blocking.add(pod_key("default", name))
+
+    def end_pod(self, name: str) -> None:
+        """The pod goes."""
+        self.server.delete(PODS, name, "default")
+
+    # what there is
+
+    def node(self, name: str) -> Object:
+        """The Node as it is."""
+        return self.server.get(NODES, name)
+
+    def notes(self, name: str) -> dict[str, str]:
+        """Its annotations."""
+        return dict(self.node(name)["metadata"].get("annotations") or {})
+
+    def is_cordoned(self, name: str) -> bool:
+        """Whether it is."""
+        return bool(self.node(name).get("spec", {}).get("unschedulable"))
+
+    def pods(self, node: str) -> list[Object]:
+        """All pods bound to a node."""
+        found = self.server.objects(PODS)
+        return [pod for pod in found if pod["spec"].get("nodeName") == node]
+
+    def open_leases(self) -> list[Object]:
+        """Slots and parked records that are not free."""
+        leases = [it for it in self.server.objects(LEASES) if is_slot(it)]
+        return [it for it in leases if not slot_of(it).is_free]
+
+    @property
+    def evicted(self) -> list[str]:
+        """Names of pods, for each eviction that was asked for."""
+        return [name for _, name in (*self.evictions, *self.api.evictions())]
+
+    # the coordinator
+
+    def start_coordinator(self) -> None:
+        """Start another one, which knows nothing but what is in the cluster."""
+        self.starts += 1
+        self.evictions += self.api.evictions()
+        self.api = FakeApi(self.server, manager=names.COORDINATOR)
+        self.api.after("patch", self._ours, resource=NODES)
+        self.api.before("*", lambda call: self.on_call(call.verb, False))
+        self.api.after("*", lambda call: self.on_call(call.verb, True))
+        self.cache = FleetCache(TERMS)
+        self._seen_version = 0
+        self.leadership = Leadership(
+            self.api,
+            identity=f"coordinator-{self.starts}",
+            clock=lambda: self.now,
+            wall=self.wall,
+            uniform=self.draw.uniform,
+        )
+        self.metrics = CoordinatorMetrics("test")
+        self.reports = ChangeReports(NoEvents(), self.metrics, wall=self.wall)
+        self.coordinator = Coordinator(
+            self.api,
+            self.cache,
+            self.leadership,
+            terms=self.terms,
+            reports=self.reports,
+            wall=self.wall,
+            uniform=self.draw.uniform,
+        )
+        self._beat_at = self.now
+
+    def wall(self) -> datetime:
+        """The wall clock."""
+        return datetime.fromtimestamp(self.now, UTC)
+
+    def run_coordinator(self) -> None:
+        """Its rounds at this moment, until it waits; SIGKILL is answered by another one."""
+        try:
+            if self.now >= self._beat_at:
+                self._beat_at = self.now + self.leadership.beat(self.now)
+            for _ in range(_ROUNDS):
+                if self.draw.random() < 0.8:  # watches lag behind
+                    self.sync()
+                if self.coordinator.round() != AGAIN_SECONDS:
+                    return
+            raise AssertionError("the coordinator writes and writes")
+        except Killed:
+            self.start_coordinator()
+
+    def sync(self) -> None:
+        """Show the coordinator what happened since the last time, as its watches do."""
+        for happened in self.server.since(self._seen_version):
+            self._seen_version = happened.version
+            resource, namespace, name = happened.key
+            is_gone = happened.type == "DELETED"
+            if resource == NODES:
+                self.cache.node_gone(name) if is_gone else self.cache.node(happened.object)
+            elif resource == PODS and namespace is not None:
+                self.cache.pod_gone(namespace, name) if is_gone else self.cache.pod(happened.object)
+            elif resource == LEASES and is_slot(happened.object):
+                slot = slot_of(happened.object)
+                if is_gone:
+                    self.cache.slot_gone(slot.number)
+                else:
+                    self.cache.slot(happened.object)
+        for source in FleetSource:
+            self.cache.mark_synced(source)
+
+    # time
+
+    def pass_time(self, seconds: float, *, step: float = 2.0) -> None:
+        """Everybody works."""
+        until = self.now + seconds
+        while self.now < until:
+            self.now += step
+            self.run_nodes()
+            self.run_coordinator()
+
+    def pass_until(self, holds: Callable[[], bool], *, within: float, step: float = 2.0) -> float:
+        """Let time pass until something holds; how long it took."""
+        began = self.now
+        while not holds():
+            assert self.now - began <= within, self.stuck()
+            self.pass_time(step, step=step)
+        return self.now - began
+
+    def stuck(self) -> str:
+        """What is not as it should be, for the message of a test."""
+        lines = [
+            str(msgspec.json.encode(it["spec"] | it["metadata"]["annotations"]))
+            for it in self.open_leases()
+        ]
+        lines += [
+            f"{agent} cordoned={self.is_cordoned(agent.name)} {self.notes(agent.name)}"
+            for agent in self.agents.values()
+            if agent.layout != agent.wish or keys.MIG_GRANT in self.notes(agent.name)
+        ]
+        return "\n".join(lines)
+
+    def run_nodes(self) -> None:
+        """All agents, kubelets and DaemonSets once."""
+        for agent in list(self.agents.values()):
+            if agent.is_away:
+                continue
+            self._run_plugin(agent)
+            self._run_agent(agent)
+
+    def _run_agent(self, agent: SimulatedAgent) -> None:
+        grant = self._grant(agent.name)
+        if agent.changes_until:
+            if self.now >= agent.changes_until:
+                self._end(agent, agent.ends.pop(0) if agent.ends else "applied")
+            return
+        is_open = not agent.closed
+        if is_open and grant == (agent.request, GrantPhase.GO):
+            agent.changes_until = self.now + agent.change_seconds
+            self._publish(agent, "changing")
+        elif is_open and agent.asked != agent.wish:
+            self._end(agent, "cancelled")
+        elif is_open:
+            self._publish(agent, "waiting")
+        elif agent.wish != agent.layout and self.now >= agent.retry_at:
+            agent.request, agent.closed = f"{self.draw.getrandbits(64):016x}", False
+            agent.asked = agent.wish
+            self._publish(agent, "waiting")
+
+    def _end(self, agent: SimulatedAgent, end: str) -> None:
+        agent.changes_until, agent.closed = 0.0, True
+        agent.done.append((agent.request, end))
+        if end == "applied":
+            agent.layout = agent.asked
+        else:
+            agent.layout = "none" if end == "held" else agent.layout
+            agent.retry_at = self.now + (0 if end == "cancelled" else 300)
+        phases = {"applied": "unchanged", "previous": "failed", "held": "held"}
+        self._publish(agent, phases.get(end, "waiting"), end=end)
+
+    def _publish(self, agent: SimulatedAgent, phase: str, end: str = "") -> None:
+        pods = {
+            pod_key(it["metadata"]["namespace"], it["metadata"]["name"])
+            for it in self.pods(agent.name)
+            if it["metadata"]["namespace"] == "default"
+        }
+        notes = agent_notes(
+            agent.request,
+            agent.asked,
+            phase,
+            end=end,
+            pods=pods & agent.blocking,
+            others=pods - agent.blocking,
+            modes=agent.modes,
+        )
+        self._foreign(
+            self.people.patch(
+                NODES, agent.name, {"metadata": {"annotations": notes}}, manager=names.AGENT
+            )
+        )
+
+    def _grant(self, name: str) -> tuple[str, GrantPhase] | None:
+        text = self.notes(name).get(keys.MIG_GRANT)
+        if text is None:
+            return None
+        try:
+            grant = mig_grant_annotation.decode(text)
+        except BadInput:  # somebody's by hand
+            return None
+        return None if grant is None else (grant.request, grant.phase)
+
+    def _run_plugin(self, agent: SimulatedAgent) -> None:
+        """The DaemonSet makes the pod again; a new one has the kubelet offer what is there."""
+        name = f"plugin-{agent.name}"
+        there = [it for it in self.pods(agent.name) if it["metadata"]["name"] == name]
+        labels = self.node(agent.name)["metadata"]["labels"]
+        if labels.get("nvidia.com/gpu.deploy.device-plugin") == PAUSED:  # the operator sees to it
+            if there:
+                self.server.delete(PODS, name, "kube-system")
+            return
+        if there and "deletionTimestamp" in there[0]["metadata"]:
+            self.server.delete(PODS, name, "kube-system")
+            there = []
+        if not there:
+            made = self.people.create(
+                PODS,
+                {
+                    "metadata": {"name": name, "labels": {"app": "device-plugin"}},
+                    "spec": {"nodeName": agent.name, "containers": [{"name": "c"}]},
+                },
+                namespace="kube-system",
+            )
+            ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+            self.server.patch(PODS, name, {"status": ready}, "kube-system", status=True)
+            there = [made]
+        uid = there[0]["metadata"]["uid"]
+        if agent.plugin != uid:
+            agent.plugin = uid
+            amounts: dict[str, str | None] = dict.fromkeys(
+                (it for offer in OFFERS.values() for it in offer), "0"
+            )
+            amounts |= {it: str(count) for it, count in OFFERS.get(agent.layout, {}).items()}
+            self._kubelet(agent.name, {"allocatable": amounts})
+
+    def _kubelet(self, name: str, status: dict[str, Any]) -> None:
+        self._foreign(self.server.patch(NODES, name, {"status": status}, status=True))
+
+    def _foreign(self, written: Object) -> None:
+        """One that changed nothing has the version of whoever wrote before."""
+        version = written["metadata"]["resourceVersion"]
+        if version not in self.our_versions:
+            self.foreign_versions.add(version)
+
+    def _ours(self, call: Call) -> None:
+        self.our_versions.add(
+            self.server.get(call.resource, call.name or "")["metadata"]["resourceVersion"]
+        )
+
+
+def agent_notes(
+    request: str,
+    asked: str,
+    phase: str,
+    *,
+    end: str = "",
+    pods: Collection[str] = (),
+    others: Collection[str] = (),
+    modes: bool = False,
+) -> dict[str, str | None]:
+    """An agent's two annotations; ``pods`` and ``others`` are keys of pods."""
+    status = MigStatusAnnotation(
+        v=1,
+        phase=phase,
+        source=RequestSource.ANNOTATION,
+        asked=asked,
+        plan=_PLANS[asked],
+        request=request,
+        end=end,
+    )
+    wish = MigRequestAnnotation(
+        v=1,
+        request=request,
+        plan=_PLANS[asked],
+        gpus=(0, 1),
+        modes=modes,
+        pods=tuple(sorted(pods)),
+        others=tuple(sorted(others)),
+        offers=OFFERS[asked],
+    )
+    return {
+        keys.MIG_STATUS: mig_status_annotation.encode(status),
+        keys.MIG_REQUEST: None if end else mig_request_annotation.encode(wish),
+    }
+
+
+class NoEvents:
+    """Takes Events, and forgets them."""
+
+    def record(self, *_: Any, **__: Any) -> None:
+        """See :class:`fleet.change_reports.EventSink`."""
+
+
+def violations(cluster: Cluster) -> Iterator[str]:
+    """What was ever done in the cluster against the rules, from all that happened there."""
+    cordons: dict[str, str] = {}
+    unschedulable: dict[str, bool] = {}
+    phases: dict[str, str] = {}
+    slots: dict[int, str] = {}
+    parked: dict[int, str] = {}
+    for happened in cluster.server.since(0):
+        resource, _, name = happened.key
+        if resource == LEASES and is_slot(happened.object):
+            slot = slot_of(happened.object)
+            of = parked if slot.is_parked else slots
+            of.pop(slot.number, None)
+            if happened.type != "DELETED" and slot.record is not None:
+                of[slot.number] = slot.record.node
+        if resource != NODES:
+            continue
+        if happened.type == "DELETED":
+            for kept in (cordons, unschedulable, phases):
+                kept.pop(name, None)
+            continue
+        is_ours = happened.object["metadata"]["resourceVersion"] not in cluster.foreign_versions
+        was, now = unschedulable.get(name, False), _is_cordoned(happened.object)
+        unschedulable[name] = now
+        if now and not was:
+            cordons[name] = "coordinator" if is_ours else "people"
+        if was and not now and is_ours and cordons[name] != "coordinator":
+            yield f"{happened.version}: {name} was cordoned by people, and we uncordoned it"
+        before, text = phases.get(name, ""), _grant_text(happened.object)
+        phases[name] = text
+        if is_ours and text and not before and name not in slots.values():
+            yield f"{happened.version}: {name} was written without a record"
+        if is_ours and '"go"' in text and '"go"' not in before:
+            if not now:
+                yield f"{happened.version}: go on {name}, which is not cordoned"
+            if '"hold"' not in before:
+                yield f"{happened.version}: go on {name} without a hold"
+            notes = happened.object["metadata"]["annotations"]
+            request = mig_request_annotation.decode(notes[keys.MIG_REQUEST])
+            if request is None or request.pods:
+                yield f"{happened.version}: go on {name}, whose GPUs are held"
+        changing = {it for it, grant in phases.items() if grant} - set(parked.values())
+        if len(changing & set(slots.values())) > cluster.terms.slots:
+            yield f"{happened.version}: {sorted(changing)} are in change"
+    for name in cluster.evicted:
+        if not name.startswith("plugin-"):
+            yield f"{name} was evicted"
+
+
+def _is_cordoned(node: Object) -> bool:
+    return bool(node.get("spec", {}).get("unschedulable"))
+
+
+def _grant_text(node: Object) -> str:
+    return str((node["metadata"].get("annotations") or {}).get(keys.MIG_GRANT, ""))

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The coordinator killed, and the API server failing, at every call; people and clouds in between.
+
+Whatever happens: the rules that ``violations`` checks hold in every version of every object, all
+nodes end in the layout that is asked for, and nothing of ours is left.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from api import keys, names
+from fleet.fleet_terms import FleetTerms
+from kube.api_errors import ApiError, Busy, Conflict, Unreachable
+from tests.fleet.simulated_fleet import Cluster, Killed, violations
+from tests.fleet.test_rollouts import assert_clean, is_at_rest
+
+TERMS = FleetTerms(slots=1, canary_seconds=10.0, retry_seconds=10.0, settle_seconds=3.0)
+BOUND_SECONDS = 900
+"""A new leader waits for 30 s, an attempt that is undone costs 120 s and more."""
+GUARDS = {names.SCALE_DOWN_GUARDS[0]: "false"}
+_EVERY = 6
+"""Of all calls one in so many is interrupted in a short run."""
+
+
+def rollout(on_call: Callable[[str, bool], None], *, seed: int = 1) -> Cluster:
+    """Two nodes, of which one has pods and a guard of its own; until all is done."""
+    cluster = Cluster(nodes=2, terms=TERMS, seed=seed)
+    cluster.bind_pod("n1", "other", blocking=False)
+    cluster.edit("n1", {"metadata": {"annotations": GUARDS}})
+    cluster.on_call = on_call
+    cluster.wish("sevenths")
+    cluster.pass_until(lambda: is_at_rest(cluster, "sevenths"), within=BOUND_SECONDS)
+    return cluster
+
+
+def check(cluster: Cluster) -> None:
+    """Nothing is left, and nothing was done against the rules."""
+    assert GUARDS.items() <= cluster.notes("n1").items()
+    cluster.edit("n1", {"metadata": {"annotations": dict.fromkeys(GUARDS)}})
+    assert_clean(cluster)
+
+
+class Interruption:
+    """Raises ``failure`` at one call, counted from 0, before it is made or after."""
+
+    def __init__(self, at: int, failure: BaseException | None, *, after: bool) -> None:
+        self._at, self._failure, self._after = at, failure, after
+        self.calls = 0
+
+    def __call__(self, _verb: str, done: bool) -> None:
+        """Take one half of a call."""
+        if done is self._after:
+            self.calls += 1
+            if self.calls == self._at + 1 and self._failure is not None:
+                raise self._failure
+
+
+def calls() -> int:
+    """How many calls a rollout makes that nothing interrupts."""
+    count = Interruption(0, None, after=False)
+    check(rollout(count))
+    return count.calls
+
+
+FAILURES: dict[str, Callable[[], BaseException]] = {
+    "killed": Killed,
+    "conflict": lambda: Conflict("409"),
+    "busy": lambda: Busy("429", retry_after_seconds=1),
+    "broken": lambda: Busy("500"),
+    "unreachable": lambda: Unreachable("connection reset"),
+}
+
+
+def interrupted(every: int) -> int:
+    """Run all interruptions, or one in ``every``; how many."""
+    runs = 0
+    for number in range(calls()):
+        for place, (name, failure) in enumerate(FAILURES.items()):
+            for after in (False, True):
+                if after and name not in ("killed", "unreachable"):
+                    continue
+                runs += 1
+                if (number + place + after) % every == 0:
+                    check(rollout(Interruption(number, failure(), after=after)))
+    return runs
+
+
+def test_the_coordinator_is_killed_or_its_calls_fail_at_any_place() -> None:
+    assert interrupted(_EVERY * 3) > 100
+
+
+@pytest.mark.long
+def test_the_coordinator_is_killed_or_its_calls_fail_at_every_place() -> None:
+    assert interrupted(1) > 100
+
+
+class Storm:
+    """Failures and kills at random, until it is over."""
+
+    def __init__(self, seed: int) -> None:
+        self._draw = random.Random(seed)  # noqa: S311  # a schedule, no secret
+        self.is_over = False
+
+    def __call__(self, _verb: str, done: bool) -> None:
+        """Take one half of a call."""
+        if self.is_over:
+            return
+        chance = self._draw.random()
+        if chance < 0.02:
+            raise Killed
+        if chance < 0.06:
+            failures: tuple[ApiError, ...] = (Unreachable("reset"), Busy("503"), Conflict("409"))
+            raise failures[0] if done else self._draw.choice(failures)
+
+
+def disturb(cluster: Cluster, draw: random.Random, bound: list[str], kept: set[str]) -> None:
+    """People and schedulers do something."""
+    name = draw.choice(sorted(cluster.agents))
+    agent, notes = cluster.agents[name], cluster.notes(name)
+    match draw.randrange(12):
+        case 0 if keys.MIG_GRANT not in notes and not cluster.is_cordoned(name):
+            cluster.cordon(name)
+            kept.add(name)
+        case 1 if cluster.is_cordoned(name):
+            cluster.cordon(name, on=False)
+            kept.discard(name)
+        case 2:
+            agent.wish = draw.choice(["whole", "sevenths", "halves"])
+        case 3 | 4 if not cluster.is_cordoned(name):
+            bound.append(f"p{len(bound)}")
+            cluster.bind_pod(name, bound[-1], blocking=draw.random() < 0.5)
+        case 5 if keys.MIG_GRANT in notes:
+            cluster.edit(name, {"metadata": {"annotations": {keys.MIG_GRANT: None}}})
+            if cluster.is_cordoned(name):
+                kept.add(name)
+        case 6:
+            agent.ends = [draw.choice(["previous", "held", "refused", "applied"])]
+        case 7:
+            cluster.edit(name, {"metadata": {"annotations": {keys.MIG_REQUEST: "damaged"}}})
+        case 8 if len(cluster.agents) > 3:
+            cluster.delete_node(name)
+            kept.discard(name)
+        case 9:
+            agent.is_away = not agent.is_away
+        case _:
+            for pod in cluster.pods(name):
+                if pod["metadata"]["namespace"] == "default":
+                    cluster.end_pod(pod["metadata"]["name"])
+
+
+def storm(seed: int) -> None:
+    """Six nodes in a storm of some minutes; then all is to come to rest."""
+    draw = random.Random(seed)  # noqa: S311  # a schedule, no secret
+    terms = FleetTerms(
+        slots=2,
+        canary_seconds=10,
+        retry_seconds=5,
+        settle_seconds=3,
+        end_seconds=120,
+        hold_seconds=40,
+        register_seconds=20,
+        failures_in_row=100,
+        failures_in_all=1000,
+    )
+    cluster = Cluster(nodes=6, terms=terms, seed=seed)
+    cluster.on_call = weather = Storm(seed)
+    bound: list[str] = []
+    kept: set[str] = set()
+    for _ in range(80):
+        disturb(cluster, draw, bound, kept)
+        cluster.pass_time(6, step=3)
+        assert list(violations(cluster)) == []
+    weather.is_over = True
+    for agent in list(cluster.agents.values()):
+        agent.is_away, agent.ends, agent.wish = False, [], "sevenths"
+        for pod in cluster.pods(agent.name):
+            if pod["metadata"]["namespace"] == "default":
+                cluster.end_pod(pod["metadata"]["name"])
+    for name in kept & cluster.agents.keys():
+        assert cluster.is_cordoned(name), f"{name} was cordoned by people"
+        cluster.cordon(name, on=False)
+    cluster.pass_until(lambda: is_at_rest(cluster, "sevenths"), within=3600)
+    assert_clean(cluster)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_people_do_in_between_all_comes_to_rest(seed: int) -> None:
+    storm(seed)
+
+
+@pytest.mark.long
+def test_whatever_people_do_in_between_all_comes_to_rest_in_many_runs() -> None:
+    for seed in range(500):
+        storm(seed)

@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole rollouts in virtual time: how many at once, in what order, and what is left behind."""
+
+from __future__ import annotations
+
+from api import keys, names
+from fleet.fleet_terms import PAUSED, FleetTerms, parse_windows
+from kube.api import LEASES
+from tests.fleet.simulated_fleet import OFFERS, Cluster, violations
+
+QUICK = FleetTerms(slots=3, canary_seconds=60.0, retry_seconds=10.0)
+
+
+def all_applied(cluster: Cluster, layout: str) -> bool:
+    return all(agent.layout == layout for agent in cluster.agents.values())
+
+
+def is_at_rest(cluster: Cluster, layout: str) -> bool:
+    """All nodes have it, and nothing of ours is left anywhere."""
+    return all_applied(cluster, layout) and not cluster.open_leases()
+
+
+def assert_clean(cluster: Cluster, *but: str) -> None:
+    """No node is cordoned or carries anything of the coordinator's."""
+    for name in cluster.agents:
+        if name in but:
+            continue
+        notes = cluster.notes(name)
+        assert not cluster.is_cordoned(name), name
+        assert notes.keys().isdisjoint({keys.MIG_GRANT, *names.SCALE_DOWN_GUARDS}), name
+    assert list(violations(cluster)) == []
+
+
+def annotate_lease(cluster: Cluster, key: str, value: str | None) -> None:
+    """As an admin, on the coordinators' Lease."""
+    patch = {"metadata": {"annotations": {key: value}}}
+    cluster.people.patch(LEASES, names.COORDINATOR_LEASE, patch, namespace=names.NAMESPACE)
+
+
+def test_every_node_changes_and_all_is_as_it_was_before() -> None:
+    cluster = Cluster(nodes=10, terms=QUICK)
+    cluster.wish("sevenths")
+
+    took = cluster.pass_until(lambda: is_at_rest(cluster, "sevenths"), within=900)
+
+    assert_clean(cluster)
+    assert took > QUICK.canary_seconds
+    for name in cluster.agents:
+        allocatable = cluster.node(name)["status"]["allocatable"]
+        offered = {it: int(count) for it, count in allocatable.items() if count != "0"}
+        assert offered == OFFERS["sevenths"]
+    assert sorted(cluster.evicted) == sorted(f"plugin-{name}" for name in cluster.agents)
+
+
+def test_a_node_with_pods_in_the_way_keeps_its_place_for_pods_until_they_have_gone() -> None:
+    cluster = Cluster(nodes=1, terms=QUICK)
+    cluster.bind_pod("n0", "job", blocking=True)
+    cluster.bind_pod("n0", "other", blocking=False)
+    cluster.wish("sevenths")
+
+    cluster.pass_time(600)
+    assert not cluster.is_cordoned("n0")
+    assert keys.MIG_GRANT not in cluster.notes("n0")
+    assert not cluster.open_leases()
+
+    cluster.end_pod("job")
+    cluster.pass_until(lambda: is_at_rest(cluster, "sevenths"), within=120)
+    assert_clean(cluster)
+
+
+def test_a_pod_that_was_bound_meanwhile_is_waited_for_and_then_all_is_undone() -> None:
+    cluster = Cluster(nodes=1, terms=QUICK)
+    cluster.wish("sevenths")
+    cluster.pass_until(lambda: cluster.is_cordoned("n0"), within=60)
+    cluster.bind_pod("n0", "late", blocking=True)
+
+    cluster.pass_time(60)
+    assert cluster.is_cordoned("n0")
+    assert '"go"' not in cluster.notes("n0")[keys.MIG_GRANT]
+    cluster.pass_until(lambda: not cluster.is_cordoned("n0"), within=QUICK.hold_seconds)
+    cluster.pass_time(600)
+    assert_clean(cluster)
+    assert cluster.agents["n0"].layout == "whole"
+
+    cluster.end_pod("late")
+    cluster.pass_until(lambda: is_at_rest(cluster, "sevenths"), within=120)
+    assert_clean(cluster)
+
+
+def test_the_first_node_of_a_rollout_goes_alone_and_the_others_follow_later() -> None:
+    cluster = Cluster(nodes=4, terms=QUICK)
+    cluster.wish("sevenths")
+    most = 0
+
+    def first_done() -> bool:
+        nonlocal most
+        most = max(most, len(cluster.open_leases()))
+        return any(agent.layout == "sevenths" for agent in cluster.agents.values())
+
+    cluster.pass_until(first_done, within=120)
+    assert most == 1
+    cluster.pass_until(lambda: not cluster.open_leases(), within=60)
+    waited = cluster.pass_until(lambda: bool(cluster.open_leases()), within=120)
+    assert waited >= QUICK.canary_seconds - 30
+    assert len(cluster.open_leases()) == 3
+
+
+def test_two_failures_in_a_row_stop_a_rollout_until_a_person_says_go_on() -> None:
+    cluster = Cluster(nodes=6, terms=QUICK)
+    for agent in cluster.agents.values():
+        agent.ends = ["previous"]
+    cluster.wish("sevenths")
+
+    cluster.pass_time(1500, step=5)
+    assert sum(len(agent.done) for agent in cluster.agents.values()) == 2
+    assert not cluster.open_leases()
+    assert_clean(cluster)
+
+    for agent in cluster.agents.values():
+        agent.ends = []
+    annotate_lease(cluster, keys.MIG_ROLLOUTS, None)
+    cluster.pass_until(lambda: is_at_rest(cluster, "sevenths"), within=1200)
+    assert_clean(cluster)
+
+
+def test_a_failed_rollout_does_not_stop_another_one() -> None:
+    cluster = Cluster(nodes=6, terms=QUICK)
+    for number in range(3):
+        cluster.agents[f"n{number}"].ends = ["previous"] * 5
+    cluster.wish("sevenths", "n0", "n1", "n2")
+    cluster.wish("halves", "n3", "n4", "n5")
+
+    cluster.pass_until(
+        lambda: all(cluster.agents[f"n{it}"].layout == "halves" for it in (3, 4, 5)), within=900
+    )
+
+
+def test_nothing_begins_while_an_admin_has_paused_it_and_what_runs_ends() -> None:
+    cluster = Cluster(nodes=3, terms=QUICK)
+    cluster.wish("sevenths")
+    cluster.pass_until(lambda: bool(cluster.open_leases()), within=60)
+    annotate_lease(cluster, keys.MIG_PAUSED, "true")
+
+    cluster.pass_time(900)
+    assert sum(agent.layout == "sevenths" for agent in cluster.agents.values()) == 1
+    assert_clean(cluster)
+
+    annotate_lease(cluster, keys.MIG_PAUSED, None)
+    cluster.pass_until(lambda: is_at_rest(cluster, "sevenths"), within=600)
+
+
+def test_nothing_begins_outside_of_the_window() -> None:
+    terms = FleetTerms(slots=3, windows=parse_windows("fri 09:00-10:00"), canary_seconds=60)
+    cluster = Cluster(nodes=1, terms=terms)
+    cluster.wish("sevenths")
+
+    cluster.pass_time(3500, step=10)
+    assert not cluster.open_leases()
+    cluster.pass_until(lambda: is_at_rest(cluster, "sevenths"), within=300)
+    assert_clean(cluster)
+
+
+def test_nodes_that_are_not_available_are_left_out_and_too_many_stop_the_rollout() -> None:
+    terms = FleetTerms(slots=3, canary_seconds=60, most_away=2)
+    cluster = Cluster(nodes=6, terms=terms)
+    cluster.cordon("n0")
+    cluster.edit("n1", {"metadata": {"labels": {"nvidia.com/gpu-driver-upgrade-state": "drain"}}})
+    cluster.edit("n2", {"metadata": {"annotations": {"weave.works/kured-reboot-in-progress": "x"}}})
+    cluster.wish("sevenths")
+
+    cluster.pass_time(600)
+    assert not any(agent.layout == "sevenths" for agent in cluster.agents.values())
+
+    cluster.edit("n1", {"metadata": {"labels": {"nvidia.com/gpu-driver-upgrade-state": None}}})
+    cluster.pass_time(900)
+    done = {agent.name for agent in cluster.agents.values() if agent.layout == "sevenths"}
+    assert done == {"n1", "n3", "n4", "n5"}
+    assert cluster.is_cordoned("n0")
+    assert_clean(cluster, "n0")
+
+
+def test_a_node_whose_cordon_an_admin_keeps_is_changed_and_stays_cordoned() -> None:
+    cluster = Cluster(nodes=1, terms=QUICK)
+    cluster.cordon("n0")
+    cluster.annotate("n0", keep_cordoned="")
+    cluster.wish("sevenths")
+
+    cluster.pass_until(lambda: is_at_rest(cluster, "sevenths"), within=120)
+    assert cluster.is_cordoned("n0")
+    assert_clean(cluster, "n0")
+
+
+def test_a_node_that_was_cordoned_by_us_stays_so_where_an_admin_says_it_meanwhile() -> None:
+    cluster = Cluster(nodes=1, terms=QUICK)
+    cluster.wish("sevenths")
+    cluster.pass_until(lambda: cluster.is_cordoned("n0"), within=60)
+    cluster.annotate("n0", keep_cordoned="")
+
+    cluster.pass_until(lambda: is_at_rest(cluster, "sevenths"), within=120)
+    assert cluster.is_cordoned("n0")
+    assert keys.MIG_GRANT not in cluster.notes("n0")
+
+
+def test_a_held_node_stays_cordoned_without_a_slot_until_its_agent_says_another_end() -> None:
+    cluster = Cluster(nodes=3, terms=FleetTerms(slots=1, canary_seconds=10))
+    cluster.agents["n0"].ends = ["held"]
+    cluster.agents["n0"].retry_at = 0
+    cluster.wish("sevenths")
+
+    cluster.pass_time(150)
+    assert cluster.is_cordoned("n0")
+    assert keys.MIG_GRANT in cluster.notes("n0")
+    cluster.pass_until(
+        lambda: all(cluster.agents[it].layout == "sevenths" for it in ("n1", "n2")), within=240
+    )
+    assert cluster.is_cordoned("n0")
+    cluster.pass_until(lambda: is_at_rest(cluster, "sevenths"), within=600)
+    assert_clean(cluster)
+
+
+def test_a_change_without_an_end_frees_its_slot_and_is_undone_when_the_end_is_told() -> None:
+    terms = FleetTerms(slots=1, canary_seconds=10, end_seconds=200)
+    cluster = Cluster(nodes=2, terms=terms)
+    cluster.agents["n0"].change_seconds = 500
+    cluster.wish("sevenths")
+
+    cluster.pass_until(lambda: cluster.agents["n1"].layout == "sevenths", within=400)
+    assert cluster.is_cordoned("n0")
+    cluster.pass_until(lambda: is_at_rest(cluster, "sevenths"), within=600)
+    assert_clean(cluster)
+
+
+def test_a_node_that_never_offers_what_it_should_is_given_back_after_three_restarts() -> None:
+    cluster = Cluster(nodes=1, terms=QUICK)
+    cluster.wish("sevenths")
+    cluster.pass_until(lambda: cluster.is_cordoned("n0"), within=60)
+    cluster.pass_until(lambda: bool(cluster.agents["n0"].changes_until), within=60)
+    broken = OFFERS["sevenths"]
+    try:
+        OFFERS["sevenths"] = {"nvidia.com/mig-1g.10gb": 55}  # the request says 56
+        cluster.pass_until(lambda: not cluster.open_leases(), within=400)
+    finally:
+        OFFERS["sevenths"] = broken
+    assert len(cluster.evicted) == 3
+    assert b'outcome="device-plugin-not-registered"} 1' in cluster.metrics.render()
+    assert_clean(cluster)
+
+
+def test_the_operators_parts_are_paused_for_a_change_of_mode_and_come_back() -> None:
+    deploy = {
+        "nvidia.com/gpu.deploy.device-plugin": "true",
+        "nvidia.com/gpu.deploy.dcgm-exporter": "false",
+        "nvidia.com/gpu.deploy.driver": "true",
+        "nvidia.com/gpu.deploy.nvsm": "by-me",
+    }
+    cluster = Cluster(nodes=1, terms=QUICK)
+    cluster.edit("n0", {"metadata": {"labels": deploy}})
+    cluster.agents["n0"].modes = True
+    cluster.wish("sevenths")
+
+    cluster.pass_until(lambda: bool(cluster.agents["n0"].changes_until), within=90)
+    labels = cluster.node("n0")["metadata"]["labels"]
+    assert {name for name, value in labels.items() if value == PAUSED} == {
+        "nvidia.com/gpu.deploy.device-plugin",
+        "nvidia.com/gpu.deploy.nvsm",
+    }
+    assert not [pod for pod in cluster.pods("n0") if pod["metadata"]["name"] == "plugin-n0"]
+
+    cluster.pass_until(lambda: is_at_rest(cluster, "sevenths"), within=120)
+    assert deploy.items() <= cluster.node("n0")["metadata"]["labels"].items()
+    assert_clean(cluster)
+
+
+def test_an_evicting_drain_is_refused_with_its_reason() -> None:
+    cluster = Cluster(nodes=1, terms=QUICK)
+    cluster.annotate("n0", drain="evict")
+    cluster.wish("sevenths")
+    cluster.pass_time(300)
+    assert not cluster.open_leases()
+    assert b'waiting_nodes{reason="drain"} 1.0' in cluster.metrics.render()
