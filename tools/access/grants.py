@@ -79,6 +79,10 @@ def _cluster(resource: str, *verbs: str, group: str = "") -> Grant:
     return Grant(where=Where.CLUSTER, group=group, resource=resource, verbs=verbs)
 
 
+def _read(resource: api.ApiResource, *verbs: str) -> Grant:
+    return _cluster(resource.plural, *verbs, group=resource.group)
+
+
 AGENT = Account(
     name=names.AGENT,
     grants=(
@@ -101,6 +105,12 @@ COORDINATOR = Account(
         _cluster("nodes", "get", "list", "watch", "patch"),
         _cluster("pods", "get", "list", "watch"),
         _cluster("pods/eviction", "create"),
+        # what keeps a pod from being evicted, and what its job would lose
+        _read(api.POD_DISRUPTION_BUDGETS, "list", "watch"),
+        _read(api.JOBS, "get"),
+        _read(api.JOB_SETS, "get"),
+        _read(api.REPLICA_SETS, "get"),
+        _read(api.STATEFUL_SETS, "get"),
         _written(api.LEASES, "list", "watch"),
         *_events(Where.HOME, Where.EVENTS),
     ),

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which pods leave a node before a MIG change: all that must, or none and what is in the way.
+
+Safety rule: where there is a blocker, nothing is evicted. Pods are judged as kubectl drain judges
+them, but for two things: what it leaves behind, pods of DaemonSets and mirror pods, holds GPUs
+here and so is in the way; and an emptyDir in memory is no data. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from api import keys
+from api.mig_request_annotation import MigRequestAnnotation
+from fleet.drain.disruption_budgets import judge
+from fleet.drain.drain_pod import DrainPod, drain_pod
+from fleet.drain.eviction_losses import EvictionLoss, losses
+from kube.api import Object
+
+_MOST_NAMED = 5
+
+
+class BlockerKind(StrEnum):
+    """Why pods cannot leave."""
+
+    DAEMON_SET = "daemon-set"
+    MIRROR = "mirror-pod"
+    LOCAL_DATA = "local-data"
+    UNMANAGED = "unmanaged"
+    DO_NOT_DISRUPT = "do-not-disrupt"
+    GRACE = "grace-period"
+    BUDGET = "disruption-budget"
+    SEVERAL_BUDGETS = "several-disruption-budgets"
+    NOT_PLACED = "not-placed"
+    """It was bound to the node, and the agent does not say yet which GPUs it has."""
+    NOT_FOUND = "not-found"
+    """The agent names a pod that asks for no GPU, or that the API does not have."""
+    UNLISTED = "unlisted"
+    """The agent's list has no room for all pods."""
+    REFUSED = "refused"
+    """The API server refuses the eviction, for another reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainBlocker:
+    """One reason why none is evicted."""
+
+    kind: BlockerKind
+    name: str
+    """``namespace/name`` of the pod or of the PodDisruptionBudget; of a pod that is not known its
+    key."""
+    owner: str = ""
+    """``Kind namespace/name`` of what the pod belongs to; empty: nothing that is known."""
+    text: str
+    """A sentence for people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainTerms:
+    """What may be evicted. Times are seconds."""
+
+    allow_unmanaged: bool = False
+    """Pods that nobody makes anew."""
+    allow_local_data: bool = False
+    """Pods with an emptyDir on disk, which is lost."""
+    deadline_seconds: float = 900.0
+    """From the first eviction to the last pod's end."""
+    retry_seconds: float = 5.0
+    """To the next try where a PodDisruptionBudget refuses; up to as much again is drawn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainView:
+    """What is judged, as it was read."""
+
+    pods: tuple[Object, ...]
+    """All pods that are bound to the node and ask for a GPU resource."""
+    budgets: tuple[Object, ...] = ()
+    """PodDisruptionBudgets of their namespaces."""
+    owners: Mapping[str, Object] = field(default_factory=dict)
+    """Objects that own them, and the owners of these, by UID; as far as they can be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainPlan:
+    """Who leaves, or why nobody does."""
+
+    evict: tuple[DrainPod, ...] = ()
+    """Empty where there is a blocker."""
+    awaited: tuple[DrainPod, ...] = ()
+    """They leave by themselves."""
+    blockers: tuple[DrainBlocker, ...] = ()
+    losses: tuple[EvictionLoss, ...] = ()
+    """Of what would leave, whether or not it may."""
+
+    @property
+    def is_done(self) -> bool:
+        """Nobody has to leave any more."""
+        return not (self.evict or self.awaited or self.blockers)
+
+
+def plan_drain(
+    view: DrainView,
+    request: MigRequestAnnotation,
+    terms: DrainTerms,
+    *,
+    whole_node: bool = False,
+) -> DrainPlan:
+    """The pods that must leave for this request.
+
+    Those that the agent names as holding what goes; with ``whole_node`` every pod that asks for a
+    GPU, but then pods of DaemonSets and mirror pods stay where they are not in the way. The agent
+    can name no other pods than those of ``view``: of its own node, which ask for a GPU.
+    """
+    pods = [drain_pod(seen, view.owners) for seen in view.pods]
+    present = [pod for pod in pods if not pod.ended]
+    in_the_way = frozenset(request.pods)
+    wanted = [pod for pod in present if pod.key in in_the_way]
+    if whole_node:
+        stays = [pod for pod in present if pod.of_daemon_set or pod.mirror]
+        wanted += [pod for pod in present if pod not in wanted and pod not in stays]
+    awaited = [pod for pod in wanted if pod.leaving]
+    awaited += [pod for pod in pods if pod.ended and pod.key in in_the_way]
+    leaving = [pod for pod in wanted if not pod.leaving]
+    blockers = (
+        *_of_the_request(request, pods, whole_node=whole_node),
+        *(blocker for pod in leaving for blocker in _of_pod(pod, terms)),
+        *_of_budgets(leaving, view.budgets),
+    )
+    return DrainPlan(
+        evict=() if blockers else tuple(leaving),
+        awaited=tuple(awaited),
+        blockers=blockers,
+        losses=losses(leaving),
+    )
+
+
+def blocker_of(pod: DrainPod, kind: BlockerKind, text: str) -> DrainBlocker:
+    """A blocker with the pod's name and owner."""
+    return DrainBlocker(kind=kind, name=pod.full_name, owner=pod.owner, text=text)
+
+
+def _of_the_request(
+    request: MigRequestAnnotation, pods: Sequence[DrainPod], *, whole_node: bool
+) -> Iterator[DrainBlocker]:
+    """What the agent and the API do not agree on; mostly for a moment."""
+    known = {pod.key for pod in pods}
+    for key in sorted(set(request.pods) - known):
+        text = "The agent names a pod with this key, and no pod of the node that has it asks for a"
+        yield DrainBlocker(kind=BlockerKind.NOT_FOUND, name=key, text=f"{text} GPU.")
+    if request.unlisted:
+        text = f"{request.unlisted} pods hold GPUs that the agent's list has no room for."
+        yield DrainBlocker(kind=BlockerKind.UNLISTED, name=str(request.unlisted), text=text)
+    listed = {*request.pods, *request.others}
+    for pod in pods:
+        if not (whole_node or pod.ended or pod.key in listed):
+            text = "It was bound to the node, and does not have its GPUs yet."
+            yield blocker_of(pod, BlockerKind.NOT_PLACED, text)
+
+
+def _of_pod(pod: DrainPod, terms: DrainTerms) -> Iterator[DrainBlocker]:
+    """What keeps this pod, by itself, from being evicted."""
+    if pod.mirror:
+        text = "A static pod is run by its node's kubelet, whatever the API says."
+        yield blocker_of(pod, BlockerKind.MIRROR, text)
+        return
+    if pod.of_daemon_set:
+        text = "Its DaemonSet would put it on the node again at once."
+        yield blocker_of(pod, BlockerKind.DAEMON_SET, text)
+        return
+    if pod.local_volumes and not terms.allow_local_data:
+        volumes = _named(pod.local_volumes)
+        text = f"Its data in emptyDir volumes would be lost: {volumes}."
+        yield blocker_of(pod, BlockerKind.LOCAL_DATA, text)
+    if pod.controller is None and not terms.allow_unmanaged:
+        text = "Nobody would make it anew: it has no controller."
+        yield blocker_of(pod, BlockerKind.UNMANAGED, text)
+    if pod.protected_by:
+        text = f"It may not be disturbed: {pod.protected_by} has {keys.DO_NOT_DISRUPT}."
+        yield blocker_of(pod, BlockerKind.DO_NOT_DISRUPT, text)
+    if pod.grace_seconds > terms.deadline_seconds:
+        text = (
+            f"Its grace period of {pod.grace_seconds} s is longer than the"
+            f" {terms.deadline_seconds:g} s that draining may take."
+        )
+        yield blocker_of(pod, BlockerKind.GRACE, text)
+
+
+def _of_budgets(leaving: Sequence[DrainPod], budgets: Sequence[Object]) -> Iterator[DrainBlocker]:
+    movable = [pod for pod in leaving if not (pod.mirror or pod.of_daemon_set)]
+    verdict = judge(movable, budgets)
+    for pod, names in verdict.several:
+        text = f"Several PodDisruptionBudgets select it, so it is never evicted: {_named(names)}."
+        yield blocker_of(pod, BlockerKind.SEVERAL_BUDGETS, text)
+    for short in verdict.short:
+        pods = _named([pod.full_name for pod in short.pods])
+        text = f"{len(short.pods)} of its pods would have to go, and {short.allowed} may: {pods}."
+        yield DrainBlocker(
+            kind=BlockerKind.BUDGET,
+            name=short.name,
+            owner=_named(sorted({pod.owner for pod in short.pods if pod.owner})),
+            text=text,
+        )
+
+
+def _named(names: Collection[str]) -> str:
+    """The first few, and how many more."""
+    first = ", ".join(list(names)[:_MOST_NAMED])
+    more = len(names) - _MOST_NAMED
+    return f"{first} and {more} more" if more > 0 else first

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What draining goes by in one pod's object and in those of its owners. Pure.
+
+Source: k8s.io/kubectl, pkg/drain/filters.go, for what keeps a pod from being drained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from api import keys
+from api.state_annotation import pod_key
+from kube.api import Object
+
+MIRROR: Final = "kubernetes.io/config.mirror"
+"""Annotation of the API's copy of a static pod, which its kubelet makes anew at once."""
+DEFAULT_GRACE_SECONDS: Final = 30
+_ENDED = ("Succeeded", "Failed")
+_MOST_OWNERS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainPod:
+    """One pod of the node."""
+
+    namespace: str
+    name: str
+    uid: str
+    key: str
+    """As in an agent's request."""
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    owners: tuple[Object, ...]
+    """Its controller, the controller's, and so on, as far as they were read; the nearest first."""
+    controller: Mapping[str, Any] | None
+    """The reference to its controller; None: nobody makes the pod anew."""
+    ended: bool
+    """Its containers have ended for good; it holds nothing."""
+    leaving: bool
+    """It was deleted, and has not ended yet."""
+    running: bool
+    ready: bool
+    mirror: bool
+    local_volumes: tuple[str, ...]
+    """Names of volumes that are lost with it; those in memory are not counted."""
+    grace_seconds: int
+
+    @property
+    def full_name(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def of_daemon_set(self) -> bool:
+        """It would be made anew on the same node, cordoned or not."""
+        return self.controller is not None and self.controller.get("kind") == "DaemonSet"
+
+    @property
+    def owner(self) -> str:
+        """Kind and name of what people know it by: its farthest owner; empty: none."""
+        if self.owners:
+            last = self.owners[-1]
+            return f"{last.get('kind', '')} {self.namespace}/{last['metadata']['name']}"
+        if self.controller is None:
+            return ""
+        return f"{self.controller.get('kind', '')} {self.namespace}/{self.controller.get('name')}"
+
+    def of_kind(self, kind: str) -> Object | None:
+        """The owner of this kind."""
+        return next((owner for owner in self.owners if owner.get("kind") == kind), None)
+
+    @property
+    def protected_by(self) -> str:
+        """Who says that it may not be disturbed: ``the pod`` or an owner; empty: nobody."""
+        if _protects(self.annotations):
+            return "the pod"
+        for owner in self.owners:
+            template = (owner.get("spec") or {}).get("template") or {}
+            for meta in (owner["metadata"], template.get("metadata") or {}):
+                if _protects(meta.get("annotations") or {}):
+                    return f"{owner.get('kind', 'owner')} {owner['metadata']['name']}"
+        return ""
+
+
+def drain_pod(seen: Object, owners: Mapping[str, Object]) -> DrainPod:
+    """The pod's values; ``owners``: objects by UID, as far as they were read. Never raises."""
+    meta, spec, status = seen["metadata"], seen.get("spec") or {}, seen.get("status") or {}
+    annotations = meta.get("annotations") or {}
+    grace = spec.get("terminationGracePeriodSeconds")
+    return DrainPod(
+        namespace=meta["namespace"],
+        name=meta["name"],
+        uid=meta["uid"],
+        key=pod_key(meta["namespace"], meta["name"]),
+        labels=meta.get("labels") or {},
+        annotations=annotations,
+        owners=tuple(_chain(meta, owners)),
+        controller=controller_of(meta),
+        ended=status.get("phase") in _ENDED,
+        leaving=bool(meta.get("deletionTimestamp")),
+        running=status.get("phase") == "Running",
+        ready=_is_ready(status),
+        mirror=MIRROR in annotations,
+        local_volumes=tuple(_local_volumes(spec)),
+        grace_seconds=DEFAULT_GRACE_SECONDS if grace is None else grace,
+    )
+
+
+def controller_of(meta: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The reference to the object that makes this one anew, from its metadata."""
+    found: list[Mapping[str, Any]] = meta.get("ownerReferences") or []
+    return next((it for it in found if it.get("controller")), None)
+
+
+def _chain(meta: Mapping[str, Any], owners: Mapping[str, Object]) -> Iterator[Object]:
+    for _ in range(_MOST_OWNERS):
+        reference = controller_of(meta)
+        owner = None if reference is None else owners.get(str(reference.get("uid")))
+        if owner is None:
+            return
+        yield owner
+        meta = owner["metadata"]
+
+
+def _is_ready(status: Mapping[str, Any]) -> bool:
+    conditions: list[Mapping[str, Any]] = status.get("conditions") or []
+    return any(it.get("type") == "Ready" and it.get("status") == "True" for it in conditions)
+
+
+def _local_volumes(spec: Mapping[str, Any]) -> Iterator[str]:
+    for volume in spec.get("volumes") or ():
+        directory = volume.get("emptyDir")
+        if directory is not None and directory.get("medium") != "Memory":
+            yield volume.get("name", "")
+
+
+def _protects(annotations: Mapping[str, str]) -> bool:
+    return annotations.get(keys.DO_NOT_DISRUPT, "false").strip().lower() != "false"

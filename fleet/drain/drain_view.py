@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads what draining one node is judged by, and has the API server judge each pod as well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Final
+
+from api.mig_request_annotation import MigRequestAnnotation
+from base.errors import Permanent
+from fleet.drain.drain_plan import (
+    BlockerKind,
+    DrainBlocker,
+    DrainPlan,
+    DrainTerms,
+    DrainView,
+    blocker_of,
+    plan_drain,
+)
+from fleet.drain.drain_pod import DrainPod, controller_of
+from kube.api import (
+    JOB_SETS,
+    JOBS,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    Api,
+    EvictingApi,
+    Object,
+)
+from kube.api_errors import (
+    ApiError,
+    BudgetRefused,
+    Conflict,
+    Forbidden,
+    NamespaceTerminating,
+    NotFound,
+    SeveralBudgets,
+)
+
+_READABLE: Final = {
+    (resource.group, resource.kind): resource
+    for resource in (JOBS, JOB_SETS, REPLICA_SETS, STATEFUL_SETS)
+}
+"""A ReplicaSet has its Deployment's annotations: the Deployment's controller copies them."""
+
+
+def read_view(api: Api, pods: Iterable[tuple[str, str]]) -> DrainView:
+    """The view of a node with these pods, each a namespace and a name. Raises ApiError.
+
+    Pods that are gone are left out, and owners that are gone, of another kind, or that the
+    account may not read: what they say cannot be known then.
+    """
+    found = [pod for namespace, name in pods if (pod := _pod(api, namespace, name)) is not None]
+    owners: dict[str, Object] = {}
+    for pod in found:
+        _read_owners(api, pod, owners)
+    namespaces = sorted({pod["metadata"]["namespace"] for pod in found})
+    budgets = tuple(it for namespace in namespaces for it in _budgets(api, namespace))
+    return DrainView(pods=tuple(found), budgets=budgets, owners=owners)
+
+
+def judge_drain(
+    api: EvictingApi,
+    pods: Iterable[tuple[str, str]],
+    request: MigRequestAnnotation,
+    terms: DrainTerms,
+    *,
+    whole_node: bool = False,
+) -> DrainPlan:
+    """The plan of :func:`plan_drain`, each pod's eviction also tried as a dry run.
+
+    Nothing changes by it. Raises ApiError where the API server cannot answer now.
+    """
+    plan = plan_drain(read_view(api, pods), request, terms, whole_node=whole_node)
+    blockers = tuple(it for pod in plan.evict if (it := _tried(api, pod)) is not None)
+    return replace(plan, evict=(), blockers=blockers) if blockers else plan
+
+
+def refusal(pod: DrainPod, error: ApiError) -> DrainBlocker | None:
+    """What an eviction's error says of the pod; None where the pod is gone or goes anyway.
+
+    Raises the error where it says nothing of the pod.
+    """
+    match error:
+        case NotFound() | Conflict() | NamespaceTerminating():
+            return None
+        case BudgetRefused():
+            return blocker_of(pod, BlockerKind.BUDGET, f"{error}.")
+        case SeveralBudgets():
+            return blocker_of(pod, BlockerKind.SEVERAL_BUDGETS, f"{error}.")
+        case Permanent():
+            return blocker_of(pod, BlockerKind.REFUSED, f"{error}.")
+        case _:
+            raise error
+
+
+def _tried(api: EvictingApi, pod: DrainPod) -> DrainBlocker | None:
+    try:
+        api.evict(pod.name, namespace=pod.namespace, uid=pod.uid, dry_run=True)
+    except ApiError as error:
+        return refusal(pod, error)
+    return None
+
+
+def _pod(api: Api, namespace: str, name: str) -> Object | None:
+    try:
+        return api.get(PODS, name, namespace=namespace)
+    except NotFound:
+        return None
+
+
+def _read_owners(api: Api, thing: Object, owners: dict[str, Object]) -> None:
+    """Add the controller of an object, the controller's, and so on."""
+    while (reference := controller_of(thing["metadata"])) is not None:
+        group = str(reference.get("apiVersion", "")).rpartition("/")[0]
+        resource = _READABLE.get((group, str(reference.get("kind"))))
+        if resource is None or str(reference["uid"]) in owners:
+            return
+        namespace = thing["metadata"]["namespace"]
+        try:
+            owner = api.get(resource, str(reference["name"]), namespace=namespace)
+        except (NotFound, Forbidden):
+            return
+        if owner["metadata"]["uid"] != reference["uid"]:
+            return  # made anew under its name
+        owners[owner["metadata"]["uid"]] = owner
+        thing = owner
+
+
+def _budgets(api: Api, namespace: str) -> Iterator[Object]:
+    """All of a namespace: a watch sends what there is, and a bookmark behind it."""
+    watch = api.watch(POD_DISRUPTION_BUDGETS, namespace=namespace)
+    try:
+        for change in watch:
+            if change.type == "BOOKMARK":
+                return
+            yield change.object
+    finally:
+        watch.close()

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What jobs and gangs would lose by an eviction: warnings, with names. Pure.
+
+Source: Kubernetes documentation, "Jobs", Pod failure policy and backoff limit; JobSet v1alpha2,
+failurePolicy; Kueue, labels of jobs and pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fleet.drain.drain_pod import DrainPod
+from kube.api import Object
+
+JOB_SET_LABEL: Final = "jobset.sigs.k8s.io/jobset-name"
+JOB_LABELS: Final = ("batch.kubernetes.io/job-name", "job-name")
+KUEUE_WORKLOAD: Final = "kueue.x-k8s.io/workload"
+"""Annotation of pods."""
+KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
+"""Label of jobs and of plain pods."""
+_DEFAULT_BACKOFF = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictionLoss:
+    """What one owner loses if the pods go."""
+
+    owner: str
+    """``Kind namespace/name``."""
+    pods: tuple[str, ...]
+    """``namespace/name`` of its pods that would go."""
+    text: str
+    """A sentence."""
+    fails: bool = False
+    """The owner would fail for good."""
+
+
+def losses(leaving: Sequence[DrainPod]) -> tuple[EvictionLoss, ...]:
+    """One for each Job, JobSet and Kueue queue that has pods in the set, by name."""
+    found = (*_of_jobs(leaving), *_of_job_sets(leaving), *_of_kueue(leaving))
+    return tuple(sorted(found, key=lambda loss: loss.owner))
+
+
+def _of_jobs(leaving: Sequence[DrainPod]) -> Iterator[EvictionLoss]:
+    for name, pods in _grouped(leaving, _job_name).items():
+        job = pods[0].of_kind("Job")
+        if job is None:
+            text = "Each eviction may count as a failed try; its settings could not be read."
+            yield _loss(f"Job {name}", pods, text)
+        elif not ignores_disruption(job):
+            spec, status = job.get("spec") or {}, job.get("status") or {}
+            if spec.get("backoffLimitPerIndex") is not None:
+                text = "Each eviction counts against the tries of its index."
+                yield _loss(f"Job {name}", pods, text)
+                continue
+            limit = spec.get("backoffLimit")
+            limit = _DEFAULT_BACKOFF if limit is None else limit
+            failed = int(status.get("failed") or 0)
+            text = (
+                f"Each eviction counts as a failed try: {failed} of {limit} so far,"
+                f" {len(pods)} more now. A podFailurePolicy with Ignore on DisruptionTarget"
+                " prevents that."
+            )
+            yield _loss(f"Job {name}", pods, text, fails=failed + len(pods) > limit)
+
+
+def _of_job_sets(leaving: Sequence[DrainPod]) -> Iterator[EvictionLoss]:
+    for name, pods in _grouped(leaving, _job_set_name).items():
+        jobs = [pod.of_kind("Job") for pod in pods]
+        if all(job is not None and ignores_disruption(job) for job in jobs):
+            continue
+        job_set = pods[0].of_kind("JobSet")
+        owner = f"JobSet {name}"
+        if job_set is None:
+            yield _loss(owner, pods, "All its jobs may start anew; its settings could not be read.")
+            continue
+        policy = (job_set.get("spec") or {}).get("failurePolicy") or {}
+        most = int(policy.get("maxRestarts") or 0)
+        done = int((job_set.get("status") or {}).get("restarts") or 0)
+        text = (
+            "When a job of it fails, all its jobs start anew, on other nodes too:"
+            f" {done} of {most} restarts so far."
+        )
+        yield _loss(owner, pods, text, fails=done >= most)
+
+
+def _of_kueue(leaving: Sequence[DrainPod]) -> Iterator[EvictionLoss]:
+    text = "What was admitted may wait for its quota again, with all its pods."
+    for name, pods in _grouped(leaving, _kueue_name).items():
+        yield _loss(f"Kueue {name}", pods, text)
+
+
+def ignores_disruption(job: Object) -> bool:
+    """Whether an evicted pod of the Job does not count as a failed try."""
+    policy = (job.get("spec") or {}).get("podFailurePolicy") or {}
+    ignored = [it for it in policy.get("rules") or () if it.get("action") == "Ignore"]
+    return any(_is_disruption(it) for rule in ignored for it in rule.get("onPodConditions") or ())
+
+
+def _is_disruption(condition: Mapping[str, Any]) -> bool:
+    """A pattern without a status means True."""
+    return condition.get("type") == "DisruptionTarget" and condition.get("status", "True") == "True"
+
+
+def _job_name(pod: DrainPod) -> str:
+    if (job := pod.of_kind("Job")) is not None:
+        return f"{pod.namespace}/{job['metadata']['name']}"
+    if pod.controller is None or pod.controller.get("kind") != "Job":
+        return ""
+    return f"{pod.namespace}/{pod.controller.get('name')}"
+
+
+def _job_set_name(pod: DrainPod) -> str:
+    name = pod.labels.get(JOB_SET_LABEL)
+    return f"{pod.namespace}/{name}" if name else ""
+
+
+def _kueue_name(pod: DrainPod) -> str:
+    if workload := pod.annotations.get(KUEUE_WORKLOAD):
+        return f"Workload {pod.namespace}/{workload}"
+    labels = (pod.labels, *(owner["metadata"].get("labels") or {} for owner in pod.owners))
+    queue = next((it[KUEUE_QUEUE] for it in labels if it.get(KUEUE_QUEUE)), "")
+    return f"{pod.owner or 'Pod ' + pod.full_name} in the queue {queue}" if queue else ""
+
+
+def _grouped(
+    leaving: Sequence[DrainPod], name_of: Callable[[DrainPod], str]
+) -> dict[str, list[DrainPod]]:
+    groups: dict[str, list[DrainPod]] = {}
+    for pod in leaving:
+        if name := name_of(pod):
+            groups.setdefault(name, []).append(pod)
+    return groups
+
+
+def _loss(owner: str, pods: Sequence[DrainPod], text: str, *, fails: bool = False) -> EvictionLoss:
+    names = tuple(sorted(pod.full_name for pod in pods))
+    if fails:
+        text += " It would fail for good."
+    return EvictionLoss(owner=owner, pods=names, text=text, fails=fails)
