@@ -28,6 +28,9 @@ MOST_UNDO_CHARACTERS: Final = 4096
 """The coordinator's record in a slot's Lease: names, and the values that labels and annotations of
 one Node had before."""
 
+MOST_ROLLOUTS_CHARACTERS: Final = 16384
+"""The coordinator's memory of rollouts in its leader's Lease."""
+
 LONGEST_LEASE_SECONDS: Final = 600
 """Term of the agent's Lease: so long a silent holder keeps the node's next agent waiting."""
 

@@ -15,6 +15,9 @@ from api.versioned import VersionedFormat
 
 VERSION: Final = 1
 MOST_CHARACTERS: Final = 256
+CORDONED_PATTERN: Final = r'"cordoned":\s*true'
+"""Found in the text of a grant of a Node that the coordinator cordoned, whatever else is in it:
+admission policies read no JSON."""
 
 
 class GrantPhase(StrEnum):

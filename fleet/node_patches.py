@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from api import keys, mig_grant_annotation, names
 from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation
 from fleet.fleet_terms import GUARD, PAUSED
 from fleet.mig_node import MigNode
 from fleet.undo_record import UndoRecord
-
-CORDONED_BY_US: Final = r'"cordoned":\s*true'
-"""As the admission policies read a grant: only a Node that has this is uncordoned."""
 
 
 def hold(node: MigNode, record: UndoRecord) -> Mapping[str, Any]:
@@ -76,7 +73,8 @@ def undone(node: MigNode, record: UndoRecord) -> Mapping[str, Any]:
     spec: dict[str, Any] = {}
     if is_ours:
         notes[keys.MIG_GRANT] = None
-        says_so = re.search(CORDONED_BY_US, node.grant_text or "") is not None
+        # as the admission policies read it: only a Node that has this is uncordoned
+        says_so = re.search(mig_grant_annotation.CORDONED_PATTERN, node.grant_text or "")
         if says_so and record.cordon and node.unschedulable and not node.keeps_cordon:
             spec = {"spec": {"unschedulable": None}}
     if not notes and not labels:

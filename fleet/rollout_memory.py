@@ -16,12 +16,11 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from api import keys
+from api import keys, limits
 from api.mig_request_annotation import RequestId
 from api.versioned import VersionedFormat
 
 VERSION: Final = 1
-MOST_CHARACTERS: Final = 16384
 MOST_ROLLOUTS: Final = 32
 REMEMBERED_REQUESTS: Final = 8
 _MOST_ASKED: Final = 64
@@ -137,5 +136,5 @@ FORMAT: Final = VersionedFormat(
     remedy="delete it, and stopped rollouts go on",
     content=RolloutMemory,
     version=VERSION,
-    most_length=MOST_CHARACTERS,
+    most_length=limits.MOST_ROLLOUTS_CHARACTERS,
 )

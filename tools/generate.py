@@ -30,7 +30,6 @@ from api import (
     mig_grant_annotation,
     mig_request_annotation,
     mig_status_annotation,
-    names,
     state_annotation,
     topology_annotation,
 )
@@ -314,8 +313,7 @@ def policy_table() -> str:
         ("policy", "rule", "what it says when it refuses"),
         (
             (f"`{policy.name}`", rule.name, rule.message)
-            for holder, policies in access.POLICIES.items()
-            if holder != names.COORDINATOR
+            for policies in access.POLICIES.values()
             for policy in policies
             for rule in policy.rules
         ),

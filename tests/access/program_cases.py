@@ -54,6 +54,8 @@ _ADMIN_CORDON = merge(NODE, CORDON, manager="kubectl-cordon")
 _KEPT = merge(NODE, annotation("gpuscape.io/keep-cordoned", "true"), manager="kubectl-annotate")
 
 
+_ROLLOUTS = "gpuscape.io/mig-rollouts"
+_PAUSED = "gpuscape.io/mig-paused"
 _LEADER = f"{LEASES}/coordinator"
 _OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "none", "uid": "none"}
 
@@ -78,7 +80,9 @@ COORDINATOR_REFUSED = [
         "cordon that drops the grant",
         merge(NODE, {**CORDON, **annotation(GRANT, None)}),
         "cordon",
-        before=(merge(NODE, annotation(GRANT, grant()), manager="gpuscape-coordinator"),),
+        before=(
+            merge(NODE, annotation(GRANT, grant(cordoned=False)), manager="gpuscape-coordinator"),
+        ),
     ),
     _coordinator(
         "uncordon without a grant",
@@ -88,7 +92,7 @@ COORDINATOR_REFUSED = [
     ),
     _coordinator(
         "uncordon with a grant that comes with it",
-        merge(NODE, {**UNCORDON, **annotation(GRANT, grant())}),
+        merge(NODE, {**UNCORDON, **annotation(GRANT, grant(cordoned=False))}),
         "uncordon",
         before=(_ADMIN_CORDON,),
     ),
@@ -105,6 +109,23 @@ COORDINATOR_REFUSED = [
             _ADMIN_CORDON,
             merge(NODE, annotation(GRANT, grant(cordoned=False)), manager="gpuscape-coordinator"),
         ),
+    ),
+    _coordinator(
+        "grant that claims the cordon of another",
+        merge(NODE, annotation(GRANT, grant())),
+        "whose-cordon",
+        before=(_ADMIN_CORDON,),
+    ),
+    _coordinator(
+        "grant that claims its cordon again, after somebody deleted the grant",
+        merge(NODE, annotation(GRANT, grant())),
+        "whose-cordon",
+        before=(HELD, merge(NODE, annotation(GRANT, None), manager="kubectl-annotate")),
+    ),
+    _coordinator(
+        "grant that claims a cordon to come",
+        merge(NODE, annotation(GRANT, grant())),
+        "whose-cordon",
     ),
     _coordinator(
         "uncordon of what is to stay cordoned",
@@ -255,6 +276,13 @@ COORDINATOR_REFUSED = [
             ),
             ("an agent's state", merge(SLOT, annotation("gpuscape.io/state")), "annotations"),
             ("record in the leader's", merge(_LEADER, annotation(UNDO)), "annotations"),
+            ("memory in a slot's", merge(SLOT, annotation(_ROLLOUTS)), "annotations"),
+            ("pause taken back", merge(_LEADER, annotation(_PAUSED, "false")), "annotations"),
+            (
+                "memory of 16,385",
+                merge(_LEADER, annotation(_ROLLOUTS, "x" * 16385)),
+                "rollouts-size",
+            ),
             ("record of 4,097", merge(SLOT, annotation(UNDO, "x" * 4097)), "undo-size"),
             ("owner", merge(SLOT, {"metadata": {"ownerReferences": [_OWNER]}}), "owners"),
         )
@@ -304,15 +332,6 @@ COORDINATOR_ALLOWED = [
         merge(NODE, {"metadata": UNDONE["metadata"]}),
         before=(HELD, _KEPT),
     ),
-    _coordinator(
-        "undo after somebody deleted the grant, which is written again",
-        merge(NODE, UNDONE),
-        before=(
-            HELD,
-            merge(NODE, annotation(GRANT, None), manager="kubectl-annotate"),
-            merge(NODE, annotation(GRANT, grant()), manager="gpuscape-coordinator"),
-        ),
-    ),
     _coordinator("pause", merge(NODE, label(PLUGIN, "paused-for-mig-change"))),
     _coordinator(
         "resume",
@@ -331,6 +350,7 @@ COORDINATOR_ALLOWED = [
         before=(merge(SLOT, annotation(UNDO, "{}"), manager="x"),),
     ),
     _coordinator("slot: patch", merge(SLOT, {"spec": {"holderIdentity": "x"}})),
+    _coordinator("leader: memory", merge(_LEADER, annotation(_ROLLOUTS, "x" * 16384))),
     _coordinator("leader", merge(_LEADER, {"spec": {"holderIdentity": "x"}})),
     _coordinator(
         "Event about a Node",

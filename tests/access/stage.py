@@ -104,7 +104,8 @@ class Stage:
         self._restore()
         for ask in case.before:
             is_ours = ask.manager == names.COORDINATOR  # nobody else may write grants
-            self._send(ask, self._actor("coordinator") if is_ours else ADMIN)
+            done = self._send(ask, self._actor("coordinator") if is_ours else ADMIN)
+            assert not is_ours or done.status == HTTPStatus.OK, done.body
         answer = self._send(case.ask, self._actor(case.actor), dry_run=dry_run)
         if case.ask.method != "GET" and answer.status < 300 and not dry_run:
             self._touched.add(self._filled(case.ask.path))

@@ -265,7 +265,7 @@ def test_a_policy_for_everybody_exempts_the_coordinator_of_its_installation_alon
 
 
 def test_a_grant_as_it_is_written_says_to_the_policy_who_cordoned() -> None:
-    pattern = nodes.CORDONED_BY_US.removeprefix("r'").removesuffix("'")
+    pattern = mig_grant_annotation.CORDONED_PATTERN
     for cordoned in (True, False):
         grant = mig_grant_annotation.MigGrantAnnotation(
             v=1, request="00112233445566aa", phase=GrantPhase.HOLD, cordoned=cordoned

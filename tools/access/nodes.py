@@ -92,8 +92,7 @@ AGENT_NODE = Policy(
     ),
 )
 
-CORDONED_BY_US = """r'"cordoned":\\s*true'"""
-"""Expression found in a grant of a Node that the coordinator cordoned; CEL reads no JSON."""
+_CORDONED = f"r'{mig_grant_annotation.CORDONED_PATTERN}'"
 _NO_UNCORDON = ("!variables.cordonedBefore", "variables.cordoned")
 
 
@@ -153,13 +152,23 @@ COORDINATOR_NODE = Policy(
             holds=cel.any_of(
                 "variables.cordonedBefore",
                 "!variables.cordoned",
-                f"variables.grant.matches({CORDONED_BY_US})",
+                f"variables.grant.matches({_CORDONED})",
             ),
             message=f"a cordon comes with {keys.MIG_GRANT}, which says so",
         ),
         Rule(
+            name="whose-cordon",
+            # so that no cordon of another is ever ours to take off
+            holds=cel.any_of(
+                f"!variables.grant.matches({_CORDONED})",
+                f"variables.grantBefore.matches({_CORDONED})",
+                "(variables.cordoned && !variables.cordonedBefore)",
+            ),
+            message=f"{keys.MIG_GRANT} says that we cordoned a Node from the patch on that does it",
+        ),
+        Rule(
             name="uncordon",
-            holds=cel.any_of(*_NO_UNCORDON, f"variables.grantBefore.matches({CORDONED_BY_US})"),
+            holds=cel.any_of(*_NO_UNCORDON, f"variables.grantBefore.matches({_CORDONED})"),
             message=f"only a Node whose {keys.MIG_GRANT} says that we cordoned it is uncordoned",
         ),
         Rule(

@@ -151,6 +151,10 @@ def _undo_size(annotations: Expression) -> Expression:
     return f"{annotations}[?{cel.quoted(keys.MIG_UNDO)}].orValue('').size()"
 
 
+def _rollouts_size(annotations: Expression) -> Expression:
+    return f"{annotations}[?{cel.quoted(keys.MIG_ROLLOUTS)}].orValue('').size()"
+
+
 COORDINATOR_LEASE = Policy(
     name=f"{names.COORDINATOR}-lease",
     holder=names.COORDINATOR,
@@ -185,6 +189,11 @@ COORDINATOR_LEASE = Policy(
             name="undo-size",
             holds=cel.bounded(_undo_size, "annotations", limits.MOST_UNDO_CHARACTERS),
             message=f"{keys.MIG_UNDO} has at most {limits.MOST_UNDO_CHARACTERS} characters",
+        ),
+        Rule(
+            name="rollouts-size",
+            holds=cel.bounded(_rollouts_size, "annotations", limits.MOST_ROLLOUTS_CHARACTERS),
+            message=f"{keys.MIG_ROLLOUTS} has at most {limits.MOST_ROLLOUTS_CHARACTERS} characters",
         ),
         _holder(limits.MOST_NODE_NAME_CHARACTERS),
         FINALIZERS,
