@@ -18,6 +18,7 @@ from actuator.mig_world import StepFailed
 from base.errors import BadInput, Transient
 from discovery.driver_errors import MigChangeFailed
 from discovery.host.device_files import openers, process_name
+from discovery.host.driver_load import boot_id, driver_load
 from discovery.host.kubelet_devices import KubeletDevices, read_kubelet_devices
 from discovery.mig_state import FoundInstance, MigGpu, UnreadMigGpu
 from discovery.nvml.changing.gpu_use import programs_now
@@ -54,9 +55,6 @@ HARMLESS: Final = frozenset({"nvidia-persiste"})
 """nvidia-persistenced, by the 15 characters that the kernel keeps of a name. It has GPUs open all
 the time, and is in nobody's way where the mode changes without a reset: NVIDIA's MIG manager leaves
 it running. Source: mig-parted, default-gpu-clients."""
-
-_BOOT: Final = Path("proc/sys/kernel/random/boot_id")
-_MODULE: Final = Path("sys/module/nvidia")
 
 
 class NvmlWorld:
@@ -151,17 +149,11 @@ class NvmlWorld:
 
     def boot(self) -> str:
         """The kernel's boot id; empty where it cannot be read."""
-        try:
-            return (Path(self._start.host_root) / _BOOT).read_text("ascii", "replace").strip()
-        except OSError:
-            return ""
+        return boot_id(Path(self._start.host_root))
 
     def driver_load(self) -> str:
         """The boot, and the inode of the kernel module's folder: sysfs never uses one again."""
-        try:
-            return f"{self.boot()} {(Path(self._start.host_root) / _MODULE).stat().st_ino}"
-        except OSError:
-            return self.boot()
+        return driver_load(Path(self._start.host_root))
 
     def now(self) -> str:
         """RFC 3339, in UTC."""

@@ -244,7 +244,12 @@ class _Running:
                     clear_xids=machine.records.xids.clear,
                     hasten=runtime.hasten,
                     layouts=parts.layout_edges(
-                        settings, self._plugin, self._place.root, machine.reader, latest
+                        settings,
+                        self._plugin,
+                        self._place.root,
+                        machine.reader,
+                        latest,
+                        runtime.hasten,
                     ),
                     defects=defects,
                 )

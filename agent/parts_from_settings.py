@@ -7,6 +7,7 @@ What takes memory is imported only where it is needed: gRPC, the API server's cl
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -33,12 +34,17 @@ from exporters.dcgm.counters_format import CountersConfig
 
 log = logging.getLogger(__name__)
 
+CHANGE_SECONDS = 600.0
+"""For the answer to a change; past it the actuator is asked what became of it."""
+
 if TYPE_CHECKING:
     from agent.cluster.join import Joined
     from agent.cluster.start_turn import StartTurn
-    from agent.layouts.layout_watch import LayoutEdges
+    from agent.layouts.enforced_layouts import EnforceEdges
+    from agent.layouts.layout_judge import LayoutEdges
     from agent.pods.known_pods import KnownPods
     from agent.pods.kubelet_pods import KubeletPods
+    from discovery.host.kubelet_devices import KubeletDevices
     from discovery.reader.device_reader import DeviceReader
     from kube.api import Api
     from kube.client import ApiClient
@@ -188,12 +194,14 @@ def layout_edges(
     root: Path,
     reader: DeviceReader,
     latest: LatestMetrics,
+    hasten: Callable[[str], None],
 ) -> LayoutEdges | None:
-    """What judges MIG layouts that the Node asks for; None where the settings want none of it."""
+    """What judges MIG layouts that the Node asks for, and where they are enforced changes them;
+    None where the settings want none of it. ``hasten`` runs a tick of the cluster soon."""
     if settings.mig_mode == "off" or settings.sink == "none":
         return None
+    from agent.layouts.layout_judge import LayoutEdges
     from agent.layouts.layout_request import MIG_MANAGER_SERVICE
-    from agent.layouts.layout_watch import LayoutEdges
     from agent.layouts.mig_config_source import MigConfigSource
     from discovery.reader.mig_reading import read_mig
 
@@ -205,7 +213,44 @@ def layout_edges(
         configs=lambda: None if file is None else file.read(),
         strategy=None if strategy is None else MigStrategy(strategy),
         service_enabled=(root / MIG_MANAGER_SERVICE).is_symlink,
+        kubelet=functools.partial(_checkpoint, root),
+        enforce=_enforce(settings, root, reader, hasten)
+        if settings.mig_mode == "enforce"
+        else None,
     )
+
+
+def _enforce(
+    settings: AgentSettings, root: Path, reader: DeviceReader, hasten: Callable[[str], None]
+) -> EnforceEdges:
+    from agent.layouts.enforced_layouts import EnforceEdges
+    from api.actuator_client import STATE_SECONDS, ask_actuator
+    from api.actuator_messages import ActuatorAnswer, ActuatorRequest, StateRequest
+    from discovery.host.driver_load import driver_load
+
+    def ask(request: ActuatorRequest) -> ActuatorAnswer:
+        seconds = STATE_SECONDS if isinstance(request, StateRequest) else CHANGE_SECONDS
+        return ask_actuator(settings.actuator_socket, request, timeout_seconds=seconds)
+
+    def wake() -> None:
+        hasten("causes")
+        hasten("layouts")
+
+    return EnforceEdges(
+        ask=ask,
+        closed=lambda: reader.health().released and reader.release(),
+        load=functools.partial(driver_load, root),
+        wake=wake,
+    )
+
+
+def _checkpoint(root: Path) -> KubeletDevices | None:
+    """The kubelet's, where the host's folder is there. Raises BadInput."""
+    from discovery.host import kubelet_devices
+
+    if not (root / kubelet_devices.CHECKPOINT).exists():
+        return None
+    return kubelet_devices.read_kubelet_devices(root, time.time())
 
 
 def extra_readings(

@@ -15,11 +15,11 @@ from api.actuator_messages import (
     read_answer,
     written,
 )
+from api.names import ACTUATOR_SOCKET
 from base.errors import BadInput, Transient
 from base.local_socket import NoAnswer, exchange
 
-SOCKET: Final = Path("/run/gpuscape/actuator/actuator.sock")
-"""Where it is unless somebody chooses another place."""
+SOCKET: Final = Path(ACTUATOR_SOCKET)
 STATE_SECONDS: Final = 10.0
 """For what changes nothing."""
 

@@ -79,6 +79,8 @@ class StateRequest(_Request, frozen=True, kw_only=True, tag_field="verb", tag="s
     """What is open, and how the last change ended. Changes nothing."""
 
     v: Literal[1] = VERSION
+    change: ChangeId | None = None
+    """What became of this one is asked as well."""
 
 
 class ApplyRequest(_Request, frozen=True, kw_only=True, tag_field="verb", tag="apply"):
@@ -184,6 +186,9 @@ class StateAnswer(_Answer, frozen=True, kw_only=True, tag_field="answer", tag="s
     """In the journal: it runs, was interrupted, or is held."""
     last: KnownChange | None = None
     """That ended last."""
+    named: KnownChange | None = None
+    """The one that the request names; None where the journal does not have it: it has not begun, or
+    more changes than the history keeps have ended since."""
     problem: str = ""
     """Why the journal cannot be read."""
 

@@ -31,6 +31,9 @@ MIG_POLICY: Final = "gpuscape-mig-policy"
 """ConfigMap of the fleet policy."""
 SLOT_LEASE_PREFIX: Final = "mig-slot-"
 
+ACTUATOR_SOCKET: Final = "/run/gpuscape/actuator/actuator.sock"
+"""Where the actuator is asked unless somebody chooses another place."""
+
 EVENT_NAMESPACE: Final = "default"
 """Where Events about Nodes live, which have no namespace of their own."""
 

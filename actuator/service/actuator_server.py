@@ -186,7 +186,7 @@ class ActuatorServer:
             return self._refuse(client, ActuatorRefusal.MALFORMED, str(error))
         self._drop(client)
         if isinstance(request, StateRequest):
-            return client.answer(self._transactions.state())
+            return client.answer(self._transactions.state(request.change))
         verb = "apply" if isinstance(request, ApplyRequest) else "restore"
         log.info(
             "MIG request taken",

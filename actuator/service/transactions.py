@@ -143,16 +143,21 @@ class Transactions:
             self._too_early = error
             raise
 
-    def state(self) -> StateAnswer:
-        """What runs, what is open, and what ended last."""
+    def state(self, change: str | None = None) -> StateAnswer:
+        """What runs, what is open, what ended last, and what became of ``change``."""
         try:
             content = self._content()
         except (JournalUnusable, JournalBusy) as error:
             return StateAnswer(running=self._running, problem=str(error)[:MOST_TEXT])
+        left = content.open
+        known = None if change is None else content.ended(change)
+        if known is None and left is not None and left.change == change:
+            known = left
         return StateAnswer(
             running=self._running,
-            open=None if content.open is None else _known(content.open),
+            open=None if left is None else _known(left),
             last=_known(content.past[-1]) if content.past else None,
+            named=None if known is None else _known(known),
         )
 
     def ask(self, request: ApplyRequest | RestoreRequest, reply: Reply) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping
 from agent.cluster import node_feature
 from agent.cluster.refused_keys import RefusedKeys
 from agent.cluster.sink_reports import SinkReports
-from agent.cluster.write_pace import FORBIDDEN_SECONDS, IDLE_SECONDS, SPREAD, WritePace, is_urgent
+from agent.cluster.write_pace import FORBIDDEN_SECONDS, IDLE_SECONDS, SPREAD, WritePace, borrowed
 from api import names
 from base.errors import Permanent
 from kube.api import NODE_FEATURES, Api, Object
@@ -146,7 +146,7 @@ class FeatureSink:
             self._reports.well()
             return IDLE_SECONDS
         changed = body.get("spec", {}).get("labels", {})
-        wait = self._pace.wait(now, urgent=is_urgent(changed))
+        wait = self._pace.wait(now, borrowed=borrowed(changed))
         return wait if wait > 0 else self._send(body, changed.keys(), now)
 
     def _report_refused(self, texts: Mapping[str, str]) -> None:

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from agent.cluster.membership import Cluster, Member
 from agent.cluster.start_turn import StartTurn
-from agent.layouts.layout_watch import LayoutEdges, LayoutWatch
+from agent.layouts.layout_judge import LayoutEdges
+from agent.layouts.layout_watch import LayoutWatch
 from agent.metrics.latest_metrics import LatestMetrics
 from agent.pods.known_pods import KnownPods
 from agent.pods.resource_slices import FIELD, ResourceSlices

@@ -98,9 +98,11 @@ class Cluster:
         self._clock = clock
         self._layouts = layouts
         self._wanted: NodeDecision | None = None
-        off = {keys.MIG_STATUS: Absent(reason="nobody looks after MIG layouts")}
-        self._more: Decisions = off if layouts is None else {}
-        """Annotations about MIG layouts as they were handed over last."""
+        off = Absent(reason="nobody looks after MIG layouts")
+        self._more: tuple[Decisions, Decisions] = (
+            ({}, {keys.MIG_STATUS: off, keys.MIG_REQUEST: off}) if layouts is None else ({}, {})
+        )
+        """Labels and annotations about MIG layouts as they were handed over last."""
         self._node: Object | None = None
         self._causes: tuple[str, ...] | None = None
         self._sink = sink
@@ -205,6 +207,8 @@ class Cluster:
     def check_causes(self, _now: float) -> float:
         """Check what a person or another program asks for; the seconds until the next time."""
         causes = self._releases.causes(self._node, _is_there(self._ready_file))
+        if self._layouts is not None:
+            causes += self._layouts.release_causes
         unknown = self._node is None and not (causes or self._causes)
         if causes != self._causes and not unknown:  # what was asked for before a restart stands
             self._causes = causes
@@ -248,7 +252,7 @@ class Cluster:
         wait = self._layouts.tick(now)
         for news in self._layouts.take_news():
             self._event(news.reason, news.note, warning=news.warning)
-        if self._wanted is not None and self._layouts.annotations() != self._more:
+        if self._wanted is not None and self._about_layouts(self._layouts) != self._more:
             self._hand_over(self._wanted)
             self._soon("node")
         return wait
@@ -258,13 +262,18 @@ class Cluster:
     def _hand_over(self, wanted: NodeDecision) -> None:
         """Give the sinks what they are to write, the status of MIG layouts included."""
         if self._layouts is not None:
-            self._more = self._layouts.annotations()
-        annotations = {**wanted.annotations, **self._more}
+            self._more = self._about_layouts(self._layouts)
+        labels = {**wanted.labels, **self._more[0]}
+        annotations = {**wanted.annotations, **self._more[1]}
         if self._sink == "node":
-            self._node_sink.want(wanted.labels, annotations)
+            self._node_sink.want(labels, annotations)
         elif self._feature_sink is not None:
             self._node_sink.want({}, annotations)
-            self._feature_sink.want(wanted.labels)
+            self._feature_sink.want(labels)
+
+    def _about_layouts(self, layouts: LayoutWatch) -> tuple[Decisions, Decisions]:
+        """Labels and annotations."""
+        return layouts.labels(), layouts.annotations()
 
     def _may_write(self, policy: str) -> bool:
         """Whether what this policy judges may be written now."""

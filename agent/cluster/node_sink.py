@@ -15,7 +15,7 @@ from typing import Any
 from agent.cluster.refused_keys import RefusedKeys
 from agent.cluster.rival_writers import RivalWriters
 from agent.cluster.sink_reports import SinkReports
-from agent.cluster.write_pace import FORBIDDEN_SECONDS, IDLE_SECONDS, WritePace, is_urgent
+from agent.cluster.write_pace import FORBIDDEN_SECONDS, IDLE_SECONDS, WritePace, borrowed
 from api.keys import KeyLocation
 from base.errors import Permanent
 from kube.api import NODES, Api, Object
@@ -83,7 +83,7 @@ class NodeSink:
             return IDLE_SECONDS
         if not self._may_write():
             return FORBIDDEN_SECONDS
-        wait = self._pace.wait(now, urgent=is_urgent(planned.changed))
+        wait = self._pace.wait(now, borrowed=borrowed(planned.changed))
         return wait if wait > 0 else self._write(planned, meta, now)
 
     def _news(self) -> tuple[tuple[Decisions, Decisions] | None, Mapping[str, Any] | None]:

@@ -32,13 +32,15 @@ SPREAD = (0.5, 1.5)
 """Share of a fixed wait that is really waited, so that a fleet does not return together."""
 
 
-URGENT = frozenset({keys.HEALTH, keys.HEALTH_REASON, keys.FOUND})
-"""A GPU that fails is shown without waiting for what else may change."""
+URGENT = {keys.HEALTH: 1, keys.HEALTH_REASON: 1, keys.FOUND: 1, keys.MIG_REQUEST: 3}
+"""What is shown without waiting for what else may change, to the requests that it may borrow from
+the minutes to come. A GPU that fails; and a MIG change, which begins and ends with its request:
+the node may be cordoned meanwhile."""
 
 
-def is_urgent(changed: Iterable[str]) -> bool:
-    """Whether a write that changes these keys may jump the queue."""
-    return not URGENT.isdisjoint(changed)
+def borrowed(changed: Iterable[str]) -> int:
+    """How many requests a write that changes these keys may borrow; 0: it has to wait its turn."""
+    return max((URGENT.get(key, 0) for key in changed), default=0)
 
 
 class WritePace:
@@ -72,17 +74,16 @@ class WritePace:
         """Seconds until a request may be sent to the server again after a failure."""
         return max(0.0, self._held_until - now)
 
-    def wait(self, now: float, *, urgent: bool = False) -> float:
+    def wait(self, now: float, *, borrowed: int = 0) -> float:
         """Seconds until what there is to write may be sent, 0 for now.
 
         The first write is sent at once, others when 10 s have gone by since there was
-        something to write. What is urgent does not wait for that and may borrow one
-        request from the next minute.
+        something to write. What may borrow requests from the next minutes does not wait for that.
         """
         if self._since is None:
             self._since = now
-        debounced = self._since + DEBOUNCE_SECONDS if self._calm and not urgent else self._since
-        affordable = self._bucket.wait_seconds(now, borrowed=1 if urgent else 0)
+        debounced = self._since + DEBOUNCE_SECONDS if self._calm and not borrowed else self._since
+        affordable = self._bucket.wait_seconds(now, borrowed=borrowed)
         return max(affordable, debounced - now, self._held_until - now)
 
     def sent(self, now: float) -> None:

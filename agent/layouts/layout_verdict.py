@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import Final
 
 from agent.layouts.layout_request import LayoutRequest
@@ -40,14 +40,26 @@ _OBSERVED: Final = "nothing is changed by itself: compare with gpuscape mig plan
 _DIGEST_DIGITS: Final = 16
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutVerdict:
+    """What becomes of a request."""
+
+    status: MigStatusAnnotation
+    """Without its time."""
+    layouts: Mapping[str, GpuLayout] = field(default_factory=dict)
+    """Of the GPUs that it asks for, by UUID; empty where it cannot be understood."""
+    found: MigPlan | None = None
+    """The way there; None where there is none."""
+
+
 def verdict(
     request: LayoutRequest,
     readings: Sequence[MigReading],
     configs: MigConfigs | None,
     holders: MigHolders,
     strategy: MigStrategy | None,
-) -> MigStatusAnnotation:
-    """The status of a request, without its time.
+) -> LayoutVerdict:
+    """What becomes of a request.
 
     ``configs``: those of the configured file, None for the default ones of these GPUs; ``holders``:
     pods; ``strategy``: the device plugin's, None where it is not known.
@@ -55,22 +67,23 @@ def verdict(
     unread = [one.bus_id for one in readings if isinstance(one, UnreadMigGpu)]
     if unread:
         why = f"the MIG state of {', '.join(unread)} cannot be read"
-        return status(request, MigPhase.UNREAD, why)
+        return LayoutVerdict(status=status(request, MigPhase.UNREAD, why))
     gpus = [one for one in readings if isinstance(one, MigGpu)]
     try:
         layouts = wanted_layouts(request, gpus, configs)
     except BadInput as error:
-        return status(request, MigPhase.REFUSED, str(error))
+        return LayoutVerdict(status=status(request, MigPhase.REFUSED, str(error)))
     digest = layouts_digest(layouts)
     found = plan(gpus, layouts, holders, strategy=strategy)
     if not isinstance(found, MigPlan):
         why = _obstacles(found.obstacles, gpus)
-        return status(request, MigPhase.REFUSED, why, digest)
+        return LayoutVerdict(status=status(request, MigPhase.REFUSED, why, digest), layouts=layouts)
     if not found.steps:
-        return status(request, MigPhase.UNCHANGED, "", digest)
+        unchanged = status(request, MigPhase.UNCHANGED, "", digest)
+        return LayoutVerdict(status=unchanged, layouts=layouts, found=found)
     changes = planned_changes(gpus, layouts.keys(), found, holders)
     pods = sorted(one.name for one in found.disturbed)
-    return status(
+    planned = status(
         request,
         MigPhase.PLANNED,
         _OBSERVED,
@@ -78,6 +91,7 @@ def verdict(
         gpus=tuple(_change(one) for one in changes if one.steps),
         pods=pods,
     )
+    return LayoutVerdict(status=planned, layouts=layouts, found=found)
 
 
 def status(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Watches what MIG layout the Node asks for, and shows on the Node what would come of it.
+"""Watches what MIG layout the Node asks for, and shows on the Node what comes of it.
 
 Nothing is changed here: each request gets a plan or a refusal, again whenever the request, the
-configurations, the GPUs or their holders change.
+configurations, the GPUs or their holders change. Where layouts are enforced, the plan is handed on.
 """
 
 from __future__ import annotations
@@ -10,26 +10,24 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from agent.layouts.layout_request import LayoutRequest, NodeWish, node_wish, other_managers
+from agent.layouts.layout_judge import LayoutEdges, LayoutJudge, NodeFacts
+from agent.layouts.layout_request import LayoutRequest, NodeWish, node_wish
 from agent.pods.allocated_devices import NodeAllocation
 from api import keys, mig_status_annotation
-from api.mig_resources import MigStrategy
 from api.mig_status_annotation import VERSION, MigPhase, MigStatusAnnotation
-from base.errors import BadInput, Transient
-from discovery.driver_errors import Released
-from discovery.mig_state import MigReading
-from discovery.model import NodeSnapshot
+from base.errors import BadInput
 from labelers.decision import Absent, Decisions, Value
 
 if TYPE_CHECKING:
-    from mig.configs.mig_configs import MigConfigs
+    from agent.layouts.enforced_layouts import EnforcedLayouts
+    from agent.layouts.wanted_change import Judgement
 
 log = logging.getLogger(__name__)
 
@@ -39,32 +37,9 @@ SETTLE_SECONDS: Final = 10.0
 """That a request has to stay as it is, so that an edit in several steps is one."""
 UNSETTLED_SECONDS: Final = 60.0
 """A request that has not stayed the same for long enough by then is refused until it does."""
-REREAD_SECONDS: Final = 300.0
-"""Between two readings of the MIG state where nothing is seen to change."""
-UNREAD_SECONDS: Final = 30.0
-"""Before GPUs that could not be read are read again."""
 PODS_SECONDS: Final = 60.0
 """Between two statuses that differ in the pods alone: these come and go."""
 _IDLE_SECONDS: Final = 30.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayoutEdges:
-    """What the watch reads."""
-
-    read: Callable[[], Sequence[MigReading]]
-    """The MIG state of all GPUs. Raises Transient."""
-    snapshot: Callable[[], NodeSnapshot | None]
-    """The newest."""
-    configs: Callable[[], MigConfigs | None] = lambda: None
-    """Those of the configured file; None for the default ones. Raises BadInput with file, line and
-    key."""
-    strategy: MigStrategy | None = None
-    """The device plugin's; None: not known."""
-    slice_drivers: Callable[[], frozenset[str]] = frozenset
-    """Drivers of the node's ResourceSlices, as far as they may be read."""
-    service_enabled: Callable[[], bool] = lambda: False
-    """Whether the host starts NVIDIA's MIG manager itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,15 +71,28 @@ class LayoutWatch:
         self._shown: MigStatusAnnotation | None = None
         self._wish = NodeWish()
         self._wished_at = self._unsettled_since = clock()
-        self._allocation = NodeAllocation()
+        self._allocation: NodeAllocation | None = None
+        self._told: tuple[str, str] | None = None
+        """Phase and request of the Event before."""
         self._verdict: MigStatusAnnotation | None = None
         """Of the present request, without time; None while there is none yet."""
         self._made: MigStatusAnnotation | None = None
         """What was shown last, with its time; the Node may not have it yet."""
         self._told_at = clock()
         self._news: list[LayoutNews] = []
-        self._basis: object = None
-        self._due = 0.0
+        self._judge = LayoutJudge(edges)
+        self._judgement: Judgement | None = None
+        """Of the present request; None while it is not known."""
+        self._enforced: EnforcedLayouts | None = None
+        if edges.enforce is not None:
+            from agent.layouts.enforced_layouts import EnforcedLayouts
+
+            self._enforced = EnforcedLayouts(edges.enforce, clock=clock, wall=wall)
+
+    @property
+    def release_causes(self) -> tuple[str, ...]:
+        """Why the GPUs are to be left alone for a change; empty where they need not be."""
+        return () if self._enforced is None else self._enforced.causes
 
     def saw(self, metadata: Mapping[str, Any] | None) -> None:
         """Take the Node's metadata as the watch of it shows them; None where there is no Node."""
@@ -118,8 +106,13 @@ class LayoutWatch:
                 now = self._clock()
                 if now - self._wished_at >= SETTLE_SECONDS:
                     self._unsettled_since = now
-                self._wished_at, self._verdict, self._basis = now, None, None
+                self._wished_at, self._verdict, self._judgement = now, None, None
+                self._judge.forget()
             self._wish = wish
+            if self._enforced is not None:
+                self._enforced.saw(metadata, self._shown)
+                if self._told is None and self._shown is not None:
+                    self._told = self._shown.phase, self._shown.request
 
     def allocated(self, allocation: NodeAllocation) -> None:
         """Take what the kubelet has given to whom."""
@@ -134,14 +127,44 @@ class LayoutWatch:
                 return {}
             if not any(gpu.mig_capable for gpu in snapshot.gpus):
                 known = snapshot.driver.present and len(snapshot.answering) == len(snapshot.gpus)
-                return {keys.MIG_STATUS: Absent(reason="no GPU with MIG")} if known else {}
+                return _nothing("no GPU with MIG") if known else {}
             status = self._status()
+        if self._enforced is None:
+            request: Decisions = {keys.MIG_REQUEST: Absent(reason="layouts are not enforced")}
+        else:
+            request = self._enforced.annotations()
         if status is None:
+            return request
+        return {keys.MIG_STATUS: Value(text=mig_status_annotation.encode(status)), **request}
+
+    def labels(self) -> Decisions:
+        """The state that the Node is to show for NVIDIA's tools; empty where it may stay."""
+        if self._enforced is None or self._edges.snapshot() is None:
             return {}
-        return {keys.MIG_STATUS: Value(text=mig_status_annotation.encode(status))}
+        with self._lock:
+            return {} if self._metadata is None else self._enforced.labels(self._status())
 
     def tick(self, now: float) -> float:
-        """Judge the request when that is due; the seconds until the next time."""
+        """Judge the request when that is due, and go on; the seconds until the next time."""
+        if self._enforced is None:
+            return self._judge_when_due(now)
+        self._enforced.take(now)
+        wait = self._judge_when_due(now)
+        with self._lock:
+            judged = self._judgement
+            if self._metadata is not None and self._wish.request is None:
+                judged = self._nothing_asked(now)
+        self._enforced.step(now, judged)
+        with self._lock:
+            before = self._told
+            status = self._status()
+        if status is not None and status.request and (status.phase, status.request) != before:
+            self._told = status.phase, status.request
+            if status.phase in _CHANGE_PHASES:
+                self._tell_change(status)
+        return min(wait, CHECK_SECONDS)
+
+    def _judge_when_due(self, now: float) -> float:
         with self._lock:
             request, metadata = self._wish.request, self._metadata
             settles_at, since = self._wished_at + SETTLE_SECONDS, self._unsettled_since
@@ -155,9 +178,18 @@ class LayoutWatch:
             if now - since >= UNSETTLED_SECONDS:
                 self._take(request, _UNSETTLED, now)
             return settles_at - now
-        verdict = self._judge(request, metadata, snapshot, allocation, now)
-        if verdict is not None:
-            self._take(request, verdict, now)
+        facts = NodeFacts(
+            metadata=metadata,
+            snapshot=snapshot,
+            allocation=allocation,
+            changed_at=0.0 if self._enforced is None else self._enforced.changed_at,
+        )
+        judged = self._judge.judge(request, facts, now)
+        if judged is not None:
+            with self._lock:
+                if request == self._wish.request:
+                    self._judgement = judged.judgement
+            self._take(request, judged.status, now)
         return CHECK_SECONDS
 
     def take_news(self) -> list[LayoutNews]:
@@ -167,51 +199,10 @@ class LayoutWatch:
 
     # parts
 
-    def _judge(
-        self,
-        request: LayoutRequest,
-        metadata: Mapping[str, Any],
-        snapshot: NodeSnapshot,
-        allocation: NodeAllocation,
-        now: float,
-    ) -> MigStatusAnnotation | None:
-        """The status; None where the last one still holds, or while all handles are released."""
-        others = other_managers(
-            metadata,
-            pods=allocation.pods,
-            slice_drivers=self._edges.slice_drivers(),
-            service_enabled=self._edges.service_enabled(),
-        )
-        if others:
-            return self._refused(request, f"{' and '.join(others)} manages MIG on this node")
-        try:
-            configs = self._edges.configs()
-        except BadInput as error:
-            return self._refused(request, str(error))
-        basis = request, configs, _mig_part(snapshot), allocation.by_pod
-        if basis == self._basis and now < self._due:
-            return None
-        from agent.layouts.layout_verdict import allocated_holders, status, verdict
+    def _nothing_asked(self, now: float) -> Judgement:
+        from agent.layouts.wanted_change import Judgement
 
-        try:
-            readings = self._edges.read()
-        except Released:
-            return None
-        except Transient as error:
-            found = status(request, MigPhase.UNREAD, str(error))
-        else:
-            holders = allocated_holders(readings, allocation)
-            found = verdict(request, readings, configs, holders, self._edges.strategy)
-        unread = found.phase == MigPhase.UNREAD
-        self._basis, self._due = basis, now + (UNREAD_SECONDS if unread else REREAD_SECONDS)
-        return found
-
-    def _refused(self, request: LayoutRequest, why: str) -> MigStatusAnnotation:
-        """Without a look at the GPUs; what was judged before does not hold any more."""
-        from agent.layouts.layout_verdict import status
-
-        self._basis = None
-        return status(request, MigPhase.REFUSED, why)
+        return Judgement(key=None, change=None, unchanged=False, at=now)
 
     def _take(self, request: LayoutRequest, verdict: MigStatusAnnotation, now: float) -> None:
         """Have it shown, unless there is another request by now, or it is no news."""
@@ -221,14 +212,14 @@ class LayoutWatch:
                 return
             if before is not None and _without_pods(verdict) == _without_pods(before):
                 if now - self._told_at < PODS_SECONDS:
-                    self._due = min(self._due, self._told_at + PODS_SECONDS)
+                    self._judge.judge_by(self._told_at + PODS_SECONDS)
                     return
                 told = True
             else:
                 wanted = replace(verdict, unadopted=self._wish.unadopted)
                 told = self._shown is not None and _same(wanted, self._shown)
             self._verdict, self._told_at = verdict, now
-        if not told:
+        if not told and (self._enforced is None or verdict.phase != MigPhase.PLANNED):
             self._tell(verdict)
 
     def _tell(self, verdict: MigStatusAnnotation) -> None:
@@ -240,17 +231,28 @@ class LayoutWatch:
         note = f"{verdict.source} asks for {verdict.asked}: {why}" if verdict.source else why
         self._news.append(LayoutNews(reason=reason, note=note, warning=refused))
 
+    def _tell_change(self, status: MigStatusAnnotation) -> None:
+        """Of the way to a layout; that it is there is told as a verdict."""
+        warning = status.phase in (MigPhase.FAILED, MigPhase.HELD, MigPhase.REFUSED)
+        note = f"{status.source} asks for {status.asked}: {status.reason or status.phase}"
+        reason = f"MigChange{str(status.phase).capitalize()}"
+        self._news.append(LayoutNews(reason=reason, note=note, warning=warning))
+
     def _status(self) -> MigStatusAnnotation | None:
         """What to show, with its time; None while the request is not judged. The lock is held."""
         wish = self._wish
         if wish.request is None:
             phase = MigPhase.UNADOPTED if wish.unadopted else MigPhase.IDLE
             why = _UNADOPTED.format(value=wish.unadopted) if wish.unadopted else ""
-            status = MigStatusAnnotation(v=VERSION, phase=phase, reason=why)
-        elif self._verdict is None:
-            return None
+            status: MigStatusAnnotation | None = MigStatusAnnotation(
+                v=VERSION, phase=phase, reason=why
+            )
         else:
             status = self._verdict
+        if self._enforced is not None:
+            status = self._enforced.status(status, self._shown)
+        if status is None:
+            return None
         status = replace(status, unadopted=wish.unadopted)
         for known in (self._shown, self._made):
             if known is not None and _same(status, known):
@@ -260,6 +262,9 @@ class LayoutWatch:
         return self._made
 
 
+_CHANGE_PHASES: Final = frozenset(
+    {MigPhase.WAITING, MigPhase.CHANGING, MigPhase.FAILED, MigPhase.HELD, MigPhase.REFUSED}
+)
 _UNSETTLED: Final = MigStatusAnnotation(
     v=VERSION,
     phase=MigPhase.REFUSED,
@@ -270,6 +275,10 @@ _UNADOPTED: Final = (
     f"the label {keys.MIG_CONFIG}={{value}} was here before: it is obeyed once it changes; to ask"
     f" for the same, annotate the Node with {keys.MIG_LAYOUT}={{value}}"
 )
+
+
+def _nothing(why: str) -> Decisions:
+    return {keys.MIG_STATUS: Absent(reason=why), keys.MIG_REQUEST: Absent(reason=why)}
 
 
 def _shown(metadata: Mapping[str, Any]) -> MigStatusAnnotation | None:
@@ -291,11 +300,3 @@ def _same(one: MigStatusAnnotation, other: MigStatusAnnotation) -> bool:
 
 def _without_pods(status: MigStatusAnnotation) -> MigStatusAnnotation:
     return replace(status, pods=(), more_pods=0)
-
-
-def _mig_part(snapshot: NodeSnapshot) -> object:
-    """What a change of layouts changes in a snapshot."""
-    return tuple(
-        (gpu.bus_id, gpu.state, gpu.mig, tuple(device.uuid for device in gpu.mig_devices))
-        for gpu in snapshot.gpus
-    )

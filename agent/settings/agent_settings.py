@@ -283,10 +283,14 @@ class AgentSettings:
 
     mig_mode: str = setting(
         "observe",
-        kinds.choice("off", "observe"),
+        kinds.choice("off", "observe", "enforce"),
         "What becomes of a MIG layout that is asked for on the Node: observe shows on the Node what"
-        " would be changed, and changes nothing.",
+        " would be changed, and changes nothing; enforce has the actuator change it, with the"
+        " coordinator's leave.",
         subject="MIG",
+    )
+    actuator_socket: Path = setting(
+        Path(names.ACTUATOR_SOCKET), kinds.PATH, "The actuator's socket, where mig-mode is enforce."
     )
     mig_config: Path | None = setting(
         None,

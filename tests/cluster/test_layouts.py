@@ -1,17 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An admin annotates a MIG layout on a Node; its real agent says there what would come of it."""
+"""An admin annotates a MIG layout on a Node; its real agent says there what would come of it, or
+has the real actuator change it, with leave that a script gives as the coordinator would."""
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
-from api import keys, mig_status_annotation
+from actuator.journal import Journal
+from api import keys, mig_grant_annotation, mig_request_annotation, mig_status_annotation, names
+from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation
+from api.mig_request_annotation import MigRequestAnnotation
 from api.mig_status_annotation import GpuChangeStatus, MigStatusAnnotation
-from tests.actuator.simulated_node import FIVE, node
-from tests.agent.agent_process import until
+from discovery.simulator.simulation import Delay
+from tests.actuator.actuator_process import started
+from tests.actuator.simulated_node import FIVE, SimulatedNode, node
+from tests.agent.agent_process import AgentProcess, until
 from tests.cluster.agents import Site, agent
+from tests.kubelet.checkpoint_file import write_checkpoint
 
 pytestmark = pytest.mark.cluster
 
@@ -45,3 +55,141 @@ def reasons(site: Site, name: str) -> set[str]:
     path = "/apis/events.k8s.io/v1/namespaces/default/events"
     listed = site.plane.demand("GET", path)["items"]
     return {it["reason"] for it in listed if it["regarding"]["name"] == name}
+
+
+class Leave:
+    """The coordinator, as far as an agent needs one: the admin's rights, and no judgement."""
+
+    def __init__(self, site: Site, name: str) -> None:
+        self._site = site
+        self._name = name
+
+    def request(self) -> MigRequestAnnotation | None:
+        text = self._site.annotations(self._name).get(keys.MIG_REQUEST)
+        return None if text is None else mig_request_annotation.decode(text)
+
+    def give(self, phase: GrantPhase) -> str:
+        """To the request that is there; its id."""
+        request = self.request()
+        assert request is not None
+        grant = MigGrantAnnotation(v=1, request=request.request, phase=phase, cordoned=False)
+        text = mig_grant_annotation.encode(grant)
+        self._site.edit(self._name, annotations={keys.MIG_GRANT: text})
+        return request.request
+
+    def take_back(self) -> None:
+        self._site.edit(self._name, annotations={keys.MIG_GRANT: None})
+
+
+class EnforcingNode:
+    """A node whose agent has an actuator; the kubelet's checkpoint says who holds what."""
+
+    def __init__(self, site: Site, folder: Path, on: SimulatedNode, socket: Path) -> None:
+        self._site = site
+        self._folder = folder
+        self.on = on
+        self.name = site.plane.make_node()
+        self.pod = site.plane.bound_pod(site.namespace, names.AGENT, self.name)
+        self.leave = Leave(site, self.name)
+        self._options = {
+            "GPUSCAPE_MIG_MODE": "enforce",
+            "GPUSCAPE_ACTUATOR_SOCKET": str(socket),
+        }
+
+    def agent(self) -> AbstractContextManager[AgentProcess]:
+        """In the same pod each time, as the kubelet restarts a container."""
+        return agent(
+            self._site,
+            self.name,
+            self.on.simulation,
+            self._folder,
+            options=self._options,
+            pod=self.pod,
+        )
+
+    def ask(self, layout: str | None) -> None:
+        self._site.edit(self.name, annotations={keys.MIG_LAYOUT: layout})
+
+    def holds(self, *pods: str) -> None:
+        """These have a small instance."""
+        small = next(one for one in self.on.gpus()[0].instances if one.profile == "1g.5gb")
+        device = small.compute[0].uuid
+        assert device is not None
+        write_checkpoint(self.on.simulation.host_root, {pod: [device] for pod in pods})
+
+    @property
+    def status(self) -> MigStatusAnnotation:
+        text = self._site.annotations(self.name).get(keys.MIG_STATUS)
+        found = None if text is None else mig_status_annotation.decode(text)
+        return found or MigStatusAnnotation(v=1, phase="none")
+
+    @property
+    def state(self) -> str | None:
+        return self._site.labels(self.name).get(keys.MIG_CONFIG_STATE)
+
+    @property
+    def ended(self) -> tuple[str, str]:
+        return self.status.request, self.status.end
+
+    def profiles(self) -> list[str]:
+        return sorted(one for one, *_ in self.on.found())
+
+
+@pytest.fixture
+def enforcing(site: Site, tmp_path: Path) -> Iterator[EnforcingNode]:
+    """With an actuator, whose socket's path must be short."""
+    with tempfile.TemporaryDirectory(prefix="enforced-") as short:
+        on, socket = node(Path(short), *FIVE), Path(short) / "run" / "a.sock"
+        with started(on, socket):
+            yield EnforcingNode(site, tmp_path, on, socket)
+
+
+def test_a_layout_is_changed_with_leave_and_not_before(
+    site: Site, enforcing: EnforcingNode
+) -> None:
+    """Shipped policies hold: the agent writes its request, its status and the state's label."""
+    before, leave = enforcing.on.found(), enforcing.leave
+    enforcing.holds("job")
+    enforcing.ask('{"0": {"7g.40gb": 1}}')
+    with enforcing.agent():
+        until(lambda: leave.request() is not None)
+        asked = leave.request()
+        assert asked is not None
+        assert (asked.gpus, asked.modes, len(asked.pods)) == ((0,), False, 1)
+        assert (enforcing.status.phase, enforcing.status.request) == ("waiting", asked.request)
+        assert enforcing.state == "pending"
+        enforcing.holds()
+        until(lambda: (it := leave.request()) is not None and not it.pods)
+        leave.give(GrantPhase.HOLD)
+        assert enforcing.on.found() == before
+        assert leave.give(GrantPhase.GO) == asked.request
+        until(lambda: enforcing.ended == (asked.request, "applied"))
+        assert enforcing.profiles() == ["7g.40gb"]
+        assert (enforcing.status.phase, leave.request()) == ("unchanged", None)
+        until(lambda: enforcing.state == "success")
+        until(lambda: "MigChangeWaiting" in reasons(site, enforcing.name))
+
+
+@pytest.mark.long
+def test_an_agent_that_is_killed_in_a_change_is_followed_by_one_that_tells_the_end(
+    enforcing: EnforcingNode,
+) -> None:
+    """The actuator goes on meanwhile; nothing is done twice."""
+    delay = Delay(seconds=8.0)
+    enforcing.on.simulation.fault(delay, "nvmlDeviceCreateGpuInstanceWithPlacement", times=1)
+    enforcing.holds()
+    enforcing.ask('{"0": {"7g.40gb": 1}}')
+    with enforcing.agent() as first:
+        until(lambda: enforcing.leave.request() is not None)
+        request = enforcing.leave.give(GrantPhase.GO)
+        until(lambda: not enforcing.on.found())  # the old instances are gone, no new one is there
+        first.process.kill()
+        first.process.wait()
+    with enforcing.agent():
+        until(lambda: enforcing.ended == (request, "applied"))
+        assert enforcing.profiles() == ["7g.40gb"]
+        with Journal(enforcing.on.journal, lock=False) as journal:
+            assert [one.change for one in journal.history()] == [request]
+        enforcing.leave.take_back()
+        enforcing.ask(None)
+        until(lambda: (enforcing.status.phase, enforcing.state) == ("idle", None))

@@ -12,7 +12,8 @@ import pytest
 from agent.cluster.confinement import CORE
 from agent.cluster.membership import Cluster, Member
 from agent.cluster.start_turn import StartTurn
-from agent.layouts.layout_watch import LayoutEdges, LayoutWatch
+from agent.layouts.layout_judge import LayoutEdges
+from agent.layouts.layout_watch import LayoutWatch
 from agent.pods.kubelet_pods import KubeletPods
 from agent.publish import NodeDecision
 from api import keys, mig_status_annotation, names, state_annotation, topology_annotation

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.cluster.write_pace import BURST, DEBOUNCE_SECONDS, GAP_SECONDS, WritePace, is_urgent
+from agent.cluster.write_pace import BURST, DEBOUNCE_SECONDS, GAP_SECONDS, WritePace, borrowed
 from api import keys
 from kube.api_errors import (
     AdmissionRefused,
@@ -83,14 +83,14 @@ def test_a_request_that_could_not_be_sent_costs_none_of_those_in_a_row(
 
 
 def test_what_is_urgent_does_not_gather() -> None:
-    assert calm().wait(1000, urgent=True) == 0
+    assert calm().wait(1000, borrowed=1) == 0
 
 
 def writes(pace: WritePace, seconds: int, *, urgent: bool) -> list[float]:
     """When a sink that always has something to write sends it."""
     now, end, sent = 1000.0, 1000.0 + seconds, []
     while now < end:
-        if (wait := pace.wait(now, urgent=urgent)) > 0:
+        if (wait := pace.wait(now, borrowed=int(urgent))) > 0:
             now += wait
             continue
         pace.sent(now)
@@ -143,7 +143,7 @@ def test_after_a_failure_nothing_is_sent_for_a_while(error: ApiError, wait: floa
 
     assert told == wait
     assert pace.held(1000) == wait
-    assert pace.wait(1000, urgent=True) == wait
+    assert pace.wait(1000, borrowed=1) == wait
     assert pace.held(1000 + wait) == 0
 
 
@@ -171,7 +171,7 @@ def test_no_sequence_of_events_sends_more_than_the_budget(
     pace, now, sent = WritePace(), 0.0, []
     for pause, urgent, fails in events:
         now += pause
-        if pace.wait(now, urgent=urgent) > 0:
+        if pace.wait(now, borrowed=int(urgent)) > 0:
             continue
         pace.sent(now)
         sent.append(now)
@@ -185,8 +185,22 @@ def test_no_sequence_of_events_sends_more_than_the_budget(
         assert len(since) <= BURST + 1 + 600 / GAP_SECONDS
 
 
-def test_health_is_urgent_and_nothing_else() -> None:
-    assert is_urgent([keys.HEALTH])
-    assert is_urgent([keys.FOUND, keys.MODE])
-    assert is_urgent({keys.HEALTH_REASON: "xid"})
-    assert not is_urgent([keys.MODE, keys.EXPECTED])
+def test_health_and_a_mig_change_are_urgent_and_nothing_else() -> None:
+    assert borrowed([keys.HEALTH]) == 1
+    assert borrowed([keys.FOUND, keys.MODE]) == 1
+    assert borrowed({keys.HEALTH_REASON: "xid"}) == 1
+    assert borrowed([keys.MIG_STATUS, keys.MIG_REQUEST]) == 3
+    assert borrowed([keys.MODE, keys.EXPECTED, keys.MIG_STATUS]) == 0
+
+
+def test_a_mig_change_borrows_three_writes_and_no_more() -> None:
+    """Asked, idle, changing and ended are told in one minute; then it is one a minute again."""
+    pace, sent = WritePace(), []
+    pace.settled()
+    for now in range(1000, 1300):
+        if pace.wait(now, borrowed=3) == 0:
+            pace.sent(now)
+            pace.succeeded()
+            sent.append(now)
+    assert len([at for at in sent if at < 1060]) == BURST + 3
+    assert len(sent) <= BURST + 3 + 300 // GAP_SECONDS

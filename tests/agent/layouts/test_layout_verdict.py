@@ -36,7 +36,7 @@ def judged(
     readings = gpus or (SPLIT, EMPTY)
     holders = allocated_holders(readings, allocation or NodeAllocation())
     request = LayoutRequest(source=source, text=text)
-    return verdict(request, readings, configs, holders, strategy)
+    return verdict(request, readings, configs, holders, strategy).status
 
 
 def held(*of: tuple[str, int | None], gpu: MigGpu = SPLIT) -> NodeAllocation:

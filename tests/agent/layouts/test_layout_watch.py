@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 
+from agent.layouts.layout_judge import REREAD_SECONDS, UNREAD_SECONDS, LayoutEdges
 from agent.layouts.layout_watch import (
     PODS_SECONDS,
-    REREAD_SECONDS,
     SETTLE_SECONDS,
-    UNREAD_SECONDS,
     UNSETTLED_SECONDS,
-    LayoutEdges,
     LayoutWatch,
 )
 from agent.pods.allocated_devices import AllocatedDevice, GpuContainer, NodeAllocation

@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Carries out the layouts that a Node asks for: what it shows of that, and who asks the actuator.
+
+:mod:`agent.layouts.layout_change` decides; here are the Node's annotations, the time of day, and
+the thread that waits for the actuator, which takes minutes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from agent.layouts.layout_change import HELD_COMMAND, ActuatorTask, LayoutChange
+from agent.layouts.retry_times import Retry
+from agent.layouts.shown_request import ShownRequest, leave_for, shown_request
+from agent.layouts.wanted_change import Judgement
+from api import keys, mig_request_annotation, names
+from api.actuator_messages import ActuatorAnswer, StateRequest
+from api.keys import KeyLocation
+from api.mig_request_annotation import MigRequestAnnotation, new_request_id
+from api.mig_status_annotation import MOST_REASON, MigPhase, MigStatusAnnotation, RequestEnd
+from base import threads
+from base.errors import GpuscapeError
+from labelers.decision import Absent, Decision, Decisions, Keep, Value
+from labelers.node_patch import writers
+
+CLOSE_SECONDS: Final = 10.0
+"""For the agent's handles of NVML to be closed, before the actuator is asked all the same."""
+PODS_SECONDS: Final = 60.0
+"""Between two requests that differ in the pods alone, as long as some are in the way."""
+CAUSE: Final = "MIG change by the actuator"
+
+_STATES: Final[Mapping[str, str]] = {
+    MigPhase.WAITING: "pending",
+    MigPhase.CHANGING: "pending",
+    MigPhase.UNCHANGED: "success",
+    MigPhase.FAILED: "failed",
+    MigPhase.HELD: "failed",
+    MigPhase.REFUSED: "failed",
+}
+_BY_END: Final[Mapping[str, MigPhase]] = {
+    RequestEnd.PREVIOUS: MigPhase.FAILED,
+    RequestEnd.REFUSED: MigPhase.REFUSED,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnforceEdges:
+    """What changes layouts."""
+
+    ask: Callable[[ActuatorTask], ActuatorAnswer]
+    """Asks the actuator; a change takes minutes. Raises GpuscapeError."""
+    closed: Callable[[], bool]
+    """Whether all handles of NVML are closed that were to be closed."""
+    load: Callable[[], str]
+    """The boot, and the load of the driver."""
+    wake: Callable[[], None] = lambda: None
+    """Has the tick, and the look at the causes of a release, run soon."""
+    start: Callable[[Callable[[], None]], object] = lambda job: threads.started(job, "actuator")
+    """Runs what waits for the actuator. Raises NoThread."""
+
+
+class EnforcedLayouts:
+    """The change of one node. One thread runs :meth:`take` and :meth:`step`, any the rest."""
+
+    def __init__(
+        self,
+        edges: EnforceEdges,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        new_id: Callable[[], str] = new_request_id,
+    ) -> None:
+        """``clock`` is the one of the ticks; ``wall`` is Unix time."""
+        self._edges = edges
+        self._clock = clock
+        self._wall = wall
+        self._new_id = new_id
+        self._lock = threading.RLock()
+        self._change: LayoutChange | None = None
+        self._metadata: Mapping[str, Any] = {}
+        self._shown = ShownRequest()
+        self._answer: ActuatorAnswer | str | None = None
+        self._asks = False
+        self._wanted_gpus = False
+        self._retry: tuple[Retry, str] | None = None
+        self._annotation: tuple[MigRequestAnnotation, float] | None = None
+
+    def saw(self, metadata: Mapping[str, Any], status: MigStatusAnnotation | None) -> None:
+        """Take the Node's metadata; ``status``: what it shows, None where it shows none."""
+        with self._lock:
+            self._metadata = metadata
+            self._shown = shown_request(metadata, status)
+            if self._change is None:
+                self._change = LayoutChange(
+                    self._shown,
+                    new_id=self._new_id,
+                    now=self._clock(),
+                    failed_for_seconds=_seconds_since(status, self._wall()),
+                )
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        """Why the agent's handles of NVML are to be closed; empty where they need not be."""
+        with self._lock:
+            return (CAUSE,) if self._change is not None and self._change.wants_gpus else ()
+
+    @property
+    def changed_at(self) -> float:
+        """When the GPUs were changed last: what was read before is stale."""
+        with self._lock:
+            return 0.0 if self._change is None else self._change.changed_at
+
+    def take(self, now: float) -> None:
+        """Take the actuator's answer, if there is one."""
+        with self._lock:
+            answer, self._answer = self._answer, None
+            if answer is not None and self._change is not None:
+                self._asks = False
+                self._change.answered(answer, now)
+
+    def step(self, now: float, judged: Judgement | None) -> None:
+        """Go on, by what is judged now; None: that is not known."""
+        with self._lock:
+            change = self._change
+            if change is None or self._asks:
+                return
+            leave = leave_for(self._metadata, change.request)
+            task = change.step(now, judged, shown=self._shown, leave=leave, load=self._edges.load())
+            wanted, self._wanted_gpus = self._wanted_gpus, change.wants_gpus
+            self._asks = task is not None
+        if task is not None:
+            self._start(task)
+        if wanted != change.wants_gpus:
+            self._edges.wake()
+
+    def status(
+        self, judged: MigStatusAnnotation | None, shown: MigStatusAnnotation | None
+    ) -> MigStatusAnnotation | None:
+        """The status to show: that of the verdict, with what becomes of the request.
+
+        ``judged`` None: there is no verdict yet. None where what is ``shown`` may stay.
+        """
+        with self._lock:
+            change = self._change
+            if change is None:
+                return judged
+            if judged is None:
+                if shown is None or (shown.request, shown.end) == (change.request, change.end):
+                    return None
+                return replace(shown, since="", request=change.request, end=change.end)
+            if (
+                judged.phase == MigPhase.PLANNED
+                and change.is_believed
+                and change.is_of(judged.plan)
+            ):
+                judged = replace(
+                    judged, phase=MigPhase.UNCHANGED, reason="", gpus=(), pods=(), more_pods=0
+                )
+            phase, reason = self._phase(change, judged)
+            return replace(
+                judged,
+                phase=phase,
+                reason=_cut(reason),
+                request=change.request,
+                end=change.end,
+            )
+
+    def annotations(self) -> Decisions:
+        """The request that the Node is to show; empty where it may stay as it is."""
+        with self._lock:
+            change = self._change
+            if change is None:
+                return {}
+            if not change.is_open:
+                return {keys.MIG_REQUEST: Absent(reason="no change waits")}
+            if change.open_change is None:
+                return {}
+            wanted = change.open_change.annotation(change.request)
+            text = mig_request_annotation.encode(self._paced(wanted))
+            return {keys.MIG_REQUEST: Value(text=text)}
+
+    def labels(self, status: MigStatusAnnotation | None) -> Decisions:
+        """The state in the words of NVIDIA's MIG manager; of a status without one it stays."""
+        if status is None:
+            return {}
+        if status.phase in (MigPhase.IDLE, MigPhase.UNADOPTED):
+            with self._lock:
+                return {keys.MIG_CONFIG_STATE: _own_state_gone(self._metadata)}
+        state = _STATES.get(status.phase)
+        return {} if state is None else {keys.MIG_CONFIG_STATE: Value(text=state)}
+
+    # parts
+
+    def _start(self, task: ActuatorTask) -> None:
+        def run() -> None:
+            if not isinstance(task, StateRequest):
+                self._wait_until_closed()
+            answer: ActuatorAnswer | str
+            try:
+                answer = self._edges.ask(task)
+            except GpuscapeError as error:
+                answer = str(error)
+            except Exception as error:  # or the handles would stay closed for ever
+                answer = f"a defect: {type(error).__name__}"
+                self._answered(answer)
+                raise
+            self._answered(answer)
+
+        try:
+            self._edges.start(run)
+        except threads.NoThread as error:
+            self._answered(str(error))
+
+    def _answered(self, answer: ActuatorAnswer | str) -> None:
+        with self._lock:
+            self._answer = answer
+        self._edges.wake()
+
+    def _wait_until_closed(self) -> None:
+        self._edges.wake()
+        last = time.monotonic() + CLOSE_SECONDS
+        while not self._edges.closed() and time.monotonic() < last:
+            time.sleep(0.1)
+
+    def _phase(self, change: LayoutChange, judged: MigStatusAnnotation) -> tuple[str, str]:
+        planned = judged.phase == MigPhase.PLANNED
+        if change.is_open:
+            if change.wants_gpus:
+                return MigPhase.CHANGING, change.problem
+            if planned:
+                return MigPhase.WAITING, change.problem or _waits_for(judged)
+            return judged.phase, judged.reason
+        if change.end == RequestEnd.HELD and change.is_of(judged.plan):
+            return MigPhase.HELD, (
+                f"{change.end_reason or 'the change could be neither ended nor undone'}: mend the"
+                f" cause, then run {HELD_COMMAND}"
+            )
+        if not planned:
+            return judged.phase, judged.reason
+        if change.retry is not None and change.is_of(judged.plan):
+            phase = _BY_END.get(change.end, MigPhase.FAILED)
+            return phase, f"{change.retry.why}; tried again at {self._time(change.retry)}"
+        return MigPhase.PLANNED, change.problem
+
+    def _time(self, retry: Retry) -> str:
+        """RFC 3339; the same as long as it is the same time."""
+        if self._retry is None or self._retry[0] is not retry:
+            at = datetime.fromtimestamp(self._wall() + retry.at - self._clock(), UTC)
+            self._retry = retry, at.strftime("%Y-%m-%dT%H:%M:%SZ")
+        return self._retry[1]
+
+    def _paced(self, wanted: MigRequestAnnotation) -> MigRequestAnnotation:
+        """The request, or the one before where nobody needs to know the difference yet."""
+        now = self._clock()
+        if self._annotation is not None:
+            before, at = self._annotation
+            same = _without_pods(before) == _without_pods(wanted)
+            if before == wanted or (
+                same and before.pods and wanted.pods and now - at < PODS_SECONDS
+            ):
+                return before
+        self._annotation = wanted, now
+        return wanted
+
+
+def _own_state_gone(metadata: Mapping[str, Any]) -> Decision:
+    """The state's label is removed, and left alone where it is another manager's."""
+    owners = writers(metadata, KeyLocation.NODE_LABEL, keys.MIG_CONFIG_STATE)
+    if names.AGENT in owners:
+        return Absent(reason="no layout is asked for")
+    return Keep(reason="another program has written it")
+
+
+def _waits_for(judged: MigStatusAnnotation) -> str:
+    if judged.pods:
+        return "it waits until the pods that hold what would go have ended"
+    return "it waits for the coordinator"
+
+
+def _without_pods(request: MigRequestAnnotation) -> MigRequestAnnotation:
+    return replace(request, pods=(), others=(), unlisted=0)
+
+
+def _seconds_since(status: MigStatusAnnotation | None, wall: float) -> float:
+    """How long ago a status became as it is; 0 where that is not known, or to come."""
+    try:
+        since = datetime.fromisoformat("" if status is None else status.since)
+    except ValueError:
+        return 0.0
+    return max(wall - since.timestamp(), 0.0)
+
+
+def _cut(reason: str) -> str:
+    return reason if len(reason) <= MOST_REASON else f"{reason[: MOST_REASON - 1]}…"

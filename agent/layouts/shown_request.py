@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a Node shows of the newest request for a MIG change, and of the leave for it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from api import keys, mig_grant_annotation, mig_request_annotation
+from api.mig_grant_annotation import GrantPhase
+from api.mig_status_annotation import MigStatusAnnotation
+from base.errors import BadInput
+
+T = TypeVar("T")
+
+
+class Leave(StrEnum):
+    """What the coordinator's grant lets this request do."""
+
+    NONE = "none"
+    HOLD = "hold"
+    GO = "go"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownRequest:
+    """What the Node shows of the newest request."""
+
+    request: str = ""
+    """Its id; empty where there was none."""
+    plan: str = ""
+    """What it was for, where that is known."""
+    end: str = ""
+    """Empty where it has not ended."""
+
+
+def shown_request(metadata: Mapping[str, Any], status: MigStatusAnnotation | None) -> ShownRequest:
+    """What a Node shows of the newest request; what cannot be read is none."""
+    request = _decoded(metadata, keys.MIG_REQUEST, mig_request_annotation.decode)
+    if request is not None and (status is None or status.request != request.request):
+        return ShownRequest(request=request.request, plan=request.plan)
+    if status is None:
+        return ShownRequest()
+    plan = status.plan if request is None else request.plan
+    return ShownRequest(request=status.request, plan=plan, end=status.end)
+
+
+def leave_for(metadata: Mapping[str, Any], request: str) -> Leave:
+    """What the Node's grant lets this request do."""
+    grant = _decoded(metadata, keys.MIG_GRANT, mig_grant_annotation.decode)
+    if grant is None or not request or grant.request != request:
+        return Leave.NONE
+    return Leave.GO if grant.phase is GrantPhase.GO else Leave.HOLD
+
+
+def _decoded(metadata: Mapping[str, Any], key: str, decode: Callable[[str], T | None]) -> T | None:
+    text = (metadata.get("annotations") or {}).get(key)
+    try:
+        return None if text is None else decode(str(text))
+    except BadInput:
+        return None

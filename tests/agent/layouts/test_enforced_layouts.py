@@ -1,0 +1,535 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the Node shows of a change that is enforced, and when the agent's handles are closed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import pytest
+
+from agent.layouts.enforced_layouts import CAUSE, PODS_SECONDS, EnforceEdges
+from agent.layouts.layout_change import ActuatorTask
+from agent.layouts.layout_judge import LayoutEdges
+from agent.layouts.layout_watch import SETTLE_SECONDS, LayoutWatch
+from agent.layouts.retry_times import FAILED_SECONDS, REFUSED_SECONDS
+from agent.pods.allocated_devices import AllocatedDevice, GpuContainer, NodeAllocation
+from agent.pods.device_names import GpuPart
+from api import keys, mig_grant_annotation, mig_request_annotation, mig_status_annotation, names
+from api.actuator_messages import (
+    ActuatorAnswer,
+    ActuatorRefusal,
+    ApplyRequest,
+    ChangeAnswer,
+    ChangeEnd,
+    RefusalAnswer,
+    StateAnswer,
+    StateRequest,
+)
+from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation
+from api.mig_request_annotation import MigRequestAnnotation
+from api.mig_resources import MigStrategy
+from api.mig_status_annotation import MigStatusAnnotation
+from api.state_annotation import pod_key
+from base.errors import Transient
+from base.local_socket import NoAnswer
+from discovery.driver_errors import Released
+from discovery.mig_state import MigGpu, MigReading
+from labelers.decision import Absent, Value
+from tests import build
+from tests.agent.virtual import VirtualRuntime
+from tests.mig.naive_gpu import mig_gpu
+
+SPLIT = mig_gpu("a100-sxm4-40gb", ("1g.5gb", 0), ("3g.20gb", 4))
+WHOLE = mig_gpu("a100-sxm4-40gb", ("7g.40gb", 0))
+WANTED, OTHER = '{"0": {"7g.40gb": 1}}', '{"0": {"3g.20gb": 2}}'
+
+
+class EnforcingScene:
+    """A Node, its agent's watch, and an actuator that ends each change as it is told, in virtual
+    time; what the agent wants is on the Node at once."""
+
+    def __init__(self) -> None:
+        self.labels: dict[str, str] = {}
+        self.node: dict[str, str] = {}
+        self.gpu: MigGpu = SPLIT
+        self.how: ActuatorAnswer | Exception | ChangeEnd = ChangeEnd.APPLIED
+        self.state = StateAnswer()
+        self.asked: list[ActuatorTask] = []
+        self.jobs: list[Callable[[], None]] = []
+        self.released: list[bool] = []
+        """Whether the handles were to be closed, at each task that changes something."""
+        self.news: list[str] = []
+        self.ids = count(1)
+        self.load = "boot-1"
+        self.waits = False
+        self.runtime = VirtualRuntime({"layouts": self.tick}, now=1000.0)
+        self.start()
+
+    def start(self) -> None:
+        """An agent that starts; the one before it has died."""
+        self.jobs.clear()
+        edges = EnforceEdges(
+            ask=self._ask,
+            closed=lambda: True,
+            load=lambda: self.load,
+            wake=lambda: self.runtime.hasten("layouts"),
+            start=self.jobs.append,
+        )
+        self.watch = LayoutWatch(
+            LayoutEdges(
+                read=self._read,
+                snapshot=lambda: build.node(
+                    [build.gpu(0, bus_id=SPLIT.bus_id, uuid=SPLIT.uuid, mig=build.SPLIT)]
+                ),
+                strategy=MigStrategy.MIXED,
+                enforce=edges,
+            ),
+            clock=self.runtime.clock,
+            wall=lambda: 1_700_000_000.0 + self.runtime.now,
+        )
+        self.watch.allocated(NodeAllocation())
+        self.see()
+
+    def see(self) -> None:
+        fields: dict[str, object] = {f"f:{key}": {} for key in self.labels}
+        owner = {
+            "manager": names.AGENT,
+            "operation": "Update",
+            "fieldsV1": {"f:metadata": {"f:labels": fields}},
+        }
+        metadata = {
+            "name": "node-a",
+            "labels": dict(self.labels),
+            "annotations": dict(self.node),
+            "managedFields": [owner],
+        }
+        self.watch.saw(metadata)
+        self.runtime.hasten("layouts")
+        self._write()
+
+    def ask(self, text: str | None) -> None:
+        self.node.pop(keys.MIG_LAYOUT, None)
+        if text is not None:
+            self.node[keys.MIG_LAYOUT] = text
+        self.see()
+
+    def grant(self, phase: GrantPhase, request: str = "") -> None:
+        grant = MigGrantAnnotation(v=1, request=request or self.status.request, phase=phase)
+        self.node[keys.MIG_GRANT] = mig_grant_annotation.encode(grant)
+        self.see()
+
+    def hold(self, *pods: str, part: int | None = SPLIT.instances[0].id) -> None:
+        """These pods have an instance."""
+        device = AllocatedDevice(
+            part=GpuPart(bus_id=SPLIT.bus_id, gpu_instance_id=part), resource="r", id="MIG-0"
+        )
+        holders = tuple(
+            GpuContainer(namespace="team", pod=pod, container="c", devices=(device,))
+            for pod in pods
+        )
+        self.watch.allocated(NodeAllocation(holders=holders))
+
+    def run(self, seconds: float = SETTLE_SECONDS + 5) -> MigStatusAnnotation:
+        """Time goes by, and the actuator answers, unless it is to wait."""
+        end = self.runtime.now + seconds
+        while self.runtime.now < end:
+            self.runtime.run(min(5.0 if seconds > 60 else 1.0, end - self.runtime.now))
+            while self.jobs and not self.waits:
+                self.jobs.pop(0)()
+                self.runtime.run(0)
+        return self.status
+
+    def asks(self, text: str = WANTED) -> MigStatusAnnotation:
+        """The layout is asked for, and the request is out."""
+        self.ask(text)
+        status = self.run()
+        assert status.phase == "waiting", status
+        return status
+
+    @property
+    def status(self) -> MigStatusAnnotation:
+        found = mig_status_annotation.decode(self.node[keys.MIG_STATUS])
+        assert found is not None
+        return found
+
+    @property
+    def request(self) -> MigRequestAnnotation | None:
+        text = self.node.get(keys.MIG_REQUEST)
+        return None if text is None else mig_request_annotation.decode(text)
+
+    @property
+    def label(self) -> str | None:
+        return self.labels.get(keys.MIG_CONFIG_STATE)
+
+    def applied(self) -> list[str]:
+        return [one.change for one in self.asked if isinstance(one, ApplyRequest)]
+
+    def tick(self, now: float) -> float:
+        wait = self.watch.tick(now)
+        self.news += [it.reason for it in self.watch.take_news()]
+        self._write()
+        return wait
+
+    def _write(self) -> None:
+        before = dict(self.node), dict(self.labels)
+        for where, wanted in (
+            (self.node, self.watch.annotations()),
+            (self.labels, self.watch.labels()),
+        ):
+            for key, decided in wanted.items():
+                match decided:
+                    case Value(text=text):
+                        where[key] = text
+                    case Absent():
+                        where.pop(key, None)
+        if (self.node, self.labels) != before:
+            self.see()
+
+    def _read(self) -> Sequence[MigReading]:
+        if self.watch.release_causes:
+            raise Released("released")
+        return (self.gpu,)
+
+    def _ask(self, task: ActuatorTask) -> ActuatorAnswer:
+        self.asked.append(task)
+        if isinstance(task, StateRequest):
+            return self.state
+        self.released.append(self.watch.release_causes == (CAUSE,))
+        if not isinstance(task, ApplyRequest):
+            return ChangeAnswer(change=task.change, end=ChangeEnd.UNCHANGED)
+        if isinstance(self.how, Exception):
+            raise self.how
+        if not isinstance(self.how, ChangeEnd):
+            return self.how
+        if self.how is ChangeEnd.APPLIED:
+            self.gpu = replace(WHOLE, uuid=SPLIT.uuid, bus_id=SPLIT.bus_id)
+        return ChangeAnswer(change=task.change, end=self.how, reason=f"it ended so: {self.how}")
+
+
+@pytest.fixture
+def scene() -> EnforcingScene:
+    return EnforcingScene()
+
+
+def test_a_node_that_asks_for_nothing_has_no_request_no_label_and_asks_nobody(
+    scene: EnforcingScene,
+) -> None:
+    scene.run(600)
+    assert (scene.status.phase, scene.request, scene.label) == ("idle", None, None)
+    assert scene.asked == []
+
+
+def test_the_request_says_what_it_is_about_and_waits_for_go(scene: EnforcingScene) -> None:
+    """What a boot took is brought back before; leave of another request is none."""
+    scene.hold("in-the-way")
+    status = scene.asks()
+    request = scene.request
+    assert request is not None
+    assert (request.request, request.plan, request.gpus) == (status.request, status.plan, (0,))
+    assert (request.modes, request.unlisted) == (False, 0)
+    assert request.pods == (pod_key("team", "in-the-way"),)
+    assert request.offers == {"nvidia.com/mig-7g.40gb": 1}
+    assert "pods" in status.reason
+    assert scene.label == "pending"
+    assert [type(one).__name__ for one in scene.asked] == ["StateRequest", "RestoreRequest"]
+    for phase, of in ((GrantPhase.HOLD, ""), (GrantPhase.GO, "0" * 16)):
+        scene.grant(phase, of)
+        scene.run(600)
+        assert (scene.status.phase, scene.applied()) == ("waiting", [])
+    assert scene.news == ["MigChangeWaiting"]
+
+
+def test_with_go_it_is_changed_with_closed_handles_and_the_end_is_told(
+    scene: EnforcingScene,
+) -> None:
+    request = scene.asks().request
+    scene.waits = True
+    scene.grant(GrantPhase.GO)
+    scene.run(2)
+    scene.jobs.pop(0)()
+    scene.run(2)
+    assert (scene.status.phase, scene.label) == ("changing", "pending")
+    assert scene.watch.release_causes == (CAUSE,)
+    assert scene.request is not None
+    scene.waits = False
+    scene.run(2)
+    assert (scene.status.phase, scene.status.request, scene.status.end) == (
+        "unchanged",
+        request,
+        "applied",
+    )
+    assert (keys.MIG_REQUEST in scene.node, scene.label) == (False, "success")
+    assert not scene.watch.release_causes
+    assert (scene.applied(), scene.released) == ([request], [True, True])
+    scene.run(3600)
+    assert (scene.applied(), scene.status.phase) == ([request], "unchanged")
+    assert scene.news == ["MigChangeWaiting", "MigChangeChanging", "MigLayoutUnchanged"]
+
+
+def test_an_actuator_that_does_not_answer_gives_the_handles_back_and_is_asked_what_became_of_it(
+    scene: EnforcingScene,
+) -> None:
+    request = scene.asks().request
+    scene.how = NoAnswer("no answer in time")
+    scene.grant(GrantPhase.GO)
+    scene.run(1)
+    assert scene.watch.release_causes == ()
+    assert scene.applied() == [request]
+    scene.state = StateAnswer(running=request)
+    scene.run(10)
+    assert scene.status.phase == "changing"
+    assert CAUSE in scene.watch.release_causes
+    known = build_known(request, ChangeEnd.PREVIOUS)
+    scene.state = StateAnswer(last=known, named=known)
+    scene.run(20)
+    assert (scene.status.phase, scene.status.end) == ("failed", "previous")
+    assert scene.applied() == [request]
+    assert not scene.watch.release_causes
+
+
+def build_known(change: str, end: ChangeEnd) -> Any:
+    from api.actuator_messages import KnownChange
+
+    return KnownChange(
+        change=change, asked="", started="", gpus=(), end=end, reason="the driver said no"
+    )
+
+
+def test_what_failed_is_tried_again_after_an_hour_then_two_and_another_wish_at_once(
+    scene: EnforcingScene,
+) -> None:
+    """The time stands in the reason, and is the same until then."""
+    scene.how = ChangeEnd.PREVIOUS
+    first = scene.asks().request
+    scene.grant(GrantPhase.GO)
+    failed = scene.run(10)
+    assert (failed.phase, scene.label, scene.request) == ("failed", "failed", None)
+    assert re.search(
+        r"it ended so: previous; tried again at 2023-11-14T23:\d\d:\d\dZ", failed.reason
+    )
+    assert scene.run(FAILED_SECONDS[0] - 60) == failed
+    second = scene.run(120).request
+    assert second != first
+    scene.grant(GrantPhase.GO)
+    scene.run(10)
+    assert scene.run(2 * FAILED_SECONDS[0] - 60).request == second
+    assert scene.run(120).request not in (first, second)
+    scene.grant(GrantPhase.GO)
+    assert scene.run(10).phase == "failed"
+    assert scene.asks(OTHER).phase == "waiting"
+
+
+def test_what_the_actuator_refuses_is_asked_again_after_a_minute(scene: EnforcingScene) -> None:
+    scene.how = ChangeEnd.REFUSED
+    first = scene.asks().request
+    scene.grant(GrantPhase.GO)
+    refused = scene.run(10)
+    assert (refused.phase, refused.end, scene.label) == ("refused", "refused", "failed")
+    assert scene.run(REFUSED_SECONDS[0] + 5).request != first
+    assert scene.news == [
+        "MigChangeWaiting",
+        "MigChangeChanging",
+        "MigChangeRefused",
+        "MigChangeWaiting",
+    ]
+
+
+def test_a_refusal_that_lasts_is_an_end_and_one_that_passes_is_none(scene: EnforcingScene) -> None:
+    request = scene.asks().request
+    busy = RefusalAnswer(refusal=ActuatorRefusal.BUSY, reason="change x is under way")
+    scene.how = busy
+    scene.grant(GrantPhase.GO)
+    scene.run(10)
+    assert (scene.status.end, scene.status.request) == ("", request)
+    scene.how = RefusalAnswer(refusal=ActuatorRefusal.FAILED, reason="no worker")
+    scene.run(60)
+    assert (scene.status.end, scene.status.reason.split(";")[0]) == ("refused", "no worker")
+
+
+def test_a_held_change_waits_for_a_person_and_another_end_is_noticed(
+    scene: EnforcingScene,
+) -> None:
+    scene.how = ChangeEnd.HELD
+    request = scene.asks().request
+    scene.grant(GrantPhase.GO)
+    scene.run(10)
+    known = build_known(request, ChangeEnd.HELD)
+    scene.state = StateAnswer(open=known, named=known)
+    held = scene.run(3 * 3600)
+    assert (held.phase, held.request, held.end, scene.label) == ("held", request, "held", "failed")
+    assert "gpuscape mig restore" in held.reason
+    assert "the driver said no" in held.reason
+    ended = build_known(request, ChangeEnd.PREVIOUS)
+    scene.state = StateAnswer(last=ended, named=ended)
+    assert scene.run(60).end == "previous"
+
+
+def test_a_wish_that_is_withdrawn_or_changed_cancels_what_has_not_begun(
+    scene: EnforcingScene,
+) -> None:
+    first = scene.asks().request
+    scene.ask(None)
+    cancelled = scene.run(5)
+    assert (cancelled.phase, cancelled.request, cancelled.end) == ("idle", first, "cancelled")
+    assert (scene.request, scene.label) == (None, None)
+    second = scene.asks().request
+    third = scene.asks(OTHER).request
+    assert len({first, second, third}) == 3
+    scene.grant(GrantPhase.GO, second)
+    scene.run(60)
+    assert scene.applied() == []
+
+
+def test_a_restarted_agent_goes_on_with_its_request(scene: EnforcingScene) -> None:
+    """Nothing is told again; the actuator is asked what became of it before anything else."""
+    request = scene.asks().request
+    news = list(scene.news)
+    scene.asked.clear()
+    scene.start()
+    scene.run(60)
+    assert (scene.status.request, scene.status.end, scene.news) == (request, "", news)
+    assert scene.asked == [StateRequest(change=request)]
+    scene.grant(GrantPhase.GO)
+    scene.start()
+    known = build_known(request, ChangeEnd.APPLIED)
+    scene.state = StateAnswer(last=known, named=known)
+    scene.gpu = replace(WHOLE, uuid=SPLIT.uuid, bus_id=SPLIT.bus_id)
+    scene.run(60)
+    assert (scene.status.request, scene.status.end) == (request, "applied")
+    assert scene.applied() == []
+
+
+def test_a_failure_that_the_node_shows_counts_after_a_restart(scene: EnforcingScene) -> None:
+    scene.how = ChangeEnd.PREVIOUS
+    request = scene.asks().request
+    scene.grant(GrantPhase.GO)
+    scene.run(1800)
+    scene.start()
+    assert scene.run(1200).request == request
+    assert scene.run(900).request != request
+
+
+def test_drift_is_a_new_request_and_soon_another_only_after_a_while(
+    scene: EnforcingScene, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene.asks()
+    scene.grant(GrantPhase.GO)
+    first = scene.run(60).request
+    scene.gpu = SPLIT
+    second = scene.run(400).request
+    assert second != first
+    assert "MIG layout drifted" in caplog.messages
+    scene.grant(GrantPhase.GO)
+    assert scene.run(60).phase == "unchanged"
+    scene.gpu = SPLIT
+    while scene.status.phase == "unchanged":
+        scene.run(5)
+    assert "another program changed the layout; tried again at" in scene.status.reason
+    assert scene.status.request == second
+    assert scene.run(REFUSED_SECONDS[0] + 10).request not in (first, second)
+
+
+def test_what_is_applied_and_is_not_there_is_not_tried_again_at_once(
+    scene: EnforcingScene,
+) -> None:
+    """Else a driver that reads back something else would be changed for ever."""
+    scene.asks()
+    scene.how = ChangeAnswer(change="x", end=ChangeEnd.APPLIED)
+    scene.grant(GrantPhase.GO)
+    status = scene.run(1800)
+    assert (status.phase, len(scene.applied())) == ("failed", 1)
+    assert "the GPUs do not have it" in status.reason
+
+
+def test_before_a_request_the_actuator_must_answer_once_for_each_load(
+    scene: EnforcingScene,
+) -> None:
+    scene.state = StateAnswer(problem="the journal is damaged")
+    scene.ask(WANTED)
+    status = scene.run(60)
+    assert (status.phase, status.reason, scene.request) == (
+        "planned",
+        "the journal is damaged",
+        None,
+    )
+    scene.state = StateAnswer()
+    scene.run(300)
+    assert scene.status.phase == "waiting"
+    restores = [one for one in scene.asked if not isinstance(one, StateRequest)]
+    scene.ask(None)
+    scene.asks(OTHER)
+    assert [one for one in scene.asked if not isinstance(one, StateRequest)] == restores
+    scene.ask(None)
+    scene.load = "boot-2"
+    scene.asks()
+    assert len([one for one in scene.asked if not isinstance(one, StateRequest)]) == 2
+
+
+def test_pods_in_the_way_are_told_once_a_minute_and_at_once_when_they_are_gone(
+    scene: EnforcingScene,
+) -> None:
+    scene.hold("job-0")
+    scene.asks()
+    told = set()
+    began = scene.runtime.now
+    for at in range(24):
+        scene.hold(f"job-{at}")
+        scene.run(5)
+        assert scene.request is not None
+        told.add(scene.request.pods)
+    assert len(told) <= 2 + (scene.runtime.now - began) / PODS_SECONDS
+    scene.hold()
+    scene.run(6)
+    assert scene.request is not None
+    assert scene.request.pods == ()
+
+
+def test_a_request_names_as_many_pods_as_there_is_room_for_and_counts_the_rest(
+    scene: EnforcingScene,
+) -> None:
+    scene.hold(*(f"job-{at}" for at in range(40)))
+    scene.asks()
+    assert scene.request is not None
+    assert (len(scene.request.pods), scene.request.unlisted) == (40, 0)
+    scene.ask(None)
+    scene.run(1)
+    scene.hold(*(f"job-{at}" for at in range(200)))
+    scene.asks()
+    assert scene.request is not None
+    found = scene.request
+    assert len(found.pods) + found.unlisted == 200
+    assert len(found.pods) > 40
+    assert len(scene.node[keys.MIG_REQUEST]) <= mig_request_annotation.MOST_CHARACTERS
+
+
+def test_until_the_kubelet_was_asked_nothing_is_requested(scene: EnforcingScene) -> None:
+    """Who holds what is not known then, and that is not the same as nobody."""
+    scene.start()
+    scene.watch._allocation = None
+    scene.ask(WANTED)
+    assert scene.run(60).phase == "planned"
+    scene.hold()
+    assert scene.run(10).phase == "waiting"
+
+
+def test_an_error_of_any_kind_gives_the_handles_back(scene: EnforcingScene) -> None:
+    scene.asks()
+    scene.how = Transient("nonsense came")
+    scene.grant(GrantPhase.GO)
+    scene.run(1)
+    assert scene.watch.release_causes == ()
+    scene.how = RuntimeError("a bug")
+    with pytest.raises(RuntimeError):
+        scene.run(60)
+    scene.run(1)
+    assert scene.watch.release_causes == ()
+
+
+def test_another_program_s_state_is_left_alone(scene: EnforcingScene) -> None:
+    """Where nothing is asked for; the label is removed only where the agent wrote it."""
+    scene.watch.saw({"name": "node-a", "labels": {keys.MIG_CONFIG_STATE: "success"}})
+    assert not isinstance(scene.watch.labels().get(keys.MIG_CONFIG_STATE), Absent | Value)
