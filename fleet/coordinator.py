@@ -19,6 +19,7 @@ from typing import Final
 
 from api import names
 from base.backoff import Backoff
+from base.defects import Defects
 from base.errors import BadInput
 from base.log_once import LogOnce
 from fleet import slot_gate, slot_lease, undo_record
@@ -28,7 +29,6 @@ from fleet.fleet_terms import LONGEST_RETRY_SECONDS, FleetTerms
 from fleet.gpu_pod import GpuPod, counts, pod_of
 from fleet.leadership import Leadership
 from fleet.mig_change import (
-    ChangeEffect,
     ChangeView,
     CountEnd,
     EvictPods,
@@ -54,6 +54,7 @@ AGAIN_SECONDS: Final = 0.0
 ROUND_SECONDS: Final = 1.0
 """Between two rounds while nothing happens; watches hasten the next."""
 _LONGEST_FAILURE_SECONDS: Final = 30.0
+AFTER_A_DEFECT_SECONDS: Final = 10.0
 _EVICT_AGAIN_SECONDS: Final = 5.0
 """A pod that was evicted shows as leaving by then; else it is asked for once more."""
 
@@ -78,6 +79,7 @@ class Coordinator:
         terms: FleetTerms,
         reports: ChangeReports,
         namespace: str = names.NAMESPACE,
+        defects: Defects | None = None,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
@@ -87,6 +89,7 @@ class Coordinator:
         self._leadership = leadership
         self._terms = terms
         self._reports = reports
+        self._defects = defects or Defects()
         self._namespace = namespace
         self._wall = wall
         self._uniform = uniform
@@ -157,11 +160,7 @@ class Coordinator:
 
     def _advance(self, change: _Change, now: float) -> bool:
         """Make the change's next effect; whether there was one."""
-        effect = next_effect(change.view, self._terms, now)
-        if effect is None:
-            return False
-        act = partial(self._perform, change, effect, now)
-        return self._attempt(change.view.record.node, now, act)
+        return self._attempt(change.view.record.node, now, partial(self._perform, change, now))
 
     def _attempt(self, node: str, now: float, act: Callable[[], bool]) -> bool:
         """Act for a node, unless an attempt failed just before."""
@@ -177,6 +176,10 @@ class Coordinator:
             if self._logged.is_new(str(error), node):
                 log.warning("MIG effect failed", extra={"node": node, "why": str(error)})
             return False
+        except Exception as error:  # whatever it is, the other nodes' changes go on
+            self._defects.report(f"MIG change of {node}", error)
+            self._not_before[node] = now + AFTER_A_DEFECT_SECONDS
+            return False
         self._failures.pop(node, None)
         self._not_before.pop(node, None)
         self._logged.clear(node)
@@ -184,9 +187,9 @@ class Coordinator:
 
     # effects
 
-    def _perform(self, change: _Change, effect: ChangeEffect, now: float) -> bool:
+    def _perform(self, change: _Change, now: float) -> bool:
         record, slot = change.view.record, change.slot
-        match effect:
+        match next_effect(change.view, self._terms, now):
             case PatchNode():
                 return self._patch_node(change, now)
             case LookAtPods(node=node):

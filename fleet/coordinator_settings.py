@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from api import names
+from base.errors import BadInput
 from base.settings import setting_kinds as kinds
 from base.settings.log_settings import log_format, log_level
 from base.settings.option import setting
@@ -148,6 +149,16 @@ class CoordinatorSettings:
 
     log_level: str = log_level()
     log_format: str = log_format()
+
+    def __post_init__(self) -> None:
+        """Raises BadInput where settings make no sense."""
+        for name in ("failures_in_row", "failures_in_all"):
+            if getattr(self, name) < 1:
+                raise BadInput(
+                    f"{name.replace('_', '-')} is 0: give the failures that stop a rollout"
+                )
+        if not self.gpu_resources:
+            raise BadInput("gpu-resources is empty: every node would count as idle")
 
     @property
     def terms(self) -> FleetTerms:

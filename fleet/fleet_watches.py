@@ -47,17 +47,15 @@ class FleetWatches:
         changed: Callable[[], None],
         *,
         namespace: str = names.NAMESPACE,
-        on_node: Callable[[WatchEvent], None] = lambda _event: None,
         defects: Defects | None = None,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
-        """``namespace``: where the Leases are. ``changed`` is called after each event.
+        """``namespace``: where the Leases are.
 
-        ``on_node`` gets every event of Nodes, whole.
+        ``changed`` is called after events that may change what is to be done.
         """
         self._cache = cache
         self._changed = changed
-        self._on_node = on_node
         self._down: dict[FleetSource, str] = {}
         self._followers = {
             FleetSource.NODES: Follower(
@@ -103,10 +101,10 @@ class FleetWatches:
 
     def take_node(self, event: WatchEvent) -> None:
         """Take an event of the watch of Nodes into the cache."""
-        self._on_node(event)
         match event:
             case ObjectSeen(object=seen):
-                self._cache.node(seen)
+                if not self._cache.node(seen):
+                    return
             case ObjectGone(name=name):
                 self._cache.node_gone(name)
             case other:
@@ -128,7 +126,8 @@ class FleetWatches:
         """Take an event of the watch of pods into the cache."""
         match event:
             case ObjectSeen(object=seen):
-                self._cache.pod(seen)
+                if not self._cache.pod(seen):
+                    return
             case ObjectGone(namespace=namespace, name=name):
                 self._cache.pod_gone(namespace or "", name)
             case other:

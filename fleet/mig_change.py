@@ -192,6 +192,8 @@ def hold_obstacle(view: ChangeView, node: MigNode) -> str:
         return node.away
     if node.unschedulable and (view.record.cordon or not node.keeps_cordon):
         return Away.CORDONED
+    if not node.unschedulable and not view.record.cordon:
+        return "uncordoned by somebody else"
     request = node.request
     if request is None or request.request != view.record.request:
         return "request cannot be read"
@@ -257,7 +259,9 @@ def _ended(
     record = view.record
     if end == RequestEnd.HELD:
         # the record's own end stays empty: another end may be told later
-        return _count(view, CountedEnd.HELD) or (None if view.parked else ParkRecord())
+        if view.parked or not view.has_lease:
+            return _count(view, CountedEnd.HELD)
+        return _count(view, CountedEnd.HELD) or ParkRecord()
     went = _phase(node, record) is GrantPhase.GO or record.go_at > 0
     if end not in _TOUCHED and (end in _UNTOUCHED or not went):
         return _undo(view, node, end)

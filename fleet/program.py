@@ -25,11 +25,8 @@ from fleet.coordinator_settings import CoordinatorSettings
 from fleet.fleet_cache import FleetCache
 from fleet.fleet_watches import FleetWatches
 from fleet.leadership import Leadership
-from fleet.policy.policy_keeper import PolicyKeeper
-from kube.api import CONFIG_MAPS
 from kube.client import ApiClient, Program, connect
 from kube.events import Recorder
-from kube.follower import Follower
 from web import messages
 from web.messages import Body, Response
 from web.server import HttpServer
@@ -39,6 +36,9 @@ log = logging.getLogger(__name__)
 _STUCK_SECONDS: Final = 300.0
 """A round or a beat that takes so long does not end any more: requests have shorter deadlines."""
 _LEAST_PAUSE_SECONDS: Final = 0.05
+_PAUSE_RATIO: Final = 4.0
+"""Of a step's own time: a fleet whose every pod changes must not keep a core busy."""
+_LONGEST_PAUSE_SECONDS: Final = 1.0
 _FLUSH_SECONDS: Final = 1.0
 _STOP_SECONDS: Final = 1.0
 
@@ -85,12 +85,13 @@ class _Loop:
         while not self._ended.is_set():
             self._hastened.clear()
             seconds = 1.0
-            self._busy_since = time.monotonic()
+            began = self._busy_since = time.monotonic()
             with self._defects.contained(f"thread {self._name}"):
                 seconds = step()
             self._busy_since = None
-            self._ended.wait(_LEAST_PAUSE_SECONDS)
-            self._hastened.wait(max(0.0, seconds - _LEAST_PAUSE_SECONDS))
+            pause = max(_LEAST_PAUSE_SECONDS, _PAUSE_RATIO * (time.monotonic() - began))
+            self._ended.wait(min(pause, _LONGEST_PAUSE_SECONDS))
+            self._hastened.wait(max(0.0, seconds - pause))
 
 
 def _start(
@@ -118,6 +119,7 @@ def _start(
         terms=settings.terms,
         reports=ChangeReports(events, metrics),
         namespace=settings.namespace,
+        defects=defects,
     )
     rounds, beats = _Loop("rounds", ended, defects), _Loop("beats", ended, defects)
     server = HttpServer(
@@ -132,25 +134,10 @@ def _start(
     server.start()
     ending.callback(server.stop, _STOP_SECONDS)
     log.info("listening", extra={"serves": "metrics", "address": str(server.address)})
-    policy = PolicyKeeper(client, leads=lambda: leadership.leads)
     watches = FleetWatches(
-        client,
-        cache,
-        rounds.hasten,
-        namespace=settings.namespace,
-        on_node=policy.on_node,
-        defects=defects,
+        client, cache, rounds.hasten, namespace=settings.namespace, defects=defects
     )
     ending.callback(watches.close)
-    policy_watch = Follower(
-        client,
-        CONFIG_MAPS,
-        policy.on_config_map,
-        namespace=settings.namespace,
-        name=names.MIG_POLICY,
-        defects=defects,
-    )
-    ending.callback(policy_watch.close)
     ending.callback(leadership.leave)
     watches.start()
 
@@ -161,9 +148,6 @@ def _start(
             rounds.hasten()
         return seconds
 
-    threads.started(policy_watch.run, "watch-policy")
-    policies = _Loop("policy", ended, defects)
-    threads.started(partial(policies.run, partial(policy.tick)), "policy")
     threads.started(partial(beats.run, partial(beat)), "beats")
     threads.started(partial(rounds.run, partial(coordinator.round)), "rounds")
     threads.started(partial(_flush, events, ended, defects), "events")

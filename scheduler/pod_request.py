@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-import msgspec
+from dataclasses import dataclass
 
 from api.gpu_request import GpuRequest
 
 
-class PodRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One pod's request for GPUs, with the pod's identity. Made for each request and each change
-    of a pod, and so as quickly as can be."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodRequest:
+    """One pod's request for GPUs, with the pod's identity."""
 
     namespace: str
     name: str

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Protocol
 
-import msgspec
-
 from api.gpu_request import GpuRequest
 from scheduler.pod_request import PodRequest
 from scheduler.scores.best_effort import Odds
@@ -47,7 +45,8 @@ class ReportedState:
         return named is not None and named.bit_count() not in _parts(pod.ask.wish)[:-1]
 
 
-class Bound(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
     """A pod that is bound to the node and has not ended."""
 
     key: str
@@ -68,7 +67,8 @@ class ExpectedGpus:
     """What the state will name of them: none of the GPUs that only ended init containers have."""
 
 
-class FreeGpus(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreeGpus:
     """The node now."""
 
     free: int

@@ -9,6 +9,7 @@ seed draws.
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -53,6 +54,8 @@ OFFERS: Final = {
 _PLANS: Final = {name: f"{number:016x}" for number, name in enumerate(OFFERS, start=1)}
 HOME: Final = names.NAMESPACE
 _ROUNDS: Final = 60
+_REPAIR_SECONDS: Final = 10.0
+"""After which an agent writes again what somebody else changed."""
 
 
 class Killed(BaseException):
@@ -83,6 +86,10 @@ class SimulatedAgent:
     """UID of the device plugin's pod that the kubelet's figures are from."""
     blocking: set[str] = field(default_factory=set)
     """Keys of pods on GPUs that change; all other pods are on others."""
+    pods: set[str] = field(default_factory=set)
+    """Keys of all pods there."""
+    published: dict[str, str | None] = field(default_factory=dict)
+    published_at: float = 0.0
     modes: bool = False
     """Its changes set MIG modes."""
     is_away: bool = False
@@ -110,7 +117,7 @@ class Cluster:
         self.api = FakeApi(self.server, manager=names.COORDINATOR)
         for agent in self.agents.values():
             self.make_node(agent.name)
-            self._run_plugin(agent)
+            self._run_plugin(agent, self.node(agent.name), [])
         self.start_coordinator()
 
     # people
@@ -199,7 +206,7 @@ class Cluster:
         self.starts += 1
         self.evictions += self.api.evictions()
         self.api = FakeApi(self.server, manager=names.COORDINATOR)
-        self.api.after("patch", self._ours, resource=NODES)
+        self.api.after("patch", self.ours, resource=NODES)
         self.api.before("*", lambda call: self.on_call(call.verb, False))
         self.api.after("*", lambda call: self.on_call(call.verb, True))
         self.cache = FleetCache(TERMS)
@@ -244,22 +251,7 @@ class Cluster:
 
     def sync(self) -> None:
         """Show the coordinator what happened since the last time, as its watches do."""
-        for happened in self.server.since(self._seen_version):
-            self._seen_version = happened.version
-            resource, namespace, name = happened.key
-            is_gone = happened.type == "DELETED"
-            if resource == NODES:
-                self.cache.node_gone(name) if is_gone else self.cache.node(happened.object)
-            elif resource == PODS and namespace is not None:
-                self.cache.pod_gone(namespace, name) if is_gone else self.cache.pod(happened.object)
-            elif resource == LEASES and is_slot(happened.object):
-                slot = slot_of(happened.object)
-                if is_gone:
-                    self.cache.slot_gone(slot.number)
-                else:
-                    self.cache.slot(happened.object)
-        for source in FleetSource:
-            self.cache.mark_synced(source)
+        self._seen_version = show(self.server, self.cache, self._seen_version)
 
     # time
 
@@ -294,14 +286,23 @@ class Cluster:
 
     def run_nodes(self) -> None:
         """All agents, kubelets and DaemonSets once."""
+        pods = defaultdict[str, list[Object]](list)
+        for pod in self.server.objects(PODS):
+            pods[pod["spec"].get("nodeName", "")].append(pod)
         for agent in list(self.agents.values()):
             if agent.is_away:
                 continue
-            self._run_plugin(agent)
-            self._run_agent(agent)
+            node = self.node(agent.name)
+            self._run_plugin(agent, node, pods[agent.name])
+            self._run_agent(agent, node, pods[agent.name])
 
-    def _run_agent(self, agent: SimulatedAgent) -> None:
-        grant = self._grant(agent.name)
+    def _run_agent(self, agent: SimulatedAgent, node: Object, on_node: list[Object]) -> None:
+        grant = _grant(node)
+        agent.pods = {
+            pod_key(it["metadata"]["namespace"], it["metadata"]["name"])
+            for it in on_node
+            if it["metadata"]["namespace"] == "default"
+        }
         if agent.changes_until:
             if self.now >= agent.changes_until:
                 self._end(agent, agent.ends.pop(0) if agent.ends else "applied")
@@ -331,41 +332,29 @@ class Cluster:
         self._publish(agent, phases.get(end, "waiting"), end=end)
 
     def _publish(self, agent: SimulatedAgent, phase: str, end: str = "") -> None:
-        pods = {
-            pod_key(it["metadata"]["namespace"], it["metadata"]["name"])
-            for it in self.pods(agent.name)
-            if it["metadata"]["namespace"] == "default"
-        }
         notes = agent_notes(
             agent.request,
             agent.asked,
             phase,
             end=end,
-            pods=pods & agent.blocking,
-            others=pods - agent.blocking,
+            pods=agent.pods & agent.blocking,
+            others=agent.pods - agent.blocking,
             modes=agent.modes,
         )
+        if notes == agent.published and self.now - agent.published_at < _REPAIR_SECONDS:
+            return
+        agent.published, agent.published_at = notes, self.now
         self._foreign(
             self.people.patch(
                 NODES, agent.name, {"metadata": {"annotations": notes}}, manager=names.AGENT
             )
         )
 
-    def _grant(self, name: str) -> tuple[str, GrantPhase] | None:
-        text = self.notes(name).get(keys.MIG_GRANT)
-        if text is None:
-            return None
-        try:
-            grant = mig_grant_annotation.decode(text)
-        except BadInput:  # somebody's by hand
-            return None
-        return None if grant is None else (grant.request, grant.phase)
-
-    def _run_plugin(self, agent: SimulatedAgent) -> None:
+    def _run_plugin(self, agent: SimulatedAgent, node: Object, on_node: list[Object]) -> None:
         """The DaemonSet makes the pod again; a new one has the kubelet offer what is there."""
         name = f"plugin-{agent.name}"
-        there = [it for it in self.pods(agent.name) if it["metadata"]["name"] == name]
-        labels = self.node(agent.name)["metadata"]["labels"]
+        there = [it for it in on_node if it["metadata"]["name"] == name]
+        labels = node["metadata"]["labels"]
         if labels.get("nvidia.com/gpu.deploy.device-plugin") == PAUSED:  # the operator sees to it
             if there:
                 self.server.delete(PODS, name, "kube-system")
@@ -403,10 +392,38 @@ class Cluster:
         if version not in self.our_versions:
             self.foreign_versions.add(version)
 
-    def _ours(self, call: Call) -> None:
+    def ours(self, call: Call) -> None:
+        """A coordinator wrote a Node."""
         self.our_versions.add(
             self.server.get(call.resource, call.name or "")["metadata"]["resourceVersion"]
         )
+
+
+def _grant(node: Object) -> tuple[str, GrantPhase] | None:
+    """Request and phase of a Node's grant; None where there is none that can be read."""
+    try:
+        grant = mig_grant_annotation.decode(_grant_text(node))
+    except BadInput:  # somebody's by hand, or none
+        return None
+    return None if grant is None else (grant.request, grant.phase)
+
+
+def show(server: Server, cache: FleetCache, since: int) -> int:
+    """Have a cache take all that happened after a version; the newest version."""
+    for happened in server.since(since):
+        since = happened.version
+        resource, namespace, name = happened.key
+        is_gone = happened.type == "DELETED"
+        if resource == NODES:
+            cache.node_gone(name) if is_gone else cache.node(happened.object)
+        elif resource == PODS and namespace is not None:
+            cache.pod_gone(namespace, name) if is_gone else cache.pod(happened.object)
+        elif resource == LEASES and is_slot(happened.object):
+            number = slot_of(happened.object).number
+            cache.slot_gone(number) if is_gone else cache.slot(happened.object)
+    for source in FleetSource:
+        cache.mark_synced(source)
+    return since
 
 
 def agent_notes(

@@ -9,13 +9,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from api import keys, names
+from fleet.coordinator import Coordinator
+from fleet.fleet_cache import FleetCache
 from fleet.fleet_terms import FleetTerms
+from fleet.leadership import Leadership
+from fleet.rollout_memory import RolloutMemory
+from kube.api import NODES
 from kube.api_errors import ApiError, Busy, Conflict, Unreachable
-from tests.fleet.simulated_fleet import Cluster, Killed, violations
+from tests.fakes.api import FakeApi
+from tests.fleet.simulated_fleet import START, Cluster, Killed, show, violations
+from tests.fleet.simulated_fleet import TERMS as SIMULATED_PODS
 from tests.fleet.test_rollouts import assert_clean, is_at_rest
 
 TERMS = FleetTerms(slots=1, canary_seconds=10.0, retry_seconds=10.0, settle_seconds=3.0)
@@ -96,6 +104,54 @@ def test_the_coordinator_is_killed_or_its_calls_fail_at_any_place() -> None:
 @pytest.mark.long
 def test_the_coordinator_is_killed_or_its_calls_fail_at_every_place() -> None:
     assert interrupted(1) > 100
+
+
+class AlwaysLeads(Leadership):
+    """Believes to lead, whoever else does, and remembers for itself."""
+
+    @property
+    def leads(self) -> bool:
+        """It does."""
+        return True
+
+    def remember(self, memory: RolloutMemory) -> None:
+        """Nowhere but here."""
+        self.memory = memory
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_two_coordinators_that_both_believe_to_lead_keep_to_the_rules(seed: int) -> None:
+    """The slots' Leases and the Nodes' versions hold them together, whatever each has seen."""
+    draw = random.Random(seed)  # noqa: S311  # a schedule, no secret
+    cluster = Cluster(nodes=6, terms=replace(TERMS, slots=2), seed=seed)
+    pairs = []
+    for _ in range(2):
+        api = FakeApi(cluster.server, manager=names.COORDINATOR)
+        api.after("patch", cluster.ours, resource=NODES)
+        cache = FleetCache(SIMULATED_PODS)
+        of = Coordinator(
+            api,
+            cache,
+            AlwaysLeads(api, identity="x"),
+            terms=cluster.terms,
+            reports=cluster.reports,
+            wall=cluster.wall,
+            uniform=draw.uniform,
+        )
+        pairs.append((cache, of))
+    seen = [0, 0]
+    cluster.wish("sevenths")
+    while not is_at_rest(cluster, "sevenths"):
+        assert cluster.now < START + 3 * BOUND_SECONDS, cluster.stuck()
+        cluster.now += 2
+        cluster.run_nodes()
+        for _ in range(10):
+            number = draw.randrange(2)
+            cache, of = pairs[number]
+            if draw.random() < 0.5 or not seen[number]:
+                seen[number] = show(cluster.server, cache, seen[number])
+            of.round()
+    assert_clean(cluster)
 
 
 class Storm:

@@ -201,6 +201,21 @@ def test_a_node_that_was_cordoned_by_us_stays_so_where_an_admin_says_it_meanwhil
     assert keys.MIG_GRANT not in cluster.notes("n0")
 
 
+def test_a_cordon_that_a_person_takes_off_and_puts_on_again_during_a_change_is_that_persons() -> (
+    None
+):
+    cluster = Cluster(nodes=1, terms=QUICK)
+    cluster.wish("sevenths")
+    cluster.pass_until(lambda: bool(cluster.agents["n0"].changes_until), within=90)
+    cluster.cordon("n0", on=False)
+    cluster.pass_time(6)
+    cluster.cordon("n0")
+
+    cluster.pass_until(lambda: is_at_rest(cluster, "sevenths"), within=120)
+    assert cluster.is_cordoned("n0")
+    assert_clean(cluster, "n0")
+
+
 def test_a_held_node_stays_cordoned_without_a_slot_until_its_agent_says_another_end() -> None:
     cluster = Cluster(nodes=3, terms=FleetTerms(slots=1, canary_seconds=10))
     cluster.agents["n0"].ends = ["held"]

@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""The fleet policy: which Nodes are to have which MIG layout."""

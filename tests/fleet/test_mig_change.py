@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules of one change, tried on states of all kinds, also on those that should never be."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import TypeVar
+
+import msgspec
+import pytest
+
+from api import keys, names
+from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation, encode
+from api.mig_request_annotation import MigRequestAnnotation
+from api.mig_status_annotation import MigStatusAnnotation, RequestEnd
+from fleet.fleet_terms import GUARD, LOOK_SECONDS, PAUSED, FleetTerms
+from fleet.gpu_pod import GpuPod
+from fleet.mig_change import (
+    ChangeEffect,
+    ChangeView,
+    EvictPods,
+    FreeSlot,
+    NodeWrite,
+    ParkRecord,
+    PatchNode,
+    PodLook,
+    is_idle,
+    next_effect,
+)
+from fleet.mig_node import Away, MigNode
+from fleet.undo_record import UndoRecord
+
+R, OTHER = f"{1:016x}", f"{2:016x}"
+NOW = 1_800_000_000
+TERMS = FleetTerms()
+PLUGIN = "nvidia.com/gpu.deploy.device-plugin"
+
+GUARDS = [None, GUARD, "false"]
+LABELS = [(), ((PLUGIN, "true"),), ((PLUGIN, PAUSED),), ((PLUGIN, "false"),)]
+OFFERS = [(), (("nvidia.com/gpu", 8),), (("nvidia.com/mig-1g.10gb", 7),)]
+IDS = [R, R, R, OTHER]
+TIMES = [0, NOW - 5000, NOW - 200, NOW - 60, NOW - 6, NOW - 1, NOW]
+PODS = [(), ("aaaaaaaa",), ("bbbbbbbb",), ("aaaaaaaa", "bbbbbbbb")]
+STATES = 4000
+Value = TypeVar("Value")
+
+
+class States:
+    """Draws views of one change: of all kinds, and such as are in most changes."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)  # noqa: S311  # states, no secret
+
+    def one(self, *values: Value) -> Value:
+        """Any of these."""
+        return self._random.choice(values)
+
+    def usual(self, value: Value, other: Value) -> Value:
+        """The first one, mostly."""
+        return other if self._random.random() < 1 / 8 else value
+
+    def grant(self) -> tuple[MigGrantAnnotation | None, str | None]:
+        """A grant and its text; damaged, or none."""
+        kind = self.one("none", "damaged", "grant", "grant", "grant")
+        if kind != "grant":
+            return None, None if kind == "none" else "{"
+        grant = MigGrantAnnotation(
+            v=1, request=self.one(*IDS), phase=self.one(*GrantPhase), cordoned=self.one(True, False)
+        )
+        return grant, encode(grant)
+
+    def node(self) -> MigNode:
+        """A Node in any state."""
+        grant, text = self.grant()
+        request = MigRequestAnnotation(
+            v=1,
+            request=self.one(*IDS),
+            plan=R,
+            gpus=(0,),
+            pods=self.one((), (), ("cccccccc",)),
+            others=self.one(*PODS),
+            unlisted=self.one(0, 0, 0, 1),
+        )
+        status = MigStatusAnnotation(
+            v=1,
+            phase=self.one("waiting", "changing", "failed"),
+            request=self.one(*IDS, ""),
+            end=self.one("", "", "", *RequestEnd, "later-word"),
+        )
+        return MigNode(
+            name="n",
+            uid=self.one("u", "u", "u", "v"),
+            version="7",
+            away=self.one(None, None, None, *Away),
+            unschedulable=self.one(True, False),
+            keeps_cordon=self.one(False, False, True),
+            request=self.one(request, request, None),
+            status=self.one(status, status, None),
+            status_damaged=self.one(False, False, True),
+            grant=grant,
+            grant_text=text,
+            guards=(self.one(*GUARDS), self.one(*GUARDS)),
+            deploy=self.one(*LABELS),
+            offers=self.one(*OFFERS),
+        )
+
+    def view(self) -> ChangeView:
+        """A change in any state."""
+        guards = (self.one(*GUARDS), self.one(*GUARDS))
+        record = UndoRecord(
+            v=1,
+            node="n",
+            uid="u",
+            request=R,
+            rollout="annotation:x",
+            taken_at=self.one(*TIMES),
+            cordon=self.one(True, False),
+            guards=dict(zip(names.SCALE_DOWN_GUARDS, guards, strict=True)),
+            labels=self.one({}, {PLUGIN: "true"}),
+            offers=dict(self.one(*OFFERS)),
+            had=dict(self.one(*OFFERS)),
+            held_at=self.one(*TIMES),
+            go_at=self.one(*TIMES),
+            end=self.one("", "", "applied", "previous", "superseded"),
+            restarts=self.one(0, 1, 2, 3),
+            restarted_at=self.one(*TIMES),
+            replaced=self.one((), ("p1",)),
+            counted=self.one(True, False),
+        )
+        pod = GpuPod(
+            namespace="default",
+            name="pod",
+            uid=self.one("p1", "p2"),
+            node="n",
+            key=self.one("aaaaaaaa", "dddddddd"),
+            holds=self.one(True, False),
+            is_plugin=self.one(True, False),
+            is_ready=self.one(True, False),
+        )
+        look = PodLook(at=self.one(*TIMES), held=frozenset(self.one(*PODS)))
+        return ChangeView(
+            record=record,
+            has_lease=self.one(True, True, True, False),
+            parked=self.one(True, False),
+            node=self.one(self.node(), self.node(), self.node(), None),
+            pods=self.one((), (pod,)),
+            look=self.one(look, None),
+            is_counted=self.one(True, False),
+        )
+
+    def likely_view(self) -> ChangeView:
+        """A change before its go as most are, but for what is drawn to be otherwise."""
+        view, node, is_held = self.view(), self.node(), self.one(True, False)
+        cordon = self.usual(True, view.record.cordon)
+        grant = MigGrantAnnotation(v=1, request=R, phase=GrantPhase.HOLD, cordoned=cordon)
+        request = MigRequestAnnotation(v=1, request=R, plan=R, gpus=(0,), others=("aaaaaaaa",))
+        status = MigStatusAnnotation(v=1, phase="waiting", request=R)
+        node = replace(
+            node,
+            uid="u",
+            away=self.usual(None, node.away),
+            unschedulable=self.usual(is_held, node.unschedulable),
+            request=self.usual(request, node.request),
+            status=self.usual(status, node.status),
+            grant=self.usual(grant if is_held else None, node.grant),
+        )
+        text = None if node.grant is None else encode(node.grant)
+        text = self.usual(None, node.grant_text) if text is None else text
+        guards = dict(zip(names.SCALE_DOWN_GUARDS, node.guards, strict=True))
+        record = msgspec.structs.replace(
+            view.record,
+            taken_at=NOW - 60,
+            cordon=cordon,
+            guards=self.usual(guards, view.record.guards),
+            held_at=self.usual(NOW - self.one(50, 6) if is_held else 0, view.record.held_at),
+            go_at=self.usual(0, view.record.go_at),
+            end=self.usual("", view.record.end),
+        )
+        look = PodLook(at=NOW - self.usual(5, self.one(8, 45)), held=frozenset(self.one(*PODS)))
+        return replace(
+            view,
+            record=record,
+            has_lease=True,
+            node=replace(node, grant_text=text),
+            look=self.usual(look, view.look),
+        )
+
+
+def is_after(effect: PatchNode) -> dict[str, str | None]:
+    """The annotations that a patch writes."""
+    return dict(effect.patch["metadata"].get("annotations", {}))
+
+
+def test_no_state_leads_to_a_write_that_breaks_a_rule() -> None:
+    states = States(1)
+    written = set()
+    for number in range(STATES):
+        view = states.likely_view() if number % 2 else states.view()
+        effect = next_effect(view, TERMS, NOW)
+        judge(view, effect)
+        if isinstance(effect, PatchNode):
+            written.add(effect.purpose)
+    assert written == set(NodeWrite)
+
+
+def judge(view: ChangeView, effect: ChangeEffect) -> None:
+    """Whether the effect keeps to the rules in this state."""
+    node, record = view.node, view.record
+    if not view.has_lease:
+        assert effect is None or isinstance(effect, PatchNode)
+    if isinstance(effect, EvictPods):
+        assert all(pod.is_plugin and pod.uid in record.replaced for pod in effect.pods)
+    if isinstance(effect, ParkRecord):
+        assert not view.parked
+        assert record.counted
+    if not isinstance(effect, PatchNode):
+        return
+    assert node is not None
+    assert node.uid == record.uid
+    assert effect.patch["metadata"]["resourceVersion"] == node.version
+    grant = node.grant if node.grant is not None and node.grant.request == R else None
+    spec = effect.patch.get("spec", {})
+    match effect.purpose:
+        case NodeWrite.HOLD:
+            assert node.grant_text is None
+            assert node.away is None
+            assert node.request is not None
+            assert is_idle(node.request, [pod.key for pod in view.pods if pod.holds])
+            assert node.keeps_cordon or not node.unschedulable
+            assert bool(spec) is record.cordon
+            assert record.cordon is not node.unschedulable
+            assert node.guards == tuple(record.guards.values())
+        case NodeWrite.GO | NodeWrite.PAUSE:
+            assert grant is not None
+            assert grant.phase is GrantPhase.HOLD
+            assert node.unschedulable
+            assert node.away is None
+            assert view.look is not None
+            assert record.held_at <= view.look.at
+            assert view.look.at >= NOW - LOOK_SECONDS
+            assert node.request is not None
+            assert is_idle(node.request, view.look.held)
+            assert not spec
+        case NodeWrite.RESUME | NodeWrite.UNDO:
+            labels = effect.patch["metadata"].get("labels", {})
+            assert all(dict(node.deploy)[it] == PAUSED for it in labels)
+            assert all(labels[it] == record.labels[it] for it in labels)
+            if spec:
+                assert spec == {"unschedulable": None}
+                assert record.cordon
+                assert not node.keeps_cordon
+                assert '"cordoned":true' in (node.grant_text or "")
+                assert is_after(effect)[keys.MIG_GRANT] is None
+            if keys.MIG_GRANT in is_after(effect):
+                # an open go is left alone, and so is the grant of another request
+                is_open = node.status is None or node.status.request != OTHER
+                assert node.grant is None or grant is not None
+                if grant is not None and grant.phase is GrantPhase.GO and not record.end:
+                    ended = node.status is not None and node.status.end
+                    unnamed = node.request is None or node.request.request != R
+                    assert ended or unnamed or not is_open
+            for guard, value in zip(names.SCALE_DOWN_GUARDS, node.guards, strict=True):
+                if guard in is_after(effect):
+                    assert value == GUARD
+                    assert is_after(effect)[guard] == record.guards[guard]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_node_that_is_gone_or_another_one_gives_its_slot_back(seed: int) -> None:
+    view = States(seed).view()
+    gone = next_effect(ChangeView(record=view.record, node=None, parked=view.parked), TERMS, NOW)
+    assert gone == FreeSlot(outcome="gone")
+    if view.node is not None and view.node.uid != view.record.uid and view.has_lease:
+        assert next_effect(view, TERMS, NOW) == gone
+
+
+def test_a_kubelets_pod_without_a_device_yet_is_in_the_way() -> None:
+    request = MigRequestAnnotation(v=1, request=R, plan=R, gpus=(0,), others=("aaaaaaaa",))
+    assert is_idle(request, ["aaaaaaaa"])
+    assert is_idle(request, [])
+    assert not is_idle(request, ["aaaaaaaa", "bbbbbbbb"])
+    assert not is_idle(msgspec.structs.replace(request, unlisted=1), [])
+    assert not is_idle(msgspec.structs.replace(request, pods=("cccccccc",)), [])

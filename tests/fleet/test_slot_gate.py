@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who gets a slot: within the number of slots, in order, and everybody else with a reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation, encode
+from api.mig_request_annotation import MigRequestAnnotation
+from api.mig_status_annotation import MigStatusAnnotation, RequestSource
+from fleet.fleet_terms import FleetTerms
+from fleet.gpu_pod import GpuPod
+from fleet.mig_node import Away, MigNode
+from fleet.rollout_memory import EMPTY, CountedEnd, RolloutMemory, counted, rollout_id
+from fleet.slot_gate import FleetView, Waiting, decide, taking_part
+from fleet.slot_lease import PARKING, SlotLease
+from fleet.undo_record import UndoRecord
+
+NOW = 1_800_000_000.0
+ASKED = ("a", "b")
+
+
+def asking(name: str, asked: str = "a", **more: object) -> MigNode:
+    """A node whose agent waits for leave."""
+    request = name.encode().hex()[:16].rjust(16, "0")
+    node = MigNode(
+        name=name,
+        uid=name,
+        version="1",
+        request=MigRequestAnnotation(v=1, request=request, plan=f"{0:016x}", gpus=(0,)),
+        status=MigStatusAnnotation(
+            v=1, phase="waiting", source=RequestSource.ANNOTATION, asked=asked, request=request
+        ),
+    )
+    return replace(node, **more)  # type: ignore[arg-type]
+
+
+def record(node: str, asked: str = "a") -> UndoRecord:
+    return UndoRecord(v=1, node=node, uid=node, request=f"{1:016x}", rollout=f"annotation:{asked}")
+
+
+def pod(node: str, number: int) -> GpuPod:
+    name = f"{node}-{number}"
+    return GpuPod(namespace="d", name=name, uid=name, node=node, key=f"{number:08x}", holds=True)
+
+
+def view(
+    *nodes: MigNode,
+    slots: tuple[SlotLease, ...] = (),
+    memory: RolloutMemory = EMPTY,
+    pods: dict[str, tuple[GpuPod, ...]] | None = None,
+) -> FleetView:
+    return FleetView(
+        nodes={node.name: node for node in nodes}, pods=pods or {}, slots=slots, memory=memory
+    )
+
+
+PROVEN = counted(EMPTY, "annotation:a", f"{9:016x}", CountedEnd.APPLIED, int(NOW) - 10_000)
+
+
+def with_others(name: str, count: int) -> tuple[MigNode, tuple[GpuPod, ...]]:
+    """A node whose pods are not in the way."""
+    node = asking(name)
+    assert node.request is not None
+    others = tuple(f"{number:08x}" for number in range(count))
+    request = msgspec.structs.replace(node.request, others=others)
+    return replace(node, request=request), tuple(pod(name, number) for number in range(count))
+
+
+def test_nodes_without_pods_go_first_and_then_those_with_the_fewest() -> None:
+    made = [with_others("many", 3), with_others("few", 1), with_others("none", 0)]
+    pods = {node.name: found for node, found in made}
+    decision = decide(
+        view(*(node for node, _ in made), memory=PROVEN, pods=pods), FleetTerms(slots=2), {}, NOW
+    )
+    assert [take.node for take in decision.take] == ["none", "few"]
+    assert decision.waiting == {"many": Waiting.SLOT}
+
+
+def test_a_parked_record_takes_no_slot_and_its_node_gets_none() -> None:
+    parked = SlotLease(number=PARKING, version="1", record=record("held"))
+    decision = decide(
+        view(asking("held"), asking("next"), slots=(parked,), memory=PROVEN),
+        FleetTerms(slots=1),
+        {},
+        NOW,
+    )
+    assert [(take.node, take.number) for take in decision.take] == [("next", 0)]
+
+
+def test_a_go_without_a_record_takes_a_slot_until_it_is_undone() -> None:
+    grant = MigGrantAnnotation(v=1, request=f"{1:016x}", phase=GrantPhase.GO, cordoned=True)
+    lost = asking("lost", grant=grant, grant_text=encode(grant))
+    decision = decide(view(lost, asking("next"), memory=PROVEN), FleetTerms(slots=1), {}, NOW)
+    assert decision.take == ()
+    assert decision.waiting == {"next": Waiting.SLOT}
+
+
+def test_a_rollout_is_over_when_no_node_takes_part_any_more() -> None:
+    a, b = rollout_id("annotation:a"), rollout_id("annotation:b")
+    slot = SlotLease(number=0, version="1", holder="x", record=record("x", "b"))
+    assert taking_part(view(asking("n"), slots=(slot,))) == {a, b}
+    done = MigStatusAnnotation(
+        v=1, phase="unchanged", asked="a", request=f"{1:016x}", end="applied"
+    )
+    assert taking_part(view(MigNode(name="n", uid="n", version="1", status=done))) == frozenset()
+
+
+@st.composite
+def fleets(draw: st.DrawFn) -> tuple[FleetView, FleetTerms]:
+    nodes = [
+        asking(
+            f"n{number}",
+            draw(st.sampled_from(ASKED)),
+            away=draw(st.sampled_from([None, None, None, *Away])),
+            unschedulable=draw(st.sampled_from([False, False, True])),
+            keeps_cordon=draw(st.booleans()),
+            drain=draw(st.sampled_from(["", "", "wait", "evict", "node", "else"])),
+        )
+        for number in range(draw(st.integers(0, 8)))
+    ]
+    slots = tuple(
+        SlotLease(
+            number=number,
+            version="1",
+            holder=f"r{number}",
+            record=record(f"r{number}", draw(st.sampled_from(ASKED))),
+        )
+        for number in draw(st.sets(st.integers(0, 3)))
+    )
+    memory = EMPTY
+    for number, end in enumerate(draw(st.lists(st.sampled_from(list(CountedEnd)), max_size=4))):
+        asked = f"annotation:{draw(st.sampled_from(ASKED))}"
+        memory = counted(memory, asked, f"{number:016x}", end, int(NOW) - 700)
+    terms = FleetTerms(slots=draw(st.integers(0, 4)), most_away=draw(st.integers(0, 3)))
+    return view(*nodes, slots=slots, memory=memory), terms
+
+
+@given(fleets())
+def test_whatever_the_fleet_looks_like_the_rules_hold(made: tuple[FleetView, FleetTerms]) -> None:
+    fleet, terms = made
+    decision = decide(fleet, terms, {}, NOW)
+    used = {slot.number for slot in fleet.slots}
+    numbers = [take.number for take in decision.take]
+    assert len(set(numbers)) == len(numbers)
+    assert used.isdisjoint(numbers)
+    assert all(number < terms.slots for number in numbers)
+    assert len(used | set(numbers)) <= max(terms.slots, len(used))
+    taken = {take.node for take in decision.take}
+    assert taken.isdisjoint(decision.waiting)
+    assert taken | decision.waiting.keys() == fleet.nodes.keys()
+    for name in taken:
+        node = fleet.nodes[name]
+        assert node.away is None
+        assert node.keeps_cordon or not node.unschedulable
+        assert node.drain in ("", "wait")
+    running = Counter(slot.record.rollout for slot in fleet.slots if slot.record is not None)
+    for asked in {fleet.nodes[name].rollout for name in taken}:
+        counts = fleet.memory.rollouts.get(rollout_id(asked))
+        begun = running[asked] + sum(fleet.nodes[name].rollout == asked for name in taken)
+        if counts is None or not counts.proven_at:
+            assert begun == 1
+        if counts is not None:
+            assert counts.in_row < 2
+            assert counts.failed < 3
+    if not fleet.nodes or decision.take or terms.slots <= len(used):
+        return
+    assert Waiting.SLOT not in decision.waiting.values()
