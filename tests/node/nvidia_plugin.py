@@ -62,7 +62,7 @@ class NvidiaPlugin:
         config.mkdir(exist_ok=True)
         content = {"version": "v1", **(settings or {})}
         (config / "config.yaml").write_text(json.dumps(content), encoding="utf-8")
-        plane.demand("POST", PODS, plugin._manifest(strategy))
+        plane.demand("POST", PODS, plugin.manifest(strategy))
         until(lambda: REGISTERED in plugin.log(), SOON)
         until(lambda: any(plugin.allocatable().values()), SOON)
         return plugin
@@ -86,7 +86,7 @@ class NvidiaPlugin:
     def _is_gone(self) -> bool:
         return self.plane.request("GET", f"{PODS}/{self.pod}").status == http.client.NOT_FOUND
 
-    def _manifest(self, strategy: MigStrategy) -> Object:
+    def manifest(self, strategy: MigStrategy) -> Object:
         """Rights and mounts as its release's static manifest for a plugin that sees MIG devices.
 
         Source: k8s-device-plugin 0.19.0, deployments/static and its Helm chart.
