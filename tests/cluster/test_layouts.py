@@ -21,7 +21,9 @@ from tests.actuator.actuator_process import started
 from tests.actuator.simulated_node import FIVE, SimulatedNode, node
 from tests.agent.agent_process import AgentProcess, until
 from tests.cluster.agents import Site, agent
+from tests.controlplane.plane import MERGE_PATCH
 from tests.kubelet.checkpoint_file import write_checkpoint
+from tools.access.files import parts_of, text
 
 pytestmark = pytest.mark.cluster
 
@@ -33,8 +35,8 @@ def test_a_layout_on_the_node_is_judged_there_and_no_instance_is_touched(
     name, before = site.plane.make_node(), on.found()
 
     def status() -> MigStatusAnnotation:
-        text = site.annotations(name).get(keys.MIG_STATUS)
-        found = None if text is None else mig_status_annotation.decode(text)
+        shown = site.annotations(name).get(keys.MIG_STATUS)
+        found = None if shown is None else mig_status_annotation.decode(shown)
         return found or MigStatusAnnotation(v=1, phase="none")
 
     site.edit(name, labels={keys.MIG_CONFIG: "all-disabled"})
@@ -58,26 +60,35 @@ def reasons(site: Site, name: str) -> set[str]:
 
 
 class Leave:
-    """The coordinator, as far as an agent needs one: the admin's rights, and no judgement."""
+    """The coordinator's account with the rights that are shipped, and no judgement."""
 
     def __init__(self, site: Site, name: str) -> None:
+        site.plane.account(site.namespace, names.COORDINATOR)
+        parts = parts_of(site.namespace)["coordinator"]
+        site.plane.kubectl("apply", "-f", "-", stdin=text(parts))
+        self._token = site.plane.bound_token(site.namespace, names.COORDINATOR, name)
         self._site = site
         self._name = name
 
     def request(self) -> MigRequestAnnotation | None:
-        text = self._site.annotations(self._name).get(keys.MIG_REQUEST)
-        return None if text is None else mig_request_annotation.decode(text)
+        found = self._site.annotations(self._name).get(keys.MIG_REQUEST)
+        return None if found is None else mig_request_annotation.decode(found)
 
     def give(self, phase: GrantPhase) -> str:
         """To the request that is there; its id."""
         request = self.request()
         assert request is not None
         grant = MigGrantAnnotation(v=1, request=request.request, phase=phase, cordoned=False)
-        text = mig_grant_annotation.encode(grant)
-        self._site.edit(self._name, annotations={keys.MIG_GRANT: text})
+        patch = {"metadata": {"annotations": {keys.MIG_GRANT: mig_grant_annotation.encode(grant)}}}
+        path = f"/api/v1/nodes/{self._name}?fieldManager={names.COORDINATOR}"
+        answer = self._site.plane.request(
+            "PATCH", path, patch, token=self._token, content_type=MERGE_PATCH
+        )
+        assert answer.status == 200, answer.body
         return request.request
 
     def take_back(self) -> None:
+        """People may."""
         self._site.edit(self._name, annotations={keys.MIG_GRANT: None})
 
 
@@ -119,8 +130,8 @@ class EnforcingNode:
 
     @property
     def status(self) -> MigStatusAnnotation:
-        text = self._site.annotations(self.name).get(keys.MIG_STATUS)
-        found = None if text is None else mig_status_annotation.decode(text)
+        shown = self._site.annotations(self.name).get(keys.MIG_STATUS)
+        found = None if shown is None else mig_status_annotation.decode(shown)
         return found or MigStatusAnnotation(v=1, phase="none")
 
     @property
