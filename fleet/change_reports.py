@@ -10,10 +10,13 @@ from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
 from base.log_once import LogOnce
+from fleet.change_effects import NodeWrite, PatchNode
 from fleet.coordinator_metrics import CoordinatorMetrics
+from fleet.drain.drain_plan import DrainPlan
+from fleet.drain.drain_pod import DrainPod
 from fleet.fleet_terms import FleetTerms
 from fleet.gpu_pod import GpuPod
-from fleet.mig_change import ChangeView, NodeWrite, PatchNode
+from fleet.mig_change import ChangeView
 from fleet.rollout_memory import FAILURES, CountedEnd
 from fleet.slot_gate import FleetView, GateDecision, Waiting, is_stopped
 from fleet.slot_lease import SlotLease, slot_name
@@ -99,6 +102,23 @@ class ChangeReports:
         gone = sorted(f"{pod.namespace}/{pod.name}" for pod in pods)
         log.info("device plugin evicted", extra=_of(record, pods=gone))
 
+    def judged(self, record: UndoRecord, plan: DrainPlan) -> None:
+        """It was judged which pods may leave."""
+        if plan.blockers and self._logged.is_new(plan.blockers, ("blocked", record.node)):
+            blockers = [f"{it.kind} {it.owner or it.name}" for it in plan.blockers]
+            log.warning("MIG drain blocked", extra=_of(record, blockers=blockers))
+            first = plan.blockers[0]
+            note = f"None of the node's pods is evicted: {first.name}: {first.text}"
+            self._event(record, "MigDrainBlocked", note, warning=True)
+        elif plan.evict and not record.drain_at:
+            losses = [f"{loss.owner}: {loss.text}" for loss in plan.losses]
+            pods = [pod.full_name for pod in plan.evict]
+            log.info("MIG drain judged", extra=_of(record, pods=pods, losses=losses))
+
+    def holder_evicted(self, record: UndoRecord, pod: DrainPod) -> None:
+        """A pod that is in the way was asked to leave."""
+        log.info("pod evicted for MIG change", extra=_of(record, pod=pod.full_name))
+
     def counted(self, record: UndoRecord, outcome: CountedEnd) -> None:
         """An end is in the memory of rollouts."""
         self._metrics.ended(outcome)
@@ -150,10 +170,8 @@ class ChangeReports:
                 log.info("MIG change waits", extra={"node": name, "reason": reason})
                 if reason is Waiting.DRAIN:
                     node = view.nodes[name]
-                    note = (
-                        f"Pods are to leave by {node.drain or terms.drain}, which is not available."
-                    )
-                    self._about(name, node.uid, "MigDrainNotAvailable", note, warning=True)
+                    note = f"gpuscape.io/drain is {node.drain[:64]!r}, not wait, evict or node."
+                    self._about(name, node.uid, "MigDrainUnknown", note, warning=True)
 
     def stands_by(self) -> None:
         """Another coordinator acts, or not all has been read."""

@@ -23,23 +23,25 @@ from base.defects import Defects
 from base.errors import BadInput
 from base.log_once import LogOnce
 from fleet import slot_gate, slot_lease, undo_record
+from fleet.change_effects import (
+    CountEnd,
+    EvictHolders,
+    EvictPods,
+    FreeSlot,
+    JudgeDrain,
+    LookAtPods,
+    ParkRecord,
+    PatchNode,
+    WriteRecord,
+)
 from fleet.change_reports import ChangeReports
+from fleet.drain.drain_view import judge_drain
 from fleet.fleet_cache import FleetCache
 from fleet.fleet_terms import LONGEST_RETRY_SECONDS, FleetTerms
 from fleet.gpu_pod import GpuPod, counts, pod_of
 from fleet.leadership import Leadership
-from fleet.mig_change import (
-    ChangeView,
-    CountEnd,
-    EvictPods,
-    FreeSlot,
-    LookAtPods,
-    ParkRecord,
-    PatchNode,
-    PodLook,
-    WriteRecord,
-    next_effect,
-)
+from fleet.mig_change import ChangeView, JudgedDrain, PodLook, next_effect
+from fleet.mig_node import DrainMode
 from fleet.new_records import new_record, record_of_grant
 from fleet.rollout_memory import counted, rollout_id, without_ended
 from fleet.slot_gate import FleetView, TakeSlot
@@ -94,6 +96,7 @@ class Coordinator:
         self._wall = wall
         self._uniform = uniform
         self._looks: dict[str, PodLook] = {}
+        self._judged: dict[str, JudgedDrain] = {}
         self._retries: dict[str, float] = {}
         self._retry_at: dict[str, float] = {}
         self._failures: dict[str, Backoff] = {}
@@ -143,6 +146,7 @@ class Coordinator:
                 node=node,
                 pods=view.pods.get(slot.record.node, ()),
                 look=self._looks.get(slot.record.request),
+                judged=self._judged.get(slot.record.request),
                 is_counted=self._is_counted(view, slot.record.rollout, slot.record.request),
             )
             yield _Change(view=found, slot=slot)
@@ -194,6 +198,14 @@ class Coordinator:
                 return self._patch_node(change, now)
             case LookAtPods(node=node):
                 self._looks[record.request] = self._look(node, now)
+            case JudgeDrain():
+                self._judge(change.view, now)
+            case EvictHolders(pods=holders):
+                self._judged.pop(record.request, None)
+                for holder in holders:
+                    with contextlib.suppress(Conflict, NotFound):
+                        self._api.evict(holder.name, namespace=holder.namespace, uid=holder.uid)
+                    self._reports.holder_evicted(record, holder)
             case EvictPods(pods=pods):
                 due = [pod for pod in pods if now >= self._evict_at.get(pod.uid, 0.0)]
                 for pod in due:
@@ -244,6 +256,20 @@ class Coordinator:
         with contextlib.suppress(Conflict, NotFound):
             self._api.evict(pod.name, namespace=pod.namespace, uid=pod.uid)
 
+    def _judge(self, view: ChangeView, now: float) -> None:
+        """Judge which pods may leave, with dry runs of their evictions."""
+        if view.node is None or view.node.request is None:
+            return
+        plan = judge_drain(
+            self._api,
+            [(pod.namespace, pod.name) for pod in view.pods if pod.holds],
+            view.node.request,
+            self._terms.evictions,
+            whole_node=view.record.drain == DrainMode.NODE,
+        )
+        self._judged[view.record.request] = JudgedDrain(at=now, plan=plan)
+        self._reports.judged(view.record, plan)
+
     def _look(self, node: str, now: float) -> PodLook:
         """All pods of the node, by a read that the API server makes now."""
         held = set()
@@ -264,7 +290,7 @@ class Coordinator:
         node = view.nodes[take.node]
         if node.request is None:
             return False
-        record = new_record(node, node.request, now)
+        record = new_record(node, node.request, slot_gate.drain_of(node, self._terms), now)
         try:
             undo_record.decode(undo_record.encode(record))
         except BadInput as error:  # somebody's values are too long to be kept
@@ -329,6 +355,7 @@ class Coordinator:
 
     def _freed(self, node: str, request: str, now: float, *, retry_later: bool) -> None:
         self._looks.pop(request, None)
+        self._judged.pop(request, None)
         if not retry_later:
             self._retries.pop(node, None)
             self._retry_at.pop(node, None)

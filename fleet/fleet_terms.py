@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
 from base.settings.setting_kinds import SettingKind
+from fleet.drain.drain_plan import DrainTerms
 from fleet.mig_node import DrainMode
 
 _DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -85,6 +86,8 @@ class FleetTerms:
     """Nodes in change at once; 0: none begins."""
     drain: DrainMode = DrainMode.WAIT
     """Where the Node has no annotation of its own."""
+    evictions: DrainTerms = field(default_factory=DrainTerms)
+    """Which pods may be evicted, and how long all of them may take to leave."""
     canary_seconds: float = 600.0
     """From a rollout's first success to its second node."""
     failures_in_row: int = 2

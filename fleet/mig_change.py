@@ -14,9 +14,8 @@ one ended. Safety:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Final
 
 import msgspec
@@ -26,9 +25,23 @@ from api.mig_grant_annotation import GrantPhase
 from api.mig_request_annotation import MigRequestAnnotation
 from api.mig_status_annotation import MigPhase, RequestEnd
 from fleet import node_patches
+from fleet.change_effects import (
+    ChangeEffect,
+    CountEnd,
+    EvictHolders,
+    EvictPods,
+    FreeSlot,
+    JudgeDrain,
+    LookAtPods,
+    NodeWrite,
+    ParkRecord,
+    PatchNode,
+    WriteRecord,
+)
+from fleet.drain.drain_plan import DrainPlan
 from fleet.fleet_terms import LOOK_SECONDS, PAUSED, FleetTerms
 from fleet.gpu_pod import GpuPod
-from fleet.mig_node import Away, MigNode
+from fleet.mig_node import Away, DrainMode, MigNode
 from fleet.rollout_memory import CountedEnd
 from fleet.undo_record import UndoRecord
 
@@ -49,6 +62,15 @@ class PodLook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedDrain:
+    """Which pods leave, as judged at one moment by what the API server said then."""
+
+    at: float
+    """Seconds since 1970, before the reads began."""
+    plan: DrainPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeView:
     """One change, and what is known of its node."""
 
@@ -62,77 +84,9 @@ class ChangeView:
     pods: Collection[GpuPod] = ()
     """Of the node, as watched."""
     look: PodLook | None = None
+    judged: JudgedDrain | None = None
     is_counted: bool = False
     """The end of the request is in the memory of rollouts."""
-
-
-class NodeWrite(StrEnum):
-    """Purpose of a patch of a Node."""
-
-    HOLD = "hold"
-    PAUSE = "pause"
-    GO = "go"
-    RESUME = "resume"
-    UNDO = "undo"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PatchNode:
-    """Patch the Node at this resourceVersion."""
-
-    purpose: NodeWrite
-    node: str
-    patch: Mapping[str, Any]
-    why: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteRecord:
-    """Write the record on its Lease."""
-
-    record: UndoRecord
-    why: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CountEnd:
-    """Write the end into the memory of rollouts."""
-
-    outcome: CountedEnd
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParkRecord:
-    """Move the record to a Lease that is no slot, so that the slot is free."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FreeSlot:
-    """Empty the Lease."""
-
-    outcome: str
-    """For people: how the change ended."""
-    retry_later: bool = False
-    """The node was not idle, or not available: its next attempt waits."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LookAtPods:
-    """Read the node's pods from the API server, past all caches."""
-
-    node: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvictPods:
-    """Have these pods of the device plugin leave; their DaemonSet makes others."""
-
-    pods: tuple[GpuPod, ...]
-
-
-ChangeEffect = (
-    PatchNode | WriteRecord | CountEnd | ParkRecord | FreeSlot | LookAtPods | EvictPods | None
-)
 
 
 def told_end(node: MigNode, request: str) -> str | None:
@@ -183,6 +137,12 @@ def _open(view: ChangeView, node: MigNode, terms: FleetTerms, now: float) -> Cha
     why = hold_obstacle(view, node)
     if why or _passed(record.taken_at, now) > terms.hold_seconds:
         return _undo(view, node, why or "not held in time", retry_later=True)
+    if record.drain:  # no cordon for pods that would not leave
+        judged = _fresh(view.judged, record.taken_at, now)
+        if judged is None:
+            return JudgeDrain(node=node.name)
+        if judged.plan.blockers:
+            return _undo(view, node, _blocked(judged.plan), retry_later=True)
     return PatchNode(purpose=NodeWrite.HOLD, node=node.name, patch=node_patches.hold(node, record))
 
 
@@ -199,7 +159,8 @@ def hold_obstacle(view: ChangeView, node: MigNode) -> str:
         return "request cannot be read"
     if dict(zip(names.SCALE_DOWN_GUARDS, node.guards, strict=True)) != view.record.guards:
         return "annotations changed meanwhile"  # what is recorded would be restored wrongly
-    return "" if is_idle(request, [pod.key for pod in view.pods if pod.holds]) else "not idle"
+    held = [pod.key for pod in view.pods if pod.holds]
+    return "" if view.record.drain or is_idle(request, held) else "not idle"
 
 
 def _going(view: ChangeView, node: MigNode, terms: FleetTerms, now: float) -> ChangeEffect:
@@ -230,7 +191,8 @@ def _holding(view: ChangeView, node: MigNode, terms: FleetTerms, now: float) -> 
                 record=_with(record, cordon=False), why="uncordoned by somebody else"
             )
         return _undo(view, node, "uncordoned by somebody else", retry_later=True)
-    if _passed(record.held_at, now) > terms.hold_seconds:
+    most = terms.hold_seconds + (terms.evictions.deadline_seconds if record.drain_at else 0)
+    if _passed(record.held_at, now) > most:
         return _undo(view, node, node.away or "not idle", retry_later=True)
     look = view.look
     if request is None or request.request != record.request or node.away is not None:
@@ -239,8 +201,57 @@ def _holding(view: ChangeView, node: MigNode, terms: FleetTerms, now: float) -> 
         return None
     if look is None or now - look.at > LOOK_SECONDS or look.at < record.held_at:
         return LookAtPods(node=node.name)
-    if not is_idle(request, look.held):
+    if record.drain:
+        return _draining(view, node, request, look, terms, now)
+    return _leave(view, node) if is_idle(request, look.held) else None
+
+
+def _draining(
+    view: ChangeView,
+    node: MigNode,
+    request: MigRequestAnnotation,
+    look: PodLook,
+    terms: FleetTerms,
+    now: float,
+) -> ChangeEffect:
+    """All pods that must leave are asked to, or none: then all is undone and tried again later."""
+    record = view.record
+    is_whole = record.drain == DrainMode.NODE
+    if is_idle(request, look.held) and not (is_whole and look.held):
+        return _leave(view, node)
+    judged = _fresh(view.judged, max(record.held_at, record.drain_at), now)
+    if judged is None:
+        return JudgeDrain(node=node.name)
+    plan = judged.plan
+    if is_idle(request, look.held) and plan.is_done:
+        return _leave(view, node)  # what is left stays, and is not in the way
+    if not record.drain_at:
+        if plan.blockers:
+            return _undo(view, node, _blocked(plan), retry_later=True)
+        return WriteRecord(record=_with(record, drain_at=int(now)), why="pods are to leave")
+    if _passed(record.drain_at, now) > terms.evictions.deadline_seconds:
+        return _undo(view, node, _blocked(plan) or "pods did not leave in time", retry_later=True)
+    return EvictHolders(pods=plan.evict) if plan.evict else None
+
+
+def _fresh(judged: JudgedDrain | None, since: float, now: float) -> JudgedDrain | None:
+    """The judgement, if it is of after ``since`` and not old."""
+    if judged is None or judged.at < since or now - judged.at > LOOK_SECONDS:
         return None
+    return judged
+
+
+def _blocked(plan: DrainPlan) -> str:
+    """The first reason why pods stay, and how many more there are; empty: none."""
+    if not plan.blockers:
+        return ""
+    first, more = plan.blockers[0], len(plan.blockers) - 1
+    return f"{first.name}: {first.text}" + (f" And {more} more." if more else "")
+
+
+def _leave(view: ChangeView, node: MigNode) -> ChangeEffect:
+    """Nobody is in the way: pause what keeps GPUs open, then go."""
+    record = view.record
     if _to_pause(node, record):
         return PatchNode(
             purpose=NodeWrite.PAUSE, node=node.name, patch=node_patches.paused(node, record)

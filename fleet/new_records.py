@@ -8,7 +8,7 @@ from typing import Final
 from api import names
 from api.mig_request_annotation import MigRequestAnnotation
 from fleet.fleet_terms import PAUSED
-from fleet.mig_node import MigNode
+from fleet.mig_node import DrainMode, MigNode
 from fleet.undo_record import UndoRecord
 
 _DEPLOY: Final = "nvidia.com/gpu.deploy."
@@ -28,7 +28,7 @@ toolkit's. Source: NVIDIA mig-parted, cmd/nvidia-mig-manager."""
 _NO_REQUEST: Final = "0" * 16
 
 
-def new_record(node: MigNode, request: MigRequestAnnotation, now: float) -> UndoRecord:
+def new_record(node: MigNode, request: MigRequestAnnotation, drain: str, now: float) -> UndoRecord:
     """What has to be undone if this node is held for this request: values as they are now."""
     labels = {
         label: value
@@ -42,6 +42,7 @@ def new_record(node: MigNode, request: MigRequestAnnotation, now: float) -> Undo
         request=request.request,
         rollout=node.rollout,
         taken_at=int(now),
+        drain="" if drain == DrainMode.WAIT else drain,
         cordon=not node.unschedulable,
         guards=dict(zip(names.SCALE_DOWN_GUARDS, node.guards, strict=True)),
         labels=labels,

@@ -33,7 +33,7 @@ class Waiting(StrEnum):
     RETRY = "retry"
     """An attempt was undone; the next one comes later."""
     DRAIN = "drain"
-    """Its pods are to be evicted, which is not available."""
+    """The annotation ``gpuscape.io/drain`` has a value that nobody knows."""
     PAUSED = "paused"
     WINDOW = "window"
     BREAKER = "breaker"
@@ -126,6 +126,11 @@ def decide(
     return GateDecision(take=tuple(take), waiting=reasons)
 
 
+def drain_of(node: MigNode, terms: FleetTerms) -> str:
+    """How pods leave this node; a word that is no mode where somebody wrote one."""
+    return node.drain or terms.drain.value
+
+
 def parking_number(slots: Collection[SlotLease]) -> int:
     """Number of a Lease for a record whose slot is to be free."""
     number = lowest_free(slots, PARKING)
@@ -160,10 +165,11 @@ def _of_node(
         return Waiting(node.away.value)
     if node.unschedulable and not node.keeps_cordon:
         return Waiting.CORDONED
-    if (node.drain or terms.drain) != DrainMode.WAIT:
+    drain = drain_of(node, terms)
+    if drain not in tuple(DrainMode):
         return Waiting.DRAIN
-    pods = view.pods.get(node.name, ())
-    if node.request is None or not is_idle(node.request, [pod.key for pod in pods if pod.holds]):
+    pods = [pod.key for pod in view.pods.get(node.name, ()) if pod.holds]
+    if node.request is None or (drain == DrainMode.WAIT and not is_idle(node.request, pods)):
         return Waiting.NOT_IDLE
     return Waiting.RETRY if now < retry_at.get(node.name, 0.0) else None
 

@@ -41,6 +41,10 @@ class UndoRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the node is to offer after the change; empty: not known."""
     had: dict[Text, int] = {}
     """What it offered before."""
+    drain: Text = ""
+    """How pods leave; empty: they are waited for."""
+    drain_at: int = 0
+    """When the first eviction was decided; 0: none was."""
     held_at: int = 0
     """When the cordon and the grant were first seen on the Node; 0: not yet."""
     go_at: int = 0

@@ -18,6 +18,7 @@ import pytest
 from api import keys, mig_grant_annotation, names
 from api.mig_grant_annotation import GrantPhase
 from api.mig_request_annotation import new_request_id
+from api.state_annotation import pod_key
 from kube.api import NODES, Api
 from tests.agent.agent_process import GPUSCAPE, SOON, until
 from tests.cluster.agents import Site
@@ -55,6 +56,8 @@ class NodeModel:
     is_begun: bool = False
     is_done: bool = False
     plugin: str = ""
+    holder: str = ""
+    """Name of a pod on GPUs that change."""
 
     def work(self) -> None:
         """One look at the Node, as the agent and as the kubelet."""
@@ -65,6 +68,9 @@ class NodeModel:
             self.is_begun = True
             self._publish("waiting")
             return
+        if self.holder and not self._is_held():
+            self.holder = ""
+            self._publish("waiting")
         notes = self.api.get(NODES, self.name)["metadata"].get("annotations") or {}
         grant = mig_grant_annotation.decode(notes.get(keys.MIG_GRANT, '{"v":0}'))
         if grant is not None and grant.request == self.request and grant.phase is GrantPhase.GO:
@@ -73,8 +79,29 @@ class NodeModel:
             self._publish("unchanged", end="applied")
 
     def _publish(self, phase: str, end: str = "") -> None:
-        notes = agent_notes(self.request, "sevenths", phase, end=end)
+        pods = [pod_key(self.namespace, self.holder)] if self.holder else []
+        notes = agent_notes(self.request, "sevenths", phase, end=end, pods=pods)
         self.api.patch(NODES, self.name, {"metadata": {"annotations": notes}})
+
+    def hold(self, name: str) -> None:
+        """Have a pod on GPUs that change, which somebody would make anew elsewhere."""
+        self.holder = name
+        reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "x", "uid": "x"}
+        pod = {
+            "metadata": {"name": name, "ownerReferences": [reference | {"controller": True}]},
+            "spec": {
+                "nodeName": self.name,
+                "terminationGracePeriodSeconds": 0,
+                "containers": [
+                    {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+                ],
+            },
+        }
+        self.plane.demand("POST", f"/api/v1/namespaces/{self.namespace}/pods", pod)
+
+    def _is_held(self) -> bool:
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{self.holder}"
+        return self.plane.request("GET", path).status == 200
 
     def _run_plugin(self) -> None:
         """As a DaemonSet makes its pod again, and the kubelet then offers what there is."""
@@ -173,6 +200,8 @@ def test_ten_nodes_change_three_at_a_time_and_no_pod_is_deleted(site: Site, tmp_
         models.append(NodeModel(plane=plane, name=name, api=api, namespace=home))
     foreign = models[0].name
     plane.kubectl("cordon", foreign)
+    models[1].hold("in-the-way")
+    site.edit(models[1].name, annotations={keys.DRAIN: "evict"})
     mark = plane.mark()
 
     def are_done(*left_out: str) -> bool:
@@ -201,8 +230,8 @@ def test_ten_nodes_change_three_at_a_time_and_no_pod_is_deleted(site: Site, tmp_
     account = names.username(names.COORDINATOR, site.namespace)
     events = plane.audit(since=mark, user=account)
     assert [it for it in events if it["verb"] in ("delete", "deletecollection")] == []
-    evicted = [it["objectRef"]["name"] for it in events if it["objectRef"].get("subresource")]
-    assert set(evicted) == {f"plugin-{it.name}" for it in models}
+    evicted = {it["objectRef"]["name"] for it in events if it["objectRef"].get("subresource")}
+    assert evicted == {"in-the-way", *(f"plugin-{it.name}" for it in models)}
     refused = [it for it in events if it["responseStatus"]["code"] in (403, 422)]
     assert refused == []
     assert most_in_change(events) == SLOTS

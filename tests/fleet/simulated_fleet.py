@@ -112,6 +112,8 @@ class Cluster:
         self.on_call: Callable[[str, bool], None] = lambda _verb, _done: None
         """Called before and after each call of the coordinator; it may raise."""
         self.starts = 0
+        self.lingering: set[str] = set()
+        """Pods that do not end when they are evicted."""
         self.evictions: list[tuple[str, str]] = []
         """By coordinators that are no more."""
         self.api = FakeApi(self.server, manager=names.COORDINATOR)
@@ -155,12 +157,17 @@ class Cluster:
         for name in nodes or tuple(self.agents):
             self.agents[name].wish = layout
 
-    def bind_pod(self, node: str, name: str, *, blocking: bool) -> None:
+    def bind_pod(self, node: str, name: str, *, blocking: bool, owner: str = "") -> None:
         """A pod that asks for a GPU is bound; ``blocking``: it gets one that the plan changes."""
         container = {"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+        reference = {"apiVersion": "apps/v1", "kind": owner, "name": "x", "uid": "x"}
+        meta = {"name": name, "ownerReferences": [reference | {"controller": True}]}
         self.people.create(
             PODS,
-            {"metadata": {"name": name}, "spec": {"nodeName": node, "containers": [container]}},
+            {
+                "metadata": meta if owner else {"name": name},
+                "spec": {"nodeName": node, "containers": [container]},
+            },
             namespace="default",
         )
         if blocking:
@@ -293,6 +300,11 @@ class Cluster:
             if agent.is_away:
                 continue
             node = self.node(agent.name)
+            for pod in pods[agent.name]:
+                meta = pod["metadata"]
+                is_leaving = meta["namespace"] == "default" and "deletionTimestamp" in meta
+                if is_leaving and meta["name"] not in self.lingering:
+                    self.end_pod(meta["name"])
             self._run_plugin(agent, node, pods[agent.name])
             self._run_agent(agent, node, pods[agent.name])
 
@@ -469,8 +481,11 @@ class NoEvents:
         """See :class:`fleet.change_reports.EventSink`."""
 
 
-def violations(cluster: Cluster) -> Iterator[str]:
-    """What was ever done in the cluster against the rules, from all that happened there."""
+def violations(cluster: Cluster, pods: Collection[str] = ()) -> Iterator[str]:
+    """What was ever done in the cluster against the rules, from all that happened there.
+
+    ``pods``: those that may have been evicted, device plugins apart.
+    """
     cordons: dict[str, str] = {}
     unschedulable: dict[str, bool] = {}
     phases: dict[str, str] = {}
@@ -484,6 +499,8 @@ def violations(cluster: Cluster) -> Iterator[str]:
             of.pop(slot.number, None)
             if happened.type != "DELETED" and slot.record is not None:
                 of[slot.number] = slot.record.node
+            if len(set(parked.values())) < len(parked):
+                yield f"{happened.version}: {sorted(parked.values())} are parked, one twice"
         if resource != NODES:
             continue
         if happened.type == "DELETED":
@@ -514,7 +531,7 @@ def violations(cluster: Cluster) -> Iterator[str]:
         if len(changing & set(slots.values())) > cluster.terms.slots:
             yield f"{happened.version}: {sorted(changing)} are in change"
     for name in cluster.evicted:
-        if not name.startswith("plugin-"):
+        if not name.startswith("plugin-") and name not in pods:
             yield f"{name} was evicted"
 
 

@@ -10,21 +10,23 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from api import keys, names
 from fleet.coordinator import Coordinator
+from fleet.drain.drain_plan import DrainTerms
 from fleet.fleet_cache import FleetCache
 from fleet.fleet_terms import FleetTerms
 from fleet.leadership import Leadership
 from fleet.rollout_memory import RolloutMemory
-from kube.api import NODES
+from kube.api import LEASES, NODES
 from kube.api_errors import ApiError, Busy, Conflict, Unreachable
 from tests.fakes.api import FakeApi
 from tests.fleet.simulated_fleet import START, Cluster, Killed, show, violations
 from tests.fleet.simulated_fleet import TERMS as SIMULATED_PODS
-from tests.fleet.test_rollouts import assert_clean, is_at_rest
+from tests.fleet.test_rollouts import all_applied, assert_clean, is_at_rest
 
 TERMS = FleetTerms(slots=1, canary_seconds=10.0, retry_seconds=10.0, settle_seconds=3.0)
 BOUND_SECONDS = 900
@@ -106,6 +108,81 @@ def test_the_coordinator_is_killed_or_its_calls_fail_at_every_place() -> None:
     assert interrupted(1) > 100
 
 
+def test_a_held_change_is_parked_once_wherever_the_coordinator_is_killed() -> None:
+    for number in range(0, calls(), 3):
+        for after in (False, True):
+            interruption = Interruption(number, Killed(), after=after)
+            cluster = Cluster(nodes=1, terms=TERMS, seed=number)
+            cluster.on_call = interruption
+            cluster.agents["n0"].ends = ["held"]
+            cluster.wish("sevenths")
+            cluster.pass_until(partial(is_at_rest, cluster, "sevenths"), within=BOUND_SECONDS)
+            assert_clean(cluster)
+
+
+def test_a_grant_that_a_person_deletes_while_the_coordinator_is_dead_leaves_no_guards() -> None:
+    cluster = Cluster(nodes=1, terms=TERMS)
+
+    def kill(verb: str, done: bool) -> None:
+        if verb == "patch" and done and keys.MIG_GRANT in cluster.notes("n0"):
+            cluster.on_call = lambda _verb, _done: None
+            cluster.edit("n0", {"metadata": {"annotations": {keys.MIG_GRANT: None}}})
+            raise Killed
+
+    cluster.on_call = kill
+    cluster.wish("sevenths")
+    cluster.pass_time(120)
+    assert cluster.starts == 2
+    assert cluster.is_cordoned("n0")  # that person's now
+    assert cluster.notes("n0").keys().isdisjoint(names.SCALE_DOWN_GUARDS)
+    assert not cluster.open_leases()
+
+
+def test_a_cordon_that_comes_between_our_read_and_our_write_is_that_persons() -> None:
+    cluster = Cluster(nodes=1, terms=TERMS)
+
+    def cordon(verb: str, done: bool) -> None:
+        if verb == "get" and done and cluster.open_leases():
+            cluster.on_call = lambda _verb, _done: None
+            cluster.cordon("n0")
+
+    cluster.on_call = cordon
+    cluster.wish("sevenths")
+    cluster.pass_time(300)
+    assert cluster.is_cordoned("n0")
+    assert keys.MIG_GRANT not in cluster.notes("n0")
+    assert cluster.agents["n0"].layout == "whole"
+    assert_clean(cluster, "n0")
+
+
+def test_a_record_that_a_person_damages_keeps_no_slot() -> None:
+    cluster = Cluster(nodes=1, terms=TERMS)
+    cluster.wish("sevenths")
+    cluster.pass_until(lambda: cluster.is_cordoned("n0"), within=60)
+    (lease,) = cluster.open_leases()
+    damaged = {"metadata": {"annotations": {keys.MIG_UNDO: "{"}}}
+    cluster.people.patch(LEASES, lease["metadata"]["name"], damaged, namespace=names.NAMESPACE)
+    cluster.pass_until(lambda: all_applied(cluster, "sevenths"), within=600)
+    cluster.pass_until(lambda: not cluster.open_leases(), within=60)
+    assert keys.MIG_GRANT not in cluster.notes("n0")
+    assert not cluster.is_cordoned("n0")
+
+
+def test_a_go_that_a_person_deletes_before_its_agent_saw_it_is_undone_in_the_end() -> None:
+    cluster = Cluster(nodes=1, terms=replace(TERMS, end_seconds=100))
+    cluster.wish("sevenths")
+    cluster.pass_until(lambda: cluster.is_cordoned("n0"), within=60)
+    cluster.agents["n0"].is_away = True
+    cluster.pass_until(lambda: '"go"' in cluster.notes("n0")[keys.MIG_GRANT], within=60)
+    cluster.edit("n0", {"metadata": {"annotations": {keys.MIG_GRANT: None}}})
+    cluster.cordon("n0", on=False)
+    cluster.pass_time(50)
+    assert cluster.open_leases()
+    cluster.agents["n0"].is_away = False
+    cluster.pass_until(lambda: is_at_rest(cluster, "sevenths"), within=400)
+    assert_clean(cluster)
+
+
 class AlwaysLeads(Leadership):
     """Believes to lead, whoever else does, and remembers for itself."""
 
@@ -177,7 +254,7 @@ def disturb(cluster: Cluster, draw: random.Random, bound: list[str], kept: set[s
     """People and schedulers do something."""
     name = draw.choice(sorted(cluster.agents))
     agent, notes = cluster.agents[name], cluster.notes(name)
-    match draw.randrange(12):
+    match draw.randrange(13):
         case 0 if keys.MIG_GRANT not in notes and not cluster.is_cordoned(name):
             cluster.cordon(name)
             kept.add(name)
@@ -188,7 +265,8 @@ def disturb(cluster: Cluster, draw: random.Random, bound: list[str], kept: set[s
             agent.wish = draw.choice(["whole", "sevenths", "halves"])
         case 3 | 4 if not cluster.is_cordoned(name):
             bound.append(f"p{len(bound)}")
-            cluster.bind_pod(name, bound[-1], blocking=draw.random() < 0.5)
+            owner = draw.choice(["", "ReplicaSet"])
+            cluster.bind_pod(name, bound[-1], blocking=draw.random() < 0.5, owner=owner)
         case 5 if keys.MIG_GRANT in notes:
             cluster.edit(name, {"metadata": {"annotations": {keys.MIG_GRANT: None}}})
             if cluster.is_cordoned(name):
@@ -200,6 +278,8 @@ def disturb(cluster: Cluster, draw: random.Random, bound: list[str], kept: set[s
         case 8 if len(cluster.agents) > 3:
             cluster.delete_node(name)
             kept.discard(name)
+        case 10:
+            cluster.annotate(name, drain=draw.choice([None, "evict", "node"]))
         case 9:
             agent.is_away = not agent.is_away
         case _:
@@ -219,6 +299,7 @@ def storm(seed: int) -> None:
         end_seconds=120,
         hold_seconds=40,
         register_seconds=20,
+        evictions=DrainTerms(deadline_seconds=60),
         failures_in_row=100,
         failures_in_all=1000,
     )
@@ -229,7 +310,7 @@ def storm(seed: int) -> None:
     for _ in range(80):
         disturb(cluster, draw, bound, kept)
         cluster.pass_time(6, step=3)
-        assert list(violations(cluster)) == []
+        assert list(violations(cluster, bound)) == []
     weather.is_over = True
     for agent in list(cluster.agents.values()):
         agent.is_away, agent.ends, agent.wish = False, [], "sevenths"
@@ -240,7 +321,7 @@ def storm(seed: int) -> None:
         assert cluster.is_cordoned(name), f"{name} was cordoned by people"
         cluster.cordon(name, on=False)
     cluster.pass_until(lambda: is_at_rest(cluster, "sevenths"), within=3600)
-    assert_clean(cluster)
+    assert_clean(cluster, pods=bound)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -103,6 +103,16 @@ def test_a_person_may_pause_and_damaged_memory_is_none() -> None:
     assert (only.leads, only.is_paused, only.memory) == (True, True, EMPTY)
 
 
+def test_one_whose_lease_another_has_taken_acts_no_more() -> None:
+    of = Candidates(1)
+    (only,) = of.made
+    only.beat(of.now)
+    taken = {"spec": {"holderIdentity": "another"}}
+    of.server.patch(LEASES, names.COORDINATOR_LEASE, taken, names.NAMESPACE)
+    only.beat(of.now + 1)
+    assert not only.leads
+
+
 def test_only_the_leader_writes_the_memory() -> None:
     of = Candidates(2)
     first, second = of.made

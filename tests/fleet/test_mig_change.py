@@ -14,20 +14,20 @@ from api import keys, names
 from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation, encode
 from api.mig_request_annotation import MigRequestAnnotation
 from api.mig_status_annotation import MigStatusAnnotation, RequestEnd
-from fleet.fleet_terms import GUARD, LOOK_SECONDS, PAUSED, FleetTerms
-from fleet.gpu_pod import GpuPod
-from fleet.mig_change import (
+from fleet.change_effects import (
     ChangeEffect,
-    ChangeView,
+    EvictHolders,
     EvictPods,
     FreeSlot,
     NodeWrite,
     ParkRecord,
     PatchNode,
-    PodLook,
-    is_idle,
-    next_effect,
 )
+from fleet.drain.drain_plan import BlockerKind, DrainBlocker, DrainPlan
+from fleet.drain.drain_pod import drain_pod
+from fleet.fleet_terms import GUARD, LOOK_SECONDS, PAUSED, FleetTerms
+from fleet.gpu_pod import GpuPod
+from fleet.mig_change import ChangeView, JudgedDrain, PodLook, is_idle, next_effect
 from fleet.mig_node import Away, MigNode
 from fleet.undo_record import UndoRecord
 
@@ -42,6 +42,14 @@ OFFERS = [(), (("nvidia.com/gpu", 8),), (("nvidia.com/mig-1g.10gb", 7),)]
 IDS = [R, R, R, OTHER]
 TIMES = [0, NOW - 5000, NOW - 200, NOW - 60, NOW - 6, NOW - 1, NOW]
 PODS = [(), ("aaaaaaaa",), ("bbbbbbbb",), ("aaaaaaaa", "bbbbbbbb")]
+HOLDER = drain_pod({"metadata": {"namespace": "d", "name": "h", "uid": "h"}}, {})
+BLOCKER = DrainBlocker(kind=BlockerKind.BUDGET, name="d/h", text="It may not.")
+PLANS = [
+    DrainPlan(),
+    DrainPlan(evict=(HOLDER,)),
+    DrainPlan(awaited=(HOLDER,)),
+    DrainPlan(blockers=(BLOCKER,)),
+]
 STATES = 4000
 Value = TypeVar("Value")
 
@@ -120,6 +128,8 @@ class States:
             labels=self.one({}, {PLUGIN: "true"}),
             offers=dict(self.one(*OFFERS)),
             had=dict(self.one(*OFFERS)),
+            drain=self.one("", "", "evict", "node"),
+            drain_at=self.one(*TIMES),
             held_at=self.one(*TIMES),
             go_at=self.one(*TIMES),
             end=self.one("", "", "applied", "previous", "superseded"),
@@ -146,6 +156,7 @@ class States:
             node=self.one(self.node(), self.node(), self.node(), None),
             pods=self.one((), (pod,)),
             look=self.one(look, None),
+            judged=self.one(None, JudgedDrain(at=self.one(*TIMES), plan=self.one(*PLANS))),
             is_counted=self.one(True, False),
         )
 
@@ -173,6 +184,7 @@ class States:
             taken_at=NOW - 60,
             cordon=cordon,
             guards=self.usual(guards, view.record.guards),
+            drain_at=self.usual(0, NOW - 6),
             held_at=self.usual(NOW - self.one(50, 6) if is_held else 0, view.record.held_at),
             go_at=self.usual(0, view.record.go_at),
             end=self.usual("", view.record.end),
@@ -184,6 +196,7 @@ class States:
             has_lease=True,
             node=replace(node, grant_text=text),
             look=self.usual(look, view.look),
+            judged=self.usual(JudgedDrain(at=NOW - 1, plan=self.one(*PLANS)), view.judged),
         )
 
 
@@ -194,14 +207,16 @@ def is_after(effect: PatchNode) -> dict[str, str | None]:
 
 def test_no_state_leads_to_a_write_that_breaks_a_rule() -> None:
     states = States(1)
-    written = set()
+    written, evicted = set(), 0
     for number in range(STATES):
         view = states.likely_view() if number % 2 else states.view()
         effect = next_effect(view, TERMS, NOW)
         judge(view, effect)
         if isinstance(effect, PatchNode):
             written.add(effect.purpose)
+        evicted += isinstance(effect, EvictHolders)
     assert written == set(NodeWrite)
+    assert evicted
 
 
 def judge(view: ChangeView, effect: ChangeEffect) -> None:
@@ -211,6 +226,17 @@ def judge(view: ChangeView, effect: ChangeEffect) -> None:
         assert effect is None or isinstance(effect, PatchNode)
     if isinstance(effect, EvictPods):
         assert all(pod.is_plugin and pod.uid in record.replaced for pod in effect.pods)
+    if isinstance(effect, EvictHolders):
+        assert node is not None
+        assert node.unschedulable
+        assert node.grant is not None
+        assert (node.grant.request, node.grant.phase) == (R, GrantPhase.HOLD)
+        assert record.drain
+        assert NOW - TERMS.evictions.deadline_seconds <= record.drain_at <= NOW
+        assert view.judged is not None
+        assert max(record.held_at, record.drain_at, NOW - LOOK_SECONDS) <= view.judged.at
+        assert not view.judged.plan.blockers
+        assert effect.pods == view.judged.plan.evict
     if isinstance(effect, ParkRecord):
         assert not view.parked
         assert record.counted
@@ -226,7 +252,11 @@ def judge(view: ChangeView, effect: ChangeEffect) -> None:
             assert node.grant_text is None
             assert node.away is None
             assert node.request is not None
-            assert is_idle(node.request, [pod.key for pod in view.pods if pod.holds])
+            if record.drain:
+                assert view.judged is not None
+                assert not view.judged.plan.blockers
+            else:
+                assert is_idle(node.request, [pod.key for pod in view.pods if pod.holds])
             assert node.keeps_cordon or not node.unschedulable
             assert bool(spec) is record.cordon
             assert record.cordon is not node.unschedulable
@@ -241,6 +271,9 @@ def judge(view: ChangeView, effect: ChangeEffect) -> None:
             assert view.look.at >= NOW - LOOK_SECONDS
             assert node.request is not None
             assert is_idle(node.request, view.look.held)
+            if record.drain == "node" and view.look.held:
+                assert view.judged is not None
+                assert view.judged.plan.is_done
             assert not spec
         case NodeWrite.RESUME | NodeWrite.UNDO:
             labels = effect.patch["metadata"].get("labels", {})

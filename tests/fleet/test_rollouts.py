@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
+
 from api import keys, names
+from fleet.drain.drain_plan import DrainTerms
 from fleet.fleet_terms import PAUSED, FleetTerms, parse_windows
 from kube.api import LEASES
 from tests.fleet.simulated_fleet import OFFERS, Cluster, violations
@@ -20,15 +24,15 @@ def is_at_rest(cluster: Cluster, layout: str) -> bool:
     return all_applied(cluster, layout) and not cluster.open_leases()
 
 
-def assert_clean(cluster: Cluster, *but: str) -> None:
-    """No node is cordoned or carries anything of the coordinator's."""
+def assert_clean(cluster: Cluster, *but: str, pods: Collection[str] = ()) -> None:
+    """No node is cordoned or carries anything of the coordinator's; ``pods`` were evicted."""
     for name in cluster.agents:
         if name in but:
             continue
         notes = cluster.notes(name)
         assert not cluster.is_cordoned(name), name
         assert notes.keys().isdisjoint({keys.MIG_GRANT, *names.SCALE_DOWN_GUARDS}), name
-    assert list(violations(cluster)) == []
+    assert list(violations(cluster, pods)) == []
 
 
 def annotate_lease(cluster: Cluster, key: str, value: str | None) -> None:
@@ -216,6 +220,24 @@ def test_a_cordon_that_a_person_takes_off_and_puts_on_again_during_a_change_is_t
     assert_clean(cluster, "n0")
 
 
+def test_a_cordon_that_a_person_puts_on_again_just_before_the_undoing_is_that_persons() -> None:
+    cluster = Cluster(nodes=1, terms=QUICK)
+    cluster.wish("sevenths")
+    cluster.pass_until(lambda: cluster.is_cordoned("n0"), within=60)
+    cluster.cordon("n0", on=False)
+
+    def put_on_again(verb: str, done: bool) -> None:
+        if verb == "get" and not done and not cluster.is_cordoned("n0"):
+            cluster.on_call = lambda _verb, _done: None
+            cluster.cordon("n0")
+
+    cluster.on_call = put_on_again
+    cluster.pass_until(lambda: keys.MIG_GRANT not in cluster.notes("n0"), within=300)
+    cluster.pass_time(30)
+    assert cluster.is_cordoned("n0")
+    assert_clean(cluster, "n0")
+
+
 def test_a_held_node_stays_cordoned_without_a_slot_until_its_agent_says_another_end() -> None:
     cluster = Cluster(nodes=3, terms=FleetTerms(slots=1, canary_seconds=10))
     cluster.agents["n0"].ends = ["held"]
@@ -286,10 +308,77 @@ def test_the_operators_parts_are_paused_for_a_change_of_mode_and_come_back() -> 
     assert_clean(cluster)
 
 
-def test_an_evicting_drain_is_refused_with_its_reason() -> None:
+def test_a_way_of_draining_that_nobody_knows_is_waited_with() -> None:
     cluster = Cluster(nodes=1, terms=QUICK)
-    cluster.annotate("n0", drain="evict")
+    cluster.annotate("n0", drain="gently")
     cluster.wish("sevenths")
     cluster.pass_time(300)
     assert not cluster.open_leases()
     assert b'waiting_nodes{reason="drain"} 1.0' in cluster.metrics.render()
+
+
+def owned(cluster: Cluster, node: str, name: str, *, blocking: bool = True) -> None:
+    """A pod that a ReplicaSet makes anew elsewhere."""
+    cluster.bind_pod(node, name, blocking=blocking, owner="ReplicaSet")
+
+
+def test_pods_in_the_way_are_evicted_and_others_stay() -> None:
+    cluster = Cluster(nodes=1, terms=QUICK)
+    cluster.annotate("n0", drain="evict")
+    owned(cluster, "n0", "one")
+    owned(cluster, "n0", "two")
+    owned(cluster, "n0", "other", blocking=False)
+    cluster.wish("sevenths")
+
+    cluster.pass_until(lambda: is_at_rest(cluster, "sevenths"), within=180)
+    assert_clean(cluster, pods={"one", "two"})
+    assert {it for it in cluster.evicted if it != "plugin-n0"} == {"one", "two"}
+
+
+def test_all_pods_of_the_node_leave_where_the_admin_says_so() -> None:
+    cluster = Cluster(nodes=1, terms=QUICK)
+    cluster.annotate("n0", drain="node")
+    owned(cluster, "n0", "one")
+    owned(cluster, "n0", "other", blocking=False)
+    cluster.wish("sevenths")
+
+    cluster.pass_until(lambda: is_at_rest(cluster, "sevenths"), within=180)
+    assert_clean(cluster, pods={"one", "other"})
+    assert {"one", "other"} <= set(cluster.evicted)
+
+
+def test_none_is_evicted_and_the_node_is_not_cordoned_where_one_may_not_go() -> None:
+    cluster = Cluster(nodes=1, terms=QUICK)
+    cluster.annotate("n0", drain="evict")
+    owned(cluster, "n0", "one")
+    cluster.bind_pod("n0", "alone", blocking=True)
+    cluster.wish("sevenths")
+
+    cordoned = []
+    for _ in range(100):
+        cluster.pass_time(4)
+        cordoned.append(cluster.is_cordoned("n0"))
+    assert cluster.evicted == []
+    assert not any(cordoned)
+
+    cluster.end_pod("alone")
+    cluster.pass_until(lambda: is_at_rest(cluster, "sevenths"), within=1200)
+    assert_clean(cluster, pods={"one"})
+
+
+def test_a_pod_that_does_not_end_is_waited_for_and_then_all_is_undone() -> None:
+    evictions = DrainTerms(deadline_seconds=100)
+    cluster = Cluster(nodes=1, terms=replace(QUICK, evictions=evictions))
+    cluster.annotate("n0", drain="evict")
+    owned(cluster, "n0", "one")
+    cluster.lingering.add("one")
+    cluster.wish("sevenths")
+
+    cluster.pass_until(lambda: "one" in cluster.evicted, within=60)
+    cluster.pass_time(90)
+    assert cluster.is_cordoned("n0")
+    cluster.pass_until(lambda: not cluster.is_cordoned("n0"), within=60)
+    assert cluster.agents["n0"].layout == "whole"
+    cluster.end_pod("one")
+    cluster.pass_until(lambda: is_at_rest(cluster, "sevenths"), within=600)
+    assert_clean(cluster, pods={"one"})

@@ -82,6 +82,15 @@ def test_nodes_without_pods_go_first_and_then_those_with_the_fewest() -> None:
     assert decision.waiting == {"many": Waiting.SLOT}
 
 
+def test_a_node_whose_pods_are_evicted_need_not_be_idle() -> None:
+    found = (pod("n", 7),)
+    for drain, taken in (("", []), ("wait", []), ("evict", ["n"]), ("node", ["n"])):
+        decision = decide(
+            view(asking("n", drain=drain), pods={"n": found}), FleetTerms(slots=1), {}, NOW
+        )
+        assert [take.node for take in decision.take] == taken
+
+
 def test_a_parked_record_takes_no_slot_and_its_node_gets_none() -> None:
     parked = SlotLease(number=PARKING, version="1", record=record("held"))
     decision = decide(
@@ -91,6 +100,13 @@ def test_a_parked_record_takes_no_slot_and_its_node_gets_none() -> None:
         NOW,
     )
     assert [(take.node, take.number) for take in decision.take] == [("next", 0)]
+
+
+def test_slots_of_a_larger_number_count_while_they_are_in_use() -> None:
+    slots = (SlotLease(number=2, version="1", holder="x", record=record("x", "b")),)
+    decision = decide(view(asking("n"), slots=slots), FleetTerms(slots=1), {}, NOW)
+    assert decision.take == ()
+    assert decision.waiting == {"n": Waiting.SLOT}
 
 
 def test_a_go_without_a_record_takes_a_slot_until_it_is_undone() -> None:
@@ -158,7 +174,7 @@ def test_whatever_the_fleet_looks_like_the_rules_hold(made: tuple[FleetView, Fle
         node = fleet.nodes[name]
         assert node.away is None
         assert node.keeps_cordon or not node.unschedulable
-        assert node.drain in ("", "wait")
+        assert node.drain != "else"
     running = Counter(slot.record.rollout for slot in fleet.slots if slot.record is not None)
     for asked in {fleet.nodes[name].rollout for name in taken}:
         counts = fleet.memory.rollouts.get(rollout_id(asked))

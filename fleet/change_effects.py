@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the coordinator may do next for one node's change. Values only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from fleet.drain.drain_pod import DrainPod
+from fleet.gpu_pod import GpuPod
+from fleet.rollout_memory import CountedEnd
+from fleet.undo_record import UndoRecord
+
+
+class NodeWrite(StrEnum):
+    """Purpose of a patch of a Node."""
+
+    HOLD = "hold"
+    PAUSE = "pause"
+    GO = "go"
+    RESUME = "resume"
+    UNDO = "undo"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatchNode:
+    """Patch the Node at this resourceVersion."""
+
+    purpose: NodeWrite
+    node: str
+    patch: Mapping[str, Any]
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteRecord:
+    """Write the record on its Lease."""
+
+    record: UndoRecord
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountEnd:
+    """Write the end into the memory of rollouts."""
+
+    outcome: CountedEnd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParkRecord:
+    """Move the record to a Lease that is no slot, so that the slot is free."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreeSlot:
+    """Empty the Lease."""
+
+    outcome: str
+    """For people: how the change ended."""
+    retry_later: bool = False
+    """The node was not idle, or not available: its next attempt waits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookAtPods:
+    """Read the node's pods from the API server, past all caches."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictPods:
+    """Have these pods of the device plugin leave; their DaemonSet makes others."""
+
+    pods: tuple[GpuPod, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeDrain:
+    """Judge which pods of the node may leave, each by a dry run too."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictHolders:
+    """Have the pods leave that are in the way."""
+
+    pods: tuple[DrainPod, ...]
+
+
+ChangeEffect = (
+    PatchNode
+    | WriteRecord
+    | CountEnd
+    | ParkRecord
+    | FreeSlot
+    | LookAtPods
+    | JudgeDrain
+    | EvictHolders
+    | EvictPods
+    | None
+)

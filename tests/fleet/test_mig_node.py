@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes and pods as the coordinator reads them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from api import keys
+from fleet.gpu_pod import counts, pod_of
+from fleet.mig_node import Away, node_of
+from tests.fleet.simulated_fleet import TERMS
+
+READY = {"conditions": [{"type": "Ready", "status": "True"}]}
+
+
+def node(status: Any = READY, **more: Any) -> Any:
+    """A Node; ``more`` are parts of its metadata, or its spec."""
+    spec = more.pop("spec", {})
+    return {
+        "metadata": {"name": "n", "uid": "u", "resourceVersion": "1", **more},
+        "spec": spec,
+        "status": status,
+    }
+
+
+@pytest.mark.parametrize(
+    ("seen", "away"),
+    [
+        (node(), None),
+        (node({}), Away.NOT_READY),
+        (node({"conditions": [{"type": "Ready", "status": "Unknown"}]}), Away.NOT_READY),
+        (node(deletionTimestamp="2026-11-20T08:00:00Z"), Away.REMOVAL),
+        (node(spec={"taints": [{"key": "ToBeDeletedByClusterAutoscaler"}]}), Away.REMOVAL),
+        (node(spec={"taints": [{"key": "karpenter.sh/disrupted"}]}), Away.REMOVAL),
+        (node(spec={"taints": [{"key": "node.kubernetes.io/unschedulable"}]}), None),
+        (
+            node(labels={"nvidia.com/gpu-driver-upgrade-state": "drain-required"}),
+            Away.DRIVER_UPGRADE,
+        ),
+        (node(labels={"nvidia.com/gpu-driver-upgrade-state": "upgrade-done"}), None),
+        (node(annotations={"weave.works/kured-reboot-in-progress": "x"}), Away.REBOOT),
+    ],
+)
+def test_a_node_is_available_unless_somebody_else_works_on_it(seen: Any, away: Away | None) -> None:
+    assert node_of(seen, TERMS.prefixes).away is away
+
+
+def test_damaged_annotations_are_none_and_a_zero_is_offered_by_nobody() -> None:
+    notes = {keys.MIG_REQUEST: "{", keys.MIG_STATUS: '{"v":99}', keys.MIG_GRANT: "[]"}
+    status = READY | {
+        "allocatable": {"nvidia.com/gpu": "0", "nvidia.com/mig-1g.10gb": "7", "cpu": "4"}
+    }
+    found = node_of(node(status, annotations=notes), TERMS.prefixes)
+    assert (found.request, found.status, found.grant) == (None, None, None)
+    assert (found.status_damaged, found.grant_text) == (True, "[]")
+    assert found.offers == (("nvidia.com/mig-1g.10gb", 7),)
+    assert found.counts
+    assert not node_of(node(), TERMS.prefixes).counts
+
+
+@pytest.mark.parametrize("kind", ["containers", "initContainers"])
+@pytest.mark.parametrize("asked", ["requests", "limits"])
+@pytest.mark.parametrize("resource", ["nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "cpu"])
+def test_a_pod_holds_gpus_by_any_of_its_containers(kind: str, asked: str, resource: str) -> None:
+    spec = {"nodeName": "n", kind: [{"resources": {asked: {resource: "1"}}}]}
+    pod = {"metadata": {"namespace": "d", "name": "p", "uid": "u"}, "spec": spec}
+    assert counts(pod, TERMS) is (resource != "cpu")
+    assert pod_of(pod, TERMS).holds is (resource != "cpu")
+    assert not pod_of(pod | {"status": {"phase": "Failed"}}, TERMS).holds
