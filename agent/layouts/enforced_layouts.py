@@ -112,10 +112,10 @@ class EnforcedLayouts:
             return (CAUSE,) if self._change is not None and self._change.wants_gpus else ()
 
     @property
-    def changed_at(self) -> float:
-        """When the GPUs were changed last: what was read before is stale."""
+    def changes(self) -> int:
+        """How often the GPUs may have changed: what was read with fewer is stale."""
         with self._lock:
-            return 0.0 if self._change is None else self._change.changed_at
+            return 0 if self._change is None else self._change.changes
 
     def take(self, now: float) -> None:
         """Take the actuator's answer, if there is one."""

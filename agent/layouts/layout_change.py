@@ -106,8 +106,8 @@ class LayoutChange:
         self._asks_at = now
         self._asks_failed = 0
         self._restored = self._restoring = ""
-        self.changed_at = now
-        """When the GPUs were changed last, as far as is known: what was read before is stale."""
+        self.changes = 0
+        """How often the GPUs may have changed: what was read with fewer is stale."""
         self._key: object = _NO_KEY
         self._failures = self._refusals = self._drifts = 0
         self._seen_unchanged = shown.end == RequestEnd.APPLIED
@@ -166,7 +166,7 @@ class LayoutChange:
         """Take the answer to what was asked; text: there was none, and why."""
         asked, self._asked = self._asked, None
         if isinstance(asked, ApplyRequest | RestoreRequest):
-            self.changed_at = now
+            self.changes += 1
         match asked, answer:
             case _, str():
                 self._unsure = self._unsure or self.is_open
@@ -210,7 +210,7 @@ class LayoutChange:
             return todo
         if self._unsure or self.runs:
             return StateRequest(change=self.request or None)
-        if judged is None or judged.at < self.changed_at:
+        if judged is None or judged.changes != self.changes:
             return self._held_look(now)
         if judged.change is None or (
             self.end == RequestEnd.HELD and self.is_of(judged.change.plan)
@@ -272,7 +272,7 @@ class LayoutChange:
             self._failures = self._refusals = self._drifts = 0
             self.retry = None
         self._key = judged.key
-        if judged.unchanged and judged.at >= self.changed_at:
+        if judged.unchanged and judged.changes == self.changes:
             self._seen_unchanged = True
 
     # what the actuator says
@@ -347,7 +347,8 @@ class LayoutChange:
         self.end, self.end_reason, self.open_change = end, reason, None
         self._gone = self._unsure = self.runs = False
         self._todo, self._doubt, self.problem = None, "", ""
-        self._asks_at, self._asks_failed, self.changed_at = now, 0, now
+        self._asks_at, self._asks_failed = now, 0
+        self.changes += 1
         self.retry = None
         if end is RequestEnd.PREVIOUS:
             self._failures += 1

@@ -73,8 +73,8 @@ class NodeFacts:
     snapshot: NodeSnapshot
     allocation: NodeAllocation | None
     """None: the kubelet has not been asked yet."""
-    changed_at: float = 0.0
-    """When GPUs were changed last; what was read before does not count."""
+    changes: int = 0
+    """How often the GPUs were changed; what was read with fewer does not count."""
 
 
 class LayoutJudge:
@@ -104,11 +104,12 @@ class LayoutJudge:
             service_enabled=self._edges.service_enabled(),
         )
         if others:
-            return self._refused(request, f"{' and '.join(others)} manages MIG on this node", now)
+            why = f"{' and '.join(others)} manages MIG on this node"
+            return self._refused(request, why, by.changes)
         try:
             configs = self._edges.configs()
         except BadInput as error:
-            return self._refused(request, str(error), now)
+            return self._refused(request, str(error), by.changes)
         from agent.layouts.layout_verdict import LayoutVerdict, allocated_holders, status, verdict
 
         try:
@@ -116,7 +117,7 @@ class LayoutJudge:
         except BadInput as error:
             return Judged(status=status(request, MigPhase.UNREAD, str(error)), judgement=None)
         held = kubelet or (by.allocation is None, allocation.by_pod)
-        basis = request, configs, _mig_part(by.snapshot), held, by.changed_at
+        basis = request, configs, _mig_part(by.snapshot), held, by.changes
         if basis == self._basis and now < self._due:
             return None
         holders: MigHolders = {}
@@ -139,15 +140,17 @@ class LayoutJudge:
         if unread or (kubelet is None and by.allocation is None):
             return Judged(status=found.status, judgement=None)
         key = request, configs
-        return Judged(status=found.status, judgement=self._judgement(key, found, holders, now))
+        return Judged(
+            status=found.status, judgement=self._judgement(key, found, holders, by.changes)
+        )
 
-    def _refused(self, request: LayoutRequest, why: str, now: float) -> Judged:
+    def _refused(self, request: LayoutRequest, why: str, changes: int) -> Judged:
         """Without a look at the GPUs; what was judged before does not hold any more."""
         from agent.layouts.layout_verdict import LayoutVerdict, status
 
         self._basis = None
         found = LayoutVerdict(status=status(request, MigPhase.REFUSED, why))
-        judgement = self._judgement((request, None), found, {}, now)
+        judgement = self._judgement((request, None), found, {}, changes)
         return Judged(status=found.status, judgement=judgement)
 
     def _judgement(
@@ -155,7 +158,7 @@ class LayoutJudge:
         key: tuple[LayoutRequest, MigConfigs | None],
         found: LayoutVerdict,
         holders: MigHolders,
-        now: float,
+        changes: int,
     ) -> Judgement | None:
         if self._edges.enforce is None:
             return None
@@ -165,7 +168,7 @@ class LayoutJudge:
             key=key,
             change=wanted_change(key[0], found, holders, self._edges.strategy),
             unchanged=found.status.phase == MigPhase.UNCHANGED,
-            at=now,
+            changes=changes,
         )
 
 

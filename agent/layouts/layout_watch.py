@@ -153,7 +153,7 @@ class LayoutWatch:
         with self._lock:
             judged = self._judgement
             if self._metadata is not None and self._wish.request is None:
-                judged = self._nothing_asked(now)
+                judged = self._nothing_asked(self._enforced.changes)
         self._enforced.step(now, judged)
         with self._lock:
             before = self._told
@@ -182,7 +182,7 @@ class LayoutWatch:
             metadata=metadata,
             snapshot=snapshot,
             allocation=allocation,
-            changed_at=0.0 if self._enforced is None else self._enforced.changed_at,
+            changes=0 if self._enforced is None else self._enforced.changes,
         )
         judged = self._judge.judge(request, facts, now)
         if judged is not None:
@@ -199,10 +199,10 @@ class LayoutWatch:
 
     # parts
 
-    def _nothing_asked(self, now: float) -> Judgement:
+    def _nothing_asked(self, changes: int) -> Judgement:
         from agent.layouts.wanted_change import Judgement
 
-        return Judgement(key=None, change=None, unchanged=False, at=now)
+        return Judgement(key=None, change=None, unchanged=False, changes=changes)
 
     def _take(self, request: LayoutRequest, verdict: MigStatusAnnotation, now: float) -> None:
         """Have it shown, unless there is another request by now, or it is no news."""

@@ -94,8 +94,8 @@ class Judgement:
     """None: there is nothing to change, or no way to do it."""
     unchanged: bool
     """The GPUs have what is asked for."""
-    at: float
-    """When they were read."""
+    changes: int
+    """How often the GPUs had been changed, as far as is known, when they were read."""
 
 
 def wanted_change(

@@ -14,7 +14,7 @@ from actuator.change_record import ChangeOutcome
 from actuator.journal import Journal, JournalBusy
 from actuator.mig_world import StepFailed
 from actuator.service.transactions import Transactions
-from api.actuator_messages import ApplyRequest, PodsOnGpus
+from api.actuator_messages import ApplyRequest, ChangeEnd, PodsOnGpus
 from base.errors import GpuscapeError
 from discovery.driver_errors import DriverAbsent
 from mig.gpu_layout import counted
@@ -110,3 +110,21 @@ def test_who_is_to_end_tries_nothing_again(journal: Path) -> None:
     started.now += 1000
     started.transactions.tick()
     assert (started.transactions.running, len(started.tried)) == (None, 1)
+
+
+def test_what_became_of_a_change_is_told_whatever_came_after_it(tmp_path: Path) -> None:
+    """Who died while it ran asks by its name, and it need not be the last one."""
+    world = PlayedWorld(Hardware.of([mig_gpu("a100-sxm4-40gb")]))
+    with Journal(tmp_path / "mig") as opened:
+        for change, layout in (("change-one", {"7g.40gb": 1}), ("change-two", {"3g.20gb": 2})):
+            wanted = {"GPU-0": counted(layout)}
+            apply(world, opened, wanted, asked="a test", change=change)
+    state = Started(tmp_path / "mig", iter(())).transactions.state
+
+    first, unknown, nothing = state("change-one"), state("change-ten"), state()
+
+    assert first.named is not None
+    assert (first.named.change, first.named.end) == ("change-one", ChangeEnd.APPLIED)
+    assert first.last is not None
+    assert first.last.change == "change-two"
+    assert (unknown.named, nothing.named) == (None, None)

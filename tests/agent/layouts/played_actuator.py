@@ -9,19 +9,39 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from agent.layouts.layout_change import ActuatorTask
+from agent.layouts.wanted_change import WantedChange
 from api.actuator_messages import (
     ActuatorAnswer,
     ActuatorRefusal,
     ApplyRequest,
     ChangeAnswer,
     ChangeEnd,
+    InstanceAsked,
     KnownChange,
+    LayoutAsked,
     RefusalAnswer,
     StateAnswer,
     StateRequest,
 )
 
 NOBODY = "nobody answers at the socket"
+
+
+def wanted(plan: str) -> WantedChange:
+    """A change of one GPU; its only profile is the layout's name."""
+    instance = InstanceAsked(profile=plan, compute=(1,))
+    return WantedChange(
+        plan=plan,
+        asked=plan,
+        layouts={"GPU-0": LayoutAsked(mig=True, instances=(instance,))},
+        gpus=(0,),
+        modes=False,
+        pods=frozenset(),
+        others=frozenset(),
+        on_gpus=(),
+        offers={},
+        strategy=None,
+    )
 
 
 @dataclass

@@ -23,17 +23,15 @@ from hypothesis.stateful import (
 
 from agent.layouts.layout_change import ActuatorTask, LayoutChange
 from agent.layouts.shown_request import Leave, ShownRequest
-from agent.layouts.wanted_change import Judgement, WantedChange
+from agent.layouts.wanted_change import Judgement
 from api.actuator_messages import (
     ActuatorAnswer,
     ApplyRequest,
     ChangeEnd,
-    InstanceAsked,
-    LayoutAsked,
     RestoreRequest,
 )
 from api.mig_status_annotation import RequestEnd
-from tests.agent.layouts.played_actuator import NOBODY, PlayedActuator
+from tests.agent.layouts.played_actuator import NOBODY, PlayedActuator, wanted
 
 DISTURBANCES = (
     "agent_dies",
@@ -46,23 +44,6 @@ DISTURBANCES = (
 )
 ROUNDS = 36
 ENDS = (ChangeEnd.APPLIED, ChangeEnd.PREVIOUS, ChangeEnd.HELD, ChangeEnd.REFUSED)
-
-
-def wanted(plan: str) -> WantedChange:
-    """A change of one GPU; its only profile is the layout's name."""
-    instance = InstanceAsked(profile=plan, compute=(1,))
-    return WantedChange(
-        plan=plan,
-        asked=plan,
-        layouts={"GPU-0": LayoutAsked(mig=True, instances=(instance,))},
-        gpus=(0,),
-        modes=False,
-        pods=frozenset(),
-        others=frozenset(),
-        on_gpus=(),
-        offers={},
-        strategy=None,
-    )
 
 
 class AnyLife(RuleBasedStateMachine):
@@ -301,7 +282,7 @@ class AnyLife(RuleBasedStateMachine):
             key=self.wish,
             change=wanted(self.wish) if differs and self.wish is not None else None,
             unchanged=self.wish is not None and not differs,
-            at=self.now,
+            changes=change.changes,
         )
 
     def _answer(self, change: str | None, answer: ActuatorAnswer | str) -> None:

@@ -16,6 +16,7 @@ from agent.layouts.layout_change import ActuatorTask
 from agent.layouts.layout_judge import LayoutEdges
 from agent.layouts.layout_watch import SETTLE_SECONDS, LayoutWatch
 from agent.layouts.retry_times import FAILED_SECONDS, REFUSED_SECONDS
+from agent.layouts.wanted_change import MOST_OFFERS
 from agent.pods.allocated_devices import AllocatedDevice, GpuContainer, NodeAllocation
 from agent.pods.device_names import GpuPart
 from api import keys, mig_grant_annotation, mig_request_annotation, mig_status_annotation, names
@@ -30,7 +31,7 @@ from api.actuator_messages import (
     StateRequest,
 )
 from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation
-from api.mig_request_annotation import MigRequestAnnotation
+from api.mig_request_annotation import MOST_CHARACTERS, MigRequestAnnotation
 from api.mig_resources import MigStrategy
 from api.mig_status_annotation import MigStatusAnnotation
 from api.state_annotation import pod_key
@@ -40,6 +41,7 @@ from discovery.driver_errors import Released
 from discovery.mig_state import MigGpu, MigReading
 from labelers.decision import Absent, Value
 from tests import build
+from tests.agent.layouts.played_actuator import wanted
 from tests.agent.virtual import VirtualRuntime
 from tests.mig.naive_gpu import mig_gpu
 
@@ -66,6 +68,14 @@ class EnforcingScene:
         self.ids = count(1)
         self.load = "boot-1"
         self.waits = False
+        self.looks = 0
+        """How often it was looked whether the handles are closed, for the present task."""
+        self.lag = 0
+        """So often a reading still finds the handles closed."""
+        self.history: list[tuple[str, str]] = []
+        """Phase and end that the Node has shown."""
+        self.restored: MigGpu | None = None
+        """What the GPU has once the actuator has restored what a boot took."""
         self.runtime = VirtualRuntime({"layouts": self.tick}, now=1000.0)
         self.start()
 
@@ -74,7 +84,7 @@ class EnforcingScene:
         self.jobs.clear()
         edges = EnforceEdges(
             ask=self._ask,
-            closed=lambda: True,
+            closed=self._closed,
             load=lambda: self.load,
             wake=lambda: self.runtime.hasten("layouts"),
             start=self.jobs.append,
@@ -176,30 +186,40 @@ class EnforcingScene:
 
     def _write(self) -> None:
         before = dict(self.node), dict(self.labels)
-        for where, wanted in (
+        for where, decisions in (
             (self.node, self.watch.annotations()),
             (self.labels, self.watch.labels()),
         ):
-            for key, decided in wanted.items():
+            for key, decided in decisions.items():
                 match decided:
                     case Value(text=text):
                         where[key] = text
                     case Absent():
                         where.pop(key, None)
         if (self.node, self.labels) != before:
+            if keys.MIG_STATUS in self.node:
+                self.history.append((self.status.phase, self.status.end))
             self.see()
 
     def _read(self) -> Sequence[MigReading]:
-        if self.watch.release_causes:
+        self.lag -= 1
+        if self.watch.release_causes or self.lag >= 0:
             raise Released("released")
         return (self.gpu,)
+
+    def _closed(self) -> bool:
+        self.looks += 1
+        return self.looks == 2
 
     def _ask(self, task: ActuatorTask) -> ActuatorAnswer:
         self.asked.append(task)
         if isinstance(task, StateRequest):
             return self.state
+        assert self.looks == 2, "asked before the handles were closed"
+        self.looks, self.lag = 0, 2
         self.released.append(self.watch.release_causes == (CAUSE,))
         if not isinstance(task, ApplyRequest):
+            self.gpu = self.restored or self.gpu
             return ChangeAnswer(change=task.change, end=ChangeEnd.UNCHANGED)
         if isinstance(self.how, Exception):
             raise self.how
@@ -263,6 +283,7 @@ def test_with_go_it_is_changed_with_closed_handles_and_the_end_is_told(
         "applied",
     )
     assert (keys.MIG_REQUEST in scene.node, scene.label) == (False, "success")
+    assert ("planned", "applied") not in scene.history
     assert not scene.watch.release_causes
     assert (scene.applied(), scene.released) == ([request], [True, True])
     scene.run(3600)
@@ -467,6 +488,27 @@ def test_before_a_request_the_actuator_must_answer_once_for_each_load(
     scene.load = "boot-2"
     scene.asks()
     assert len([one for one in scene.asked if not isinstance(one, StateRequest)]) == 2
+
+
+def test_what_comes_back_after_a_boot_needs_no_leave(scene: EnforcingScene) -> None:
+    """What was read before that does not count."""
+    scene.restored = replace(WHOLE, uuid=SPLIT.uuid, bus_id=SPLIT.bus_id)
+    scene.ask(WANTED)
+    scene.run(600)
+    assert (scene.status.phase, scene.status.request) == ("unchanged", "")
+    assert "MigChangeWaiting" not in scene.news
+
+
+def test_a_request_that_offers_much_still_names_as_many_pods_as_fit() -> None:
+    offers = {f"nvidia.com/mig-{'x' * 40}-{at:02}": 7 for at in range(MOST_OFFERS)}
+    many = frozenset(f"team/job-{at}" for at in range(60))
+    change = replace(wanted("a"), plan="0" * 16, pods=many, offers=offers)
+    found = change.annotation("0" * 16)
+    length = len(mig_request_annotation.encode(found))
+    assert MOST_CHARACTERS - 30 < length <= MOST_CHARACTERS
+    assert len(found.pods) + found.unlisted == 60
+    more = replace(change, offers={**offers, "one-more": 1}).annotation("0" * 16)
+    assert (more.offers, len(more.pods)) == ({}, 60)
 
 
 def test_pods_in_the_way_are_told_once_a_minute_and_at_once_when_they_are_gone(
