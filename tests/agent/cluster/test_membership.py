@@ -12,11 +12,30 @@ import pytest
 from agent.cluster.confinement import CORE
 from agent.cluster.membership import Cluster, Member
 from agent.cluster.start_turn import StartTurn
+from agent.layouts.enforced_layouts import CAUSE, EnforceEdges
+from agent.layouts.layout_change import ActuatorTask
 from agent.layouts.layout_judge import LayoutEdges
 from agent.layouts.layout_watch import LayoutWatch
 from agent.pods.kubelet_pods import KubeletPods
 from agent.publish import NodeDecision
-from api import keys, mig_status_annotation, names, state_annotation, topology_annotation
+from api import (
+    keys,
+    mig_grant_annotation,
+    mig_request_annotation,
+    mig_status_annotation,
+    names,
+    state_annotation,
+    topology_annotation,
+)
+from api.actuator_messages import (
+    ActuatorAnswer,
+    ApplyRequest,
+    ChangeAnswer,
+    ChangeEnd,
+    StateAnswer,
+    StateRequest,
+)
+from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation
 from api.mig_status_annotation import GpuChangeStatus, MigStatusAnnotation
 from base.errors import Transient
 from discovery.mig_state import MigGpu
@@ -66,7 +85,8 @@ class Policies:
 
 def _foreign(call: Call) -> bool:
     metadata = (call.body or {}).get("metadata") or {}
-    return any(keys.label(key) is None for key in metadata.get("labels") or ())
+    labels = set(metadata.get("labels") or ()) - {keys.MIG_CONFIG_STATE}
+    return any(keys.label(key) is None for key in labels)
 
 
 class Scene:
@@ -80,6 +100,7 @@ class Scene:
         unconfined: bool = False,
         ready: Path,
         layouts: bool = False,
+        enforce: EnforceEdges | None = None,
     ) -> None:
         self.api = FakeApi()
         self.api.server.create(NODES, {"metadata": {"name": NODE}}, manager="kubelet")
@@ -94,7 +115,9 @@ class Scene:
         self.runtime: VirtualRuntime | None = None
         self.own = AgentMetrics("0", self._clock)
         self.mig_read: tuple[MigGpu, ...] = ()
-        edges = LayoutEdges(read=lambda: self.mig_read, snapshot=lambda: self.snapshot)
+        edges = LayoutEdges(
+            read=lambda: self.mig_read, snapshot=lambda: self.snapshot, enforce=enforce
+        )
         self.cluster = Cluster(
             self.api,
             Member(node=NODE, namespace=NAMESPACE, pod="agent-1", identity="uid-1"),
@@ -626,6 +649,59 @@ def test_what_becomes_of_a_mig_layout_is_shown_on_the_node(tmp_path: Path) -> No
     assert found.gpus == (GpuChangeStatus(gpu=0, create=7, mig=True),)
     assert "MigLayoutPlanned" in {it["reason"] for it in scene.api.server.objects(EVENTS)}
     assert scene.metric("gpuscape_api_writes_total", object="Node") == 2
+
+
+def test_a_change_with_leave_closes_the_handles_and_opens_them_again(tmp_path: Path) -> None:
+    """The coordinator's grant on the Node is enough; the state's label goes with the status."""
+    jobs: list[Callable[[], None]] = []
+    tasks: list[ActuatorTask] = []
+
+    def ask(task: ActuatorTask) -> ActuatorAnswer:
+        tasks.append(task)
+        if isinstance(task, StateRequest):
+            return StateAnswer()
+        if isinstance(task, ApplyRequest):
+            assert it.held[-1] == (CAUSE,)
+        return ChangeAnswer(change=task.change, end=ChangeEnd.PREVIOUS, reason="it would not")
+
+    enforce = EnforceEdges(
+        ask=ask,
+        closed=lambda: True,
+        load=lambda: "boot",
+        start=jobs.append,
+    )
+    it = Scene(layouts=True, enforce=enforce, ready=tmp_path / "driver-ready")
+    assert it.snapshot is not None
+    first = it.snapshot.gpus[0]
+    assert first.uuid is not None
+    off = Mode(current=False, pending=False)
+    h100 = mig_gpu("h100-sxm5-80gb", uuid=first.uuid, mode=off, resetless=True)
+    it.mig_read = (replace(h100, bus_id=first.bus_id),)
+
+    def work(seconds: float) -> None:
+        for _ in range(int(seconds)):
+            it.run(1)
+            it.see()
+            while jobs:
+                jobs.pop(0)()
+
+    it.start()
+    it.see(annotations={keys.MIG_LAYOUT: '{"0": {"1g.10gb": 7}}'})
+    work(MINUTE)
+    asked = mig_request_annotation.decode(it.node()["annotations"][keys.MIG_REQUEST])
+    assert asked is not None
+    assert (asked.gpus, asked.modes) == ((0,), True)
+    assert it.node()["labels"][keys.MIG_CONFIG_STATE] == "pending"
+    grant = MigGrantAnnotation(v=1, request=asked.request, phase=GrantPhase.GO)
+    it.see(annotations={keys.MIG_GRANT: mig_grant_annotation.encode(grant)})
+    work(MINUTE)
+
+    assert [one.change for one in tasks if isinstance(one, ApplyRequest)] == [asked.request]
+    assert it.held[-1] == ()
+    found = status_of(it)
+    assert (found.phase, found.request, found.end) == ("failed", asked.request, "previous")
+    assert keys.MIG_REQUEST not in it.node()["annotations"]
+    assert it.node()["labels"][keys.MIG_CONFIG_STATE] == "failed"
 
 
 def test_a_status_that_nobody_looks_after_any_more_is_removed(scene: Scene) -> None:
