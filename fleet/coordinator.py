@@ -30,6 +30,7 @@ from fleet.change_effects import (
     FreeSlot,
     JudgeDrain,
     LookAtPods,
+    NodeWrite,
     ParkRecord,
     PatchNode,
     WriteRecord,
@@ -247,6 +248,8 @@ class Coordinator:
         effect = next_effect(fresh, self._terms, now)
         if not isinstance(effect, PatchNode):
             return False
+        if effect.purpose is NodeWrite.HOLD:  # pods may have come before the cordon
+            self._judged.pop(change.view.record.request, None)
         self._cache.node(self._api.patch(NODES, name, effect.patch))
         self._reports.patched(fresh, effect)
         return True
@@ -262,7 +265,7 @@ class Coordinator:
             return
         plan = judge_drain(
             self._api,
-            [(pod.namespace, pod.name) for pod in view.pods if pod.holds],
+            [(pod.namespace, pod.name) for pod in self._holders(view.record.node)],
             view.node.request,
             self._terms.evictions,
             whole_node=view.record.drain == DrainMode.NODE,
@@ -271,8 +274,12 @@ class Coordinator:
         self._reports.judged(view.record, plan)
 
     def _look(self, node: str, now: float) -> PodLook:
-        """All pods of the node, by a read that the API server makes now."""
-        held = set()
+        """Which pods of the node hold GPUs now."""
+        return PodLook(at=now, held=frozenset(pod.key for pod in self._holders(node)))
+
+    def _holders(self, node: str) -> list[GpuPod]:
+        """All pods of the node that hold GPUs, by a read that the API server makes now."""
+        held = []
         watch = self._api.watch(PODS, fields={"spec.nodeName": node})
         try:
             for change in watch:
@@ -281,10 +288,10 @@ class Coordinator:
                 if counts(change.object, self._cache.terms):
                     pod = pod_of(change.object, self._cache.terms)
                     if pod.holds:
-                        held.add(pod.key)
+                        held.append(pod)
         finally:
             watch.close()
-        return PodLook(at=now, held=frozenset(held))
+        return held
 
     def _take(self, view: FleetView, take: TakeSlot, now: float) -> bool:
         node = view.nodes[take.node]

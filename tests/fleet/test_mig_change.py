@@ -271,6 +271,8 @@ def judge(view: ChangeView, effect: ChangeEffect) -> None:
             assert view.look.at >= NOW - LOOK_SECONDS
             assert node.request is not None
             assert is_idle(node.request, view.look.held)
+            if effect.purpose is NodeWrite.GO and record.labels:
+                assert not any(pod.is_plugin for pod in view.pods)
             if record.drain == "node" and view.look.held:
                 assert view.judged is not None
                 assert view.judged.plan.is_done

@@ -6,9 +6,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+import pytest
+
 from api import keys, names
 from fleet.drain.drain_plan import DrainTerms
 from fleet.fleet_terms import PAUSED, FleetTerms, parse_windows
+from fleet.undo_record import UndoRecord
 from kube.api import LEASES
 from tests.fleet.simulated_fleet import OFFERS, Cluster, violations
 
@@ -382,3 +385,31 @@ def test_a_pod_that_does_not_end_is_waited_for_and_then_all_is_undone() -> None:
     cluster.end_pod("one")
     cluster.pass_until(lambda: is_at_rest(cluster, "sevenths"), within=600)
     assert_clean(cluster, pods={"one"})
+
+
+def test_a_pod_that_may_not_go_and_comes_behind_the_cordon_has_all_undone_at_once() -> None:
+    cluster = Cluster(nodes=1, terms=QUICK)
+    cluster.annotate("n0", drain="evict")
+    owned(cluster, "n0", "one")
+    cluster.wish("sevenths")
+    cluster.pass_until(lambda: cluster.is_cordoned("n0"), within=60)
+    cluster.bind_pod("n0", "alone", blocking=True)
+
+    cluster.pass_until(lambda: not cluster.is_cordoned("n0"), within=40)
+    assert cluster.evicted == []
+    assert_clean(cluster)
+
+
+def test_a_defect_with_one_node_leaves_the_others_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(nodes=3, terms=QUICK)
+    taken = cluster.reports.taken
+
+    def raises_for_one(record: UndoRecord, number: int) -> None:
+        taken(record, number)
+        if record.node == "n0":
+            raise RuntimeError("a defect")
+
+    monkeypatch.setattr(cluster.reports, "taken", raises_for_one)
+    cluster.wish("sevenths")
+    cluster.pass_until(lambda: is_at_rest(cluster, "sevenths"), within=600)
+    assert_clean(cluster)
