@@ -114,6 +114,8 @@ MIG_REQUEST = "gpuscape.io/mig-request"
 MIG_GRANT = "gpuscape.io/mig-grant"
 MIG_STATUS = "gpuscape.io/mig-status"
 MIG_UNDO = "gpuscape.io/mig-undo"
+MIG_POLICY = "gpuscape.io/mig-policy"
+MIG_LAYOUT_BEFORE = "gpuscape.io/mig-layout-before"
 MIG_ROLLOUTS = "gpuscape.io/mig-rollouts"
 MIG_PAUSED = "gpuscape.io/mig-paused"
 MIG_CONFIG = "nvidia.com/mig.config"
@@ -284,11 +286,14 @@ HEALTHS: tuple[Key, ...] = (
 )
 
 
-def _wish(
-    name: str, summary: str, where: KeyLocation = KeyLocation.NODE_ANNOTATION, **value: str
+def _note(
+    name: str,
+    summary: str,
+    writer: Writer = Writer.ADMIN,
+    where: KeyLocation = KeyLocation.NODE_ANNOTATION,
+    **value: str,
 ) -> Key:
-    """An annotation of the admin, or of whoever makes the pod."""
-    writer = Writer.USER if where is KeyLocation.POD_ANNOTATION else Writer.ADMIN
+    """An annotation."""
     return Key(name=name, where=where, writer=writer, summary=summary, **value)
 
 
@@ -311,79 +316,74 @@ OTHERS: tuple[Key, ...] = (
         value=TEXT,
         summary="name of the MIG layout wished for",
     ),
-    _wish(MIG_LAYOUT, "MIG layout wished for; wins over nvidia.com/mig.config"),
-    Key(
-        name=MIG_REQUEST,
-        where=KeyLocation.NODE_ANNOTATION,
-        summary="JSON: a MIG change that waits for leave: its id, affected GPUs, pods on them",
+    _note(MIG_LAYOUT, "MIG layout wished for; wins over nvidia.com/mig.config"),
+    _note(MIG_LAYOUT_BEFORE, "what was asked for before gpuscape mig rollout start"),
+    _note(
+        MIG_REQUEST,
+        "JSON: a MIG change that waits for leave: its id, affected GPUs, pods on them",
+        Writer.AGENT,
     ),
-    Key(
-        name=MIG_GRANT,
-        where=KeyLocation.NODE_ANNOTATION,
-        writer=Writer.COORDINATOR,
-        summary="JSON: id of the request, and phase hold or go",
-    ),
-    Key(
-        name=MIG_UNDO,
+    _note(MIG_GRANT, "JSON: id of the request, and phase hold or go", Writer.COORDINATOR),
+    _note(
+        MIG_UNDO,
+        "JSON: what is to be undone on the node that has the slot, on the Lease mig-slot-<n>",
+        Writer.COORDINATOR,
         where=KeyLocation.LEASE_ANNOTATION,
-        writer=Writer.COORDINATOR,
-        summary="JSON: what is to be undone on the node that has the slot, on the Lease"
-        " mig-slot-<n>",
     ),
-    Key(
-        name=MIG_ROLLOUTS,
+    _note(
+        MIG_ROLLOUTS,
+        "JSON: how the changes of each rollout ended, on the Lease coordinator",
+        Writer.COORDINATOR,
         where=KeyLocation.LEASE_ANNOTATION,
-        writer=Writer.COORDINATOR,
-        summary="JSON: how the changes of each rollout ended, on the Lease coordinator",
     ),
-    _wish(
+    _note(
         MIG_PAUSED,
         "while it is true, no further MIG change begins; on the Lease coordinator",
-        KeyLocation.LEASE_ANNOTATION,
+        where=KeyLocation.LEASE_ANNOTATION,
         value=TRUTH,
     ),
-    Key(
-        name=MIG_STATUS,
-        where=KeyLocation.NODE_ANNOTATION,
-        summary="JSON: phase, reason and blockers of a MIG change",
+    _note(
+        MIG_POLICY,
+        "which entry of the fleet policy the layout is of, and a hash of that layout",
+        Writer.COORDINATOR,
     ),
+    _note(MIG_STATUS, "JSON: phase, reason and blockers of a MIG change", Writer.AGENT),
     Key(
         name=MIG_CONFIG_STATE,
         value=r"pending|rebooting|success|failed",
         summary="state of the MIG change, in mig-manager's words",
     ),
-    _wish(RELEASE, "while it stands, the agent holds no NVML handle"),
-    _wish(
+    _note(RELEASE, "while it stands, the agent holds no NVML handle"),
+    _note(
         CLEAR_XIDS,
         "all, or PCI bus ids: once when it changes, XID errors of these GPUs up to then no"
         " longer count as ill health",
     ),
-    _wish(DRAIN, "how pods leave before a MIG change", value=r"wait|evict|node"),
-    _wish(
-        KEEP_CORDONED,
-        "while it stands, the coordinator does not uncordon the node after a MIG change",
-    ),
-    _wish(
+    _note(DRAIN, "how pods leave before a MIG change", value=r"wait|evict|node"),
+    _note(KEEP_CORDONED, "the coordinator leaves this node cordoned after a MIG change"),
+    _note(
         LINK,
         "how close the pod's GPUs should be",
+        Writer.USER,
         KeyLocation.POD_ANNOTATION,
         value=r"any|numa|nvlink",
     ),
-    _wish(
-        NIC, "the pod's GPUs should be near an RDMA NIC", KeyLocation.POD_ANNOTATION, value=r"true"
+    _note(
+        NIC,
+        "the pod's GPUs should be near an RDMA NIC",
+        Writer.USER,
+        KeyLocation.POD_ANNOTATION,
+        value=r"true",
     ),
-    _wish(DO_NOT_DISRUPT, "no MIG change may disturb this pod", KeyLocation.POD_ANNOTATION),
+    _note(
+        DO_NOT_DISRUPT,
+        "no MIG change may disturb this pod",
+        Writer.USER,
+        KeyLocation.POD_ANNOTATION,
+    ),
 )
 
-LABELS: tuple[Key, ...] = (
-    *NODE,
-    *DRIVER,
-    *CAPABILITIES,
-    *RESOURCES,
-    *HARDWARE,
-    *LINKS,
-    *HEALTHS,
-)
+LABELS: tuple[Key, ...] = (*NODE, *DRIVER, *CAPABILITIES, *RESOURCES, *HARDWARE, *LINKS, *HEALTHS)
 """The node labels that the labelers decide, each owned by one of them."""
 
 KEYS: tuple[Key, ...] = (*LABELS, *OTHERS)

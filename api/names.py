@@ -27,6 +27,8 @@ AGENT_EVENT: Final = "gpuscape-agent-event"
 AGENT_NODE_FEATURE: Final = "gpuscape-agent-nodefeature"
 
 COORDINATOR_LEASE: Final = "coordinator"
+MIG_POLICY: Final = "gpuscape-mig-policy"
+"""ConfigMap of the fleet policy."""
 SLOT_LEASE_PREFIX: Final = "mig-slot-"
 
 ACTUATOR_SOCKET: Final = "/run/gpuscape/actuator/actuator.sock"

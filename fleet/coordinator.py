@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -81,17 +81,19 @@ class Coordinator:
         *,
         terms: FleetTerms,
         reports: ChangeReports,
+        drains: Callable[[], Mapping[str, DrainMode]] = dict,
         namespace: str = names.NAMESPACE,
         defects: Defects | None = None,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
-        """``namespace``: where the Leases are."""
+        """``drains``: how pods leave by the fleet policy, by node; ``namespace``: of the Leases."""
         self._api = api
         self._cache = cache
         self._leadership = leadership
         self._terms = terms
         self._reports = reports
+        self._drains = drains
         self._defects = defects or Defects()
         self._namespace = namespace
         self._wall = wall
@@ -131,7 +133,9 @@ class Coordinator:
         return AGAIN_SECONDS if made else ROUND_SECONDS
 
     def _view(self) -> FleetView:
-        return self._cache.view(self._leadership.memory, is_paused=self._leadership.is_paused)
+        leadership = self._leadership
+        view = self._cache.view(leadership.memory, is_paused=leadership.is_paused)
+        return replace(view, drains=self._drains())
 
     def _changes(self, view: FleetView) -> Iterator[_Change]:
         """All changes that have begun, and slots that are to be emptied."""
@@ -297,7 +301,7 @@ class Coordinator:
         node = view.nodes[take.node]
         if node.request is None:
             return False
-        record = new_record(node, node.request, slot_gate.drain_of(node, self._terms), now)
+        record = new_record(node, node.request, slot_gate.drain_of(view, node, self._terms), now)
         try:
             undo_record.decode(undo_record.encode(record))
         except BadInput as error:  # somebody's values are too long to be kept

@@ -47,15 +47,18 @@ class FleetWatches:
         changed: Callable[[], None],
         *,
         namespace: str = names.NAMESPACE,
+        on_node: Callable[[WatchEvent], None] = lambda _event: None,
         defects: Defects | None = None,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         """``namespace``: where the Leases are.
 
-        ``changed`` is called after events that may change what is to be done.
+        ``changed`` is called after events that may change what is to be done; ``on_node`` gets
+        every event of Nodes, whole.
         """
         self._cache = cache
         self._changed = changed
+        self._on_node = on_node
         self._down: dict[FleetSource, str] = {}
         self._followers = {
             FleetSource.NODES: Follower(
@@ -101,6 +104,7 @@ class FleetWatches:
 
     def take_node(self, event: WatchEvent) -> None:
         """Take an event of the watch of Nodes into the cache."""
+        self._on_node(event)
         match event:
             case ObjectSeen(object=seen):
                 if not self._cache.node(seen):

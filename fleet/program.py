@@ -25,8 +25,11 @@ from fleet.coordinator_settings import CoordinatorSettings
 from fleet.fleet_cache import FleetCache
 from fleet.fleet_watches import FleetWatches
 from fleet.leadership import Leadership
+from fleet.policy.policy_keeper import PolicyKeeper
+from kube.api import CONFIG_MAPS
 from kube.client import ApiClient, Program, connect
 from kube.events import Recorder
+from kube.follower import Follower
 from web import messages
 from web.messages import Body, Response
 from web.server import HttpServer
@@ -112,12 +115,14 @@ def _start(
     )
     cache = FleetCache(settings.pod_terms)
     leadership = Leadership(client, identity=instance, namespace=settings.namespace)
+    policy = PolicyKeeper(client, leads=lambda: leadership.leads)
     coordinator = Coordinator(
         client,
         cache,
         leadership,
         terms=settings.terms,
         reports=ChangeReports(events, metrics),
+        drains=lambda: policy.drains,
         namespace=settings.namespace,
         defects=defects,
     )
@@ -135,9 +140,23 @@ def _start(
     ending.callback(server.stop, _STOP_SECONDS)
     log.info("listening", extra={"serves": "metrics", "address": str(server.address)})
     watches = FleetWatches(
-        client, cache, rounds.hasten, namespace=settings.namespace, defects=defects
+        client,
+        cache,
+        rounds.hasten,
+        namespace=settings.namespace,
+        on_node=policy.on_node,
+        defects=defects,
     )
     ending.callback(watches.close)
+    policy_watch = Follower(
+        client,
+        CONFIG_MAPS,
+        policy.on_config_map,
+        namespace=settings.namespace,
+        name=names.MIG_POLICY,
+        defects=defects,
+    )
+    ending.callback(policy_watch.close)
     ending.callback(leadership.leave)
     watches.start()
 
@@ -148,6 +167,9 @@ def _start(
             rounds.hasten()
         return seconds
 
+    threads.started(policy_watch.run, "watch-policy")
+    policies = _Loop("policy", ended, defects)
+    threads.started(partial(policies.run, partial(policy.tick)), "policy")
     threads.started(partial(beats.run, partial(beat)), "beats")
     threads.started(partial(rounds.run, partial(coordinator.round)), "rounds")
     threads.started(partial(_flush, events, ended, defects), "events")

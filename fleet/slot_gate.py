@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from api.mig_grant_annotation import GrantPhase
@@ -65,6 +65,8 @@ class FleetView:
     """Slots and parked records."""
     memory: RolloutMemory = EMPTY
     is_paused: bool = False
+    drains: Mapping[str, DrainMode] = field(default_factory=dict)
+    """How pods leave by the fleet policy, by node, where it says so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,9 +128,12 @@ def decide(
     return GateDecision(take=tuple(take), waiting=reasons)
 
 
-def drain_of(node: MigNode, terms: FleetTerms) -> str:
-    """How pods leave this node; a word that is no mode where somebody wrote one."""
-    return node.drain or terms.drain.value
+def drain_of(view: FleetView, node: MigNode, terms: FleetTerms) -> str:
+    """How pods leave this node; a word that is no mode where somebody wrote one.
+
+    By its annotation, else by the fleet policy, else by the setting.
+    """
+    return node.drain or view.drains.get(node.name, terms.drain).value
 
 
 def parking_number(slots: Collection[SlotLease]) -> int:
@@ -165,7 +170,7 @@ def _of_node(
         return Waiting(node.away.value)
     if node.unschedulable and not node.keeps_cordon:
         return Waiting.CORDONED
-    drain = drain_of(node, terms)
+    drain = drain_of(view, node, terms)
     if drain not in tuple(DrainMode):
         return Waiting.DRAIN
     pods = [pod.key for pod in view.pods.get(node.name, ()) if pod.holds]

@@ -100,22 +100,26 @@ class NodeRanker:
         ``only_known``: raises OutcomeUnknown where an outcome would be worked out for them.
         """
         views = self._fleet.views(nodes)
-        seen = Counter(views)
+        distinct = dict.fromkeys(views)
         tables = _TablesOfCall(self._tables)
-        question = self._question(ask, seen, tables)
-        score_of, others = self._scores(question, seen, tables, only_known=only_known)
-        rank_of = dict(zip(seen, ranks(list(map(score_of.__getitem__, seen))), strict=True))
+        question = self._question(ask, distinct, tables)
+        score_of, others = self._scores(question, distinct, tables, only_known=only_known)
+        scores = list(map(score_of.__getitem__, distinct))
+        rank_of = dict(zip(distinct, ranks(scores), strict=True))
         unseen: Counter[NoView | NoOutcome] = Counter()
-        for view, outcome in others.items():
-            rank_of[view] = _level(view, outcome, rank_of[view])
-            if not score_of[view] and (reason := unscored(view, outcome, ask.wish, self._tables)):
-                unseen[reason] += seen[view]
+        if others:
+            count_of = Counter(views)
+            for view, outcome in others.items():
+                rank_of[view] = _level(view, outcome, rank_of[view])
+                reason = unscored(view, outcome, ask.wish, self._tables)
+                if reason and not score_of[view]:
+                    unseen[reason] += count_of[view]
         return Ranking(ranks=list(map(rank_of.__getitem__, views)), unseen=unseen)
 
     def _scores(
         self,
         question: ScoreQuestion,
-        views: Mapping[View, int],
+        views: Mapping[View, None],
         tables: _TablesOfCall,
         *,
         only_known: bool,

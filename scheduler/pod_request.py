@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from api.gpu_request import GpuRequest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodRequest:
-    """One pod's request for GPUs, with the pod's identity."""
+class PodRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One pod's request for GPUs, with the pod's identity. Made for each request and each change
+    of a pod, and so as quickly as can be."""
 
     namespace: str
     name: str

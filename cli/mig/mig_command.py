@@ -21,7 +21,8 @@ COMMANDS: Final[Mapping[str, str]] = {
     "assert": "cli.mig.mig_assert",
     "export": "cli.mig.mig_export",
     "history": "cli.mig.mig_history",
-    "nodes": "cli.mig.mig_nodes",
+    "nodes": "cli.mig.cluster.mig_nodes",
+    "rollout": "cli.mig.rollout.rollout_command",
 }
 """Subcommand to the module that holds it as ``command``, in the order of the help text."""
 
@@ -52,6 +53,7 @@ Examples:
   gpuscape mig assert all-balanced       whether the GPUs have it: exit code 0 or 1
   gpuscape mig export > now.yaml         the present layout, in mig-parted's format
   gpuscape mig nodes                     the cluster's Nodes: what is asked, and how far it is
+  gpuscape mig rollout start all-balanced -l pool=a100    ask many Nodes for a layout
   gpuscape mig status --simulate dgx-a100-mig-mixed
 
 To see GPU instances takes NVIDIA's capability mig/monitor: root has it.""",

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Protocol
 
+import msgspec
+
 from api.gpu_request import GpuRequest
 from scheduler.pod_request import PodRequest
 from scheduler.scores.best_effort import Odds
@@ -45,8 +47,7 @@ class ReportedState:
         return named is not None and named.bit_count() not in _parts(pod.ask.wish)[:-1]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bound:
+class Bound(msgspec.Struct, frozen=True, kw_only=True):
     """A pod that is bound to the node and has not ended."""
 
     key: str
@@ -67,8 +68,7 @@ class ExpectedGpus:
     """What the state will name of them: none of the GPUs that only ended init containers have."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FreeGpus:
+class FreeGpus(msgspec.Struct, frozen=True, kw_only=True):
     """The node now."""
 
     free: int

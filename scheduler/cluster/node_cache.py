@@ -16,7 +16,7 @@ from enum import StrEnum
 from kube.api import Object
 from scheduler.cluster.free_gpus import ExpectedGpus, ReportedState
 from scheduler.cluster.node_record import NodeRecord, TableLookup, bound
-from scheduler.cluster.node_views import NoView, ScoringView
+from scheduler.cluster.node_views import NoView, View
 from scheduler.cluster.predictions import PredictionCheck
 from scheduler.fleet_products import FleetProducts, counted_size
 from scheduler.pod_request import PodRequest
@@ -46,7 +46,7 @@ class BoundPod:
 class CachedNode:
     """All that is known of a node, for people."""
 
-    view: ScoringView | NoView
+    view: View
     gen: str | None
     """Its topology class."""
     state: ReportedState | None
@@ -76,6 +76,9 @@ class NodeCache:
         self._clock = clock
         self._lock = threading.Lock()
         self._nodes: dict[str, NodeRecord] = {}
+        self._views = _Views()
+        self._fresh_until = float("inf")
+        """Monotonic second until which no agent falls silent that is not silent in the views."""
         self._where: dict[str, str] = {}  # UID of a pod to its node
         self._jobs: dict[str, dict[str, int]] = {}  # job to nodes, and how many of its pods each
         self._products = FleetProducts()
@@ -89,19 +92,15 @@ class NodeCache:
         """Whether all Nodes, Leases and pods were read once."""
         return len(self._synced) == len(CacheSource)
 
-    def view(self, node: str) -> ScoringView | NoView:
+    def view(self, node: str) -> View:
         """Of one node."""
         return self.views([node])[0]
 
-    def views(self, nodes: Iterable[str]) -> list[ScoringView | NoView]:
+    def views(self, nodes: Iterable[str]) -> list[View]:
         """See :class:`scheduler.cluster.node_views.Fleet`."""
-        now = self._clock()
-        return [
-            (node.view if now <= node.fresh_until else node.silent_view)
-            if node
-            else NoView.UNKNOWN_NODE
-            for node in map(self._nodes.get, nodes)
-        ]
+        if self._clock() > self._fresh_until:
+            self._look_for_silence()
+        return list(map(self._views.__getitem__, nodes))
 
     def nodes_of(self, job: str) -> Iterable[str]:
         """See :class:`scheduler.cluster.node_views.Fleet`."""
@@ -150,8 +149,10 @@ class NodeCache:
         product: str | None = None,
     ) -> None:
         """A Node is there, with this annotation, this NVLink clique and this model of GPUs."""
-        with self._lock, self._counted(self._node(name)) as found:
-            found.appear(topology, clique, product)
+        with self._lock:
+            with self._counted(self._node(name)) as found:
+                found.appear(topology, clique, product)
+            self._show(name)
 
     def node_gone(self, name: str) -> None:
         """A Node is there no more."""
@@ -164,6 +165,7 @@ class NodeCache:
         """A node's agent has this Lease, seen at the monotonic second ``now``."""
         with self._lock:
             landings = self._node(node).renew(lease, now)
+            self._show(node)
         for landing in landings:
             self._landed(landing)
 
@@ -191,6 +193,7 @@ class NodeCache:
             else:
                 landing = found.bind(pod, lately=CacheSource.PODS in self._synced)
                 self._count(ask, node, 1)
+            self._show(node)
         if landing is not None:
             self._landed(landing)
 
@@ -218,6 +221,26 @@ class NodeCache:
         """Keep nothing of a node of which nothing is left."""
         if self._nodes[name].is_empty:
             del self._nodes[name]
+            self._views.pop(name, None)
+        else:
+            self._show(name)
+
+    def _show(self, name: str) -> None:
+        """Have requests see a node as it is now; the caller has the lock."""
+        node = self._nodes[name]
+        if self._clock() <= node.fresh_until:
+            self._views[name] = node.view
+            self._fresh_until = min(self._fresh_until, node.fresh_until)
+        else:
+            self._views[name] = node.silent_view
+
+    def _look_for_silence(self) -> None:
+        """Show agents as silent that did not renew their Lease in time: a walk through all nodes,
+        about once in the time that a Lease lasts."""
+        with self._lock:
+            self._fresh_until = float("inf")
+            for name in self._nodes:
+                self._show(name)
 
     @contextmanager
     def _counted(self, node: NodeRecord) -> Iterator[NodeRecord]:
@@ -243,6 +266,13 @@ class NodeCache:
             del nodes[node]
         if not nodes:
             del self._jobs[job]
+
+
+class _Views(dict[str, View]):
+    """Views by node; of one that is not there nothing is known."""
+
+    def __missing__(self, _: str) -> NoView:
+        return NoView.UNKNOWN_NODE
 
 
 def _pods(node: NodeRecord) -> tuple[BoundPod, ...]:

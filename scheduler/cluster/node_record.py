@@ -39,8 +39,7 @@ class TableLookup(Protocol):
 class NodeRecord:
     """Compact values, never objects of the API; ``view`` and the rest follow every change at once.
 
-    Changes come from one thread at a time; any other may read ``view``, ``silent_view`` and
-    ``fresh_until`` meanwhile, which are replaced and never changed.
+    For one thread at a time.
     """
 
     __slots__ = (

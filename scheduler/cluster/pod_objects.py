@@ -152,26 +152,25 @@ def ask(pod: Pod, rules: Rules) -> PodRequest | None:
     number of GPUs that no device plugin can serve.
     """
     spec = pod.spec
-    first = [(each, each.restart_policy != "Always") for each in spec.init_containers or ()]
-    containers = [*first, *[(each, False) for each in spec.containers or ()]]
-    steps = tuple(
-        [
-            ContainerRequest(gpus=count, ends=ends)
-            for container, ends in containers
-            if (count := _count(container, rules.gpu))
-        ]
-    )
+    containers = [*(spec.init_containers or ()), *(spec.containers or ())]
+    many_end = len(spec.init_containers or ())
+    steps = []
+    for at, container in enumerate(containers):
+        if count := _count(container, rules.gpu):
+            ends = at < many_end and container.restart_policy != "Always"
+            steps.append((count, ends))
     if not steps:
         return None
     annotations = pod.metadata.annotations or {}
-    asks_nic = any(_count(each, nic) for nic in rules.nics for each, _ in containers)
+    asks_nic = any(_count(each, nic) for nic in rules.nics for each in containers)
     remembered = _wish if len(steps) <= _REMEMBERED_STEPS else _wish.__wrapped__
     nic = asks_nic or annotations.get(keys.NIC) == "true"
+    link = _LINKS.get(annotations.get(keys.LINK, ""), Link.ANY)
     return PodRequest(
         namespace=sys.intern(pod.metadata.namespace),
         name=pod.metadata.name,
         uid=pod.metadata.uid,
-        wish=remembered(steps, _LINKS.get(annotations.get(keys.LINK, ""), Link.ANY), nic),
+        wish=remembered(tuple(steps), link, nic),
         job=_job(pod.metadata),
         pinned=_is_pinned(spec),
     )
@@ -204,9 +203,13 @@ def _whole(quantity: Quantity) -> int:
 
 
 @lru_cache(maxsize=_REMEMBERED_WISHES)
-def _wish(steps: tuple[ContainerRequest, ...], link: Link, nic: bool) -> GpuRequest:
-    """One object for equal wishes: a fleet has thousands of pods and few kinds of them."""
-    return GpuRequest(steps=steps, link=link, nic=nic)
+def _wish(steps: tuple[tuple[int, bool], ...], link: Link, nic: bool) -> GpuRequest:
+    """One object for equal wishes: a fleet has thousands of pods and few kinds of them.
+
+    ``steps``: the GPUs of each container, and whether it ends before those of the pod start.
+    """
+    made = tuple([ContainerRequest(gpus=gpus, ends=ends) for gpus, ends in steps])
+    return GpuRequest(steps=made, link=link, nic=nic)
 
 
 def _job(metadata: Metadata) -> str | None:

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeVar
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
@@ -29,6 +30,9 @@ _REFUSALS: Final = tuple(
     each for each in RefusalReason if each not in (RefusalReason.CREDENTIALS, RefusalReason.RATE)
 )
 """Why the extender refuses clients: it asks for no passwords and has no rate."""
+_Item = TypeVar("_Item")
+_MOST_UNCOUNTED: Final = 64
+"""Answers that wait to be counted: at each scrape they are."""
 _NODES: Final = (1, 10, 50, 100, 200, 500, 1000, 2000, 5000)
 
 
@@ -107,8 +111,10 @@ class ExtenderMetrics:
             ["verb", "code"],
             registry=registry,
         )
-        self._of_answers: dict[tuple[Verb, int], tuple[Counter, Histogram]] = {}
-        """Series of the two above, by verb and status: finding them takes longer than counting."""
+        self._answers: deque[tuple[Verb, int, float]] = deque()
+        """Verb, status and seconds of requests that the two above have not counted yet."""
+        self._judged: deque[int] = deque()
+        """The same for the candidates of requests."""
         self._candidates = Histogram(
             f"{_PREFIX}_candidates",
             "Candidate nodes in one request of the scheduler.",
@@ -177,17 +183,13 @@ class ExtenderMetrics:
 
     def answered(self, verb: Verb, code: int, seconds: float) -> None:
         """Count a request that was answered, with its duration."""
-        series = self._of_answers.get((verb, code))
-        if series is None:
-            series = self._requests.labels(verb, str(code)), self._seconds.labels(verb)
-            self._of_answers[verb, code] = series
-        requests, durations = series
-        requests.inc()
-        durations.observe(seconds)
+        self._answers.append((verb, code, seconds))
+        if len(self._answers) >= _MOST_UNCOUNTED:
+            self._count()
 
     def judged(self, candidates: int, unseen: Mapping[NoView | NoOutcome, int]) -> None:
         """Count the candidates for a pod with GPUs, and those that cannot be scored, by reason."""
-        self._candidates.observe(candidates)
+        self._judged.append(candidates)
         for reason, count in unseen.items():
             self._unscored.labels(reason).inc(count)
 
@@ -220,8 +222,17 @@ class ExtenderMetrics:
         """Count an exception that nobody expected."""
         self._defects.inc()
 
+    def _count(self) -> None:
+        """Have the series follow: together, since each alone costs a request several times that."""
+        for verb, code, seconds in _taken(self._answers):
+            self._requests.labels(verb, str(code)).inc()
+            self._seconds.labels(verb).observe(seconds)
+        for candidates in _taken(self._judged):
+            self._candidates.observe(candidates)
+
     def render(self) -> bytes:
         """All metrics in Prometheus' text format."""
+        self._count()
         return prometheus_client.generate_latest(self._registry)
 
     def _name_all(self) -> None:
@@ -281,6 +292,15 @@ class _Fleet(Collector):
             nodes.add_metric([view], views[view])
         yield nodes
         yield from _classes(use.classes)
+
+
+def _taken(waiting: deque[_Item]) -> Iterator[_Item]:
+    """All that waits; each for one thread alone, whichever ask at the same time."""
+    while True:
+        try:
+            yield waiting.popleft()
+        except IndexError:
+            return
 
 
 def _classes(classes: Sequence[ClassUse]) -> Iterator[Metric]:

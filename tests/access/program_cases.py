@@ -56,6 +56,13 @@ _KEPT = merge(NODE, annotation("gpuscape.io/keep-cordoned", "true"), manager="ku
 
 _ROLLOUTS = "gpuscape.io/mig-rollouts"
 _PAUSED = "gpuscape.io/mig-paused"
+LAYOUT = "gpuscape.io/mig-layout"
+MARK = "gpuscape.io/mig-policy"
+LAID_OUT = {"metadata": {"annotations": {LAYOUT: "all-balanced", MARK: "small/0123456789"}}}
+_LAID_OUT = merge(NODE, LAID_OUT, manager="gpuscape-coordinator")
+_NO_LAYOUT = merge(NODE, annotation(LAYOUT, None), manager="kubectl-annotate")
+"""The Node has one of its admin."""
+
 _LEADER = f"{LEASES}/coordinator"
 _OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "none", "uid": "none"}
 
@@ -166,7 +173,6 @@ COORDINATOR_REFUSED = [
     *(
         _coordinator(f"annotation {key}", merge(NODE, annotation(key)), "annotations")
         for key in (
-            "gpuscape.io/mig-layout",
             "gpuscape.io/mig-request",
             "gpuscape.io/mig-status",
             "gpuscape.io/topology",
@@ -177,6 +183,23 @@ COORDINATOR_REFUSED = [
             "gpuscape.io/mig-grants",
             "example.com/note",
         )
+    ),
+    _coordinator(
+        "layout without the mark",
+        merge(NODE, annotation(LAYOUT)),
+        "layout",
+        before=(_NO_LAYOUT,),
+    ),
+    _coordinator(
+        "mark without a layout", merge(NODE, annotation(MARK)), "layout", before=(_NO_LAYOUT,)
+    ),
+    _coordinator("layout in the place of a person's", merge(NODE, LAID_OUT), "layout"),
+    _coordinator("mark on a person's layout", merge(NODE, annotation(MARK)), "layout"),
+    _coordinator(
+        "layout removed",
+        merge(NODE, annotation(LAYOUT, None)),
+        "layout",
+        before=(_NO_LAYOUT, _LAID_OUT),
     ),
     _coordinator("status", merge(STATUS, {"status": {"capacity": {"nvidia.com/gpu": "9"}}})),
     _coordinator(
@@ -321,6 +344,12 @@ COORDINATOR_ALLOWED = [
         ),
     ),
     _coordinator("go", merge(NODE, annotation(GRANT, grant("go"))), before=(HELD,)),
+    _coordinator("layout of the fleet policy", merge(NODE, LAID_OUT), before=(_NO_LAYOUT,)),
+    _coordinator(
+        "another layout of the fleet policy",
+        merge(NODE, {"metadata": {"annotations": {LAYOUT: "other", MARK: "small/9876543210"}}}),
+        before=(_NO_LAYOUT, _LAID_OUT),
+    ),
     _coordinator("undo", merge(NODE, UNDONE), before=(HELD,)),
     _coordinator(
         "grant removed, cordon of another left",

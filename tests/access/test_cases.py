@@ -62,14 +62,16 @@ def test_the_request_is_let_through(stage: Stage, case: Case) -> None:
 
 
 def test_between_attacks_on_mig_changes_everybody_is_served(stage: Stage) -> None:
-    """On one Node after the other request, as a compromised node and its neighbours would."""
-    for at, attack in enumerate(grant_cases.ATTACKS):
+    """One request after another, as a compromised node and its neighbours would: half of the
+    attacks with the shipped roles, the others with the accounts bound to cluster-admin."""
+    attacks = grant_cases.ATTACKS[list(Roles).index(stage.roles) :: 2]
+    for at, attack in enumerate(attacks):
         served = grant_cases.SERVED[at % len(grant_cases.SERVED)]
 
         assert stage.answer(attack).status in (403, 422), attack.name
         assert stage.answer(served).status in (200, 201), served.name
 
-    assert len(grant_cases.ATTACKS) >= 25
+    assert len(attacks) >= 25
 
 
 def test_the_cluster_warns_of_no_expression(plane: Plane) -> None:

@@ -96,6 +96,8 @@ def test_no_longer_key_passes_by_its_beginning(key: Key) -> None:
 def test_a_kubelet_may_not_write_the_keys_of_the_admin_and_the_coordinator() -> None:
     assert {key.name for key in nodes.KUBELET_ANNOTATIONS} == {
         "gpuscape.io/mig-layout",
+        "gpuscape.io/mig-layout-before",
+        "gpuscape.io/mig-policy",
         "gpuscape.io/mig-grant",
         "gpuscape.io/release",
         "gpuscape.io/clear-xids",
@@ -191,6 +193,7 @@ def test_roles_give_what_the_facts_say_and_nothing_else() -> None:
         ("coordinator", "CLUSTER", "replicasets"): ("get",),
         ("coordinator", "CLUSTER", "statefulsets"): ("get",),
         ("coordinator", "HOME", "leases"): ("get", "list", "watch", "create", "update", "patch"),
+        ("coordinator", "HOME", "configmaps"): ("get", "list", "watch"),
         ("coordinator", "HOME", "events"): events,
         ("coordinator", "EVENTS", "events"): events,
         ("scheduler", "CLUSTER", "nodes"): ("list", "watch"),
@@ -200,7 +203,7 @@ def test_roles_give_what_the_facts_say_and_nothing_else() -> None:
     }
 
 
-def test_a_role_is_narrowed_to_the_one_daemonset_that_the_agent_reads() -> None:
+def test_roles_are_narrowed_to_the_one_object_that_is_read() -> None:
     rules = [
         rule
         for part in parts_of().values()
@@ -215,7 +218,13 @@ def test_a_role_is_narrowed_to_the_one_daemonset_that_the_agent_reads() -> None:
             "resources": ["daemonsets"],
             "resourceNames": ["gpuscape-agent"],
             "verbs": ["get"],
-        }
+        },
+        {
+            "apiGroups": [""],
+            "resources": ["configmaps"],
+            "resourceNames": ["gpuscape-mig-policy"],
+            "verbs": ["get", "list", "watch"],
+        },
     ]
 
 

@@ -19,6 +19,7 @@ from api import keys, mig_grant_annotation, names
 from api.mig_grant_annotation import GrantPhase
 from api.mig_request_annotation import new_request_id
 from api.state_annotation import pod_key
+from fleet.policy.policy_keeper import KEY
 from kube.api import NODES, Api
 from tests.agent.agent_process import GPUSCAPE, SOON, until
 from tests.cluster.agents import Site
@@ -42,6 +43,13 @@ SETTINGS = {
     "device-plugins": "app=device-plugin",
     "log-format": "json",
 }
+
+
+POLICY = """\
+version: v1
+layouts:
+- {name: evicting, nodes: pool=policed, layout: all-1g.10gb, drain: evict}
+"""
 
 
 @dataclass
@@ -201,7 +209,9 @@ def test_ten_nodes_change_three_at_a_time_and_no_pod_is_deleted(site: Site, tmp_
     foreign = models[0].name
     plane.kubectl("cordon", foreign)
     models[1].hold("in-the-way")
-    site.edit(models[1].name, annotations={keys.DRAIN: "evict"})
+    site.edit(models[1].name, labels={"pool": "policed"})
+    policy = {"metadata": {"name": names.MIG_POLICY}, "data": {KEY: POLICY}}
+    plane.demand("POST", f"/api/v1/namespaces/{site.namespace}/configmaps", policy)
     mark = plane.mark()
 
     def are_done(*left_out: str) -> bool:
@@ -227,6 +237,9 @@ def test_ten_nodes_change_three_at_a_time_and_no_pod_is_deleted(site: Site, tmp_
         assert not node["spec"].get("unschedulable")
         assert node["metadata"]["annotations"].keys().isdisjoint(names.SCALE_DOWN_GUARDS)
         assert node["status"]["allocatable"]["nvidia.com/mig-1g.10gb"] == "56"
+    assert [it.name for it in models if keys.MIG_LAYOUT in site.annotations(it.name)] == [
+        models[1].name
+    ]
     account = names.username(names.COORDINATOR, site.namespace)
     events = plane.audit(since=mark, user=account)
     assert [it for it in events if it["verb"] in ("delete", "deletecollection")] == []

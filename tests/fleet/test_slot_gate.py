@@ -15,9 +15,9 @@ from api.mig_request_annotation import MigRequestAnnotation
 from api.mig_status_annotation import MigStatusAnnotation, RequestSource
 from fleet.fleet_terms import FleetTerms
 from fleet.gpu_pod import GpuPod
-from fleet.mig_node import Away, MigNode
+from fleet.mig_node import Away, DrainMode, MigNode
 from fleet.rollout_memory import EMPTY, CountedEnd, RolloutMemory, counted, rollout_id
-from fleet.slot_gate import FleetView, Waiting, decide, taking_part
+from fleet.slot_gate import FleetView, Waiting, decide, drain_of, taking_part
 from fleet.slot_lease import PARKING, SlotLease
 from fleet.undo_record import UndoRecord
 
@@ -187,3 +187,12 @@ def test_whatever_the_fleet_looks_like_the_rules_hold(made: tuple[FleetView, Fle
     if not fleet.nodes or decision.take or terms.slots <= len(used):
         return
     assert Waiting.SLOT not in decision.waiting.values()
+
+
+def test_pods_leave_by_the_annotation_then_the_fleet_policy_then_the_setting() -> None:
+    bare, own = asking("bare"), asking("own", drain="wait")
+    policed = replace(view(bare, own), drains=dict.fromkeys(("bare", "own"), DrainMode.EVICT))
+    terms = FleetTerms(drain=DrainMode.NODE)
+    assert drain_of(policed, bare, terms) == "evict"
+    assert drain_of(policed, own, terms) == "wait"
+    assert drain_of(view(bare), bare, terms) == "node"

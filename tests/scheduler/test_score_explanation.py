@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
 
 import msgspec
@@ -146,7 +146,7 @@ def mesh(tables: ScoreTables, machine: str = "dgx1-v100") -> str:
 def test_a_node_outside_the_jobs_clique_says_so(tables: ScoreTables) -> None:
     found = explained(
         tables,
-        replace(POD, job="j"),
+        msgspec.structs.replace(POD, job="j"),
         {"j": ["here"]},
         here=view(0b0011, clique="rack-1"),
         there=view(0b0011, clique="rack-2"),
@@ -238,7 +238,7 @@ def test_all_that_is_known_of_a_node_is_in_its_answer(tables: ScoreTables) -> No
     """GPUs 0 and 1 are a pair, GPU 4 is half of one."""
     table = tables.find(fleets.gen())
     assert table
-    asked = replace(POD, job="j")
+    asked = msgspec.structs.replace(POD, job="j")
     found = explained(tables, asked, {"j": ["node"]}, node=view(0b10011, clique="c.1"))
     outcome = table.outcome(0b10011, POD.wish)
     assert found.nodes == (

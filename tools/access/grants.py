@@ -112,6 +112,12 @@ COORDINATOR = Account(
         _read(api.REPLICA_SETS, "get"),
         _read(api.STATEFUL_SETS, "get"),
         _written(api.LEASES, "list", "watch"),
+        Grant(
+            where=Where.HOME,
+            resource=api.CONFIG_MAPS.plural,
+            verbs=("get", "list", "watch"),
+            names=(names.MIG_POLICY,),
+        ),
         *_events(Where.HOME, Where.EVENTS),
     ),
 )

@@ -101,6 +101,10 @@ def _grant_in(annotations: Expression) -> Expression:
     return f"{annotations}[?{cel.quoted(keys.MIG_GRANT)}].orValue('')"
 
 
+_OF_POLICY = (keys.MIG_LAYOUT, keys.MIG_POLICY)
+"""What the fleet policy has written: the layout, and the mark that says so."""
+
+
 COORDINATOR_NODE = Policy(
     name=f"{names.COORDINATOR}-node",
     holder=names.COORDINATOR,
@@ -119,7 +123,8 @@ COORDINATOR_NODE = Policy(
             ),
         ),
         "foreignAnnotations": changed_but(
-            "Annotations", f"k in {cel.listed((keys.MIG_GRANT, *names.SCALE_DOWN_GUARDS))}"
+            "Annotations",
+            f"k in {cel.listed((keys.MIG_GRANT, *_OF_POLICY, *names.SCALE_DOWN_GUARDS))}",
         ),
         "grant": _grant_in("variables.annotations"),
         "grantBefore": _grant_in("variables.annotationsBefore"),
@@ -177,6 +182,19 @@ COORDINATOR_NODE = Policy(
                 *_NO_UNCORDON, f"!({cel.quoted(keys.KEEP_CORDONED)} in variables.annotationsBefore)"
             ),
             message=f"a Node with {keys.KEEP_CORDONED} is not uncordoned",
+        ),
+        Rule(
+            name="layout",
+            holds=cel.any_of(
+                f"!variables.changedAnnotations.exists(k, k in {cel.listed(_OF_POLICY)})",
+                cel.all_of(
+                    *(f"{cel.quoted(key)} in variables.annotations" for key in _OF_POLICY),
+                    f"({cel.quoted(keys.MIG_POLICY)} in variables.annotationsBefore ||"
+                    f" !({cel.quoted(keys.MIG_LAYOUT)} in variables.annotationsBefore))",
+                ),
+            ),
+            message=f"{keys.MIG_LAYOUT} is written with {keys.MIG_POLICY}, and not in the place of"
+            " one without it",
         ),
     ),
 )

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import itertools
+import random
 import threading
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -231,6 +232,35 @@ def test_a_lease_of_days_does_not_keep_a_silent_agent_alive(seconds: int) -> Non
     fleet.clock.now += LONGEST_LEASE_SECONDS + 1
 
     assert fleet.cache.view("a") is NoView.STALE
+
+
+def test_each_agent_falls_silent_at_the_end_of_its_own_lease() -> None:
+    """However often, and in whatever order, others are renewed, leave or fall silent."""
+    fleet, chance = Fleet(), random.Random(3)  # noqa: S311  # has to repeat
+    ends: dict[str, float] = {}
+    for number in range(800):
+        name = chance.choice("abcd")
+        match chance.randrange(4):
+            case 0:
+                seconds = chance.choice((30, 60, 300))
+                fleet.with_node(name, renewed=number, seconds=seconds)
+                ends[name] = fleet.clock.now + seconds
+            case 1:
+                fleet.cache.lease_gone(name)
+                fleet.cache.node_gone(name)
+                ends.pop(name, None)
+            case 2:
+                fleet.bind(pod(f"p{number}"), name)
+                fleet.cache.pod_gone(f"uid-p{number}")
+            case _:
+                fleet.clock.now += chance.choice((0, 1, 10, 29, 30, 200))
+        known = fleet.cache.views("abcd")
+        silent = {each for each, view in zip("abcd", known, strict=True) if view is NoView.STALE}
+        unknown = {
+            each for each, view in zip("abcd", known, strict=True) if isinstance(view, NoView)
+        }
+        assert silent == {each for each, end in ends.items() if fleet.clock.now > end}
+        assert unknown == silent | set("abcd") - ends.keys()
 
 
 def test_a_state_that_cannot_be_used_is_told_before_that_it_is_old() -> None:
@@ -678,7 +708,7 @@ def test_pods_hold_gpus_of_the_product_that_their_node_is_of_until_they_end_or_g
 def test_pinned_pods_are_not_counted() -> None:
     fleet = Fleet()
     labelled(fleet, "a")
-    fleet.bind(replace(pod("p", 2), pinned=True))
+    fleet.bind(msgspec.structs.replace(pod("p", 2), pinned=True))
     assert held(fleet) == {}
     fleet.cache.pod_gone("uid-p")
     assert held(fleet) == {}

@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
+import tracemalloc
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
 
@@ -112,6 +115,50 @@ def test_candidates_without_a_view_are_counted_by_reason() -> None:
         "unknown_node": 2,
     }
     assert series(metrics, "candidates_sum") == {"": 4}
+
+
+def test_answers_are_counted_at_each_scrape_however_few_or_many_there_were() -> None:
+    metrics = ExtenderMetrics("1.0")
+    for number in range(1, 201):
+        metrics.answered(Verb.PRIORITIZE, 200, 0.003)
+        metrics.judged(100, {})
+        if number in (1, 63, 64, 65, 200):
+            assert series(metrics, "requests_total") == {"200,prioritize": number}
+            assert series(metrics, "request_duration_seconds_count") == {"prioritize": number}
+            assert series(metrics, "candidates_sum") == {"": 100 * number}
+
+
+def test_what_waits_to_be_counted_is_bounded() -> None:
+    """Nobody has to scrape; of what is counted little is kept in memory."""
+    metrics = ExtenderMetrics("1.0")
+    metrics.answered(Verb.PRIORITIZE, 200, 0.003)
+    tracemalloc.start()
+    for number in range(30_000):
+        metrics.answered(Verb.PRIORITIZE, 200, number / 1e6)
+        metrics.judged(100, {})
+    taken = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert taken < 1_000_000
+
+
+def test_threads_that_count_at_the_same_time_count_all() -> None:
+    metrics = ExtenderMetrics("1.0")
+
+    def answer() -> None:
+        for _ in range(500):
+            metrics.answered(Verb.PROBE, 200, 0.001)
+            metrics.judged(1, {})
+
+    between = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            for each in [pool.submit(answer) for _ in range(4)]:
+                each.result()
+    finally:
+        sys.setswitchinterval(between)
+    assert series(metrics, "requests_total") == {"200,probe": 2000}
+    assert series(metrics, "candidates_sum") == {"": 2000}
 
 
 def test_pods_without_gpus_count_no_candidates() -> None:

@@ -13,8 +13,8 @@ from api import keys, mig_grant_annotation, mig_status_annotation
 from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation
 from api.mig_status_annotation import GpuChangeStatus, MigPhase, MigStatusAnnotation
 from cli import terminal
-from cli.mig import mig_nodes
-from cli.mig.cluster_layouts import node_layout
+from cli.mig.cluster import mig_nodes
+from cli.mig.cluster.cluster_layouts import node_layout
 from kube.api import NODES
 from kube.api_errors import Forbidden
 from tests.cli.conftest import Run
@@ -82,7 +82,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     made.with_node("new", labels={keys.MIG_CONFIG: "all-1g.5gb", "pool": "x"})
     made.with_node("bad", "{")
     made.with_node("cpu", labels={"pool": "x"})
-    monkeypatch.setattr(mig_nodes, "_client", lambda _: made)
+    monkeypatch.setattr(mig_nodes, "client", lambda *_: made)
     return made
 
 

@@ -5,19 +5,14 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import time
 from collections.abc import Callable, Iterator
-from importlib.metadata import version
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
-from base import threads
 from base.errors import BadInput
 from cli import options, terminal
-from cli.failures import UNREADABLE, CommandFailure
-from cli.mig.cluster_layouts import (
+from cli.mig.cluster.cluster_layouts import (
     NodeLayout,
     layout_document,
     layout_row,
@@ -25,12 +20,11 @@ from cli.mig.cluster_layouts import (
     layout_table,
     node_layout,
 )
+from cli.mig.cluster.cluster_nodes import Events, client, followed, read_nodes, timeout_option
 from cli.options import Load
 from cli.terminal import Styled
-from kube.api import NODES, Api, Object
+from kube.api import Object
 from kube.follower import (
-    CacheSynced,
-    Follower,
     ObjectGone,
     ObjectSeen,
     WatchConnected,
@@ -39,17 +33,12 @@ from kube.follower import (
 )
 from kube.label_selector import parse_label_selector
 
-if TYPE_CHECKING:
-    from kube.client import ApiClient
-
 _ME: Final = "gpuscape-mig-nodes"
-_REQUESTS_PER_SECOND: Final = 20
 _LOOK_SECONDS: Final = 0.2
 """Between two looks for Ctrl-C."""
 
 Picks = Callable[[Object], NodeLayout | None]
 """What to show of a Node; None: nothing."""
-Events = queue.SimpleQueue[WatchEvent]
 
 
 @click.command(
@@ -85,14 +74,7 @@ Exit codes:
 @click.option("--unsettled", is_flag=True, help="Only nodes that are not as asked.")
 @click.option("--watch", is_flag=True, help="Then a line for each change, until Ctrl-C.")
 @click.option("--exit-code", is_flag=True, help="End with 1 where a node is not as asked.")
-@click.option(
-    "--timeout",
-    default=30.0,
-    show_default=True,
-    metavar="SECONDS",
-    type=click.FloatRange(min=0.1),
-    help="For reading the cluster.",
-)
+@timeout_option
 @options.output("table", "wide", "json", "yaml")
 @options.settings("kubeconfig")
 def command(
@@ -119,8 +101,8 @@ def command(
         found = node_layout(node)
         return None if found is None or (unsettled and found.is_settled) else found
 
-    with contextlib.closing(_client(load().kubeconfig)) as api, _followed(api) as events:
-        nodes = _read(events, picks, timeout)
+    with contextlib.closing(client(_ME, load().kubeconfig)) as api, followed(api) as events:
+        nodes = read_nodes(events, picks, timeout)
         for name in names:
             if name not in nodes:
                 raise BadInput(f"there is no node {name}")
@@ -172,51 +154,3 @@ def _lines(
             yield f"connection lost: {error}"
         case WatchConnected():
             yield "connected"
-
-
-def _read(events: Events, picks: Picks, timeout: float) -> dict[str, NodeLayout | None]:
-    """What to show of all Nodes, by name.
-
-    Raises CommandFailure where the cluster does not send them in time.
-    """
-    until = time.monotonic() + timeout
-    nodes: dict[str, NodeLayout | None] = {}
-    why = "it has not sent all Nodes"
-    while (left := until - time.monotonic()) > 0:
-        try:
-            event = events.get(timeout=left)
-        except queue.Empty:
-            break
-        match event:
-            case ObjectSeen(object=node):
-                nodes[node["metadata"]["name"]] = picks(node)
-            case ObjectGone(name=name):
-                nodes.pop(name, None)
-            case WatchLost(error=error):
-                why = str(error)
-            case CacheSynced():
-                return nodes
-    raise CommandFailure(f"the cluster was not read within {timeout:g} s: {why}", UNREADABLE)
-
-
-@contextlib.contextmanager
-def _followed(api: Api) -> Iterator[Events]:
-    events: Events = queue.SimpleQueue()
-    follower = Follower(api, NODES, events.put)
-    threads.started(follower.run, "follow-nodes")
-    try:
-        yield events
-    finally:
-        follower.close()
-
-
-def _client(kubeconfig: Path | None) -> ApiClient:
-    from kube.client import Program, connect  # with the official package, which loads slowly
-
-    program = Program(
-        name=_ME,
-        version=version("gpuscape"),
-        requests_per_second=_REQUESTS_PER_SECOND,
-        burst=_REQUESTS_PER_SECOND,
-    )
-    return connect(program, kubeconfig=None if kubeconfig is None else str(kubeconfig))

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gpuscape mig rollout``: MIG layouts for many Nodes."""

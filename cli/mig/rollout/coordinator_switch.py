@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An admin's switches on the coordinator's Lease."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from api import keys, names
+from base.errors import BadInput
+from cli.mig.cluster.cluster_nodes import client
+from cli.mig.rollout.chosen_nodes import ME
+from kube.api import LEASES
+from kube.api_errors import NotFound
+
+
+def namespace_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--namespace``: where the coordinator is."""
+    return click.option(
+        "-n",
+        "--namespace",
+        default=names.NAMESPACE,
+        show_default=True,
+        metavar="NAME",
+        help="Where the coordinator is installed.",
+    )(function)
+
+
+def switch_coordinator(
+    kubeconfig: Path | None, namespace: str, *, paused: bool, forget: bool = False
+) -> None:
+    """Pause it or let it go on; ``forget``: how changes ended so far.
+
+    Raises BadInput where there is no coordinator.
+    """
+    annotations: dict[str, str | None] = {keys.MIG_PAUSED: "true" if paused else None}
+    if forget:
+        annotations[keys.MIG_ROLLOUTS] = None
+    with contextlib.closing(client(ME, kubeconfig)) as api:
+        try:
+            api.patch(
+                LEASES,
+                names.COORDINATOR_LEASE,
+                {"metadata": {"annotations": annotations}},
+                namespace=namespace,
+            )
+        except NotFound as error:
+            raise BadInput(
+                f"there is no Lease {names.COORDINATOR_LEASE} in namespace {namespace}: has a"
+                " coordinator run there? (-n NAME)"
+            ) from error

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gpuscape mig rollout``: ask many Nodes for a MIG layout, pause, go on, take it back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import click
+
+from cli.lazy_commands import LazyCommands
+
+COMMANDS: Final[Mapping[str, str]] = {
+    "start": "cli.mig.rollout.rollout_start",
+    "undo": "cli.mig.rollout.rollout_undo",
+    "pause": "cli.mig.rollout.rollout_pause",
+    "resume": "cli.mig.rollout.rollout_resume",
+}
+"""Subcommand to the module that holds it as ``command``, in the order of the help text."""
+
+
+class _Rollout(LazyCommands):
+    modules = COMMANDS
+
+
+@click.command(
+    cls=_Rollout,
+    epilog="""\b
+Examples:
+  gpuscape mig rollout start all-balanced -l pool=a100 --dry-run
+  gpuscape mig rollout start all-balanced -l pool=a100
+  gpuscape mig nodes -l pool=a100 --watch            how far each node is
+  gpuscape mig rollout pause                         no further node begins
+  gpuscape mig rollout undo -l pool=a100             the layouts that were asked for before
+
+\b
+The commands write what an admin could write with kubectl: annotations of Nodes, with your own
+rights. How many nodes change at a time, in which order, and what becomes of their pods is decided
+by the coordinator (docs/mig.md).""",
+)
+def command() -> None:
+    """Ask many Nodes for a MIG layout; pause that, go on, take it back."""

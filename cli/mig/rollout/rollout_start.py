@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gpuscape mig rollout start``: ask Nodes for a MIG layout."""
+
+from __future__ import annotations
+
+import click
+
+from cli import options
+from cli.mig.rollout.asked_nodes import to_layout
+from cli.mig.rollout.chosen_nodes import NodeChoice, chosen_nodes, run_rollout
+from cli.options import Load
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  gpuscape mig rollout start all-balanced -l pool=a100 --dry-run
+  gpuscape mig rollout start all-balanced -l pool=a100,tier!=prod --drain evict
+  gpuscape mig rollout start '{"0-3": {"1g.10gb": 7}}' --node gpu-7 --yes
+
+\b
+It writes gpuscape.io/mig-layout to each chosen Node, and what stood there before to
+gpuscape.io/mig-layout-before, for undo. LAYOUT is the name of a configuration, or the layout
+itself (docs/mig.md, "A layout in an annotation"). Each node's agent judges it on its own GPUs: an
+unknown profile on one of many nodes is refused there, and shown by `gpuscape mig nodes`.
+--dry-run has the API server judge every write, admission policies included, and writes nothing.
+
+\b
+Exit codes:
+  0  written, or nothing was to be written
+  2  bad input; no such node
+  4  the cluster could not be read
+  5  the question was answered with no: nothing was written
+  7  some Nodes could not be written; run it again"""
+)
+@click.argument("layout")
+@click.option(
+    "--drain",
+    type=click.Choice(["wait", "evict", "node"]),
+    help="How pods leave: write gpuscape.io/drain as well.  [default: as the Node or the"
+    " coordinator has it]",
+)
+@chosen_nodes
+@options.output("table", "json", "yaml")
+@options.settings("kubeconfig")
+def command(
+    load: Load,
+    layout: str,
+    drain: str | None,
+    choice: NodeChoice,
+    output: str,
+) -> None:
+    """Ask the chosen Nodes for LAYOUT."""
+    from mig.configs.layout_annotation import parse_layout_annotation  # the parser loads slowly
+
+    parse_layout_annotation(layout, "LAYOUT")
+    run_rollout(load().kubeconfig, to_layout(layout, drain), choice, output)

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gpuscape mig rollout undo``: ask Nodes for what was asked for before."""
+
+from __future__ import annotations
+
+import click
+
+from cli import options
+from cli.mig.rollout.asked_nodes import to_layout_before
+from cli.mig.rollout.chosen_nodes import NodeChoice, chosen_nodes, run_rollout
+from cli.options import Load
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  gpuscape mig rollout undo -l pool=a100
+  gpuscape mig rollout undo --node gpu-7 --dry-run
+
+\b
+A node that has changed already changes back, at its turn and when its pods allow it. Where nothing
+was asked for before, the annotation is removed, and the GPUs stay as they are. Nodes that no
+rollout has asked for anything are left out; a second undo does nothing.
+
+\b
+Exit codes: as of `gpuscape mig rollout start`."""
+)
+@chosen_nodes
+@options.output("table", "json", "yaml")
+@options.settings("kubeconfig")
+def command(
+    load: Load,
+    choice: NodeChoice,
+    output: str,
+) -> None:
+    """Ask the chosen Nodes for the layouts from before the last start."""
+    run_rollout(load().kubeconfig, to_layout_before, choice, output)

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps the Nodes' layouts as the fleet policy has them: its ConfigMap watched, Nodes written.
+
+A policy with a mistake changes nothing: what was written stays, and nothing more is written until
+it is mended. Any thread may tell what is seen; one thread runs the tick.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from api import names
+from base.errors import BadInput
+from base.log_once import LogOnce
+from fleet.mig_node import DrainMode
+from fleet.policy.assigned_layouts import AssignedNode, Assignment, assigned, entry_of
+from fleet.policy.fleet_policy import FleetPolicy, PolicyEntry, parse_fleet_policy
+from kube.api import NODES, Api
+from kube.api_errors import ApiError, Conflict, NotFound
+from kube.follower import CacheSynced, ObjectGone, ObjectSeen, WatchEvent
+
+log = logging.getLogger(__name__)
+
+KEY: Final = "policy.yaml"
+TICK_SECONDS: Final = 5.0
+WRITES_A_TICK: Final = 20
+"""So that a policy for a whole fleet is no storm of writes."""
+_NO_POLICY: Final = FleetPolicy(entries=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyState:
+    """What the policy is now, for people and metrics."""
+
+    revision: str
+    """Empty where there is none."""
+    problem: str = ""
+    """Why the ConfigMap is not obeyed."""
+    is_paused: bool = False
+    nodes: Mapping[Assignment, int] = field(default_factory=dict)
+
+
+class PolicyKeeper:
+    """One coordinator's policy."""
+
+    def __init__(self, api: Api, *, leads: Callable[[], bool] = lambda: True) -> None:
+        """``leads``: whether this coordinator may act now; another one does else."""
+        self._api = api
+        self._leads = leads
+        self._lock = threading.Lock()
+        self._is_known = False
+        self._text: str | None = None
+        self._read: str | None = None
+        self._policy = _NO_POLICY
+        self._problem = ""
+        self._seen: dict[str, tuple[AssignedNode, PolicyEntry | None]] = {}
+        """Nodes that the policy has to do with."""
+        self._logged = LogOnce()
+
+    @property
+    def state(self) -> PolicyState:
+        """As of now."""
+        with self._lock:
+            return PolicyState(
+                revision=self._policy.revision if self._policy.entries else "",
+                problem=self._problem,
+                is_paused=self._policy.paused,
+                nodes=Counter(one.assignment for one, _ in self._seen.values()),
+            )
+
+    @property
+    def drains(self) -> Mapping[str, DrainMode]:
+        """How pods leave the Nodes whose layout is an entry's that says so."""
+        with self._lock:
+            return {
+                name: entry.drain
+                for name, (_, entry) in self._seen.items()
+                if entry is not None and entry.drain is not None
+            }
+
+    # what is seen
+
+    def on_config_map(self, event: WatchEvent) -> None:
+        """Take an event of the watch of the one ConfigMap."""
+        with self._lock:
+            match event:
+                case ObjectSeen(object=found):
+                    self._text = (found.get("data") or {}).get(KEY, "")
+                case ObjectGone():
+                    self._text = None
+                case CacheSynced():
+                    self._is_known = True
+
+    def on_node(self, event: WatchEvent) -> None:
+        """Take an event of the watch of Nodes."""
+        with self._lock:
+            match event:
+                case ObjectSeen(object=node):
+                    self._judge(node["metadata"])
+                case ObjectGone(name=name):
+                    self._seen.pop(name, None)
+
+    # what is done
+
+    def tick(self) -> float:
+        """Read the policy where it changed, and write Nodes that are due; seconds until the next.
+
+        Raises nothing for what the API answers.
+        """
+        with self._lock:
+            known, text = self._is_known, self._text
+        if not known or not self._leads():
+            return TICK_SECONDS
+        try:
+            if text != self._read:
+                self._take(text)
+                self._read = text
+            self._write_due()
+        except ApiError as error:
+            if self._logged.is_new(str(error), "failure"):
+                log.warning("fleet policy not carried out", extra={"why": str(error)})
+        else:
+            self._logged.clear("failure")
+        return TICK_SECONDS
+
+    def _take(self, text: str | None) -> None:
+        """Judge all Nodes by another text. Raises ApiError."""
+        try:
+            policy = _NO_POLICY if text is None else parse_fleet_policy(text, names.MIG_POLICY)
+        except BadInput as error:
+            with self._lock:
+                self._problem = str(error)
+            log.warning("fleet policy refused", extra={"why": str(error)})
+            return
+        nodes = _all_metadata(self._api)
+        with self._lock:
+            self._policy, self._problem = policy, ""
+            self._seen.clear()
+            for metadata in nodes:
+                self._judge(metadata)
+        if policy.entries:
+            facts = {"revision": policy.revision, "entries": len(policy.entries)}
+            log.info("fleet policy taken", extra={**facts, "paused": policy.paused})
+        else:
+            log.info("no fleet policy")
+
+    def _judge(self, metadata: Mapping[str, Any]) -> None:
+        """The lock is held."""
+        found = assigned(self._policy, [metadata])
+        if found:
+            self._seen[metadata["name"]] = (found[0], entry_of(self._policy, metadata))
+            self._warn(found[0])
+        else:
+            self._seen.pop(metadata["name"], None)
+
+    def _warn(self, one: AssignedNode) -> None:
+        if one.assignment is not Assignment.DISPUTED:
+            self._logged.clear(one.node)
+        elif self._logged.is_new(one.entries, one.node):
+            entries = ", ".join(one.entries)
+            log.warning("fleet policy disagrees", extra={"node": one.node, "entries": entries})
+
+    def _write_due(self) -> None:
+        with self._lock:
+            if self._problem or self._policy.paused:
+                return
+            due = [name for name, (one, _) in self._seen.items() if one.patch is not None]
+        for name in due[:WRITES_A_TICK]:
+            if not self._leads():
+                return
+            try:
+                self._write(name)
+            except NotFound:
+                with self._lock:
+                    self._seen.pop(name, None)
+            except Conflict:
+                continue  # the next tick reads it again
+
+    def _write(self, name: str) -> None:
+        """Read a Node again, judge it again, and write what is due. Raises ApiError."""
+        node = self._api.get(NODES, name)
+        with self._lock:
+            self._judge(node["metadata"])
+            one, _ = self._seen.get(name, (None, None))
+        if one is None or one.patch is None:
+            return
+        version = node["metadata"]["resourceVersion"]
+        patch = {"metadata": {"annotations": dict(one.patch), "resourceVersion": version}}
+        after = self._api.patch(NODES, name, patch)
+        with self._lock:
+            self._judge(after["metadata"])
+        log.info("MIG layout written", extra={"node": name, "entry": one.entries[0]})
+
+
+def _all_metadata(api: Api) -> list[Mapping[str, Any]]:
+    """Of every Node. Raises ApiError."""
+    watch = api.watch(NODES, metadata_only=True)
+    found: dict[str, Mapping[str, Any]] = {}
+    try:
+        for change in watch:
+            if change.type == "BOOKMARK":
+                break
+            found[change.object["metadata"]["name"]] = change.object["metadata"]
+    finally:
+        watch.close()
+    return list(found.values())
