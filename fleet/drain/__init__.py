@@ -2,5 +2,5 @@
 """Which pods leave a node before a MIG change, and how: none unless all may go.
 
 The rules are pure (:mod:`fleet.drain.drain_plan`); :mod:`fleet.drain.drain_view` reads what they
-judge, and :mod:`fleet.drain.eviction_run` asks for the evictions and waits for the pods' ends.
+judge. The coordinator evicts.
 """

@@ -67,8 +67,6 @@ class DrainTerms:
     """Pods with an emptyDir on disk, which is lost."""
     deadline_seconds: float = 900.0
     """From the first eviction to the last pod's end."""
-    retry_seconds: float = 5.0
-    """To the next try where a PodDisruptionBudget refuses; up to as much again is drawn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -15,9 +14,6 @@ from api.mig_request_annotation import MigRequestAnnotation
 from api.state_annotation import pod_key
 from fleet.drain.drain_plan import DrainPlan, DrainTerms
 from fleet.drain.drain_view import judge_drain
-from fleet.drain.eviction_run import EvictionRun, RunState
-from kube.api import PODS
-from kube.api_errors import NotFound
 from kube.client import ApiClient
 from tests.cluster.agents import Site
 from tests.kube.clusters import Real, client
@@ -25,7 +21,7 @@ from tools.access.files import parts_of, text
 
 pytestmark = pytest.mark.cluster
 
-TERMS = DrainTerms(allow_unmanaged=True, retry_seconds=0.05)
+TERMS = DrainTerms(allow_unmanaged=True)
 """The test's pods have no controller, which would make others."""
 APP = {"app": "a"}
 
@@ -69,23 +65,6 @@ class Scene:
         )
         pods = [(self.namespace, pod) for pod in self.uids]
         return judge_drain(self.api, pods, request, TERMS)
-
-    def present(self) -> dict[tuple[str, str], str]:
-        """UIDs of the pods that are there."""
-        found = {}
-        for pod in self.uids:
-            with contextlib.suppress(NotFound):
-                meta = self.api.get(PODS, pod, namespace=self.namespace)["metadata"]
-                found[self.namespace, pod] = meta["uid"]
-        return found
-
-    def end_pods(self) -> None:
-        """What a kubelet does when the containers of an evicted pod have ended."""
-        for pod in self.uids:
-            path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}"
-            found = self.site.plane.request("GET", path)
-            if "deletionTimestamp" in found.body.get("metadata", {}):
-                self.site.plane.request("DELETE", path, {"gracePeriodSeconds": 0})
 
     def written(self) -> list[tuple[str, str, bool]]:
         """Verb, pod and whether it was a dry run, of all that the coordinator wrote to pods."""
@@ -143,44 +122,3 @@ def test_two_budgets_on_one_pod_keep_all(scene: Scene) -> None:
     assert {it.kind.value for it in scene.judged("a", "b").blockers} == {
         "several-disruption-budgets"
     }
-
-
-def test_all_in_the_way_leave_and_nobody_else(scene: Scene) -> None:
-    scene.run_pods("a", "b", "c")
-    scene.people.budget("enough", scene.namespace, APP, 2)
-    plan = scene.judged("a", "b")
-    started = time.monotonic()
-    run = EvictionRun(scene.api, plan.evict, TERMS, started_at=started)
-
-    while (state := run.tick(time.monotonic(), scene.present())) is RunState.LEAVING:
-        scene.end_pods()
-
-    assert state is RunState.GONE
-    assert set(scene.present()) == {(scene.namespace, "c")}
-    assert scene.written() == [
-        ("create", "a", True),
-        ("create", "b", True),
-        ("create", "a", False),
-        ("create", "b", False),
-    ]
-
-
-def test_a_budget_that_is_used_up_meanwhile_is_asked_until_it_allows(scene: Scene) -> None:
-    scene.run_pods("a", "b")
-    scene.people.budget("one-stays", scene.namespace, APP, 1)
-    plans = [scene.judged("a"), scene.judged("b")]
-    pods = [each for plan in plans for each in plan.evict]
-    run = EvictionRun(scene.api, pods, TERMS, started_at=time.monotonic())
-    path = f"/apis/policy/v1/namespaces/{scene.namespace}/poddisruptionbudgets/one-stays/status"
-
-    while not run.blockers:
-        assert run.tick(time.monotonic(), scene.present()) is RunState.LEAVING
-    (blocker,) = run.blockers.values()
-    allowed = {"status": {"disruptionsAllowed": 1}}
-    scene.site.plane.demand("PATCH", path, allowed, content_type="application/merge-patch+json")
-    while (state := run.tick(time.monotonic(), scene.present())) is RunState.LEAVING:
-        scene.end_pods()
-
-    assert (blocker.kind.value, blocker.name) == ("disruption-budget", f"{scene.namespace}/b")
-    assert state is RunState.GONE
-    assert run.blockers == {}
