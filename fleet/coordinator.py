@@ -36,6 +36,7 @@ from fleet.change_effects import (
     WriteRecord,
 )
 from fleet.change_reports import ChangeReports
+from fleet.drain.drain_pod import DrainPod
 from fleet.drain.drain_view import judge_drain
 from fleet.fleet_cache import FleetCache
 from fleet.fleet_terms import LONGEST_RETRY_SECONDS, FleetTerms
@@ -50,6 +51,7 @@ from fleet.slot_lease import SlotLease
 from fleet.undo_record import UndoRecord
 from kube.api import LEASES, NODES, PODS, EvictingApi, Object
 from kube.api_errors import ApiError, Conflict, NotFound
+from kube.present_objects import present_objects
 
 log = logging.getLogger(__name__)
 
@@ -208,8 +210,7 @@ class Coordinator:
             case EvictHolders(pods=holders):
                 self._judged.pop(record.request, None)
                 for holder in holders:
-                    with contextlib.suppress(Conflict, NotFound):
-                        self._api.evict(holder.name, namespace=holder.namespace, uid=holder.uid)
+                    self._evict(holder)
                     self._reports.holder_evicted(record, holder)
             case EvictPods(pods=pods):
                 due = [pod for pod in pods if now >= self._evict_at.get(pod.uid, 0.0)]
@@ -258,7 +259,7 @@ class Coordinator:
         self._reports.patched(fresh, effect)
         return True
 
-    def _evict(self, pod: GpuPod) -> None:
+    def _evict(self, pod: GpuPod | DrainPod) -> None:
         """Have the pod leave; one that is gone has left."""
         with contextlib.suppress(Conflict, NotFound):
             self._api.evict(pod.name, namespace=pod.namespace, uid=pod.uid)
@@ -283,19 +284,10 @@ class Coordinator:
 
     def _holders(self, node: str) -> list[GpuPod]:
         """All pods of the node that hold GPUs, by a read that the API server makes now."""
-        held = []
-        watch = self._api.watch(PODS, fields={"spec.nodeName": node})
-        try:
-            for change in watch:
-                if change.type == "BOOKMARK":
-                    break
-                if counts(change.object, self._cache.terms):
-                    pod = pod_of(change.object, self._cache.terms)
-                    if pod.holds:
-                        held.append(pod)
-        finally:
-            watch.close()
-        return held
+        present = present_objects(self._api, PODS, fields={"spec.nodeName": node})
+        terms = self._cache.terms
+        pods = (pod_of(seen, terms) for seen in present if counts(seen, terms))
+        return [pod for pod in pods if pod.holds]
 
     def _take(self, view: FleetView, take: TakeSlot, now: float) -> bool:
         node = view.nodes[take.node]

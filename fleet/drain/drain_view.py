@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -39,6 +39,7 @@ from kube.api_errors import (
     NotFound,
     SeveralBudgets,
 )
+from kube.present_objects import present_objects
 
 _READABLE: Final = {
     (resource.group, resource.kind): resource
@@ -58,7 +59,11 @@ def read_view(api: Api, pods: Iterable[tuple[str, str]]) -> DrainView:
     for pod in found:
         _read_owners(api, pod, owners)
     namespaces = sorted({pod["metadata"]["namespace"] for pod in found})
-    budgets = tuple(it for namespace in namespaces for it in _budgets(api, namespace))
+    budgets = tuple(
+        it
+        for namespace in namespaces
+        for it in present_objects(api, POD_DISRUPTION_BUDGETS, namespace=namespace)
+    )
     return DrainView(pods=tuple(found), budgets=budgets, owners=owners)
 
 
@@ -128,15 +133,3 @@ def _read_owners(api: Api, thing: Object, owners: dict[str, Object]) -> None:
             return  # made anew under its name
         owners[owner["metadata"]["uid"]] = owner
         thing = owner
-
-
-def _budgets(api: Api, namespace: str) -> Iterator[Object]:
-    """All of a namespace: a watch sends what there is, and a bookmark behind it."""
-    watch = api.watch(POD_DISRUPTION_BUDGETS, namespace=namespace)
-    try:
-        for change in watch:
-            if change.type == "BOOKMARK":
-                return
-            yield change.object
-    finally:
-        watch.close()

@@ -9,7 +9,7 @@ annotation says what that was.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -47,11 +47,6 @@ class AssignedNode:
     """Annotations to write, where that is due."""
 
 
-def assigned(policy: FleetPolicy, nodes: Iterable[Mapping[str, Any]]) -> tuple[AssignedNode, ...]:
-    """What is to become of these Nodes, by their metadata; those it has nothing to do with not."""
-    return tuple(found for metadata in nodes if (found := _assigned(policy, metadata)) is not None)
-
-
 def entry_of(policy: FleetPolicy, metadata: Mapping[str, Any]) -> PolicyEntry | None:
     """The entry whose layout a Node has from the policy; None where it has none from there."""
     annotations = metadata.get("annotations") or {}
@@ -64,7 +59,8 @@ def entry_of(policy: FleetPolicy, metadata: Mapping[str, Any]) -> PolicyEntry | 
     return None
 
 
-def _assigned(policy: FleetPolicy, metadata: Mapping[str, Any]) -> AssignedNode | None:
+def assigned(policy: FleetPolicy, metadata: Mapping[str, Any]) -> AssignedNode | None:
+    """What is to become of a Node, by its metadata; None where the policy does not concern it."""
     annotations = metadata.get("annotations") or {}
     text, mark = annotations.get(keys.MIG_LAYOUT), annotations.get(keys.MIG_POLICY)
     entries = tuple(_selecting(policy, metadata))

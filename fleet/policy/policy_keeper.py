@@ -23,6 +23,7 @@ from fleet.policy.fleet_policy import FleetPolicy, PolicyEntry, parse_fleet_poli
 from kube.api import NODES, Api
 from kube.api_errors import ApiError, Conflict, NotFound
 from kube.follower import CacheSynced, ObjectGone, ObjectSeen, WatchEvent
+from kube.present_objects import present_objects
 
 log = logging.getLogger(__name__)
 
@@ -137,12 +138,12 @@ class PolicyKeeper:
                 self._problem = str(error)
             log.warning("fleet policy refused", extra={"why": str(error)})
             return
-        nodes = _all_metadata(self._api)
+        nodes = list(present_objects(self._api, NODES, metadata_only=True))
         with self._lock:
             self._policy, self._problem = policy, ""
             self._seen.clear()
-            for metadata in nodes:
-                self._judge(metadata)
+            for node in nodes:
+                self._judge(node["metadata"])
         if policy.entries:
             facts = {"revision": policy.revision, "entries": len(policy.entries)}
             log.info("fleet policy taken", extra={**facts, "paused": policy.paused})
@@ -151,12 +152,12 @@ class PolicyKeeper:
 
     def _judge(self, metadata: Mapping[str, Any]) -> None:
         """The lock is held."""
-        found = assigned(self._policy, [metadata])
-        if found:
-            self._seen[metadata["name"]] = (found[0], entry_of(self._policy, metadata))
-            self._warn(found[0])
-        else:
+        found = assigned(self._policy, metadata)
+        if found is None:
             self._seen.pop(metadata["name"], None)
+            return
+        self._seen[found.node] = (found, entry_of(self._policy, metadata))
+        self._warn(found)
 
     def _warn(self, one: AssignedNode) -> None:
         if one.assignment is not Assignment.DISPUTED:
@@ -195,17 +196,3 @@ class PolicyKeeper:
         with self._lock:
             self._judge(after["metadata"])
         log.info("MIG layout written", extra={"node": name, "entry": one.entries[0]})
-
-
-def _all_metadata(api: Api) -> list[Mapping[str, Any]]:
-    """Of every Node. Raises ApiError."""
-    watch = api.watch(NODES, metadata_only=True)
-    found: dict[str, Mapping[str, Any]] = {}
-    try:
-        for change in watch:
-            if change.type == "BOOKMARK":
-                break
-            found[change.object["metadata"]["name"]] = change.object["metadata"]
-    finally:
-        watch.close()
-    return list(found.values())

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api import keys
-from fleet.policy.assigned_layouts import AssignedNode, Assignment, assigned, entry_of
+from fleet.policy.assigned_layouts import Assignment, assigned, entry_of
 from fleet.policy.fleet_policy import FleetPolicy, parse_fleet_policy
 
 
@@ -28,24 +28,20 @@ def metadata(pool: str = "a", **annotations: str | None) -> dict[str, Any]:
 
 def written(by: FleetPolicy, node: dict[str, Any]) -> dict[str, Any]:
     """The node after what is due was written."""
-    found = assigned(by, [node])
-    patch = found[0].patch if found else None
+    found = assigned(by, node)
+    patch = None if found is None else found.patch
     return {**node, "annotations": {**node["annotations"], **(patch or {})}}
 
 
-def judged(by: FleetPolicy, node: dict[str, Any]) -> AssignedNode | None:
-    return next(iter(assigned(by, [node])), None)
-
-
 def word(by: FleetPolicy, node: dict[str, Any]) -> str:
-    found = judged(by, node)
+    found = assigned(by, node)
     return "" if found is None else found.assignment
 
 
 def test_a_selected_node_gets_its_layout_once() -> None:
     by = policy("all-balanced")
     node = metadata()
-    found = judged(by, node)
+    found = assigned(by, node)
     assert found is not None
     assert (found.assignment, found.entries) == (Assignment.DUE, ("e0",))
     assert found.patch is not None
@@ -58,8 +54,8 @@ def test_a_selected_node_gets_its_layout_once() -> None:
 
 
 def test_others_are_nobodys_affair() -> None:
-    assert judged(policy("x"), metadata("b")) is None
-    assert judged(policy("x"), metadata("b", layout="mine")) is None
+    assert assigned(policy("x"), metadata("b")) is None
+    assert assigned(policy("x"), metadata("b", layout="mine")) is None
     assert entry_of(policy("x"), metadata(layout="x")) is None
 
 
@@ -101,7 +97,7 @@ def test_a_layout_stays_when_its_entry_goes() -> None:
 
 
 def test_entries_that_disagree_write_nothing_and_those_that_agree_do() -> None:
-    found = judged(policy("x", "y"), metadata())
+    found = assigned(policy("x", "y"), metadata())
     assert found is not None
     assert (found.assignment, found.entries, found.patch) == (
         Assignment.DISPUTED,
