@@ -3,37 +3,23 @@
 
 from __future__ import annotations
 
-import logging
 import random
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 from api import names
-from base import threads
 from base.defects import Defects
 from fleet import gpu_pod
 from fleet.fleet_cache import FleetCache, FleetSource
 from fleet.slot_lease import is_slot, number_of
 from kube.api import LEASES, NODES, PODS, Api
-from kube.api_errors import ApiError, Forbidden
-from kube.follower import (
-    CacheSynced,
-    Follower,
-    ObjectGone,
-    ObjectSeen,
-    WatchConnected,
-    WatchEvent,
-    WatchLost,
-)
-
-log = logging.getLogger(__name__)
+from kube.follower import Follower, ObjectGone, ObjectSeen, WatchEvent
+from kube.watched_sources import WatchedSources
 
 _BOUND: Final = {"spec.nodeName!": ""}
-_END_SECONDS: Final = 5.0
 
 
-class FleetWatches:
+class FleetWatches(WatchedSources[FleetSource]):
     """Three watches, each in a thread of its own. Of all that comes only values are kept.
 
     Pods come bound ones only; those without GPUs, device plugins apart, are passed over before
@@ -59,8 +45,7 @@ class FleetWatches:
         self._cache = cache
         self._changed = changed
         self._on_node = on_node
-        self._down: dict[FleetSource, str] = {}
-        self._followers = {
+        followers = {
             FleetSource.NODES: Follower(
                 api, NODES, self.take_node, uniform=uniform, defects=defects
             ),
@@ -83,24 +68,7 @@ class FleetWatches:
                 defects=defects,
             ),
         }
-        self._threads: list[threading.Thread] = []
-
-    @property
-    def down(self) -> Mapping[FleetSource, str]:
-        """Sources whose watch is lost now, each with its reason."""
-        return dict(self._down)
-
-    def start(self) -> None:
-        """Open the watches."""
-        for source, follower in self._followers.items():
-            self._threads.append(threads.started(follower.run, f"watch-{source}"))
-
-    def close(self) -> None:
-        """Close the watches; waits a little for the threads, which end with the program anyway."""
-        for follower in self._followers.values():
-            follower.close()
-        for thread in self._threads:
-            thread.join(_END_SECONDS)
+        super().__init__(followers, synced=cache.mark_synced, rights="deploy/coordinator")
 
     def take_node(self, event: WatchEvent) -> None:
         """Take an event of the watch of Nodes into the cache."""
@@ -137,23 +105,3 @@ class FleetWatches:
             case other:
                 self._connection(FleetSource.PODS, other)
         self._changed()
-
-    def _connection(self, source: FleetSource, event: WatchEvent) -> None:
-        match event:
-            case CacheSynced():
-                self._cache.mark_synced(source)
-                log.info("cache synced", extra={"source": source})
-            case WatchConnected():
-                if self._down.pop(source, None) is not None:
-                    log.info("watch reconnected", extra={"source": source})
-            case WatchLost(error=error):
-                why = _why(source, error)
-                if why != self._down.get(source):  # once, not at every attempt
-                    log.warning("watch lost", extra={"source": source, "why": why})
-                self._down[source] = why
-
-
-def _why(source: FleetSource, error: ApiError) -> str:
-    if isinstance(error, Forbidden):
-        return f"{error}; the account may not watch {source}: apply deploy/coordinator"
-    return str(error)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 import random
-import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,33 +12,23 @@ from typing import Any
 import msgspec
 
 from api import keys, names
-from base import threads
 from base.defects import Defects
 from kube.api import LEASES, NODES, PODS, Api, Object
-from kube.api_errors import ApiError, Forbidden
-from kube.follower import (
-    CacheSynced,
-    Follower,
-    ObjectGone,
-    ObjectSeen,
-    WatchConnected,
-    WatchEvent,
-    WatchLost,
-)
+from kube.follower import Follower, ObjectGone, ObjectSeen, WatchEvent
+from kube.watched_sources import WatchedSources
 from scheduler.cluster.node_cache import CacheSource, NodeCache
 from scheduler.cluster.pod_objects import Pod, Rules, ask
 
 log = logging.getLogger(__name__)
 
 _BOUND = {"spec.nodeName!": ""}
-_END_SECONDS = 5.0
 _REST_SECONDS = 0.01
 """While news of pods gather. Where hundreds are bound a second, waking up for each one keeps the
 requests between them waiting for longer than what there is to do."""
 _LEASE_PREFIX = names.lease("")
 
 
-class Watches:
+class Watches(WatchedSources[CacheSource]):
     """Three watches, each in a thread of its own. Of all that comes only values are kept.
 
     Nodes come as metadata alone. Pods come bound ones only, and those without GPUs are passed
@@ -66,8 +55,7 @@ class Watches:
         self._clock = clock
         self._sleep = sleep
         self._rested_at = clock()
-        self._down: dict[CacheSource, str] = {}
-        self._followers = {
+        followers = {
             CacheSource.NODES: Follower(
                 api,
                 NODES,
@@ -95,24 +83,7 @@ class Watches:
                 defects=defects,
             ),
         }
-        self._threads: list[threading.Thread] = []
-
-    @property
-    def down(self) -> Mapping[CacheSource, str]:
-        """Sources whose watch is lost now, each with its reason; empty while all are connected."""
-        return dict(self._down)
-
-    def start(self) -> None:
-        """Open the watches: the cache follows the cluster from now on."""
-        for source, follower in self._followers.items():
-            self._threads.append(threads.started(follower.run, f"watch-{source}"))
-
-    def close(self) -> None:
-        """Close the watches; waits a little for the threads, which end with the program anyway."""
-        for follower in self._followers.values():
-            follower.close()
-        for thread in self._threads:
-            thread.join(_END_SECONDS)
+        super().__init__(followers, synced=cache.mark_synced, rights="deploy/scheduler")
 
     def take_node(self, event: WatchEvent) -> None:
         """Take an event of the watch of Nodes into the cache."""
@@ -174,20 +145,6 @@ class Watches:
         containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
         return any(_names(each, self._rules.gpu) for each in containers)
 
-    def _connection(self, source: CacheSource, event: WatchEvent) -> None:
-        match event:
-            case CacheSynced():
-                self._cache.mark_synced(source)
-                log.info("cache synced", extra={"source": source})
-            case WatchConnected():
-                if self._down.pop(source, None) is not None:
-                    log.info("watch reconnected", extra={"source": source})
-            case WatchLost(error=error):
-                why = _why(source, error)
-                if why != self._down.get(source):  # once, not at every attempt
-                    log.warning("watch lost", extra={"source": source, "why": why})
-                self._down[source] = why
-
 
 def _node_of(lease: str) -> str:
     return lease.removeprefix(_LEASE_PREFIX)
@@ -201,9 +158,3 @@ def _names(container: Mapping[str, Any], resource: str) -> bool:
     """Whether the container asks for the resource; requests default to limits."""
     asked = container.get("resources") or {}
     return any(resource in (asked.get(kind) or ()) for kind in ("requests", "limits"))
-
-
-def _why(source: CacheSource, error: ApiError) -> str:
-    if isinstance(error, Forbidden):
-        return f"{error}; the account may not watch {source}: apply deploy/scheduler"
-    return str(error)

@@ -289,7 +289,7 @@ def test_a_watch_that_is_lost_for_another_reason_is_named_anew(
 def test_closing_does_not_wait_for_a_server_that_does_not_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("scheduler.cluster.watches._END_SECONDS", 0.01)
+    monkeypatch.setattr("kube.watched_sources._END_SECONDS", 0.01)
     asked, answered = threading.Event(), threading.Event()
 
     def hang(_: Call) -> None:

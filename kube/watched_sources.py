@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several kinds of objects, watched for one cache: threads, and which watches are lost."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Final, Generic, TypeVar
+
+from base import threads
+from kube.api_errors import ApiError, Forbidden
+from kube.follower import CacheSynced, Follower, WatchConnected, WatchEvent, WatchLost
+
+log = logging.getLogger(__name__)
+
+_END_SECONDS: Final = 5.0
+
+S = TypeVar("S", bound=StrEnum)
+
+
+class WatchedSources(Generic[S]):
+    """Base: watches, each in a thread of its own. What comes of objects is the subclass's."""
+
+    def __init__(
+        self, followers: Mapping[S, Follower], *, synced: Callable[[S], None], rights: str
+    ) -> None:
+        """``synced`` is called when all objects of a source were seen; ``rights``: the folder of
+        deploy/ that gives the right to watch.
+        """
+        self._followers = followers
+        self._synced = synced
+        self._rights = rights
+        self._down: dict[S, str] = {}
+        self._threads: list[threading.Thread] = []
+
+    @property
+    def down(self) -> Mapping[S, str]:
+        """Sources whose watch is lost now, each with its reason; empty while all are connected."""
+        return dict(self._down)
+
+    def start(self) -> None:
+        """Open the watches: the cache follows the cluster from now on."""
+        for source, follower in self._followers.items():
+            self._threads.append(threads.started(follower.run, f"watch-{source}"))
+
+    def close(self) -> None:
+        """Close the watches; waits a little for the threads, which end with the program anyway."""
+        for follower in self._followers.values():
+            follower.close()
+        for thread in self._threads:
+            thread.join(_END_SECONDS)
+
+    def _connection(self, source: S, event: WatchEvent) -> None:
+        """Take an event that is about no object."""
+        match event:
+            case CacheSynced():
+                self._synced(source)
+                log.info("cache synced", extra={"source": source})
+            case WatchConnected():
+                if self._down.pop(source, None) is not None:
+                    log.info("watch reconnected", extra={"source": source})
+            case WatchLost(error=error):
+                why = self._why(source, error)
+                if why != self._down.get(source):  # once, not at every attempt
+                    log.warning("watch lost", extra={"source": source, "why": why})
+                self._down[source] = why
+
+    def _why(self, source: S, error: ApiError) -> str:
+        if isinstance(error, Forbidden):
+            return f"{error}; the account may not watch {source}: apply {self._rights}"
+        return str(error)
