@@ -66,6 +66,13 @@ class VersionedFormat(Generic[T]):
             raise self._damaged(fault)
         return found
 
+    def readable(self, text: str | None) -> T | None:
+        """The value in ``text``; None without one, and for whatever :meth:`decode` gives none."""
+        try:
+            return None if text is None else self.decode(text)
+        except BadInput:
+            return None
+
     def json_schema(self, title: str) -> dict[str, Any]:
         """JSON Schema of it, 2020-12, without what only ``faults`` finds."""
         return {

@@ -15,8 +15,6 @@ from api import keys, mig_grant_annotation, mig_request_annotation, mig_status_a
 from api.mig_grant_annotation import MigGrantAnnotation
 from api.mig_request_annotation import MigRequestAnnotation
 from api.mig_status_annotation import MigStatusAnnotation
-from api.versioned import VersionedFormat
-from base.errors import BadInput
 from kube.api import Object
 
 DRIVER_UPGRADE: Final = "nvidia.com/gpu-driver-upgrade-state"
@@ -101,7 +99,7 @@ def node_of(seen: Object, prefixes: tuple[str, ...]) -> MigNode:
     """The Node's values; a damaged annotation counts as none. Never raises."""
     meta, spec = seen["metadata"], seen.get("spec") or {}
     labels, notes = meta.get("labels") or {}, meta.get("annotations") or {}
-    status = _read(mig_status_annotation.FORMAT, notes.get(keys.MIG_STATUS))
+    status = mig_status_annotation.FORMAT.readable(notes.get(keys.MIG_STATUS))
     allocatable = (seen.get("status") or {}).get("allocatable") or {}
     return MigNode(
         name=meta["name"],
@@ -111,10 +109,10 @@ def node_of(seen: Object, prefixes: tuple[str, ...]) -> MigNode:
         unschedulable=bool(spec.get("unschedulable")),
         keeps_cordon=keys.KEEP_CORDONED in notes,
         drain=notes.get(keys.DRAIN, ""),
-        request=_read(mig_request_annotation.FORMAT, notes.get(keys.MIG_REQUEST)),
+        request=mig_request_annotation.FORMAT.readable(notes.get(keys.MIG_REQUEST)),
         status=status,
         status_damaged=status is None and keys.MIG_STATUS in notes,
-        grant=_read(mig_grant_annotation.FORMAT, notes.get(keys.MIG_GRANT)),
+        grant=mig_grant_annotation.FORMAT.readable(notes.get(keys.MIG_GRANT)),
         grant_text=notes.get(keys.MIG_GRANT),
         guards=tuple(notes.get(guard) for guard in names.SCALE_DOWN_GUARDS),
         deploy=tuple(
@@ -128,14 +126,6 @@ def node_of(seen: Object, prefixes: tuple[str, ...]) -> MigNode:
             )
         ),
     )
-
-
-def _read(form: VersionedFormat[T], text: str | None) -> T | None:
-    """The annotation's value; None for a damaged one and for a version that is not ours."""
-    try:
-        return None if text is None else form.decode(text)
-    except BadInput:
-        return None
 
 
 def _away(node: Object) -> Away | None:

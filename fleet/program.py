@@ -189,8 +189,7 @@ def _client(settings: CoordinatorSettings) -> ApiClient:
         requests_per_second=20,
         burst=40,
     )
-    kubeconfig = settings.kubeconfig
-    return connect(program, kubeconfig=None if kubeconfig is None else str(kubeconfig))
+    return connect(program, kubeconfig=settings.kubeconfig)
 
 
 def _probe(*, good: bool) -> Response:

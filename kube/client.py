@@ -7,6 +7,7 @@ import itertools
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -243,10 +244,10 @@ class ApiClient:
 
 
 def connect(
-    program: Program, *, kubeconfig: str | None = None, context: str | None = None
+    program: Program, *, kubeconfig: Path | None = None, context: str | None = None
 ) -> ApiClient:
     """A client for the cluster that :func:`kube.credentials.find` finds; asks it nothing yet."""
-    return ApiClient(program, find(kubeconfig, context))
+    return ApiClient(program, find(None if kubeconfig is None else str(kubeconfig), context))
 
 
 def _selected(name: str | None, fields: Mapping[str, str]) -> dict[str, str]:

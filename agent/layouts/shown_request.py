@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 from api import keys, mig_grant_annotation, mig_request_annotation
 from api.mig_grant_annotation import GrantPhase
 from api.mig_status_annotation import MigStatusAnnotation
-from base.errors import BadInput
 
 T = TypeVar("T")
 
@@ -38,7 +37,7 @@ class ShownRequest:
 
 def shown_request(metadata: Mapping[str, Any], status: MigStatusAnnotation | None) -> ShownRequest:
     """What a Node shows of the newest request; what cannot be read is none."""
-    request = _decoded(metadata, keys.MIG_REQUEST, mig_request_annotation.decode)
+    request = mig_request_annotation.FORMAT.readable(_note(metadata, keys.MIG_REQUEST))
     if request is not None and (status is None or status.request != request.request):
         return ShownRequest(request=request.request, plan=request.plan)
     if status is None:
@@ -49,15 +48,12 @@ def shown_request(metadata: Mapping[str, Any], status: MigStatusAnnotation | Non
 
 def leave_for(metadata: Mapping[str, Any], request: str) -> Leave:
     """What the Node's grant lets this request do."""
-    grant = _decoded(metadata, keys.MIG_GRANT, mig_grant_annotation.decode)
+    grant = mig_grant_annotation.FORMAT.readable(_note(metadata, keys.MIG_GRANT))
     if grant is None or not request or grant.request != request:
         return Leave.NONE
     return Leave.GO if grant.phase is GrantPhase.GO else Leave.HOLD
 
 
-def _decoded(metadata: Mapping[str, Any], key: str, decode: Callable[[str], T | None]) -> T | None:
+def _note(metadata: Mapping[str, Any], key: str) -> str | None:
     text = (metadata.get("annotations") or {}).get(key)
-    try:
-        return None if text is None else decode(str(text))
-    except BadInput:
-        return None
+    return None if text is None else str(text)

@@ -166,7 +166,7 @@ def _client(settings: SchedulerSettings) -> ApiClient:
         requests_per_second=_REQUESTS_PER_SECOND,
         burst=_REQUESTS_PER_SECOND,
     )
-    return connect(program, kubeconfig=str(settings.kubeconfig) if settings.kubeconfig else None)
+    return connect(program, kubeconfig=settings.kubeconfig)
 
 
 def _there(api: Api, name: str, namespace: str) -> Object:

@@ -121,8 +121,7 @@ def _client(settings: SchedulerSettings) -> ApiClient:
         requests_per_second=20,
         burst=20,
     )
-    kubeconfig = settings.kubeconfig
-    return connect(program, kubeconfig=None if kubeconfig is None else str(kubeconfig))
+    return connect(program, kubeconfig=settings.kubeconfig)
 
 
 def _terms(settings: SchedulerSettings) -> ClientTerms:

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api import score_table_file, state_annotation, topology_annotation
+from api import mig_grant_annotation, score_table_file, state_annotation, topology_annotation
+from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation
 from api.score_table_file import ScoreTableFile
 from api.state_annotation import StateAnnotation
 from base.errors import BadInput
@@ -179,3 +180,10 @@ def test_any_value_of_any_key_is_read_or_refused(form: Format, data: st.DataObje
     keys = st.sampled_from(sorted(json.loads(form.good)))
     with contextlib.suppress(BadInput):
         form.decode(form.changed(**data.draw(st.dictionaries(keys, VALUES))))
+
+
+def test_what_may_be_missing_damaged_or_of_another_version_reads_as_none() -> None:
+    form = mig_grant_annotation.FORMAT
+    grant = MigGrantAnnotation(v=1, request="0" * 16, phase=GrantPhase.GO)
+    assert form.readable(mig_grant_annotation.encode(grant)) == grant
+    assert [form.readable(text) for text in (None, "{", '{"v":99}')] == [None] * 3

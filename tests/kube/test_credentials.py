@@ -92,7 +92,7 @@ def test_a_program_is_connected_as_the_context_that_it_names(
     top = {"users": users, "contexts": contexts, "current-context": "u"}
     path = kubeconfig(tmp_path, trusting(server, pki), {}, **top)
     for context in (None, "v"):
-        client = connect(PROGRAM, kubeconfig=path, context=context)
+        client = connect(PROGRAM, kubeconfig=Path(path), context=context)
         assert client.get(NODES, "n") == NODE
         client.close()
     assert [

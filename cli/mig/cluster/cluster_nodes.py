@@ -49,7 +49,7 @@ def client(program: str, kubeconfig: Path | None) -> ApiClient:
         requests_per_second=_REQUESTS_PER_SECOND,
         burst=_REQUESTS_PER_SECOND,
     )
-    return connect(named, kubeconfig=None if kubeconfig is None else str(kubeconfig))
+    return connect(named, kubeconfig=kubeconfig)
 
 
 @contextlib.contextmanager

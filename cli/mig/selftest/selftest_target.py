@@ -108,7 +108,7 @@ def _node(name: str, kubeconfig: Path | None) -> dict[str, Any]:
         version=version("gpuscape"),
         requests_per_second=_REQUESTS_PER_SECOND,
     )
-    client = connect(program, kubeconfig=None if kubeconfig is None else str(kubeconfig))
+    client = connect(program, kubeconfig=kubeconfig)
     try:
         return dict(client.get(NODES, name))
     except NotFound as error:
