@@ -25,8 +25,8 @@ from actuator.verified_layouts import RestoredGpu, VerifiedLayout
 from api.mig_resources import MigStrategy
 from discovery.mig_state import MigGpu
 from mig.gpu_layout import GpuLayout, found_layout, has_layout
-from mig.holders import MigHolders, MigPart
-from mig.planner import MigRefusal, plan
+from mig.holders import HolderKind, MigHolders, MigPart
+from mig.planner import MigPlan, MigRefusal, ObstacleKind, plan
 from mig.steps import MigStep
 
 log = logging.getLogger(__name__)
@@ -37,6 +37,11 @@ _MOST_STEPS: Final = 1000
 """Sixteen GPUs with seven instances each need 448 at most."""
 _FIRST_PAUSE_SECONDS: Final = 0.5
 """Doubled with each further try."""
+_LOOKS: Final = 6
+"""At pods that are in the way, before a change begins."""
+_LOOK_SECONDS: Final = 1.0
+"""Between two of them. A pod that has ended is on the node for some seconds more: a kubelet removes
+folders of pods every two. Source: Kubernetes 1.37.1, pkg/kubelet/kubelet.go, housekeepingPeriod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,13 +73,13 @@ def apply(
 
     ``change`` identifies the change in journal and history, a name of its own unless given.
     Refuses what would disturb a holder, and whatever the planner refuses; then nothing is written.
+    Pods alone are looked for a few seconds longer: they may have ended just now.
     A GPU that is as wanted is remembered, once a fresh session has shown it; with ``as_is`` all
     have to be. Raises JournalUnusable where the journal cannot be kept, and StepFailed where the
     GPUs cannot be read or are not what they were: nothing was done then.
     """
     journal.need_no_change()
-    seen = world.observe()
-    found = plan(seen, wanted, world.holders(), strategy=strategy, spare_busy=True)
+    seen, found = _planned(world, wanted, strategy)
     if isinstance(found, MigRefusal):
         return ChangeResult(outcome=None, reason=found.obstacles[0].detail, refusal=found)
     affected = {step.gpu for step in found.steps}
@@ -87,6 +92,28 @@ def apply(
     gpus = [gpu for gpu in seen if gpu.uuid in affected]
     record = begin(world, journal, gpus, found.after, asked=asked, change=change)
     return drive(world, journal, record)
+
+
+def _planned(
+    world: MigWorld, wanted: Mapping[str, GpuLayout], strategy: MigStrategy | None
+) -> tuple[Sequence[MigGpu], MigPlan | MigRefusal]:
+    """What was seen last, and the plan from there."""
+    for left in reversed(range(_LOOKS)):
+        seen = world.observe()
+        found = plan(seen, wanted, world.holders(), strategy=strategy, spare_busy=True)
+        if not (left and isinstance(found, MigRefusal) and _only_pods(found)):
+            break
+        world.pause(_LOOK_SECONDS)
+    return seen, found
+
+
+def _only_pods(refusal: MigRefusal) -> bool:
+    """Whether nothing but pods is in the way."""
+    return all(
+        one.kind is ObstacleKind.BUSY
+        and all(holder.kind is HolderKind.POD for holder in one.holders)
+        for one in refusal.obstacles
+    )
 
 
 def begin(

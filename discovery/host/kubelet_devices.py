@@ -3,8 +3,12 @@
 
 The kubelet hands an init container, or one that crashes, the same devices again, and reports them
 to nobody meanwhile: the checkpoint alone has them. A pod that has been deleted stays in it until
-the kubelet hands out something else.
-Source: Kubernetes 1.37.1, pkg/kubelet/cm/devicemanager/checkpoint and manager.go.
+the kubelet hands out something else. Whether it is still there its folders say: that of its volumes
+is made after the pod's devices are written down, then that of its logs; when it is deleted they go
+in the same order, the second up to a minute after the first.
+Source: Kubernetes 1.32.2 and 1.37.1, pkg/kubelet: cm/devicemanager/checkpoint and manager.go;
+kubelet.go, SyncPod; kubelet_volumes.go, cleanupOrphanedPodDirs; kuberuntime/kuberuntime_sandbox.go
+and kuberuntime_gc.go.
 """
 
 from __future__ import annotations
@@ -76,7 +80,7 @@ def read_kubelet_devices(root: Path, now: float) -> KubeletDevices:
     ``now``: seconds since the epoch. Raises BadInput where a checkpoint cannot be read: it is
     not known then who holds what.
     """
-    names = dict(_names(root / LOGS))
+    names = dict(_names(root / LOGS))  # before any look for a pod's other folder
     claimed: dict[str, set[str]] = {}
     for device, uid, claim in claimed_devices(root):
         claimed.setdefault(device, set()).add(names.get(uid, uid) or f"{claim} (claim)")
@@ -107,7 +111,8 @@ def _of_plugins(root: Path, now: float, names: Mapping[str, str]) -> KubeletDevi
     held: dict[str, set[str]] = {}
     gpus: set[str] = set()
     for entry in data.PodDeviceEntries or ():
-        if fresh or _is_there(root / PODS, entry.PodUID):
+        may_come = fresh and not _has_run(entry.PodUID, names)
+        if may_come or _is_there(root / PODS, entry.PodUID):
             for ids in (entry.DeviceIDs or {}).values():
                 for each in ids or ():
                     held.setdefault(each, set()).add(names.get(entry.PodUID, entry.PodUID))
@@ -119,6 +124,14 @@ def _of_plugins(root: Path, now: float, names: Mapping[str, str]) -> KubeletDevi
         gpus=frozenset(gpus),
         offered=frozenset(offered),
     )
+
+
+def _has_run(uid: str, names: Mapping[str, str]) -> bool:
+    """Whether the pod had all its folders; of a static pod it is not known.
+
+    The UID of a static pod is a hash of its manifest, without dashes: it comes again.
+    """
+    return uid in names and "-" in uid
 
 
 def _is_there(pods: Path, uid: str) -> bool:

@@ -17,6 +17,7 @@ from actuator.mig_world import StepFailed
 from api.mig_resources import MigStrategy
 from discovery.mig_state import MigGpu
 from mig.gpu_layout import GpuLayout, counted, found_layout, has_layout
+from mig.holders import HolderKind, MigHolder, MigHolders
 from mig.steps import MigStep
 from tests.actuator.played_world import Effects, Hardware, Killed, PlayedWorld
 from tests.mig.naive_gpu import mig_gpu
@@ -239,6 +240,52 @@ def test_a_cause_that_passes_is_waited_for(tmp_path: Path) -> None:
 
     assert changed(tmp_path / "mig", world).outcome is ChangeOutcome.APPLIED
     assert world.paused > 0
+
+
+class Ending(PlayedWorld):
+    """The kubelet removes what a pod has left after some seconds; None: it never does."""
+
+    ends_after: float | None = None
+    program: str = ""
+    """It runs where the pod is."""
+
+    def holders(self) -> MigHolders:
+        found = super().holders()
+        if not self.program:
+            return found
+        runs = frozenset({MigHolder(HolderKind.PROCESS, self.program)})
+        return {part: held | runs for part, held in found.items()}
+
+    def pause(self, seconds: float) -> None:
+        super().pause(seconds)
+        if self.ends_after is not None and self.paused >= self.ends_after:
+            self.hardware.held.clear()
+
+
+def test_a_pod_that_has_just_ended_is_no_reason_to_refuse(tmp_path: Path) -> None:
+    hardware = Hardware.of([before()])
+    hardware.held[GPU, "2g.10gb", 2] = "ns/train"
+    world = Ending(hardware)
+    world.ends_after = 3.0
+
+    assert changed(tmp_path / "mig", world).outcome is ChangeOutcome.APPLIED
+    assert world.paused == 3.0
+
+
+@pytest.mark.parametrize("program", ["", "4711 python"])
+def test_whoever_stays_is_refused_after_some_seconds_and_a_program_at_once(
+    tmp_path: Path, program: str
+) -> None:
+    hardware = Hardware.of([before()])
+    hardware.held[GPU, "2g.10gb", 2] = "ns/train"
+    world = Ending(hardware)
+    world.program = program
+
+    result = changed(tmp_path / "mig", world)
+
+    assert result.refusal is not None
+    assert "pod ns/train" in result.reason
+    assert (world.paused, world.taken) == (0.0 if program else 5.0, [])
 
 
 def test_tries_are_counted_for_each_step_by_itself(tmp_path: Path) -> None:

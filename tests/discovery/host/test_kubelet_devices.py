@@ -11,6 +11,7 @@ import pytest
 from base.errors import BadInput
 from discovery.host.kubelet_devices import (
     FOLDER,
+    LOGS,
     NO_KUBELET,
     PODS,
     SETTLED_SECONDS,
@@ -53,6 +54,24 @@ def test_a_deleted_pod_holds_nothing_unless_it_may_have_come_just_now(tmp_path: 
 
     assert read_kubelet_devices(tmp_path, long_after(file)).held == {}
     assert read_kubelet_devices(tmp_path, file.stat().st_mtime + 1).held == {ONE: {"uid-of-a"}}
+
+
+def test_a_pod_that_has_run_holds_nothing_as_soon_as_its_folder_is_gone(tmp_path: Path) -> None:
+    """It cannot be one that comes: the folder of its logs was made after the other one."""
+    file = write_checkpoint(tmp_path, {"a": [ONE], "b": [TWO]})
+    (tmp_path / PODS / "uid-of-a").rmdir()
+
+    assert read_kubelet_devices(tmp_path, file.stat().st_mtime).held == {TWO: {"default/b"}}
+
+
+def test_a_static_pod_may_come_again_with_the_same_uid(tmp_path: Path) -> None:
+    """So its old logs say nothing, and it counts until it must have its folder."""
+    file = write_checkpoint(tmp_path, {"a": [ONE]})
+    file.write_text(file.read_text().replace("uid-of-a", "0123abcd"))
+    (tmp_path / LOGS / "default_a_0123abcd").mkdir()
+
+    assert read_kubelet_devices(tmp_path, file.stat().st_mtime).held == {ONE: {"default/a"}}
+    assert read_kubelet_devices(tmp_path, long_after(file)).held == {}
 
 
 def test_where_the_pods_have_their_folders_elsewhere_all_of_them_count(tmp_path: Path) -> None:
