@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter as Tally
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
@@ -14,9 +13,13 @@ from fleet.change_effects import NodeWrite, PatchNode
 from fleet.coordinator_metrics import CoordinatorMetrics
 from fleet.drain.drain_plan import DrainPlan
 from fleet.drain.drain_pod import DrainPod
+from fleet.figures.change_steps import change_facts
+from fleet.figures.fleet_figures import figures
+from fleet.figures.wait_ages import WaitAges
 from fleet.fleet_terms import FleetTerms
 from fleet.gpu_pod import GpuPod
 from fleet.mig_change import ChangeView
+from fleet.policy.policy_keeper import PolicyState
 from fleet.rollout_memory import FAILURES, CountedEnd
 from fleet.slot_gate import FleetView, GateDecision, Waiting, is_stopped
 from fleet.slot_lease import SlotLease, slot_name
@@ -52,9 +55,13 @@ class ChangeReports:
         events: EventSink,
         metrics: CoordinatorMetrics,
         *,
+        policy: Callable[[], PolicyState | None] = lambda: None,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
+        """``policy``: what the fleet policy is now."""
         self._events = events
+        self._policy = policy
+        self._ages = WaitAges()
         self._metrics = metrics
         self._wall = wall
         self._logged = LogOnce()
@@ -138,8 +145,10 @@ class ChangeReports:
             self._metrics.ended(CountedEnd.GONE)
         elif not record.counted:
             self._metrics.ended(CountedEnd.UNTOUCHED)
-        self._metrics.freed(record, self._wall().timestamp())
-        log.info("MIG slot freed", extra=_of(record, slot=slot.name, outcome=outcome))
+        now = self._wall().timestamp()
+        self._metrics.freed(record, now)
+        facts = change_facts(record, now)
+        log.info("MIG slot freed", extra=_of(record, slot=slot.name, outcome=outcome, **facts))
 
     # state
 
@@ -150,14 +159,11 @@ class ChangeReports:
             for name, counts in view.memory.rollouts.items()
             if is_stopped(counts, terms)
         }
-        self._metrics.shows(
-            slots=terms.slots,
-            used=sum(not slot.is_free for slot in view.slots if not slot.is_parked),
-            parked=sum(not slot.is_free for slot in view.slots if slot.is_parked),
-            stopped=len(stopped),
-            paused=view.is_paused,
-        )
-        self._metrics.waits(Tally(decision.waiting.values()))
+        now = self._wall().timestamp()
+        oldest = self._ages.oldest(view.nodes, decision.waiting, now)
+        state = self._policy()
+        found = figures(view, decision, terms, oldest=oldest, policy=state, now=now)
+        self._metrics.shows(found)
         for name, counts in stopped.items():
             if self._logged.is_new((counts.failed, counts.in_row), ("stopped", name)):
                 fields = {"asked": counts.asked, "failed": counts.failed}
@@ -175,6 +181,7 @@ class ChangeReports:
 
     def stands_by(self) -> None:
         """Another coordinator acts, or not all has been read."""
+        self._ages.forget()
         self._metrics.stands_by()
 
     def _event(self, record: UndoRecord, reason: str, note: str, *, warning: bool = False) -> None:

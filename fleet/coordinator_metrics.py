@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
-from collections import Counter as Tally
+from collections.abc import Iterator
 from typing import Final
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
+from fleet.figures.fleet_figures import FleetFigures
+from fleet.policy.assigned_layouts import Assignment
 from fleet.rollout_memory import CountedEnd
 from fleet.slot_gate import Waiting
 from fleet.undo_record import UndoRecord
@@ -45,8 +49,26 @@ class CoordinatorMetrics:
             "Nodes with an open request and no slot, by why.",
             "reason",
         )
+        self._oldest = gauge(
+            "oldest_wait_seconds",
+            "For how long the node that waits longest has asked for its change, by why it waits.",
+            "reason",
+        )
+        self._long_wait = gauge("long_wait_seconds", "Setting long-wait: what is long to wait.")
         self._stopped = gauge("stopped_rollouts", "Rollouts that the circuit breaker stopped.")
         self._paused = gauge("paused", "1 while an admin has paused all rollouts.")
+        self._window = gauge(
+            "window_open", "1 while changes may begin, as far as the maintenance window goes."
+        )
+        self._refused = gauge(
+            "policy_refused", "1 while the fleet policy has a mistake and is not obeyed."
+        )
+        self._policy_paused = gauge("policy_paused", "1 while the fleet policy says paused.")
+        self._assigned = gauge(
+            "policy_nodes", "Nodes that the fleet policy has to do with, by how.", "assignment"
+        )
+        self._now = _NowCollector()
+        registry.register(self._now)
         self._ends = counter("changes", "Changes that ended, by how.", "outcome")
         self._seconds = Histogram(
             f"{_PREFIX}_change_duration_seconds",
@@ -56,30 +78,38 @@ class CoordinatorMetrics:
         )
         self._dropped = counter("events_dropped", "Events that were not recorded.")
         self._defects = counter("internal_errors", "Unexpected exceptions.")
-        for reason in Waiting:
-            self._waiting.labels(reason)
         for outcome in CountedEnd:
             self._ends.labels(outcome)
+        self.stands_by()
 
-    def shows(self, *, slots: int, used: int, parked: int, stopped: int, paused: bool) -> None:
+    def shows(self, figures: FleetFigures) -> None:
         """Set the gauges of a coordinator that leads."""
         self._leads.set(1)
-        self._slots.set(slots)
-        self._used.set(used)
-        self._parked.set(parked)
-        self._stopped.set(stopped)
-        self._paused.set(paused)
-
-    def waits(self, reasons: Tally[Waiting]) -> None:
-        """Set how many nodes wait for each reason."""
-        for reason in Waiting:
-            self._waiting.labels(reason).set(reasons[reason])
+        self._show(figures)
 
     def stands_by(self) -> None:
         """This coordinator does not lead: it says nothing of the fleet."""
-        self.shows(slots=0, used=0, parked=0, stopped=0, paused=False)
-        self.waits(Tally())
         self._leads.set(0)
+        self._show(FleetFigures())
+
+    def _show(self, figures: FleetFigures) -> None:
+        self._slots.set(figures.slots)
+        self._used.set(figures.used)
+        self._parked.set(figures.parked)
+        self._stopped.set(figures.stopped)
+        self._paused.set(figures.paused)
+        self._window.set(figures.window_open)
+        self._long_wait.set(figures.long_wait_seconds)
+        for reason in Waiting:
+            self._waiting.labels(reason).set(figures.waiting.get(reason, 0))
+            self._oldest.labels(reason).set(figures.oldest_seconds.get(reason, 0.0))
+        policy = figures.policy
+        self._refused.set(policy is not None and bool(policy.problem))
+        self._policy_paused.set(policy is not None and policy.is_paused)
+        for assignment in Assignment:
+            count = 0 if policy is None else policy.nodes.get(assignment, 0)
+            self._assigned.labels(assignment).set(count)
+        self._now.latest = figures
 
     def ended(self, outcome: str) -> None:
         """Count a change that ended."""
@@ -100,3 +130,29 @@ class CoordinatorMetrics:
     def render(self) -> bytes:
         """The exposition."""
         return prometheus_client.generate_latest(self._registry)
+
+
+class _NowCollector(Collector):
+    """Families whose series come and go: nodes in change, and the policy's revision."""
+
+    def __init__(self) -> None:
+        self.latest = FleetFigures()
+
+    def collect(self) -> Iterator[Metric]:
+        figures = self.latest
+        steps = GaugeMetricFamily(
+            f"{_PREFIX}_change_step_seconds",
+            "For how long a node in change, or one that is held, has been at its present step.",
+            labels=["node", "slot", "step"],
+        )
+        for one in figures.steps:
+            steps.add_metric([one.node, one.slot, one.step], one.seconds)
+        yield steps
+        policy = GaugeMetricFamily(
+            f"{_PREFIX}_policy_info",
+            "Revision of the fleet policy that is obeyed; always 1.",
+            labels=["revision"],
+        )
+        if figures.policy is not None and figures.policy.revision:
+            policy.add_metric([figures.policy.revision], 1)
+        yield policy

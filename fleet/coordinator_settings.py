@@ -107,6 +107,12 @@ class CoordinatorSettings:
         kinds.duration("1s"),
         "From an attempt that was undone to the node's next; it doubles up to an hour.",
     )
+    long_wait: float = setting(
+        86400.0,
+        kinds.duration("1m"),
+        "A node that waits longer than this for its change raises an alert; nothing else comes of"
+        " it.",
+    )
 
     gpu_resources: tuple[str, ...] = setting(
         ("nvidia.com/gpu", "nvidia.com/mig-"),
@@ -176,6 +182,7 @@ class CoordinatorSettings:
             end_seconds=self.change_deadline,
             register_seconds=self.register_deadline,
             retry_seconds=self.retry,
+            long_wait_seconds=self.long_wait,
         )
 
     @property

@@ -108,6 +108,8 @@ class FleetTerms:
     restarts: int = 3
     retry_seconds: float = 60.0
     """From an undone attempt to the node's next; it doubles up to an hour."""
+    long_wait_seconds: float = 86400.0
+    """A node that waits longer for its change raises an alert; nothing else comes of it."""
 
 
 PAUSED: Final = "paused-for-mig-change"

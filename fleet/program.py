@@ -121,7 +121,7 @@ def _start(
         cache,
         leadership,
         terms=settings.terms,
-        reports=ChangeReports(events, metrics),
+        reports=ChangeReports(events, metrics, policy=lambda: policy.state),
         drains=lambda: policy.drains,
         namespace=settings.namespace,
         defects=defects,

@@ -34,6 +34,7 @@ from api import (
     topology_annotation,
 )
 from api.keys import LABELS, OTHERS, Key
+from api.mig_status_annotation import MigPhase, RequestEnd
 from cli.main import main as gpuscape
 from discovery.model import Driver, GpuState, Host, NodeSnapshot, Xid
 from discovery.unread import unread_gpu
@@ -42,6 +43,7 @@ from exporters.dcgm.dcgm_family import AnyFamily, LabelRow, UnderMig
 from exporters.gpuscape.agent_metrics import AgentMetrics, ProgramUse
 from exporters.gpuscape.core_families import CORE, ServedFamilies
 from exporters.gpuscape.families import FAMILIES
+from exporters.mig_wish_metrics import MigWish
 from labelers.deviations import DEVIATIONS
 from labelers.health import RULES, XIDS
 from tools.access import files as access
@@ -274,12 +276,19 @@ def own_metric_table() -> str:
     return table(("name", "core", "type", "meaning"), rows)
 
 
+_WISH = MigWish(
+    phase=MigPhase.WAITING, since_seconds=0.0, retries={RequestEnd.PREVIOUS: 1}, enforced=True
+)
+"""With a series in each of its families."""
+
+
 def _own_metrics(served: ServedFamilies) -> str:
     own = AgentMetrics("0", lambda: 0.0, served)
     gpu = replace(unread_gpu("0000:00:00.0", GpuState.PRESENT), xids=(Xid(code=1, count=1),))
     own.snapshot_taken(NodeSnapshot(host=Host(name=""), driver=Driver(), gpus=(gpu,)), at=0.0)
     own.samples_taken(0.0)
     own.programs_use({"agent": ProgramUse(cpu_seconds=0.0, resident_bytes=0)})
+    own.mig_wished(_WISH)
     return (own.render() + own.render_now()).decode()
 
 

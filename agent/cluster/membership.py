@@ -30,6 +30,7 @@ from api import keys, names
 from base.runtime import Tick
 from discovery.model import NodeSnapshot
 from exporters.gpuscape.agent_metrics import AgentMetrics
+from exporters.mig_wish_metrics import MigWish
 from kube.api import NODE_FEATURES, NODES, Api, ApiResource, Object
 from kube.events import EventBudget, Recorder
 from kube.follower import CacheSynced, ObjectGone, ObjectSeen, WatchConnected, WatchEvent, WatchLost
@@ -103,6 +104,8 @@ class Cluster:
             ({}, {keys.MIG_STATUS: off, keys.MIG_REQUEST: off}) if layouts is None else ({}, {})
         )
         """Labels and annotations about MIG layouts as they were handed over last."""
+        self._wish: MigWish | None = None
+        """What metrics say of a MIG layout."""
         self._node: Object | None = None
         self._causes: tuple[str, ...] | None = None
         self._sink = sink
@@ -250,6 +253,9 @@ class Cluster:
         if self._layouts is None:
             return GATE_SECONDS
         wait = self._layouts.tick(now)
+        if (wish := self._layouts.wish) != self._wish:
+            self._wish = wish
+            self._update_metrics(lambda own: own.mig_wished(wish))
         for news in self._layouts.take_news():
             self._event(news.reason, news.note, warning=news.warning)
         if self._wanted is not None and self._about_layouts(self._layouts) != self._more:

@@ -117,6 +117,11 @@ class EnforcedLayouts:
         with self._lock:
             return 0 if self._change is None else self._change.changes
 
+    def is_of(self, plan: str) -> bool:
+        """Whether the newest request is, or was, for these layouts."""
+        with self._lock:
+            return self._change is not None and self._change.is_of(plan)
+
     def take(self, now: float) -> None:
         """Take the actuator's answer, if there is one."""
         with self._lock:

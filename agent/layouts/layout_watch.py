@@ -19,10 +19,12 @@ from msgspec.structs import replace
 
 from agent.layouts.layout_judge import LayoutEdges, LayoutJudge, NodeFacts
 from agent.layouts.layout_request import LayoutRequest, NodeWish, node_wish
+from agent.layouts.wish_record import WishRecord
 from agent.pods.allocated_devices import NodeAllocation
 from api import keys, mig_status_annotation
 from api.mig_status_annotation import VERSION, MigPhase, MigStatusAnnotation
 from base.errors import BadInput
+from exporters.mig_wish_metrics import MigWish
 from labelers.decision import Absent, Decisions, Value
 
 if TYPE_CHECKING:
@@ -83,11 +85,19 @@ class LayoutWatch:
         self._judge = LayoutJudge(edges)
         self._judgement: Judgement | None = None
         """Of the present request; None while it is not known."""
+        self._record = WishRecord(enforced=edges.enforce is not None)
+        self._has_begun = False
+        """The Node has been seen."""
         self._enforced: EnforcedLayouts | None = None
         if edges.enforce is not None:
             from agent.layouts.enforced_layouts import EnforcedLayouts
 
             self._enforced = EnforcedLayouts(edges.enforce, clock=clock, wall=wall)
+
+    @property
+    def wish(self) -> MigWish | None:
+        """What has become of the layout that is asked for, as of the last tick; None: of none."""
+        return self._record.wish
 
     @property
     def release_causes(self) -> tuple[str, ...]:
@@ -101,6 +111,9 @@ class LayoutWatch:
             if metadata is None:
                 return
             self._shown = _shown(metadata)
+            if not self._has_begun and self._shown is not None:
+                self._record.go_on_from(self._shown)
+            self._has_begun = True
             wish = node_wish(metadata, self._shown)
             if wish.request != self._wish.request:
                 now = self._clock()
@@ -147,7 +160,10 @@ class LayoutWatch:
     def tick(self, now: float) -> float:
         """Judge the request when that is due, and go on; the seconds until the next time."""
         if self._enforced is None:
-            return self._judge_when_due(now)
+            wait = self._judge_when_due(now)
+            with self._lock:
+                self._count(self._status())
+            return wait
         self._enforced.take(now)
         wait = self._judge_when_due(now)
         with self._lock:
@@ -158,11 +174,19 @@ class LayoutWatch:
         with self._lock:
             before = self._told
             status = self._status()
+            self._count(status)
         if status is not None and status.request and (status.phase, status.request) != before:
             self._told = status.phase, status.request
             if status.phase in _CHANGE_PHASES:
                 self._tell_change(status)
         return min(wait, CHECK_SECONDS)
+
+    def _count(self, status: MigStatusAnnotation | None) -> None:
+        """Have metrics follow; the lock is held."""
+        if self._metadata is None or status is None:
+            return
+        own = self._enforced is not None and self._enforced.is_of(status.plan)
+        self._record.take(status, self._wall(), is_of_request=own)
 
     def _judge_when_due(self, now: float) -> float:
         with self._lock:

@@ -22,6 +22,7 @@ from prometheus_client.registry import Collector
 from discovery.model import NodeSnapshot
 from exporters.gpuscape.core_families import ServedFamilies
 from exporters.gpuscape.server_metrics import ServingMetrics
+from exporters.mig_wish_metrics import MigWish, MigWishCollector
 from exporters.snapshot_collector import SnapshotCollector
 
 _SNAPSHOT_AGE = (
@@ -90,6 +91,8 @@ class AgentMetrics:
         self._registry = CollectorRegistry()
         self._registry.register(self._snapshot)
         self._registry.register(self._programs)
+        self._wish = MigWishCollector(while_set=served is ServedFamilies.CORE)
+        self._registry.register(self._wish)
         gauge, counter = partial(self._metric, Gauge), partial(self._metric, Counter)
         build_info = gauge(
             "gpuscape_build_info",
@@ -217,6 +220,7 @@ class AgentMetrics:
             self._unknown_devices,
         ):
             gauge.clear()
+        self._wish.latest = None
 
     def snapshot_taken(self, snapshot: NodeSnapshot, at: float) -> None:
         """Show this snapshot's GPUs, gaps and XID errors; ``at`` is its age's zero."""
@@ -311,6 +315,10 @@ class AgentMetrics:
     def unknown_devices(self, source: str, count: int) -> None:
         """Show how many devices the source named that this node does not have."""
         self._unknown_devices.labels(source).set(count)
+
+    def mig_wished(self, wish: MigWish | None) -> None:
+        """Show what has become of the MIG layout that is asked for; None: none is."""
+        self._wish.latest = wish
 
     def programs_use(self, uses: Mapping[str, ProgramUse]) -> None:
         """Show what each process of the agent uses, by its name; one left out has ended."""

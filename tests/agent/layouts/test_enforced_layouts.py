@@ -575,3 +575,30 @@ def test_another_program_s_state_is_left_alone(scene: EnforcingScene) -> None:
     """Where nothing is asked for; the label is removed only where the agent wrote it."""
     scene.watch.saw({"name": "node-a", "labels": {keys.MIG_CONFIG_STATE: "success"}})
     assert not isinstance(scene.watch.labels().get(keys.MIG_CONFIG_STATE), Absent | Value)
+
+
+def test_metrics_say_how_far_the_wish_is_and_count_each_end_and_retry_once(
+    scene: EnforcingScene,
+) -> None:
+    """The change fails, is tried again, and succeeds; then nothing is asked for any more."""
+    assert scene.watch.wish is None
+    scene.how = ChangeEnd.PREVIOUS
+    scene.asks()
+    scene.grant(GrantPhase.GO)
+    scene.run(60)
+    failed = scene.watch.wish
+    assert failed is not None
+    assert (failed.phase, failed.ends, failed.retries) == ("failed", {"previous": 1}, {})
+    scene.start()  # the agent is another one
+    scene.run(3700)
+    scene.how = ChangeEnd.APPLIED
+    scene.grant(GrantPhase.GO)
+    scene.run(60)
+    applied = scene.watch.wish
+    assert applied is not None
+    assert (applied.phase, applied.ends) == ("unchanged", {"applied": 1})
+    assert (applied.retries, applied.enforced) == ({"previous": 1}, True)
+    assert applied.since_seconds > failed.since_seconds
+    scene.ask(None)
+    scene.run(60)
+    assert scene.watch.wish is None

@@ -7,8 +7,11 @@ import re
 
 import pytest
 
+from api.mig_status_annotation import MigPhase
 from discovery.model import Driver, Gap, GpuState, Host, NodeSnapshot, Reason, Xid
 from exporters.gpuscape.agent_metrics import AgentMetrics, ProgramUse
+from exporters.gpuscape.core_families import ServedFamilies
+from exporters.mig_wish_metrics import MigWish
 from tests import build, exposition, promlint
 
 
@@ -43,6 +46,7 @@ def told_everything() -> bytes:
     metrics.counters_skipped(1)
     metrics.unknown_devices("pod-resources", 1)
     metrics.programs_use({"agent": ProgramUse(cpu_seconds=1.5, resident_bytes=1 << 20)})
+    metrics.mig_wished(MigWish(phase=MigPhase.WAITING, since_seconds=1.0, enforced=True))
     metrics.serving.scraped(0.002)
     metrics.serving.refused("credentials")
     return metrics.render() + metrics.render_now()
@@ -82,6 +86,10 @@ def test_all_promised_metrics_are_there_and_no_others() -> None:
         "gpuscape_internal_errors_total",
         "gpuscape_events_dropped_total",
         "gpuscape_gpu_event_losses_total",
+        "gpuscape_mig_phase",
+        "gpuscape_mig_phase_timestamp_seconds",
+        "gpuscape_mig_requests_ended_total",
+        "gpuscape_mig_retries_total",
     }
 
 
@@ -266,3 +274,70 @@ def test_text_that_utf8_cannot_say_does_not_stop_the_exposition() -> None:
 
     at = {"uuid": "GPU-?", "pci_bus_id": gpu.bus_id}
     assert value(metrics, "gpuscape_xid_errors_total", **at, xid="13") == 1
+
+
+WISH = MigWish(
+    phase=MigPhase.FAILED,
+    since_seconds=1_700_000_000.0,
+    ends={"applied": 3, "previous": 2},
+    retries={"previous": 1},
+    enforced=True,
+)
+
+
+def mig_series(metrics: AgentMetrics) -> dict[str, float]:
+    """By name, with the label's value behind it."""
+    return {
+        "/".join((name, *(value for _, value in labels))): number
+        for (name, labels), number in exposition.series(metrics.render()).items()
+        if name.startswith("gpuscape_mig_")
+    }
+
+
+def test_a_mig_wish_is_shown_with_its_phase_and_what_came_of_it() -> None:
+    metrics = own()
+
+    metrics.mig_wished(WISH)
+
+    found = mig_series(metrics)
+    assert {name for name, number in found.items() if "phase/" in name and number} == {
+        "gpuscape_mig_phase/failed"
+    }
+    assert found["gpuscape_mig_phase/waiting"] == 0
+    assert found["gpuscape_mig_phase_timestamp_seconds"] == 1_700_000_000
+    assert found["gpuscape_mig_requests_ended_total/applied"] == 3
+    assert found["gpuscape_mig_requests_ended_total/held"] == 0
+    assert found["gpuscape_mig_retries_total/previous"] == 1
+
+
+def test_of_a_wish_that_nobody_carries_out_there_are_no_requests() -> None:
+    metrics = own()
+
+    metrics.mig_wished(MigWish(phase=MigPhase.PLANNED, since_seconds=1.0))
+
+    assert mig_series(metrics)["gpuscape_mig_phase/planned"] == 1
+    assert not any("requests" in name or "retries" in name for name in mig_series(metrics))
+
+
+def test_where_no_mig_layout_is_asked_for_nothing_is_said_of_one() -> None:
+    metrics = own()
+    assert mig_series(metrics) == {}
+
+    metrics.mig_wished(WISH)
+    metrics.mig_wished(None)
+    assert mig_series(metrics) == {}
+
+    metrics.mig_wished(WISH)
+    metrics.settings_changed()
+    assert mig_series(metrics) == {}
+
+
+def test_the_core_has_the_present_phase_alone_and_no_retries_that_were_not() -> None:
+    metrics = AgentMetrics("1", lambda: 0.0, ServedFamilies.CORE)
+
+    metrics.mig_wished(WISH)
+
+    assert {name for name in mig_series(metrics) if "phase/" in name or "retries" in name} == {
+        "gpuscape_mig_phase/failed",
+        "gpuscape_mig_retries_total/previous",
+    }

@@ -13,6 +13,7 @@ from agent.gpu_records import GpuRecords
 from agent.metrics import metric_settings
 from agent.metrics.latest_metrics import LatestMetrics
 from agent.settings.agent_settings import AgentSettings
+from api.mig_status_annotation import MigPhase
 from discovery.model import Fabric, Mode, RemappedRows
 from discovery.sample import ReadingGroup
 from discovery.simulator.description.machine_catalog import machine_names
@@ -22,6 +23,7 @@ from exporters.gpuscape.agent_metrics import AgentMetrics, ProgramUse
 from exporters.gpuscape.core_families import CORE, ServedFamilies, families, groups
 from exporters.gpuscape.families import FAMILIES
 from exporters.gpuscape.node_view import GpuHoldings, ResourceAllocation
+from exporters.mig_wish_metrics import MigWish
 from tests import build
 from tests import exposition as parsed
 from tests.exporters.gpuscape_series import everything
@@ -88,6 +90,7 @@ def _in_a_cluster(own: AgentMetrics) -> None:
     for kind in ("Node", "Lease", "NodeFeature"):
         own.wrote(kind)
         own.left_alone(kind, 0)
+    own.mig_wished(MigWish(phase=MigPhase.WAITING, since_seconds=1.0, enforced=True))
     own.programs_use(
         dict.fromkeys(("agent", "reader"), ProgramUse(cpu_seconds=1.0, resident_bytes=1))
     )

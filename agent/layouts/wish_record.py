@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the node's statuses since the agent's start come to, as metrics count it. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime
+
+from api.mig_status_annotation import MigStatusAnnotation
+from exporters.mig_wish_metrics import NOTHING_ASKED, RETRIED_ENDS, MigWish
+
+
+class WishRecord:
+    """Counts what it is shown, one status after the other. One thread."""
+
+    def __init__(self, *, enforced: bool) -> None:
+        """``enforced``: the agent makes changes."""
+        self._enforced = enforced
+        self._phase = ""
+        self._since = 0.0
+        self._request = self._end = ""
+        self._ended_plan = ""
+        """Of the newest request that has ended."""
+        self._ends: Counter[str] = Counter()
+        self._retries: Counter[str] = Counter()
+        self.wish: MigWish | None = None
+        """None where nothing is asked for, as far as is known."""
+
+    def go_on_from(self, shown: MigStatusAnnotation) -> None:
+        """Take what the Node showed when the agent started: nothing of it is counted."""
+        self._phase, self._since = shown.phase, _seconds(shown.since)
+        self._request, self._end = shown.request, shown.end
+        self._ended_plan = shown.plan if shown.end else ""
+
+    def take(self, status: MigStatusAnnotation, now: float, *, is_of_request: bool) -> None:
+        """Take the status as it is now; ``now`` is Unix time.
+
+        ``is_of_request``: its plan is that of its request, and not that of a newer wish.
+        """
+        if status.request != self._request:
+            again = bool(status.plan) and status.plan == self._ended_plan
+            if again and self._end in RETRIED_ENDS:
+                self._retries[self._end] += 1
+            self._request, self._end = status.request, ""
+        if status.end and status.end != self._end:
+            self._ends[status.end] += 1
+            self._end, self._ended_plan = status.end, status.plan if is_of_request else ""
+        if status.phase != self._phase or not self._since:
+            self._phase, self._since = status.phase, now
+        if status.phase in NOTHING_ASKED:
+            self.wish = None
+            return
+        self.wish = MigWish(
+            phase=self._phase,
+            since_seconds=self._since,
+            ends=dict(self._ends),
+            retries=dict(self._retries),
+            enforced=self._enforced,
+        )
+
+
+def _seconds(text: str) -> float:
+    """Unix time of an RFC 3339 one; 0 where it is none."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        return 0.0

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metrics of the MIG layout that the node's admin asks for: how far it is, how changes ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from api.mig_status_annotation import MigPhase, RequestEnd
+
+NOTHING_ASKED = (MigPhase.IDLE, MigPhase.UNADOPTED)
+"""Phases without a series: nothing is to come of them."""
+PHASES = tuple(phase for phase in MigPhase if phase not in NOTHING_ASKED)
+RETRIED_ENDS = tuple(end for end in RequestEnd if end is not RequestEnd.CANCELLED)
+"""Ends after which the same layouts may be asked for once more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigWish:
+    """What has become of the layout that is asked for."""
+
+    phase: str
+    """One of ``MigPhase``."""
+    since_seconds: float
+    """Unix time at which the phase began."""
+    ends: Mapping[str, int] = field(default_factory=dict)
+    """Requests for a change that ended since the agent started, by ``RequestEnd``."""
+    retries: Mapping[str, int] = field(default_factory=dict)
+    """Requests made for the same layouts as the one before, by how that one ended."""
+    enforced: bool = False
+    """Changes are made by the agent; else it makes no requests."""
+
+
+class MigWishCollector(Collector):
+    """The wish's families; none where nothing is asked for.
+
+    ``while_set``: of phases and retries only those that are not 0 are served.
+    """
+
+    def __init__(self, *, while_set: bool) -> None:
+        self._while_set = while_set
+        self.latest: MigWish | None = None
+
+    def collect(self) -> Iterator[Metric]:
+        wish = self.latest
+        if wish is None:
+            return
+        phases = GaugeMetricFamily(
+            "gpuscape_mig_phase",
+            "1 for the phase of the MIG layout that is asked for, 0 for others.",
+            labels=["phase"],
+        )
+        for phase in PHASES:
+            if phase == wish.phase or not self._while_set:
+                phases.add_metric([phase], phase == wish.phase)
+        yield phases
+        since = GaugeMetricFamily(
+            "gpuscape_mig_phase_timestamp_seconds",
+            "When the phase of the MIG layout that is asked for began, Unix time.",
+        )
+        since.add_metric([], wish.since_seconds)
+        yield since
+        if not wish.enforced:
+            return
+        ends = CounterMetricFamily(
+            "gpuscape_mig_requests_ended_total",
+            "Requests for a MIG change that ended since the agent started.",
+            labels=["end"],
+        )
+        for end in RequestEnd:
+            ends.add_metric([end], wish.ends.get(end, 0))
+        yield ends
+        retries = CounterMetricFamily(
+            "gpuscape_mig_retries_total",
+            "Requests for the same layouts as the one before, by how that one ended; after applied"
+            " another program had changed the GPUs.",
+            labels=["after"],
+        )
+        for end in RETRIED_ENDS:
+            if (count := wish.retries.get(end, 0)) or not self._while_set:
+                retries.add_metric([end], count)
+        yield retries

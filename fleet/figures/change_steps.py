@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far a change is, and since when, by the record on its Lease: for people and metrics. Pure."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from api.mig_status_annotation import RequestEnd
+from fleet.mig_change import told_end
+from fleet.mig_node import DrainMode, MigNode
+from fleet.slot_lease import SlotLease
+from fleet.undo_record import UndoRecord
+
+
+class ChangeStep(StrEnum):
+    """What a node that has a slot, or a parked record, is at."""
+
+    TAKEN = "taken"
+    """It has a slot, and is not cordoned yet."""
+    CORDONED = "cordoned"
+    DRAINING = "draining"
+    """Pods have been asked to leave."""
+    CHANGING = "changing"
+    """Its agent has leave to change the GPUs."""
+    REGISTERING = "registering"
+    """They are changed; the device plugin is to offer what there is now."""
+    HELD = "held"
+    """Without a slot: neither layout could be reached, and a person has to act."""
+    LATE = "late"
+    """Without a slot: the change has no end within its time."""
+
+
+def step_of(slot: SlotLease, record: UndoRecord, node: MigNode | None) -> tuple[ChangeStep, int]:
+    """The step of the record on this Lease, and when it began, in seconds since 1970."""
+    went = record.go_at or record.taken_at
+    if record.end:
+        return ChangeStep.REGISTERING, record.restarted_at or went
+    if slot.is_parked:
+        is_held = node is not None and told_end(node, record.request) == RequestEnd.HELD
+        return ChangeStep.HELD if is_held else ChangeStep.LATE, went
+    if record.go_at:
+        return ChangeStep.CHANGING, record.go_at
+    if record.drain_at:
+        return ChangeStep.DRAINING, record.drain_at
+    if record.held_at:
+        return ChangeStep.CORDONED, record.held_at
+    return ChangeStep.TAKEN, record.taken_at
+
+
+def change_facts(record: UndoRecord, now: float) -> dict[str, object]:
+    """What one log line about a change that is over says of it; times are whole seconds until now.
+
+    ``cordoned_seconds`` and ``granted_seconds`` are missing where it did not come to that.
+    """
+    facts: dict[str, object] = {
+        "asked": record.rollout,
+        "drain": record.drain or DrainMode.WAIT.value,
+        "seconds": _since(record.taken_at, now),
+        "restarts": record.restarts,
+    }
+    if record.held_at:
+        facts["cordoned_seconds"] = _since(record.held_at, now)
+    if record.go_at:
+        facts["granted_seconds"] = _since(record.go_at, now)
+    return facts
+
+
+def _since(at: int, now: float) -> int:
+    return max(0, int(now) - at)

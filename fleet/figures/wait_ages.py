@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""For how long nodes wait for their change: remembered here, and guessed after a restart. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from api.mig_status_annotation import MigPhase
+from fleet.mig_node import MigNode
+from fleet.slot_gate import Waiting
+
+
+class WaitAges:
+    """Since when each node's request is open. One thread.
+
+    A request that is open when a coordinator starts counts from what its agent says, which may be
+    too late, as pods that came and went meanwhile are news too.
+    """
+
+    def __init__(self) -> None:
+        self._since: dict[str, tuple[str, float]] = {}
+        """Node to its request, and seconds since 1970."""
+
+    def forget(self) -> None:
+        """Remember nothing: another coordinator goes on."""
+        self._since.clear()
+
+    def oldest(
+        self, nodes: Mapping[str, MigNode], waiting: Mapping[str, Waiting], now: float
+    ) -> dict[Waiting, float]:
+        """The seconds for which the node that waits longest does so, by the reason it has now.
+
+        A node that has had a slot in between goes on counting, as long as its request is the same.
+        """
+        kept: dict[str, tuple[str, float]] = {}
+        found: dict[Waiting, float] = {}
+        for name, node in nodes.items():
+            if node.request is None:
+                continue
+            before = self._since.get(name)
+            if before is None or before[0] != node.request.request:
+                before = node.request.request, _shown_since(node, now)
+            kept[name] = before
+            if (reason := waiting.get(name)) is not None:
+                found[reason] = max(found.get(reason, 0.0), now - before[1])
+        self._since = kept
+        return found
+
+
+def _shown_since(node: MigNode, now: float) -> float:
+    """Since when the agent shows that it waits; now where it does not say so."""
+    status, request = node.status, node.request
+    if status is None or request is None or status.request != request.request:
+        return now
+    if status.phase != MigPhase.WAITING:
+        return now
+    try:
+        return min(datetime.fromisoformat(status.since).timestamp(), now)
+    except (ValueError, OverflowError):
+        return now

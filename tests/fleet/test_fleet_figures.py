@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What operators see of a fleet's changes: steps, waits, the policy; as values and as metrics."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from api.mig_status_annotation import MigStatusAnnotation, RequestEnd, RequestSource
+from fleet.coordinator_metrics import CoordinatorMetrics
+from fleet.figures.change_steps import ChangeStep, change_facts, step_of
+from fleet.figures.fleet_figures import FleetFigures, figures
+from fleet.figures.wait_ages import WaitAges
+from fleet.fleet_terms import FleetTerms, parse_windows
+from fleet.mig_node import Away, MigNode
+from fleet.policy.assigned_layouts import Assignment
+from fleet.policy.policy_keeper import PolicyState
+from fleet.rollout_memory import EMPTY, CountedEnd, counted
+from fleet.slot_gate import GateDecision, Waiting
+from fleet.slot_lease import PARKING, SlotLease
+from fleet.undo_record import UndoRecord
+from tests import exposition
+from tests.fleet.simulated_fleet import Cluster
+from tests.fleet.test_slot_gate import NOW, asking, record, view
+
+AT = int(NOW)
+OPEN = msgspec.structs.replace(record("n1"), taken_at=AT - 100)
+CORDONED = msgspec.structs.replace(OPEN, held_at=AT - 90)
+GONE = msgspec.structs.replace(CORDONED, drain_at=AT - 80, go_at=AT - 60)
+
+
+def ended(end: str) -> MigNode:
+    status = MigStatusAnnotation(
+        v=1, phase="held", source=RequestSource.ANNOTATION, request=OPEN.request, end=end
+    )
+    return replace(asking("n1"), request=None, status=status)
+
+
+@pytest.mark.parametrize(
+    ("kept", "number", "node", "expected"),
+    [
+        (OPEN, 0, asking("n1"), (ChangeStep.TAKEN, 100)),
+        (CORDONED, 0, asking("n1"), (ChangeStep.CORDONED, 90)),
+        (
+            msgspec.structs.replace(CORDONED, drain_at=AT - 80),
+            0,
+            asking("n1"),
+            (ChangeStep.DRAINING, 80),
+        ),
+        (GONE, 0, asking("n1"), (ChangeStep.CHANGING, 60)),
+        (GONE, PARKING, ended(RequestEnd.HELD), (ChangeStep.HELD, 60)),
+        (GONE, PARKING, asking("n1"), (ChangeStep.LATE, 60)),
+        (GONE, PARKING, None, (ChangeStep.LATE, 60)),
+        (
+            msgspec.structs.replace(GONE, end=RequestEnd.APPLIED, restarted_at=AT - 20),
+            0,
+            asking("n1"),
+            (ChangeStep.REGISTERING, 20),
+        ),
+        (
+            msgspec.structs.replace(GONE, end=RequestEnd.PREVIOUS),
+            PARKING,
+            asking("n1"),
+            (ChangeStep.REGISTERING, 60),
+        ),
+    ],
+)
+def test_a_record_says_at_which_step_its_node_is_and_since_when(
+    kept: UndoRecord, number: int, node: MigNode | None, expected: tuple[ChangeStep, int]
+) -> None:
+    step, since = step_of(SlotLease(number=number, version="1", record=kept), kept, node)
+
+    assert (step, AT - since) == expected
+
+
+def test_one_line_about_a_change_says_for_how_long_it_was_at_what() -> None:
+    assert change_facts(msgspec.structs.replace(GONE, restarts=2), NOW + 0.9) == {
+        "asked": "annotation:a",
+        "drain": "wait",
+        "seconds": 100,
+        "restarts": 2,
+        "cordoned_seconds": 90,
+        "granted_seconds": 60,
+    }
+    assert change_facts(OPEN, NOW).keys().isdisjoint({"cordoned_seconds", "granted_seconds"})
+
+
+# waits
+
+
+def test_the_oldest_wait_of_each_reason_counts_from_the_request() -> None:
+    ages = WaitAges()
+    nodes = {name: asking(name) for name in ("n1", "n2", "n3")}
+    waiting = {"n1": Waiting.NOT_IDLE, "n2": Waiting.NOT_IDLE, "n3": Waiting.SLOT}
+
+    ages.oldest({"n1": nodes["n1"]}, waiting, NOW)
+    found = ages.oldest(nodes, waiting, NOW + 50)
+
+    assert found == {Waiting.NOT_IDLE: 50, Waiting.SLOT: 0}
+
+
+def test_a_slot_in_between_does_not_make_a_wait_shorter_and_another_request_does() -> None:
+    ages = WaitAges()
+    node = asking("n1")
+    assert node.request is not None
+    ages.oldest({"n1": node}, {"n1": Waiting.NOT_IDLE}, NOW)
+
+    assert ages.oldest({"n1": node}, {}, NOW + 60) == {}
+    assert ages.oldest({"n1": node}, {"n1": Waiting.RETRY}, NOW + 90) == {Waiting.RETRY: 90}
+    other = replace(node, request=msgspec.structs.replace(node.request, request=f"{7:016x}"))
+    assert ages.oldest({"n1": other}, {"n1": Waiting.SLOT}, NOW + 99) == {Waiting.SLOT: 0}
+
+
+@pytest.mark.parametrize(
+    ("since", "phase", "seconds"),
+    [
+        ("2027-01-15T07:00:00Z", "waiting", 3600),
+        ("2027-01-15T07:00:00Z", "refused", 0),
+        ("2027-01-15T09:00:00Z", "waiting", 0),
+        ("", "waiting", 0),
+        ("last week", "waiting", 0),
+        ("0001-01-01T00:00:00", "waiting", None),
+    ],
+)
+def test_a_coordinator_that_starts_goes_by_what_the_agent_says_of_its_wait(
+    since: str, phase: str, seconds: float | None
+) -> None:
+    """It is 2027-01-15T08:00:00Z; whatever stands there, the coordinator goes on."""
+    node = asking("n1")
+    assert node.status is not None
+    status = msgspec.structs.replace(node.status, since=since, phase=phase)
+    nodes, ages = {"n1": replace(node, status=status)}, WaitAges()
+
+    found = [ages.oldest(nodes, {"n1": Waiting.SLOT}, at)[Waiting.SLOT] for at in (NOW, NOW + 9)]
+
+    assert found[1] == found[0] + 9 > 0
+    assert seconds is None or found[0] == seconds
+
+
+def test_what_a_node_without_a_request_waited_is_forgotten() -> None:
+    ages = WaitAges()
+    ages.oldest({"n1": asking("n1")}, {}, NOW)
+    ages.oldest({}, {}, NOW + 10)
+
+    assert ages.oldest({"n1": asking("n1")}, {"n1": Waiting.SLOT}, NOW + 20) == {Waiting.SLOT: 0}
+
+
+# figures
+
+
+def shown(found: FleetFigures) -> dict[str, float]:
+    """The metrics of a coordinator that leads, by name and the labels' values."""
+    metrics = CoordinatorMetrics("1")
+    metrics.shows(found)
+    return series(metrics)
+
+
+def series(metrics: CoordinatorMetrics) -> dict[str, float]:
+    return {
+        "/".join((name.removeprefix("gpuscape_coordinator_"), *(text for _, text in labels))): value
+        for (name, labels), value in exposition.series(metrics.render()).items()
+    }
+
+
+POLICY = PolicyState(
+    revision="ab12", problem="line 3", is_paused=True, nodes={Assignment.DISPUTED: 2}
+)
+
+
+def test_a_view_in_numbers() -> None:
+    """One node has a slot, one is parked, two wait; a rollout is stopped."""
+    memory = EMPTY
+    for number in range(2):
+        memory = counted(memory, "annotation:a", f"{number:016x}", CountedEnd.PREVIOUS, AT)
+    slots = (
+        SlotLease(number=0, version="1", holder="n1", record=GONE),
+        SlotLease(number=1, version="1"),
+        SlotLease(number=PARKING, version="1", record=msgspec.structs.replace(OPEN, node="n2")),
+    )
+    seen = view(asking("n1"), asking("n3"), asking("n4", away=Away.REBOOT), slots=slots)
+    decision = GateDecision(take=(), waiting={"n3": Waiting.BREAKER, "n4": Waiting.REBOOT})
+
+    found = figures(
+        replace(seen, memory=memory, is_paused=True),
+        decision,
+        FleetTerms(slots=2, long_wait_seconds=5.0),
+        oldest={Waiting.BREAKER: 7.0},
+        policy=POLICY,
+        now=NOW,
+    )
+
+    given = shown(found)
+    assert (given["slots"], given["slots_used"], given["parked_nodes"]) == (2, 1, 1)
+    assert (given["stopped_rollouts"], given["paused"], given["window_open"]) == (1, 1, 1)
+    assert given["waiting_nodes/breaker"] == given["waiting_nodes/reboot"] == 1
+    assert given["oldest_wait_seconds/breaker"] == 7 > given["long_wait_seconds"] == 5
+    assert given["oldest_wait_seconds/slot"] == given["waiting_nodes/slot"] == 0
+    assert given["change_step_seconds/n1/mig-slot-0/changing"] == 60
+    assert given["change_step_seconds/n2/mig-slot-1000/late"] == 100
+    assert given["policy_info/ab12"] == given["policy_refused"] == given["policy_paused"] == 1
+    assert (given["policy_nodes/disputed"], given["policy_nodes/due"]) == (2, 0)
+
+
+@pytest.mark.parametrize(("hours", "is_open"), [("07:00-09:00", 1), ("09:00-10:00", 0)])
+def test_whether_the_window_is_open_is_shown(hours: str, is_open: float) -> None:
+    """It is eight."""
+    found = figures(
+        view(),
+        GateDecision(take=(), waiting={}),
+        FleetTerms(windows=parse_windows(hours)),
+        oldest={},
+        policy=None,
+        now=NOW,
+    )
+
+    assert shown(found)["window_open"] == is_open
+
+
+def test_a_coordinator_that_stands_by_says_nothing_of_the_fleet() -> None:
+    metrics = CoordinatorMetrics("1")
+    step = figures(
+        view(asking("n1"), slots=(SlotLease(number=0, version="1", holder="n1", record=GONE),)),
+        GateDecision(take=(), waiting={"n1": Waiting.SLOT}),
+        FleetTerms(),
+        oldest={Waiting.SLOT: 9.0},
+        policy=POLICY,
+        now=NOW,
+    )
+    fresh = series(metrics)
+    metrics.shows(step)
+    assert series(metrics) != fresh
+
+    metrics.stands_by()
+
+    own = "process_"
+    assert {name: it for name, it in series(metrics).items() if not name.startswith(own)} == {
+        name: it for name, it in fresh.items() if not name.startswith(own)
+    }
+
+
+def test_the_coordinator_shows_what_it_does_and_logs_one_line_about_each_change(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """One that waits for its pods, and one that changes."""
+    caplog.set_level(logging.INFO)
+    cluster = Cluster(nodes=2, terms=FleetTerms(slots=1))
+    cluster.bind_pod("n1", "job", blocking=True)
+    cluster.wish("sevenths")
+
+    cluster.pass_until(lambda: bool(cluster.agents["n0"].changes_until), within=120)
+    cluster.pass_time(4)
+    during = series(cluster.metrics)
+    cluster.pass_until(lambda: not cluster.open_leases(), within=200)
+    cluster.pass_time(3600)
+
+    steps = {name for name in during if name.startswith("change_step_seconds")}
+    assert steps == {"change_step_seconds/n0/mig-slot-0/changing"}
+    after = series(cluster.metrics)
+    assert not any(name.startswith("change_step_seconds") for name in after)
+    assert after["waiting_nodes/not-idle"] == 1
+    assert 3600 <= after["oldest_wait_seconds/not-idle"] < 4200
+    (line,) = (it for it in caplog.records if it.message == "MIG slot freed")
+    facts = vars(line)
+    assert (facts["node"], facts["asked"], facts["outcome"]) == (
+        "n0",
+        "annotation:sevenths",
+        "applied",
+    )
+    assert facts["seconds"] >= facts["cordoned_seconds"] > facts["granted_seconds"] > 0
