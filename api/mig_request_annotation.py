@@ -46,6 +46,13 @@ class MigRequestAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_defau
         Meta(min_length=1, max_length=64, description="Indices of the GPUs that change."),
     ]
     modes: Annotated[bool, Meta(description="MIG is turned on or off on one of them.")] = False
+    drift: Annotated[
+        bool,
+        Meta(
+            description="The GPUs had these layouts and lost them, and the same are wished still:"
+            " no pod is evicted for it."
+        ),
+    ] = False
     pods: Annotated[
         tuple[PodKey, ...],
         Meta(

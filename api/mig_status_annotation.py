@@ -138,6 +138,14 @@ class MigStatusAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
             " while it has not.",
         ),
     ] = ""
+    reached: Annotated[
+        str,
+        Meta(
+            pattern=r"^([0-9a-f]{16})?$",
+            description="Digest of layouts that the GPUs had and have lost; empty where something"
+            " else has been asked for since.",
+        ),
+    ] = ""
     unadopted: Annotated[
         str,
         Meta(

@@ -137,7 +137,7 @@ def _open(view: ChangeView, node: MigNode, terms: FleetTerms, now: float) -> Cha
     why = hold_obstacle(view, node)
     if why or _passed(record.taken_at, now) > terms.hold_seconds:
         return _undo(view, node, why or "not held in time", retry_later=True)
-    if record.drain:  # no cordon for pods that would not leave
+    if _drain(view):  # no cordon for pods that would not leave
         judged = _fresh(view.judged, record.taken_at, now)
         if judged is None:
             return JudgeDrain(node=node.name)
@@ -160,7 +160,7 @@ def hold_obstacle(view: ChangeView, node: MigNode) -> str:
     if dict(zip(names.SCALE_DOWN_GUARDS, node.guards, strict=True)) != view.record.guards:
         return "annotations changed meanwhile"  # what is recorded would be restored wrongly
     held = [pod.key for pod in view.pods if pod.holds]
-    return "" if view.record.drain or is_idle(request, held) else "not idle"
+    return "" if _drain(view) or is_idle(request, held) else "not idle"
 
 
 def _going(view: ChangeView, node: MigNode, terms: FleetTerms, now: float) -> ChangeEffect:
@@ -201,7 +201,7 @@ def _holding(view: ChangeView, node: MigNode, terms: FleetTerms, now: float) -> 
         return None
     if look is None or now - look.at > LOOK_SECONDS or look.at < record.held_at:
         return LookAtPods(node=node.name)
-    if record.drain:
+    if _drain(view):
         return _draining(view, node, request, look, terms, now)
     return _leave(view, node) if is_idle(request, look.held) else None
 
@@ -341,6 +341,12 @@ def _undo(view: ChangeView, node: MigNode, why: str, *, retry_later: bool = Fals
 
 
 # small questions
+
+
+def _drain(view: ChangeView) -> str:
+    """How pods leave; empty: they are waited for, as always where a layout is brought back."""
+    request = None if view.node is None else view.node.request
+    return "" if request is not None and request.drift else view.record.drain
 
 
 def _phase(node: MigNode, record: UndoRecord) -> GrantPhase | None:

@@ -30,6 +30,8 @@ class Waiting(StrEnum):
     DRIVER_UPGRADE = Away.DRIVER_UPGRADE
     REBOOT = Away.REBOOT
     REMOVAL = Away.REMOVAL
+    DRIFT = "drift"
+    """Not idle, and pods are evicted there only for a layout that somebody asks for anew."""
     RETRY = "retry"
     """An attempt was undone; the next one comes later."""
     DRAIN = "drain"
@@ -131,9 +133,12 @@ def decide(
 def drain_of(view: FleetView, node: MigNode, terms: FleetTerms) -> str:
     """How pods leave this node; a word that is no mode where somebody wrote one.
 
-    By its annotation, else by the fleet policy, else by the setting.
+    By its annotation, else by the fleet policy, else by the setting. Layouts that somebody else
+    has changed are brought back without an eviction, whatever these say.
     """
-    return node.drain or view.drains.get(node.name, terms.drain).value
+    said = node.drain or view.drains.get(node.name, terms.drain).value
+    is_repair = node.request is not None and node.request.drift
+    return DrainMode.WAIT if is_repair and said in tuple(DrainMode) else said
 
 
 def parking_number(slots: Collection[SlotLease]) -> int:
@@ -175,7 +180,8 @@ def _of_node(
         return Waiting.DRAIN
     pods = [pod.key for pod in view.pods.get(node.name, ()) if pod.holds]
     if node.request is None or (drain == DrainMode.WAIT and not is_idle(node.request, pods)):
-        return Waiting.NOT_IDLE
+        is_repair = node.request is not None and node.request.drift
+        return Waiting.DRIFT if is_repair else Waiting.NOT_IDLE
     return Waiting.RETRY if now < retry_at.get(node.name, 0.0) else None
 
 

@@ -159,7 +159,13 @@ class EnforcedLayouts:
             if judged is None:
                 if shown is None or (shown.request, shown.end) == (change.request, change.end):
                     return None
-                return replace(shown, since="", request=change.request, end=change.end)
+                return replace(
+                    shown,
+                    since="",
+                    request=change.request,
+                    end=change.end,
+                    reached=_lost(change, shown.phase),
+                )
             if (
                 judged.phase == MigPhase.PLANNED
                 and change.is_believed
@@ -175,6 +181,7 @@ class EnforcedLayouts:
                 reason=_cut(reason),
                 request=change.request,
                 end=change.end,
+                reached=_lost(change, phase),
             )
 
     def annotations(self) -> Decisions:
@@ -187,7 +194,7 @@ class EnforcedLayouts:
                 return {keys.MIG_REQUEST: Absent(reason="no change waits")}
             if change.open_change is None:
                 return {}
-            wanted = change.open_change.annotation(change.request)
+            wanted = change.open_change.annotation(change.request, drift=change.drift)
             text = mig_request_annotation.encode(self._paced(wanted))
             return {keys.MIG_REQUEST: Value(text=text)}
 
@@ -240,7 +247,7 @@ class EnforcedLayouts:
             if change.wants_gpus:
                 return MigPhase.CHANGING, change.problem
             if planned:
-                return MigPhase.WAITING, change.problem or _waits_for(judged)
+                return MigPhase.WAITING, change.problem or _waits_for(judged, drift=change.drift)
             return judged.phase, judged.reason
         if change.end == RequestEnd.HELD and change.is_of(judged.plan):
             return MigPhase.HELD, (
@@ -283,10 +290,17 @@ def _own_state_gone(metadata: Mapping[str, Any]) -> Decision:
     return Keep(reason="another program has written it")
 
 
-def _waits_for(judged: MigStatusAnnotation) -> str:
+def _waits_for(judged: MigStatusAnnotation, *, drift: bool) -> str:
+    why = "another program changed the layout, so no pod is evicted: " if drift else ""
     if judged.pods:
-        return "it waits until the pods that hold what would go have ended"
-    return "it waits for the coordinator"
+        return f"{why}it waits until the pods that hold what would go have ended"
+    return f"{why}it waits for the coordinator"
+
+
+def _lost(change: LayoutChange, phase: str) -> str:
+    """Layouts that were there; a phase that says that they are there says it by itself."""
+    gone = phase not in (MigPhase.UNCHANGED, MigPhase.IDLE, MigPhase.UNADOPTED)
+    return change.reached if gone else ""
 
 
 def _without_pods(request: MigRequestAnnotation) -> MigRequestAnnotation:

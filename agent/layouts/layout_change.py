@@ -85,6 +85,10 @@ class LayoutChange:
         self.request = shown.request
         self.end = shown.end
         self.end_reason = ""
+        self.drift = shown.drift
+        """The open request repairs what somebody else has changed."""
+        self.reached = shown.reached
+        """Layouts that the GPUs had since they were asked for: to have them again is a repair."""
         self._plan = shown.plan
         self._new_id = new_id
         self.open_change: WantedChange | None = None
@@ -247,6 +251,7 @@ class LayoutChange:
         log.info("MIG change requested", extra={"asked": change.asked, "plan": change.plan})
         self.request, self.end, self.end_reason = self._new_id(), "", ""
         self._plan, self.open_change, self.retry = change.plan, change, None
+        self.drift = change.plan == self.reached
         self._gone = self._unsure = False
         self._tried = self._doubt = self.problem = ""
         self._seen_unchanged = False
@@ -272,8 +277,11 @@ class LayoutChange:
             self._failures = self._refusals = self._drifts = 0
             self.retry = None
         self._key = judged.key
+        if judged.key is None or (judged.plan and judged.plan != self.reached):
+            self.reached = ""
         if judged.unchanged and judged.changes == self.changes:
             self._seen_unchanged = True
+            self.reached = judged.plan
 
     # what the actuator says
 
@@ -359,6 +367,7 @@ class LayoutChange:
         elif end is RequestEnd.APPLIED:
             self._failures = self._refusals = 0
             self._seen_unchanged = False
+            self.reached = self._plan
 
     def _take_held(self, named: KnownChange, now: float) -> None:
         """Whether a person has ended it; the same layouts are tried again after the usual time."""

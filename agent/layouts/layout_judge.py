@@ -169,6 +169,7 @@ class LayoutJudge:
             change=wanted_change(key[0], found, holders, self._edges.strategy),
             unchanged=found.status.phase == MigPhase.UNCHANGED,
             changes=changes,
+            plan=found.status.plan,
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from api import keys, mig_grant_annotation, mig_request_annotation
 from api.mig_grant_annotation import GrantPhase
-from api.mig_status_annotation import MigStatusAnnotation
+from api.mig_status_annotation import MigPhase, MigStatusAnnotation
 
 T = TypeVar("T")
 
@@ -33,17 +33,29 @@ class ShownRequest:
     """What it was for, where that is known."""
     end: str = ""
     """Empty where it has not ended."""
+    drift: bool = False
+    """It is open, and repairs what somebody else has changed."""
+    reached: str = ""
+    """Layouts that the GPUs had since they were asked for; empty where none are known."""
 
 
 def shown_request(metadata: Mapping[str, Any], status: MigStatusAnnotation | None) -> ShownRequest:
     """What a Node shows of the newest request; what cannot be read is none."""
     request = mig_request_annotation.FORMAT.readable(_note(metadata, keys.MIG_REQUEST))
+    reached = "" if status is None else _reached(status)
     if request is not None and (status is None or status.request != request.request):
-        return ShownRequest(request=request.request, plan=request.plan)
+        return ShownRequest(
+            request=request.request, plan=request.plan, drift=request.drift, reached=reached
+        )
     if status is None:
         return ShownRequest()
-    plan = status.plan if request is None else request.plan
-    return ShownRequest(request=status.request, plan=plan, end=status.end)
+    return ShownRequest(
+        request=status.request,
+        plan=status.plan if request is None else request.plan,
+        end=status.end,
+        drift=request is not None and request.drift,
+        reached=reached,
+    )
 
 
 def leave_for(metadata: Mapping[str, Any], request: str) -> Leave:
@@ -52,6 +64,11 @@ def leave_for(metadata: Mapping[str, Any], request: str) -> Leave:
     if grant is None or not request or grant.request != request:
         return Leave.NONE
     return Leave.GO if grant.phase is GrantPhase.GO else Leave.HOLD
+
+
+def _reached(status: MigStatusAnnotation) -> str:
+    """A status says it by its phase as long as the layouts are there."""
+    return status.plan if status.phase == MigPhase.UNCHANGED else status.reached
 
 
 def _note(metadata: Mapping[str, Any], key: str) -> str | None:

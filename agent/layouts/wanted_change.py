@@ -66,14 +66,18 @@ class WantedChange:
             pods=self.on_gpus,
         )
 
-    def annotation(self, request: str) -> MigRequestAnnotation:
-        """As the coordinator is asked for leave; pods for which there is no room are counted."""
+    def annotation(self, request: str, *, drift: bool = False) -> MigRequestAnnotation:
+        """As the coordinator is asked for leave; pods for which there is no room are counted.
+
+        ``drift``: the GPUs have lost the layouts, and nobody asks for others.
+        """
         named = MigRequestAnnotation(
             v=VERSION,
             request=request,
             plan=self.plan,
             gpus=self.gpus,
             modes=self.modes,
+            drift=drift,
             pods=_keys(self.pods),
             others=_keys(self.others),
             offers=dict(self.offers) if len(self.offers) <= MOST_OFFERS else {},
@@ -96,6 +100,8 @@ class Judgement:
     """The GPUs have what is asked for."""
     changes: int
     """How often the GPUs had been changed, as far as is known, when they were read."""
+    plan: str = ""
+    """Digest of the layouts that are asked for; empty where it is not known."""
 
 
 def wanted_change(

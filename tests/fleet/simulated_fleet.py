@@ -92,6 +92,8 @@ class SimulatedAgent:
     published_at: float = 0.0
     modes: bool = False
     """Its changes set MIG modes."""
+    drift: bool = False
+    """Its requests bring back what somebody else has changed."""
     is_away: bool = False
     """Neither agent nor kubelet work."""
 
@@ -352,6 +354,7 @@ class Cluster:
             pods=agent.pods & agent.blocking,
             others=agent.pods - agent.blocking,
             modes=agent.modes,
+            drift=agent.drift,
         )
         if notes == agent.published and self.now - agent.published_at < _REPAIR_SECONDS:
             return
@@ -447,6 +450,7 @@ def agent_notes(
     pods: Collection[str] = (),
     others: Collection[str] = (),
     modes: bool = False,
+    drift: bool = False,
 ) -> dict[str, str | None]:
     """An agent's two annotations; ``pods`` and ``others`` are keys of pods."""
     status = MigStatusAnnotation(
@@ -464,6 +468,7 @@ def agent_notes(
         plan=_PLANS[asked],
         gpus=(0, 1),
         modes=modes,
+        drift=drift,
         pods=tuple(sorted(pods)),
         others=tuple(sorted(others)),
         offers=OFFERS[asked],

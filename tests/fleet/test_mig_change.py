@@ -89,6 +89,7 @@ class States:
             pods=self.one((), (), ("cccccccc",)),
             others=self.one(*PODS),
             unlisted=self.one(0, 0, 0, 1),
+            drift=self.one(False, False, True),
         )
         status = MigStatusAnnotation(
             v=1,
@@ -165,7 +166,14 @@ class States:
         view, node, is_held = self.view(), self.node(), self.one(True, False)
         cordon = self.usual(True, view.record.cordon)
         grant = MigGrantAnnotation(v=1, request=R, phase=GrantPhase.HOLD, cordoned=cordon)
-        request = MigRequestAnnotation(v=1, request=R, plan=R, gpus=(0,), others=("aaaaaaaa",))
+        request = MigRequestAnnotation(
+            v=1,
+            request=R,
+            plan=R,
+            gpus=(0,),
+            drift=self.usual(False, True),
+            others=("aaaaaaaa",),
+        )
         status = MigStatusAnnotation(v=1, phase="waiting", request=R)
         node = replace(
             node,
@@ -232,6 +240,8 @@ def judge(view: ChangeView, effect: ChangeEffect) -> None:
         assert node.grant is not None
         assert (node.grant.request, node.grant.phase) == (R, GrantPhase.HOLD)
         assert record.drain
+        assert node.request is not None
+        assert not node.request.drift
         assert NOW - TERMS.evictions.deadline_seconds <= record.drain_at <= NOW
         assert view.judged is not None
         assert max(record.held_at, record.drain_at, NOW - LOOK_SECONDS) <= view.judged.at
@@ -252,7 +262,7 @@ def judge(view: ChangeView, effect: ChangeEffect) -> None:
             assert node.grant_text is None
             assert node.away is None
             assert node.request is not None
-            if record.drain:
+            if record.drain and not node.request.drift:
                 assert view.judged is not None
                 assert not view.judged.plan.blockers
             else:
@@ -273,7 +283,7 @@ def judge(view: ChangeView, effect: ChangeEffect) -> None:
             assert is_idle(node.request, view.look.held)
             if effect.purpose is NodeWrite.GO and record.labels:
                 assert not any(pod.is_plugin for pod in view.pods)
-            if record.drain == "node" and view.look.held:
+            if record.drain == "node" and not node.request.drift and view.look.held:
                 assert view.judged is not None
                 assert view.judged.plan.is_done
             assert not spec

@@ -350,6 +350,22 @@ def test_all_pods_of_the_node_leave_where_the_admin_says_so() -> None:
     assert {"one", "other"} <= set(cluster.evicted)
 
 
+@pytest.mark.parametrize("drain", ["evict", "node"])
+def test_a_layout_that_somebody_changed_is_brought_back_without_any_eviction(drain: str) -> None:
+    cluster = Cluster(nodes=1, terms=QUICK)
+    cluster.annotate("n0", drain=drain)
+    owned(cluster, "n0", "one")
+    cluster.agents["n0"].drift = True
+    cluster.wish("sevenths")
+
+    cluster.pass_time(600)
+    assert b'waiting_nodes{reason="drift"} 1.0' in cluster.metrics.render()
+    assert not cluster.open_leases()
+    cluster.end_pod("one")
+    cluster.pass_until(lambda: is_at_rest(cluster, "sevenths"), within=120)
+    assert_clean(cluster)
+
+
 def test_none_is_evicted_and_the_node_is_not_cordoned_where_one_may_not_go() -> None:
     cluster = Cluster(nodes=1, terms=QUICK)
     cluster.annotate("n0", drain="evict")

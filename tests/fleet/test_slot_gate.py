@@ -196,3 +196,16 @@ def test_pods_leave_by_the_annotation_then_the_fleet_policy_then_the_setting() -
     assert drain_of(policed, bare, terms) == "evict"
     assert drain_of(policed, own, terms) == "wait"
     assert drain_of(view(bare), bare, terms) == "node"
+
+
+def test_a_repair_only_waits_and_a_word_that_is_none_is_still_reported() -> None:
+    node, typo = asking("n", drain="evict"), asking("typo", drain="gently")
+    assert node.request is not None
+    assert typo.request is not None
+    repair = replace(node, request=msgspec.structs.replace(node.request, drift=True))
+    wrong = replace(typo, request=msgspec.structs.replace(typo.request, drift=True))
+    pods = {"n": (pod("n", 7),)}
+    assert drain_of(view(repair), repair, FleetTerms(drain=DrainMode.NODE)) == "wait"
+    decision = decide(view(repair, wrong, pods=pods), FleetTerms(slots=2), {}, NOW)
+    assert decision.take == ()
+    assert decision.waiting == {"n": Waiting.DRIFT, "typo": Waiting.DRAIN}

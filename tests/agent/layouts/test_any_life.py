@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import count
 from random import Random
 
@@ -61,6 +62,8 @@ class AnyLife(RuleBasedStateMachine):
         """In the annotation mig-request."""
         self.grant: tuple[str, Leave] | None = None
         self.ends: dict[str, list[str]] = {}
+        self.reached: str | None = None
+        """The wish, once the Node shows that the GPUs have had what is wished."""
         self.change: LayoutChange | None = None
         self.asked: ActuatorTask | None = None
         self.began = 0
@@ -73,13 +76,15 @@ class AnyLife(RuleBasedStateMachine):
         if self.change is None:
             self.change = LayoutChange(self.shown, new_id=lambda: next(self.ids), now=self.now)
             self.asked = None
-        change = self.change
+        change, before = self.change, self.change.request
         leave = Leave.NONE
         if self.grant is not None and self.grant[0] == change.request:
             leave = self.grant[1]
         task = change.step(
             self.now, self._judged(change), shown=self.shown, leave=leave, load=self.load
         )
+        if change.request != before and self.reached is not None:
+            assert change.drift, "a repair that may evict"
         if task is None:
             return
         assert self.asked is None
@@ -103,7 +108,17 @@ class AnyLife(RuleBasedStateMachine):
             plan = before.plan if before.request == change.request else ""
             if change.open_change is not None:
                 plan = change.open_change.plan
-            self.shown = ShownRequest(request=change.request, plan=plan, end=change.end)
+            self.shown = ShownRequest(
+                request=change.request,
+                plan=plan,
+                end=change.end,
+                drift=change.is_open and change.drift,
+                reached=change.reached,
+            )
+        else:
+            self.shown = replace(self.shown, reached=change.reached)
+        if self.wish is not None and self.shown.reached == self.wish:
+            self.reached = self.wish
         self.request = change.request if change.is_open else None
         if before.request != self.shown.request and before.request:
             assert self.ends.get(before.request), "replaced before its end was shown"
@@ -132,7 +147,7 @@ class AnyLife(RuleBasedStateMachine):
         runs_since = None
         for at in range(ROUNDS):
             if at in (0, ROUNDS // 2):
-                self.wish = "a" if at == 0 else "b"
+                self.wish, self.reached = "a" if at == 0 else "b", None
             self.agent_steps()
             self.patch_is_taken()
             if at in disturbed:
@@ -188,11 +203,11 @@ class AnyLife(RuleBasedStateMachine):
 
     @rule()
     def admin_asks_for_nothing(self) -> None:
-        self.wish = None
+        self.wish = self.reached = None
 
     @rule()
     def admin_asks_for_another(self) -> None:
-        self.wish = "b" if self.wish == "a" else "a"
+        self.wish, self.reached = "b" if self.wish == "a" else "a", None
 
     @rule()
     def person_restores(self) -> None:
@@ -283,6 +298,7 @@ class AnyLife(RuleBasedStateMachine):
             change=wanted(self.wish) if differs and self.wish is not None else None,
             unchanged=self.wish is not None and not differs,
             changes=change.changes,
+            plan=self.wish or "",
         )
 
     def _answer(self, change: str | None, answer: ActuatorAnswer | str) -> None:

@@ -454,6 +454,72 @@ def test_drift_is_a_new_request_and_soon_another_only_after_a_while(
     assert scene.run(REFUSED_SECONDS[0] + 10).request not in (first, second)
 
 
+def drifted(scene: EnforcingScene) -> MigRequestAnnotation:
+    """Somebody changes the GPUs, and the agent asks to have the layout back."""
+    scene.gpu = SPLIT
+    before = scene.request
+    while scene.request is None or scene.request == before:
+        scene.run(5)
+    return scene.request
+
+
+def test_what_brings_a_layout_back_says_so_also_after_a_refusal_and_a_restart(
+    scene: EnforcingScene,
+) -> None:
+    asked = scene.asks()
+    assert scene.request is not None
+    assert not scene.request.drift
+    scene.grant(GrantPhase.GO)
+    assert scene.run(60).reached == ""
+    scene.hold("job")
+    repair = drifted(scene)
+    assert repair.drift
+    assert scene.status.reached == asked.plan
+    assert "no pod is evicted" in scene.status.reason
+    scene.start()
+    scene.hold("job")
+    scene.run(60)
+    assert scene.request == repair
+    scene.how = ChangeEnd.REFUSED
+    scene.grant(GrantPhase.GO)
+    assert scene.run(10).phase == "refused"
+    scene.start()
+    scene.hold("job")
+    scene.run(REFUSED_SECONDS[0] + 30)
+    assert scene.request is not None
+    assert scene.request.request != repair.request
+    assert scene.request.drift
+
+
+@pytest.mark.parametrize("first", [OTHER, None])
+def test_a_layout_that_is_asked_for_anew_is_no_repair(
+    scene: EnforcingScene, first: str | None
+) -> None:
+    scene.asks()
+    scene.grant(GrantPhase.GO)
+    scene.run(60)
+    assert drifted(scene).drift
+    scene.ask(first)
+    scene.run()
+    assert scene.request is None or not scene.request.drift
+    scene.asks()
+    assert scene.request is not None
+    assert not scene.request.drift
+
+
+def test_a_layout_that_was_there_from_the_start_is_brought_back_by_an_agent_that_starts(
+    scene: EnforcingScene,
+) -> None:
+    scene.gpu = replace(WHOLE, uuid=SPLIT.uuid, bus_id=SPLIT.bus_id)
+    scene.ask(WANTED)
+    assert (scene.run(60).phase, scene.status.request) == ("unchanged", "")
+    scene.gpu = SPLIT
+    scene.start()
+    scene.run(60)
+    assert scene.request is not None
+    assert scene.request.drift
+
+
 def test_what_is_applied_and_is_not_there_is_not_tried_again_at_once(
     scene: EnforcingScene,
 ) -> None:
