@@ -203,6 +203,7 @@ def layout_edges(
     from agent.layouts.layout_judge import LayoutEdges
     from agent.layouts.layout_request import MIG_MANAGER_SERVICE
     from agent.layouts.mig_config_source import MigConfigSource
+    from discovery.host.device_files import process_name
     from discovery.reader.mig_reading import read_mig
 
     strategy = settings.mig_strategy or plugin.mig_strategy
@@ -213,11 +214,17 @@ def layout_edges(
         configs=lambda: None if file is None else file.read(),
         strategy=None if strategy is None else MigStrategy(strategy),
         service_enabled=(root / MIG_MANAGER_SERVICE).is_symlink,
+        program_name=_no_name if settings.simulate is not None else process_name,
         kubelet=functools.partial(_checkpoint, root),
         enforce=_enforce(settings, root, reader, hasten)
         if settings.mig_mode == "enforce"
         else None,
     )
+
+
+def _no_name(_pid: int) -> str:
+    """Of a program on a simulated GPU: a process of its number here is another one."""
+    return ""
 
 
 def _enforce(

@@ -23,6 +23,9 @@ MOST_CHARACTERS: Final = 1536
 """Beside the topology and the status in what the admission policy lets a Node have."""
 MOST_PODS: Final = 64
 """In the way, and others, together."""
+MOST_PROGRAMS: Final = 4
+MOST_PROGRAM: Final = 80
+"""Characters."""
 _ID_DIGITS: Final = 16
 
 RequestId = Annotated[str, Meta(pattern=rf"^[0-9a-f]{{{_ID_DIGITS}}}$")]
@@ -66,6 +69,14 @@ class MigRequestAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_defau
         Meta(
             max_length=MOST_PODS,
             description="All other pods to which the kubelet has given a GPU or a MIG device.",
+        ),
+    ] = ()
+    programs: Annotated[
+        tuple[Annotated[str, Meta(max_length=MOST_PROGRAM)], ...],
+        Meta(
+            max_length=MOST_PROGRAMS,
+            description="Programs in the way that are of no pod by the kubelet, the first few:"
+            " nothing begins while there is one.",
         ),
     ] = ()
     unlisted: Annotated[int, Meta(ge=0, description="Pods that do not fit into the two lists.")] = 0

@@ -19,6 +19,7 @@ from fleet.figures.wait_ages import WaitAges
 from fleet.fleet_terms import FleetTerms
 from fleet.gpu_pod import GpuPod
 from fleet.mig_change import ChangeView
+from fleet.mig_node import MigNode
 from fleet.policy.policy_keeper import PolicyState
 from fleet.rollout_memory import FAILURES, CountedEnd
 from fleet.slot_gate import FleetView, GateDecision, Waiting, is_stopped
@@ -178,6 +179,14 @@ class ChangeReports:
                     node = view.nodes[name]
                     note = f"gpuscape.io/drain is {node.drain[:64]!r}, not wait, evict or node."
                     self._about(name, node.uid, "MigDrainUnknown", note, warning=True)
+                if reason is Waiting.PROGRAM:
+                    self._in_use(view.nodes[name])
+
+    def _in_use(self, node: MigNode) -> None:
+        """Of a node that waits for a program."""
+        programs = () if node.request is None else node.request.programs
+        note = f"No slot while a program that is no pod's uses what would go: {programs[0]}."
+        self._about(node.name, node.uid, "MigGpuInUse", note, warning=True)
 
     def stands_by(self) -> None:
         """Another coordinator acts, or not all has been read."""

@@ -107,7 +107,8 @@ def is_idle(request: MigRequestAnnotation, held: Collection[str]) -> bool:
     ``held``: keys of pods on the node that ask for GPUs. One that the kubelet has given nothing yet
     may get a device that goes, so it is in the way.
     """
-    return not request.pods and not request.unlisted and set(held) <= set(request.others)
+    in_use = request.pods or request.programs or request.unlisted
+    return not in_use and set(held) <= set(request.others)
 
 
 def next_effect(view: ChangeView, terms: FleetTerms, now: float) -> ChangeEffect:
@@ -159,6 +160,8 @@ def hold_obstacle(view: ChangeView, node: MigNode) -> str:
         return "request cannot be read"
     if dict(zip(names.SCALE_DOWN_GUARDS, node.guards, strict=True)) != view.record.guards:
         return "annotations changed meanwhile"  # what is recorded would be restored wrongly
+    if request.programs:
+        return "a program is in the way"
     held = [pod.key for pod in view.pods if pod.holds]
     return "" if _drain(view) or is_idle(request, held) else "not idle"
 

@@ -30,6 +30,8 @@ class Waiting(StrEnum):
     DRIVER_UPGRADE = Away.DRIVER_UPGRADE
     REBOOT = Away.REBOOT
     REMOVAL = Away.REMOVAL
+    PROGRAM = "program"
+    """A program that is no pod's uses what would go, so nobody can have it leave."""
     DRIFT = "drift"
     """Not idle, and pods are evicted there only for a layout that somebody asks for anew."""
     RETRY = "retry"
@@ -178,6 +180,8 @@ def _of_node(
     drain = drain_of(view, node, terms)
     if drain not in tuple(DrainMode):
         return Waiting.DRAIN
+    if node.request is not None and node.request.programs:
+        return Waiting.PROGRAM
     pods = [pod.key for pod in view.pods.get(node.name, ()) if pod.holds]
     if node.request is None or (drain == DrainMode.WAIT and not is_idle(node.request, pods)):
         is_repair = node.request is not None and node.request.drift

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from discovery.mig_state import MigGpu
 from discovery.sample import Process
@@ -30,6 +31,30 @@ def process_holders(gpus: Iterable[MigGpu], name_of: Callable[[int], str]) -> Mi
             for part in parts:
                 found.setdefault(part, set()).add(holder)
     return {part: frozenset(holders) for part, holders in found.items()}
+
+
+def programs_of_nobody(
+    gpus: Iterable[MigGpu], pods: MigHolders, name_of: Callable[[int], str]
+) -> MigHolders:
+    """Programs on what no pod has, as :func:`process_holders`; ``pods`` by what they have.
+
+    A program on an instance that a pod has, or on a GPU that one has whole, is the pod's. One that
+    the driver puts on no instance is, where any pod has a part of the GPU.
+    """
+    held = {part for part, holders in pods.items() if holders}
+    partly = {part.gpu for part in held}
+
+    def is_a_pods(gpu: MigGpu, one: Process) -> bool:
+        if one.gpu_instance_id is None:
+            return gpu.uuid in partly
+        parts = MigPart(gpu.uuid, one.gpu_instance_id), MigPart(gpu.uuid, None)
+        return not held.isdisjoint(parts)
+
+    others = (
+        replace(gpu, processes=tuple(one for one in gpu.processes if not is_a_pods(gpu, one)))
+        for gpu in gpus
+    )
+    return process_holders(others, name_of)
 
 
 def _name(gpu: MigGpu, process: Process, name_of: Callable[[int], str]) -> str:

@@ -247,7 +247,7 @@ class EnforcedLayouts:
             if change.wants_gpus:
                 return MigPhase.CHANGING, change.problem
             if planned:
-                return MigPhase.WAITING, change.problem or _waits_for(judged, drift=change.drift)
+                return MigPhase.WAITING, change.problem or _waits_for(change, judged)
             return judged.phase, judged.reason
         if change.end == RequestEnd.HELD and change.is_of(judged.plan):
             return MigPhase.HELD, (
@@ -275,7 +275,7 @@ class EnforcedLayouts:
             before, at = self._annotation
             same = _without_pods(before) == _without_pods(wanted)
             if before == wanted or (
-                same and before.pods and wanted.pods and now - at < PODS_SECONDS
+                same and _is_held(before) and _is_held(wanted) and now - at < PODS_SECONDS
             ):
                 return before
         self._annotation = wanted, now
@@ -290,8 +290,12 @@ def _own_state_gone(metadata: Mapping[str, Any]) -> Decision:
     return Keep(reason="another program has written it")
 
 
-def _waits_for(judged: MigStatusAnnotation, *, drift: bool) -> str:
-    why = "another program changed the layout, so no pod is evicted: " if drift else ""
+def _waits_for(change: LayoutChange, judged: MigStatusAnnotation) -> str:
+    why = "another program changed the layout, so no pod is evicted: " if change.drift else ""
+    if change.open_change is not None and change.open_change.programs:
+        from agent.layouts.layout_verdict import in_use
+
+        return f"{why}{in_use(change.open_change.programs)}"
     if judged.pods:
         return f"{why}it waits until the pods that hold what would go have ended"
     return f"{why}it waits for the coordinator"
@@ -304,7 +308,11 @@ def _lost(change: LayoutChange, phase: str) -> str:
 
 
 def _without_pods(request: MigRequestAnnotation) -> MigRequestAnnotation:
-    return replace(request, pods=(), others=(), unlisted=0)
+    return replace(request, pods=(), others=(), unlisted=0, programs=())
+
+
+def _is_held(request: MigRequestAnnotation) -> bool:
+    return bool(request.pods or request.programs)
 
 
 def _seconds_since(status: MigStatusAnnotation | None, wall: float) -> float:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 REREAD_SECONDS: Final = 300.0
 """Between two readings of the MIG state where nothing is seen to change."""
 UNREAD_SECONDS: Final = 30.0
-"""Before GPUs that could not be read are read again."""
+"""Before GPUs that could not be read, or that a program uses, are read again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +47,8 @@ class LayoutEdges:
     """Drivers of the node's ResourceSlices, as far as they may be read."""
     service_enabled: Callable[[], bool] = lambda: False
     """Whether the host starts NVIDIA's MIG manager itself."""
+    program_name: Callable[[int], str] = lambda _pid: ""
+    """A program's name by its pid, as the driver gives that; empty where it is not known."""
     kubelet: Callable[[], KubeletDevices | None] = lambda: None
     """Who holds what by the kubelet's checkpoint; None where that cannot be seen, and its
     pod-resources socket is believed. Raises BadInput."""
@@ -121,6 +123,7 @@ class LayoutJudge:
         if basis == self._basis and now < self._due:
             return None
         holders: MigHolders = {}
+        in_use = False
         try:
             readings = self._edges.read()
         except Released:
@@ -128,15 +131,23 @@ class LayoutJudge:
         except Transient as error:
             found = LayoutVerdict(status=status(request, MigPhase.UNREAD, str(error)))
         else:
+            from mig.holders import all_holders
+            from mig.process_holders import programs_of_nobody
+
+            gpus = [it for it in readings if isinstance(it, MigGpu)]
             if kubelet is None:
                 holders = allocated_holders(readings, allocation)
             else:
                 from mig.pod_holders import pod_holders
 
-                holders = pod_holders([it for it in readings if isinstance(it, MigGpu)], kubelet)
-            found = verdict(request, readings, configs, holders, self._edges.strategy)
+                holders = pod_holders(gpus, kubelet)
+            programs = programs_of_nobody(gpus, holders, self._edges.program_name)
+            in_use = any(programs.values())
+            everybody = all_holders(holders, programs)
+            found = verdict(request, readings, configs, everybody, self._edges.strategy)
         unread = found.status.phase == MigPhase.UNREAD
-        self._basis, self._due = basis, now + (UNREAD_SECONDS if unread else REREAD_SECONDS)
+        soon = unread or in_use
+        self._basis, self._due = basis, now + (UNREAD_SECONDS if soon else REREAD_SECONDS)
         if unread or (kubelet is None and by.allocation is None):
             return Judged(status=found.status, judgement=None)
         key = request, configs

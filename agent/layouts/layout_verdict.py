@@ -62,7 +62,8 @@ def verdict(
     """What becomes of a request.
 
     ``configs``: those of the configured file, None for the default ones of these GPUs; ``holders``:
-    pods; ``strategy``: the device plugin's, None where it is not known.
+    pods, and programs that are no pod's; ``strategy``: the device plugin's, None where it is not
+    known.
     """
     unread = [one.bus_id for one in readings if isinstance(one, UnreadMigGpu)]
     if unread:
@@ -82,11 +83,12 @@ def verdict(
         unchanged = status(request, MigPhase.UNCHANGED, "", digest)
         return LayoutVerdict(status=unchanged, layouts=layouts, found=found)
     changes = planned_changes(gpus, layouts.keys(), found, holders)
-    pods = sorted(one.name for one in found.disturbed)
+    pods = sorted(one.name for one in found.disturbed if one.kind is HolderKind.POD)
+    programs = sorted(one.name for one in found.disturbed if one.kind is HolderKind.PROCESS)
     planned = status(
         request,
         MigPhase.PLANNED,
-        _OBSERVED,
+        f"{in_use(programs)}; {_OBSERVED}" if programs else _OBSERVED,
         digest,
         gpus=tuple(_change(one) for one in changes if one.steps),
         pods=pods,
@@ -132,6 +134,12 @@ def wanted_layouts(
     if isinstance(asked, InlineLayout):
         return inline_layouts(asked, gpus)
     return named_layouts(configs, asked, gpus)
+
+
+def in_use(programs: Sequence[str]) -> str:
+    """What people are told of programs that are in the way."""
+    more = f" and {len(programs) - 1} more" if len(programs) > 1 else ""
+    return f"process {programs[0]}{more} uses what would go, and is no pod's: it has to end"
 
 
 def layouts_digest(layouts: Mapping[str, GpuLayout]) -> str:

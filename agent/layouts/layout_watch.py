@@ -107,9 +107,11 @@ class LayoutWatch:
     def saw(self, metadata: Mapping[str, Any] | None) -> None:
         """Take the Node's metadata as the watch of it shows them; None where there is no Node."""
         with self._lock:
-            self._metadata = metadata
+            before, self._metadata = self._metadata, metadata
             if metadata is None:
                 return
+            if _grant(before) != _grant(metadata):
+                self._judge.forget()  # who is on the GPUs is read anew behind the cordon
             self._shown = _shown(metadata)
             if not self._has_begun and self._shown is not None:
                 self._record.go_on_from(self._shown)
@@ -299,6 +301,10 @@ _UNADOPTED: Final = (
     f"the label {keys.MIG_CONFIG}={{value}} was here before: it is obeyed once it changes; to ask"
     f" for the same, annotate the Node with {keys.MIG_LAYOUT}={{value}}"
 )
+
+
+def _grant(metadata: Mapping[str, Any] | None) -> object:
+    return ((metadata or {}).get("annotations") or {}).get(keys.MIG_GRANT)
 
 
 def _nothing(why: str) -> Decisions:

@@ -17,7 +17,14 @@ from agent.layouts.layout_request import LayoutRequest
 from agent.layouts.layout_verdict import LayoutVerdict
 from api import mig_request_annotation
 from api.actuator_messages import ApplyRequest, InstanceAsked, LayoutAsked, PodOnGpu, PodsOnGpus
-from api.mig_request_annotation import MOST_CHARACTERS, MOST_PODS, VERSION, MigRequestAnnotation
+from api.mig_request_annotation import (
+    MOST_CHARACTERS,
+    MOST_PODS,
+    MOST_PROGRAM,
+    MOST_PROGRAMS,
+    VERSION,
+    MigRequestAnnotation,
+)
 from api.mig_resources import MigStrategy
 from api.state_annotation import pod_key
 from mig.gpu_layout import GpuLayout
@@ -50,6 +57,8 @@ class WantedChange:
     """``namespace/name`` of those that hold what would go."""
     others: frozenset[str]
     """All others that have a GPU or a MIG device."""
+    programs: tuple[str, ...]
+    """Those that hold what would go and are no pod's."""
     on_gpus: PodsOnGpus
     """All of them, by what they hold."""
     offers: Mapping[str, int]
@@ -80,6 +89,7 @@ class WantedChange:
             drift=drift,
             pods=_keys(self.pods),
             others=_keys(self.others),
+            programs=tuple(one[:MOST_PROGRAM] for one in self.programs[:MOST_PROGRAMS]),
             offers=dict(self.offers) if len(self.offers) <= MOST_OFFERS else {},
         )
         room = MOST_PODS
@@ -115,6 +125,7 @@ def wanted_change(
     if found is None or not found.steps:
         return None
     pods = frozenset(one.name for one in found.disturbed if one.kind is HolderKind.POD)
+    programs = sorted(one.name for one in found.disturbed if one.kind is HolderKind.PROCESS)
     return WantedChange(
         plan=judged.status.plan,
         asked=_words(f"{request.source} {request.text}"),
@@ -123,6 +134,7 @@ def wanted_change(
         modes=any(isinstance(step, SetMode) for step in found.steps),
         pods=pods,
         others=_pod_names(holders) - pods,
+        programs=tuple(programs),
         on_gpus=_pods_on_gpus(holders),
         offers={} if found.allocatable is None else found.allocatable,
         strategy=strategy,

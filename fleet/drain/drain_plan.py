@@ -39,6 +39,8 @@ class BlockerKind(StrEnum):
     """The agent names a pod that asks for no GPU, or that the API does not have."""
     UNLISTED = "unlisted"
     """The agent's list has no room for all pods."""
+    PROGRAM = "program"
+    """A program that is no pod's is in the way."""
     REFUSED = "refused"
     """The API server refuses the eviction, for another reason."""
 
@@ -50,7 +52,7 @@ class DrainBlocker:
     kind: BlockerKind
     name: str
     """``namespace/name`` of the pod or of the PodDisruptionBudget; of a pod that is not known its
-    key."""
+    key, and a program's name."""
     owner: str = ""
     """``Kind namespace/name`` of what the pod belongs to; empty: nothing that is known."""
     text: str
@@ -151,6 +153,9 @@ def _of_the_request(
     if request.unlisted:
         text = f"{request.unlisted} pods hold GPUs that the agent's list has no room for."
         yield DrainBlocker(kind=BlockerKind.UNLISTED, name=str(request.unlisted), text=text)
+    for program in request.programs:
+        text = "This process uses what would go, and is no pod's."
+        yield DrainBlocker(kind=BlockerKind.PROGRAM, name=program, text=text)
     listed = {*request.pods, *request.others}
     for pod in pods:
         if not (whole_node or pod.ended or pod.key in listed):

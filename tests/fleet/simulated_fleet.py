@@ -92,6 +92,8 @@ class SimulatedAgent:
     published_at: float = 0.0
     modes: bool = False
     """Its changes set MIG modes."""
+    programs: tuple[str, ...] = ()
+    """That use what would go, and are no pod's."""
     drift: bool = False
     """Its requests bring back what somebody else has changed."""
     is_away: bool = False
@@ -355,6 +357,7 @@ class Cluster:
             others=agent.pods - agent.blocking,
             modes=agent.modes,
             drift=agent.drift,
+            programs=agent.programs,
         )
         if notes == agent.published and self.now - agent.published_at < _REPAIR_SECONDS:
             return
@@ -451,6 +454,7 @@ def agent_notes(
     others: Collection[str] = (),
     modes: bool = False,
     drift: bool = False,
+    programs: tuple[str, ...] = (),
 ) -> dict[str, str | None]:
     """An agent's two annotations; ``pods`` and ``others`` are keys of pods."""
     status = MigStatusAnnotation(
@@ -469,6 +473,7 @@ def agent_notes(
         gpus=(0, 1),
         modes=modes,
         drift=drift,
+        programs=programs,
         pods=tuple(sorted(pods)),
         others=tuple(sorted(others)),
         offers=OFFERS[asked],
@@ -530,7 +535,7 @@ def violations(cluster: Cluster, pods: Collection[str] = ()) -> Iterator[str]:
                 yield f"{happened.version}: go on {name} without a hold"
             notes = happened.object["metadata"]["annotations"]
             request = mig_request_annotation.decode(notes[keys.MIG_REQUEST])
-            if request is None or request.pods:
+            if request is None or request.pods or request.programs:
                 yield f"{happened.version}: go on {name}, whose GPUs are held"
         changing = {it for it, grant in phases.items() if grant} - set(parked.values())
         if len(changing & set(slots.values())) > cluster.terms.slots:

@@ -90,6 +90,7 @@ class States:
             others=self.one(*PODS),
             unlisted=self.one(0, 0, 0, 1),
             drift=self.one(False, False, True),
+            programs=self.one((), (), ("4711 nv-hostengine",)),
         )
         status = MigStatusAnnotation(
             v=1,
@@ -172,6 +173,7 @@ class States:
             plan=R,
             gpus=(0,),
             drift=self.usual(False, True),
+            programs=self.usual((), ("4711 nv-hostengine",)),
             others=("aaaaaaaa",),
         )
         status = MigStatusAnnotation(v=1, phase="waiting", request=R)
@@ -192,7 +194,7 @@ class States:
             taken_at=NOW - 60,
             cordon=cordon,
             guards=self.usual(guards, view.record.guards),
-            drain_at=self.usual(0, NOW - 6),
+            drain_at=self.one(0, 0, NOW - 6),
             held_at=self.usual(NOW - self.one(50, 6) if is_held else 0, view.record.held_at),
             go_at=self.usual(0, view.record.go_at),
             end=self.usual("", view.record.end),
@@ -267,6 +269,7 @@ def judge(view: ChangeView, effect: ChangeEffect) -> None:
                 assert not view.judged.plan.blockers
             else:
                 assert is_idle(node.request, [pod.key for pod in view.pods if pod.holds])
+            assert not node.request.programs
             assert node.keeps_cordon or not node.unschedulable
             assert bool(spec) is record.cordon
             assert record.cordon is not node.unschedulable
@@ -326,4 +329,5 @@ def test_a_kubelets_pod_without_a_device_yet_is_in_the_way() -> None:
     assert is_idle(request, [])
     assert not is_idle(request, ["aaaaaaaa", "bbbbbbbb"])
     assert not is_idle(msgspec.structs.replace(request, unlisted=1), [])
+    assert not is_idle(msgspec.structs.replace(request, programs=("1 dcgm",)), [])
     assert not is_idle(msgspec.structs.replace(request, pods=("cccccccc",)), [])

@@ -11,6 +11,7 @@ import pytest
 from api import keys, names
 from fleet.drain.drain_plan import DrainTerms
 from fleet.fleet_terms import PAUSED, FleetTerms, parse_windows
+from fleet.slot_lease import is_slot
 from fleet.undo_record import UndoRecord
 from kube.api import LEASES
 from tests.fleet.simulated_fleet import OFFERS, Cluster, violations
@@ -363,6 +364,42 @@ def test_a_layout_that_somebody_changed_is_brought_back_without_any_eviction(dra
     assert not cluster.open_leases()
     cluster.end_pod("one")
     cluster.pass_until(lambda: is_at_rest(cluster, "sevenths"), within=120)
+    assert_clean(cluster)
+
+
+@pytest.mark.parametrize("drain", ["wait", "evict", "node"])
+def test_a_program_that_is_no_pods_is_waited_for_without_a_slot_a_cordon_or_an_eviction(
+    drain: str,
+) -> None:
+    cluster = Cluster(nodes=1, terms=QUICK)
+    cluster.annotate("n0", drain=drain)
+    if drain != "wait":
+        owned(cluster, "n0", "one")
+    cluster.agents["n0"].programs = ("4711 nv-hostengine",)
+    cluster.wish("sevenths")
+
+    cluster.pass_time(300)
+    assert b'waiting_nodes{reason="program"} 1.0' in cluster.metrics.render()
+    assert cluster.evicted == []
+    assert not [it for it in cluster.server.since(0) if it.key[0] == LEASES and is_slot(it.object)]
+    cluster.agents["n0"].programs = ()
+    cluster.pass_until(lambda: is_at_rest(cluster, "sevenths"), within=120)
+    assert_clean(cluster, pods={"one"})
+
+
+@pytest.mark.parametrize("drain", ["wait", "evict"])
+def test_a_program_that_comes_behind_the_cordon_has_all_undone(drain: str) -> None:
+    cluster = Cluster(nodes=1, terms=QUICK)
+    cluster.annotate("n0", drain=drain)
+    if drain != "wait":
+        owned(cluster, "n0", "one")
+    cluster.wish("sevenths")
+    cluster.pass_until(lambda: cluster.is_cordoned("n0"), within=60)
+    cluster.agents["n0"].programs = ("4711 nv-hostengine",)
+
+    cluster.pass_until(lambda: not cluster.is_cordoned("n0"), within=QUICK.hold_seconds + 30)
+    assert cluster.agents["n0"].layout == "whole"
+    assert cluster.evicted == []
     assert_clean(cluster)
 
 

@@ -204,7 +204,7 @@ def test_a_repair_only_waits_and_a_word_that_is_none_is_still_reported() -> None
     assert typo.request is not None
     repair = replace(node, request=msgspec.structs.replace(node.request, drift=True))
     wrong = replace(typo, request=msgspec.structs.replace(typo.request, drift=True))
-    pods = {"n": (pod("n", 7),)}
+    pods: dict[str, tuple[GpuPod, ...]] = {"n": (pod("n", 7),)}
     assert drain_of(view(repair), repair, FleetTerms(drain=DrainMode.NODE)) == "wait"
     decision = decide(view(repair, wrong, pods=pods), FleetTerms(slots=2), {}, NOW)
     assert decision.take == ()

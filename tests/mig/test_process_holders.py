@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from discovery.sample import Process, ProcessKind
 from mig.holders import HolderKind, MigHolder, MigPart
-from mig.process_holders import process_holders
+from mig.process_holders import process_holders, programs_of_nobody
 from tests.mig.mig_gpus import ON, instance, mig_gpu, uuid
 
 NAMES = {7: "python3"}
@@ -48,3 +48,21 @@ def test_a_program_that_is_on_no_instance_may_be_on_any_of_them() -> None:
 
 def holders(*names: str) -> frozenset[MigHolder]:
     return frozenset(MigHolder(HolderKind.PROCESS, name) for name in names)
+
+
+def test_programs_on_what_a_pod_has_are_the_pods() -> None:
+    cut = mig_gpu(
+        0, "a100-sxm4-40gb", instance(9, "1g.5gb", 0, 1), instance(10, "1g.5gb", 1, 1), mode=ON
+    )
+    running = (process(1, 9), process(2, 10), process(3, None))
+    gpus = [replace(cut, processes=running), replace(mig_gpu(1), processes=(process(4, None),))]
+    pod = frozenset({MigHolder(HolderKind.POD, "team/job")})
+
+    def left(*parts: MigPart) -> set[str]:
+        found = programs_of_nobody(gpus, dict.fromkeys(parts, pod), lambda _pid: "")
+        return {one.name for holders in found.values() for one in holders}
+
+    assert left() == {"1", "2", "3", "4"}
+    assert left(MigPart(uuid(0), 9)) == {"2", "4"}  # 3 is on no instance: it may be the pod's
+    assert left(MigPart(uuid(0), None)) == {"4"}
+    assert left(MigPart(uuid(1), None)) == {"1", "2", "3"}

@@ -38,6 +38,7 @@ def wanted(plan: str) -> WantedChange:
         modes=False,
         pods=frozenset(),
         others=frozenset(),
+        programs=(),
         on_gpus=(),
         offers={},
         strategy=None,

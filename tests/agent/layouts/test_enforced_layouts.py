@@ -39,6 +39,7 @@ from base.errors import Transient
 from base.local_socket import NoAnswer
 from discovery.driver_errors import Released
 from discovery.mig_state import MigGpu, MigReading
+from discovery.sample import Process, ProcessKind
 from labelers.decision import Absent, Value
 from tests import build
 from tests.agent.layouts.played_actuator import wanted
@@ -452,6 +453,39 @@ def test_drift_is_a_new_request_and_soon_another_only_after_a_while(
     assert "another program changed the layout; tried again at" in scene.status.reason
     assert scene.status.request == second
     assert scene.run(REFUSED_SECONDS[0] + 10).request not in (first, second)
+
+
+def program(pid: int, on: int) -> Process:
+    return Process(pid=pid, kind=ProcessKind.COMPUTE, gpu_instance_id=on)
+
+
+def test_a_program_that_is_no_pods_is_named_in_request_and_status_until_it_has_ended(
+    scene: EnforcingScene,
+) -> None:
+    """One on what a pod has is that pod's, and goes with it."""
+    first, second = (one.id for one in SPLIT.instances)
+    scene.hold("job", part=first)
+    scene.gpu = replace(SPLIT, processes=(program(7, first), program(0, second)))
+    scene.asks()
+    hidden = f"hidden (of another PID namespace, on GPU 0 instance {second})"
+    assert scene.request is not None
+    assert (scene.request.programs, len(scene.request.pods)) == ((hidden,), 1)
+    assert hidden in scene.status.reason
+    assert scene.status.pods == ("team/job",)
+    scene.gpu = replace(SPLIT, processes=(program(7, first),))
+    scene.run(PODS_SECONDS + 60)
+    assert scene.request is not None
+    assert scene.request.programs == ()
+    assert "pods that hold what would go" in scene.status.reason
+
+
+def test_who_is_on_the_gpus_is_read_again_behind_the_cordon(scene: EnforcingScene) -> None:
+    scene.asks()
+    scene.gpu = replace(SPLIT, processes=(program(7, SPLIT.instances[0].id),))
+    scene.grant(GrantPhase.HOLD)
+    scene.run(2)
+    assert scene.request is not None
+    assert scene.request.programs == ("7",)
 
 
 def drifted(scene: EnforcingScene) -> MigRequestAnnotation:

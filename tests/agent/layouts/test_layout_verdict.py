@@ -16,6 +16,7 @@ from discovery.mig_state import MigGpu, MigReading, UnreadMigGpu
 from discovery.model import Mode
 from mig.configs.mig_config_file import parse_mig_configs
 from mig.configs.mig_configs import MigConfigs
+from mig.holders import HolderKind, MigHolder, MigPart
 from tests.mig.naive_gpu import mig_gpu
 
 A100 = "a100-sxm4-40gb"
@@ -75,6 +76,21 @@ def test_pods_on_what_goes_are_named_and_those_on_what_stays_are_not() -> None:
     assert found.pods == tuple(sorted(f"team/job-{one.id}" for one in SPLIT.instances))
     stays = next(one for one in SPLIT.instances if one.profile == "3g.20gb")
     assert judged(WANTED, allocation=held(("job", stays.id))).pods == ()
+
+
+def test_programs_in_the_way_are_named_and_a_way_around_them_is_taken() -> None:
+    small, other = (one.id for one in SPLIT.instances if one.profile == "1g.5gb")
+    on = {
+        MigPart(SPLIT.uuid, small): frozenset({MigHolder(HolderKind.PROCESS, "7 python3")}),
+        MigPart(SPLIT.uuid, other): frozenset({MigHolder(HolderKind.PROCESS, "8")}),
+    }
+    request = LayoutRequest(source=Source.ANNOTATION, text='{"0": {}}')
+    found = verdict(request, (SPLIT, EMPTY), None, on, None).status
+    assert found.reason.startswith("process 7 python3 and 1 more uses what would go")
+    assert found.pods == ()
+    one = {MigPart(SPLIT.uuid, small): on[MigPart(SPLIT.uuid, small)]}
+    keeps = LayoutRequest(source=Source.ANNOTATION, text='{"0": {"1g.5gb": 1, "3g.20gb": 1}}')
+    assert "process" not in verdict(keeps, (SPLIT, EMPTY), None, one, None).status.reason
 
 
 def test_many_pods_are_counted() -> None:

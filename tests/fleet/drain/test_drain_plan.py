@@ -105,6 +105,21 @@ def test_a_pod_leaves_or_is_named_with_its_reasons(seen: Object, wanted: list[st
         assert blocker.text.endswith(".")
 
 
+def test_a_program_that_is_no_pods_keeps_all_pods() -> None:
+    asked = MigRequestAnnotation(
+        v=1,
+        request=f"{1:016x}",
+        plan=f"{1:016x}",
+        gpus=(0,),
+        pods=request("a").pods,
+        programs=("4711 x",),
+    )
+    plan = planned(pod(owners=owned_by("Job", "j")), asked=asked)
+
+    assert (names(plan), kinds(plan)) == ([], ["program"])
+    assert plan.blockers[0].name == "4711 x"
+
+
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_a_pod_that_has_ended_is_no_reason_and_is_not_evicted(phase: str) -> None:
     plan = planned(pod(phase=phase, owners=[]), asked=request())
@@ -286,6 +301,6 @@ def test_none_or_all_leave(
 
 def test_every_kind_of_blocker_is_tried_here_or_on_an_api_server() -> None:
     tried = {kind for _, wanted in FILTERS.values() for kind in wanted}
-    tried |= {"not-placed", "not-found", "unlisted", "disruption-budget"}
+    tried |= {"not-placed", "not-found", "unlisted", "program", "disruption-budget"}
 
     assert {kind.value for kind in BlockerKind} - tried == {"several-disruption-budgets", "refused"}
