@@ -10,51 +10,8 @@ match the whole text.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from enum import StrEnum
 
-
-class KeyLocation(StrEnum):
-    """The kind of object field that a key stands in."""
-
-    NODE_LABEL = "node-label"
-    NODE_ANNOTATION = "node-annotation"
-    POD_ANNOTATION = "pod-annotation"
-    LEASE_ANNOTATION = "lease-annotation"
-
-
-class Writer(StrEnum):
-    """Who alone may write a key."""
-
-    AGENT = "agent"
-    COORDINATOR = "coordinator"
-    ADMIN = "admin"
-    USER = "user"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
-    """One key, or one family of keys that differ in a ``<placeholder>``."""
-
-    name: str
-    """The exact key; in a family with its placeholder in angle brackets."""
-    summary: str
-    """What it says, for people."""
-    value: str | None = None
-    """Regular expression of the whole value; None where the value is JSON or free."""
-    pattern: str | None = None
-    """Regular expression of the family's keys; None for an exact key."""
-    where: KeyLocation = KeyLocation.NODE_LABEL
-    writer: Writer = Writer.AGENT
-    source: str = ""
-    """The NVML call, file or setting it rests on."""
-
-    def matches(self, key: str) -> bool:
-        """Whether ``key`` is this key or of this family."""
-        if self.pattern is None:
-            return key == self.name
-        return re.fullmatch(self.pattern, key) is not None
-
+from api.key_kinds import Key, KeyLocation, Writer
 
 # Value formats.
 TEXT = r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?"
@@ -118,6 +75,7 @@ MIG_POLICY = "gpuscape.io/mig-policy"
 MIG_LAYOUT_BEFORE = "gpuscape.io/mig-layout-before"
 MIG_ROLLOUTS = "gpuscape.io/mig-rollouts"
 MIG_PAUSED = "gpuscape.io/mig-paused"
+MIG_LAYOUT_PENDING = "gpuscape.io/mig-layout-pending"
 MIG_CONFIG = "nvidia.com/mig.config"
 MIG_CONFIG_STATE = "nvidia.com/mig.config.state"
 RELEASE = "gpuscape.io/release"
@@ -315,6 +273,13 @@ OTHERS: tuple[Key, ...] = (
         writer=Writer.ADMIN,
         value=TEXT,
         summary="name of the MIG layout wished for",
+    ),
+    Key(
+        name=MIG_LAYOUT_PENDING,
+        where=KeyLocation.NODE_TAINT,
+        writer=Writer.ADMIN,
+        summary="the Node registers with it, where an admin wants that; the coordinator removes it"
+        " once the layout is there",
     ),
     _note(MIG_LAYOUT, "MIG layout wished for; wins over nvidia.com/mig.config"),
     _note(MIG_LAYOUT_BEFORE, "what was asked for before gpuscape mig rollout start"),

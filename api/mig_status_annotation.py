@@ -6,6 +6,7 @@ The agent of the node writes it, and people and the fleet's views read it.
 
 from __future__ import annotations
 
+import hashlib
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
 
@@ -146,6 +147,13 @@ class MigStatusAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
             " else has been asked for since.",
         ),
     ] = ""
+    wish: Annotated[
+        str,
+        Meta(
+            pattern=r"^([0-9a-f]{16})?$",
+            description="Digest of what is asked for, whole, where it has been judged.",
+        ),
+    ] = ""
     unadopted: Annotated[
         str,
         Meta(
@@ -154,6 +162,11 @@ class MigStatusAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
             " here: it is not obeyed while it stays.",
         ),
     ] = ""
+
+
+def wish_digest(source: RequestSource, text: str) -> str:
+    """What a status has in ``wish`` for a layout that is asked for there and so."""
+    return hashlib.sha256(f"{source}:{text}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def encode(status: MigStatusAnnotation) -> str:

@@ -26,10 +26,11 @@ from fleet.fleet_cache import FleetCache
 from fleet.fleet_watches import FleetWatches
 from fleet.leadership import Leadership
 from fleet.policy.policy_keeper import PolicyKeeper
+from fleet.startup.taint_keeper import TaintKeeper
 from kube.api import CONFIG_MAPS
 from kube.client import ApiClient, Program, connect
 from kube.events import Recorder
-from kube.follower import Follower
+from kube.follower import Follower, WatchEvent
 from web import messages
 from web.messages import Body, Response
 from web.server import HttpServer
@@ -116,6 +117,7 @@ def _start(
     cache = FleetCache(settings.pod_terms)
     leadership = Leadership(client, identity=instance, namespace=settings.namespace)
     policy = PolicyKeeper(client, leads=lambda: leadership.leads)
+    taints = TaintKeeper(client, policy.says_of, leads=lambda: leadership.leads)
     coordinator = Coordinator(
         client,
         cache,
@@ -139,12 +141,17 @@ def _start(
     server.start()
     ending.callback(server.stop, _STOP_SECONDS)
     log.info("listening", extra={"serves": "metrics", "address": str(server.address)})
+
+    def on_node(event: WatchEvent) -> None:
+        policy.on_node(event)
+        taints.on_node(event)
+
     watches = FleetWatches(
         client,
         cache,
         rounds.hasten,
         namespace=settings.namespace,
-        on_node=policy.on_node,
+        on_node=on_node,
         defects=defects,
     )
     ending.callback(watches.close)
@@ -168,8 +175,9 @@ def _start(
         return seconds
 
     threads.started(policy_watch.run, "watch-policy")
-    policies = _Loop("policy", ended, defects)
+    policies, startups = _Loop("policy", ended, defects), _Loop("taints", ended, defects)
     threads.started(partial(policies.run, partial(policy.tick)), "policy")
+    threads.started(partial(startups.run, partial(taints.tick)), "taints")
     threads.started(partial(beats.run, partial(beat)), "beats")
     threads.started(partial(rounds.run, partial(coordinator.round)), "rounds")
     threads.started(partial(_flush, events, ended, defects), "events")

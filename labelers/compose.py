@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from api import keys
-from api.keys import Key
+from api.key_kinds import Key
 from discovery.model import NodeSnapshot
 from labelers.decision import Absent, Decision, Decisions, Keep, written
 from labelers.diff import applied

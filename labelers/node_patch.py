@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from api import keys, limits, names
-from api.keys import KeyLocation, Writer
+from api.key_kinds import KeyLocation, Writer
 from labelers.decision import Decisions, Value
 from labelers.diff import changes, decided
 

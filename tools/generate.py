@@ -33,7 +33,8 @@ from api import (
     state_annotation,
     topology_annotation,
 )
-from api.keys import LABELS, OTHERS, Key
+from api.key_kinds import Key
+from api.keys import LABELS, OTHERS
 from api.mig_status_annotation import MigPhase, RequestEnd
 from cli.main import main as gpuscape
 from discovery.model import Driver, GpuState, Host, NodeSnapshot, Xid

@@ -16,7 +16,7 @@ from agent.cluster.refused_keys import RefusedKeys
 from agent.cluster.rival_writers import RivalWriters
 from agent.cluster.sink_reports import SinkReports
 from agent.cluster.write_pace import FORBIDDEN_SECONDS, IDLE_SECONDS, WritePace, borrowed
-from api.keys import KeyLocation
+from api.key_kinds import KeyLocation
 from base.errors import Permanent
 from kube.api import NODES, Api, Object
 from kube.api_errors import ApiError, NotFound

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from api import keys, names
-from api.keys import KeyLocation
+from api.key_kinds import KeyLocation
 from labelers.node_patch import writers
 
 PAUSED = "paused-for-"

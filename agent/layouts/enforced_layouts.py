@@ -22,7 +22,7 @@ from agent.layouts.shown_request import ShownRequest, leave_for, shown_request
 from agent.layouts.wanted_change import Judgement
 from api import keys, mig_request_annotation, names
 from api.actuator_messages import ActuatorAnswer, StateRequest
-from api.keys import KeyLocation
+from api.key_kinds import KeyLocation
 from api.mig_request_annotation import MigRequestAnnotation, new_request_id
 from api.mig_status_annotation import MOST_REASON, MigPhase, MigStatusAnnotation, RequestEnd
 from base import threads

@@ -25,6 +25,7 @@ from api.mig_status_annotation import (
     MigPhase,
     MigStatusAnnotation,
     RequestSource,
+    wish_digest,
 )
 from base.errors import BadInput
 from discovery.mig_state import MigGpu, MigReading, UnreadMigGpu
@@ -113,6 +114,7 @@ def status(
         asked=_cut(request.text, MOST_ASKED),
         reason=_cut(reason, MOST_REASON),
         plan=digest,
+        wish=wish_digest(request.source, request.text),
         gpus=gpus,
         pods=tuple(pods[:MOST_PODS]),
         more_pods=max(0, len(pods) - MOST_PODS),

@@ -20,6 +20,7 @@ from base.log_once import LogOnce
 from fleet.mig_node import DrainMode
 from fleet.policy.assigned_layouts import AssignedNode, Assignment, assigned, entry_of
 from fleet.policy.fleet_policy import FleetPolicy, PolicyEntry, parse_fleet_policy
+from fleet.startup.startup_taint import PolicyWord
 from kube.api import NODES, Api
 from kube.api_errors import ApiError, Conflict, NotFound
 from kube.follower import CacheSynced, ObjectGone, ObjectSeen, WatchEvent
@@ -32,6 +33,8 @@ TICK_SECONDS: Final = 5.0
 WRITES_A_TICK: Final = 20
 """So that a policy for a whole fleet is no storm of writes."""
 _NO_POLICY: Final = FleetPolicy(entries=())
+_UNREAD: Final = object()
+"""No text yet, not even that there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +59,7 @@ class PolicyKeeper:
         self._lock = threading.Lock()
         self._is_known = False
         self._text: str | None = None
-        self._read: str | None = None
+        self._read: object = _UNREAD
         self._policy = _NO_POLICY
         self._problem = ""
         self._seen: dict[str, tuple[AssignedNode, PolicyEntry | None]] = {}
@@ -83,6 +86,16 @@ class PolicyKeeper:
                 for name, (_, entry) in self._seen.items()
                 if entry is not None and entry.drain is not None
             }
+
+    def says_of(self, metadata: Mapping[str, Any]) -> PolicyWord:
+        """What the policy is to a Node that has the startup taint, by its metadata as of now."""
+        with self._lock:
+            if not self._is_known or self._read != self._text or self._problem:
+                return PolicyWord.UNKNOWN
+            found = assigned(self._policy, metadata)
+        waits = (Assignment.DUE, Assignment.DISPUTED)
+        is_due = found is not None and found.assignment in waits
+        return PolicyWord.DUE if is_due else PolicyWord.NOTHING
 
     # what is seen
 

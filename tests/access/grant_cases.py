@@ -55,6 +55,12 @@ HELD = merge(NODE, GRANTED, manager=COORDINATOR)
 _AT = f"/metadata/annotations/{pointer(GRANT)}"
 _GO = annotation(GRANT, grant("go"))
 _ASKED = annotation(REQUEST, "{}")
+_KEPT = {"key": "example.com/kept", "effect": "NoSchedule"}
+_PENDING = merge(
+    NODE,
+    {"spec": {"taints": [_KEPT, {**_KEPT, "key": "gpuscape.io/mig-layout-pending"}]}},
+    manager="kubectl-taint",
+)
 
 
 def _agent(name: str, ask: Ask, only: str = "", **more: Any) -> Case:
@@ -120,6 +126,18 @@ ATTACKS = (
         "pauses the device plugin",
         merge(NODE, label("nvidia.com/gpu.deploy.device-plugin", "paused-for-mig-change")),
         "node/labels",
+    ),
+    *(
+        _agent(f"takes its startup taint off: {how}", ask, only, before=(_PENDING,))
+        for how, ask, only in (
+            ("merge", merge(NODE, {"spec": {"taints": [_KEPT]}}), "node/frozen"),
+            ("JSON", steps(NODE, ("remove", "/spec/taints/1")), "node/frozen"),
+            (
+                "along with its status",
+                merge(NODE, {**annotation(STATUS_KEY), "spec": {"taints": [_KEPT]}}),
+                "node/frozen",
+            ),
+        )
     ),
     _agent("asks for another node", merge(OTHER, _ASKED), "node/own-node"),
     _agent(

@@ -72,6 +72,26 @@ def _coordinator(name: str, ask: Ask, only: str = "", **more: Any) -> Case:
     return Case(name=name, ask=ask, actor="coordinator", only=only, **more)
 
 
+KEPT: dict[str, Any] = {"key": "example.com/kept", "effect": "NoSchedule"}
+"""The Node has it from the beginning."""
+PENDING: dict[str, Any] = {"key": "gpuscape.io/mig-layout-pending", "effect": "NoSchedule"}
+
+UNSCHEDULABLE: dict[str, Any] = {
+    "key": "node.kubernetes.io/unschedulable",
+    "effect": "NoSchedule",
+    "timeAdded": "2026-11-24T00:00:00Z",
+}
+
+
+def _tainted(*taints: dict[str, Any], by: str | None = None) -> Ask:
+    patch = {"spec": {"taints": list(taints)}}
+    return merge(NODE, patch) if by is None else merge(NODE, patch, manager=by)
+
+
+_PENDING = _tainted(KEPT, PENDING, by="kubectl-taint")
+"""The Node waits for its first layout."""
+
+
 def _event(**more: Any) -> Any:
     return event("$new", NEIGHBOUR, reporter="gpuscape-coordinator", **more)
 
@@ -150,7 +170,26 @@ COORDINATOR_REFUSED = [
         merge(NODE, annotation(GRANT, "x" * 257)),
         "grant-size",
     ),
-    _coordinator("taint", steps(NODE, ("remove", "/spec/taints/0")), "frozen"),
+    *(
+        _coordinator(f"taint: {how}", ask, "taints", before=(_PENDING,))
+        for how, ask in (
+            ("another's removed", steps(NODE, ("remove", "/spec/taints/0"))),
+            ("another's removed with it", merge(NODE, {"spec": {"taints": None}})),
+            ("another's changed as it goes", _tainted(KEPT | {"effect": "PreferNoSchedule"})),
+            ("added", _tainted(KEPT, PENDING, KEPT | {"key": "example.com/x"})),
+            ("added as it goes", _tainted(KEPT, KEPT | {"key": "example.com/x"})),
+            ("its effect changed", _tainted(KEPT, PENDING | {"effect": "PreferNoSchedule"})),
+            ("its value changed", _tainted(KEPT, PENDING | {"value": "x"})),
+        )
+    ),
+    _coordinator("taint: it is put on", _tainted(KEPT, PENDING), "taints"),
+    _coordinator(
+        "taint: a key that begins so",
+        _tainted(KEPT),
+        "taints",
+        before=(_tainted(KEPT, PENDING | {"key": f"{PENDING['key']}-x"}, by="kubectl-taint"),),
+    ),
+    _coordinator("taint: nodes/status", merge(STATUS, {"spec": {"taints": [KEPT]}})),
     _coordinator("provider", merge(NODE, {"spec": {"providerID": "x"}}), "frozen"),
     *(
         _coordinator(f"label {key}", merge(NODE, label(key)), "labels")
@@ -344,6 +383,18 @@ COORDINATOR_ALLOWED = [
         ),
     ),
     _coordinator("go", merge(NODE, annotation(GRANT, grant("go"))), before=(HELD,)),
+    _coordinator("startup taint removed", _tainted(KEPT), before=(_PENDING,)),
+    _coordinator(
+        "startup taint removed: JSON", steps(NODE, ("remove", "/spec/taints/1")), before=(_PENDING,)
+    ),
+    _coordinator(
+        "startup taint removed beside the taint of a cordon",
+        _tainted(KEPT, UNSCHEDULABLE),
+        before=(_tainted(KEPT, PENDING, UNSCHEDULABLE, by="kube-controller-manager"),),
+    ),
+    _coordinator(
+        "cordon of a Node with the startup taint", merge(NODE, GRANTED), before=(_PENDING,)
+    ),
     _coordinator("layout of the fleet policy", merge(NODE, LAID_OUT), before=(_NO_LAYOUT,)),
     _coordinator(
         "another layout of the fleet policy",

@@ -8,7 +8,8 @@ import re
 import pytest
 
 from api import mig_grant_annotation, names
-from api.keys import KEYS, Key, KeyLocation, Writer
+from api.key_kinds import Key, KeyLocation, Writer
+from api.keys import KEYS
 from api.mig_grant_annotation import GrantPhase
 from tools.access import __main__ as command
 from tools.access import cel, grants, nodes

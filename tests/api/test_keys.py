@@ -8,7 +8,8 @@ import re
 import pytest
 
 from api import keys
-from api.keys import KEYS, LABELS, KeyLocation, Writer
+from api.key_kinds import Key, KeyLocation, Writer
+from api.keys import KEYS, LABELS
 from labelers.label_values import key_fault
 
 EXAMPLES = {
@@ -25,12 +26,12 @@ def test_no_key_is_listed_twice() -> None:
 
 
 @pytest.mark.parametrize("key", [key for key in KEYS if key.pattern is None], ids=lambda k: k.name)
-def test_each_exact_key_is_legal(key: keys.Key) -> None:
+def test_each_exact_key_is_legal(key: Key) -> None:
     assert key_fault(key.name) is None
 
 
 @pytest.mark.parametrize("key", [key for key in KEYS if key.pattern], ids=lambda key: key.name)
-def test_each_family_matches_its_keys_and_no_other_entry(key: keys.Key) -> None:
+def test_each_family_matches_its_keys_and_no_other_entry(key: Key) -> None:
     stem = key.name[: key.name.index(">") + 1]
     named = [key.name.replace(stem, stem[: stem.index("<")] + text) for text in EXAMPLES[stem]]
 
@@ -64,7 +65,7 @@ def test_keys_of_others_are_no_labels_of_ours(name: str) -> None:
 
 
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: key.name)
-def test_patterns_are_ones_that_admission_policies_can_use(key: keys.Key) -> None:
+def test_patterns_are_ones_that_admission_policies_can_use(key: Key) -> None:
     """RE2 has no look-around and no back-references."""
     for pattern in filter(None, (key.value, key.pattern)):
         re.compile(pattern)

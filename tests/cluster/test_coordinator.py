@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from api import keys, mig_grant_annotation, names
+from api import keys, mig_grant_annotation, mig_status_annotation, names
 from api.mig_grant_annotation import GrantPhase
 from api.mig_request_annotation import new_request_id
+from api.mig_status_annotation import MigPhase, MigStatusAnnotation
 from api.state_annotation import pod_key
 from fleet.policy.policy_keeper import KEY
 from kube.api import NODES, Api
@@ -35,6 +36,7 @@ pytestmark = pytest.mark.cluster
 NODE_COUNT = 10
 SLOTS = 3
 LABEL = {"app": "device-plugin"}
+TAINTS = (f"{keys.MIG_LAYOUT_PENDING}:NoSchedule", "example.com/kept=x:NoExecute")
 SETTINGS = {
     "slots": str(SLOTS),
     "canary": "1s",
@@ -209,10 +211,22 @@ def test_ten_nodes_change_three_at_a_time_and_no_pod_is_deleted(site: Site, tmp_
     foreign = models[0].name
     plane.kubectl("cordon", foreign)
     models[1].hold("in-the-way")
+    # one waits for the layout that its admin asks for, one for its agent's word that none is
+    site.edit(models[2].name, annotations={keys.MIG_LAYOUT: "sevenths"})
+    idle = plane.make_node("gpu-idle")
+    plane.kubectl("taint", "node", models[2].name, idle, *TAINTS)
+    idle_api = client(
+        names.AGENT,
+        plane.kubeconfig(token=plane.bound_token(site.namespace, names.AGENT, idle)),
+    )
     site.edit(models[1].name, labels={"pool": "policed"})
     policy = {"metadata": {"name": names.MIG_POLICY}, "data": {KEY: POLICY}}
     plane.demand("POST", f"/api/v1/namespaces/{site.namespace}/configmaps", policy)
     mark = plane.mark()
+
+    def has_startup_taint(name: str) -> bool:
+        taints = site.node(name)["spec"].get("taints") or []
+        return any(it["key"] == keys.MIG_LAYOUT_PENDING for it in taints)
 
     def are_done(*left_out: str) -> bool:
         return all(
@@ -224,22 +238,29 @@ def test_ten_nodes_change_three_at_a_time_and_no_pod_is_deleted(site: Site, tmp_
     with working(models):
         with coordinator(site, "first", tmp_path):
             until(lambda: sum(it.is_done for it in models) >= 2)
+            assert has_startup_taint(idle)
+            says = mig_status_annotation.encode(MigStatusAnnotation(v=1, phase=MigPhase.IDLE))
+            idle_api.patch(NODES, idle, {"metadata": {"annotations": {keys.MIG_STATUS: says}}})
+            until(lambda: not has_startup_taint(idle))
         assert leader(site) == ""
         with coordinator(site, "second", tmp_path):
             until(lambda: are_done(foreign))
             assert not models[0].is_done
             plane.kubectl("uncordon", foreign)
             until(are_done)
+            until(lambda: not has_startup_taint(models[2].name))
             until(lambda: not slots_in_use(site))
 
+    for name in (models[2].name, idle):
+        taints = site.node(name)["spec"]["taints"]
+        assert [it["key"] for it in taints] == ["example.com/kept"]
     for model in models:
         node = site.node(model.name)
         assert not node["spec"].get("unschedulable")
         assert node["metadata"]["annotations"].keys().isdisjoint(names.SCALE_DOWN_GUARDS)
         assert node["status"]["allocatable"]["nvidia.com/mig-1g.10gb"] == "56"
-    assert [it.name for it in models if keys.MIG_LAYOUT in site.annotations(it.name)] == [
-        models[1].name
-    ]
+    asked = [it.name for it in models if keys.MIG_LAYOUT in site.annotations(it.name)]
+    assert asked == [models[1].name, models[2].name]
     account = names.username(names.COORDINATOR, site.namespace)
     events = plane.audit(since=mark, user=account)
     assert [it for it in events if it["verb"] in ("delete", "deletecollection")] == []

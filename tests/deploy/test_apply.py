@@ -127,6 +127,19 @@ def test_the_actuators_container_is_taken_next_to_the_agents(
     dry_run(cluster, made)
 
 
+def test_with_the_component_the_agent_tolerates_the_startup_taint(
+    cluster: Plane, tmp_path: Path
+) -> None:
+    (tmp_path / "deploy").symlink_to(DEPLOY)
+    overlay = "resources: [deploy/mig]\ncomponents: [deploy/actuator, deploy/startup-taint]\n"
+    (tmp_path / "kustomization.yaml").write_text(overlay)
+    made = cluster.kubectl("kustomize", tmp_path)
+    (of,) = [it for it in yaml.safe_load_all(made) if it and it["kind"] == "DaemonSet"]
+    tolerated = [it["key"] for it in of["spec"]["template"]["spec"]["tolerations"]]
+    assert tolerated == ["nvidia.com/gpu", "gpuscape.io/mig-layout-pending"]
+    dry_run(cluster, made)
+
+
 @pytest.mark.parametrize("at", range(len(install_page.objects())))
 def test_every_object_on_the_install_page_is_taken(cluster: Plane, at: int) -> None:
     dry_run(cluster, install_page.objects()[at])

@@ -11,6 +11,7 @@ import yaml
 from actuator.past_changes import JOURNAL_FOLDER
 from actuator.service.actuator_settings import ACTUATOR_SETTINGS, ActuatorSettings
 from agent.settings.agent_settings import AGENT_SETTINGS
+from api import keys
 from api.actuator_client import SOCKET
 from discovery.simulator.description.machine_catalog import load_machine
 from tests.deploy.daemonset import DEPLOY, container, daemonset
@@ -127,3 +128,16 @@ def test_the_actuator_has_no_token_and_both_containers_have_its_socket() -> None
     assert not daemonset()["spec"]["template"]["spec"]["automountServiceAccountToken"]
     assert mounts["mig-journal"] == str(JOURNAL_FOLDER)
     assert {it["name"] for it in pod["volumes"]} == set(mounts)
+
+
+def test_the_agent_tolerates_the_startup_taint_beside_what_it_tolerates_anyway() -> None:
+    made = yaml.safe_load((DEPLOY / "startup-taint" / "kustomization.yaml").read_text())
+    (patch,) = made["patches"]
+    assert patch["target"] == {"kind": "DaemonSet", "name": daemonset()["metadata"]["name"]}
+    (step,) = yaml.safe_load(patch["patch"])
+    assert step == {
+        "op": "add",
+        "path": "/spec/template/spec/tolerations/-",
+        "value": {"key": keys.MIG_LAYOUT_PENDING, "operator": "Exists"},
+    }
+    assert daemonset()["spec"]["template"]["spec"]["tolerations"]

@@ -26,7 +26,7 @@ from api import (
 )
 from api.mig_grant_annotation import GrantPhase
 from api.mig_request_annotation import MigRequestAnnotation
-from api.mig_status_annotation import MigStatusAnnotation, RequestSource
+from api.mig_status_annotation import MigStatusAnnotation, RequestSource, wish_digest
 from api.state_annotation import pod_key
 from base.errors import BadInput
 from fleet.change_reports import ChangeReports
@@ -463,6 +463,7 @@ def agent_notes(
         source=RequestSource.ANNOTATION,
         asked=asked,
         plan=_PLANS[asked],
+        wish=wish_digest(RequestSource.ANNOTATION, asked),
         request=request,
         end=end,
     )

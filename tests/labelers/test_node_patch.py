@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api import keys, limits
-from api.keys import KeyLocation, Writer
+from api.key_kinds import KeyLocation, Writer
 from api.names import FEATURE_LABELS
 from labelers.decision import Absent, Decision, Decisions, Keep, Value
 from labelers.node_patch import NodePatch, plan, writers

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from api import keys
-from api.keys import Key, KeyLocation, Writer
+from api.key_kinds import Key, KeyLocation, Writer
 
 Expression = str
 

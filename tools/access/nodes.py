@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from api import keys, limits, mig_grant_annotation, names
-from api.keys import KeyLocation, Writer
+from api.key_kinds import KeyLocation, Writer
 from tools.access import cel
 from tools.access.cel import Expression
 from tools.access.policy import EVERYBODY, KUBELETS, Policy, Rule, none_of
@@ -105,6 +105,9 @@ _OF_POLICY = (keys.MIG_LAYOUT, keys.MIG_POLICY)
 """What the fleet policy has written: the layout, and the mark that says so."""
 
 
+_TAINTS, _TAINTS_BEFORE = (f"{it}.spec.?taints.orValue([])" for it in ("object", "oldObject"))
+_WITHOUT_PENDING = f"{_TAINTS_BEFORE}.filter(t, t.key != {cel.quoted(keys.MIG_LAYOUT_PENDING)})"
+
 COORDINATOR_NODE = Policy(
     name=f"{names.COORDINATOR}-node",
     holder=names.COORDINATOR,
@@ -140,9 +143,16 @@ COORDINATOR_NODE = Policy(
             name="frozen",
             holds=cel.all_of(
                 cel.same_but("object", "oldObject", "metadata", "spec"),
-                cel.same_but("object.spec", "oldObject.spec", "unschedulable"),
+                cel.same_but("object.spec", "oldObject.spec", "unschedulable", "taints"),
             ),
-            message="of spec and status only spec.unschedulable may change",
+            message="of spec and status only spec.unschedulable and a taint may change",
+        ),
+        Rule(
+            name="taints",
+            holds=cel.any_of(
+                *(f"{_TAINTS} ==\n{before}" for before in (_TAINTS_BEFORE, _WITHOUT_PENDING))
+            ),
+            message=f"of taints only {keys.MIG_LAYOUT_PENDING} may go, and none may come",
         ),
         METADATA,
         APPLIERS,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from api import keys, limits, names
-from api.keys import KeyLocation, Writer
+from api.key_kinds import KeyLocation, Writer
 from kube import api
 from kube.events import DIGEST_DIGITS, STEM
 from tools.access import cel
