@@ -47,6 +47,7 @@ from exporters.gpuscape.families import FAMILIES
 from exporters.mig_wish_metrics import MigWish
 from labelers.deviations import DEVIATIONS
 from labelers.health import RULES, XIDS
+from tools import chart
 from tools.access import files as access
 from tools.explained import explained
 from tools.figures import figures
@@ -98,7 +99,8 @@ def files() -> Iterator[tuple[Path, str]]:
         yield ROOT / SCHEMAS / name, json.dumps(content, indent=2) + "\n"
     for path, text in access.files().items():
         yield ROOT / path, text
-    for path, text in monitoring.files(HERE).items():
+    watched = monitoring.files(HERE)
+    for path, text in {**watched, **chart.files(watched)}.items():
         yield ROOT / path, text
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         yield page, SECTION.sub(_section, page.read_text("utf-8"))

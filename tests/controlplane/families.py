@@ -209,6 +209,14 @@ NVIDIA = Family(
     minutes=2,
 )
 
+HELM = Family(
+    name="helm",
+    folder=MODULES / "helm",
+    programs={"helm.sh/helm/v4/cmd/helm": ("helm",)},
+    variables={"helm.sh/helm/v4/internal/version.version": "v4.3.1"},
+    minutes=2,
+)
+
 IDLE_EXTENDER = Family(
     name="idle-extender",
     folder=Path(__file__).parents[1] / "bench" / "go",
@@ -219,7 +227,7 @@ GRAFANA = Family(name="grafana", folder=Path(__file__).parents[1] / "monitoring"
 
 ALL = (
     *(ETCD, PROMETHEUS, GRAFANA, ALLOCATOR, NVIDIA, IDLE_EXTENDER),
-    *(KUBERNETES["1.37"], *NODE_PROGRAMS["1.37"], KUBERNETES["1.32"], KWOK, NFD),
+    *(KUBERNETES["1.37"], *NODE_PROGRAMS["1.37"], KUBERNETES["1.32"], KWOK, NFD, HELM),
 )
 """In the order of building: what most tests wait for comes first."""
 

@@ -1,0 +1,134 @@
+{{/* The image, by its digest where one is given. Of: the chart's values, and perhaps a canary's. */}}
+{{- define "gpuscape.image" -}}
+{{- $image := .image -}}
+{{- if not $image.repository -}}
+{{- fail "image.repository is empty: name the registry that has your build of gpuscape, as in --set image.repository=registry.example/gpuscape (docs/install.md builds it)" -}}
+{{- end -}}
+{{- if $image.digest -}}
+{{ $image.repository }}@{{ $image.digest }}
+{{- else -}}
+{{ $image.repository }}:{{ $image.tag | default .version }}
+{{- end -}}
+{{- end }}
+
+{{/* What names of objects without a namespace end with, so that two namespaces cannot clash. */}}
+{{- define "gpuscape.suffix" -}}
+{{- if ne .Release.Namespace "gpuscape" }}.{{ .Release.Namespace }}{{ end -}}
+{{- end }}
+
+{{/* Labels of a program's objects, by its component. */}}
+{{- define "gpuscape.labels" -}}
+app.kubernetes.io/name: gpuscape
+app.kubernetes.io/component: {{ . }}
+{{- end }}
+
+{{/* Settings as environment variables: a program knows each of its settings as one. */}}
+{{- define "gpuscape.settings" -}}
+{{- range $name, $value := . }}
+- name: GPUSCAPE_{{ $name | replace "-" "_" | upper }}
+  {{- if kindIs "slice" $value }}
+  value: {{ join "," $value | quote }}
+  {{- else if and (kindIs "float64" $value) (eq (floor $value) $value) }}
+  value: {{ int64 $value | quote }}
+  {{- else }}
+  value: {{ toString $value | quote }}
+  {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* What every pod has: an account with a token of its own that ends after an hour. */}}
+{{- define "gpuscape.account" -}}
+serviceAccountName: gpuscape-{{ .component }}
+automountServiceAccountToken: false  # it gets one of its own, below
+enableServiceLinks: false
+{{- with .values.image.pullSecrets }}
+imagePullSecrets:
+{{- range . }}
+- name: {{ . }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "gpuscape.token" -}}
+- name: token
+  projected:
+    defaultMode: {{ . }}
+    sources:
+    - serviceAccountToken: {path: token, expirationSeconds: 3600}
+    - configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: ca.crt}]}
+    - downwardAPI:
+        items: [{path: namespace, fieldRef: {apiVersion: v1, fieldPath: metadata.namespace}}]
+{{- end }}
+
+{{- define "gpuscape.confined" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+allowPrivilegeEscalation: false
+capabilities: {drop: [ALL]}
+readOnlyRootFilesystem: true
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{/* Probes of a program at /livez and /readyz. Of: port, scheme, seconds between readiness probes. */}}
+{{- define "gpuscape.probes" -}}
+startupProbe:
+  httpGet: &live {path: /livez, port: {{ .port }}{{ with .scheme }}, scheme: {{ . }}{{ end }}}
+  periodSeconds: 2
+  failureThreshold: 30
+livenessProbe:
+  httpGet: *live
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 6
+readinessProbe:
+  httpGet: {path: /readyz, port: {{ .port }}{{ with .scheme }}, scheme: {{ . }}{{ end }}}
+  periodSeconds: {{ .readyPeriod }}
+  timeoutSeconds: 5
+{{- end }}
+
+{{/* Where replicas of a program go. Of: its component, and its values as "of". */}}
+{{- define "gpuscape.replicas" -}}
+priorityClassName: {{ .of.priorityClassName }}
+nodeSelector:
+  kubernetes.io/os: linux
+  {{- with .of.nodeSelector }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with .of.tolerations }}
+tolerations:
+{{- toYaml . | nindent 0 }}
+{{- end }}
+topologySpreadConstraints:
+- maxSkew: 1
+  topologyKey: kubernetes.io/hostname
+  whenUnsatisfiable: ScheduleAnyway
+  labelSelector:
+    matchLabels:
+      {{- include "gpuscape.labels" .component | nindent 6 }}
+{{- end }}
+
+{{- define "gpuscape.budget" }}
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: gpuscape-{{ .component }}
+  namespace: {{ .root.Release.Namespace }}
+spec:
+  maxUnavailable: 1
+  selector:
+    matchLabels:
+      {{- include "gpuscape.labels" .component | nindent 6 }}
+{{- end }}
+
+{{/* Selects the agents' pods, those of a canary too. */}}
+{{- define "gpuscape.agents" -}}
+{{- if .Values.agent.canary.nodes -}}
+matchLabels: {app.kubernetes.io/name: gpuscape}
+matchExpressions:
+- {key: app.kubernetes.io/component, operator: In, values: [agent, agent-canary]}
+{{- else -}}
+matchLabels:
+  {{- include "gpuscape.labels" "agent" | nindent 2 }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The chart rendered by Helm, and the manifests by kustomize, as values that can be compared."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from tests.controlplane.builds import binaries
+from tests.controlplane.families import CONTROLLER_MANAGER_MINOR, HELM, KUBERNETES
+from tests.deploy.daemonset import DEPLOY, Manifest
+
+CHART: Final = DEPLOY / "chart"
+IMAGE: Final = "registry.example/gpuscape"
+NAMED: Final = frozenset({"env", "volumes", "containers"})
+"""Lists whose order means nothing, by the names of what is in them."""
+
+
+class ChartRefusedError(Exception):
+    """Helm did not render it; the text is what it printed."""
+
+
+def helm(*arguments: str | Path, stdin: str = "") -> str:
+    """What Helm prints. Raises ChartRefusedError."""
+    done = subprocess.run(
+        [binaries(HELM) / "helm", *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise ChartRefusedError(done.stderr)
+    return done.stdout
+
+
+def rendered(values: Mapping[str, Any] | None = None, *, namespace: str = "gpuscape") -> str:
+    """The chart's manifests for these values, the image's registry given. Raises as helm."""
+    image = {"repository": IMAGE}
+    given = {**(values or {})}
+    given["image"] = {**image, **given.get("image", {})}
+    return helm(
+        "template", "any", CHART, "--namespace", namespace, "--values", "-", stdin=yaml.dump(given)
+    )
+
+
+def kustomized(folder: Path) -> str:
+    """What kustomize makes of a folder, under the image's name as the chart has it."""
+    kubectl = binaries(KUBERNETES[CONTROLLER_MANAGER_MINOR]) / "kubectl"
+    done = subprocess.run(
+        [kubectl, "kustomize", folder], capture_output=True, text=True, check=True
+    )
+    return done.stdout.replace("image: gpuscape:", f"image: {IMAGE}:")
+
+
+def objects(text: str) -> dict[tuple[str, str, str], Manifest]:
+    """Objects by kind, namespace and name, in a form in which equal ones are equal."""
+    return {
+        (it["kind"], it["metadata"].get("namespace", ""), it["metadata"]["name"]): _plain(it)
+        for it in yaml.safe_load_all(text)
+        if it
+    }
+
+
+def _plain(value: Any, key: str = "") -> Any:
+    if isinstance(value, list) and key in NAMED:
+        return {it["name"]: _plain(it) for it in value}
+    if isinstance(value, list) and key == "volumeMounts":
+        return {it["mountPath"]: _plain(it) for it in value}
+    if isinstance(value, str) and key.endswith(".json"):
+        return json.loads(value)
+    if isinstance(value, dict):
+        return {name: _plain(it, name) for name, it in value.items() if name != "imagePullPolicy"}
+    return [_plain(it) for it in value] if isinstance(value, list) else value

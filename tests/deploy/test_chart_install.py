@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The chart on real API servers: installed, changed, stopped and taken away by Helm."""
+
+from __future__ import annotations
+
+import http.client
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+import yaml
+
+from api import names
+from tests.controlplane.builds import binaries
+from tests.controlplane.families import MINORS, PROMETHEUS
+from tests.controlplane.plane import Plane
+from tests.controlplane.server import MERGE_PATCH
+from tests.deploy.chart import CHART, IMAGE, ChartRefusedError, helm
+
+pytestmark = pytest.mark.cluster
+
+NAMESPACE = "gpuscape"
+EVERYTHING: Mapping[str, Any] = {
+    "image": {"repository": IMAGE},
+    "agent": {
+        "migDevices": "management-cdi",
+        **dict.fromkeys(("gpuOperator", "kernelLog", "hostState", "pods", "resourceSlices"), True),
+        "canary": {"nodes": "pool=canary"},
+    },
+    "mig": {"mode": "enforce"},
+    "scheduler": {"enabled": True},
+    "monitoring": {"monitor": "pod", "rules": True, "dashboards": True, "onlyFor": "monitoring"},
+}
+"""Values with which the chart has every object but what excludes another."""
+
+DEFINITIONS = ("podmonitors", "servicemonitors", "prometheusrules")
+KINDS = ",".join(
+    (
+        *("daemonsets", "deployments", "services", "serviceaccounts", "configmaps", "secrets"),
+        *("leases", "roles", "rolebindings", "clusterroles", "clusterrolebindings"),
+        *("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
+        *("networkpolicies", "poddisruptionbudgets", *DEFINITIONS),
+    )
+)
+NAMED = "{range .items[*]}{.kind} {.metadata.namespace} {.metadata.name}{'\\n'}{end}"
+PATIENCE_SECONDS = 30.0
+"""For a policy to hold, or to hold no more: the API server learns of it by a watch."""
+
+
+@pytest.fixture(scope="module", params=MINORS)
+def cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Plane]:
+    """A plane of these tests alone, since policies of the shipped names would hold for all."""
+    with Plane.start(
+        tmp_path_factory.mktemp("plane"), minor=request.param, controller_manager=False
+    ) as plane:
+        for kind in DEFINITIONS:
+            definition = binaries(PROMETHEUS) / f"monitoring.coreos.com_{kind}.yaml"
+            plane.kubectl("apply", "--server-side", "-f", definition)
+            there = ("--for=condition=Established", f"crd/{kind}.monitoring.coreos.com")
+            plane.kubectl("wait", *there)
+        plane.account(NAMESPACE, "default")
+        yield plane
+
+
+def present(plane: Plane) -> set[str]:
+    """Every object that an installation could leave."""
+    listed = plane.kubectl("get", KINDS, "--all-namespaces", "-o", f"jsonpath={NAMED}")
+    return set(listed.splitlines())
+
+
+def on(
+    plane: Plane,
+    *words: str,
+    values: Mapping[str, Any] = EVERYTHING,
+    namespace: str = NAMESPACE,
+) -> str:
+    """Helm's answer in this cluster. Raises ChartRefusedError."""
+    where = ("--kubeconfig", plane.kubeconfig(), "--namespace", namespace)
+    given = () if words[0] == "uninstall" else (CHART, "--values", "-")
+    return helm(*words, *given, *where, stdin=yaml.dump(dict(values)))
+
+
+def label(plane: Plane, node: str, token: str) -> tuple[int, str]:
+    """What a write of the agent's comes to."""
+    body = {"metadata": {"labels": {"nvidia.com/gpu.count": "8"}}}
+    path = f"/api/v1/nodes/{node}?dryRun=All&fieldManager={names.AGENT}"
+    answer = plane.request("PATCH", path, body, token=token, content_type=MERGE_PATCH)
+    return answer.status, str(answer.body.get("message", ""))
+
+
+def wait_for(plane: Plane, node: str, token: str, status: int) -> str:
+    """The message with which the agent's write first ends so."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        seen, message = label(plane, node, token)
+        if seen == status:
+            return message
+        assert time.monotonic() < deadline, (seen, message)
+        time.sleep(0.1)
+
+
+def test_a_release_comes_is_stopped_goes_on_and_leaves_nothing(cluster: Plane) -> None:
+    node = cluster.make_node()
+    before = present(cluster)
+
+    on(cluster, "install", "any")
+    made = present(cluster) - before
+    assert {
+        f"DaemonSet {NAMESPACE} gpuscape-agent-canary",
+        f"Deployment {NAMESPACE} gpuscape-coordinator",
+        f"Deployment {NAMESPACE} gpuscape-scheduler",
+        f"PodMonitor {NAMESPACE} gpuscape-agent",
+        "ValidatingAdmissionPolicyBinding  gpuscape-agent-node",
+    } <= made
+    token = cluster.bound_token(NAMESPACE, names.AGENT, node)
+    wait_for(cluster, node, token, http.client.OK)
+
+    on(cluster, "upgrade", "any", values={**EVERYTHING, "writes": False})
+    stopped = wait_for(cluster, node, token, http.client.UNPROCESSABLE_ENTITY)
+    assert "writes of gpuscape are stopped by the chart's value writes=false" in stopped
+
+    on(cluster, "upgrade", "any")
+    wait_for(cluster, node, token, http.client.OK)
+    assert {it for it in present(cluster) - before if not it.startswith("Secret")} == {
+        it for it in made if not it.startswith("Secret")
+    }
+
+    on(cluster, "uninstall", "any")
+    assert present(cluster) == before
+
+
+def test_a_second_release_is_refused_by_the_place_of_the_first(cluster: Plane) -> None:
+    on(cluster, "install", "first", values={"image": {"repository": IMAGE}})
+    cluster.kubectl("create", "namespace", "elsewhere")
+    before = present(cluster)
+    try:
+        with pytest.raises(ChartRefusedError) as refused:
+            on(cluster, "install", "second", namespace="elsewhere")
+    finally:
+        on(cluster, "uninstall", "first")
+    assert "namespace gpuscape has an installation of gpuscape already" in str(refused.value)
+    assert not {it for it in before if " elsewhere " in it}
+    assert not {it for it in present(cluster) if " elsewhere " in it}
+
+
+def test_a_cluster_that_is_too_old_is_named() -> None:
+    old = ("--kube-version", "1.31.0", "--set", f"image.repository={IMAGE}")
+    with pytest.raises(ChartRefusedError) as refused:
+        helm("template", "any", CHART, *old)
+    assert "chart requires kubeVersion: >= 1.32.0-0" in str(refused.value)
