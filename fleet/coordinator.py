@@ -38,11 +38,12 @@ from fleet.change_effects import (
 from fleet.change_reports import ChangeReports
 from fleet.drain.drain_pod import DrainPod
 from fleet.drain.drain_view import judge_drain
+from fleet.drain.pod_look import PodLook, look_of
 from fleet.fleet_cache import FleetCache
 from fleet.fleet_terms import LONGEST_RETRY_SECONDS, FleetTerms
 from fleet.gpu_pod import GpuPod, counts, pod_of
 from fleet.leadership import Leadership
-from fleet.mig_change import ChangeView, JudgedDrain, PodLook, next_effect
+from fleet.mig_change import ChangeView, JudgedDrain, next_effect
 from fleet.mig_node import DrainMode
 from fleet.new_records import new_record, record_of_grant
 from fleet.rollout_memory import counted, rollout_id, without_ended
@@ -280,7 +281,7 @@ class Coordinator:
 
     def _look(self, node: str, now: float) -> PodLook:
         """Which pods of the node hold GPUs now."""
-        return PodLook(at=now, held=frozenset(pod.key for pod in self._holders(node)))
+        return look_of(self._holders(node), now)
 
     def _holders(self, node: str) -> list[GpuPod]:
         """All pods of the node that hold GPUs, by a read that the API server makes now."""

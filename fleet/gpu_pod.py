@@ -38,6 +38,8 @@ class GpuPod:
     """As in an agent's request."""
     holds: bool
     """It asks for a GPU resource, and has not ended."""
+    is_placed: bool = True
+    """Its kubelet has taken it, so it has its devices; until then it may be given any."""
     is_plugin: bool = False
     is_ready: bool = False
     is_leaving: bool = False
@@ -61,10 +63,21 @@ def pod_of(seen: Object, terms: PodTerms) -> GpuPod:
         node=(seen.get("spec") or {}).get("nodeName") or "",
         key=pod_key(meta["namespace"], meta["name"]),
         holds=not ended and _asks(seen, terms.prefixes),
+        is_placed=is_placed(seen),
         is_plugin=not ended and _is_plugin(seen, terms.plugins),
         is_ready=any(it.get("type") == "Ready" and it.get("status") == "True" for it in conditions),
         is_leaving=bool(meta.get("deletionTimestamp")),
     )
+
+
+def is_placed(pod: Object) -> bool:
+    """Whether a kubelet has taken a pod that is bound to its node.
+
+    It gives a pod its devices before it first writes the pod's status, and that has a start time.
+    Source: Kubernetes, pkg/kubelet/kubelet.go, HandlePodAdditions; status/status_manager.go.
+    """
+    status = pod.get("status") or {}
+    return status.get("phase") != "Pending" or bool(status.get("startTime"))
 
 
 def _asks(pod: Object, prefixes: tuple[str, ...]) -> bool:

@@ -39,6 +39,7 @@ from fleet.change_effects import (
     WriteRecord,
 )
 from fleet.drain.drain_plan import DrainPlan
+from fleet.drain.pod_look import PodLook, is_idle_at, is_idle_by
 from fleet.fleet_terms import LOOK_SECONDS, PAUSED, FleetTerms
 from fleet.gpu_pod import GpuPod
 from fleet.mig_node import Away, DrainMode, MigNode
@@ -49,16 +50,6 @@ SUPERSEDED: Final = "superseded"
 """The end of a request that neither request nor status names any more."""
 _TOUCHED: Final = (RequestEnd.APPLIED, RequestEnd.PREVIOUS)
 _UNTOUCHED: Final = (RequestEnd.REFUSED, RequestEnd.CANCELLED)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodLook:
-    """All pods of a node that hold GPUs, read at one moment."""
-
-    at: float
-    """Seconds since 1970, before the read began."""
-    held: frozenset[str]
-    """Their keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,16 +90,6 @@ def told_end(node: MigNode, request: str) -> str | None:
     if node.status_damaged or (node.request is not None and node.request.request == request):
         return None
     return SUPERSEDED
-
-
-def is_idle(request: MigRequestAnnotation, held: Collection[str]) -> bool:
-    """Whether nobody holds what would change, by the kubelet and by the API server.
-
-    ``held``: keys of pods on the node that ask for GPUs. One that the kubelet has given nothing yet
-    may get a device that goes, so it is in the way.
-    """
-    in_use = request.pods or request.programs or request.unlisted
-    return not in_use and set(held) <= set(request.others)
 
 
 def next_effect(view: ChangeView, terms: FleetTerms, now: float) -> ChangeEffect:
@@ -162,8 +143,7 @@ def hold_obstacle(view: ChangeView, node: MigNode) -> str:
         return "annotations changed meanwhile"  # what is recorded would be restored wrongly
     if request.programs:
         return "a program is in the way"
-    held = [pod.key for pod in view.pods if pod.holds]
-    return "" if _drain(view) or is_idle(request, held) else "not idle"
+    return "" if _drain(view) or is_idle_by(request, view.pods) else "not idle"
 
 
 def _going(view: ChangeView, node: MigNode, terms: FleetTerms, now: float) -> ChangeEffect:
@@ -206,7 +186,7 @@ def _holding(view: ChangeView, node: MigNode, terms: FleetTerms, now: float) -> 
         return LookAtPods(node=node.name)
     if _drain(view):
         return _draining(view, node, request, look, terms, now)
-    return _leave(view, node) if is_idle(request, look.held) else None
+    return _leave(view, node) if is_idle_at(request, look) else None
 
 
 def _draining(
@@ -220,13 +200,13 @@ def _draining(
     """All pods that must leave are asked to, or none: then all is undone and tried again later."""
     record = view.record
     is_whole = record.drain == DrainMode.NODE
-    if is_idle(request, look.held) and not (is_whole and look.held):
+    if is_idle_at(request, look) and not (is_whole and look.held):
         return _leave(view, node)
     judged = _fresh(view.judged, max(record.held_at, record.drain_at), now)
     if judged is None:
         return JudgeDrain(node=node.name)
     plan = judged.plan
-    if is_idle(request, look.held) and plan.is_done:
+    if is_idle_at(request, look) and plan.is_done:
         return _leave(view, node)  # what is left stays, and is not in the way
     if not record.drain_at:
         if plan.blockers:

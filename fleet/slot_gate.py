@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from api.mig_grant_annotation import GrantPhase
+from fleet.drain.pod_look import is_idle_by
 from fleet.fleet_terms import FleetTerms
 from fleet.gpu_pod import GpuPod
-from fleet.mig_change import is_idle, told_end
+from fleet.mig_change import told_end
 from fleet.mig_node import Away, DrainMode, MigNode
 from fleet.rollout_memory import EMPTY, RolloutCounts, RolloutMemory, rollout_id
 from fleet.slot_lease import PARKING, SlotLease, lowest_free
@@ -182,8 +183,8 @@ def _of_node(
         return Waiting.DRAIN
     if node.request is not None and node.request.programs:
         return Waiting.PROGRAM
-    pods = [pod.key for pod in view.pods.get(node.name, ()) if pod.holds]
-    if node.request is None or (drain == DrainMode.WAIT and not is_idle(node.request, pods)):
+    pods = view.pods.get(node.name, ())
+    if node.request is None or (drain == DrainMode.WAIT and not is_idle_by(node.request, pods)):
         is_repair = node.request is not None and node.request.drift
         return Waiting.DRIFT if is_repair else Waiting.NOT_IDLE
     return Waiting.RETRY if now < retry_at.get(node.name, 0.0) else None

@@ -158,7 +158,9 @@ def _of_the_request(
         yield DrainBlocker(kind=BlockerKind.PROGRAM, name=program, text=text)
     listed = {*request.pods, *request.others}
     for pod in pods:
-        if not (whole_node or pod.ended or pod.key in listed):
+        if whole_node or pod.ended or pod.key in request.pods:
+            continue
+        if not pod.placed or pod.key not in listed:  # the list may have one of its name before it
             text = "It was bound to the node, and does not have its GPUs yet."
             yield blocker_of(pod, BlockerKind.NOT_PLACED, text)
 

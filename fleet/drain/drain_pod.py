@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from api import keys
 from api.state_annotation import pod_key
+from fleet.gpu_pod import is_placed
 from kube.api import Object
 
 MIRROR: Final = "kubernetes.io/config.mirror"
@@ -38,6 +39,8 @@ class DrainPod:
     """The reference to its controller; None: nobody makes the pod anew."""
     ended: bool
     """Its containers have ended for good; it holds nothing."""
+    placed: bool
+    """Its kubelet has given it its devices."""
     leaving: bool
     """It was deleted, and has not ended yet."""
     running: bool
@@ -99,6 +102,7 @@ def drain_pod(seen: Object, owners: Mapping[str, Object]) -> DrainPod:
         owners=tuple(_chain(meta, owners)),
         controller=controller_of(meta),
         ended=status.get("phase") in _ENDED,
+        placed=is_placed(seen),
         leaving=bool(meta.get("deletionTimestamp")),
         running=status.get("phase") == "Running",
         ready=_is_ready(status),

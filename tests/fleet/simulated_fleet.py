@@ -177,6 +177,15 @@ class Cluster:
         if blocking:
             self.agents[node].blocking.add(pod_key("default", name))
 
+    def await_kubelet(self, name: str) -> None:
+        """The node's kubelet has not taken the pod yet."""
+        self.server.patch(PODS, name, {"status": {"phase": "Pending"}}, "default", status=True)
+
+    def take_pod(self, name: str) -> None:
+        """It has: the pod has its devices."""
+        started = {"startTime": "2026-11-20T08:00:00Z"}
+        self.server.patch(PODS, name, {"status": started}, "default", status=True)
+
     def end_pod(self, name: str) -> None:
         """The pod goes."""
         self.server.delete(PODS, name, "default")

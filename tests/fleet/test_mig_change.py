@@ -25,9 +25,10 @@ from fleet.change_effects import (
 )
 from fleet.drain.drain_plan import BlockerKind, DrainBlocker, DrainPlan
 from fleet.drain.drain_pod import drain_pod
+from fleet.drain.pod_look import PodLook, is_idle
 from fleet.fleet_terms import GUARD, LOOK_SECONDS, PAUSED, FleetTerms
 from fleet.gpu_pod import GpuPod
-from fleet.mig_change import ChangeView, JudgedDrain, PodLook, is_idle, next_effect
+from fleet.mig_change import ChangeView, JudgedDrain, next_effect
 from fleet.mig_node import Away, MigNode
 from fleet.undo_record import UndoRecord
 
@@ -149,8 +150,13 @@ class States:
             holds=self.one(True, False),
             is_plugin=self.one(True, False),
             is_ready=self.one(True, False),
+            is_placed=self.one(True, True, False),
         )
-        look = PodLook(at=self.one(*TIMES), held=frozenset(self.one(*PODS)))
+        look = PodLook(
+            at=self.one(*TIMES),
+            held=frozenset(self.one(*PODS)),
+            all_placed=self.one(True, True, False),
+        )
         return ChangeView(
             record=record,
             has_lease=self.one(True, True, True, False),
@@ -199,7 +205,11 @@ class States:
             go_at=self.usual(0, view.record.go_at),
             end=self.usual("", view.record.end),
         )
-        look = PodLook(at=NOW - self.usual(5, self.one(8, 45)), held=frozenset(self.one(*PODS)))
+        look = PodLook(
+            at=NOW - self.usual(5, self.one(8, 45)),
+            held=frozenset(self.one(*PODS)),
+            all_placed=self.usual(True, False),
+        )
         return replace(
             view,
             record=record,
@@ -268,7 +278,9 @@ def judge(view: ChangeView, effect: ChangeEffect) -> None:
                 assert view.judged is not None
                 assert not view.judged.plan.blockers
             else:
-                assert is_idle(node.request, [pod.key for pod in view.pods if pod.holds])
+                held = [pod for pod in view.pods if pod.holds]
+                assert is_idle(node.request, [pod.key for pod in held])
+                assert all(pod.is_placed for pod in held)
             assert not node.request.programs
             assert node.keeps_cordon or not node.unschedulable
             assert bool(spec) is record.cordon
@@ -284,6 +296,7 @@ def judge(view: ChangeView, effect: ChangeEffect) -> None:
             assert view.look.at >= NOW - LOOK_SECONDS
             assert node.request is not None
             assert is_idle(node.request, view.look.held)
+            assert view.look.all_placed
             if effect.purpose is NodeWrite.GO and record.labels:
                 assert not any(pod.is_plugin for pod in view.pods)
             if record.drain == "node" and not node.request.drift and view.look.held:
@@ -328,6 +341,7 @@ def test_a_kubelets_pod_without_a_device_yet_is_in_the_way() -> None:
     assert is_idle(request, ["aaaaaaaa"])
     assert is_idle(request, [])
     assert not is_idle(request, ["aaaaaaaa", "bbbbbbbb"])
+    assert not is_idle(request, ["aaaaaaaa"], all_placed=False)
     assert not is_idle(msgspec.structs.replace(request, unlisted=1), [])
     assert not is_idle(msgspec.structs.replace(request, programs=("1 dcgm",)), [])
     assert not is_idle(msgspec.structs.replace(request, pods=("cccccccc",)), [])

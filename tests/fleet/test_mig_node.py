@@ -60,6 +60,22 @@ def test_damaged_annotations_are_none_and_a_zero_is_offered_by_nobody() -> None:
     assert not node_of(node(), TERMS.prefixes).counts
 
 
+@pytest.mark.parametrize(
+    ("status", "placed"),
+    [
+        ({"phase": "Pending"}, False),
+        ({"phase": "Pending", "startTime": "2026-11-20T08:00:00Z"}, True),
+        ({"phase": "Running"}, True),
+        ({"phase": "Unknown"}, True),
+    ],
+)
+def test_a_pod_has_its_devices_once_its_kubelet_has_written_its_status(
+    status: Any, placed: bool
+) -> None:
+    pod = {"metadata": {"namespace": "d", "name": "p", "uid": "u"}, "status": status}
+    assert pod_of(pod, TERMS).is_placed is placed
+
+
 @pytest.mark.parametrize("kind", ["containers", "initContainers"])
 @pytest.mark.parametrize("asked", ["requests", "limits"])
 @pytest.mark.parametrize("resource", ["nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "cpu"])

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from api import keys, names
+from api.state_annotation import pod_key
 from fleet.drain.drain_plan import DrainTerms
 from fleet.fleet_terms import PAUSED, FleetTerms, parse_windows
 from fleet.slot_lease import is_slot
@@ -93,6 +94,37 @@ def test_a_pod_that_was_bound_meanwhile_is_waited_for_and_then_all_is_undone() -
     cluster.end_pod("late")
     cluster.pass_until(lambda: is_at_rest(cluster, "sevenths"), within=120)
     assert_clean(cluster)
+
+
+@pytest.mark.parametrize("drain", ["wait", "evict"])
+def test_a_pod_that_takes_the_place_of_one_of_its_name_is_waited_for_until_it_has_its_devices(
+    drain: str,
+) -> None:
+    """As of a StatefulSet: the agent's list still has the name, for the devices of the one before.
+
+    It comes behind the first look, and gets what the change would take: nothing may go.
+    """
+    cluster = Cluster(nodes=1, terms=QUICK)
+    cluster.annotate("n0", drain=drain)
+    cluster.bind_pod("n0", "x-0", blocking=False, owner="StatefulSet")
+    cluster.wish("sevenths")
+    cluster.pass_until(lambda: cluster.is_cordoned("n0"), within=60)
+    cluster.end_pod("x-0")
+    cluster.bind_pod("n0", "x-0", blocking=False, owner="StatefulSet")
+    cluster.await_kubelet("x-0")
+
+    cluster.pass_time(40)
+    assert '"go"' not in cluster.notes("n0").get(keys.MIG_GRANT, "")
+    assert cluster.agents["n0"].layout == "whole"
+    cluster.take_pod("x-0")
+    cluster.agents["n0"].blocking.add(pod_key("default", "x-0"))
+    cluster.pass_time(600)
+    if drain == "wait":
+        assert cluster.agents["n0"].layout == "whole"
+        assert cluster.evicted == []
+        cluster.end_pod("x-0")
+    cluster.pass_until(lambda: is_at_rest(cluster, "sevenths"), within=300)
+    assert_clean(cluster, pods=set() if drain == "wait" else {"x-0"})
 
 
 def test_the_first_node_of_a_rollout_goes_alone_and_the_others_follow_later() -> None:

@@ -488,6 +488,21 @@ def test_who_is_on_the_gpus_is_read_again_behind_the_cordon(scene: EnforcingScen
     assert scene.request.programs == ("7",)
 
 
+def test_a_pod_that_was_given_a_device_last_is_named_to_the_actuator_which_refuses(
+    scene: EnforcingScene,
+) -> None:
+    scene.asks()
+    scene.grant(GrantPhase.HOLD)
+    scene.run(10)
+    scene.hold("late")
+    scene.how = ChangeEnd.REFUSED
+    scene.grant(GrantPhase.GO)
+    scene.run(10)
+    [task] = [one for one in scene.asked if isinstance(one, ApplyRequest)]
+    assert [one.name for one in task.pods] == ["team/late"]
+    assert (scene.status.phase, scene.status.end) == ("refused", "refused")
+
+
 def drifted(scene: EnforcingScene) -> MigRequestAnnotation:
     """Somebody changes the GPUs, and the agent asks to have the layout back."""
     scene.gpu = SPLIT

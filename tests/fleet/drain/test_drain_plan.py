@@ -195,6 +195,21 @@ def test_a_pod_without_its_gpus_yet_keeps_all() -> None:
     assert plan.blockers[0].name == f"{PLACE}/b"
 
 
+@pytest.mark.parametrize("named", ["pods", "others", "neither"])
+def test_a_pod_that_its_kubelet_has_not_taken_has_no_gpus_whoever_had_its_name(named: str) -> None:
+    """As the next one of a StatefulSet; one that is to leave anyway is no reason to wait."""
+    new = pod("b", phase="Pending")
+    asked = request("a", *(["b"] * (named == "pods")), others=["b"] * (named == "others"))
+    plan = planned(pod("a"), new, asked=asked)
+
+    assert kinds(plan) == ([] if named == "pods" else ["not-placed"])
+    assert names(plan) == (["a", "b"] if named == "pods" else [])
+    taken = pod("b", phase="Pending", status={"startTime": "2026-11-20T08:00:00Z"})
+    assert kinds(planned(pod("a"), taken, asked=asked)) == (
+        ["not-placed"] if named == "neither" else []
+    )
+
+
 def test_a_pod_that_the_api_does_not_show_here_keeps_all() -> None:
     """Which also bounds what an agent can name: pods of its node that ask for a GPU."""
     plan = planned(pod("a"), asked=request("a", "elsewhere"))
