@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """GPU instance profiles by PCI id, for drivers that report none while MIG is off (535 and older).
 
-Names and counts only: what takes which place comes from the driver. A family may have more
+Where the driver can be asked, what takes which place comes from the driver. A family may have more
 profiles than one of its boards. So a profile that is not listed is surely wrong, and one that is
 listed may still not be there.
 
@@ -30,14 +30,18 @@ class MigFamily:
     """PCI ids, packed as a GPU's ``device_id`` is."""
     most: Mapping[str, int]
     """Profile to how many fit on an empty GPU."""
+    units: int = 8
+    """Memory units in which instances have their places.
+    Source: MIG user guide, ``nvidia-smi mig -lgipp``."""
 
 
-def _family(title: str, devices: str, most: Mapping[str, int]) -> MigFamily:
+def _family(title: str, devices: str, most: Mapping[str, int], *, units: int = 8) -> MigFamily:
     """``devices`` are PCI device ids in hex."""
     return MigFamily(
         title=title,
         devices=tuple(int(each, 16) << 16 | _VENDOR for each in devices.split()),
         most=MappingProxyType(dict(most)),
+        units=units,
     )
 
 
@@ -80,7 +84,7 @@ FAMILIES: Final = (
         "20B2 20B5 20F3 20F5 2330 2331 2322 2324",
         _seven(10, 20, 40, 80),
     ),
-    _family("A30", "20B7", _A30),
+    _family("A30", "20B7", _A30, units=4),
     _family("H100 NVL, H800 NVL", "2321 233A", _seven(12, 24, 47, 94)),
     _family("H100 96GB, GH200 96GB, H20, PG506", "233D 2342 2329 20B6", _seven(12, 24, 48, 96)),
     _family("H200, H200 NVL", "2335 233B", _seven(18, 35, 71, 141)),
@@ -90,7 +94,10 @@ FAMILIES: Final = (
     _family("B300", "3182", _seven(34, 67, 135, 269)),
     _family("GB300", "31C2", _seven(35, 70, 139, 278)),
     _family(
-        "RTX PRO 6000 Blackwell: Server, Workstation and Max-Q Edition", "2BB5 2BB1 2BB4", _RTX_PRO
+        "RTX PRO 6000 Blackwell: Server, Workstation and Max-Q Edition",
+        "2BB5 2BB1 2BB4",
+        _RTX_PRO,
+        units=12,
     ),
 )
 """No id stands in two of them."""

@@ -11,6 +11,7 @@ import click
 from cli.lazy_commands import LazyCommands
 
 COMMANDS: Final[Mapping[str, str]] = {
+    "plan": "cli.mig.rollout.rollout_plan",
     "start": "cli.mig.rollout.rollout_start",
     "undo": "cli.mig.rollout.rollout_undo",
     "pause": "cli.mig.rollout.rollout_pause",
@@ -27,7 +28,7 @@ class _Rollout(LazyCommands):
     cls=_Rollout,
     epilog="""\b
 Examples:
-  gpuscape mig rollout start all-balanced -l pool=a100 --dry-run
+  gpuscape mig rollout plan all-balanced -l pool=a100      what it would do; nothing is written
   gpuscape mig rollout start all-balanced -l pool=a100
   gpuscape mig nodes -l pool=a100 --watch            how far each node is
   gpuscape mig rollout pause                         no further node begins

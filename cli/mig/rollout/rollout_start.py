@@ -23,7 +23,8 @@ It writes gpuscape.io/mig-layout to each chosen Node, and what stood there befor
 gpuscape.io/mig-layout-before, for undo. LAYOUT is the name of a configuration, or the layout
 itself (docs/mig.md, "A layout in an annotation"). Each node's agent judges it on its own GPUs: an
 unknown profile on one of many nodes is refused there, and shown by `gpuscape mig nodes`.
---dry-run has the API server judge every write, admission policies included, and writes nothing.
+--dry-run has the API server judge every write, admission policies included, and writes nothing;
+`gpuscape mig rollout plan` shows what would come of the rollout.
 
 \b
 Exit codes:

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which pods a rollout waits for, or would evict, and what eviction would say of each. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from api.mig_request_annotation import VERSION, MigRequestAnnotation
+from api.state_annotation import pod_key
+from cli.mig.preview.gpu_requests import asks_gpus
+from cli.mig.preview.node_preview import NodeFate, NodePreview
+from fleet.drain.drain_plan import DrainBlocker, DrainPlan, DrainTerms, DrainView, plan_drain
+from fleet.drain.drain_pod import DrainPod
+from fleet.mig_node import DrainMode
+from kube.api import Object
+
+_NO_ID = "0" * 16
+_ENDED = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeavingPods:
+    """The pods of one Node that changes."""
+
+    node: str
+    drain: str
+    """How they leave by the Node; empty: as the coordinator has it."""
+    exact: bool
+    """The node's agent has named them; else they are all that have GPUs there: more than those may
+    not be in the way."""
+    pods: tuple[str, ...]
+    """``namespace/name``, sorted."""
+    plan: DrainPlan
+    """What the coordinator would decide where it may evict, with its defaults."""
+
+    @property
+    def may_go(self) -> int:
+        """How many eviction would take; 0 where one of them keeps all."""
+        return len(self.plan.evict)
+
+    @property
+    def is_blocked(self) -> bool:
+        """Eviction would take none of them."""
+        return bool(self.plan.blockers)
+
+
+def leaving_pods(
+    previews: Sequence[NodePreview],
+    pods: Sequence[Object],
+    budgets: Sequence[Object],
+    owners: Mapping[str, Object],
+) -> tuple[LeavingPods, ...]:
+    """One for each Node that changes; ``pods``: all of the cluster; ``owners``: by UID."""
+    bound: dict[str, list[Object]] = {}
+    for pod in pods:
+        node = (pod.get("spec") or {}).get("nodeName")
+        if node and asks_gpus(pod.get("spec") or {}):
+            bound.setdefault(node, []).append(pod)
+    return tuple(
+        _leaving(one, bound.get(one.node, []), budgets, owners)
+        for one in previews
+        if one.fate is NodeFate.CHANGES
+    )
+
+
+def with_refusals(found: LeavingPods, refused: Iterable[DrainBlocker]) -> LeavingPods:
+    """The same, where the API server has refused evictions in a dry run: then none may go."""
+    blockers = tuple(refused)
+    if not blockers:
+        return found
+    return replace(found, plan=replace(found.plan, evict=(), blockers=blockers))
+
+
+def evictable(found: Iterable[LeavingPods]) -> list[DrainPod]:
+    """Pods whose eviction the API server can be asked about."""
+    return [pod for one in found for pod in one.plan.evict]
+
+
+def _leaving(
+    preview: NodePreview,
+    pods: Sequence[Object],
+    budgets: Sequence[Object],
+    owners: Mapping[str, Object],
+) -> LeavingPods:
+    present = [pod for pod in pods if (pod.get("status") or {}).get("phase") not in _ENDED]
+    names = {_name(pod): _key(pod) for pod in present}
+    in_the_way = set(names.values()) if preview.pods is None else preview.pods
+    wanted = sorted(name for name, key in names.items() if key in in_the_way)
+    request = MigRequestAnnotation(
+        v=VERSION,
+        request=_NO_ID,
+        plan=_NO_ID,
+        gpus=(0,),
+        pods=tuple(sorted(names[name] for name in wanted)),
+        others=tuple(sorted(key for key in names.values() if key not in in_the_way)),
+    )
+    plan = plan_drain(
+        DrainView(pods=tuple(present), budgets=tuple(budgets), owners=owners),
+        request,
+        DrainTerms(),
+        whole_node=preview.drain == DrainMode.NODE,
+    )
+    return LeavingPods(
+        node=preview.node,
+        drain=preview.drain,
+        exact=preview.pods is not None,
+        pods=tuple(wanted),
+        plan=plan,
+    )
+
+
+def _name(pod: Object) -> str:
+    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+
+
+def _key(pod: Object) -> str:
+    return pod_key(pod["metadata"]["namespace"], pod["metadata"]["name"])

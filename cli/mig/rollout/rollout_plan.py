@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gpuscape mig rollout plan``: what a rollout would do to the cluster; nothing is written."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import click
+
+from base.errors import BadInput
+from base.files import read_text
+from cli import options
+from cli.failures import CommandFailure
+from cli.mig.cluster.cluster_nodes import client
+from cli.mig.rollout import asked_nodes
+from cli.mig.rollout.asked_nodes import AskedNode, to_layout
+from cli.mig.rollout.chosen_nodes import ME
+from cli.options import Load
+from kube.api import Api, Object
+from kube.label_selector import parse_label_selector
+
+_DEFAULT: Final = "default"
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  gpuscape mig rollout plan all-1g.10gb -l pool=a100
+  gpuscape mig rollout plan all-balanced -l pool=a100 --drain evict -o json
+  gpuscape mig rollout plan '{"0-3": {"1g.10gb": 7}}' --node gpu-7 --exit-code
+
+\b
+Columns:
+  FATE      changes; unchanged: it has, or offers, this already; left-out: nothing happens now,
+            for a reason that is not the layout's; refused: its agent would refuse the layout;
+            unknown: what comes of it cannot be told
+  NOW, THEN what the node offers, without nvidia.com/ in front
+  PODS      in the way: those that the agent names where it was asked for this layout already, else
+            at most all that have GPUs on the node
+  EVICTION  what the coordinator would do where pods leave by eviction: all may go, or none
+  BY        agent: the node's own agent says so; tables: by labels and gpuscape's tables of GPUs
+
+\b
+It reads with your own rights, and names what it could not read. It writes nothing: the API server
+is asked in dry runs about each write and about each eviction (--no-evictions leaves these out).
+What a configuration's name means is read where the agents' DaemonSet says it stands; --configs
+gives the file where that cannot be seen. Pods are judged one by one, on nodes as they are now; a
+rollout takes its time, and the cluster goes on meanwhile (docs/mig-fleet.md).
+
+\b
+Exit codes:
+  0  shown
+  1  with --exit-code: something needs a look before the rollout begins
+  2  bad input; no such node
+  4  the cluster could not be read"""
+)
+@click.argument("layout")
+@click.option("--node", "names", multiple=True, metavar="NAME", help="This Node; repeat it.")
+@click.option("-l", "--selector", default="", metavar="SELECTOR", help="Nodes with these labels.")
+@click.option(
+    "--drain",
+    type=click.Choice(["wait", "evict", "node"]),
+    help="As of gpuscape mig rollout start.",
+)
+@click.option(
+    "--configs",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE|default",
+    help="The agents' mig-config, or that they have none.  [default: as their DaemonSet has it]",
+)
+@click.option(
+    "--evictions/--no-evictions",
+    default=True,
+    show_default=True,
+    help="Have the API server judge each eviction in a dry run.",
+)
+@click.option("--exit-code", is_flag=True, help="End with 1 where something needs a look.")
+@options.output("table", "wide", "json", "yaml")
+@options.settings("kubeconfig")
+def command(
+    load: Load,
+    layout: str,
+    names: tuple[str, ...],
+    selector: str,
+    drain: str | None,
+    configs: Path | None,
+    evictions: bool,
+    exit_code: bool,
+    output: str,
+) -> None:
+    """Show what a rollout of LAYOUT would do to the chosen Nodes and to the cluster."""
+    from cli.mig.preview import preview_words
+    from cli.mig.preview.cluster_picture import (
+        ClusterPicture,
+        PictureReader,
+        agents_configs,
+        tried_evictions,
+    )
+    from cli.mig.preview.foretold_offers import LayoutMeaning
+    from cli.mig.preview.leaving_pods import evictable
+    from cli.mig.preview.node_preview import NodesAsked
+    from cli.mig.preview.rollout_preview import rollout_preview, with_evictions
+    from mig.configs.layout_annotation import parse_layout_annotation
+    from mig.configs.mig_config_file import parse_mig_configs
+
+    if not names and not selector.strip():
+        raise BadInput("name Nodes with --node, or select them with -l")
+    asked = parse_layout_annotation(layout, "LAYOUT")
+    chosen_labels = parse_label_selector(selector)
+    given = None
+    if configs is not None and str(configs) != _DEFAULT:
+        given = parse_mig_configs(read_text(configs, "configuration file"), str(configs))
+
+    def chosen(node: Object) -> bool:
+        meta = node["metadata"]
+        named = not names or meta["name"] in names
+        return named and chosen_labels.matches(meta.get("labels") or {})
+
+    def meaning(api: Api, picture: ClusterPicture) -> LayoutMeaning:
+        if configs is not None or not isinstance(asked, str):
+            return LayoutMeaning(asked=asked, configs=given)
+        found, unknown = agents_configs(api, picture.agents)
+        return LayoutMeaning(asked=asked, configs=found, unknown=unknown)
+
+    with contextlib.closing(client(ME, load().kubeconfig)) as api:
+        picture = PictureReader(api).picture()
+        there = {node["metadata"]["name"]: node for node in picture.nodes}
+        for name in names:
+            if name not in there:
+                raise BadInput(f"there is no node {name}")
+        asks = to_layout(layout, drain)
+        wanted = [asks(node) for node in picture.nodes if chosen(node)]
+        if not wanted:
+            raise BadInput(f"no Node is selected by {selector}")
+        what = NodesAsked(
+            text=layout,
+            meaning=meaning(api, picture),
+            drain=drain or "",
+            mode=picture.agents.mode,
+        )
+        found = rollout_preview(picture, what, chosen)
+        if evictions:
+            found = with_evictions(found, *tried_evictions(api, evictable(found.leaving)))
+        found = replace(found, writes_refused=_refused(api, wanted, asks))
+    preview_words.show(found, output)
+    if exit_code and found.needs_a_look:
+        raise click.exceptions.Exit(1)
+
+
+def _refused(api: Api, wanted: list[AskedNode], asks: asked_nodes.Asks) -> str:
+    """What the API server says against the writes: a line for each Node that it would not take."""
+    try:
+        asked_nodes.write(api, wanted, asks, dry_run=True)
+    except CommandFailure as error:
+        return "\n".join(line.strip() for line in error.message.splitlines()[1:])
+    return ""

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GPUs as far as their product's name tells: for whoever plans without the driver at hand. Pure.
+
+A label of a Node has the name, and nothing has the profiles. What is made of it here is good for a
+forecast: engines are not counted, and the node's own agent judges with what its driver reports.
+
+Sources: the PCI ID repository for ids by name; MIG user guide, ``nvidia-smi mig -lgip`` and
+``-lgipp``, for numbers and places; nvml.h, NVML_GPU_INSTANCE_PROFILE_*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from discovery.mig_state import MigGpu, MigProfile
+from discovery.model import Mode
+from mig.configs.known_mig_models import MigFamily, known_family
+
+_VENDOR: Final = 0x10DE
+_PRODUCTS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "NVIDIA-A100-SXM4-40GB": "20B0",
+        "NVIDIA-A100-PCIE-40GB": "20B1 20F1",
+        "NVIDIA-A100-SXM4-80GB": "20B2",
+        "NVIDIA-A100-80GB-PCIe": "20B5",
+        "NVIDIA-A800-SXM4-80GB": "20F3",
+        "NVIDIA-A800-80GB-PCIe": "20F5",
+        "NVIDIA-A30": "20B7",
+        "NVIDIA-H100-80GB-HBM3": "2330",
+        "NVIDIA-H100-PCIe": "2331",
+        "NVIDIA-H100-NVL": "2321",
+        "NVIDIA-H800": "2324",
+        "NVIDIA-H800-PCIe": "2322",
+        "NVIDIA-H20": "2329",
+        "NVIDIA-GH200-480GB": "2342",
+        "NVIDIA-GH200-144G-HBM3e": "2348",
+        "NVIDIA-H200": "2335",
+        "NVIDIA-H200-NVL": "233B",
+        "NVIDIA-B200": "2901",
+        "NVIDIA-GB200": "2941",
+        "NVIDIA-GB300": "31C2",
+        "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition": "2BB5",
+        "NVIDIA-RTX-PRO-6000-Blackwell-Workstation-Edition": "2BB1",
+        "NVIDIA-RTX-PRO-6000-Blackwell-Max-Q-Workstation-Edition": "2BB4",
+    }
+)
+"""Product as labels have it to the PCI device ids that it may have."""
+
+_Place = tuple[int, tuple[int, ...]]
+"""Memory units of an instance, and where it may start."""
+_PLACES: Final[Mapping[int, Mapping[int, _Place]]] = MappingProxyType(
+    {
+        8: {
+            1: (1, (0, 1, 2, 3, 4, 5, 6)),
+            2: (2, (0, 2, 4)),
+            3: (4, (0, 4)),
+            4: (4, (0,)),
+            7: (8, (0,)),
+        },
+        4: {1: (1, (0, 1, 2, 3)), 2: (2, (0, 2)), 4: (4, (0,))},
+        12: {1: (3, (0, 3, 6, 9)), 2: (6, (0, 6)), 4: (12, (0,))},
+    }
+)
+"""Units of the GPU, then slices of the profile."""
+_DOUBLE: Final[_Place] = (2, (0, 2, 4, 6))
+"""One slice with twice the memory."""
+_NUMBERS: Final[Mapping[str, Mapping[int, int]]] = MappingProxyType(
+    {
+        "": {1: 0, 2: 1, 3: 2, 4: 3, 7: 4},
+        "double": {1: 9},
+        "+me": {1: 7, 2: 8},
+        "+gfx": {1: 10, 2: 11, 4: 12},
+        "-me": {1: 13, 2: 14},
+        "+me.all": {1: 15, 2: 16},
+    }
+)
+"""Attributes, then slices of the profile, to its number, by which the device plugin sorts."""
+_COMPUTE: Final = ((1, 0), (2, 1), (3, 2), (4, 3), (7, 4))
+"""Slices of compute instances, and their profiles' ids."""
+_GA100: Final = 0x20
+"""The upper half of the PCI device ids of GPUs that change the MIG mode with a reset alone."""
+
+
+def known_gpus(
+    product: str, *, index: int, uuid: str, bus_id: str, mig: bool
+) -> tuple[MigGpu, ...]:
+    """What a GPU of this product may be, without instances; one for each PCI id that it may have.
+
+    ``product``: as labels have it. ``mig``: its mode. Empty for a product that is newer than this
+    table, or that has no MIG.
+    """
+    devices = [int(each, 16) << 16 | _VENDOR for each in _PRODUCTS.get(product, "").split()]
+    return tuple(
+        MigGpu(
+            index=index,
+            uuid=uuid,
+            bus_id=bus_id,
+            model=product,
+            device_id=device,
+            subsystem_id=0,
+            mode=Mode(current=mig, pending=mig),
+            resetless=device >> 24 != _GA100,
+            profiles=_profiles(family),
+        )
+        for device in devices
+        if (family := known_family(device)) is not None
+    )
+
+
+def _profiles(family: MigFamily) -> tuple[MigProfile, ...]:
+    found = (_profile(name, most, family.units) for name, most in family.most.items())
+    return tuple(sorted(found, key=lambda one: (one.number, one.name)))
+
+
+def _profile(name: str, most: int, units: int) -> MigProfile:
+    slices = int(name.partition("g.")[0])
+    attributes = name.partition("gb")[2]
+    places = _PLACES[units]
+    is_double = units == 8 and slices == 1 and not attributes and most < len(places[1][1])
+    size, starts = _DOUBLE if is_double else places[slices]
+    number = _NUMBERS["double" if is_double else attributes][slices]
+    return MigProfile(
+        number=number,
+        id=number,
+        name=name,
+        slices=slices,
+        size=size,
+        starts=starts,
+        most=most,
+        memory_bytes=0,
+        multiprocessors=0,
+        compute=tuple(one for one in _COMPUTE if one[0] <= slices),
+    )

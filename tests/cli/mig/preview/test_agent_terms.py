@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How agents treat MIG, as their DaemonSets tell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from cli.mig.preview.agent_terms import AgentTerms, ConfigMapKey, agent_terms
+from kube.api import Object
+from tests.deploy.daemonset import DEPLOY
+
+
+def shipped() -> Object:
+    """The DaemonSet as it is shipped."""
+    made: Object = yaml.safe_load((DEPLOY / "base" / "daemonset.yaml").read_text())
+    return made
+
+
+def with_setting(
+    *arguments: str, volumes: Any = (), mounts: Any = (), **environment: str
+) -> Object:
+    made = shipped()
+    spec = made["spec"]["template"]["spec"]
+    container = spec["containers"][0]
+    container["args"] += arguments
+    container["env"] += [{"name": name, "value": value} for name, value in environment.items()]
+    spec["volumes"] += volumes
+    container["volumeMounts"] += mounts
+    return made
+
+
+VOLUME = {"name": "mig", "configMap": {"name": "layouts"}}
+MOUNT = {"name": "mig", "mountPath": "/etc/mig"}
+FILE = "/etc/mig/config.yaml"
+
+
+def test_what_is_shipped_only_plans_with_the_default_configurations() -> None:
+    assert agent_terms([shipped()]) == AgentTerms(mode="observe")
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        with_setting(
+            "--mig-mode", "enforce", volumes=[VOLUME], mounts=[MOUNT], GPUSCAPE_MIG_CONFIG=FILE
+        ),
+        with_setting(
+            "--mig-mode=enforce", f"--mig-config={FILE}", volumes=[VOLUME], mounts=[MOUNT]
+        ),
+        with_setting(
+            "--mig-mode=enforce",
+            volumes=[VOLUME],
+            mounts=[MOUNT],
+            GPUSCAPE_MIG_MODE="off",
+            GPUSCAPE_MIG_CONFIG=FILE,
+        ),
+    ],
+)
+def test_settings_are_read_from_arguments_before_the_environment(made: Object) -> None:
+    source = ConfigMapKey(namespace="gpuscape", name="layouts", key="config.yaml")
+    assert agent_terms([made]) == AgentTerms(mode="enforce", config=FILE, source=source)
+
+
+def test_a_key_under_another_path_is_found_by_its_item() -> None:
+    items = [{"key": "fleet", "path": "config.yaml"}]
+    volume = {"name": "mig", "configMap": {"name": "layouts", "items": items}}
+    made = with_setting(volumes=[volume], mounts=[MOUNT], GPUSCAPE_MIG_CONFIG=FILE)
+    assert agent_terms([made]).source == ConfigMapKey(
+        namespace="gpuscape", name="layouts", key="fleet"
+    )
+
+
+@pytest.mark.parametrize(
+    ("sets", "why"),
+    [
+        ([], "no DaemonSet of gpuscape's agent is seen"),
+        ([with_setting(GPUSCAPE_MIG_CONFIG="/host/x")], "comes from no ConfigMap"),
+        ([with_setting(GPUSCAPE_CONFIG="/etc/g.yaml")], "a settings file, which is not read here"),
+        ([shipped(), with_setting("--mig-mode=enforce")], "with different settings"),
+    ],
+)
+def test_what_cannot_be_seen_is_not_known(sets: list[Object], why: str) -> None:
+    found = agent_terms(sets)
+    assert why in found.unknown
+    assert found.source is None
+    assert found.mode == ("observe" if "host" in why or "ConfigMap" in why else None)
