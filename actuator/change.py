@@ -23,6 +23,7 @@ from actuator.journal import Journal, JournalUnusable
 from actuator.mig_world import MigWorld, StepFailed
 from actuator.verified_layouts import RestoredGpu, VerifiedLayout
 from api.mig_resources import MigStrategy
+from discovery.host.kubelet_devices import SETTLED_SECONDS
 from discovery.mig_state import MigGpu
 from mig.gpu_layout import GpuLayout, found_layout, has_layout
 from mig.holders import HolderKind, MigHolders, MigPart
@@ -37,11 +38,13 @@ _MOST_STEPS: Final = 1000
 """Sixteen GPUs with seven instances each need 448 at most."""
 _FIRST_PAUSE_SECONDS: Final = 0.5
 """Doubled with each further try."""
-_LOOKS: Final = 6
-"""At pods that are in the way, before a change begins."""
 _LOOK_SECONDS: Final = 1.0
-"""Between two of them. A pod that has ended is on the node for some seconds more: a kubelet removes
-folders of pods every two. Source: Kubernetes 1.37.1, pkg/kubelet/kubelet.go, housekeepingPeriod."""
+"""Between two looks at pods that are in the way, before a change begins."""
+_ENDING_SECONDS: Final = 5.0
+"""A pod that has ended is on the node for some seconds more: a kubelet removes folders of pods
+every two. Source: Kubernetes 1.37.1, pkg/kubelet/kubelet.go, housekeepingPeriod."""
+_COMING_SECONDS: Final = SETTLED_SECONDS + 2.0
+"""A pod whose name is not known has no folder: it comes, or is gone, which shows by then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +76,7 @@ def apply(
 
     ``change`` identifies the change in journal and history, a name of its own unless given.
     Refuses what would disturb a holder, and whatever the planner refuses; then nothing is written.
-    Pods alone are looked for a few seconds longer: they may have ended just now.
+    Pods alone are looked for a little longer: they may have ended just now.
     A GPU that is as wanted is remembered, once a fresh session has shown it; with ``as_is`` all
     have to be. Raises JournalUnusable where the journal cannot be kept, and StepFailed where the
     GPUs cannot be read or are not what they were: nothing was done then.
@@ -98,22 +101,27 @@ def _planned(
     world: MigWorld, wanted: Mapping[str, GpuLayout], strategy: MigStrategy | None
 ) -> tuple[Sequence[MigGpu], MigPlan | MigRefusal]:
     """What was seen last, and the plan from there."""
-    for left in reversed(range(_LOOKS)):
+    waited = 0.0
+    while True:
         seen = world.observe()
         found = plan(seen, wanted, world.holders(), strategy=strategy, spare_busy=True)
-        if not (left and isinstance(found, MigRefusal) and _only_pods(found)):
-            break
+        if isinstance(found, MigPlan) or waited >= _may_pass_within(found):
+            return seen, found
         world.pause(_LOOK_SECONDS)
-    return seen, found
+        waited += _LOOK_SECONDS
 
 
-def _only_pods(refusal: MigRefusal) -> bool:
-    """Whether nothing but pods is in the way."""
-    return all(
-        one.kind is ObstacleKind.BUSY
-        and all(holder.kind is HolderKind.POD for holder in one.holders)
-        for one in refusal.obstacles
-    )
+def _may_pass_within(refusal: MigRefusal) -> float:
+    """Seconds in which what is in the way may be seen to have ended; 0: that is not to be expected.
+
+    Nobody waits for programs here, nor for what no waiting changes.
+    """
+    holders = [holder for one in refusal.obstacles for holder in one.holders]
+    if any(one.kind is not ObstacleKind.BUSY for one in refusal.obstacles) or any(
+        holder.kind is not HolderKind.POD for holder in holders
+    ):
+        return 0.0
+    return _ENDING_SECONDS if any("/" in holder.name for holder in holders) else _COMING_SECONDS
 
 
 def begin(

@@ -262,30 +262,44 @@ class Ending(PlayedWorld):
             self.hardware.held.clear()
 
 
-def test_a_pod_that_has_just_ended_is_no_reason_to_refuse(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("pod", "seconds"), [("ns/train", 3.0), ("0f2c-98", 60.0)])
+def test_a_pod_that_has_just_ended_is_no_reason_to_refuse(
+    tmp_path: Path, pod: str, seconds: float
+) -> None:
+    """One whose name is not known has left nothing but a line in the kubelet's checkpoint."""
     hardware = Hardware.of([before()])
-    hardware.held[GPU, "2g.10gb", 2] = "ns/train"
+    hardware.held[GPU, "2g.10gb", 2] = pod
     world = Ending(hardware)
-    world.ends_after = 3.0
+    world.ends_after = seconds
 
     assert changed(tmp_path / "mig", world).outcome is ChangeOutcome.APPLIED
-    assert world.paused == 3.0
+    assert world.paused == seconds
 
 
-@pytest.mark.parametrize("program", ["", "4711 python"])
-def test_whoever_stays_is_refused_after_some_seconds_and_a_program_at_once(
-    tmp_path: Path, program: str
+@pytest.mark.parametrize(
+    ("pods", "program", "seconds"),
+    [
+        (["ns/train"], "", 5.0),
+        (["0f2c-98"], "", 62.0),
+        (["ns/train", "0f2c-98"], "", 5.0),
+        (["ns/train"], "4711 python", 0.0),
+        (["0f2c-98"], "4711 python", 0.0),
+    ],
+)
+def test_whoever_stays_is_refused_in_a_while_and_a_program_at_once(
+    tmp_path: Path, pods: list[str], program: str, seconds: float
 ) -> None:
     hardware = Hardware.of([before()])
-    hardware.held[GPU, "2g.10gb", 2] = "ns/train"
+    places = [("2g.10gb", 2), ("2g.10gb", 4)]
+    hardware.held = {(GPU, *place): pod for place, pod in zip(places, pods, strict=False)}
     world = Ending(hardware)
     world.program = program
 
     result = changed(tmp_path / "mig", world)
 
     assert result.refusal is not None
-    assert "pod ns/train" in result.reason
-    assert (world.paused, world.taken) == (0.0 if program else 5.0, [])
+    assert f"pod {min(pods)}" in result.reason
+    assert (world.paused, world.taken) == (seconds, [])
 
 
 def test_tries_are_counted_for_each_step_by_itself(tmp_path: Path) -> None:
