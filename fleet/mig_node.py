@@ -20,6 +20,9 @@ from kube.api import Object
 DRIVER_UPGRADE: Final = "nvidia.com/gpu-driver-upgrade-state"
 """Label of the GPU operator's driver upgrades. Source: NVIDIA k8s-operator-libs, pkg/upgrade."""
 _UPGRADE_OVER: Final = ("", "upgrade-done")
+PAUSED_FOR_DRIVER: Final = "paused-for-driver-upgrade"
+"""In the value of an operator's label while a driver's own pod changes the driver, which it does
+without the label above. Source: NVIDIA k8s-driver-manager, cmd/driver-manager."""
 REBOOT: Final = "weave.works/kured-reboot-in-progress"
 """Annotation of kured while it reboots a node. Source: kured, cmd/kured/main.go."""
 REMOVAL_TAINTS: Final = ("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted")
@@ -115,9 +118,7 @@ def node_of(seen: Object, prefixes: tuple[str, ...]) -> MigNode:
         grant=mig_grant_annotation.FORMAT.readable(notes.get(keys.MIG_GRANT)),
         grant_text=notes.get(keys.MIG_GRANT),
         guards=tuple(notes.get(guard) for guard in names.SCALE_DOWN_GUARDS),
-        deploy=tuple(
-            sorted(each for each in labels.items() if re.fullmatch(names.DEPLOY_LABELS, each[0]))
-        ),
+        deploy=_deploy(labels),
         offers=tuple(
             sorted(
                 (name, count)
@@ -134,11 +135,18 @@ def _away(node: Object) -> Away | None:
     taints = {taint.get("key") for taint in spec.get("taints") or ()}
     if meta.get("deletionTimestamp") or taints & set(REMOVAL_TAINTS):
         return Away.REMOVAL
-    if labels.get(DRIVER_UPGRADE, "") not in _UPGRADE_OVER:
+    paused = any(PAUSED_FOR_DRIVER in value for _, value in _deploy(labels))
+    if paused or labels.get(DRIVER_UPGRADE, "") not in _UPGRADE_OVER:
         return Away.DRIVER_UPGRADE
     if notes.get(REBOOT):
         return Away.REBOOT
     return None if _is_ready(node) else Away.NOT_READY
+
+
+def _deploy(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(
+        sorted(each for each in labels.items() if re.fullmatch(names.DEPLOY_LABELS, each[0]))
+    )
 
 
 def _is_ready(node: Object) -> bool:

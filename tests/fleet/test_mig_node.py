@@ -40,6 +40,11 @@ def node(status: Any = READY, **more: Any) -> Any:
             Away.DRIVER_UPGRADE,
         ),
         (node(labels={"nvidia.com/gpu-driver-upgrade-state": "upgrade-done"}), None),
+        (
+            node(labels={"nvidia.com/gpu.deploy.nvsm": "mine_paused-for-driver-upgrade"}),
+            Away.DRIVER_UPGRADE,
+        ),
+        (node(labels={"nvidia.com/gpu.deploy.nvsm": "paused-for-mig-change"}), None),
         (node(annotations={"weave.works/kured-reboot-in-progress": "x"}), Away.REBOOT),
     ],
 )
