@@ -171,7 +171,7 @@ class LayoutWatch:
         with self._lock:
             judged = self._judgement
             if self._metadata is not None and self._wish.request is None:
-                judged = self._nothing_asked(self._enforced.changes)
+                judged = self._no_change(None, self._enforced.changes)
         self._enforced.step(now, judged)
         with self._lock:
             before = self._told
@@ -202,6 +202,9 @@ class LayoutWatch:
             return _IDLE_SECONDS
         if now < settles_at:
             if now - since >= UNSETTLED_SECONDS:
+                with self._lock:  # a request from before is no longer what is wished
+                    if self._enforced is not None and request == self._wish.request:
+                        self._judgement = self._no_change(_UNSETTLED.phase, self._enforced.changes)
                 self._take(request, _UNSETTLED, now)
             return settles_at - now
         facts = NodeFacts(
@@ -225,10 +228,11 @@ class LayoutWatch:
 
     # parts
 
-    def _nothing_asked(self, changes: int) -> Judgement:
+    def _no_change(self, key: object, changes: int) -> Judgement:
+        """Of a wish that is none; ``key`` None: nothing is asked for."""
         from agent.layouts.wanted_change import Judgement
 
-        return Judgement(key=None, change=None, unchanged=False, changes=changes)
+        return Judgement(key=key, change=None, unchanged=False, changes=changes)
 
     def _take(self, request: LayoutRequest, verdict: MigStatusAnnotation, now: float) -> None:
         """Have it shown, unless there is another request by now, or it is no news."""

@@ -53,7 +53,7 @@ def shown_request(metadata: Mapping[str, Any], status: MigStatusAnnotation | Non
         request=status.request,
         plan=status.plan if request is None else request.plan,
         end=status.end,
-        drift=request is not None and request.drift,
+        drift=bool(reached) and reached == status.plan if request is None else request.drift,
         reached=reached,
     )
 

@@ -282,6 +282,8 @@ def disturb(cluster: Cluster, draw: random.Random, bound: list[str], kept: set[s
             cluster.annotate(name, drain=draw.choice([None, "evict", "node"]))
         case 9:
             agent.is_away = not agent.is_away
+        case 11:
+            cluster.edit(name, {"metadata": {"annotations": {keys.MIG_STATUS: "damaged"}}})
         case _:
             for pod in cluster.pods(name):
                 if pod["metadata"]["namespace"] == "default":
