@@ -22,10 +22,14 @@ from tests.controlplane.programs import ROOT, Programs
 from tests.monitoring.prometheus import Config, Target, job
 
 PORTS = "ports.json"
-"""Where each node serves /metrics, by its name, and the scheduler's helper; written once all do."""
+"""Where each node serves /metrics, by its name, the scheduler's helper and the coordinator; written
+once all do."""
 
 EXTENDER = "gpuscape-scheduler-0"
 """The replica of the scheduler's helper."""
+
+COORDINATOR = "gpuscape-coordinator-0"
+"""The replica of the coordinator that acts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +74,8 @@ class Node:
     works: tuple[Work, ...] = ()
     trouble: Trouble = Trouble()
     in_cluster: bool = True
+    mig_phase: str = ""
+    """Of the MIG layout that it is asked for; empty: of none."""
 
 
 def _training(pod: str, *gpus: int, percent: int, namespace: str = "research") -> tuple[Work, ...]:
@@ -106,10 +112,12 @@ NODES = (
                 }
             },
         ),
+        mig_phase="held",
     ),
     Node(
         name="a100-mig",
         machine="dgx-a100-mig-mixed",
+        mig_phase="waiting",
         works=(
             Work(gpu=4, instance=0, pod="infer-a", namespace="serving", memory_mib=3000),
             Work(gpu=4, instance=1, pod="infer-b", namespace="serving", memory_mib=2000),
@@ -137,10 +145,12 @@ NODES = (
                 ),
             ),
         ),
+        mig_phase="failed",
     ),
     Node(
         name="h100-mig",
         machine="hgx-h100-mig-mixed",
+        mig_phase="unchanged",
         works=(
             Work(gpu=7, instance=0, pod="infer-c", namespace="serving", percent=60),
             Work(gpu=7, instance=1, pod="infer-d", namespace="serving", memory_mib=512),
@@ -154,7 +164,7 @@ NODES = (
         trouble=Trouble(readings={6: {"retired_pages": (4096,), "retired_pending": True}}),
     ),
     Node(name="hgx16-0", machine="hgx-16", works=_training("train-4", 2, 10, 15, percent=80)),
-    Node(name="a30-0", machine="a30-pair", trouble=Trouble(lost=(1,))),
+    Node(name="a30-0", machine="a30-pair", trouble=Trouble(lost=(1,)), mig_phase="refused"),
     Node(
         name="l40s-0",
         machine="l40s",
@@ -175,11 +185,21 @@ class Fleet:
     """Where each node serves /metrics, by its name."""
     extender: int
     """Where the scheduler's helper does."""
+    coordinator: int
+    """Where the coordinator does."""
 
     def jobs(self) -> list[Config]:
         """What a Prometheus scrapes of it."""
         extender = (f"{LOOPBACK}:{self.extender}", {"instance": EXTENDER, "cluster": "east"})
-        return [job("gpuscape", self.targets()), job("gpuscape-scheduler", [extender])]
+        coordinator = (
+            f"{LOOPBACK}:{self.coordinator}",
+            {"instance": COORDINATOR, "cluster": "east"},
+        )
+        return [
+            job("gpuscape", self.targets()),
+            job("gpuscape-scheduler", [extender]),
+            job("gpuscape-coordinator", [coordinator]),
+        ]
 
     def targets(self) -> list[Target]:
         """Each node under its name, as relabelling names the targets of a cluster.
@@ -203,5 +223,5 @@ def running(folder: Path) -> Iterator[Fleet]:
         programs.start("fleet", program, cwd=ROOT)
         programs.wait("fleet", (folder / PORTS).exists)
         ports = json.loads((folder / PORTS).read_text())
-        extender = ports.pop(EXTENDER)
-        yield Fleet(ports=ports, extender=extender)
+        extender, coordinator = ports.pop(EXTENDER), ports.pop(COORDINATOR)
+        yield Fleet(ports=ports, extender=extender, coordinator=coordinator)

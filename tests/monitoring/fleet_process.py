@@ -25,6 +25,7 @@ import msgspec
 from agent.gpu_records import GpuRecords
 from agent.metrics import metric_settings
 from agent.settings.agent_settings import AgentSettings
+from api.mig_status_annotation import RequestEnd
 from discovery.model import Driver, GpuSnapshot, NodeSnapshot
 from discovery.node_host import NodeHost
 from discovery.reader.protocol import (
@@ -51,6 +52,15 @@ from exporters.gpuscape import waste
 from exporters.gpuscape.agent_metrics import AgentMetrics, ProgramUse
 from exporters.gpuscape.node_view import GpuHoldings, ResourceAllocation
 from exporters.gpuscape.process_use import OfPod, ProcessUse
+from exporters.mig_wish_metrics import MigWish
+from fleet.coordinator_metrics import CoordinatorMetrics
+from fleet.figures.change_steps import ChangeStep
+from fleet.figures.fleet_figures import FleetFigures, NodeStep
+from fleet.policy.assigned_layouts import Assignment
+from fleet.policy.policy_keeper import PolicyState
+from fleet.rollout_memory import CountedEnd
+from fleet.slot_gate import Waiting
+from fleet.undo_record import UndoRecord
 from scheduler.cluster.node_views import NoView
 from scheduler.extender.extender_metrics import (
     ClassUse,
@@ -62,7 +72,7 @@ from scheduler.extender.extender_metrics import (
 )
 from scheduler.extender.tls import Party
 from tests.controlplane.components import LOOPBACK
-from tests.monitoring.fleet import EXTENDER, NODES, PORTS, Node, Work
+from tests.monitoring.fleet import COORDINATOR, EXTENDER, NODES, PORTS, Node, Work
 from web.refusals import RefusalReason
 
 ROUND_SECONDS = 1.0
@@ -101,6 +111,7 @@ class _Machine:
 
     def __init__(self, node: Node, folder: Path) -> None:
         self._node = node
+        self._started = time.time()
         self._simulation = Simulation.create(node.machine, folder / node.name)
         self._place = NodeHost(root=self._simulation.host_root, name=node.name)
         self._own = AgentMetrics("0.1.0", time.monotonic, metric_settings.served(SETTINGS))
@@ -253,6 +264,16 @@ class _Machine:
             own.source_answered(source, time.time())
         own.cycle_done("discover", 0.2)
         own.cycle_done("sample", 0.05)
+        if self._node.mig_phase:
+            own.mig_wished(
+                MigWish(
+                    phase=self._node.mig_phase,
+                    since_seconds=self._started,
+                    ends={RequestEnd.PREVIOUS: 2},
+                    retries={RequestEnd.PREVIOUS: 1},
+                    enforced=True,
+                )
+            )
         use = ProgramUse(cpu_seconds=time.process_time(), resident_bytes=40 << 20)
         own.programs_use({"agent": use, "reader": use})
 
@@ -277,6 +298,43 @@ class _Extender:
         self._metrics.refused(RefusalReason.CERTIFICATE)
         self._metrics.landed(odds=0.5, ideal=True, unlinked=False)
         self._metrics.landed(odds=0.0, ideal=False, unlinked=True)
+        return self._metrics.render()
+
+
+class _Coordinator:
+    """The coordinator that acts: its own metrics, of changes that are made up."""
+
+    def __init__(self) -> None:
+        self._metrics = CoordinatorMetrics("0.1.0")
+        self._began = time.time()
+
+    def round(self) -> bytes:
+        """What is served after one more change."""
+        seconds = time.time() - self._began
+        policy = PolicyState(revision="5e1f", nodes={Assignment.WRITTEN: 3, Assignment.DUE: 1})
+        steps = (
+            NodeStep(node="h100-0", slot="mig-slot-0", step=ChangeStep.CHANGING, seconds=seconds),
+            NodeStep(node="a100-0", slot="mig-slot-1000", step=ChangeStep.HELD, seconds=seconds),
+            NodeStep(node="v100-0", slot="mig-slot-1001", step=ChangeStep.LATE, seconds=9e3),
+        )
+        self._metrics.shows(
+            FleetFigures(
+                slots=3,
+                used=1,
+                parked=2,
+                stopped=1,
+                window_open=True,
+                long_wait_seconds=86400.0,
+                waiting={Waiting.NOT_IDLE: 1, Waiting.SLOT: 1},
+                oldest_seconds={Waiting.NOT_IDLE: 90_000.0, Waiting.SLOT: 1.0 + seconds},
+                steps=steps,
+                policy=policy,
+            )
+        )
+        self._metrics.ended(CountedEnd.APPLIED)
+        at = int(time.time()) - 40
+        record = UndoRecord(v=1, node="h100-0", uid="u", request="0" * 16, taken_at=at)
+        self._metrics.freed(record, time.time())
         return self._metrics.render()
 
 
@@ -305,10 +363,11 @@ def _serve(name: str, served: Mapping[str, bytes]) -> int:
 def main(folder: Path) -> None:
     """Serve the fleet until the process is ended."""
     waste.WINDOW_SECONDS = IDLE_AFTER_SECONDS
-    machines: dict[str, _Machine | _Extender] = {
+    machines: dict[str, _Machine | _Extender | _Coordinator] = {
         node.name: _Machine(node, folder) for node in NODES
     }
     machines[EXTENDER] = _Extender()
+    machines[COORDINATOR] = _Coordinator()
     served = {name: machine.round() for name, machine in machines.items()}
     ports = {name: _serve(name, served) for name in served}
     written = folder / f"{PORTS}.new"

@@ -25,7 +25,8 @@ MACHINES = {it.name: it.machine for it in NODES if it.name in ("a100-mig", "b200
 
 NOT_HERE = re.compile(
     r"gpuscape_(allocated|api_writes|confinement|free_gpus|gpu_allocated|keys_left_alone|keys_refused|"
-    r"label_changes|labeler_failures|lease|mig_instance_allocated|pod_gpu|process_|"
+    r"label_changes|labeler_failures|lease|mig_instance_allocated|mig_phase|mig_requests|mig_retries|"
+    r"pod_gpu|process_|"
     r"resource_|unknown_devices|xid)"
 )
 """Families of what needs a kubelet, an API server, processes, or trouble."""

@@ -14,6 +14,7 @@ from discovery.model import Xid
 from exporters.dcgm.catalog import DEFAULT_FAMILIES
 from exporters.gpuscape.agent_metrics import AgentMetrics, ProgramUse
 from exporters.gpuscape.core_families import CORE, ServedFamilies
+from exporters.mig_wish_metrics import MigWish
 from tests import build, exposition
 from tests.deploy.dockerfile import REPOSITORY
 from tests.monitoring.shipped import asked, dashboards, panels, rules, variables
@@ -81,7 +82,7 @@ def test_the_variables_that_queries_use_can_be_chosen(uid: str) -> None:
     assert chosen == used | {"datasource"}
 
 
-AGENTS = "gpuscape_(?!scheduler_)"
+AGENTS = "gpuscape_(?!scheduler_|coordinator_)"
 
 
 def named(prefix: str) -> set[str]:
@@ -103,6 +104,9 @@ def test_queries_ask_for_families_of_the_core() -> None:
     own.snapshot_taken(build.node([build.gpu(xids=(Xid(code=1, count=1),))]), 0.0)
     own.samples_taken(0.0)
     own.programs_use({"agent": ProgramUse(cpu_seconds=0.0, resident_bytes=0)})
+    own.mig_wished(
+        MigWish(phase="failed", since_seconds=0.0, retries={"previous": 1}, enforced=True)
+    )
     about_itself = exposition.parse(own.render() + own.render_now())
     summaries = {f"{name}_{part}" for name in about_itself for part in ("sum", "count")}
 

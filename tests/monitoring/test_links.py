@@ -121,6 +121,7 @@ def test_panels_lead_from_the_fleet_to_nodes_from_there_to_pods_and_back() -> No
         ("gpuscape-fleet", "gpuscape-pods"),
         ("gpuscape-node", "gpuscape-pods"),
         ("gpuscape-mig", "gpuscape-node"),
+        ("gpuscape-mig-changes", "gpuscape-node"),
         ("gpuscape-pods", "gpuscape-pods"),
         ("gpuscape-pods", "gpuscape-node"),
     } <= ways

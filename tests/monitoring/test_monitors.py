@@ -23,7 +23,7 @@ from tests.deploy.daemonset import DEPLOY, daemonset
 from tests.deploy.deployments import deployment
 from tests.monitoring import page, promtool
 from tests.monitoring import prometheus as real
-from tests.monitoring.fleet import EXTENDER, Fleet
+from tests.monitoring.fleet import COORDINATOR, EXTENDER, Fleet
 from tests.monitoring.operator import scrape_config
 from tests.monitoring.prometheus import Config
 from tests.monitoring.shipped import FOLDER, RULES
@@ -33,11 +33,12 @@ from tests.web.certificates import authority, issued
 pytestmark = pytest.mark.cluster
 
 FOLDERS = (
-    *("pod-monitor", "service-monitor", "scheduler-monitor"),
+    *("pod-monitor", "service-monitor", "scheduler-monitor", "coordinator-monitor"),
     *("rules", "dashboards", "network-policy"),
 )
 SCRAPE = FOLDER / "prometheus" / "scrape.yml"
 SCRAPE_SCHEDULER = FOLDER / "prometheus" / "scrape-scheduler.yml"
+SCRAPE_COORDINATOR = FOLDER / "prometheus" / "scrape-coordinator.yml"
 WAYS = ("scrape.yml", "pod-monitor", "service-monitor", "exported-labels")
 PODS = f"/api/v1/namespaces/{names.NAMESPACE}/pods"
 SLICES = f"/apis/discovery.k8s.io/v1/namespaces/{names.NAMESPACE}/endpointslices"
@@ -203,6 +204,33 @@ def test_the_schedulers_helper_is_found_trusted_and_no_agent(
     assert end.labels.items() >= own.items()
 
 
+@pytest.fixture(scope="module")
+def coordinator(cluster: Plane, fleet: Fleet) -> None:
+    """A replica of the coordinator, as its Deployment makes it."""
+    cluster.account(names.NAMESPACE, names.COORDINATOR)
+    cluster.make_node("worker-1")
+    template = copy.deepcopy(deployment("coordinator")["spec"]["template"])
+    template["spec"].pop("priorityClassName")  # of no use here, and it would have to be there
+    add_pod(cluster, template, COORDINATOR, "worker-1", fleet.coordinator)
+
+
+@pytest.mark.usefixtures("coordinator")
+@pytest.mark.parametrize("way", ["scrape-coordinator.yml", "coordinator-monitor"])
+def test_the_coordinator_is_found_under_its_own_job(
+    cluster: Plane, tmp_path: Path, way: str
+) -> None:
+    """Rules ask for the job; no agent and no scheduler's helper is in it."""
+    config = real.configuration([job(cluster, way, tmp_path)])
+    with real.running(tmp_path, config) as prometheus:
+        prometheus.wait_for("up == 1")
+        (leads,) = prometheus.wait_for("gpuscape_coordinator_leader")
+        (up,) = prometheus.query("up")
+
+    own = {"job": "gpuscape-coordinator", "instance": COORDINATOR}
+    assert dict(up.labels) == {"__name__": "up", **own}
+    assert dict(leads.labels) == {"__name__": "gpuscape_coordinator_leader", **own}
+
+
 @pytest.mark.parametrize("at", range(len(page.kustomizations())))
 def test_every_kustomization_on_the_page_is_taken(cluster: Plane, at: int, tmp_path: Path) -> None:
     (tmp_path / "gpuscape").symlink_to(FOLDER.parents[1])
@@ -214,7 +242,7 @@ def test_every_kustomization_on_the_page_is_taken(cluster: Plane, at: int, tmp_p
 def test_promtool_finds_nothing_in_a_configuration_that_names_the_files(tmp_path: Path) -> None:
     """As on the page."""
     (tmp_path / "ca.crt").write_bytes(authority().pem)
-    for file in (SCRAPE, SCRAPE_SCHEDULER, RULES):
+    for file in (SCRAPE, SCRAPE_SCHEDULER, SCRAPE_COORDINATOR, RULES):
         (tmp_path / file.name).symlink_to(file)
     (tmp_path / "prometheus.yml").write_text(page.configuration())
 

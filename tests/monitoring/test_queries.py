@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.monitoring import shipped
-from tests.monitoring.fleet import EXTENDER, NODES
+from tests.monitoring.fleet import COORDINATOR, EXTENDER, NODES
 from tests.monitoring.labels import labels, selectors
 from tests.monitoring.prometheus import Prometheus
 from tests.monitoring.shipped import CHOSEN, Asked, filled
@@ -46,7 +46,7 @@ def test_every_node_is_scraped_without_an_error(prometheus: Prometheus) -> None:
     targets = {it["labels"]["instance"]: it for it in prometheus.targets()}
 
     assert {name: it["lastError"] for name, it in targets.items()} == dict.fromkeys(
-        [*(node.name for node in NODES), EXTENDER], ""
+        [*(node.name for node in NODES), EXTENDER, COORDINATOR], ""
     )
 
 
@@ -170,6 +170,10 @@ def test_what_the_fleet_is_said_to_lack_it_lacks(prometheus: Prometheus) -> None
         ("GpuRowRemapFailed", "a100-0"),
         ("GpuNvswitchError", "h100-0"),
         ("GpuIdleWhileAllocated", "a100-0"),
+        ("GpuscapeMigNodeHeld", "a100-0"),
+        ("GpuscapeMigChangeFailed", "h100-0"),
+        ("GpuscapeMigChangeSlow", "v100-0"),
+        ("GpuscapeMigLayoutRefused", "a30-0"),
     ],
 )
 def test_an_alert_sees_the_trouble_of_the_fleet(
@@ -187,4 +191,4 @@ def test_no_alert_fires_without_trouble(prometheus: Prometheus) -> None:
 
     found = prometheus.query('ALERTS{alertname!="GpuIdleWhileAllocated"}')
 
-    assert {it.labels["instance"] for it in found}.isdisjoint(healthy)
+    assert {it.labels.get("instance") for it in found}.isdisjoint(healthy)

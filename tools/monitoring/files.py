@@ -9,6 +9,7 @@ from pathlib import Path
 from tools.monitoring import grafana_json, rules
 from tools.monitoring.fleet import FLEET
 from tools.monitoring.mig import MIG
+from tools.monitoring.mig_changes import MIG_CHANGES
 from tools.monitoring.node import NODE
 from tools.monitoring.pods import PODS
 from tools.monitoring.scheduler import SCHEDULER
@@ -17,7 +18,7 @@ FOLDER = "deploy/monitoring"
 RULES = f"{FOLDER}/prometheus/rules.yml"
 """Written by hand: what the operator gets is made from it."""
 
-DASHBOARDS = (FLEET, NODE, MIG, PODS, SCHEDULER)
+DASHBOARDS = (FLEET, NODE, MIG, MIG_CHANGES, PODS, SCHEDULER)
 
 
 def files(root: Path) -> Mapping[str, str]:

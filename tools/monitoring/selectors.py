@@ -22,6 +22,7 @@ _WORDS = {
     "@node": _NODE,
     "@pod": f'{_NODE}, namespace=~"$namespace", pod=~"$pod"',
     "@replica": 'cluster=~"$cluster", instance=~"$replica"',
+    "@coordinator": 'cluster=~"$cluster"',
     "@dcgm": f'{_NODE}, gpu=~"$gpu"',
     "@index": f"on (cluster, instance, uuid) group_left (index) gpuscape_gpu_info{{{_NODE},"
     ' index=~"$gpu"}',
@@ -73,7 +74,8 @@ def ask(expression: str, legend: str = "") -> Query:
 
     ``@node``: matchers for the nodes that are chosen; ``@pod``: the same, and the pods;
     ``@replica``: those for the replicas of the scheduler's helper that are chosen;
-    ``@dcgm``: the same, and the GPUs, for DCGM families; ``@index``: behind ``*``, gives an
+    ``@coordinator``: those for the coordinators, of which only the one that acts has figures;
+    ``@dcgm``: as ``@node``, and the GPUs, for DCGM families; ``@index``: behind ``*``, gives an
     expression by GPU the GPU's index as a label, for the GPUs that are chosen; ``@gpu`` and
     ``@part``: by GPU, and by what pods can hold, a GPU or a GPU instance; ``@boards``: power of
     each GPU; ``@memory`` and ``@room``: bytes of the frame buffer in use and free, of each GPU
