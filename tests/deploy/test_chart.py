@@ -84,6 +84,21 @@ AS_KUSTOMIZED: dict[str, tuple[dict[str, Any], list[str], list[str], list[str]]]
         [],
         [],
     ),
+    "MIG changes that Prometheus watches": (
+        {
+            "agent": {"migDevices": "sys-admin"},
+            "mig": {"mode": "enforce"},
+            "monitoring": {"monitor": "pod"},
+        },
+        [
+            "mig-sys-admin",
+            "coordinator",
+            "monitoring/pod-monitor",
+            "monitoring/coordinator-monitor",
+        ],
+        ["actuator"],
+        [variable("GPUSCAPE_MIG_MODE", "enforce")],
+    ),
     "a ServiceMonitor": (
         {"monitoring": {"monitor": "service"}},
         ["base", "monitoring/service-monitor"],
