@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from kube.api import PODS, ApiResource, Change, Object
 from kube.api_errors import AdmissionRefused, ApiError, Unreachable
 from tests.fakes import evictions
+from tests.fakes.json_values import copied
 from tests.fakes.server import Happened, Server
 
 __all__ = ["Call", "FakeApi", "FakeWatch", "Server"]
@@ -182,7 +182,7 @@ class FakeApi:
             resource=resource,
             name=body.get("metadata", {}).get("name"),
             namespace=namespace,
-            body=deepcopy(body),
+            body=copied(body),
             dry_run=dry_run,
             manager=writer,
         )
@@ -208,7 +208,7 @@ class FakeApi:
             resource=resource,
             name=name,
             namespace=namespace,
-            body=deepcopy(dict(patch)),
+            body=copied(dict(patch)),
             dry_run=dry_run,
             manager=writer,
         )
@@ -376,8 +376,8 @@ class FakeWatch:
 
     def _told(self, thing: Object) -> Object:
         if not self._call.metadata_only:
-            return deepcopy(thing)
-        meta = deepcopy(thing["metadata"])
+            return copied(thing)
+        meta = copied(thing["metadata"])
         return {"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": meta}
 
     def _wanted(self, happened: Happened) -> bool:

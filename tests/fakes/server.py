@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +27,7 @@ from kube.api import (
 )
 from kube.api_errors import Conflict, Expired, Invalid, NamespaceTerminating, NotFound
 from tests.fakes import ownership, validation
+from tests.fakes.json_values import copied
 
 SERVED = (
     NODES,
@@ -44,6 +44,7 @@ SERVED = (
     REPLICA_SETS,
     STATEFUL_SETS,
 )
+_FIRST_VERSION = 100
 _KEPT = ("name", "namespace", "uid", "creationTimestamp", "managedFields", "generateName")
 
 Key = tuple[ApiResource, str | None, str]
@@ -70,7 +71,7 @@ class Server:
         """What creationTimestamp and managedFields carry."""
         self._objects: dict[Key, Object] = {}
         self._history: list[Happened] = []
-        self._version = 100
+        self._version = _FIRST_VERSION
         self._forgotten = 0
         self._names = 0
         self._namespaces = {"default", "kube-system", "kube-public", "gpuscape"}
@@ -98,12 +99,12 @@ class Server:
         """All objects of a kind, by namespace and name."""
         with self.changed:
             found = [key for key in self._objects if key[0] == resource]
-            return [deepcopy(self._objects[key]) for key in sorted(found, key=_by_name)]
+            return [copied(self._objects[key]) for key in sorted(found, key=_by_name)]
 
     def get(self, resource: ApiResource, name: str, namespace: str | None = None) -> Object:
         """One object; raises NotFound."""
         with self.changed:
-            return deepcopy(self._current(self._key(resource, namespace, name)))
+            return copied(self._current(self._key(resource, namespace, name)))
 
     def create(
         self,
@@ -115,7 +116,7 @@ class Server:
         dry_run: bool = False,
     ) -> Object:
         """Add an object as ``manager``; raises NotFound, Conflict or Invalid."""
-        made = deepcopy(dict(body))
+        made = copied(dict(body))
         meta = made.setdefault("metadata", {})
         with self.changed:
             name = meta.get("name") or self._generated(meta)
@@ -185,13 +186,13 @@ class Server:
         with self.changed:
             key = self._key(resource, namespace, name)
             gone = self._current(key)
-            return self._store(key, "DELETED", deepcopy(gone))
+            return self._store(key, "DELETED", copied(gone))
 
     def mark_deleted(self, resource: ApiResource, name: str, namespace: str | None) -> Object:
         """Delete an object gracefully: it stays until somebody ends it by :meth:`delete`."""
         with self.changed:
             key = self._key(resource, namespace, name)
-            leaving = deepcopy(self._current(key))
+            leaving = copied(self._current(key))
             leaving["metadata"]["deletionTimestamp"] = self.now
             return self._store(key, "MODIFIED", leaving)
 
@@ -220,7 +221,7 @@ class Server:
 
     def since(self, version: int) -> list[Happened]:
         """What happened after ``version``. Hold ``changed``."""
-        return [happened for happened in self._history if happened.version > version]
+        return self._history[max(0, version - _FIRST_VERSION) :]
 
     def require(self, resource: ApiResource) -> None:
         """Raises NotFound for a kind that is not served."""
@@ -257,25 +258,30 @@ class Server:
                 version=self._version,
                 key=key,
                 type=happened,
-                object=deepcopy(new),
+                object=copied(new),
                 before=before,
             )
         )
         self.changed.notify_all()
-        return deepcopy(new)
+        return copied(new)
 
 
 def merged(target: Any, patch: Any) -> Any:
     """``target`` after the JSON merge patch of RFC 7396; neither is changed."""
+    return copied(_merged(target, patch))
+
+
+def _merged(target: Any, patch: Any) -> Any:
+    """The same, with parts of both in it."""
     if not isinstance(patch, Mapping):
-        return deepcopy(patch)
+        return patch
     result = dict(target) if isinstance(target, Mapping) else {}
     for key, value in patch.items():
         if value is None:
             result.pop(key, None)
         else:
-            result[key] = merged(result.get(key), value)
-    return deepcopy(result)
+            result[key] = _merged(result.get(key), value)
+    return result
 
 
 def _by_name(key: Key) -> tuple[str, str]:
@@ -304,4 +310,4 @@ def _part(old: Object, new: Object, resource: ApiResource, *, status: bool) -> N
     for part in frozen:
         new.pop(part, None)
         if part in old:
-            new[part] = deepcopy(old[part])
+            new[part] = copied(old[part])
