@@ -98,13 +98,17 @@ class SimulatedAgent:
     """Its requests bring back what somebody else has changed."""
     is_away: bool = False
     """Neither agent nor kubelet work."""
+    repair_at: float | None = None
+    """When it looks again whether what it published is still there; None: it has not to."""
 
 
 class Cluster:
     """All of it. ``now``: seconds since 1970, which only :meth:`pass_time` moves."""
 
-    def __init__(self, *, nodes: int, terms: FleetTerms, seed: int = 0) -> None:
-        self.server = Server()
+    def __init__(
+        self, *, nodes: int, terms: FleetTerms, seed: int = 0, server: Server | None = None
+    ) -> None:
+        self.server = server or Server()
         self.now = START
         self.terms = terms
         self.draw = random.Random(seed)  # noqa: S311  # a schedule, no secret
@@ -118,6 +122,11 @@ class Cluster:
         self.starts = 0
         self.lingering: set[str] = set()
         """Pods that do not end when they are evicted."""
+        self.bound: defaultdict[str, dict[tuple[str, str], Object]] = defaultdict(dict)
+        """Pods by node, as the nodes have seen them; not to be changed."""
+        self._nodes_seen = 0
+        self._to_run: set[str] = set()
+        """Nodes of which something has changed since they last worked."""
         self.evictions: list[tuple[str, str]] = []
         """By coordinators that are no more."""
         self.api = FakeApi(self.server, manager=names.COORDINATOR)
@@ -229,27 +238,13 @@ class Cluster:
         self.api.after("patch", self.ours, resource=NODES)
         self.api.before("*", lambda call: self.on_call(call.verb, False))
         self.api.after("*", lambda call: self.on_call(call.verb, True))
-        self.cache = FleetCache(TERMS)
-        self._seen_version = 0
-        self.leadership = Leadership(
-            self.api,
-            identity=f"coordinator-{self.starts}",
-            clock=lambda: self.now,
-            wall=self.wall,
-            uniform=self.draw.uniform,
+        replica = Replica(self, self.api, f"coordinator-{self.starts}")
+        self.replica, self.cache, self.leadership = replica, replica.cache, replica.leadership
+        self.metrics, self.reports, self.coordinator = (
+            replica.metrics,
+            replica.reports,
+            replica.coordinator,
         )
-        self.metrics = CoordinatorMetrics("test")
-        self.reports = ChangeReports(NoEvents(), self.metrics, wall=self.wall)
-        self.coordinator = Coordinator(
-            self.api,
-            self.cache,
-            self.leadership,
-            terms=self.terms,
-            reports=self.reports,
-            wall=self.wall,
-            uniform=self.draw.uniform,
-        )
-        self._beat_at = self.now
 
     def wall(self) -> datetime:
         """The wall clock."""
@@ -258,20 +253,9 @@ class Cluster:
     def run_coordinator(self) -> None:
         """Its rounds at this moment, until it waits; SIGKILL is answered by another one."""
         try:
-            if self.now >= self._beat_at:
-                self._beat_at = self.now + self.leadership.beat(self.now)
-            for _ in range(_ROUNDS):
-                if self.draw.random() < 0.8:  # watches lag behind
-                    self.sync()
-                if self.coordinator.round() != AGAIN_SECONDS:
-                    return
-            raise AssertionError("the coordinator writes and writes")
+            self.replica.work()
         except Killed:
             self.start_coordinator()
-
-    def sync(self) -> None:
-        """Show the coordinator what happened since the last time, as its watches do."""
-        self._seen_version = show(self.server, self.cache, self._seen_version)
 
     # time
 
@@ -305,21 +289,53 @@ class Cluster:
         return "\n".join(lines)
 
     def run_nodes(self) -> None:
-        """All agents, kubelets and DaemonSets once."""
-        pods = defaultdict[str, list[Object]](list)
-        for pod in self.server.objects(PODS):
-            pods[pod["spec"].get("nodeName", "")].append(pod)
+        """All agents, kubelets and DaemonSets once, where there is something for them to do."""
+        self._see()
         for agent in list(self.agents.values()):
-            if agent.is_away:
+            if agent.is_away or not (agent.name in self._to_run or self._is_due(agent)):
                 continue
+            self._to_run.discard(agent.name)
             node = self.node(agent.name)
-            for pod in pods[agent.name]:
+            for pod in list(self.bound[agent.name].values()):
                 meta = pod["metadata"]
                 is_leaving = meta["namespace"] == "default" and "deletionTimestamp" in meta
-                if is_leaving and meta["name"] not in self.lingering:
+                if is_leaving and self.may_end(meta["name"]):
                     self.end_pod(meta["name"])
-            self._run_plugin(agent, node, pods[agent.name])
-            self._run_agent(agent, node, pods[agent.name])
+            self._see()
+            on_node = list(self.bound[agent.name].values())
+            self._run_plugin(agent, node, on_node)
+            self._run_agent(agent, node, on_node)
+
+    def may_end(self, pod: str) -> bool:
+        """Whether a pod that was evicted ends now."""
+        return pod not in self.lingering
+
+    def _see(self) -> None:
+        """Note what has happened to Nodes and pods."""
+        for happened in self.server.since(self._nodes_seen):
+            self._nodes_seen = happened.version
+            resource, namespace, name = happened.key
+            if resource == NODES:
+                self._to_run.add(name)
+            elif resource == PODS:
+                node = happened.object["spec"].get("nodeName", "")
+                self._to_run.add(node)
+                if happened.type == "DELETED":
+                    self.bound[node].pop((str(namespace), name), None)
+                else:
+                    self.bound[node][str(namespace), name] = happened.object
+
+    def _is_due(self, agent: SimulatedAgent) -> bool:
+        """Whether it has something to do although nothing has changed in the cluster."""
+        if agent.changes_until:
+            return self.now >= agent.changes_until
+        if agent.repair_at is not None and self.now >= agent.repair_at:
+            return True
+        if agent.closed:
+            return agent.wish != agent.layout and self.now >= agent.retry_at
+        return agent.asked != agent.wish or any(
+            "deletionTimestamp" in pod["metadata"] for pod in self.bound[agent.name].values()
+        )
 
     def _run_agent(self, agent: SimulatedAgent, node: Object, on_node: list[Object]) -> None:
         grant = _grant(node)
@@ -369,8 +385,9 @@ class Cluster:
             programs=agent.programs,
         )
         if notes == agent.published and self.now - agent.published_at < _REPAIR_SECONDS:
+            agent.repair_at = agent.published_at + _REPAIR_SECONDS
             return
-        agent.published, agent.published_at = notes, self.now
+        agent.published, agent.published_at, agent.repair_at = notes, self.now, None
         self._foreign(
             self.people.patch(
                 NODES, agent.name, {"metadata": {"annotations": notes}}, manager=names.AGENT
@@ -492,6 +509,52 @@ def agent_notes(
         keys.MIG_STATUS: mig_status_annotation.encode(status),
         keys.MIG_REQUEST: None if end else mig_request_annotation.encode(wish),
     }
+
+
+class Replica:
+    """One coordinator's process: its caches, what it believes of the Lease, and its rounds."""
+
+    def __init__(self, cluster: Cluster, api: FakeApi, identity: str) -> None:
+        """``identity``: no other one's; it knows nothing yet."""
+        self.cluster = cluster
+        self.identity = identity
+        self.cache = FleetCache(TERMS)
+        self.leadership = Leadership(
+            api,
+            identity=identity,
+            clock=lambda: cluster.now,
+            wall=cluster.wall,
+            uniform=cluster.draw.uniform,
+        )
+        self.metrics = CoordinatorMetrics("test")
+        self.reports = ChangeReports(NoEvents(), self.metrics, wall=cluster.wall)
+        self.coordinator = Coordinator(
+            api,
+            self.cache,
+            self.leadership,
+            terms=cluster.terms,
+            reports=self.reports,
+            wall=cluster.wall,
+            uniform=cluster.draw.uniform,
+        )
+        self._beat_at = cluster.now
+        self._seen_version = 0
+
+    def work(self) -> None:
+        """Its rounds at this moment, until it waits."""
+        cluster = self.cluster
+        if cluster.now >= self._beat_at:
+            self._beat_at = cluster.now + self.leadership.beat(cluster.now)
+        for _ in range(_ROUNDS):
+            if cluster.draw.random() < 0.8:  # watches lag behind
+                self.sync()
+            if self.coordinator.round() != AGAIN_SECONDS:
+                return
+        raise AssertionError("the coordinator writes and writes")
+
+    def sync(self) -> None:
+        """Take what happened since the last time, as its watches do."""
+        self._seen_version = show(self.cluster.server, self.cache, self._seen_version)
 
 
 class NoEvents:
