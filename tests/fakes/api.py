@@ -390,12 +390,14 @@ class FakeWatch:
         )
 
     def _initial(self) -> Iterator[Change]:
-        for there in self._server.objects(self._call.resource):
+        def wanted(there: Object) -> bool:
             meta = there["metadata"]
-            wanted = self._call.name in (meta["name"], None)
-            wanted = wanted and _has(there, self._call.fields or {})
-            if wanted and self._call.namespace in (meta.get("namespace"), None):
-                yield Change(type="ADDED", object=self._told(there))
+            fits = self._call.name in (meta["name"], None)
+            fits = fits and self._call.namespace in (meta.get("namespace"), None)
+            return fits and _has(there, self._call.fields or {})
+
+        for there in self._server.objects(self._call.resource, wanted):
+            yield Change(type="ADDED", object=self._told(there))
         yield self._bookmark({"annotations": {INITIAL_END: "true"}})
 
     def _bookmark(self, meta: Mapping[str, Any]) -> Change:

@@ -4,16 +4,21 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Any
+from typing import Any, TypeVar, cast
+
+T = TypeVar("T")
 
 _PLAIN = (str, int, float, bool, type(None))
 
 
-def copied(value: Any) -> Any:
+def copied(value: T) -> T:
     """The same value; nothing that can be changed belongs to both."""
-    kind = type(value)
+    found: Any = value
+    kind = type(found)
     if kind is dict:
-        return {key: copied(inner) for key, inner in value.items()}
-    if kind is list:
-        return [copied(inner) for inner in value]
-    return value if kind in _PLAIN else deepcopy(value)
+        found = {key: copied(inner) for key, inner in found.items()}
+    elif kind is list:
+        found = [copied(inner) for inner in found]
+    elif kind not in _PLAIN:
+        found = deepcopy(found)
+    return cast("T", found)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,10 +95,12 @@ class Server:
         """Take :meth:`unserve` back."""
         self._served.add(resource)
 
-    def objects(self, resource: ApiResource) -> list[Object]:
-        """All objects of a kind, by namespace and name."""
+    def objects(
+        self, resource: ApiResource, where: Callable[[Object], bool] = lambda _: True
+    ) -> list[Object]:
+        """All objects of a kind that ``where`` holds for, by namespace and name."""
         with self.changed:
-            found = [key for key in self._objects if key[0] == resource]
+            found = [key for key, it in self._objects.items() if key[0] == resource and where(it)]
             return [copied(self._objects[key]) for key in sorted(found, key=_by_name)]
 
     def get(self, resource: ApiResource, name: str, namespace: str | None = None) -> Object:

@@ -540,11 +540,21 @@ class Replica:
         self._beat_at = cluster.now
         self._seen_version = 0
 
-    def work(self) -> None:
-        """Its rounds at this moment, until it waits."""
+    def work(self, *, beat_first: bool = True) -> None:
+        """Its rounds at this moment, until it waits; two threads, of which one may be first."""
+        if beat_first:
+            self._beat()
+        self._rounds()
+        if not beat_first:
+            self._beat()
+
+    def _beat(self) -> None:
         cluster = self.cluster
         if cluster.now >= self._beat_at:
             self._beat_at = cluster.now + self.leadership.beat(cluster.now)
+
+    def _rounds(self) -> None:
+        cluster = self.cluster
         for _ in range(_ROUNDS):
             if cluster.draw.random() < 0.8:  # watches lag behind
                 self.sync()

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rollouts drawn by a seed, judged by the log of all requests: see ``rollout_judge``.
+
+Whatever is drawn, each node that nothing blocks has its layout within the bound that docs/mig.md
+states; and once nothing is in the way any more, all nodes have theirs, and nothing is left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from tests.fleet.random_fleet import RandomFleet, RandomTerms
+from tests.fleet.simulated_fleet import START
+
+LAST_SECONDS = 3000.0
+"""For what was left when everything was out of the way."""
+
+
+@dataclass(slots=True)
+class Figures:
+    """What happened in runs."""
+
+    runs: int = 0
+    changes: int = 0
+    evictions: int = 0
+    kills: int = 0
+    failed_calls: int = 0
+    blocked: int = 0
+    """Nodes that had to wait until something was out of the way."""
+    most: int = 0
+    hours: float = 0.0
+
+    def add(self, fleet: RandomFleet, blocked: int) -> None:
+        """Count one run."""
+        self.runs += 1
+        self.changes += fleet.judge.granted
+        self.evictions += len(fleet.judge.evicted)
+        self.kills += fleet.kills
+        self.failed_calls += fleet.failed_calls
+        self.blocked += blocked
+        self.most = max(self.most, fleet.judge.most_in_change)
+        self.hours += (fleet.now - START) / 3600
+
+
+def run(seed: int, how: RandomTerms, figures: Figures) -> None:
+    """One fleet, until all is over."""
+    fleet = RandomFleet(seed, how)
+    while names := fleet.unblocked():
+        if fleet.now > fleet.bound_at():
+            pytest.fail(f"seed {seed}: {names} at {fleet.now - START:.0f} s\n{fleet.stuck()}")
+        fleet.step()
+        assert fleet.judge.faults == [], f"seed {seed}"
+    for _ in range(100 if fleet.are_stopped else 0):  # and what is stopped stays so
+        fleet.step()
+    left = [it.name for it in fleet.agents.values() if it.layout != it.wish]
+    fleet.release()
+    until = fleet.now + LAST_SECONDS
+    while fleet.open_leases() or any(it.layout != it.wish for it in fleet.agents.values()):
+        if fleet.now > until:
+            pytest.fail(f"seed {seed}: never over\n{fleet.stuck()}")
+        fleet.step()
+        assert fleet.judge.faults == [], f"seed {seed}"
+    for _ in range(10):
+        fleet.step()
+    assert fleet.judge.faults == [], f"seed {seed}"
+    assert fleet.left_behind() == [], f"seed {seed}"
+    figures.add(fleet, len(left))
+
+
+STORM, FAILING = RandomTerms(), RandomTerms(storm=False)
+QUIET = RandomTerms(storm=False, blocked=False, failing=False)
+
+
+def test_no_rule_is_broken_whatever_is_drawn() -> None:
+    figures = Figures()
+    for seed in (0, 2, 6):
+        run(seed, replace(STORM, nodes=16), figures)
+    assert figures.changes >= 3 * 16
+    assert min(figures.evictions, figures.kills, figures.failed_calls, figures.blocked) > 0
+
+
+@pytest.mark.parametrize("seed", [2, 8])
+def test_a_rollout_that_fails_too_often_stops(seed: int) -> None:
+    run(seed, replace(FAILING, nodes=16), Figures())
+
+
+def test_a_rollout_that_nothing_blocks_ends_within_the_bound_of_the_page() -> None:
+    for seed in range(2):
+        run(seed, replace(QUIET, nodes=16), Figures())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("part", range(10))
+def test_no_rule_is_broken_in_500_runs_with_50_nodes(part: int) -> None:
+    """In ten parts, of which one has failures alone, and one nothing of the kind."""
+    figures = Figures()
+    for seed in range(50 * part, 50 * (part + 1)):
+        run(seed, {0: FAILING, 1: QUIET}.get(part, STORM), figures)
+    assert figures.runs == 50
+    assert figures.changes >= 50 * 50
+    assert figures.evictions > 500
+    assert figures.most == STORM.slots
