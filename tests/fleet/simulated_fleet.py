@@ -98,6 +98,7 @@ class SimulatedAgent:
     """Its requests bring back what somebody else has changed."""
     is_away: bool = False
     """Neither agent nor kubelet work."""
+    shown_programs: tuple[str, ...] = ()
     repair_at: float | None = None
     """When it looks again whether what it published is still there; None: it has not to."""
 
@@ -333,6 +334,8 @@ class Cluster:
             return True
         if agent.closed:
             return agent.wish != agent.layout and self.now >= agent.retry_at
+        if agent.programs != agent.shown_programs:
+            return True
         return agent.asked != agent.wish or any(
             "deletionTimestamp" in pod["metadata"] for pod in self.bound[agent.name].values()
         )
@@ -384,6 +387,7 @@ class Cluster:
             drift=agent.drift,
             programs=agent.programs,
         )
+        agent.shown_programs = agent.programs
         if notes == agent.published and self.now - agent.published_at < _REPAIR_SECONDS:
             agent.repair_at = agent.published_at + _REPAIR_SECONDS
             return
