@@ -6,7 +6,7 @@
 GPUS is the folder of :mod:`tests.node.node_gpus`. As with NVIDIA's runtime a container asks with
 the variable NVIDIA_VISIBLE_DEVICES, gets the driver's library, and a hook in its mount namespace
 does the rest. It also gets what a kernel with that driver shows to every container: /sys with the
-GPUs, and /proc/driver. A script of its own: it runs at every order to runc.
+GPUs, /proc/driver, and the machine's boot id. A script of its own: it runs at every order to runc.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 ASKS = "NVIDIA_VISIBLE_DEVICES"
 REFUSES = ("", "void")
 """With these values a container gets nothing. Source: NVIDIA's container toolkit."""
+BOOT_ID = "proc/sys/kernel/random/boot_id"
 LIBRARIES = "/usr/local/nvidia/lib64"
 """Where the library is in a container. The real runtime puts it on the loader's own path and
 makes the loader's cache anew, here a variable leads to it; the folder has the library's socket."""
@@ -55,8 +56,9 @@ def inject(spec: dict[str, Any], driver: Path, root: Path) -> None:
     # what lies below /sys comes after it
     spec["mounts"] = sorted(mounts, key=lambda it: it["destination"].startswith("/sys/"))
     hooks = spec.setdefault("hooks", {}).setdefault("createContainer", [])
-    mount = ["mount", "--bind", str(driver / "proc/driver"), str(root / "proc/driver")]
-    hooks.append({"path": shutil.which("mount"), "args": mount, "env": ["PATH=/usr/bin:/bin"]})
+    for source, at in ((driver / "proc/driver", "proc/driver"), (Path("/", BOOT_ID), BOOT_ID)):
+        mount = ["mount", "--bind", str(source), str(root / at)]
+        hooks.append({"path": shutil.which("mount"), "args": mount, "env": ["PATH=/usr/bin:/bin"]})
 
 
 if __name__ == "__main__":

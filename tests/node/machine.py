@@ -18,6 +18,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -40,6 +41,10 @@ DISK: Final = "disk"
 """In the machine's folder: its /var/lib, removed at the end."""
 LOGS: Final = "var-log"
 """In the machine's folder: its /var/log, which stays."""
+REBOOTS: Final = "reboots"
+"""In the machine's folder, while it is ended for the next one to start there: its disk stays."""
+BOOT_ID: Final = "kernel/random/boot_id"
+"""Below /proc/sys: each machine has another one, where the kernel has one for all."""
 FIRST_PROCESS: Final = "machine.pid"
 """In the machine's folder: the id of its first process, as seen from outside."""
 
@@ -87,6 +92,7 @@ def main(arguments: Sequence[str]) -> None:
     """Run the machine until an order or the end of its maker ends it."""
     spec = Spec(**json.loads(arguments[0]))
     watched = os.pidfd_open(spec.until)
+    (Path(spec.folder) / REBOOTS).unlink(missing_ok=True)
     cgroups.sweep()
     own = cgroups.Cgroups.create()
     try:
@@ -95,7 +101,8 @@ def main(arguments: Sequence[str]) -> None:
             select.select([ended, watched], [], [])
     finally:
         own.remove()
-        shutil.rmtree(Path(spec.folder) / DISK, ignore_errors=True)
+        if not (Path(spec.folder) / REBOOTS).exists():
+            shutil.rmtree(Path(spec.folder) / DISK, ignore_errors=True)
 
 
 @contextmanager
@@ -153,14 +160,19 @@ def unshare(what: int) -> None:
 
 
 def _connect(spec: Spec, first: int) -> None:
-    """Lay a cable from the machine to the bridge, and a route to its pods."""
+    """Lay a cable from the machine to the bridge, and a route to its pods.
+
+    That of a machine before it goes; the kernel takes it away too, and needs a moment.
+    """
+    inside = ("nsenter", f"--net=/proc/{spec.network}/ns/net", "ip")
+    subprocess.run((*inside, "link", "delete", f"to-{spec.name}"), check=False, capture_output=True)
     try:
         for command in (
             f"link add to-{spec.name} type veth peer name eth0 netns {first}",
             f"link set to-{spec.name} master {spec.bridge} up",
-            f"route add {spec.pods} via {spec.address.partition('/')[0]}",
+            f"route replace {spec.pods} via {spec.address.partition('/')[0]}",
         ):
-            _run("nsenter", f"--net=/proc/{spec.network}/ns/net", "ip", *command.split())
+            _run(*inside, *command.split())
     except subprocess.CalledProcessError as error:
         raise OSError(_explained(error)) from error
 
@@ -177,10 +189,10 @@ def _set_up_mounts(folder: Path) -> None:
     _run("mount", "-t", "sysfs", "sysfs", "/sys")
     cgroups.mount()
     _run("mount", "-t", "proc", "proc", "/proc")
-    for name, number in SYSCTLS.items():
+    for name, content in {**SYSCTLS, BOOT_ID: uuid.uuid4()}.items():
         shown = Path("/run/sysctl", name)
         shown.parent.mkdir(parents=True, exist_ok=True)
-        shown.write_text(f"{number}\n", encoding="utf-8")
+        shown.write_text(f"{content}\n", encoding="utf-8")
         _run("mount", "--bind", str(shown), f"/proc/sys/{name}")
     _run("mount", "--make-rshared", "/")  # what a pod's volumes show follows the node's mounts
 

@@ -7,7 +7,8 @@
  *     valid MIG-... 7      the handle still leads to the same device, for the seventh time
  *     lost MIG-... 2       it does not: the driver's return code
  *
- * Ends with 3 when one is lost, with 2 where it cannot begin.
+ * Ends with 3 when one is lost, with 2 where it cannot begin. With the argument "stubborn" it does
+ * not end by SIGTERM where it is the first process of a container.
  */
 
 #include <dlfcn.h>
@@ -47,7 +48,7 @@ static void end(int signal)
     _exit(0);
 }
 
-int main(void)
+int main(int count_of_words, char **word)
 {
     const char *asked = getenv("NVIDIA_VISIBLE_DEVICES");
     static char names[1 << 16];
@@ -57,7 +58,8 @@ int main(void)
     int count = 0;
 
     setvbuf(stdout, NULL, _IOLBF, 0);
-    signal(SIGTERM, end);
+    if (count_of_words < 2 || strcmp(word[1], "stubborn"))
+        signal(SIGTERM, end);
     library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
     if (!library) {
         printf("missing %s\n", dlerror());

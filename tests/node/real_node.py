@@ -23,7 +23,7 @@ from tests.controlplane.families import CNI, CONTAINERD, KUBELETS, RUNC
 from tests.controlplane.plane import Object, Plane
 from tests.controlplane.programs import Programs
 from tests.node import node_files
-from tests.node.machine import FIRST_PROCESS
+from tests.node.machine import BOOT_ID, FIRST_PROCESS, REBOOTS
 from tests.node.network import SERVICE_IP, NetworkPrograms
 
 SOON: Final = 240.0
@@ -119,6 +119,22 @@ class RealNode:
     def stop(self, name: str, how: signal.Signals = signal.SIGTERM) -> None:
         """End ``containerd`` or ``kubelet``; containers go on."""
         self.programs.stop(name, how)
+
+    def power_off(self) -> None:
+        """End all that runs there at once, containers included, and what is in memory alone."""
+        (self.folder / REBOOTS).touch()
+        os.kill(self.first_process, signal.SIGKILL)
+        self.programs.end()
+
+    def power_on(self) -> None:
+        """Have a machine with the same disk and another boot id, on which nothing runs yet."""
+        self.programs = Programs(self.folder / "logs", supervisor=self._machine.arguments())
+        self.programs.start("boot", ["true"])  # it takes orders when this returns
+
+    @property
+    def boot_id(self) -> str:
+        """As its kernel shows it."""
+        return self.run("cat", f"/proc/sys/{BOOT_ID}").strip()
 
     def is_ready(self) -> bool:
         """Whether the Node's condition is so."""

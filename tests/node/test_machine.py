@@ -20,7 +20,7 @@ from tests.agent.agent_process import runs, until
 from tests.controlplane.components import LOOPBACK
 from tests.controlplane.programs import ROOT, ProgramError, Programs
 from tests.node import cgroups, needs
-from tests.node.machine import DISK, FIRST_PROCESS, SYSCTLS
+from tests.node.machine import BOOT_ID, DISK, FIRST_PROCESS, REBOOTS, SYSCTLS
 from tests.node.network import NetworkPrograms
 
 pytestmark = pytest.mark.cluster
@@ -107,6 +107,28 @@ def test_names_processes_addresses_cgroups_and_disk_are_its_own(tmp_path: Path) 
     assert f"inet {ADDRESS}/24" in address
     assert {line.split(":", 2)[2] for line in own} == {"/"}
     assert not Path("/var/lib/made").exists()
+    assert not (tmp_path / DISK).exists()
+
+
+def test_a_machine_that_is_started_again_has_its_disk_and_nothing_of_its_memory(
+    tmp_path: Path,
+) -> None:
+    """Nor its boot id; as after a failure of power."""
+    with NetworkPrograms(tmp_path / "network") as network:
+        spec = network.machine("box", 1, tmp_path)
+        network.remove(tmp_path / DISK)
+        lines: list[str] = []
+        for _ in range(2):
+            machine = Programs(tmp_path / "logs", supervisor=spec.arguments())
+            shown = f"cat /proc/sys/{BOOT_ID} && ls -d /run/memory /var/lib/disk 2>&-;"
+            lines += ran(machine, shown, "touch /run/memory /var/lib/disk")
+            (tmp_path / REBOOTS).touch()
+            os.kill(int((tmp_path / FIRST_PROCESS).read_text()), signal.SIGKILL)
+            machine.end()
+    first, again, second, *found = lines
+
+    assert (again, found) == (first, ["/var/lib/disk"])  # the log goes on where it was
+    assert first != second
     assert not (tmp_path / DISK).exists()
 
 
