@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import configparser
+import http.client
 import re
 import shlex
 import signal
@@ -72,6 +73,23 @@ def test_the_image_that_is_pushed_is_the_one_that_the_cluster_is_given(tmp_path:
         path = f"/apis/apps/v1/namespaces/{names.NAMESPACE}/daemonsets/gpuscape-agent"
         (container,) = plane.demand("GET", path)["spec"]["template"]["spec"]["containers"]
     assert container["image"] == (clone / "pushed").read_text().strip()
+
+
+@pytest.mark.cluster
+def test_the_chart_is_installed_stopped_and_removed_by_the_lines_of_its_page(
+    tmp_path: Path,
+) -> None:
+    clone, page = pages.clone(tmp_path), pages.page("docs/helm.md")
+    path = f"/apis/apps/v1/namespaces/{names.NAMESPACE}/daemonsets/gpuscape-agent"
+    with Plane.start(tmp_path / "plane", controller_manager=False) as plane:
+        run(plane, pages.marked(README, "helm"), clone)
+        run(plane, pages.marked(page, "label"), clone)
+        assert plane.demand("GET", path)["status"]["desiredNumberScheduled"] == 0
+        run(plane, pages.marked(page, "stop"), clone)
+        (container,) = plane.demand("GET", path)["spec"]["template"]["spec"]["containers"]
+        assert {"name": "GPUSCAPE_SINK", "value": "none"} in container["env"]
+        run(plane, pages.marked(page, "remove"), clone)
+        assert plane.request("GET", path).status == http.client.NOT_FOUND
 
 
 def test_the_service_s_unit_starts_an_agent_and_names_no_file_that_is_not_made(

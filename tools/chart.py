@@ -95,7 +95,7 @@ def _schema() -> dict[str, Any]:
             "kubeletFolder": text,
             "migDevices": {"enum": ["none", "management-cdi", "sys-admin"]},
             **dict.fromkeys(("gpuOperator", "kernelLog", "hostState", "pods"), switch),
-            **dict.fromkeys(("resourceSlices", "shadow"), switch),
+            **dict.fromkeys(("resourceSlices", "shadow", "startupTaint"), switch),
             "simulate": text,
             **pods,
             "affinity": {"type": ["object", "null"]},

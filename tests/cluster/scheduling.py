@@ -19,7 +19,7 @@ from tests.agent.agent_process import until
 from tests.cluster.front import Keys
 from tests.controlplane import components
 from tests.controlplane.builds import binaries
-from tests.controlplane.families import CONTROLLER_MANAGER_MINOR, KUBERNETES
+from tests.controlplane.families import CONTROLLER_MANAGER_MINOR, HELM, KUBERNETES
 from tests.controlplane.own import OwnPlane
 from tests.controlplane.plane import Object, Plane
 from tests.deploy import scheduler_page
@@ -192,13 +192,14 @@ class Stage:
 
 
 def run(plane: Plane, commands: str, folder: Path) -> None:
-    """Run shell commands of a page in this folder, with a kubectl that leads to this cluster."""
+    """Run shell commands of a page in this folder; kubectl and helm there lead to this cluster."""
     on_path = folder / "bin"
     on_path.mkdir(parents=True, exist_ok=True)
-    program = binaries(KUBERNETES[CONTROLLER_MANAGER_MINOR]) / "kubectl"
-    script = on_path / "kubectl"
-    script.write_text(f'#!/bin/sh\nexec "{program}" --kubeconfig="{plane.kubeconfig()}" "$@"\n')
-    script.chmod(0o755)
+    for name, family in (("kubectl", KUBERNETES[CONTROLLER_MANAGER_MINOR]), ("helm", HELM)):
+        program = binaries(family) / name
+        script = on_path / name
+        script.write_text(f'#!/bin/sh\nexec "{program}" --kubeconfig="{plane.kubeconfig()}" "$@"\n')
+        script.chmod(0o755)
     environment = {**os.environ, "PATH": f"{on_path}:{os.environ['PATH']}"}
     done = subprocess.run(
         ["/bin/sh", "-euc", commands],

@@ -52,6 +52,12 @@ AS_KUSTOMIZED: dict[str, tuple[dict[str, Any], list[str], list[str], list[str]]]
     ),
     "the kernel log": ({"agent": {"kernelLog": True}}, ["base"], ["kernel-log"], []),
     "next to dcgm-exporter": ({"agent": {"shadow": True}}, ["base"], ["shadow"], []),
+    "nodes that wait for their first layout": (
+        {"agent": {"startupTaint": True}},
+        ["base"],
+        ["startup-taint"],
+        [],
+    ),
     "without GPUs": ({"agent": {"simulate": "dgx-a100"}}, ["base"], ["simulated"], []),
     "by a NodeFeature": (
         {"agent": {"labels": "nodefeature"}},
