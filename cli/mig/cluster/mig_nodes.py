@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -21,6 +22,13 @@ from cli.mig.cluster.cluster_layouts import (
     node_layout,
 )
 from cli.mig.cluster.cluster_nodes import Events, client, followed, read_nodes, timeout_option
+from cli.mig.cluster.coordinator_view import (
+    CoordinatorView,
+    coordinator_document,
+    coordinator_notes,
+    namespace_option,
+    read_coordinator,
+)
 from cli.options import Load
 from cli.terminal import Styled
 from kube.api import Object
@@ -59,8 +67,9 @@ Columns:
   WHY    the agent's reason; unknown phases and other versions are shown as they are
 
 \b
-Nodes that ask for nothing, and have no agent that looks after MIG, are left out. It reads
-Nodes with your own rights (list and watch), and writes nothing.
+Nodes that ask for nothing, and have no agent that looks after MIG, are left out. Above the
+last line stands what keeps all of them waiting: no coordinator, a pause, failures. It reads
+Nodes (list and watch) and the Lease "coordinator" with your own rights, and writes nothing.
 
 \b
 Exit codes:
@@ -74,6 +83,7 @@ Exit codes:
 @click.option("--unsettled", is_flag=True, help="Only nodes that are not as asked.")
 @click.option("--watch", is_flag=True, help="Then a line for each change, until Ctrl-C.")
 @click.option("--exit-code", is_flag=True, help="End with 1 where a node is not as asked.")
+@namespace_option
 @timeout_option
 @options.output("table", "wide", "json", "yaml")
 @options.settings("kubeconfig")
@@ -84,6 +94,7 @@ def command(
     unsettled: bool,
     watch: bool,
     exit_code: bool,
+    namespace: str,
     timeout: float,
     output: str,
 ) -> None:
@@ -107,21 +118,26 @@ def command(
             if name not in nodes:
                 raise BadInput(f"there is no node {name}")
         layouts = sorted((one for one in nodes.values() if one), key=lambda one: one.node)
-        _show(layouts, output)
+        _show(layouts, read_coordinator(api, namespace), output)
         if watch:
             _watch(events, picks, {one.node: one for one in layouts}, wide=output == "wide")
     if exit_code and not all(one.is_settled for one in layouts):
         raise click.exceptions.Exit(1)
 
 
-def _show(layouts: list[NodeLayout], output: str) -> None:
+def _show(layouts: list[NodeLayout], coordinator: CoordinatorView, output: str) -> None:
     if output in ("json", "yaml"):
-        terminal.data({"nodes": [layout_document(one) for one in layouts]}, output)
+        nodes = [layout_document(one) for one in layouts]
+        document = {"nodes": nodes, "coordinator": coordinator_document(coordinator)}
+        terminal.data(document, output)
     elif not layouts:
         terminal.note("No such node asks for a MIG layout, or has an agent that looks after MIG.")
     else:
         terminal.show(layout_table(layouts, wide=output == "wide"))
-        terminal.note(f"\n{layout_summary(layouts)}")
+        notes: list[str] = []
+        if not all(one.is_settled for one in layouts):
+            notes = [*coordinator_notes(coordinator, time.time())]
+        terminal.note("\n" + "\n".join([*notes, layout_summary(layouts)]))
 
 
 def _watch(events: Events, picks: Picks, shown: dict[str, NodeLayout], *, wide: bool) -> None:

@@ -4,11 +4,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-import click
 
 from api import keys, names
 from base.errors import BadInput
@@ -16,18 +12,6 @@ from cli.mig.cluster.cluster_nodes import client
 from cli.mig.rollout.chosen_nodes import ME
 from kube.api import LEASES
 from kube.api_errors import NotFound
-
-
-def namespace_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--namespace``: where the coordinator is."""
-    return click.option(
-        "-n",
-        "--namespace",
-        default=names.NAMESPACE,
-        show_default=True,
-        metavar="NAME",
-        help="Where the coordinator is installed.",
-    )(function)
 
 
 def switch_coordinator(

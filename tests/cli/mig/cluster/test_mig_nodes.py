@@ -5,17 +5,22 @@ from __future__ import annotations
 
 import json
 import threading
+import time
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from api import keys, mig_grant_annotation, mig_status_annotation
+from api import keys, mig_grant_annotation, mig_status_annotation, names
 from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation
 from api.mig_status_annotation import GpuChangeStatus, MigPhase, MigStatusAnnotation
 from cli import terminal
 from cli.mig.cluster import mig_nodes
 from cli.mig.cluster.cluster_layouts import node_layout
-from kube.api import NODES
+from fleet import rollout_memory
+from fleet.rollout_memory import CountedEnd
+from kube import lease as leases
+from kube.api import LEASES, NODES
 from kube.api_errors import Forbidden
 from tests.cli.conftest import Run
 from tests.fakes.api import FakeApi
@@ -114,6 +119,91 @@ def test_each_node_that_has_to_do_with_mig_has_a_row(run: Run) -> None:
     assert text.splitlines()[-1] == (
         "4 nodes: 2 not looked at, 1 unchanged, 1 waiting; 1 with a slot"
     )
+
+
+def lease(cluster: Cluster, *, holder: str = "c-0", ago: float = 5.0, **notes: str) -> None:
+    """The coordinator's, renewed so many seconds ago."""
+    at = datetime.fromtimestamp(time.time() - ago, UTC)
+    body = leases.new(
+        names.COORDINATOR_LEASE,
+        holder=holder,
+        duration_seconds=30,
+        at=at,
+        annotations={f"gpuscape.io/mig-{key}": text for key, text in notes.items()},
+    )
+    cluster.server.create(LEASES, body, namespace=names.NAMESPACE)
+
+
+def failures(*ends: CountedEnd) -> str:
+    """The memory of a rollout that is asked for all-balanced."""
+    memory = rollout_memory.EMPTY
+    for number, end in enumerate(ends):
+        asked = "annotation:all-balanced"
+        memory = rollout_memory.counted(memory, asked, f"{number:016x}", end, 1)
+    return rollout_memory.encode(memory)
+
+
+def notes(run: Run, *arguments: str) -> list[str]:
+    """The lines between the table and the summary."""
+    return printed(run, *arguments).split("\n\n")[1].splitlines()[:-1]
+
+
+BAD, GOOD = CountedEnd.PREVIOUS, CountedEnd.APPLIED
+
+
+@pytest.mark.parametrize(
+    ("there", "expected"),
+    [
+        ({}, []),
+        ({"holder": ""}, ["no coordinator acts"]),
+        ({"ago": 900.0}, ["the coordinator c-0 has not renewed its Lease for 90"]),
+        ({"paused": "true"}, ["paused by an admin"]),
+        ({"paused": "false"}, []),
+        ({"rollouts": failures(GOOD)}, []),
+        (
+            {"rollouts": failures(BAD, GOOD, BAD, BAD)},
+            [
+                "asked by annotation:all-balanced: 1 succeeded, 3 failed, the last 2 in a row",
+                "a rollout that failures have stopped goes on by",
+            ],
+        ),
+        ({"rollouts": "{", "paused": "true"}, ["coordinator not known", "paused by an admin"]),
+    ],
+)
+def test_what_keeps_all_nodes_waiting_stands_above_the_last_line(
+    cluster: Cluster, run: Run, there: dict[str, Any], expected: list[str]
+) -> None:
+    lease(cluster, **there)
+
+    found = notes(run)
+
+    assert [line[: len(begins)] for line, begins in zip(found, expected, strict=True)] == expected
+
+
+def test_nodes_that_are_all_as_asked_wait_for_nobody(cluster: Cluster, run: Run) -> None:
+    lease(cluster, holder="", paused="true")
+
+    assert notes(run, "as") == []
+
+
+def test_without_a_lease_or_the_right_to_read_it_the_nodes_are_shown_all_the_same(
+    cluster: Cluster, run: Run
+) -> None:
+    assert "no coordinator acts" in notes(run)[0]
+
+    cluster.fail("get", Forbidden("get leases: forbidden"), times=None)
+    assert notes(run) == ["coordinator not known: get leases: forbidden"]
+
+
+def test_json_has_the_coordinator_too(cluster: Cluster, run: Run) -> None:
+    lease(cluster, paused="true", rollouts=failures(BAD))
+
+    found = json.loads(printed(run, "-o", "json"))["coordinator"]
+
+    assert (found["holder"], found["paused"], found["problem"]) == ("c-0", True, None)
+    assert found["rollouts_with_failures"] == [
+        {"asked": "annotation:all-balanced", "succeeded": 0, "failed": 1, "failed_in_row": 1}
+    ]
 
 
 @pytest.mark.usefixtures("cluster")
