@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from api import keys, names, state_annotation, topology_annotation
+from api.state_annotation import StateAnnotation, pod_key
 from cli.main import main
 from tests.cli.mig.preview.preview_objects import GPU, gpu_spec, node, template
 from tests.cli.mig.preview.test_agent_terms import with_setting
@@ -57,6 +59,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         _add_nodes(plane)
         _add_kinds(plane)
         _add_objects(plane, team, plane.namespace("quota"))
+        _add_state(plane, "h2", f"{team}/train")
         yield Fleet(plane=plane, team=team)
 
 
@@ -73,6 +76,7 @@ def test_an_admin_sees_what_a_rollout_would_do_and_nothing_is_written(fleet: Fle
     assert h1["in_the_way"] == [f"{team}/web-0", f"{team}/web-1"]
     assert [it["kind"] for it in h1["eviction"]["blockers"]] == ["disruption-budget"]
     assert h2["eviction"]["evicted"] == [f"{team}/train"]
+    assert (h1["exact"], h2["exact"]) == (False, True)
     assert {(it["quota"], it["fault"]) for it in found["quotas"]} == {
         ("ClusterQueue gpus", "not-covered"),
         ("ClusterQueue gpus", "too-much"),
@@ -161,6 +165,19 @@ def _add_nodes(plane: Plane) -> None:
     plane.account("gpuscape", "gpuscape-agent")
     agents = with_setting("--mig-mode", "enforce")
     plane.demand("POST", "/apis/apps/v1/namespaces/gpuscape/daemonsets", agents)
+
+
+def _add_state(plane: Plane, name: str, pod: str) -> None:
+    """What the node's agent says on its Lease of the one pod that is there."""
+    topology = topology_annotation.decode(node(name)["metadata"]["annotations"][keys.TOPOLOGY])
+    assert topology is not None
+    state = StateAnnotation(
+        v=1, gen=topology.gen, seq=1, ok="ff", used="01", pods={pod_key(*pod.split("/")): "01"}
+    )
+    notes = {keys.STATE: state_annotation.encode(state)}
+    lease = {"metadata": {"name": names.lease(name), "annotations": notes}, "spec": {}}
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{names.NAMESPACE}/leases"
+    plane.demand("POST", path, lease)
 
 
 def _add_kinds(plane: Plane) -> None:

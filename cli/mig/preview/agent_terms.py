@@ -14,10 +14,9 @@ from typing import Any, Final
 
 from kube.api import Object
 
-_LABELS: Final[Mapping[str, str]] = {
-    "app.kubernetes.io/name": "gpuscape",
-    "app.kubernetes.io/component": "agent",
-}
+_NAME: Final = ("app.kubernetes.io/name", "gpuscape")
+_COMPONENT: Final = "app.kubernetes.io/component"
+_COMPONENTS: Final = ("agent", "agent-canary")
 _CONTAINER: Final = "agent"
 _CONFIG: Final = "config"
 _PREFIX: Final = "GPUSCAPE_"
@@ -44,6 +43,8 @@ class AgentTerms:
     """The file that ``mig-config`` names; empty: none."""
     source: ConfigMapKey | None = None
     """Where that file comes from; None: not known, or there is none."""
+    namespace: str = ""
+    """Where they are, and their Leases; empty: not known."""
     unknown: str = ""
     """Why the names of configurations mean what nobody knows here; empty where they are known."""
 
@@ -54,9 +55,10 @@ def agent_terms(daemon_sets: Sequence[Object]) -> AgentTerms:
     if not found:
         return AgentTerms(unknown="no DaemonSet of gpuscape's agent is seen")
     if len(found) > 1:
-        modes = {one.mode for one in found}
+        modes, namespaces = {one.mode for one in found}, {one.namespace for one in found}
         return AgentTerms(
             mode=modes.pop() if len(modes) == 1 else None,
+            namespace=namespaces.pop() if len(namespaces) == 1 else "",
             unknown="there are DaemonSets of agents with different settings",
         )
     return found.pop()
@@ -64,14 +66,15 @@ def agent_terms(daemon_sets: Sequence[Object]) -> AgentTerms:
 
 def _is_agents(daemon_set: Object) -> bool:
     labels = daemon_set["metadata"].get("labels") or {}
-    return all(labels.get(key) == value for key, value in _LABELS.items())
+    return _NAME in labels.items() and labels.get(_COMPONENT) in _COMPONENTS
 
 
 def _of_one(daemon_set: Object) -> AgentTerms:
-    spec = daemon_set["spec"]["template"]["spec"]
+    spec, namespace = daemon_set["spec"]["template"]["spec"], daemon_set["metadata"]["namespace"]
     container = next((it for it in spec["containers"] if it["name"] == _CONTAINER), None)
     if container is None:
-        return AgentTerms(unknown="the agents' DaemonSet has no container agent")
+        why = "the agents' DaemonSet has no container agent"
+        return AgentTerms(namespace=namespace, unknown=why)
     settings = _settings(container)
     mode, config = settings.get("mig-mode"), settings.get("mig-config") or ""
     has_file = bool(settings.get(_CONFIG))
@@ -79,10 +82,12 @@ def _of_one(daemon_set: Object) -> AgentTerms:
         mode = OBSERVE
     if not config:
         why = "the agents have a settings file, which is not read here" if has_file else ""
-        return AgentTerms(mode=mode or None, unknown=why)
-    source = _source(daemon_set["metadata"]["namespace"], spec, container, config)
+        return AgentTerms(mode=mode or None, namespace=namespace, unknown=why)
+    source = _source(namespace, spec, container, config)
     why = "" if source else f"the agents read {config} (mig-config), which comes from no ConfigMap"
-    return AgentTerms(mode=mode or None, config=config, source=source, unknown=why)
+    return AgentTerms(
+        mode=mode or None, config=config, source=source, namespace=namespace, unknown=why
+    )
 
 
 def _settings(container: Mapping[str, Any]) -> dict[str, str]:
@@ -91,7 +96,7 @@ def _settings(container: Mapping[str, Any]) -> dict[str, str]:
     found = {
         it["name"].removeprefix(_PREFIX).lower().replace("_", "-"): it.get("value") or ""
         for it in container.get("env") or ()
-        if it["name"].startswith(_PREFIX)
+        if it["name"].startswith(_PREFIX) and (it.get("value") or it.get("valueFrom"))
     }
     return found | dict(_flags([*(container.get("command") or ()), *(container.get("args") or ())]))
 

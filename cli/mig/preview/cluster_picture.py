@@ -6,10 +6,11 @@ What he may not read, or the cluster does not have, is named; nothing is taken f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from api import keys, names, state_annotation, topology_annotation
 from base.errors import BadInput
 from cli.failures import UNREADABLE, CommandFailure
 from cli.mig.preview.agent_terms import AgentTerms, agent_terms
@@ -22,6 +23,7 @@ from kube.api import (
     DAEMON_SETS,
     JOB_SETS,
     JOBS,
+    LEASES,
     NODES,
     POD_DISRUPTION_BUDGETS,
     PODS,
@@ -38,6 +40,8 @@ from kube.present_objects import present_objects
 
 if TYPE_CHECKING:
     from mig.configs.mig_configs import MigConfigs
+
+T = TypeVar("T")
 
 DEPLOYMENTS: Final = ApiResource(
     group="apps", version="v1", kind="Deployment", plural="deployments"
@@ -100,6 +104,8 @@ class ClusterPicture:
     node_pools: tuple[Object, ...] = ()
     slice_drivers: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Node to drivers of its ResourceSlices."""
+    holders: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Node to what its agent says: key of a pod to the mask of the GPUs that it has."""
     autoscaler_status: bool = False
     agents: AgentTerms = field(default_factory=AgentTerms)
     not_looked: tuple[NotLookedAt, ...] = ()
@@ -129,6 +135,7 @@ class PictureReader:
             for kind in (DEPLOYMENTS, STATEFUL_SETS, CRON_JOBS, JOBS, JOB_SETS)
         }
         workloads = tuple(self._newest(WORKLOADS))
+        agents = agent_terms(tuple(self._all(DAEMON_SETS)))
         owners = (*made["StatefulSet"], *made["Job"], *made["JobSet"], *self._all(REPLICA_SETS))
         return ClusterPicture(
             nodes=nodes,
@@ -142,7 +149,8 @@ class PictureReader:
             node_pools=tuple(self._all(NODE_POOLS)),
             slice_drivers=_drivers(self._all(RESOURCE_SLICES)),
             autoscaler_status=self._has_autoscaler_status(),
-            agents=agent_terms(tuple(self._all(DAEMON_SETS))),
+            holders=_holders(nodes, self._leases(agents.namespace)),
+            agents=agents,
             not_looked=tuple(self._missed),
         )
 
@@ -151,6 +159,17 @@ class PictureReader:
             return list(present_objects(self._api, kind))
         except (Forbidden, NotFound) as error:
             self._miss(kind, error)
+            return []
+
+    def _leases(self, namespace: str) -> list[Object]:
+        """The agents'; without them no more is known than that pods have GPUs."""
+        if not namespace:
+            return []
+        try:
+            found = present_objects(self._api, LEASES, namespace=namespace, metadata_only=True)
+            return list(found)
+        except Forbidden as error:
+            self._miss(LEASES, error)
             return []
 
     def _newest(self, kinds: tuple[ApiResource, ...]) -> list[Object]:
@@ -242,6 +261,28 @@ def tried_evictions(
         why = f"only {_MOST_EVICTIONS} of {len(wanted)} are tried"
         return refused, NotLookedAt(what="evictions (dry run)", why=why)
     return refused, None
+
+
+def _holders(nodes: Iterable[Object], leases: Iterable[Object]) -> dict[str, dict[str, int]]:
+    """By the agents' Leases, where their order of GPUs is that of the Node's topology."""
+    by_name = {lease["metadata"]["name"]: lease["metadata"] for lease in leases}
+    found: dict[str, dict[str, int]] = {}
+    for node in nodes:
+        meta = node["metadata"]
+        lease = by_name.get(names.lease(meta["name"]), {})
+        state = _decoded(state_annotation.decode, lease, keys.STATE)
+        topology = _decoded(topology_annotation.decode, meta, keys.TOPOLOGY)
+        if state is not None and topology is not None and state.gen == topology.gen:
+            found[meta["name"]] = {key: int(mask, 16) for key, mask in state.pods.items()}
+    return found
+
+
+def _decoded(decode: Callable[[str], T | None], metadata: Mapping[str, Any], key: str) -> T | None:
+    text = (metadata.get("annotations") or {}).get(key)
+    try:
+        return None if text is None else decode(text)
+    except BadInput:
+        return None
 
 
 def _drivers(slices: Iterable[Object]) -> dict[str, frozenset[str]]:

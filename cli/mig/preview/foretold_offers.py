@@ -37,7 +37,9 @@ class Foretold:
     refused: str = ""
     unknown: str = ""
     gpus: tuple[int, ...] = ()
-    """Places of the GPUs that are asked about."""
+    """Places of the GPUs that change, or may."""
+    sets_modes: bool = False
+    """MIG is turned on or off on each of them, so nothing of them stays."""
 
 
 def foretold(meaning: LayoutMeaning, gpus: NodeGpus) -> Foretold:
@@ -72,15 +74,20 @@ def _of_board(meaning: LayoutMeaning, gpus: NodeGpus, board: Sequence[MigGpu]) -
         wanted = _wanted(meaning, board)
     except BadInput as error:
         return Foretold(refused=str(error))
-    asked = tuple(gpu.index for gpu in board if gpu.uuid in wanted)
-    if len(asked) < len(board) and gpus.mig is not False:
+    if len(wanted) < len(board) and gpus.mig is not False:
         why = "it leaves some GPUs as they are, and the cluster does not know how these are"
-        return Foretold(unknown=why, gpus=asked)
+        return Foretold(unknown=why)
+    changing = [gpu for gpu in board if gpu.uuid in wanted and _may_change(gpus, wanted[gpu.uuid])]
     if gpus.mig is None:  # whether the mode has to change is the agent's to see
         board = [replace(gpu, mode=_mode(wanted[gpu.uuid])) for gpu in board]
     found = plan(board, wanted, {}, strategy=gpus.strategy)
     if isinstance(found, MigPlan):
-        return Foretold(offers=found.allocatable or {}, gpus=asked)
+        return Foretold(
+            offers=found.allocatable or {},
+            gpus=tuple(gpu.index for gpu in changing),
+            sets_modes=gpus.mig is not None
+            and all(wanted[gpu.uuid].mig is not gpus.mig for gpu in changing),
+        )
     return Foretold(refused="; ".join(dict.fromkeys(one.detail for one in found.obstacles)))
 
 
@@ -88,6 +95,11 @@ def _wanted(meaning: LayoutMeaning, board: Sequence[MigGpu]) -> Mapping[str, Gpu
     if isinstance(meaning.asked, InlineLayout):
         return inline_layouts(meaning.asked, board)
     return named_layouts(meaning.configs, meaning.asked, board)
+
+
+def _may_change(gpus: NodeGpus, wanted: GpuLayout) -> bool:
+    """Only of whole GPUs it is known that they are as they should be."""
+    return wanted.mig or gpus.mig is not False
 
 
 def _mode(layout: GpuLayout) -> Mode:

@@ -27,8 +27,7 @@ class LeavingPods:
     drain: str
     """How they leave by the Node; empty: as the coordinator has it."""
     exact: bool
-    """The node's agent has named them; else they are all that have GPUs there: more than those may
-    not be in the way."""
+    """They are those in the way, by the node's agent; else some of them may not be in the way."""
     pods: tuple[str, ...]
     """``namespace/name``, sorted."""
     plan: DrainPlan
@@ -50,15 +49,19 @@ def leaving_pods(
     pods: Sequence[Object],
     budgets: Sequence[Object],
     owners: Mapping[str, Object],
+    holders: Mapping[str, Mapping[str, int]],
 ) -> tuple[LeavingPods, ...]:
-    """One for each Node that changes; ``pods``: all of the cluster; ``owners``: by UID."""
+    """One for each Node that changes; ``pods``: all of the cluster; ``owners``: by UID.
+
+    ``holders``: of Nodes whose agent says so, key of a pod to the mask of the GPUs that it has.
+    """
     bound: dict[str, list[Object]] = {}
     for pod in pods:
         node = (pod.get("spec") or {}).get("nodeName")
         if node and asks_gpus(pod.get("spec") or {}):
             bound.setdefault(node, []).append(pod)
     return tuple(
-        _leaving(one, bound.get(one.node, []), budgets, owners)
+        _leaving(one, bound.get(one.node, []), budgets, owners, holders.get(one.node))
         for one in previews
         if one.fate is NodeFate.CHANGES
     )
@@ -82,10 +85,11 @@ def _leaving(
     pods: Sequence[Object],
     budgets: Sequence[Object],
     owners: Mapping[str, Object],
+    held: Mapping[str, int] | None,
 ) -> LeavingPods:
     present = [pod for pod in pods if (pod.get("status") or {}).get("phase") not in _ENDED]
     names = {_name(pod): _key(pod) for pod in present}
-    in_the_way = set(names.values()) if preview.pods is None else preview.pods
+    in_the_way, exact = _in_the_way(preview, frozenset(names.values()), held)
     wanted = sorted(name for name, key in names.items() if key in in_the_way)
     request = MigRequestAnnotation(
         v=VERSION,
@@ -104,10 +108,26 @@ def _leaving(
     return LeavingPods(
         node=preview.node,
         drain=preview.drain,
-        exact=preview.pods is not None,
+        exact=exact,
         pods=tuple(wanted),
         plan=plan,
     )
+
+
+def _in_the_way(
+    preview: NodePreview, present: frozenset[str], held: Mapping[str, int] | None
+) -> tuple[frozenset[str], bool]:
+    """Keys of those that are, or may be, in the way; and whether all of them are.
+
+    A pod of which the agent does not say yet what it has may have anything.
+    """
+    if preview.pods is not None:
+        return preview.pods, True
+    if held is None or preview.gpus is None:
+        return present, False
+    changing = sum(1 << place for place in preview.gpus)
+    found = frozenset(key for key in present if key not in held or held[key] & changing)
+    return found, preview.sets_modes and present <= held.keys()
 
 
 def _name(pod: Object) -> str:

@@ -13,7 +13,12 @@ from agent.layouts.layout_request import other_managers
 from api import keys
 from api.mig_request_annotation import MigRequestAnnotation
 from api.mig_resources import GPU_RESOURCE, MIG_PREFIX
-from api.mig_status_annotation import MigPhase, MigStatusAnnotation
+from api.mig_status_annotation import (
+    MigPhase,
+    MigStatusAnnotation,
+    RequestSource,
+    wish_digest,
+)
 from cli.mig.preview.agent_terms import OBSERVE
 from cli.mig.preview.foretold_offers import Foretold, LayoutMeaning, foretold
 from cli.mig.preview.node_gpus import NodeGpus, Offers, gpu_offers, node_gpus
@@ -59,6 +64,10 @@ class NodePreview:
     """The node's agent has said so; else it is worked out by labels and tables."""
     pods: frozenset[str] | None = None
     """Keys of the pods in the way, by the agent; None: it has not been asked."""
+    gpus: frozenset[int] | None = None
+    """Places of the GPUs that change, or may; None: not known."""
+    sets_modes: bool = False
+    """MIG is turned on or off on each of these: whoever has one of them is in the way."""
     drain: str = ""
     """How pods leave by the Node's own annotation; empty: as the coordinator has it."""
 
@@ -92,7 +101,7 @@ def node_preview(
     if out:
         return NodePreview(node=seen.name, fate=NodeFate.OUT, why=out, now=gpus.offers, drain=drain)
     found = _by_agent(node, seen, gpus, asked) or _by_tables(seen, gpus, asked)
-    return replace(found, drain=drain)
+    return replace(found, drain=drain, why=_with_policy(found.why, node, asked))
 
 
 def offered(nodes: Iterable[Object], previews: Sequence[NodePreview]) -> tuple[Offers, Offers]:
@@ -139,8 +148,8 @@ def _by_agent(node: Object, seen: MigNode, gpus: NodeGpus, asked: NodesAsked) ->
     annotations = node["metadata"].get("annotations") or {}
     if status is None or annotations.get(keys.MIG_LAYOUT) != asked.text:
         return None
-    if status.asked != " ".join(asked.text.split()):
-        return None  # not judged yet, or cut
+    if status.wish != wish_digest(RequestSource.ANNOTATION, asked.text):
+        return None  # not judged yet
     if status.phase == MigPhase.UNCHANGED:
         return _preview(seen, gpus, NodeFate.SAME, "it has this layout", by_agent=True)
     if status.phase == MigPhase.REFUSED:
@@ -161,10 +170,13 @@ def _planned(
     offers: Offers | None = dict(request.offers) if request and request.offers else None
     if offers is None:
         offers = foretold(asked.meaning, gpus).offers
+    why = f"asked for already: {status.phase}"
+    if request is not None and request.programs:
+        why += f"; in its way: {', '.join(request.programs)}"
     return NodePreview(
         node=seen.name,
         fate=NodeFate.CHANGES,
-        why=f"asked for already: {status.phase}",
+        why=why,
         now=gpus.offers,
         then=offers,
         by_agent=True,
@@ -186,7 +198,19 @@ def _by_tables(seen: MigNode, gpus: NodeGpus, asked: NodesAsked) -> NodePreview:
         why=_partly(found, gpus),
         now=gpus.offers,
         then=found.offers,
+        gpus=frozenset(found.gpus),
+        sets_modes=found.sets_modes,
     )
+
+
+def _with_policy(why: str, node: Object, asked: NodesAsked) -> str:
+    """The fleet policy never replaces what a person wrote."""
+    annotations = node["metadata"].get("annotations") or {}
+    mark = annotations.get(keys.MIG_POLICY)
+    if mark is None or annotations.get(keys.MIG_LAYOUT) == asked.text:
+        return why
+    taken = f"its layout is the fleet policy's ({mark.partition('/')[0]}), and would be so no more"
+    return f"{why}; {taken}" if why else taken
 
 
 def _partly(found: Foretold, gpus: NodeGpus) -> str:

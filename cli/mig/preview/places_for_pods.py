@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from api.mig_resources import is_gpu_resource
 from cli.mig.preview.gpu_requests import PodTemplate, asks_gpus, constrained, gpu_asks
 from cli.mig.preview.node_gpus import Offers, gpu_offers
 from kube.api import Object
@@ -29,8 +30,52 @@ from scheduler.filters.filter_objects import (
 from scheduler.filters.quantities import counted
 from scheduler.filters.resource_fit import Amounts, NodeLoad
 
+_PART: Final = 16
+"""Nodes that are filtered at once, where one that fits is enough."""
 _PASSING: Final = "node.kubernetes.io/"
 """Of taints that come with a cordon and with a node's condition, and go with it."""
+
+
+class NodeSet:
+    """Nodes that pods are judged against; equal pods are judged once."""
+
+    def __init__(self, nodes: Iterable[CandidateNode], loads: Mapping[str, NodeLoad]) -> None:
+        self._nodes = [(node, _offers(node)) for node in nodes]
+        self._loads = loads
+        self._fits: dict[bytes, bool] = {}
+        self._places: dict[bytes, int] = {}
+
+    def fits(self, pod: ConstrainedPod) -> bool:
+        """Whether a node can take the pod."""
+        key = _key(pod)
+        if key not in self._fits:
+            able = self._able(gpu_asks(pod))
+            parts = (able[at : at + _PART] for at in range(0, len(able), _PART))
+            self._fits[key] = any(
+                node_filters.filtered(pod, part, self._loads).candidates for part in parts
+            )
+        return self._fits[key]
+
+    def places(self, pod: ConstrainedPod) -> int:
+        """For how many such pods the nodes have devices, if they are empty."""
+        key = _key(pod)
+        if key not in self._places:
+            asks = gpu_asks(pod)
+            able = set(node_filters.filtered(pod, self._able(asks), self._loads).candidates)
+            self._places[key] = sum(
+                min(offers[name] // count for name, count in asks.items())
+                for node, offers in self._nodes
+                if node.name in able
+            )
+        return self._places[key]
+
+    def _able(self, asks: Mapping[str, int]) -> list[CandidateNode]:
+        """Nodes with enough devices, whoever has them: a cheap look before the filters."""
+        return [
+            node
+            for node, offers in self._nodes
+            if all(offers.get(name, 0) >= count for name, count in asks.items())
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,14 +92,14 @@ class GpuNodes:
     """Of which there is less."""
 
     @cached_property
-    def lasting(self) -> tuple[CandidateNode, ...]:
-        """Those of ``then`` without what passes: cordons, and taints of the node's condition."""
-        return tuple(map(_lasting, self.then))
+    def empty_now(self) -> NodeSet:
+        """Those of ``now`` empty, and without what passes: cordons, taints of their condition."""
+        return NodeSet(map(_lasting, self.now), {})
 
     @cached_property
-    def lasting_now(self) -> tuple[CandidateNode, ...]:
-        """The same of ``now``."""
-        return tuple(map(_lasting, self.now))
+    def empty_then(self) -> NodeSet:
+        """The same of ``then``."""
+        return NodeSet(map(_lasting, self.then), {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,30 +167,20 @@ def starved(found: Iterable[PodTemplate], nodes: GpuNodes) -> list[StarvedWorklo
     for one in found:
         if nodes.lost.isdisjoint(one.asks):
             continue
-        now, then = places(one.pod, nodes.lasting_now), places(one.pod, nodes.lasting)
-        if then < now and then < one.count:
-            short.append(
-                StarvedWorkload(
-                    owner=one.owner,
-                    asks=one.asks,
-                    pods=one.count,
-                    places_now=now,
-                    places_then=then,
-                    rests=one.rests,
-                )
+        then = nodes.empty_then.places(one.pod)
+        if then >= one.count or (now := nodes.empty_now.places(one.pod)) <= then:
+            continue
+        short.append(
+            StarvedWorkload(
+                owner=one.owner,
+                asks=one.asks,
+                pods=one.count,
+                places_now=now,
+                places_then=then,
+                rests=one.rests,
             )
+        )
     return sorted(short, key=lambda one: one.owner)
-
-
-def places(pod: ConstrainedPod, nodes: Sequence[CandidateNode]) -> int:
-    """For how many such pods empty nodes have devices."""
-    asks = gpu_asks(pod)
-    able = set(node_filters.filtered(pod, nodes, {}).candidates)
-    return sum(
-        min(_amount(node, name) // count for name, count in asks.items())
-        for node in nodes
-        if node.name in able
-    )
 
 
 def outlooks(
@@ -172,42 +207,37 @@ def outlooks(
         elif name in gone:
             free = msgspec.structs.replace(seen.spec, node_name=None)
             going.append((name, msgspec.structs.replace(seen, spec=free)))
-    now = {node: resource_fit.load(each.values()) for node, each in held.items()}
-    then = now | {node: _without(held.get(node, {}), names) for node, names in leaving.items()}
+    loads = {node: resource_fit.load(each.values()) for node, each in held.items()}
+    after = {node: _without(held.get(node, {}), names) for node, names in leaving.items()}
+    now, then = NodeSet(nodes.now, loads), NodeSet(nodes.then, loads | after)
     found = [each for pair in waiting if (each := _pending(*pair, nodes, now, then)) is not None]
     found += [
         PodOutlook(pod=name, chance=PodChance.NO_WAY_BACK, asks=gpu_asks(seen))
         for name, seen in going
-        if not _fits(seen, nodes.lasting, {})
+        if not nodes.empty_then.fits(seen)
     ]
     return sorted(found, key=lambda one: (one.chance, one.pod))
 
 
 def _pending(
-    name: str,
-    pod: ConstrainedPod,
-    nodes: GpuNodes,
-    now: Mapping[str, NodeLoad],
-    then: Mapping[str, NodeLoad],
+    name: str, pod: ConstrainedPod, nodes: GpuNodes, now: NodeSet, then: NodeSet
 ) -> PodOutlook | None:
     asks = gpu_asks(pod)
-    if not nodes.gained.isdisjoint(asks) or not nodes.lost.isdisjoint(asks):
-        if _fits(pod, nodes.then, then):
-            if not _fits(pod, nodes.now, now):
-                return PodOutlook(pod=name, chance=PodChance.FITS_THEN, asks=asks)
-        elif _fits(pod, nodes.lasting_now, {}) and not _fits(pod, nodes.lasting, {}):
-            return PodOutlook(pod=name, chance=PodChance.NEVER_THEN, asks=asks)
-    return None
+    if not nodes.gained.isdisjoint(asks) and then.fits(pod) and not now.fits(pod):
+        return PodOutlook(pod=name, chance=PodChance.FITS_THEN, asks=asks)
+    if nodes.lost.isdisjoint(asks) or nodes.empty_then.fits(pod) or not nodes.empty_now.fits(pod):
+        return None
+    return PodOutlook(pod=name, chance=PodChance.NEVER_THEN, asks=asks)
 
 
-def _amount(node: CandidateNode, resource: str) -> int:
-    return counted(resource, (node.status.allocatable or {}).get(resource, 0))
+def _key(pod: ConstrainedPod) -> bytes:
+    """Equal where the filters say the same; volumes, which they do not look at, have own names."""
+    return msgspec.json.encode(msgspec.structs.replace(pod.spec, volumes=None))
 
 
-def _fits(
-    pod: ConstrainedPod, nodes: Sequence[CandidateNode], loads: Mapping[str, NodeLoad]
-) -> bool:
-    return bool(node_filters.filtered(pod, nodes, loads).candidates)
+def _offers(node: CandidateNode) -> Offers:
+    found = node.status.allocatable or {}
+    return {name: counted(name, it) for name, it in found.items() if is_gpu_resource(name)}
 
 
 def _without(held: Mapping[str, Amounts], names: Collection[str]) -> NodeLoad:

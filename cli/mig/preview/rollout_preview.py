@@ -96,7 +96,7 @@ def rollout_preview(
         if chosen(node)
     )
     leaving = (
-        leaving_pods(previews, picture.pods, picture.budgets, picture.owners)
+        leaving_pods(previews, picture.pods, picture.budgets, picture.owners, picture.holders)
         if picture.shows_pods
         else ()
     )

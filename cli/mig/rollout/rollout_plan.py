@@ -39,7 +39,7 @@ Columns:
             unknown: what comes of it cannot be told
   NOW, THEN what the node offers, without nvidia.com/ in front
   PODS      in the way: those that the agent names where it was asked for this layout already, else
-            at most all that have GPUs on the node
+            those that have GPUs that change; at most: some of them may not be in the way
   EVICTION  what the coordinator would do where pods leave by eviction: all may go, or none
   BY        agent: the node's own agent says so; tables: by labels and gpuscape's tables of GPUs
 

@@ -38,7 +38,7 @@ FILE = "/etc/mig/config.yaml"
 
 
 def test_what_is_shipped_only_plans_with_the_default_configurations() -> None:
-    assert agent_terms([shipped()]) == AgentTerms(mode="observe")
+    assert agent_terms([shipped()]) == AgentTerms(mode="observe", namespace="gpuscape")
 
 
 @pytest.mark.parametrize(
@@ -61,11 +61,21 @@ def test_what_is_shipped_only_plans_with_the_default_configurations() -> None:
 )
 def test_settings_are_read_from_arguments_before_the_environment(made: Object) -> None:
     source = ConfigMapKey(namespace="gpuscape", name="layouts", key="config.yaml")
-    assert agent_terms([made]) == AgentTerms(mode="enforce", config=FILE, source=source)
+    terms = AgentTerms(mode="enforce", config=FILE, source=source, namespace="gpuscape")
+    assert agent_terms([made]) == terms
+
+
+def test_a_canary_is_an_agent_too_and_an_empty_variable_sets_nothing() -> None:
+    canary = with_setting(GPUSCAPE_MIG_CONFIG="", GPUSCAPE_MIG_MODE="")
+    canary["metadata"]["labels"]["app.kubernetes.io/component"] = "agent-canary"
+    assert agent_terms([shipped(), canary]) == agent_terms([shipped()])
+    enforcing = with_setting("--mig-mode=enforce")
+    enforcing["metadata"]["labels"]["app.kubernetes.io/component"] = "agent-canary"
+    assert agent_terms([shipped(), enforcing]).unknown
 
 
 def test_a_key_under_another_path_is_found_by_its_item() -> None:
-    items = [{"key": "fleet", "path": "config.yaml"}]
+    items = [{"key": "other", "path": "x"}, {"key": "fleet", "path": "config.yaml"}]
     volume = {"name": "mig", "configMap": {"name": "layouts", "items": items}}
     made = with_setting(volumes=[volume], mounts=[MOUNT], GPUSCAPE_MIG_CONFIG=FILE)
     assert agent_terms([made]).source == ConfigMapKey(

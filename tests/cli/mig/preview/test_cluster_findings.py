@@ -10,7 +10,12 @@ import pytest
 
 from api import keys, mig_request_annotation, mig_status_annotation
 from api.mig_request_annotation import MigRequestAnnotation
-from api.mig_status_annotation import MigPhase, MigStatusAnnotation
+from api.mig_status_annotation import (
+    MigPhase,
+    MigStatusAnnotation,
+    RequestSource,
+    wish_digest,
+)
 from api.state_annotation import pod_key
 from cli.mig.preview.autoscaler_warnings import NODE_POOL
 from cli.mig.preview.cluster_picture import ClusterPicture
@@ -90,7 +95,8 @@ def test_an_agent_that_was_asked_names_the_pods_in_the_way() -> None:
         pods=(pod_key(TEAM, "a"),),
         offers={SMALL: 56},
     )
-    status = MigStatusAnnotation(v=1, phase=MigPhase.WAITING, asked=ALL_SMALL)
+    wish = wish_digest(RequestSource.ANNOTATION, ALL_SMALL)
+    status = MigStatusAnnotation(v=1, phase=MigPhase.WAITING, wish=wish)
     notes = {
         keys.MIG_LAYOUT: ALL_SMALL,
         keys.MIG_STATUS: mig_status_annotation.encode(status),
@@ -99,6 +105,25 @@ def test_an_agent_that_was_asked_names_the_pods_in_the_way() -> None:
     pods = tuple(pod(name, {GPU: 1}, on="n", ownerReferences=OWNED) for name in ("a", "b"))
     (found,) = plan(nodes=(node(annotations=notes),), pods=pods).leaving
     assert (found.pods, found.exact, found.may_go) == (("team/a",), True, 1)
+
+
+def test_what_the_agents_lease_says_narrows_who_is_in_the_way() -> None:
+    """Of a part of the GPUs; a pod that is not in it yet may have any of them."""
+    first = '{"0-3": {"1g.10gb": 7}, "7": "off"}'
+    pods = tuple(pod(name, {GPU: 1}, on="n", ownerReferences=OWNED) for name in ("a", "b", "c"))
+    masks = {pod_key(TEAM, "a"): 0b1001, pod_key(TEAM, "b"): 0b10010000}
+
+    def found(layout: str, *which: str, held: Any = masks, **more: Any) -> tuple[Any, bool]:
+        there = tuple(it for it in pods if it["metadata"]["name"] in which)
+        (one,) = plan(layout, pods=there, holders={"n": held}, **more).leaving
+        return one.pods, one.exact
+
+    assert found(first, "a", "b") == (("team/a",), True)
+    assert found(first, "a", "b", "c") == (("team/a", "team/c"), False)
+    assert found(ALL_SMALL, "a", "b") == (("team/a", "team/b"), True)
+    cut = (node(offers={mig("3g.40gb"): 16}),)
+    assert found(ALL_SMALL, "a", "b", nodes=cut) == (("team/a", "team/b"), False)
+    assert found("all-disabled", "a", "b", nodes=cut) == (("team/a", "team/b"), True)
 
 
 def test_a_pod_that_nobody_makes_anew_keeps_all_where_pods_are_evicted() -> None:

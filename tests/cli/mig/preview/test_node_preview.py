@@ -12,7 +12,12 @@ import pytest
 from api import keys, mig_request_annotation, mig_status_annotation
 from api.mig_request_annotation import MigRequestAnnotation
 from api.mig_resources import MigStrategy
-from api.mig_status_annotation import MigPhase, MigStatusAnnotation
+from api.mig_status_annotation import (
+    MigPhase,
+    MigStatusAnnotation,
+    RequestSource,
+    wish_digest,
+)
 from base.errors import BadInput
 from cli.mig.preview.foretold_offers import foretold
 from cli.mig.preview.node_gpus import node_gpus
@@ -230,7 +235,8 @@ def test_other_owners_of_mig_are_seen_by_pods_and_slices() -> None:
 
 def says(phase: str, layout: str = "all-1g.10gb", *, request: Any = None, reason: str = "") -> Any:
     """A Node whose agent was asked for a layout already."""
-    status = MigStatusAnnotation(v=1, phase=phase, asked=layout, reason=reason)
+    wish = wish_digest(RequestSource.ANNOTATION, layout)
+    status = MigStatusAnnotation(v=1, phase=phase, wish=wish, reason=reason)
     notes = {
         keys.MIG_LAYOUT: layout,
         keys.MIG_STATUS: mig_status_annotation.encode(status),
@@ -242,16 +248,40 @@ def says(phase: str, layout: str = "all-1g.10gb", *, request: Any = None, reason
 
 def test_an_agent_that_was_asked_already_knows_better_than_any_table() -> None:
     request = MigRequestAnnotation(
-        v=1, request="0" * 16, plan="0" * 16, gpus=(0,), pods=("0011aabb",), offers={GPU: 1}
+        v=1,
+        request="0" * 16,
+        plan="0" * 16,
+        gpus=(0,),
+        pods=("0011aabb",),
+        programs=("python 42",),
+        offers={GPU: 1},
     )
     waits = preview(says(MigPhase.WAITING, request=request), asked("all-1g.10gb"))
     assert (waits.fate, waits.then, waits.by_agent) == (NodeFate.CHANGES, {GPU: 1}, True)
     assert waits.pods == frozenset({"0011aabb"})
+    assert waits.why == "asked for already: waiting; in its way: python 42"
     refused = preview(says(MigPhase.REFUSED, reason="no such thing"), asked("all-1g.10gb"))
     assert (refused.fate, refused.why) == (NodeFate.REFUSED, "no such thing")
     assert preview(says(MigPhase.UNCHANGED), asked("all-1g.10gb")).fate is NodeFate.SAME
     other = preview(says(MigPhase.UNCHANGED), asked("all-balanced"))
     assert (other.fate, other.by_agent) == (NodeFate.UNKNOWN, False)
+
+
+def test_what_an_agent_said_of_another_wish_does_not_count() -> None:
+    """The Node asks for this now, and the status is of what it asked for before."""
+    late = node(annotations={keys.MIG_LAYOUT: "all-1g.10gb"}, phase=MigPhase.UNCHANGED)
+    found = preview(late, asked("all-1g.10gb"))
+    assert (found.fate, found.by_agent) == (NodeFate.CHANGES, False)
+    before = says(MigPhase.UNCHANGED)
+    before["metadata"]["annotations"][keys.MIG_LAYOUT] = "all-balanced"
+    assert not preview(before, asked("all-1g.10gb")).by_agent
+
+
+def test_a_rollout_that_takes_a_node_out_of_the_fleet_policy_says_so() -> None:
+    notes = {keys.MIG_LAYOUT: "all-balanced", keys.MIG_POLICY: "training/0011"}
+    found = preview(node(annotations=notes), asked("all-1g.10gb"))
+    assert found.why == "its layout is the fleet policy's (training), and would be so no more"
+    assert preview(node(annotations=notes), asked("all-balanced")).why == ""
 
 
 def test_a_node_that_offers_the_same_already_is_said_to_stay() -> None:
