@@ -19,7 +19,7 @@ from fleet.figures.wait_ages import WaitAges
 from fleet.fleet_terms import FleetTerms
 from fleet.gpu_pod import GpuPod
 from fleet.mig_change import ChangeView
-from fleet.mig_node import MigNode
+from fleet.mig_node import DrainMode, MigNode
 from fleet.policy.policy_keeper import PolicyState
 from fleet.rollout_memory import FAILURES, CountedEnd
 from fleet.slot_gate import FleetView, GateDecision, Waiting, is_stopped
@@ -177,7 +177,8 @@ class ChangeReports:
                 log.info("MIG change waits", extra={"node": name, "reason": reason})
                 if reason is Waiting.DRAIN:
                     node = view.nodes[name]
-                    note = f"gpuscape.io/drain is {node.drain[:64]!r}, not wait, evict or node."
+                    modes = ", ".join(DrainMode)
+                    note = f"gpuscape.io/drain is {node.drain[:64]!r}, and none of {modes}."
                     self._about(name, node.uid, "MigDrainUnknown", note, warning=True)
                 if reason is Waiting.PROGRAM:
                     self._in_use(view.nodes[name])

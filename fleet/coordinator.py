@@ -235,6 +235,9 @@ class Coordinator:
             case FreeSlot(outcome=outcome, retry_later=retry_later) if slot is not None:
                 self._write_slot(slot, slot_lease.freed(slot, self._wall()))
                 self._freed(record.node, record.request, now, retry_later=retry_later)
+                if record.drain == DrainMode.CORDON and record.held_at and retry_later:
+                    rest = now + min(now - record.held_at, self._terms.cordoned_seconds)
+                    self._retry_at[record.node] = max(self._retry_at[record.node], rest)
                 self._reports.freed(record, slot, outcome)
             case _:
                 return False

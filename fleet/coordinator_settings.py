@@ -76,7 +76,13 @@ class CoordinatorSettings:
         DrainMode.WAIT,
         kinds.member_of(DrainMode),
         "How pods leave before a change, where the Node's annotation gpuscape.io/drain does not"
-        " say it; only wait is carried out so far.",
+        " say it.",
+    )
+    cordoned_nodes: int = setting(
+        0,
+        kinds.count(MOST_SLOTS),
+        "Nodes that may wait behind a cordon for their pods, where cordon is how these leave; each"
+        " has a slot meanwhile.",
     )
 
     settle: float = setting(
@@ -89,6 +95,12 @@ class CoordinatorSettings:
         120.0,
         kinds.duration("10s"),
         "How long a cordoned node waits to be idle again; then all is undone.",
+    )
+    cordoned_deadline: float = setting(
+        86400.0,
+        kinds.duration("1m"),
+        "How long a node waits behind a cordon for its pods; then all is undone, and it is not"
+        " cordoned again for as long.",
     )
     change_deadline: float = setting(
         900.0,
@@ -178,6 +190,8 @@ class CoordinatorSettings:
             most_away=self.unavailable_limit,
             windows=self.window,
             settle_seconds=self.settle,
+            most_cordoned=self.cordoned_nodes,
+            cordoned_seconds=self.cordoned_deadline,
             hold_seconds=self.hold_deadline,
             end_seconds=self.change_deadline,
             register_seconds=self.register_deadline,

@@ -99,6 +99,10 @@ class FleetTerms:
     """Empty: at any time."""
     settle_seconds: float = 5.0
     """From the cordon to the second look: pods that a scheduler was binding show up meanwhile."""
+    most_cordoned: int = 0
+    """Nodes that may wait behind a cordon for their pods."""
+    cordoned_seconds: float = 86400.0
+    """For how long; then all is undone, and the node stays as it is for as long again."""
     hold_seconds: float = 120.0
     """How long a cordoned node waits to be idle again, and for go; then all is undone."""
     end_seconds: float = 900.0

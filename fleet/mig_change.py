@@ -119,7 +119,7 @@ def _open(view: ChangeView, node: MigNode, terms: FleetTerms, now: float) -> Cha
     why = hold_obstacle(view, node)
     if why or _passed(record.taken_at, now) > terms.hold_seconds:
         return _undo(view, node, why or "not held in time", retry_later=True)
-    if _drain(view):  # no cordon for pods that would not leave
+    if _drain(view).evicts:  # no cordon for pods that would not leave
         judged = _fresh(view.judged, record.taken_at, now)
         if judged is None:
             return JudgeDrain(node=node.name)
@@ -143,7 +143,8 @@ def hold_obstacle(view: ChangeView, node: MigNode) -> str:
         return "annotations changed meanwhile"  # what is recorded would be restored wrongly
     if request.programs:
         return "a program is in the way"
-    return "" if _drain(view) or is_idle_by(request, view.pods) else "not idle"
+    is_awaited = _drain(view) is DrainMode.WAIT and not is_idle_by(request, view.pods)
+    return "not idle" if is_awaited else ""
 
 
 def _going(view: ChangeView, node: MigNode, terms: FleetTerms, now: float) -> ChangeEffect:
@@ -174,17 +175,19 @@ def _holding(view: ChangeView, node: MigNode, terms: FleetTerms, now: float) -> 
                 record=_with(record, cordon=False), why="uncordoned by somebody else"
             )
         return _undo(view, node, "uncordoned by somebody else", retry_later=True)
-    most = terms.hold_seconds + (terms.evictions.deadline_seconds if record.drain_at else 0)
-    if _passed(record.held_at, now) > most:
+    if _passed(record.held_at, now) > _most_held(view, terms):
         return _undo(view, node, node.away or "not idle", retry_later=True)
     look = view.look
     if request is None or request.request != record.request or node.away is not None:
         return None
     if _passed(record.held_at, now) < terms.settle_seconds:
         return None
+    drain = _drain(view)
+    if drain is DrainMode.CORDON and not is_idle_by(request, view.pods):
+        return None  # for hours: the pods are read anew once the watch shows no more of them
     if look is None or now - look.at > LOOK_SECONDS or look.at < record.held_at:
         return LookAtPods(node=node.name)
-    if _drain(view):
+    if drain.evicts:
         return _draining(view, node, request, look, terms, now)
     return _leave(view, node) if is_idle_at(request, look) else None
 
@@ -326,10 +329,20 @@ def _undo(view: ChangeView, node: MigNode, why: str, *, retry_later: bool = Fals
 # small questions
 
 
-def _drain(view: ChangeView) -> str:
-    """How pods leave; empty: they are waited for, as always where a layout is brought back."""
+def _drain(view: ChangeView) -> DrainMode:
+    """How pods leave: where a layout is brought back, they are waited for in any case."""
     request = None if view.node is None else view.node.request
-    return "" if request is not None and request.drift else view.record.drain
+    said = view.record.drain
+    if not said or said not in tuple(DrainMode) or (request is not None and request.drift):
+        return DrainMode.WAIT
+    return DrainMode(said)
+
+
+def _most_held(view: ChangeView, terms: FleetTerms) -> float:
+    """How long the node may be cordoned before go."""
+    if _drain(view) is DrainMode.CORDON:
+        return max(terms.cordoned_seconds, terms.hold_seconds)
+    return terms.hold_seconds + (terms.evictions.deadline_seconds if view.record.drain_at else 0)
 
 
 def _phase(node: MigNode, record: UndoRecord) -> GrantPhase | None:

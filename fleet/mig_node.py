@@ -46,8 +46,15 @@ class DrainMode(StrEnum):
     """How pods leave before a change; values of the annotation ``gpuscape.io/drain``."""
 
     WAIT = "wait"
+    CORDON = "cordon"
+    """They are waited for behind a cordon, so that no new ones come."""
     EVICT = "evict"
     NODE = "node"
+
+    @property
+    def evicts(self) -> bool:
+        """Pods are asked to leave."""
+        return self in (DrainMode.EVICT, DrainMode.NODE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

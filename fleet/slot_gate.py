@@ -40,6 +40,8 @@ class Waiting(StrEnum):
     DRAIN = "drain"
     """The annotation ``gpuscape.io/drain`` has a value that nobody knows."""
     PAUSED = "paused"
+    CORDONED_NODES = "cordoned-nodes"
+    """As many nodes wait behind a cordon as may."""
     WINDOW = "window"
     BREAKER = "breaker"
     CANARY = "canary"
@@ -108,6 +110,7 @@ def decide(
     running = Counter(
         slot.record.rollout for slot in view.slots if slot.record is not None and not slot.is_parked
     )
+    cordoned = sum(map(_waits_cordoned, view.slots))
     take: list[TakeSlot] = []
     slots = list(view.slots)
     free = terms.slots - sum(not slot.is_free for slot in slots if not slot.is_parked)
@@ -119,12 +122,20 @@ def decide(
         reason = waiting[node.name]
         if reason is None:
             reason = _of_rollout(view, node, terms, away, running, now)
+        is_cordoned = (
+            reason is None
+            and not _is_idle(view, node)
+            and (drain_of(view, node, terms) == DrainMode.CORDON)
+        )
+        if is_cordoned and cordoned >= terms.most_cordoned:
+            reason = Waiting.CORDONED_NODES
         number = lowest_free(slots, 0, terms.slots) if reason is None and free > 0 else None
         if reason is None and number is not None:
             take.append(TakeSlot(number=number, node=node.name))
             slots = [slot for slot in slots if slot.number != number]
             slots.append(SlotLease(number=number, version="", holder=node.name))
             running[node.rollout] += 1
+            cordoned += is_cordoned
             free -= 1
             del waiting[node.name]
         else:
@@ -183,11 +194,20 @@ def _of_node(
         return Waiting.DRAIN
     if node.request is not None and node.request.programs:
         return Waiting.PROGRAM
-    pods = view.pods.get(node.name, ())
-    if node.request is None or (drain == DrainMode.WAIT and not is_idle_by(node.request, pods)):
+    if node.request is None or (drain == DrainMode.WAIT and not _is_idle(view, node)):
         is_repair = node.request is not None and node.request.drift
         return Waiting.DRIFT if is_repair else Waiting.NOT_IDLE
     return Waiting.RETRY if now < retry_at.get(node.name, 0.0) else None
+
+
+def _is_idle(view: FleetView, node: MigNode) -> bool:
+    return node.request is not None and is_idle_by(node.request, view.pods.get(node.name, ()))
+
+
+def _waits_cordoned(slot: SlotLease) -> bool:
+    """Whether its node waits behind a cordon for pods, or will."""
+    record = slot.record
+    return record is not None and record.drain == DrainMode.CORDON and not record.go_at
 
 
 def _of_rollout(

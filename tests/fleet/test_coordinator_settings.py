@@ -46,7 +46,7 @@ def test_what_is_set_becomes_terms() -> None:
         ("gpu_resources", ",", "gpu-resources is empty"),
         ("device_plugins", "app", "labels with their values"),
         ("slots", "101", "whole number from 0 to 100"),
-        ("drain", "delete", "wait, evict or node"),
+        ("drain", "delete", "wait, cordon, evict or node"),
     ],
 )
 def test_what_makes_no_sense_is_refused(name: str, value: str, words: str) -> None:

@@ -131,7 +131,7 @@ class States:
             labels=self.one({}, {PLUGIN: "true"}),
             offers=dict(self.one(*OFFERS)),
             had=dict(self.one(*OFFERS)),
-            drain=self.one("", "", "evict", "node"),
+            drain=self.one("", "", "cordon", "evict", "node", "else"),
             drain_at=self.one(*TIMES),
             held_at=self.one(*TIMES),
             go_at=self.one(*TIMES),
@@ -251,7 +251,7 @@ def judge(view: ChangeView, effect: ChangeEffect) -> None:
         assert node.unschedulable
         assert node.grant is not None
         assert (node.grant.request, node.grant.phase) == (R, GrantPhase.HOLD)
-        assert record.drain
+        assert record.drain in ("evict", "node")
         assert node.request is not None
         assert not node.request.drift
         assert NOW - TERMS.evictions.deadline_seconds <= record.drain_at <= NOW
@@ -274,10 +274,10 @@ def judge(view: ChangeView, effect: ChangeEffect) -> None:
             assert node.grant_text is None
             assert node.away is None
             assert node.request is not None
-            if record.drain and not node.request.drift:
+            if record.drain in ("evict", "node") and not node.request.drift:
                 assert view.judged is not None
                 assert not view.judged.plan.blockers
-            else:
+            elif record.drain != "cordon" or node.request.drift:
                 held = [pod for pod in view.pods if pod.holds]
                 assert is_idle(node.request, [pod.key for pod in held])
                 assert all(pod.is_placed for pod in held)

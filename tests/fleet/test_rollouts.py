@@ -435,6 +435,38 @@ def test_a_program_that_comes_behind_the_cordon_has_all_undone(drain: str) -> No
     assert_clean(cluster)
 
 
+CORDONING = replace(QUICK, most_cordoned=1, cordoned_seconds=900.0)
+
+
+def test_pods_are_waited_for_behind_a_cordon_where_a_policy_says_so() -> None:
+    cluster = Cluster(nodes=1, terms=CORDONING)
+    cluster.annotate("n0", drain="cordon")
+    cluster.bind_pod("n0", "job", blocking=True)
+    cluster.wish("sevenths")
+
+    cluster.pass_until(lambda: cluster.is_cordoned("n0"), within=60)
+    cluster.pass_time(3 * QUICK.hold_seconds)
+    assert cluster.is_cordoned("n0")
+    cluster.end_pod("job")
+    cluster.pass_until(lambda: is_at_rest(cluster, "sevenths"), within=120)
+    assert_clean(cluster)
+
+
+def test_a_node_waits_behind_a_cordon_for_a_bounded_time_and_is_free_for_as_long_then() -> None:
+    cluster = Cluster(nodes=1, terms=CORDONING)
+    cluster.annotate("n0", drain="cordon")
+    cluster.bind_pod("n0", "job", blocking=True)
+    cluster.wish("sevenths")
+
+    cluster.pass_until(lambda: cluster.is_cordoned("n0"), within=60)
+    held = cluster.pass_until(lambda: not cluster.is_cordoned("n0"), within=1000, step=5)
+    assert 850 < held < 950
+    assert not cluster.open_leases()
+    free = cluster.pass_until(lambda: cluster.is_cordoned("n0"), within=1000, step=5)
+    assert free > 850
+    assert list(violations(cluster)) == []
+
+
 def test_none_is_evicted_and_the_node_is_not_cordoned_where_one_may_not_go() -> None:
     cluster = Cluster(nodes=1, terms=QUICK)
     cluster.annotate("n0", drain="evict")

@@ -136,7 +136,7 @@ def fleets(draw: st.DrawFn) -> tuple[FleetView, FleetTerms]:
             away=draw(st.sampled_from([None, None, None, *Away])),
             unschedulable=draw(st.sampled_from([False, False, True])),
             keeps_cordon=draw(st.booleans()),
-            drain=draw(st.sampled_from(["", "", "wait", "evict", "node", "else"])),
+            drain=draw(st.sampled_from(["", "", "wait", "cordon", "evict", "node", "else"])),
         )
         for number in range(draw(st.integers(0, 8)))
     ]
@@ -209,3 +209,24 @@ def test_a_repair_only_waits_and_a_word_that_is_none_is_still_reported() -> None
     decision = decide(view(repair, wrong, pods=pods), FleetTerms(slots=2), {}, NOW)
     assert decision.take == ()
     assert decision.waiting == {"n": Waiting.DRIFT, "typo": Waiting.DRAIN}
+
+
+def test_no_more_nodes_wait_behind_a_cordon_than_may_and_idle_ones_do_not_count() -> None:
+    held = msgspec.structs.replace(record("w"), drain="cordon")
+    going = msgspec.structs.replace(held, go_at=int(NOW))
+    nodes = [asking(name, drain="cordon") for name in ("a", "b", "c", "idle")]
+    pods: dict[str, tuple[GpuPod, ...]] = {name: (pod(name, 7),) for name in ("a", "b", "c")}
+
+    def taken(most: int, *slots: SlotLease) -> tuple[list[str], set[Waiting]]:
+        fleet = view(*nodes, slots=slots, memory=PROVEN, pods=pods)
+        decision = decide(fleet, FleetTerms(slots=8, most_cordoned=most), {}, NOW)
+        return [take.node for take in decision.take], set(decision.waiting.values())
+
+    limit = {Waiting.CORDONED_NODES}
+    assert taken(0) == (["idle"], limit)
+    assert taken(2) == (["idle", "a", "b"], limit)
+    assert taken(2, SlotLease(number=0, version="1", record=held)) == (["idle", "a"], limit)
+    assert taken(3, SlotLease(number=0, version="1", record=going)) == (
+        ["idle", "a", "b", "c"],
+        set(),
+    )

@@ -66,7 +66,7 @@ class RolloutPreview:
     def needs_a_look(self) -> bool:
         """A person should read it before he says yes."""
         blocked = any(
-            one.is_blocked for one in self.leaving if one.drain not in ("", DrainMode.WAIT)
+            one.is_blocked for one in self.leaving if one.drain in (DrainMode.EVICT, DrainMode.NODE)
         )
         lacking = any(one.chance is not PodChance.FITS_THEN for one in self.pods)
         unclear = self.count(NodeFate.REFUSED) + self.count(NodeFate.UNKNOWN)
