@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -248,6 +249,7 @@ def _enforce(
         closed=lambda: reader.health().released and reader.release(),
         load=functools.partial(driver_load, root),
         wake=wake,
+        wait_seconds=math.inf if settings.mig_deadline is None else settings.mig_deadline,
     )
 
 

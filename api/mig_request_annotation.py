@@ -44,6 +44,9 @@ class MigRequestAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_defau
             description="Digest of the layouts, GPU by GPU: equal where equal ones are wanted.",
         ),
     ]
+    since: Annotated[
+        str, Meta(max_length=32, description="RFC 3339: when this attempt was first asked for.")
+    ] = ""
     gpus: Annotated[
         tuple[Annotated[int, Meta(ge=0)], ...],
         Meta(min_length=1, max_length=64, description="Indices of the GPUs that change."),

@@ -64,6 +64,8 @@ class RequestEnd(StrEnum):
     """The actuator refused it: nothing was touched."""
     CANCELLED = "cancelled"
     """Nothing was touched: something else, or nothing, is asked for now."""
+    EXPIRED = "expired"
+    """Nothing was touched: there was no leave in time. It is not tried again by itself."""
 
 
 class RequestSource(StrEnum):

@@ -49,7 +49,7 @@ from fleet.undo_record import UndoRecord
 SUPERSEDED: Final = "superseded"
 """The end of a request that neither request nor status names any more."""
 _TOUCHED: Final = (RequestEnd.APPLIED, RequestEnd.PREVIOUS)
-_UNTOUCHED: Final = (RequestEnd.REFUSED, RequestEnd.CANCELLED)
+_UNTOUCHED: Final = (RequestEnd.REFUSED, RequestEnd.CANCELLED, RequestEnd.EXPIRED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

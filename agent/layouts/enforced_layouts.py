@@ -7,6 +7,7 @@ the thread that waits for the actuator, which takes minutes.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -47,6 +48,7 @@ _STATES: Final[Mapping[str, str]] = {
 _BY_END: Final[Mapping[str, MigPhase]] = {
     RequestEnd.PREVIOUS: MigPhase.FAILED,
     RequestEnd.REFUSED: MigPhase.REFUSED,
+    RequestEnd.EXPIRED: MigPhase.REFUSED,
 }
 
 
@@ -60,6 +62,8 @@ class EnforceEdges:
     """Whether all handles of NVML are closed that were to be closed."""
     load: Callable[[], str]
     """The boot, and the load of the driver."""
+    wait_seconds: float = math.inf
+    """That a change waits for leave, before it is given up."""
     wake: Callable[[], None] = lambda: None
     """Has the tick, and the look at the causes of a release, run soon."""
     start: Callable[[Callable[[], None]], object] = lambda job: threads.started(job, "actuator")
@@ -90,6 +94,8 @@ class EnforcedLayouts:
         self._asks = False
         self._wanted_gpus = False
         self._retry: tuple[Retry, str] | None = None
+        self._asked: tuple[str, str] | None = None
+        """A request, and when it was first asked for."""
         self._annotation: tuple[MigRequestAnnotation, float] | None = None
 
     def saw(self, metadata: Mapping[str, Any], status: MigStatusAnnotation | None) -> None:
@@ -102,7 +108,9 @@ class EnforcedLayouts:
                     self._shown,
                     new_id=self._new_id,
                     now=self._clock(),
-                    failed_for_seconds=_seconds_since(status, self._wall()),
+                    failed_for_seconds=self._passed("" if status is None else status.since),
+                    asked_for_seconds=self._passed(self._shown.since),
+                    wait_seconds=self._edges.wait_seconds,
                 )
 
     @property
@@ -194,7 +202,9 @@ class EnforcedLayouts:
                 return {keys.MIG_REQUEST: Absent(reason="no change waits")}
             if change.open_change is None:
                 return {}
-            wanted = change.open_change.annotation(change.request, drift=change.drift)
+            wanted = change.open_change.annotation(
+                change.request, drift=change.drift, since=self._since(change)
+            )
             text = mig_request_annotation.encode(self._paced(wanted))
             return {keys.MIG_REQUEST: Value(text=text)}
 
@@ -258,15 +268,37 @@ class EnforcedLayouts:
             return judged.phase, judged.reason
         if change.retry is not None and change.is_of(judged.plan):
             phase = _BY_END.get(change.end, MigPhase.FAILED)
+            if math.isinf(change.retry.at):
+                return phase, change.retry.why
             return phase, f"{change.retry.why}; tried again at {self._time(change.retry)}"
         return MigPhase.PLANNED, change.problem
 
     def _time(self, retry: Retry) -> str:
         """RFC 3339; the same as long as it is the same time."""
         if self._retry is None or self._retry[0] is not retry:
-            at = datetime.fromtimestamp(self._wall() + retry.at - self._clock(), UTC)
-            self._retry = retry, at.strftime("%Y-%m-%dT%H:%M:%SZ")
+            self._retry = retry, self._day_time(retry.at)
         return self._retry[1]
+
+    def _since(self, change: LayoutChange) -> str:
+        """When the request was first asked for; the same as long as it is the same request."""
+        if self._asked is None or self._asked[0] != change.request:
+            shown = self._shown
+            known = shown.since if shown.request == change.request else ""
+            self._asked = change.request, known or self._day_time(change.asked_at)
+        return self._asked[1]
+
+    def _day_time(self, at: float) -> str:
+        """RFC 3339 of a time by the clock of the steps."""
+        found = datetime.fromtimestamp(self._wall() + at - self._clock(), UTC)
+        return found.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def _passed(self, since: str) -> float:
+        """Seconds since a time of day; 0 where that is not known, or to come."""
+        try:
+            at = datetime.fromisoformat(since).timestamp()
+        except ValueError:
+            return 0.0
+        return max(self._wall() - at, 0.0)
 
     def _paced(self, wanted: MigRequestAnnotation) -> MigRequestAnnotation:
         """The request, or the one before where nobody needs to know the difference yet."""
@@ -313,15 +345,6 @@ def _without_pods(request: MigRequestAnnotation) -> MigRequestAnnotation:
 
 def _is_held(request: MigRequestAnnotation) -> bool:
     return bool(request.pods or request.programs)
-
-
-def _seconds_since(status: MigStatusAnnotation | None, wall: float) -> float:
-    """How long ago a status became as it is; 0 where that is not known, or to come."""
-    try:
-        since = datetime.fromisoformat("" if status is None else status.since)
-    except ValueError:
-        return 0.0
-    return max(wall - since.timestamp(), 0.0)
 
 
 def _cut(reason: str) -> str:

@@ -12,15 +12,18 @@ later. The next one begins when the Node shows the end of the one before.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from typing import Final
 
 from agent.layouts.retry_times import (
     ASK_SECONDS,
     FAILED_SECONDS,
+    GIVEN_UP,
     REFUSED_SECONDS,
     Retry,
     ladder,
+    retry_of,
 )
 from agent.layouts.shown_request import Leave, ShownRequest
 from agent.layouts.wanted_change import Judgement, WantedChange
@@ -77,10 +80,14 @@ class LayoutChange:
         new_id: Callable[[], str],
         now: float,
         failed_for_seconds: float = 0.0,
+        asked_for_seconds: float = 0.0,
+        wait_seconds: float = math.inf,
     ) -> None:
         """Go on from what the Node shows; ``now`` is by the clock of the steps.
 
-        ``failed_for_seconds``: how long ago a change has failed, where the Node shows that.
+        ``failed_for_seconds``: how long ago a change has failed, where the Node shows that, and
+        ``asked_for_seconds`` how long ago one that is open was asked for; ``wait_seconds``: for
+        leave.
         """
         self.request = shown.request
         self.end = shown.end
@@ -89,6 +96,9 @@ class LayoutChange:
         """The open request repairs what somebody else has changed."""
         self.reached = shown.reached
         """Layouts that the GPUs had since they were asked for: to have them again is a repair."""
+        self.asked_at = now - asked_for_seconds
+        """When the newest request was first asked for."""
+        self._wait_seconds = wait_seconds
         self._plan = shown.plan
         self._new_id = new_id
         self.open_change: WantedChange | None = None
@@ -97,7 +107,6 @@ class LayoutChange:
         """Why the actuator cannot be asked."""
         self.runs = False
         """The actuator changes the GPUs for this request, or restores them."""
-        self.retry: Retry | None = None
         self._unsure = bool(shown.request) and not shown.end
         self._gone = False
         """Leave was seen."""
@@ -113,15 +122,11 @@ class LayoutChange:
         self.changes = 0
         """How often the GPUs may have changed: what was read with fewer is stale."""
         self._key: object = _NO_KEY
-        self._failures = self._refusals = self._drifts = 0
+        self._drifts = 0
         self._seen_unchanged = shown.end == RequestEnd.APPLIED
-        if shown.end == RequestEnd.PREVIOUS:
-            self._failures = 1
-            left = max(FAILED_SECONDS[0] - failed_for_seconds, 0.0)
-            self.retry = Retry(why="the change before failed", at=now + left)
-        elif shown.end == RequestEnd.REFUSED:
-            self._refusals = 1
-            self.retry = Retry(why="the actuator refused", at=now + REFUSED_SECONDS[0])
+        self._failures = int(shown.end == RequestEnd.PREVIOUS)
+        self._refusals = int(shown.end == RequestEnd.REFUSED)
+        self.retry = retry_of(shown.end, now, failed_for_seconds)
 
     @property
     def is_open(self) -> bool:
@@ -204,6 +209,9 @@ class LayoutChange:
             if judged is not None and not self._goes_on(judged):
                 self._finish(RequestEnd.CANCELLED, "something else is asked for", now)
                 return None
+            if not self._gone and now - self.asked_at > self._wait_seconds:
+                self._finish(RequestEnd.EXPIRED, GIVEN_UP.why, now)
+                return None
             if judged is not None and self._gone and judged.change is not None:
                 return judged.change.apply_request(self.request)
             return None
@@ -243,7 +251,7 @@ class LayoutChange:
             return None
         if self.end == RequestEnd.APPLIED and self.is_of(change.plan) and self.retry is None:
             self._drifted(now)
-        if self.retry is not None and now < self.retry.at:
+        if self.retry is not None and now < self.retry.at and self.is_of(change.plan):
             return None
         if self._restored != load:
             self._restoring = load
@@ -251,7 +259,7 @@ class LayoutChange:
         log.info("MIG change requested", extra={"asked": change.asked, "plan": change.plan})
         self.request, self.end, self.end_reason = self._new_id(), "", ""
         self._plan, self.open_change, self.retry = change.plan, change, None
-        self.drift = change.plan == self.reached
+        self.drift, self.asked_at = change.plan == self.reached, now
         self._gone = self._unsure = False
         self._tried = self._doubt = self.problem = ""
         self._seen_unchanged = False
@@ -364,6 +372,8 @@ class LayoutChange:
         elif end is RequestEnd.REFUSED:
             self._refusals += 1
             self.retry = Retry(why=reason, at=now + ladder(REFUSED_SECONDS, self._refusals))
+        elif end is RequestEnd.EXPIRED:
+            self.retry = GIVEN_UP
         elif end is RequestEnd.APPLIED:
             self._failures = self._refusals = 0
             self._seen_unchanged = False

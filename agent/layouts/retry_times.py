@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
+
+from api.mig_status_annotation import RequestEnd
 
 FAILED_SECONDS: Final = (3600.0, 86400.0)
 """Before a change that has failed is tried again: the first time, and at most."""
@@ -21,6 +24,27 @@ class Retry:
     why: str
     at: float
     """By the clock of the steps."""
+
+
+GIVEN_UP: Final = Retry(
+    why="there was no leave in time, so it was given up: to ask again, remove the annotation or"
+    " label, wait for idle, and write it again",
+    at=math.inf,
+)
+"""Of a change that waited for too long."""
+
+
+def retry_of(end: str, now: float, failed_for_seconds: float) -> Retry | None:
+    """When what a Node shows to have ended so is tried again; None: it need not wait.
+
+    ``failed_for_seconds``: how long ago that was, as far as it is known.
+    """
+    if end == RequestEnd.PREVIOUS:
+        left = max(FAILED_SECONDS[0] - failed_for_seconds, 0.0)
+        return Retry(why="the change before failed", at=now + left)
+    if end == RequestEnd.REFUSED:
+        return Retry(why="the actuator refused", at=now + REFUSED_SECONDS[0])
+    return GIVEN_UP if end == RequestEnd.EXPIRED else None
 
 
 def ladder(seconds: tuple[float, float], times: int) -> float:

@@ -35,6 +35,8 @@ class ShownRequest:
     """Empty where it has not ended."""
     drift: bool = False
     """It is open, and repairs what somebody else has changed."""
+    since: str = ""
+    """RFC 3339: when it was first asked for, where that is known."""
     reached: str = ""
     """Layouts that the GPUs had since they were asked for; empty where none are known."""
 
@@ -45,7 +47,11 @@ def shown_request(metadata: Mapping[str, Any], status: MigStatusAnnotation | Non
     reached = "" if status is None else _reached(status)
     if request is not None and (status is None or status.request != request.request):
         return ShownRequest(
-            request=request.request, plan=request.plan, drift=request.drift, reached=reached
+            request=request.request,
+            plan=request.plan,
+            drift=request.drift,
+            since=request.since,
+            reached=reached,
         )
     if status is None:
         return ShownRequest()
@@ -54,6 +60,7 @@ def shown_request(metadata: Mapping[str, Any], status: MigStatusAnnotation | Non
         plan=status.plan if request is None else request.plan,
         end=status.end,
         drift=bool(reached) and reached == status.plan if request is None else request.drift,
+        since="" if request is None else request.since,
         reached=reached,
     )
 

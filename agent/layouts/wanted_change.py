@@ -75,15 +75,19 @@ class WantedChange:
             pods=self.on_gpus,
         )
 
-    def annotation(self, request: str, *, drift: bool = False) -> MigRequestAnnotation:
+    def annotation(
+        self, request: str, *, drift: bool = False, since: str = ""
+    ) -> MigRequestAnnotation:
         """As the coordinator is asked for leave; pods for which there is no room are counted.
 
-        ``drift``: the GPUs have lost the layouts, and nobody asks for others.
+        ``drift``: the GPUs have lost the layouts, and nobody asks for others; ``since``: when it
+        was first asked for.
         """
         named = MigRequestAnnotation(
             v=VERSION,
             request=request,
             plan=self.plan,
+            since=since,
             gpus=self.gpus,
             modes=self.modes,
             drift=drift,

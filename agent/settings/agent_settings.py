@@ -298,6 +298,13 @@ class AgentSettings:
         "File with MIG configurations, in mig-parted's format; changes of it take effect at once.",
         unset="the default ones for the GPUs of the machine",
     )
+    mig_deadline: float | None = setting(
+        None,
+        kinds.duration("1m"),
+        "How long a MIG change may wait for leave; then it is given up, until a layout is asked"
+        " for anew.",
+        unset="for ever",
+    )
 
     log_level: str = log_level()
     log_format: str = log_format()

@@ -19,6 +19,7 @@ from fleet.change_effects import (
     EvictHolders,
     EvictPods,
     FreeSlot,
+    JudgeDrain,
     NodeWrite,
     ParkRecord,
     PatchNode,
@@ -259,6 +260,11 @@ def judge(view: ChangeView, effect: ChangeEffect) -> None:
         assert max(record.held_at, record.drain_at, NOW - LOOK_SECONDS) <= view.judged.at
         assert not view.judged.plan.blockers
         assert effect.pods == view.judged.plan.evict
+    if isinstance(effect, JudgeDrain):
+        assert node is not None
+        assert record.drain in ("evict", "node")
+        assert node.request is not None
+        assert not node.request.drift
     if isinstance(effect, ParkRecord):
         assert not view.parked
         assert record.counted

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -68,6 +69,7 @@ class EnforcingScene:
         self.news: list[str] = []
         self.ids = count(1)
         self.load = "boot-1"
+        self.wait_seconds = math.inf
         self.waits = False
         self.looks = 0
         """How often it was looked whether the handles are closed, for the present task."""
@@ -87,6 +89,7 @@ class EnforcingScene:
             ask=self._ask,
             closed=self._closed,
             load=lambda: self.load,
+            wait_seconds=self.wait_seconds,
             wake=lambda: self.runtime.hasten("layouts"),
             start=self.jobs.append,
         )
@@ -453,6 +456,46 @@ def test_drift_is_a_new_request_and_soon_another_only_after_a_while(
     assert "another program changed the layout; tried again at" in scene.status.reason
     assert scene.status.request == second
     assert scene.run(REFUSED_SECONDS[0] + 10).request not in (first, second)
+
+
+@pytest.mark.parametrize("anew", [(OTHER,), (None, WANTED)])
+def test_a_change_that_waits_for_too_long_is_given_up_until_a_layout_is_asked_for_anew(
+    scene: EnforcingScene, anew: tuple[str | None, ...]
+) -> None:
+    """An hour, in which the agent starts again; a cordon without leave does not stop it."""
+    scene.wait_seconds = 3600.0
+    scene.start()
+    scene.hold("job")
+    first = scene.asks().request
+    for _ in range(2):
+        scene.run(1700)
+        scene.start()
+        scene.hold("job")
+    scene.grant(GrantPhase.HOLD)
+    assert scene.run(100).end == ""
+    for seconds in (200, 4000):
+        given_up = scene.run(seconds)
+        assert (given_up.phase, given_up.request, given_up.end) == ("refused", first, "expired")
+        assert "given up" in given_up.reason
+        assert (scene.request, scene.label) == (None, "failed")
+        scene.start()
+        scene.hold("job")
+    for text in anew:
+        scene.ask(text)
+        scene.run()
+    assert (scene.status.phase, scene.request is None) == ("waiting", False)
+    assert scene.status.request != first
+
+
+def test_a_change_that_has_leave_is_not_given_up(scene: EnforcingScene) -> None:
+    scene.wait_seconds = 60.0
+    scene.start()
+    scene.asks()
+    scene.waits = True
+    scene.grant(GrantPhase.GO)
+    assert scene.run(600).end == ""
+    scene.waits = False
+    assert scene.run(30).end == "applied"
 
 
 def program(pid: int, on: int) -> Process:
