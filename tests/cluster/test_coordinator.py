@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import threading
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ from api.mig_status_annotation import MigPhase, MigStatusAnnotation
 from api.state_annotation import pod_key
 from fleet.policy.policy_keeper import KEY
 from kube.api import NODES, Api
+from tests import exposition
 from tests.agent.agent_process import GPUSCAPE, SOON, until
 from tests.cluster.agents import Site
 from tests.controlplane.components import free_port
@@ -170,8 +172,8 @@ def working(models: list[NodeModel]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def coordinator(site: Site, instance: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The process with its account's token; SIGTERM at the end, if it has not ended."""
+def coordinator(site: Site, instance: str, folder: Path) -> Iterator[str]:
+    """Its address, as a process with its account's token; SIGTERM at the end."""
     node = site.plane.make_node()
     token = site.plane.bound_token(site.namespace, names.COORDINATOR, node)
     options = SETTINGS | {
@@ -184,7 +186,7 @@ def coordinator(site: Site, instance: str, folder: Path) -> Iterator[subprocess.
     with (folder / f"{instance}.log").open("wb") as log:
         process = subprocess.Popen(argv, stderr=log, preexec_fn=end_with_parent)
         try:
-            yield process
+            yield options["listen"]
         finally:
             process.terminate()
             assert process.wait(SOON) == 0
@@ -243,14 +245,21 @@ def test_ten_nodes_change_three_at_a_time_and_no_pod_is_deleted(site: Site, tmp_
             idle_api.patch(NODES, idle, {"metadata": {"annotations": {keys.MIG_STATUS: says}}})
             until(lambda: not has_startup_taint(idle))
         assert leader(site) == ""
-        with coordinator(site, "second", tmp_path):
+        with coordinator(site, "second", tmp_path) as address:
             until(lambda: are_done(foreign))
             assert not models[0].is_done
+            until(lambda: metrics(address)["oldest_wait_seconds/cordoned"] > 0)
+            assert metrics(address)["waiting_nodes/cordoned"] == 1
             plane.kubectl("uncordon", foreign)
             until(are_done)
             until(lambda: not has_startup_taint(models[2].name))
             until(lambda: not slots_in_use(site))
+            until(lambda: metrics(address)["slots_used"] == 0)
+            figures = metrics(address)
 
+    assert (figures["leader"], figures["slots"], figures["policy_nodes/written"]) == (1, SLOTS, 1)
+    assert len([name for name in figures if name.startswith("policy_info/")]) == 1
+    assert figures["changes_total/applied"] > 0
     for name in (models[2].name, idle):
         taints = site.node(name)["spec"]["taints"]
         assert [it["key"] for it in taints] == ["example.com/kept"]
@@ -269,6 +278,16 @@ def test_ten_nodes_change_three_at_a_time_and_no_pod_is_deleted(site: Site, tmp_
     refused = [it for it in events if it["responseStatus"]["code"] in (403, 422)]
     assert refused == []
     assert most_in_change(events) == SLOTS
+
+
+def metrics(address: str) -> dict[str, float]:
+    """The figures of a coordinator, by name and the values of their labels."""
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=SOON) as answer:
+        found = exposition.series(answer.read())
+    return {
+        "/".join((name.removeprefix("gpuscape_coordinator_"), *(text for _, text in labels))): it
+        for (name, labels), it in found.items()
+    }
 
 
 def slots_in_use(site: Site) -> list[str]:

@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import logging
+import re
+from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -12,7 +15,7 @@ import pytest
 from api.mig_status_annotation import MigStatusAnnotation, RequestEnd, RequestSource
 from fleet.coordinator_metrics import CoordinatorMetrics
 from fleet.figures.change_steps import ChangeStep, change_facts, step_of
-from fleet.figures.fleet_figures import FleetFigures, figures
+from fleet.figures.fleet_figures import FleetFigures, NodeStep, figures
 from fleet.figures.wait_ages import WaitAges
 from fleet.fleet_terms import FleetTerms, parse_windows
 from fleet.mig_node import Away, MigNode
@@ -22,10 +25,11 @@ from fleet.rollout_memory import EMPTY, CountedEnd, counted
 from fleet.slot_gate import GateDecision, Waiting
 from fleet.slot_lease import PARKING, SlotLease
 from fleet.undo_record import UndoRecord
-from tests import exposition
+from tests import exposition, promlint
 from tests.fleet.simulated_fleet import Cluster
 from tests.fleet.test_slot_gate import NOW, asking, record, view
 
+PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text("utf-8")
 AT = int(NOW)
 OPEN = msgspec.structs.replace(record("n1"), taken_at=AT - 100)
 CORDONED = msgspec.structs.replace(OPEN, held_at=AT - 90)
@@ -217,6 +221,44 @@ def test_whether_the_window_is_open_is_shown(hours: str, is_open: float) -> None
     )
 
     assert shown(found)["window_open"] == is_open
+
+
+PREFIX = "gpuscape_coordinator_"
+
+
+def everything() -> dict[str, exposition.Family]:
+    """The coordinator's families with a series in each."""
+    metrics = CoordinatorMetrics("1")
+    step = NodeStep(node="n1", slot="mig-slot-0", step=ChangeStep.TAKEN, seconds=1.0)
+    metrics.shows(FleetFigures(steps=(step,), policy=POLICY))
+    return {
+        name: family
+        for name, family in exposition.parse(metrics.render()).items()
+        if name.startswith(PREFIX)
+    }
+
+
+@pytest.mark.parametrize("family", everything().values(), ids=lambda it: it.name)
+def test_a_name_follows_prometheus_conventions(family: exposition.Family) -> None:
+    assert promlint.problems(family) == []
+
+
+def test_the_page_has_each_family_with_its_type_and_each_value_of_its_labels() -> None:
+    """Values of labels that are words of ours."""
+    rows = re.findall(rf"^\| `({PREFIX}\w+)` \| (\w+) \| (.*) \|$", PAGE, re.MULTILINE)
+    text = {name: words for name, _, words in rows}
+
+    assert {name: kind for name, kind, _ in rows} == {
+        name: family.kind for name, family in everything().items()
+    }
+    words: dict[str, Iterable[str]] = {
+        "change_step_seconds": ChangeStep,
+        "changes_total": CountedEnd,
+        "policy_nodes": Assignment,
+        "waiting_nodes": Waiting,
+    }
+    for name, values in words.items():
+        assert set(re.findall(r"`([\w-]+)`", text[f"{PREFIX}{name}"])) >= set(values), name
 
 
 def test_a_coordinator_that_stands_by_says_nothing_of_the_fleet() -> None:
