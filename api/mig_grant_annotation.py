@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from api import keys
+from api import keys, names
 from api.mig_request_annotation import RequestId
 from api.versioned import VersionedFormat
 
@@ -38,6 +38,14 @@ class MigGrantAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_default
     cordoned: Annotated[
         bool, Meta(description="The coordinator cordoned the node, and will uncordon it.")
     ] = False
+    guards: Annotated[
+        tuple[Annotated[int, Meta(ge=0, le=7)], ...],
+        Meta(
+            max_length=8,
+            description="Autoscalers' annotations that the coordinator added where there were none:"
+            f" numbers of {', '.join(names.SCALE_DOWN_GUARDS)}, from 0.",
+        ),
+    ] = ()
 
 
 def encode(grant: MigGrantAnnotation) -> str:

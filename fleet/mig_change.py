@@ -51,6 +51,10 @@ SUPERSEDED: Final = "superseded"
 _TOUCHED: Final = (RequestEnd.APPLIED, RequestEnd.PREVIOUS)
 _UNTOUCHED: Final = (RequestEnd.REFUSED, RequestEnd.CANCELLED, RequestEnd.EXPIRED)
 
+_TIMES: Final = ("taken_at", "drain_at", "held_at", "go_at", "restarted_at")
+_CLOCKS_DIFFER_SECONDS: Final = 60.0
+"""Between two coordinators' machines, at most."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedDrain:
@@ -97,6 +101,8 @@ def next_effect(view: ChangeView, terms: FleetTerms, now: float) -> ChangeEffect
     record, node = view.record, view.node
     if node is None or node.uid != record.uid:
         return FreeSlot(outcome=CountedEnd.GONE) if view.has_lease else None
+    if view.has_lease and (past := _not_to_come(record, now)) != record:
+        return WriteRecord(record=past, why="times to come")
     end = record.end or told_end(node, record.request)
     if end is None:
         return _open(view, node, terms, now)
@@ -159,8 +165,9 @@ def _going(view: ChangeView, node: MigNode, terms: FleetTerms, now: float) -> Ch
     if _passed(record.go_at, now) <= terms.end_seconds:
         return None
     phase = "" if node.status is None else node.status.phase
-    if _phase(node, record) is None and phase == MigPhase.WAITING:
-        # somebody removed the go before its agent saw it: nothing runs, and nothing can begin
+    if _phase(node, record) is not GrantPhase.GO and phase == MigPhase.WAITING:
+        # somebody removed the go before its agent saw it, or wrote into the record that there was
+        # one: nothing runs, and nothing can begin
         return _undo(view, node, "grant removed by somebody else", retry_later=True)
     return None if view.parked else _count(view, CountedEnd.LATE) or ParkRecord()
 
@@ -359,6 +366,16 @@ def _to_pause(node: MigNode, record: UndoRecord) -> bool:
 def _paused(node: MigNode, record: UndoRecord) -> bool:
     present = dict(node.deploy)
     return any(present.get(label) == PAUSED for label in record.labels)
+
+
+def _not_to_come(record: UndoRecord, now: float) -> UndoRecord:
+    """The record with times to come as now: a clock was wrong, or somebody wrote them.
+
+    Nothing would pass before they do.
+    """
+    times = {name: getattr(record, name) for name in _TIMES}
+    wrong = {name: int(now) for name, at in times.items() if at - now > _CLOCKS_DIFFER_SECONDS}
+    return _with(record, **wrong) if wrong else record
 
 
 def _passed(since: float, now: float) -> float:

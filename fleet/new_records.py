@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Final
 
 from api import names
+from api.mig_grant_annotation import MigGrantAnnotation
 from api.mig_request_annotation import MigRequestAnnotation
 from fleet.fleet_terms import PAUSED
 from fleet.mig_node import DrainMode, MigNode
@@ -51,8 +52,13 @@ def new_record(node: MigNode, request: MigRequestAnnotation, drain: str, now: fl
     )
 
 
+def _added(grant: MigGrantAnnotation) -> dict[str, str | None]:
+    guards = dict(enumerate(names.SCALE_DOWN_GUARDS))
+    return {guards[number]: None for number in grant.guards if number in guards}
+
+
 def record_of_grant(node: MigNode) -> UndoRecord:
-    """What a grant without a record says: the cordon, and nothing of annotations and labels.
+    """What a grant without a record says: the cordon, and which guards there were not before.
 
     One that cannot be read is for no request, so that it goes.
     """
@@ -63,4 +69,5 @@ def record_of_grant(node: MigNode) -> UndoRecord:
         request=_NO_REQUEST if node.grant is None else node.grant.request,
         rollout=node.rollout,
         cordon=node.grant is not None and node.grant.cordoned,
+        guards={} if node.grant is None else _added(node.grant),
     )

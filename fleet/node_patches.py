@@ -21,20 +21,14 @@ from fleet.undo_record import UndoRecord
 def hold(node: MigNode, record: UndoRecord) -> Mapping[str, Any]:
     """Cordon, grant and the autoscalers' guards in one."""
     guards = dict.fromkeys(record.guards, GUARD)
-    grant = MigGrantAnnotation(
-        v=1, request=record.request, phase=GrantPhase.HOLD, cordoned=record.cordon
-    )
-    notes = {keys.MIG_GRANT: mig_grant_annotation.encode(grant), **guards}
+    notes = {keys.MIG_GRANT: _grant(record, GrantPhase.HOLD), **guards}
     patch = _patch(node, annotations=notes)
     return patch | ({"spec": {"unschedulable": True}} if record.cordon else {})
 
 
 def go(node: MigNode, record: UndoRecord) -> Mapping[str, Any]:
     """The agent may change GPUs."""
-    grant = MigGrantAnnotation(
-        v=1, request=record.request, phase=GrantPhase.GO, cordoned=record.cordon
-    )
-    return _patch(node, annotations={keys.MIG_GRANT: mig_grant_annotation.encode(grant)})
+    return _patch(node, annotations={keys.MIG_GRANT: _grant(record, GrantPhase.GO)})
 
 
 def paused(node: MigNode, record: UndoRecord) -> Mapping[str, Any]:
@@ -89,6 +83,19 @@ def _has_our_guards(node: MigNode, record: UndoRecord) -> bool:
     """
     others = [was for was in record.guards.values() if was != GUARD]
     return bool(others) and all(value == GUARD for value in node.guards)
+
+
+def _grant(record: UndoRecord, phase: GrantPhase) -> str:
+    """With what a coordinator needs that finds the Node without its record."""
+    absent = (
+        number
+        for number, guard in enumerate(names.SCALE_DOWN_GUARDS)
+        if record.guards.get(guard, GUARD) is None
+    )
+    grant = MigGrantAnnotation(
+        v=1, request=record.request, phase=phase, cordoned=record.cordon, guards=tuple(absent)
+    )
+    return mig_grant_annotation.encode(grant)
 
 
 def _patch(

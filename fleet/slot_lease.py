@@ -36,7 +36,7 @@ class SlotLease:
     holder: str = ""
     record: UndoRecord | None = None
     damaged: bool = False
-    """There is a record, and it cannot be read."""
+    """Somebody has it, and there is no record that can be read."""
 
     @property
     def name(self) -> str:
@@ -79,12 +79,13 @@ def slot_of(lease: Object) -> SlotLease:
             record = undo_record.decode(text)
         except BadInput:
             record = None
+    holder = (lease.get("spec") or {}).get("holderIdentity") or ""
     return SlotLease(
         number=number_of(meta["name"]),
         version=meta["resourceVersion"],
-        holder=(lease.get("spec") or {}).get("holderIdentity") or "",
+        holder=holder,
         record=record,
-        damaged=text is not None and record is None,
+        damaged=record is None and bool(holder or text is not None),
     )
 
 
