@@ -40,8 +40,10 @@ hypothesis.settings.load_profile("scaled")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--update-golden``: write golden files anew, their keys excepted."""
+    """``--update-golden``: write golden files anew, their keys excepted; ``--write-pages``: write
+    the pages in docs/ that long tests on real nodes make."""
     parser.addoption("--update-golden", action="store_true", help="write golden files anew")
+    parser.addoption("--write-pages", action="store_true", help="write pages of long tests anew")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -1,291 +1,258 @@
 # SPDX-License-Identifier: Apache-2.0
 """An admin annotates Nodes, and nothing else: real nodes change their MIG layouts, one at a time,
-next to real pods, with the shipped manifests and NVIDIA's device plugin."""
+next to real pods, with the shipped manifests and NVIDIA's device plugin.
+
+With ``--write-pages`` what was typed and what came back is written to docs/mig-recording.md.
+"""
 
 from __future__ import annotations
 
-import json
 import signal
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+import time
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Final
 
+import psutil
 import pytest
 
-from api import keys, mig_status_annotation, names
-from api.mig_resources import MigStrategy
-from api.mig_status_annotation import MigStatusAnnotation
-from tests.agent.agent_process import until
-from tests.controlplane.plane import MERGE_PATCH, Object
-from tests.node import mig_holder
-from tests.node.gpu_cluster import NAMESPACE, PODS, GpuCluster, gpu_cluster
-from tests.node.gpu_pods import gpu_pod, gpus
-from tests.node.injecting_runtime import LIBRARIES
+from api import keys
+from tests.agent.agent_process import runs, until
+from tests.controlplane.plane import Object
+from tests.controlplane.programs import ROOT
+from tests.node.gpu_cluster import NAMESPACE, PODS
 from tests.node.mig_change_trial import single_machine
 from tests.node.mig_holder import MigHolderPod
-from tests.node.node_mig import HOST, NodeMig
-from tests.node.nvidia_plugin import RUNTIME_CLASS, NvidiaPlugin
-from tests.node.plugin_daemonset import NAME as PLUGIN
-from tests.node.plugin_daemonset import start_plugins
+from tests.node.mig_stage import (
+    COORDINATOR,
+    LARGE,
+    LAYOUT,
+    LONG,
+    SERVED,
+    SEVENTHS,
+    SMALL,
+    MigStage,
+    mig_stage,
+)
 from tests.node.real_node import SOON
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(1800)]
 
-LAYOUT: Final = json.dumps({"0": {"3g.20gb": 2}})
-WANTED: Final = {"nvidia.com/mig-3g.20gb": 2}
-SMALL: Final = "nvidia.com/mig-1g.5gb"
-SERVED: Final = {"app": "served"}
-REPLICA_SETS: Final = f"/apis/apps/v1/namespaces/{NAMESPACE}/replicasets"
 BUDGETS: Final = f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets"
 BUDGET: Final[Object] = {
     "metadata": {"name": "one-serves"},
     "spec": {"minAvailable": 1, "selector": {"matchLabels": SERVED}},
 }
-COORDINATOR: Final = "gpuscape coordinator --listen=:9402"
-LONG: Final = 240.0
-"""Seconds for a change with all that is around it on a busy machine of two cores."""
-OVERLAY: Final = f"""\
-resources: [gpuscape/deploy/base, gpuscape/deploy/coordinator]
-components: [gpuscape/deploy/actuator]
-patches:
-- target: {{kind: DaemonSet, name: {names.AGENT}}}
-  patch: |
-    apiVersion: apps/v1
-    kind: DaemonSet
-    metadata: {{name: {names.AGENT}}}
-    spec:
-      template:
-        spec:
-          containers:
-          - name: agent
-            env:
-            - {{name: GPUSCAPE_MIG_MODE, value: enforce}}
-            - {{name: GPUSCAPE_MIG_STRATEGY, value: mixed}}
-          - name: actuator
-            env:
-            - {{name: GPUSCAPE_LIBRARY, value: {LIBRARIES}/libnvidia-ml.so.1}}
-            volumeMounts:
-            - {{name: kubelet, mountPath: /var/lib/kubelet, readOnly: true}}
-          volumes:
-          - name: host
-            hostPath: {{path: {HOST}, type: Directory}}
-          - name: kubelet
-            hostPath: {{path: /var/lib/kubelet, type: Directory}}
-- target: {{kind: Deployment, name: {names.COORDINATOR}}}
-  patch: |
-    apiVersion: apps/v1
-    kind: Deployment
-    metadata: {{name: {names.COORDINATOR}}}
-    spec:
-      template:
-        spec:
-          containers:
-          - name: coordinator
-            env:
-            - {{name: GPUSCAPE_CANARY, value: 1s}}
-"""
+GRACE_SECONDS: Final = 15
+KILLED: Final = 128 + signal.SIGKILL
+"""Exit code of a container that is killed."""
 
 
-class FleetTrial:
-    """Two nodes, and what their admin sees."""
-
-    def __init__(self, there: GpuCluster) -> None:
-        self.there = there
-        self.plane = there.cluster.plane
-        self.nodes = there.cluster.nodes
-
-    def annotate(self, node: str, **annotations: str | None) -> None:
-        """As ``kubectl annotate node`` does."""
-        written = {f"gpuscape.io/{key.replace('_', '-')}": it for key, it in annotations.items()}
-        body = {"metadata": {"annotations": written}}
-        self.plane.demand("PATCH", f"/api/v1/nodes/{node}", body, content_type=MERGE_PATCH)
-
-    def object(self, node: str) -> Object:
-        return self.nodes[node].object()
-
-    def status(self, node: str) -> MigStatusAnnotation | None:
-        text = (self.object(node)["metadata"].get("annotations") or {}).get(keys.MIG_STATUS)
-        return None if text is None else mig_status_annotation.decode(text)
-
-    def phase(self, node: str) -> str:
-        status = self.status(node)
-        return "" if status is None else status.phase
-
-    def is_open(self, node: str) -> bool:
-        """Pods may be scheduled there, and nothing of a change is left."""
-        found = self.object(node)
-        notes = found["metadata"].get("annotations") or {}
-        return not found["spec"].get("unschedulable") and keys.MIG_GRANT not in notes
-
-    def served(self) -> list[Object]:
-        """The ReplicaSet's pods."""
-        found: list[Object] = self.plane.demand("GET", f"{PODS}?labelSelector=app%3Dserved")[
-            "items"
-        ]
-        return found
-
-    def events(self, node: str) -> dict[str, str]:
-        """Reason to the last note of the Events about a Node."""
-        path = "/apis/events.k8s.io/v1/namespaces/default/events"
-        return {
-            event["reason"]: event["note"]
-            for event in self.plane.demand("GET", path)["items"]
-            if event["regarding"].get("name") == node
-        }
-
-    def begun(self) -> set[str]:
-        """Nodes whose change has begun and not ended."""
-        return {node for node in self.nodes if not self.is_open(node)}
-
-    def offers(self, node: str) -> dict[str, int]:
-        plugin = NvidiaPlugin(plane=self.plane, node=self.nodes[node], pod=PLUGIN)
-        return {name: count for name, count in plugin.allocatable().items() if count}
-
-    def is_changed(self, node: str, wanted: Mapping[str, int] = WANTED) -> bool:
-        offers = self.offers(node)
-        return self.phase(node) == "unchanged" and offers == wanted and self.is_open(node)
-
-    def looked_at(self) -> dict[str, Any]:
-        """For messages."""
-        return {
-            node: (self.status(node), self.offers(node), self.is_open(node)) for node in self.nodes
-        }
+PAGE: Final = ROOT / "docs/mig-recording.md"
+ABOUT: Final = (
+    "Written by `tests/node/test_mig_fleet.py` with `--write-pages`: commands and their output as "
+    "they came, with minutes and seconds since the first one. Two real nodes (kubelet and "
+    "containerd 1.37.1 and 2.4.2, NVIDIA's device plugin 0.19.0) with one simulated A100 each, the "
+    "shipped agents, actuators and coordinators. The canary's ten minutes are set to one second."
+)
+NODES: Final = (
+    "custom-columns=NODE:.metadata.name,CORDONED:.spec.unschedulable,"
+    r"1G:.status.allocatable.nvidia\.com/mig-1g\.5gb,3G:.status.allocatable.nvidia\.com/mig-3g\.20gb"
+)
+EVENTS: Final = "custom-columns=NODE:.involvedObject.name,REASON:.reason,MESSAGE:.message"
+PODS_COLUMNS: Final = "custom-columns=POD:.metadata.name,NODE:.spec.nodeName,PHASE:.status.phase"
 
 
 @pytest.fixture(scope="module")
-def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GpuCluster]:
-    folder = tmp_path_factory.mktemp("fleet")
-    with gpu_cluster(folder, single_machine(), single_machine()) as found:
-        for node in found.cluster.nodes.values():
-            node.import_image(mig_holder.image(folder / f"image-{node.name}"))
-            NodeMig.on(found.gpus[node.name])
-        start_plugins(found, MigStrategy.MIXED)
-        overlay = found.cluster.overlay()
-        (overlay / "kustomization.yaml").write_text(OVERLAY)
-        found.cluster.plane.kubectl("apply", "-k", overlay)
+def stage(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[MigStage]:
+    with mig_stage(tmp_path_factory.mktemp("fleet"), single_machine(), single_machine()) as found:
         yield found
+        if request.config.getoption("--write-pages") and not request.session.testsfailed:
+            PAGE.write_text(found.admin.page("A recording of MIG changes", ABOUT), "utf-8")
 
 
-def test_nodes_change_when_their_pods_allow_it_and_no_sooner(there: GpuCluster) -> None:
-    trial = FleetTrial(there)
-    busy, idle = trial.nodes
-    until(lambda: {trial.phase(node) for node in trial.nodes} == {"idle"}, LONG)
-    holder = MigHolderPod.start(there, trial.nodes[busy], "holder", SMALL)
+def see(stage: MigStage, *commands: str) -> None:
+    """What an admin looks at between two moments."""
+    of_nodes = "--field-selector=involvedObject.kind=Node"
+    looks = {
+        "nodes": ("kubectl", "get", "nodes", "-o", NODES),
+        "pods": ("kubectl", "get", "pods", "-o", PODS_COLUMNS),
+        "mig": ("gpuscape", "mig", "nodes"),
+        "events": ("kubectl", "get", "events", of_nodes, "-o", EVENTS),
+    }
+    for command in commands:
+        stage.admin.run(*looks[command])
+
+
+def test_nodes_change_when_their_pods_allow_it_and_no_sooner(stage: MigStage) -> None:
+    there = stage.there
+    busy, idle = stage.nodes
+    until(lambda: {stage.phase(node) for node in stage.nodes} == {"idle"}, LONG)
+    holder = MigHolderPod.start(there, stage.nodes[busy], "holder", SMALL)
     since = there.cluster.resource_version()
+    stage.admin.says("A pod holds one of five small instances on the first node.")
+    see(stage, "nodes", "pods")
 
-    for node in trial.nodes:
-        trial.annotate(node, mig_layout=LAYOUT)
+    stage.admin.says("Both Nodes are annotated, and nothing else is done.")
+    for node in stage.nodes:
+        stage.admin.run("kubectl", "annotate", "node", node, f"{keys.MIG_LAYOUT}={LAYOUT}")
 
-    until(lambda: trial.is_changed(idle), LONG)
-    until(lambda: trial.phase(busy) == "waiting", SOON)
-    status = trial.status(busy)
+    until(lambda: stage.is_changed(idle), LONG)
+    until(lambda: stage.phase(busy) == "waiting", SOON)
+    stage.admin.says("The idle node has changed; the other one waits for its pod, and is open.")
+    see(stage, "mig", "nodes", "pods")
+    status = stage.status(busy)
     assert status is not None
     assert status.pods == ("default/holder",), status
-    assert trial.is_open(busy)
+    assert stage.is_open(busy)
     holder.check()
-    late = MigHolderPod.start(there, trial.nodes[idle], "late", "nvidia.com/mig-3g.20gb")
-    holder.delete()
-    until(lambda: trial.is_changed(busy), LONG)
+    late = MigHolderPod.start(there, stage.nodes[idle], "late", LARGE)
+    stage.admin.run("kubectl", "delete", "pod", "holder", "--wait=false")
+    until(lambda: not stage.is_open(busy) or stage.is_changed(busy), LONG)
+    stage.admin.says("Now the first node has its turn.")
+    see(stage, "mig", "nodes")
+    until(lambda: stage.is_changed(busy), LONG)
+    stage.admin.says("Both have what was asked for.")
+    see(stage, "mig", "nodes", "events")
     late.check()
 
-    after = MigHolderPod.start(there, trial.nodes[busy], "after", "nvidia.com/mig-3g.20gb")
+    after = MigHolderPod.start(there, stage.nodes[busy], "after", LARGE)
     after.check()
-    check_cordons(there, since)
+    stage.check_cordons(since)
     for pod in (late, after):
         pod.delete()
         until(lambda pod=pod: not pod.is_there, SOON)  # type: ignore[misc]
 
 
 def test_pods_are_evicted_where_that_is_asked_for_and_their_budget_allows_it(
-    there: GpuCluster,
+    stage: MigStage,
 ) -> None:
     """None is, and nothing else happens, while a PodDisruptionBudget forbids it."""
-    trial = FleetTrial(there)
-    node = next(iter(trial.nodes))
-    plane = there.cluster.plane
-    plane.demand("POST", REPLICA_SETS, served(node))
+    node = next(iter(stage.nodes))
+    plane = stage.plane
+    first = stage.serve(node)
     plane.demand("POST", BUDGETS, BUDGET)
-    until(lambda: [pod["status"]["phase"] for pod in trial.served()] == ["Running"], LONG)
-    (first,) = trial.served()
+    since = stage.there.cluster.resource_version()
+    stage.admin.says(
+        "A ReplicaSet's pod holds an instance that is to go, and its PodDisruptionBudget lets it "
+        "not go. The node may evict."
+    )
+    see(stage, "pods")
+    asked = (f"{keys.DRAIN}=evict", f"{keys.MIG_LAYOUT}={SEVENTHS}", "--overwrite")
+    stage.admin.run("kubectl", "annotate", "node", node, *asked)
 
-    trial.annotate(node, drain="evict", mig_layout=json.dumps({"0": {"1g.5gb": 7}}))
+    until(lambda: "MigDrainBlocked" in stage.events(node), LONG)
+    see(stage, "events", "nodes")
+    assert BUDGET["metadata"]["name"] in stage.events(node)["MigDrainBlocked"]
+    assert stage.is_open(node)
+    assert [pod["metadata"]["uid"] for pod in stage.served()] == [first["metadata"]["uid"]]
+    stage.admin.run("kubectl", "delete", "poddisruptionbudget", BUDGET["metadata"]["name"])
+    until(lambda: stage.is_changed(node, {SMALL: 7}), LONG)
+    stage.admin.says("Its pod was evicted; the next one waits for an instance of that size.")
+    see(stage, "mig", "nodes", "pods")
 
-    until(lambda: "MigDrainBlocked" in trial.events(node), LONG)
-    assert BUDGET["metadata"]["name"] in trial.events(node)["MigDrainBlocked"]
-    assert trial.is_open(node)
-    assert [pod["metadata"]["uid"] for pod in trial.served()] == [first["metadata"]["uid"]]
-    plane.demand("DELETE", f"{BUDGETS}/{BUDGET['metadata']['name']}")
-    until(lambda: trial.is_changed(node, {SMALL: 7}), LONG)
-
-    (second,) = trial.served()
+    (second,) = stage.served()
     assert second["metadata"]["uid"] != first["metadata"]["uid"]
     assert second["status"]["phase"] == "Pending"
-    trial.annotate(node, drain=None, mig_layout=LAYOUT)
-    until(lambda: [pod["status"]["phase"] for pod in trial.served()] == ["Running"], LONG)
-    plane.demand("DELETE", f"{REPLICA_SETS}/served?propagationPolicy=Background")
-    until(lambda: not trial.served() and trial.is_changed(node), LONG)
-
-
-def served(node: str) -> Object:
-    """A ReplicaSet of one pod with a MIG device, on one node."""
-    pod = gpu_pod("served", gpus("main", 1, resource="nvidia.com/mig-3g.20gb"), node=node)
-    pod["metadata"] = {"labels": SERVED}
-    pod["spec"]["runtimeClassName"] = RUNTIME_CLASS
-    pod["spec"]["containers"][0]["image"] = mig_holder.IMAGE
-    selector = {"matchLabels": SERVED}
-    return {
-        "metadata": {"name": "served"},
-        "spec": {"replicas": 1, "selector": selector, "template": pod},
-    }
+    stage.annotate(node, drain=None, mig_layout=LAYOUT)
+    until(lambda: [pod["status"]["phase"] for pod in stage.served()] == ["Running"], LONG)
+    stage.admin.says("The layout from before is asked for again, and the pod runs.")
+    see(stage, "mig", "pods")
+    stage.stop_serving()
+    until(lambda: stage.is_changed(node), LONG)
+    stage.check_cordons(since)
 
 
 def test_changes_end_although_kubelet_coordinator_and_agent_are_killed_in_the_middle(
-    there: GpuCluster,
+    stage: MigStage,
 ) -> None:
     """Each of them at another moment of a change, on both nodes; pods on GPUs run on."""
-    trial = FleetTrial(there)
-    until(lambda: {trial.phase(node) for node in trial.nodes} <= {"idle", "unchanged"}, LONG)
-    since = there.cluster.resource_version()
-    layout = json.dumps({"0": {"1g.5gb": 7}})
-    for node in trial.nodes:
-        trial.annotate(node, mig_layout=layout)
+    until(lambda: {stage.phase(node) for node in stage.nodes} <= {"idle", "unchanged"}, LONG)
+    since = stage.there.cluster.resource_version()
+    for node in stage.nodes:
+        stage.annotate(node, mig_layout=SEVENTHS)
     struck: set[str] = set()
 
     def is_done(node: str) -> bool:
-        return trial.is_changed(node, {SMALL: 7})
+        return stage.is_changed(node, {SMALL: 7})
 
-    while not all(map(is_done, trial.nodes)):
-        until(lambda: bool(trial.begun() - struck) or all(map(is_done, trial.nodes)), LONG)
-        for node in trial.begun() - struck:
+    while not all(map(is_done, stage.nodes)):
+        until(lambda: bool(stage.begun() - struck) or all(map(is_done, stage.nodes)), LONG)
+        for node in stage.begun() - struck:
             struck.add(node)
-            strike(trial, node)
+            strike(stage, node)
     assert struck
-    check_cordons(there, since)
+    stage.check_cordons(since)
 
 
-def strike(trial: FleetTrial, node: str) -> None:
+def strike(stage: MigStage, node: str) -> None:
     """SIGKILL the kubelet of a node that is cordoned for its change, all coordinators, and then its
     agent."""
-    machine = trial.nodes[node]
+    machine = stage.nodes[node]
     machine.stop("kubelet", signal.SIGKILL)
-    kill_all(trial, COORDINATOR)
+    stage.kill(COORDINATOR)
     machine.start_kubelet()
-    until(lambda: trial.phase(node) in ("changing", "unchanged"), LONG)
+    until(lambda: stage.phase(node) in ("changing", "unchanged"), LONG)
     for process in machine.processes("gpuscape agent"):
         process.kill()
 
 
-def kill_all(trial: FleetTrial, program: str) -> None:
-    """SIGKILL the program wherever it runs; the kubelet starts its container again."""
-    for node in trial.nodes.values():
-        for process in node.processes(program):
-            process.kill()
+def test_a_pod_that_ignores_sigterm_is_waited_for_or_killed_when_its_grace_is_over(
+    stage: MigStage,
+) -> None:
+    """Waited for as any other, for as long as it runs. Evicted, it has its grace, and the kubelet
+    kills its container; no instance goes before."""
+    node = list(stage.nodes)[-1]
+    machine, cluster = stage.nodes[node], stage.there.cluster
+    stage.annotate(node, mig_layout=SEVENTHS)
+    until(lambda: stage.is_changed(node, {SMALL: 7}), LONG)
+    pod = stage.serve(node, SMALL, arguments=["stubborn"], grace_seconds=GRACE_SECONDS)
+    (program,) = machine.processes("mig-holder stubborn")
+    before, since = stage.instances(node), cluster.resource_version()
+
+    stage.annotate(node, mig_layout=LAYOUT)
+    until(lambda: stage.phase(node) == "waiting", LONG)
+    waited_until = time.monotonic() + GRACE_SECONDS
+    while time.monotonic() < waited_until:
+        check_untouched(stage, node, program, before)
+        assert stage.is_open(node)
+    assert "deletionTimestamp" not in stage.served()[0]["metadata"]
+
+    stage.annotate(node, drain="evict")
+    until(lambda: "deletionTimestamp" in stage.served()[0]["metadata"], LONG)
+    while runs(program):
+        check_untouched(stage, node, program, before)
+    until(lambda: stage.is_changed(node), LONG)
+
+    evicted, killed = last_times(cluster.versions(PODS, since=since, name=pod["metadata"]["name"]))
+    assert (killed - evicted).total_seconds() >= GRACE_SECONDS - 1  # written as whole seconds
+    stage.stop_serving()
+    stage.annotate(node, drain=None)
+    stage.check_cordons(since)
 
 
-def check_cordons(there: GpuCluster, since: str) -> None:
-    """Never more than one node was cordoned, and none is left so."""
-    cordoned: set[str] = set()
-    for version in there.cluster.versions("/api/v1/nodes", since=since):
-        name, spec = version["metadata"]["name"], version["spec"]
-        (cordoned.add if spec.get("unschedulable") else cordoned.discard)(name)
-        assert len(cordoned) <= 1
-    assert not cordoned
+def check_untouched(
+    stage: MigStage, node: str, program: psutil.Process, before: frozenset[object]
+) -> None:
+    """As long as the program runs, every instance is there."""
+    now = stage.instances(node)
+    assert now == before or not runs(program)
+    time.sleep(0.1)
+
+
+def last_times(versions: list[Object]) -> tuple[datetime, datetime]:
+    """When a pod was evicted, and when its container ended, which was killed."""
+    leaving = [it for it in versions if "deletionTimestamp" in it["metadata"]]
+    evicted = min(datetime.fromisoformat(it["metadata"]["deletionTimestamp"]) for it in leaving)
+    ended = [
+        state
+        for it in leaving
+        for container in it["status"].get("containerStatuses", ())
+        if (state := container["state"].get("terminated")) is not None
+    ]
+    assert {it["exitCode"] for it in ended} == {KILLED}, ended
+    grace = leaving[0]["metadata"]["deletionGracePeriodSeconds"]
+    assert grace == GRACE_SECONDS
+    return (evicted - timedelta(seconds=grace), datetime.fromisoformat(ended[-1]["finishedAt"]))
