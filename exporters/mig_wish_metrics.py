@@ -14,8 +14,8 @@ from api.mig_status_annotation import MigPhase, RequestEnd
 NOTHING_ASKED = (MigPhase.IDLE, MigPhase.UNADOPTED)
 """Phases without a series: nothing is to come of them."""
 PHASES = tuple(phase for phase in MigPhase if phase not in NOTHING_ASKED)
-RETRIED_ENDS = tuple(end for end in RequestEnd if end is not RequestEnd.CANCELLED)
-"""Ends after which the same layouts may be asked for once more."""
+RETRIED_ENDS = (RequestEnd.APPLIED, RequestEnd.PREVIOUS, RequestEnd.HELD, RequestEnd.REFUSED)
+"""Ends after which the agent may ask for the same layouts once more by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,8 @@ class ChangeStep(StrEnum):
     TAKEN = "taken"
     """It has a slot, and is not cordoned yet."""
     CORDONED = "cordoned"
+    WAITING = "waiting"
+    """Cordoned, until its pods have ended: as the policy has it, and maybe for hours."""
     DRAINING = "draining"
     """Pods have been asked to leave."""
     CHANGING = "changing"
@@ -43,7 +45,8 @@ def step_of(slot: SlotLease, record: UndoRecord, node: MigNode | None) -> tuple[
     if record.drain_at:
         return ChangeStep.DRAINING, record.drain_at
     if record.held_at:
-        return ChangeStep.CORDONED, record.held_at
+        waits = record.drain == DrainMode.CORDON
+        return ChangeStep.WAITING if waits else ChangeStep.CORDONED, record.held_at
     return ChangeStep.TAKEN, record.taken_at
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For how long nodes wait for their change: remembered here, and guessed after a restart. Pure."""
+"""For how long nodes wait for their change: as their requests say, or as it was seen. Pure."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from fleet.slot_gate import Waiting
 class WaitAges:
     """Since when each node's request is open. One thread.
 
-    A request that is open when a coordinator starts counts from what its agent says, which may be
-    too late, as pods that came and went meanwhile are news too.
+    One that does not say when it was asked for counts from when it was first seen here, or from
+    the time of its agent's status.
     """
 
     def __init__(self) -> None:
@@ -49,13 +49,15 @@ class WaitAges:
 
 
 def _shown_since(node: MigNode, now: float) -> float:
-    """Since when the agent shows that it waits; now where it does not say so."""
+    """Since when the agent asks, or shows that it waits; now where it does not say so."""
     status, request = node.status, node.request
-    if status is None or request is None or status.request != request.request:
+    if request is None:
         return now
-    if status.phase != MigPhase.WAITING:
-        return now
+    text = request.since
+    if not text and status is not None and status.request == request.request:
+        # it may be too late: pods that came and went meanwhile are news too
+        text = status.since if status.phase == MigPhase.WAITING else ""
     try:
-        return min(datetime.fromisoformat(status.since).timestamp(), now)
+        return min(datetime.fromisoformat(text).timestamp(), now)
     except (ValueError, OverflowError):
         return now

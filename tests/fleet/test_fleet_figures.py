@@ -54,6 +54,18 @@ def ended(end: str) -> MigNode:
             asking("n1"),
             (ChangeStep.DRAINING, 80),
         ),
+        (
+            msgspec.structs.replace(CORDONED, drain="cordon"),
+            0,
+            asking("n1"),
+            (ChangeStep.WAITING, 90),
+        ),
+        (
+            msgspec.structs.replace(GONE, drain="cordon"),
+            0,
+            asking("n1"),
+            (ChangeStep.CHANGING, 60),
+        ),
         (GONE, 0, asking("n1"), (ChangeStep.CHANGING, 60)),
         (GONE, PARKING, ended(RequestEnd.HELD), (ChangeStep.HELD, 60)),
         (GONE, PARKING, asking("n1"), (ChangeStep.LATE, 60)),
@@ -142,6 +154,21 @@ def test_a_coordinator_that_starts_goes_by_what_the_agent_says_of_its_wait(
 
     assert found[1] == found[0] + 9 > 0
     assert seconds is None or found[0] == seconds
+
+
+def test_a_request_that_says_when_it_was_made_counts_from_then_whatever_the_status_says() -> None:
+    """It is 2027-01-15T08:00:00Z; the pods changed half an hour ago."""
+    node = asking("n1")
+    assert node.request is not None
+    assert node.status is not None
+    request = msgspec.structs.replace(node.request, since="2027-01-14T08:00:00Z")
+    status = msgspec.structs.replace(node.status, since="2027-01-15T07:30:00Z")
+
+    found = WaitAges().oldest(
+        {"n1": replace(node, request=request, status=status)}, {"n1": Waiting.SLOT}, NOW
+    )
+
+    assert found == {Waiting.SLOT: 86400}
 
 
 def test_what_a_node_without_a_request_waited_is_forgotten() -> None:

@@ -67,6 +67,7 @@ def test_a_held_request_that_a_person_ends_has_both_ends() -> None:
         (RequestEnd.REFUSED, THIS, {"refused": 1}),
         (RequestEnd.APPLIED, THIS, {"applied": 1}),
         (RequestEnd.CANCELLED, THIS, {}),
+        (RequestEnd.EXPIRED, THIS, {}),
         (RequestEnd.PREVIOUS, OTHER, {}),
     ],
 )
