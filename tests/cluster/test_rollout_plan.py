@@ -5,7 +5,7 @@ writes nothing. Kueue and Karpenter are there as the kinds that they bring."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,7 +59,8 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         _add_nodes(plane)
         _add_kinds(plane)
         _add_objects(plane, team, plane.namespace("quota"))
-        _add_state(plane, "h2", f"{team}/train")
+        _add_lease(plane, names.lease("h2"), _state("h2", f"{team}/train"))
+        _add_lease(plane, names.COORDINATOR_LEASE, {}, holderIdentity="coordinator-0")
         yield Fleet(plane=plane, team=team)
 
 
@@ -98,7 +99,7 @@ def test_an_admin_sees_what_a_rollout_would_do_and_nothing_is_written(fleet: Fle
     }
     assert {it["autoscaler"] for it in found["autoscalers"]} == {"cluster-autoscaler", "Karpenter"}
     assert [it["what"] for it in found["not_looked_at"]] == ["jobsets.jobset.x-k8s.io"]
-    assert found["writes_refused"] is None
+    assert (found["writes_refused"], found["coordinator"]) == (None, [])
     assert found["needs_a_look"]
     written = [
         (event["verb"], event["objectRef"]["resource"])
@@ -135,6 +136,7 @@ def test_who_may_read_nodes_alone_is_told_what_he_does_not_see(fleet: Fleet) -> 
     missed = {it["what"] for it in found["not_looked_at"] if it["matters"]}
     assert {"pods", "deployments.apps", "resourcequotas", "clusterqueues.kueue.x-k8s.io"} <= missed
     assert found["writes_refused"].startswith("h1: patch Node h1: 403")
+    assert "coordinator not known" in found["coordinator"][0]
     default = fleet.document("--node", "h1", "--configs", "default", token=token)["nodes"][0]
     assert (default["fate"], default["pods"]) == ("changes", None)
     text = fleet.planned("--node", "h1", "--exit-code", token=token, code=1)
@@ -167,15 +169,18 @@ def _add_nodes(plane: Plane) -> None:
     plane.demand("POST", "/apis/apps/v1/namespaces/gpuscape/daemonsets", agents)
 
 
-def _add_state(plane: Plane, name: str, pod: str) -> None:
+def _state(name: str, pod: str) -> dict[str, str]:
     """What the node's agent says on its Lease of the one pod that is there."""
     topology = topology_annotation.decode(node(name)["metadata"]["annotations"][keys.TOPOLOGY])
     assert topology is not None
     state = StateAnnotation(
         v=1, gen=topology.gen, seq=1, ok="ff", used="01", pods={pod_key(*pod.split("/")): "01"}
     )
-    notes = {keys.STATE: state_annotation.encode(state)}
-    lease = {"metadata": {"name": names.lease(name), "annotations": notes}, "spec": {}}
+    return {keys.STATE: state_annotation.encode(state)}
+
+
+def _add_lease(plane: Plane, name: str, notes: Mapping[str, str], **spec: str) -> None:
+    lease = {"metadata": {"name": name, "annotations": dict(notes)}, "spec": spec}
     path = f"/apis/coordination.k8s.io/v1/namespaces/{names.NAMESPACE}/leases"
     plane.demand("POST", path, lease)
 

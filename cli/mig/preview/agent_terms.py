@@ -51,7 +51,7 @@ class AgentTerms:
 
 def agent_terms(daemon_sets: Sequence[Object]) -> AgentTerms:
     """The settings that count for a rollout; ``daemon_sets``: all of the cluster."""
-    found = {_of_one(one) for one in daemon_sets if _is_agents(one)}
+    found = {_of_one(one) for one in daemon_sets if is_part(one, *_COMPONENTS)}
     if not found:
         return AgentTerms(unknown="no DaemonSet of gpuscape's agent is seen")
     if len(found) > 1:
@@ -64,9 +64,10 @@ def agent_terms(daemon_sets: Sequence[Object]) -> AgentTerms:
     return found.pop()
 
 
-def _is_agents(daemon_set: Object) -> bool:
-    labels = daemon_set["metadata"].get("labels") or {}
-    return _NAME in labels.items() and labels.get(_COMPONENT) in _COMPONENTS
+def is_part(seen: Object, *components: str) -> bool:
+    """Whether the object is of one of these parts of gpuscape, by its labels."""
+    labels = seen["metadata"].get("labels") or {}
+    return _NAME in labels.items() and labels.get(_COMPONENT) in components
 
 
 def _of_one(daemon_set: Object) -> AgentTerms:
@@ -75,7 +76,7 @@ def _of_one(daemon_set: Object) -> AgentTerms:
     if container is None:
         why = "the agents' DaemonSet has no container agent"
         return AgentTerms(namespace=namespace, unknown=why)
-    settings = _settings(container)
+    settings = container_settings(container)
     mode, config = settings.get("mig-mode"), settings.get("mig-config") or ""
     has_file = bool(settings.get(_CONFIG))
     if mode is None and not has_file:
@@ -90,9 +91,11 @@ def _of_one(daemon_set: Object) -> AgentTerms:
     )
 
 
-def _settings(container: Mapping[str, Any]) -> dict[str, str]:
-    """Name to value as written, arguments before the environment; empty where it is no plain
-    value."""
+def container_settings(container: Mapping[str, Any]) -> dict[str, str]:
+    """Settings of a container of ours: name to value as written, arguments before the environment.
+
+    Empty where it is no plain value.
+    """
     found = {
         it["name"].removeprefix(_PREFIX).lower().replace("_", "-"): it.get("value") or ""
         for it in container.get("env") or ()

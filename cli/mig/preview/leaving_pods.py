@@ -25,7 +25,7 @@ class LeavingPods:
 
     node: str
     drain: str
-    """How they leave by the Node; empty: as the coordinator has it."""
+    """How they leave; empty: not known, as the coordinator has it."""
     exact: bool
     """They are those in the way, by the node's agent; else some of them may not be in the way."""
     pods: tuple[str, ...]

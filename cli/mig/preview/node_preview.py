@@ -69,7 +69,7 @@ class NodePreview:
     sets_modes: bool = False
     """MIG is turned on or off on each of these: whoever has one of them is in the way."""
     drain: str = ""
-    """How pods leave by the Node's own annotation; empty: as the coordinator has it."""
+    """How pods leave; empty: not known, as the coordinator has it."""
 
     @property
     def after(self) -> Offers:
@@ -86,6 +86,8 @@ class NodesAsked:
     meaning: LayoutMeaning
     drain: str = ""
     """Written too; empty: the Nodes keep theirs."""
+    usual_drain: str = ""
+    """The coordinator's, where a Node has none; empty: not known."""
     mode: str | None = None
     """The agents' ``mig-mode``; None: not known."""
 
@@ -96,7 +98,7 @@ def node_preview(
     """What becomes of one Node; ``pods``: ``namespace/name`` of those on it."""
     seen = node_of(node, _PREFIXES)
     gpus = node_gpus(node)
-    drain = asked.drain or seen.drain
+    drain = asked.drain or seen.drain or asked.usual_drain
     out = _out(node, seen, asked, pods, slice_drivers)
     if out:
         return NodePreview(node=seen.name, fate=NodeFate.OUT, why=out, now=gpus.offers, drain=drain)

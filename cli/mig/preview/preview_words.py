@@ -68,6 +68,7 @@ def document(preview: RolloutPreview) -> dict[str, Any]:
         "workloads": preview.workloads,
         "pods": preview.pods,
         "autoscalers": preview.autoscalers,
+        "coordinator": preview.coordinator,
         "writes_refused": preview.writes_refused or None,
         "not_looked_at": preview.not_looked,
     }
@@ -182,6 +183,7 @@ def _resources(preview: RolloutPreview) -> TextTable:
 def _sections(preview: RolloutPreview, *, wide: bool) -> Iterator[tuple[str, Sequence[str]]]:
     """Titles with lines, those that have any."""
     sections = (
+        ("The coordinator:", preview.coordinator),
         ("The API server refuses writes:", preview.writes_refused.splitlines()),
         ("Eviction would take none, because:", list(_blockers(preview))),
         ("Eviction would cost:", list(_losses(preview))),

@@ -55,6 +55,8 @@ class RolloutPreview:
     pods: tuple[PodOutlook, ...]
     autoscalers: tuple[AutoscalerWarning, ...]
     not_looked: tuple[NotLookedAt, ...]
+    coordinator: tuple[str, ...] = ()
+    """What keeps all nodes waiting, by the coordinator's Lease."""
     writes_refused: str = ""
     """What the API server says against the writes; empty where it would take all."""
 
@@ -71,7 +73,13 @@ class RolloutPreview:
         lacking = any(one.chance is not PodChance.FITS_THEN for one in self.pods)
         unclear = self.count(NodeFate.REFUSED) + self.count(NodeFate.UNKNOWN)
         unread = any(one.matters for one in self.not_looked)
-        found = (self.quotas, self.workloads, self.autoscalers, self.writes_refused)
+        found = (
+            self.quotas,
+            self.workloads,
+            self.autoscalers,
+            self.writes_refused,
+            self.coordinator,
+        )
         return bool(blocked or lacking or unclear or unread or any(found))
 
 

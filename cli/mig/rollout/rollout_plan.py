@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,11 @@ from base.files import read_text
 from cli import options
 from cli.failures import CommandFailure
 from cli.mig.cluster.cluster_nodes import client
+from cli.mig.cluster.coordinator_view import (
+    coordinator_notes,
+    namespace_option,
+    read_coordinator,
+)
 from cli.mig.rollout import asked_nodes
 from cli.mig.rollout.asked_nodes import AskedNode, to_layout
 from cli.mig.rollout.chosen_nodes import ME
@@ -78,6 +84,7 @@ Exit codes:
     help="Have the API server judge each eviction in a dry run.",
 )
 @click.option("--exit-code", is_flag=True, help="End with 1 where something needs a look.")
+@namespace_option
 @options.output("table", "wide", "json", "yaml")
 @options.settings("kubeconfig")
 def command(
@@ -89,6 +96,7 @@ def command(
     configs: Path | None,
     evictions: bool,
     exit_code: bool,
+    namespace: str,
     output: str,
 ) -> None:
     """Show what a rollout of LAYOUT would do to the chosen Nodes and to the cluster."""
@@ -99,6 +107,7 @@ def command(
         agents_configs,
         tried_evictions,
     )
+    from cli.mig.preview.coordinator_terms import coordinator_drain
     from cli.mig.preview.foretold_offers import LayoutMeaning
     from cli.mig.preview.leaving_pods import evictable
     from cli.mig.preview.node_preview import NodesAsked
@@ -139,12 +148,17 @@ def command(
             text=layout,
             meaning=meaning(api, picture),
             drain=drain or "",
+            usual_drain=coordinator_drain(picture.deployments),
             mode=picture.agents.mode,
         )
         found = rollout_preview(picture, what, chosen)
         if evictions:
             found = with_evictions(found, *tried_evictions(api, evictable(found.leaving)))
-        found = replace(found, writes_refused=_refused(api, wanted, asks))
+        found = replace(
+            found,
+            writes_refused=_refused(api, wanted, asks),
+            coordinator=tuple(coordinator_notes(read_coordinator(api, namespace), time.time())),
+        )
     preview_words.show(found, output)
     if exit_code and found.needs_a_look:
         raise click.exceptions.Exit(1)

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from cli.mig.preview.agent_terms import AgentTerms, ConfigMapKey, agent_terms
+from cli.mig.preview.coordinator_terms import coordinator_drain
 from kube.api import Object
 from tests.deploy.daemonset import DEPLOY
 
@@ -72,6 +73,25 @@ def test_a_canary_is_an_agent_too_and_an_empty_variable_sets_nothing() -> None:
     enforcing = with_setting("--mig-mode=enforce")
     enforcing["metadata"]["labels"]["app.kubernetes.io/component"] = "agent-canary"
     assert agent_terms([shipped(), enforcing]).unknown
+
+
+def coordinator(*arguments: str, **environment: str) -> Object:
+    """Its Deployment as it is shipped, with more settings."""
+    manifests = yaml.safe_load_all((DEPLOY / "coordinator" / "deployment.yaml").read_text())
+    (made,) = (it for it in manifests if it["kind"] == "Deployment")
+    container = made["spec"]["template"]["spec"]["containers"][0]
+    container["args"] += arguments
+    container["env"] += [{"name": name, "value": value} for name, value in environment.items()]
+    return dict(made)
+
+
+def test_how_the_coordinator_has_pods_leave_is_read_from_its_deployment() -> None:
+    assert coordinator_drain([coordinator()]) == "wait"
+    assert coordinator_drain([coordinator("--drain=evict")]) == "evict"
+    assert coordinator_drain([coordinator(GPUSCAPE_DRAIN="node")]) == "node"
+    assert coordinator_drain([coordinator(GPUSCAPE_CONFIG="/f")]) == ""
+    assert coordinator_drain([coordinator(), coordinator()]) == ""
+    assert coordinator_drain([shipped()]) == ""
 
 
 def test_a_key_under_another_path_is_found_by_its_item() -> None:

@@ -261,6 +261,16 @@ def test_a_node_that_is_away_comes_back_and_is_no_free_place_now() -> None:
     assert chances(plan(nodes=(node(), cut), pods=small)) == {"small": PodChance.FITS_THEN}
 
 
+def test_a_node_that_fits_is_found_behind_many_that_do_not() -> None:
+    many = [node(f"m{at}", labels={"zone": "a"}) for at in range(20)]
+    last = node("z", labels={"zone": "b"})
+    picky = pod("picky", {GPU: 8}, spec={"nodeSelector": {"zone": "b"}})
+    alone = node(labels={"zone": "b"})
+    assert chances(plan(nodes=(alone, *many, last), pods=(picky,))) == {}
+    found = chances(plan(nodes=(alone, *many), pods=(picky,)))
+    assert found == {"picky": PodChance.NEVER_THEN}
+
+
 def test_what_stays_on_a_node_takes_its_room_and_what_leaves_gives_it() -> None:
     """CPUs: a pod without GPUs stays there; one with GPUs has to go before the change."""
     busy = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "60"}}}]}

@@ -293,3 +293,5 @@ def test_how_pods_leave_is_the_rollouts_else_the_nodes() -> None:
     seen = node(annotations={keys.DRAIN: "node"})
     assert preview(seen, asked("all-1g.10gb")).drain == "node"
     assert preview(seen, asked("all-1g.10gb", drain="evict")).drain == "evict"
+    assert preview(seen, asked("all-1g.10gb", usual_drain="evict")).drain == "node"
+    assert preview(node(), asked("all-1g.10gb", usual_drain="evict")).drain == "evict"

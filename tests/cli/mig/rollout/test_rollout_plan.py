@@ -7,8 +7,10 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from api import keys
+from api import keys, names, state_annotation, topology_annotation
+from api.state_annotation import StateAnnotation, pod_key
 from cli.mig.preview.cluster_picture import (
     CLUSTER_QUEUES,
     CRON_JOBS,
@@ -17,7 +19,7 @@ from cli.mig.preview.cluster_picture import (
     WORKLOADS,
 )
 from cli.mig.rollout import rollout_plan
-from kube.api import CONFIG_MAPS, DAEMON_SETS, NODES, PODS
+from kube.api import CONFIG_MAPS, DAEMON_SETS, LEASES, NODES, PODS
 from kube.api_errors import AdmissionRefused, Forbidden
 from tests.cli.conftest import Run
 from tests.cli.mig.preview.preview_objects import GPU, gpu_spec, node
@@ -65,6 +67,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     made.with_pod("job", on="a")
     agents = with_setting("--mig-mode", "enforce")
     made.server.create(DAEMON_SETS, agents, "gpuscape")
+    lease = {"metadata": {"name": names.COORDINATOR_LEASE}, "spec": {"holderIdentity": "c"}}
+    made.server.create(LEASES, lease, names.NAMESPACE)
     monkeypatch.setattr(rollout_plan, "client", lambda *_: made)
     return made
 
@@ -158,6 +162,34 @@ def test_the_exit_code_tells_whether_something_needs_a_look(run: Run) -> None:
     planned(run, "all-1g.10gb", "--node", "a", "--exit-code")
     planned(run, "all-1g.11gb", "--node", "a", "--exit-code", code=1)
     assert "would refuse" in planned(run, "all-1g.11gb", "--node", "a")
+
+
+def test_a_coordinator_that_lets_no_node_begin_is_named(cluster: Cluster, run: Run) -> None:
+    assert document(run, "all-1g.10gb", "--node", "a")["coordinator"] == []
+    notes = {"metadata": {"annotations": {keys.MIG_PAUSED: "true"}}}
+    cluster.server.patch(LEASES, names.COORDINATOR_LEASE, notes, names.NAMESPACE)
+    text = planned(run, "all-1g.10gb", "--node", "a", "--exit-code", code=1)
+    assert "The coordinator:\n  paused by an admin" in text
+    assert "no coordinator acts" in planned(run, "all-1g.10gb", "--node", "a", "-n", "default")
+
+
+def test_a_lease_of_another_order_of_gpus_says_nothing(cluster: Cluster, run: Run) -> None:
+    topology = topology_annotation.decode(node()["metadata"]["annotations"][keys.TOPOLOGY])
+    assert topology is not None
+    state = StateAnnotation(
+        v=1, gen=topology.gen, seq=1, ok="ff", used="80", pods={pod_key(TEAM, "job"): "80"}
+    )
+
+    def pods(found: StateAnnotation) -> tuple[Any, bool]:
+        notes = {"metadata": {"annotations": {keys.STATE: state_annotation.encode(found)}}}
+        cluster.server.patch(LEASES, names.lease("a"), notes, names.NAMESPACE)
+        its = document(run, '{"0": {"7g.80gb": 1}}', "--node", "a")["nodes"][0]["pods"]
+        return its["in_the_way"], its["exact"]
+
+    lease = {"metadata": {"name": names.lease("a")}, "spec": {}}
+    cluster.server.create(LEASES, lease, names.NAMESPACE)
+    assert pods(state) == ([], True)
+    assert pods(replace(state, gen="0123456789")) == (["team/job"], False)
 
 
 CONFIGS = """\
