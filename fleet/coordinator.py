@@ -209,7 +209,9 @@ class Coordinator:
             case JudgeDrain():
                 self._judge(change.view, now)
             case EvictHolders(pods=holders):
-                self._judged.pop(record.request, None)
+                if self._judged.get(record.request) is not change.view.judged:
+                    return True  # another node's evictions came since: judge anew
+                self._judged.clear()  # budgets let others go no more
                 for holder in holders:
                     self._evict(holder)
                     self._reports.holder_evicted(record, holder)

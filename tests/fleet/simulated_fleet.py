@@ -171,19 +171,29 @@ class Cluster:
         for name in nodes or tuple(self.agents):
             self.agents[name].wish = layout
 
-    def bind_pod(self, node: str, name: str, *, blocking: bool, owner: str = "") -> None:
-        """A pod that asks for a GPU is bound; ``blocking``: it gets one that the plan changes."""
+    def bind_pod(
+        self, node: str, name: str, *, blocking: bool, owner: str = "", app: str = ""
+    ) -> None:
+        """A pod that asks for a GPU is bound; ``blocking``: it gets one that the plan changes.
+
+        ``app``: its label, by which a budget may select it; then it runs and is ready.
+        """
         container = {"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
         reference = {"apiVersion": "apps/v1", "kind": owner, "name": "x", "uid": "x"}
-        meta = {"name": name, "ownerReferences": [reference | {"controller": True}]}
+        meta: Object = {"name": name, "labels": {"app": app}}
+        if owner:
+            meta["ownerReferences"] = [reference | {"controller": True}]
         self.people.create(
             PODS,
             {
-                "metadata": meta if owner else {"name": name},
+                "metadata": meta,
                 "spec": {"nodeName": node, "containers": [container]},
             },
             namespace="default",
         )
+        if app:
+            ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+            self.server.patch(PODS, name, {"status": ready}, "default", status=True)
         if blocking:
             self.agents[node].blocking.add(pod_key("default", name))
 

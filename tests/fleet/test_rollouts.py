@@ -14,7 +14,7 @@ from fleet.drain.drain_plan import DrainTerms
 from fleet.fleet_terms import PAUSED, FleetTerms, parse_windows
 from fleet.slot_lease import is_slot
 from fleet.undo_record import UndoRecord
-from kube.api import LEASES
+from kube.api import LEASES, POD_DISRUPTION_BUDGETS
 from tests.fleet.simulated_fleet import OFFERS, Cluster, violations
 
 QUICK = FleetTerms(slots=3, canary_seconds=60.0, retry_seconds=10.0)
@@ -484,6 +484,27 @@ def test_none_is_evicted_and_the_node_is_not_cordoned_where_one_may_not_go() -> 
     cluster.end_pod("alone")
     cluster.pass_until(lambda: is_at_rest(cluster, "sevenths"), within=1200)
     assert_clean(cluster, pods={"one"})
+
+
+def test_a_budget_that_lets_one_node_go_lets_no_part_of_another_nodes_pods_go() -> None:
+    """Both nodes are judged before either one's pods are evicted."""
+    cluster = Cluster(nodes=2, terms=replace(QUICK, evictions=DrainTerms(deadline_seconds=60)))
+    budget = {"metadata": {"name": "keep"}, "spec": {"selector": {"matchLabels": {"app": "a"}}}}
+    cluster.people.create(POD_DISRUPTION_BUDGETS, budget, namespace="default")
+    status = {"status": {"disruptionsAllowed": 1}}
+    cluster.server.patch(POD_DISRUPTION_BUDGETS, "keep", status, "default", status=True)
+    for node in ("n0", "n1"):
+        cluster.annotate(node, drain="evict")
+        owned(cluster, node, f"{node}-first")
+        cluster.bind_pod(node, f"{node}-second", blocking=True, owner="ReplicaSet", app="a")
+    cluster.wish("sevenths", "n0")
+    cluster.wish("halves", "n1")
+
+    cluster.pass_time(50)
+    assert set(cluster.evicted) - {"plugin-n0", "plugin-n1"} in (
+        {"n0-first", "n0-second"},
+        {"n1-first", "n1-second"},
+    )
 
 
 def test_a_pod_that_does_not_end_is_waited_for_and_then_all_is_undone() -> None:
