@@ -48,7 +48,8 @@ RunChange = Callable[[ApplyRequest | None, PodsOnGpus], ChangeResult]
 AT_START = "restore-at-start"
 """Stands for a change where layouts come back that a reboot took."""
 FIRST_RETRY_SECONDS: Final = 2.0
-LONGEST_RETRY_SECONDS: Final = 300.0
+LONGEST_RETRY_SECONDS: Final = 30.0
+"""A driver that comes late is not to have the node wait for its layouts much longer than that."""
 Reply = Callable[[ActuatorAnswer], None]
 
 
