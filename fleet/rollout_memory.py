@@ -107,7 +107,8 @@ def counted(
         )
     kept = {it: counts for it, counts in memory.rollouts.items() if it != name}
     while len(kept) >= MOST_ROLLOUTS:
-        del kept[min(kept, key=lambda it: kept[it].at)]
+        # a rollout that was stopped goes on once it is forgotten: the least failed goes first
+        del kept[min(kept, key=lambda it: (kept[it].failed, kept[it].at))]
     return RolloutMemory(v=1, rollouts=kept | {name: after})
 
 

@@ -72,7 +72,7 @@ class Server:
         self._objects: dict[Key, Object] = {}
         self._history: list[Happened] = []
         self._version = _FIRST_VERSION
-        self._forgotten = 0
+        self._forgotten = self._dropped = 0
         self._names = 0
         self._namespaces = {"default", "kube-system", "kube-public", "gpuscape"}
         self._terminating: set[str] = set()
@@ -223,7 +223,14 @@ class Server:
 
     def since(self, version: int) -> list[Happened]:
         """What happened after ``version``. Hold ``changed``."""
-        return self._history[max(0, version - _FIRST_VERSION) :]
+        return self._history[max(0, version - _FIRST_VERSION - self._dropped) :]
+
+    def drop_history(self, version: int) -> None:
+        """Forget all up to ``version``, which nobody will ask for: long runs have a lot of it."""
+        with self.changed:
+            dropped = max(0, version - _FIRST_VERSION - self._dropped)
+            del self._history[:dropped]
+            self._dropped += dropped
 
     def require(self, resource: ApiResource) -> None:
         """Raises NotFound for a kind that is not served."""

@@ -5,7 +5,9 @@ that fail, and two replicas of the coordinator, all in virtual time and in one l
 
 from __future__ import annotations
 
+import contextlib
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -14,8 +16,9 @@ from api import keys, names
 from api.state_annotation import pod_key
 from fleet.drain.drain_plan import DrainTerms
 from fleet.fleet_terms import LONGEST_RETRY_SECONDS, FleetTerms
+from fleet.slot_gate import FleetView, GateDecision, Waiting
 from kube.api import LEASES, NODES, POD_DISRUPTION_BUDGETS, PODS, Object
-from kube.api_errors import Busy, Conflict, Unreachable
+from kube.api_errors import Busy, Conflict, NotFound, Unreachable
 from tests.fleet.request_log import LoggedApi, LoggedRequest, LoggedServer
 from tests.fleet.rollout_judge import KnownFleet, KnownPod, RolloutJudge
 from tests.fleet.simulated_fleet import START, Cluster, Killed, Replica
@@ -100,14 +103,17 @@ class RandomFleet(Cluster):
             terms = FleetTerms(**{**_fields(terms), "failures_in_all": 10_000})
         self.log = LoggedServer(lambda: self.now)
         self.replicas: list[Replica] = []
+        self.apis: list[LoggedApi] = []
+        self.waiting: Mapping[str, Waiting] = {}
+        """Nodes that wait, with why, as the leader says."""
         self.asleep: dict[str, float] = {}
         self.kills = self.failed_calls = 0
         self.is_calm = not how.storm
         """Nothing is killed, and nothing fails."""
         self.known = KnownFleet(terms=terms, count_seconds=150.0 if how.storm else 10.0)
         self.judge = RolloutJudge(self.known)
-        self._judged = 0
         self.of_pods: dict[str, RandomPod] = {}
+        self.placed = 0
         self.budgets: dict[str, int] = {}
         """Label's value to how many of its pods have to be ready."""
         self._counted: dict[str, dict[str, int]] = {}
@@ -135,8 +141,27 @@ class RandomFleet(Cluster):
             api.after("patch", self.ours, resource=NODES)
             api.before("*", lambda _call: self._weather(done=False))
             api.after("*", lambda _call: self._weather(done=True))
-            self.replicas.append(Replica(self, api, identity))
+            self.apis.append(api)
+            replica = Replica(self, api, identity)
+            self._overhear(replica)
+            self.replicas.append(replica)
         self.replica = self.replicas[0]
+
+    def _overhear(self, replica: Replica) -> None:
+        shows = replica.reports.shows
+
+        def heard(view: FleetView, decision: GateDecision, terms: FleetTerms) -> None:
+            self.waiting = decision.waiting
+            shows(view, decision, terms)
+
+        replica.reports.shows = heard  # type: ignore[method-assign]  # a spy
+
+    def resume(self) -> None:
+        """A person lets all go on that failures have stopped."""
+        patch = {"metadata": {"annotations": {keys.MIG_ROLLOUTS: None}}}
+        with contextlib.suppress(NotFound):  # no coordinator has led yet
+            self.people.patch(LEASES, names.COORDINATOR_LEASE, patch, namespace=names.NAMESPACE)
+        self.judge.resumed()
 
     def run_coordinator(self) -> None:
         """Each replica that is not asleep."""
@@ -226,7 +251,8 @@ class RandomFleet(Cluster):
     def _place(
         self, node: str, *, affected: bool, kind: PodKind | None = None, longest: float = 900.0
     ) -> RandomPod:
-        draw, number = self.luck, len(self.of_pods)
+        draw, number = self.luck, self.placed
+        self.placed += 1
         kinds = [it for it in self.how.pods if self.how.blocked or it.value in ("leaves", "ends")]
         weights = [{"stays": 1, "lingers": 1}.get(it.value, 8) for it in kinds]
         kind = kind or draw.choices(kinds, weights)[0]
@@ -339,8 +365,7 @@ class RandomFleet(Cluster):
                 self.disturbed_at = self.now
         self._run_budgets()
         self.pass_time(self.how.step, step=self.how.step)
-        new = self.log.log[self._judged :]
-        self._judged = len(self.log.log)
+        new, self.log.log = self.log.log, []
         self.judge.take_all(new)
         if not self.is_calm:
             self._come_late([it for it in new if it.by and it.resource == "nodes" and it.answer])
@@ -430,10 +455,7 @@ class RandomFleet(Cluster):
                 if name in self.of_pods and node in self.agents:
                     self.of_pods[name].leaving_since = None
                     self.end_pod(name)
-        patch = {"metadata": {"annotations": {keys.MIG_ROLLOUTS: None}}}
-        self.people.patch(LEASES, names.COORDINATOR_LEASE, patch, namespace=names.NAMESPACE)
-        for layout in {it.wish for it in self.agents.values()}:
-            self.judge.resumed(layout)
+        self.resume()
         self.replicas.clear()
         self.start_coordinator()
 

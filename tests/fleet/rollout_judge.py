@@ -19,7 +19,7 @@ rule each:
   ``node``, in none of the modes before the Node is held; the device plugin's only after the end;
 - ``whole set``: none is evicted where one of the set could not go, or where a budget did not let
   all of them go;
-- ``canary``: a rollout's first node is alone until it has succeeded, and for the time after it;
+- ``canary``: a rollout's nodes go one by one until one has succeeded, and for the time after it;
 - ``breaker``: a rollout that has failed too often begins nothing.
 """
 
@@ -91,6 +91,8 @@ class _Node:
     """The request that the status names."""
     end: str = ""
     asked: str = ""
+    held_for: str = ""
+    """What was asked for when it was held."""
     held_at: float = 0.0
     evicts: bool = False
     """Pods of the set were evicted since it is held."""
@@ -122,6 +124,8 @@ class RolloutJudge:
         """Value of the label to the pods that may go."""
         self._applied: defaultdict[str, list[float]] = defaultdict(list)
         self._failed: defaultdict[str, list[float]] = defaultdict(list)
+        self._resumed: set[str] = set()
+        """Rollouts of which nobody knows what has been proven."""
 
     def take_all(self, log: Iterable[LoggedRequest]) -> None:
         """Take requests, in the order of the log."""
@@ -145,9 +149,10 @@ class RolloutJudge:
                 allowed = (budget.get("status") or {}).get("disruptionsAllowed", 0)
                 self._budgets[app.get("app", "")] = int(allowed)
 
-    def resumed(self, rollout: str) -> None:
-        """A person has the rollout go on."""
-        self._failed[rollout].clear()
+    def resumed(self) -> None:
+        """A person has all rollouts go on: what they have proven is forgotten too."""
+        self._failed.clear()
+        self._resumed |= {it.asked for it in self._nodes.values()}
 
     def failures(self, rollout: str) -> int:
         """Changes of the rollout that agents told to have failed."""
@@ -235,6 +240,7 @@ class RolloutJudge:
             told="" if status is None else status.request,
             end="" if status is None else status.end,
             asked="" if status is None else status.asked,
+            held_for=before.held_for,
             held_at=before.held_at,
             evicts=before.evicts,
         )
@@ -246,23 +252,26 @@ class RolloutJudge:
             self._failed[node.asked].append(at)
 
     def _held(self, request: LoggedRequest, name: str, node: _Node) -> None:
-        node.held_at, node.evicts = request.at, False
+        node.held_at, node.held_for, node.evicts = request.at, node.asked, False
         if name not in self._slots.values():
             self._fault(request, "record", f"{name} is held without a record")
         if node.phase is not GrantPhase.HOLD or not node.cordoned:
             self._fault(request, "hold", f"{name}: {node.grant}, cordoned: {node.cordoned}")
         if self.is_stopped(node.asked, request.at):
             self._fault(request, "breaker", f"{name} begins, and {node.asked} is stopped")
+        if node.asked in self._resumed:
+            return
         applied = self._applied[node.asked]
         beside = [
             it
             for it in self._in_change()
-            if it != name and self._nodes[it].asked == node.asked and not self._nodes[it].end
+            if it != name and self._nodes[it].held_for == node.asked and not self._nodes[it].end
         ]
-        if not applied and beside:
-            self._fault(request, "canary", f"{name} begins beside {sorted(beside)}")
-        if applied and request.at < applied[0] + self.known.terms.canary_seconds - 1:
-            self._fault(request, "canary", f"{name} begins {request.at - applied[0]:.0f} s later")
+        # a success that was replaced by the next wish before anybody saw it has proven nothing
+        if beside and (
+            not applied or request.at < applied[0] + self.known.terms.canary_seconds - 1
+        ):
+            self._fault(request, "canary", f"{name} begins beside {sorted(beside)}: {applied[:1]}")
 
     def _went(self, request: LoggedRequest, name: str, before: _Node, after: _Node) -> None:
         self.granted += 1

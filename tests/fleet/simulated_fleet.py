@@ -9,6 +9,7 @@ seed draws.
 from __future__ import annotations
 
 import random
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
@@ -50,8 +51,8 @@ OFFERS: Final = {
     "sevenths": {"nvidia.com/mig-1g.10gb": 56},
     "halves": {"nvidia.com/mig-3g.40gb": 16},
 }
-"""What a node offers by the name of its layout."""
-_PLANS: Final = {name: f"{number:016x}" for number, name in enumerate(OFFERS, start=1)}
+"""What a node offers by the name of its layout; what follows a slash there makes another layout
+that offers the same."""
 HOME: Final = names.NAMESPACE
 _ROUNDS: Final = 60
 _REPAIR_SECONDS: Final = 10.0
@@ -317,6 +318,11 @@ class Cluster:
             self._run_plugin(agent, node, on_node)
             self._run_agent(agent, node, on_node)
 
+    @property
+    def nodes_seen(self) -> int:
+        """Up to which version the nodes know what happened."""
+        return self._nodes_seen
+
     def may_end(self, pod: str) -> bool:
         """Whether a pod that was evicted ends now."""
         return pod not in self.lingering
@@ -438,7 +444,7 @@ class Cluster:
             amounts: dict[str, str | None] = dict.fromkeys(
                 (it for offer in OFFERS.values() for it in offer), "0"
             )
-            amounts |= {it: str(count) for it, count in OFFERS.get(agent.layout, {}).items()}
+            amounts |= {it: str(count) for it, count in offers_of(agent.layout).items()}
             self._kubelet(agent.name, {"allocatable": amounts})
 
     def _kubelet(self, name: str, status: dict[str, Any]) -> None:
@@ -484,6 +490,16 @@ def show(server: Server, cache: FleetCache, since: int) -> int:
     return since
 
 
+def offers_of(layout: str) -> dict[str, int]:
+    """What a node with this layout offers; nothing where there is none of its name."""
+    return OFFERS.get(layout.partition("/")[0], {})
+
+
+def plan_of(layout: str) -> str:
+    """Digest of a layout."""
+    return f"{zlib.crc32(layout.encode()):016x}"
+
+
 def agent_notes(
     request: str,
     asked: str,
@@ -502,7 +518,7 @@ def agent_notes(
         phase=phase,
         source=RequestSource.ANNOTATION,
         asked=asked,
-        plan=_PLANS[asked],
+        plan=plan_of(asked),
         wish=wish_digest(RequestSource.ANNOTATION, asked),
         request=request,
         end=end,
@@ -510,14 +526,14 @@ def agent_notes(
     wish = MigRequestAnnotation(
         v=1,
         request=request,
-        plan=_PLANS[asked],
+        plan=plan_of(asked),
         gpus=(0, 1),
         modes=modes,
         drift=drift,
         programs=programs,
         pods=tuple(sorted(pods)),
         others=tuple(sorted(others)),
-        offers=OFFERS[asked],
+        offers=offers_of(asked),
     )
     return {
         keys.MIG_STATUS: mig_status_annotation.encode(status),
@@ -576,8 +592,22 @@ class Replica:
                 return
         raise AssertionError("the coordinator writes and writes")
 
+    @property
+    def seen_version(self) -> int:
+        """Up to which it knows what happened."""
+        return self._seen_version
+
     def sync(self) -> None:
-        """Take what happened since the last time, as its watches do."""
+        """Take what there is, then what happened since the last time, as its watches do."""
+        server = self.cluster.server
+        if not self._seen_version:
+            self._seen_version = int(server.version)
+            for node in server.objects(NODES):
+                self.cache.node(node)
+            for pod in server.objects(PODS):
+                self.cache.pod(pod)
+            for lease in server.objects(LEASES, is_slot):
+                self.cache.slot(lease)
         self._seen_version = show(self.cluster.server, self.cache, self._seen_version)
 
 

@@ -61,6 +61,17 @@ def test_any_number_of_rollouts_fits_and_the_oldest_goes_first() -> None:
     assert {counts.at for counts in memory.rollouts.values()} == set(range(68, 100))
 
 
+def test_a_rollout_that_failed_is_remembered_longer_than_any_that_did_not() -> None:
+    """Once it is forgotten it goes on, and nobody has said that it may."""
+    memory = EMPTY
+    for request in range(3):
+        memory = counted(memory, "stopped", f"{request:016x}", CountedEnd.PREVIOUS, 1)
+    for rollout in range(100):
+        memory = counted(memory, f"{rollout}", f"{0:016x}", CountedEnd.APPLIED, 2 + rollout)
+    assert memory.rollouts[rollout_id("stopped")].failed == 3
+    assert rollout_id("99") in memory.rollouts
+
+
 def test_a_rollout_is_forgotten_when_it_is_over_and_not_before() -> None:
     memory = counted(EMPTY, "a", f"{1:016x}", CountedEnd.HELD, 1000)
     late = 1000 + FORGET_SECONDS
