@@ -180,16 +180,17 @@ def test_a_lease_of_another_order_of_gpus_says_nothing(cluster: Cluster, run: Ru
         v=1, gen=topology.gen, seq=1, ok="ff", used="80", pods={pod_key(TEAM, "job"): "80"}
     )
 
-    def pods(found: StateAnnotation) -> tuple[Any, bool]:
+    def pods(found: StateAnnotation, gpu: int) -> tuple[Any, bool]:
         notes = {"metadata": {"annotations": {keys.STATE: state_annotation.encode(found)}}}
         cluster.server.patch(LEASES, names.lease("a"), notes, names.NAMESPACE)
-        its = document(run, '{"0": {"7g.80gb": 1}}', "--node", "a")["nodes"][0]["pods"]
+        its = document(run, f'{{"{gpu}": {{"7g.80gb": 1}}}}', "--node", "a")["nodes"][0]["pods"]
         return its["in_the_way"], its["exact"]
 
     lease = {"metadata": {"name": names.lease("a")}, "spec": {}}
     cluster.server.create(LEASES, lease, names.NAMESPACE)
-    assert pods(state) == ([], True)
-    assert pods(replace(state, gen="0123456789")) == (["team/job"], False)
+    assert pods(state, 0) == ([], True)
+    assert pods(state, 7) == (["team/job"], True)
+    assert pods(replace(state, gen="0123456789"), 0) == (["team/job"], False)
 
 
 CONFIGS = """\
