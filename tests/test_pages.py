@@ -29,6 +29,7 @@ MEASURED: Final = (
     "benchmarks",
     "fault-run",
     "mig-benchmarks",
+    "mig-figures",
     "scheduler-benchmarks",
     "scheduler-quality",
     "soak",

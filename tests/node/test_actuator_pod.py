@@ -28,39 +28,13 @@ from tests.agent.agent_process import until
 from tests.controlplane.plane import Object
 from tests.node.container_agents import CREDENTIALS
 from tests.node.gpu_cluster import GpuCluster, gpu_cluster
-from tests.node.injecting_runtime import LIBRARIES
-from tests.node.node_mig import HOST, NodeMig
+from tests.node.mig_stage import kustomization
+from tests.node.node_mig import NodeMig
 from tests.node.real_node import SOON
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(900)]
 
 PROGRAM: Final = "gpuscape actuator"
-OVERLAY: Final = f"""\
-resources: [gpuscape/deploy/base]
-components: [gpuscape/deploy/actuator]
-patches:
-- target: {{kind: DaemonSet, name: {names.AGENT}}}
-  patch: |
-    apiVersion: apps/v1
-    kind: DaemonSet
-    metadata: {{name: {names.AGENT}}}
-    spec:
-      template:
-        spec:
-          containers:
-          - name: actuator
-            env:
-            - {{name: GPUSCAPE_LIBRARY, value: {LIBRARIES}/libnvidia-ml.so.1}}
-            volumeMounts:
-            - {{name: kubelet, mountPath: /var/lib/kubelet, readOnly: true}}
-          volumes:
-          - name: host
-            hostPath: {{path: {HOST}, type: Directory}}
-          - name: kubelet
-            hostPath: {{path: /var/lib/kubelet, type: Directory}}
-"""
-"""The simulated driver's part of the host is below a folder, from where links lead to the
-kubelet's; and the variable that leads to its library is not handed on to workers."""
 
 
 def one_gpu() -> MachineDescription:
@@ -129,7 +103,7 @@ def test_a_layout_is_changed_by_a_container_without_token_and_network_and_known_
 ) -> None:
     mig = NodeMig.on(there.gpus[there.node.name])
     folder = there.cluster.overlay()
-    (folder / "kustomization.yaml").write_text(OVERLAY)
+    (folder / "kustomization.yaml").write_text(kustomization())
     there.cluster.plane.kubectl("apply", "-k", folder)
     pod = ActuatorPod(there)
     first = pod.settled()
