@@ -6,6 +6,7 @@ Agent, actuator, coordinator and admin act in turn; agent and actuator die anywh
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -56,6 +57,7 @@ class AnyLife(RuleBasedStateMachine):
         self.ids = (f"{at:016x}" for at in count(1))
         self.actuator = PlayedActuator()
         self.load = "boot-1"
+        self.wait_seconds = math.inf
         self.wish: str | None = None
         self.shown = ShownRequest()
         self.request: str | None = None
@@ -74,7 +76,12 @@ class AnyLife(RuleBasedStateMachine):
     def agent_steps(self) -> None:
         """It starts if there is none, reads, and goes on by one step; then its patch is taken."""
         if self.change is None:
-            self.change = LayoutChange(self.shown, new_id=lambda: next(self.ids), now=self.now)
+            self.change = LayoutChange(
+                self.shown,
+                new_id=lambda: next(self.ids),
+                now=self.now,
+                wait_seconds=self.wait_seconds,
+            )
             self.asked = None
         change, before = self.change, self.change.request
         leave = Leave.NONE
@@ -314,7 +321,7 @@ class AnyLife(RuleBasedStateMachine):
         """What the Node shows is what has become of the GPUs."""
         records = [*self.actuator.past, *([self.actuator.open] if self.actuator.open else [])]
         known = next((one.end for one in records if one.change == request), None)
-        if end in (RequestEnd.CANCELLED, RequestEnd.REFUSED):
+        if end in (RequestEnd.CANCELLED, RequestEnd.REFUSED, RequestEnd.EXPIRED):
             assert request not in self.actuator.began, f"{end}, and it was begun"
         elif end != RequestEnd.HELD:  # a person may have ended it since
             assert known == end
@@ -356,6 +363,20 @@ def test_whatever_happens_at_any_point_of_a_life_each_request_has_one_end(
     assert ended[how] > 100
     assert ended["applied"] > 100 or how is ChangeEnd.HELD
     assert ended["cancelled"] > 10
+
+
+def test_a_change_that_is_given_up_while_leave_comes_was_not_begun() -> None:
+    """Each disturbance at each point, by a coordinator that is about as slow as the deadline."""
+    ended = Counter[str]()
+    for wait_seconds in (8.0, 11.0):
+        for at in range(ROUNDS):
+            for what in DISTURBANCES:
+                life = AnyLife()
+                life.wait_seconds = wait_seconds
+                life.life(ChangeEnd.APPLIED, {at: what}, slow=True)
+                ended.update(one for ends in life.ends.values() for one in ends)
+    assert ended["expired"] > 100
+    assert ended["applied"] > 100
 
 
 AnyLife.TestCase.settings = settings(max_examples=150, stateful_step_count=12, deadline=None)
