@@ -40,8 +40,9 @@ def test_a_layout_on_the_node_is_judged_there_and_no_instance_is_touched(
         return found or MigStatusAnnotation(v=1, phase="none")
 
     site.edit(name, labels={keys.MIG_CONFIG: "all-disabled"})
-    with agent(site, name, on.simulation, tmp_path):
+    with agent(site, name, on.simulation, tmp_path) as running:
         until(lambda: status().phase == "unadopted")
+        assert "gpuscape_mig_phase" not in running.metrics()
         site.edit(name, annotations={keys.MIG_LAYOUT: '{"0": {"7g.40gb": 2}}'})
         until(lambda: status().phase == "refused")
         assert status().reason.startswith("GPU 0: ")
@@ -49,6 +50,7 @@ def test_a_layout_on_the_node_is_judged_there_and_no_instance_is_touched(
         site.edit(name, annotations={keys.MIG_LAYOUT: None}, labels={keys.MIG_CONFIG: "all-1g.5gb"})
         until(lambda: (status().phase, status().asked) == ("planned", "all-1g.5gb"))
         assert status().gpus == (GpuChangeStatus(gpu=0, keep=3, destroy=2, create=4),)
+        until(lambda: 'gpuscape_mig_phase{phase="planned"} 1.0' in running.metrics())
     assert on.found() == before
 
 
@@ -162,7 +164,7 @@ def test_a_layout_is_changed_with_leave_and_not_before(
     before, leave = enforcing.on.found(), enforcing.leave
     enforcing.holds("job")
     enforcing.ask('{"0": {"7g.40gb": 1}}')
-    with enforcing.agent():
+    with enforcing.agent() as running:
         until(lambda: leave.request() is not None)
         asked = leave.request()
         assert asked is not None
@@ -179,6 +181,8 @@ def test_a_layout_is_changed_with_leave_and_not_before(
         assert (enforcing.status.phase, leave.request()) == ("unchanged", None)
         until(lambda: enforcing.state == "success")
         until(lambda: "MigChangeWaiting" in reasons(site, enforcing.name))
+        ended = 'gpuscape_mig_requests_ended_total{end="applied"} 1.0'
+        until(lambda: ended in running.metrics())
 
 
 @pytest.mark.long
