@@ -21,14 +21,17 @@ from api.mig_grant_annotation import GrantPhase
 from api.mig_request_annotation import new_request_id
 from api.mig_status_annotation import MigPhase, MigStatusAnnotation
 from api.state_annotation import pod_key
+from fleet.fleet_terms import FleetTerms
 from fleet.policy.policy_keeper import KEY
 from kube.api import NODES, Api
 from tests import exposition
 from tests.agent.agent_process import GPUSCAPE, SOON, until
 from tests.cluster.agents import Site
+from tests.cluster.logged_requests import logged
 from tests.controlplane.components import free_port
 from tests.controlplane.lifetime import end_with_parent
 from tests.controlplane.plane import MERGE_PATCH, Plane
+from tests.fleet.rollout_judge import KnownFleet, KnownPod, RolloutJudge
 from tests.fleet.simulated_fleet import OFFERS, agent_notes
 from tests.kube.clusters import client
 from tools.access.files import parts_of, text
@@ -271,13 +274,29 @@ def test_ten_nodes_change_three_at_a_time_and_no_pod_is_deleted(site: Site, tmp_
     asked = [it.name for it in models if keys.MIG_LAYOUT in site.annotations(it.name)]
     assert asked == [models[1].name, models[2].name]
     account = names.username(names.COORDINATOR, site.namespace)
+    judge = RolloutJudge(known_fleet(models))
+    judge.take_all(logged(plane.audit(since=mark), account))
+    assert judge.faults == []
+    assert (judge.evicted, judge.granted) == (["in-the-way"], NODE_COUNT)
+    assert judge.most_in_change == SLOTS
     events = plane.audit(since=mark, user=account)
     assert [it for it in events if it["verb"] in ("delete", "deletecollection")] == []
     evicted = {it["objectRef"]["name"] for it in events if it["objectRef"].get("subresource")}
     assert evicted == {"in-the-way", *(f"plugin-{it.name}" for it in models)}
     refused = [it for it in events if it["responseStatus"]["code"] in (403, 422)]
     assert refused == []
-    assert most_in_change(events) == SLOTS
+
+
+def known_fleet(models: list[NodeModel]) -> KnownFleet:
+    """What is true of these nodes and their pods, of which the second one's has to leave."""
+    terms = FleetTerms(slots=SLOTS, canary_seconds=1.0, settle_seconds=0.5)
+    known = KnownFleet(terms=terms, slack=0.3, replicas_are_known=False)
+    for model in models:
+        plugin = KnownPod(node=model.name, is_plugin=True, grace=False)
+        known.pods[f"plugin-{model.name}"] = plugin
+    known.pods["in-the-way"] = KnownPod(node=models[1].name, affected=True, grace=False)
+    known.drains[models[1].name] = "evict"
+    return known
 
 
 def metrics(address: str) -> dict[str, float]:
@@ -300,20 +319,3 @@ def slots_in_use(site: Site) -> list[str]:
         if it["metadata"]["name"].startswith(names.SLOT_LEASE_PREFIX)
         and it["spec"].get("holderIdentity")
     ]
-
-
-def most_in_change(events: list[dict[str, object]]) -> int:
-    """The most nodes that carried a grant at once, by the answers to the coordinator's writes."""
-    granted: set[str] = set()
-    most = 0
-    for event in sorted(events, key=lambda it: str(it["stageTimestamp"])):
-        answer = event.get("responseObject")
-        if not isinstance(answer, dict) or answer.get("kind") != "Node":
-            continue
-        name = answer["metadata"]["name"]
-        if keys.MIG_GRANT in answer["metadata"].get("annotations", {}):
-            granted.add(name)
-        else:
-            granted.discard(name)
-        most = max(most, len(granted))
-    return most

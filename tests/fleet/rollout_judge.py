@@ -71,6 +71,8 @@ class KnownFleet:
     count_seconds: float = 150.0
     """From an end that is told to its count: with killed coordinators and calls that fail between.
     """
+    replicas_are_known: bool = True
+    """The log says which of several coordinators made a request."""
     slack: float = 0.0
     """Seconds by which two entries of the log may stand too close: bodies of pods are not in it."""
 
@@ -192,7 +194,7 @@ class RolloutJudge:
         self._count(request)
 
     def _leads(self, request: LoggedRequest, what: str) -> None:
-        if request.by and request.by != self._leader:
+        if self.known.replicas_are_known and request.by and request.by != self._leader:
             self._fault(
                 request, "leader", f"{request.by} writes {what}, and {self._leader} has the Lease"
             )
