@@ -62,6 +62,15 @@ class NodeLayout:
         return (idle or self.phase in _SETTLED) and self.grant is None
 
     @property
+    def has_drifted(self) -> bool:
+        """The GPUs had what is asked for, and somebody has changed them since."""
+        return (
+            self.status is not None
+            and bool(self.status.reached)
+            and (self.status.reached == self.status.plan)
+        )
+
+    @property
     def slot(self) -> str:
         """What the coordinator lets this node do."""
         if self.grant is None:
@@ -152,7 +161,8 @@ def layout_row(one: NodeLayout, *, wide: bool) -> tuple[Cell, ...]:
             ),
             "yes" if one.cordoned else "no",
         )
-    phase = Styled(one.phase, _STYLES.get(one.phase, ""))
+    drift = " (drift)" if one.has_drifted else ""
+    phase = Styled(f"{one.phase}{drift}", _STYLES.get(one.phase, ""))
     return (Styled(one.node, "bold"), wish, phase, since, one.slot, *more, one.pods, one.why)
 
 
@@ -170,6 +180,7 @@ def layout_document(one: NodeLayout) -> dict[str, Any]:
         "node": one.node,
         "asked": one.wish,
         "settled": one.is_settled,
+        "drift": one.has_drifted,
         "cordoned": one.cordoned,
         "status": one.status,
         "request": one.request,

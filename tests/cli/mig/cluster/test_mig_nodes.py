@@ -306,3 +306,13 @@ def test_a_watch_has_a_line_for_each_change_and_ends_with_ctrl_c(
     assert (changed[0], changed[2]) == ("in", "unchanged")
     assert gone == ["bad", "the Node is gone"]
     assert not any(line.startswith("cpu") for line in lines)
+
+
+def test_a_layout_that_another_program_has_changed_is_marked(cluster: Cluster, run: Run) -> None:
+    one, other = f"{1:016x}", f"{2:016x}"
+    cluster.with_node("lost", status(MigPhase.WAITING, plan=one, reached=one), wish="a")
+    cluster.with_node("anew", status(MigPhase.WAITING, plan=one, reached=other), wish="a")
+    shown = rows(printed(run))
+    assert (shown["lost"][1], shown["anew"][1]) == ("waiting (drift)", "waiting")
+    found = json.loads(printed(run, "lost", "anew", "-o", "json"))["nodes"]
+    assert {it["node"]: it["drift"] for it in found} == {"lost": True, "anew": False}
