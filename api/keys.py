@@ -75,6 +75,7 @@ MIG_POLICY = "gpuscape.io/mig-policy"
 MIG_LAYOUT_BEFORE = "gpuscape.io/mig-layout-before"
 MIG_ROLLOUTS = "gpuscape.io/mig-rollouts"
 MIG_PAUSED = "gpuscape.io/mig-paused"
+MIG_ADOPT = "gpuscape.io/mig-adopt"
 MIG_LAYOUT_PENDING = "gpuscape.io/mig-layout-pending"
 MIG_CONFIG = "nvidia.com/mig.config"
 MIG_CONFIG_STATE = "nvidia.com/mig.config.state"
@@ -273,6 +274,13 @@ OTHERS: tuple[Key, ...] = (
         writer=Writer.ADMIN,
         value=TEXT,
         summary="name of the MIG layout wished for",
+    ),
+    Key(
+        name=MIG_ADOPT,
+        writer=Writer.ADMIN,
+        value=r"matching|any|never",
+        summary="a nvidia.com/mig.config from before is obeyed: once the GPUs have that layout,"
+        " whatever they have, or never",
     ),
     Key(
         name=MIG_LAYOUT_PENDING,

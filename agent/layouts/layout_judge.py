@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.layouts.layout_request import LayoutRequest, other_managers
@@ -64,6 +64,8 @@ class Judged:
     """Without its time."""
     judgement: Judgement | None
     """For whoever carries it out; None where it is not known what that takes, or nobody does."""
+    foreign: bool = False
+    """Another program manages MIG on the node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,19 +97,25 @@ class LayoutJudge:
         """Judge by then at the latest."""
         self._due = min(self._due, now)
 
+    def others(
+        self, metadata: Mapping[str, Any], allocation: NodeAllocation | None
+    ) -> tuple[str, ...]:
+        """Who else manages MIG on the node, in words; any thread may call it."""
+        return other_managers(
+            metadata,
+            pods=() if allocation is None else allocation.pods,
+            slice_drivers=self._edges.slice_drivers(),
+            service_enabled=self._edges.service_enabled(),
+        )
+
     def judge(self, request: LayoutRequest, by: NodeFacts, now: float) -> Judged | None:
         """What becomes of a request; None where what was found last still holds, or while all
         handles are released."""
         allocation = by.allocation or NodeAllocation()
-        others = other_managers(
-            by.metadata,
-            pods=allocation.pods,
-            slice_drivers=self._edges.slice_drivers(),
-            service_enabled=self._edges.service_enabled(),
-        )
+        others = self.others(by.metadata, by.allocation)
         if others:
             why = f"{' and '.join(others)} manages MIG on this node"
-            return self._refused(request, why, by.changes)
+            return replace(self._refused(request, why, by.changes), foreign=True)
         try:
             configs = self._edges.configs()
         except BadInput as error:
@@ -148,7 +156,7 @@ class LayoutJudge:
         unread = found.status.phase == MigPhase.UNREAD
         soon = unread or in_use
         self._basis, self._due = basis, now + (UNREAD_SECONDS if soon else REREAD_SECONDS)
-        if unread or (kubelet is None and by.allocation is None):
+        if unread or by.allocation is None:  # nor is it known whether a pod manages MIG
             return Judged(status=found.status, judgement=None)
         key = request, configs
         return Judged(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Final
 
 from api import keys
@@ -31,6 +32,17 @@ class LayoutRequest:
     """Name of a configuration; of the annotation also the layouts themselves."""
 
 
+class Adoption(StrEnum):
+    """Values of the admin's label ``gpuscape.io/mig-adopt``."""
+
+    MATCHING = "matching"
+    """A label from before is obeyed from the moment on when the GPUs have its layout."""
+    ANY = "any"
+    """It is obeyed, and the GPUs are changed for it."""
+    NEVER = "never"
+    """No value of it is obeyed: it is another program's."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeWish:
     """What a Node says."""
@@ -38,24 +50,29 @@ class NodeWish:
     request: LayoutRequest | None = None
     unadopted: str = ""
     """Value of the label, where that is not obeyed."""
+    adopting: bool = False
+    """The request counts once the GPUs have its layout; nothing is done for it before."""
 
 
 def node_wish(metadata: Mapping[str, Any], before: MigStatusAnnotation | None) -> NodeWish:
     """What the Node asks for; ``before``: the status that it shows, None where it shows none.
 
     The annotation wins. A label that was there before the first status is somebody else's affair
-    until it changes: who installs an agent changes no layout by that.
+    until it changes, or an admin has it adopted: who installs an agent changes no layout by that.
     """
     annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
-    label = str(labels.get(keys.MIG_CONFIG, ""))
-    unadopted = label if before is None or before.unadopted == label else ""
+    label, adopt = str(labels.get(keys.MIG_CONFIG, "")), labels.get(keys.MIG_ADOPT)
+    is_old = before is None or before.unadopted == label
+    unadopted = label if adopt == Adoption.NEVER or (is_old and adopt != Adoption.ANY) else ""
     text = annotations.get(keys.MIG_LAYOUT)
     if text is not None:
         request = LayoutRequest(source=RequestSource.ANNOTATION, text=str(text))
         return NodeWish(request=request, unadopted=unadopted)
-    if not label or unadopted:
+    adopting = bool(unadopted) and adopt == Adoption.MATCHING
+    if not label or (unadopted and not adopting):
         return NodeWish(unadopted=unadopted)
-    return NodeWish(request=LayoutRequest(source=RequestSource.LABEL, text=label))
+    request = LayoutRequest(source=RequestSource.LABEL, text=label)
+    return NodeWish(request=request, unadopted=unadopted, adopting=adopting)
 
 
 def other_managers(

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
+from agent.layouts.label_adoption import as_adopted, unadopted_label
 from agent.layouts.layout_judge import LayoutEdges, LayoutJudge, NodeFacts
-from agent.layouts.layout_request import LayoutRequest, NodeWish, node_wish
+from agent.layouts.layout_request import Adoption, LayoutRequest, NodeWish, node_wish
 from agent.layouts.wish_record import WishRecord
 from agent.pods.allocated_devices import NodeAllocation
 from api import keys, mig_status_annotation
@@ -123,6 +124,8 @@ class LayoutWatch:
                     self._unsettled_since = now
                 self._wished_at, self._verdict, self._judgement = now, None, None
                 self._judge.forget()
+            elif wish.adopting != self._wish.adopting:
+                self._judge.forget()
             self._wish = wish
             if self._enforced is not None:
                 self._enforced.saw(metadata, self._shown)
@@ -157,7 +160,10 @@ class LayoutWatch:
         if self._enforced is None or self._edges.snapshot() is None:
             return {}
         with self._lock:
-            return {} if self._metadata is None else self._enforced.labels(self._status())
+            metadata, allocation, status = self._metadata, self._allocation, self._status()
+        if metadata is None or allocation is None or self._judge.others(metadata, allocation):
+            return {}  # the state may be another program's
+        return self._enforced.labels(status)
 
     def tick(self, now: float) -> float:
         """Judge the request when that is due, and go on; the seconds until the next time."""
@@ -170,7 +176,9 @@ class LayoutWatch:
         wait = self._judge_when_due(now)
         with self._lock:
             judged = self._judgement
-            if self._metadata is not None and self._wish.request is None:
+            verdict = self._verdict
+            ignored = verdict is not None and verdict.phase == MigPhase.UNADOPTED
+            if self._metadata is not None and (self._wish.request is None or ignored):
                 judged = self._no_change(None, self._enforced.changes)
         self._enforced.step(now, judged)
         with self._lock:
@@ -218,7 +226,7 @@ class LayoutWatch:
             with self._lock:
                 if request == self._wish.request:
                     self._judgement = judged.judgement
-            self._take(request, judged.status, now)
+            self._take(request, judged.status, now, foreign=judged.foreign)
         return CHECK_SECONDS
 
     def take_news(self) -> list[LayoutNews]:
@@ -234,11 +242,21 @@ class LayoutWatch:
 
         return Judgement(key=key, change=None, unchanged=False, changes=changes)
 
-    def _take(self, request: LayoutRequest, verdict: MigStatusAnnotation, now: float) -> None:
+    def _take(
+        self,
+        request: LayoutRequest,
+        verdict: MigStatusAnnotation,
+        now: float,
+        *,
+        foreign: bool = False,
+    ) -> None:
         """Have it shown, unless there is another request by now, or it is no news."""
         with self._lock:
             before = self._verdict
-            if request != self._wish.request or verdict == before:
+            if request != self._wish.request:
+                return
+            verdict = as_adopted(self._wish, verdict, foreign=foreign)
+            if verdict == before:
                 return
             if before is not None and _without_pods(verdict) == _without_pods(before):
                 if now - self._told_at < PODS_SECONDS:
@@ -246,7 +264,7 @@ class LayoutWatch:
                     return
                 told = True
             else:
-                wanted = replace(verdict, unadopted=self._wish.unadopted)
+                wanted = replace(verdict, unadopted=unadopted_label(self._wish, verdict))
                 told = self._shown is not None and _same(wanted, self._shown)
             self._verdict, self._told_at = verdict, now
         if not told and (self._enforced is None or verdict.phase != MigPhase.PLANNED):
@@ -283,7 +301,7 @@ class LayoutWatch:
             status = self._enforced.status(status, self._shown)
         if status is None:
             return None
-        status = replace(status, unadopted=wish.unadopted)
+        status = replace(status, unadopted=unadopted_label(wish, self._verdict))
         for known in (self._shown, self._made):
             if known is not None and _same(status, known):
                 return known
@@ -302,8 +320,9 @@ _UNSETTLED: Final = MigStatusAnnotation(
     " s as it is",
 )
 _UNADOPTED: Final = (
-    f"the label {keys.MIG_CONFIG}={{value}} was here before: it is obeyed once it changes; to ask"
-    f" for the same, annotate the Node with {keys.MIG_LAYOUT}={{value}}"
+    f"the label {keys.MIG_CONFIG}={{value}} was here before, or is another program's: it is obeyed"
+    f" once it changes, or where the Node's label {keys.MIG_ADOPT} is {Adoption.MATCHING} and the"
+    f" GPUs have that layout; {Adoption.ANY} has them changed for it"
 )
 
 

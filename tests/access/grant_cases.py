@@ -139,6 +139,7 @@ ATTACKS = (
             ),
         )
     ),
+    _agent("adopts its label", merge(NODE, label("gpuscape.io/mig-adopt", "any")), "node/labels"),
     _agent("asks for another node", merge(OTHER, _ASKED), "node/own-node"),
     _agent(
         "says how another node's change ended",

@@ -105,7 +105,8 @@ def test_a_kubelet_may_not_write_the_keys_of_the_admin_and_the_coordinator() -> 
         "gpuscape.io/drain",
         "gpuscape.io/keep-cordoned",
     }
-    assert [key.name for key in nodes.KUBELET_LABELS] == ["nvidia.com/mig.config"]
+    kept = {"nvidia.com/mig.config", "gpuscape.io/mig-adopt"}
+    assert {key.name for key in nodes.KUBELET_LABELS} == kept
 
 
 def test_key_policies_never_go_by_a_prefix() -> None:

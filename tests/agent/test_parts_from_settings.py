@@ -40,6 +40,7 @@ from exporters.gpuscape.process_use import OfPod
 from kube.api import CONFIG_MAPS, PODS, Object
 from kube.api_errors import Unreachable
 from kube.follower import ObjectSeen
+from labelers.label_settings import PluginConfig
 from tests import build
 from tests.agent.agent_process import SOON, until
 from tests.agent.podresources.server import message, serving
@@ -350,3 +351,24 @@ def test_the_kubelets_pods_are_shown_on_series_where_the_settings_say_so(
     assert ('namespace="default",pod="job"' in series) is shown
     assert (f'pod_uid="{UID}"' in series) is shown
     assert lines(latest, 'gpuscape_source_up{source="pod-resources"} 1.0')
+
+
+def test_the_hosts_own_mig_manager_is_found_by_the_link_that_enables_its_service(
+    tmp_path: Path,
+) -> None:
+    """The link leads out of what the agent sees of the host."""
+    nothing: Any = None
+    edges = parts.layout_edges(
+        AgentSettings(mig_mode="observe", sink="node"),
+        PluginConfig(),
+        tmp_path,
+        nothing,
+        nothing,
+        lambda _tick: None,
+    )
+    assert edges is not None
+    assert not edges.service_enabled()
+    enabled = tmp_path / "etc/systemd/system/multi-user.target.wants"
+    enabled.mkdir(parents=True)
+    (enabled / "nvidia-mig-manager.service").symlink_to("/lib/systemd/system/none.service")
+    assert edges.service_enabled()

@@ -5,7 +5,7 @@ has the real actuator change it, with leave that a script gives as the coordinat
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from tests.agent.agent_process import AgentProcess, until
 from tests.cluster.agents import Site, agent
 from tests.controlplane.plane import MERGE_PATCH
 from tests.kubelet.checkpoint_file import write_checkpoint
+from tests.kubelet.podresources import PodResourcesServer
 from tools.access.files import parts_of, text
 
 pytestmark = pytest.mark.cluster
@@ -97,7 +98,14 @@ class Leave:
 class EnforcingNode:
     """A node whose agent has an actuator; the kubelet's checkpoint says who holds what."""
 
-    def __init__(self, site: Site, folder: Path, on: SimulatedNode, socket: Path) -> None:
+    def __init__(
+        self,
+        site: Site,
+        folder: Path,
+        on: SimulatedNode,
+        socket: Path,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
         self._site = site
         self._folder = folder
         self.on = on
@@ -107,7 +115,10 @@ class EnforcingNode:
         self._options = {
             "GPUSCAPE_MIG_MODE": "enforce",
             "GPUSCAPE_ACTUATOR_SOCKET": str(socket),
+            **(options or {}),
         }
+        self.kubelet = PodResourcesServer(folder / "sockets")
+        """Has no pods, until it is shown some."""
 
     def agent(self) -> AbstractContextManager[AgentProcess]:
         """In the same pod each time, as the kubelet restarts a container."""
@@ -153,8 +164,13 @@ def enforcing(site: Site, tmp_path: Path) -> Iterator[EnforcingNode]:
     """With an actuator, whose socket's path must be short."""
     with tempfile.TemporaryDirectory(prefix="enforced-") as short:
         on, socket = node(Path(short), *FIVE), Path(short) / "run" / "a.sock"
-        with started(on, socket):
-            yield EnforcingNode(site, tmp_path, on, socket)
+        made = EnforcingNode(site, tmp_path, on, socket)
+        made.kubelet.start()
+        try:
+            with started(on, socket):
+                yield made
+        finally:
+            made.kubelet.stop()
 
 
 def test_a_layout_is_changed_with_leave_and_not_before(

@@ -217,6 +217,16 @@ HELM = Family(
     minutes=2,
 )
 
+_MIG_PARTED = "github.com/NVIDIA/mig-parted"
+MIG_MANAGER = Family(
+    name="mig-manager",
+    folder=Path(__file__).parents[1] / "foreign" / "mig_manager_go",
+    programs={f"{_MIG_PARTED}/cmd/nvidia-mig-manager": ("nvidia-mig-manager",)},
+    # what the manager runs for each change; it calls kubectl and nvidia-mig-parted
+    files={_MIG_PARTED: ("deployments/container/reconfigure-mig.sh",)},
+    minutes=2,
+)
+
 IDLE_EXTENDER = Family(
     name="idle-extender",
     folder=Path(__file__).parents[1] / "bench" / "go",
@@ -231,5 +241,5 @@ ALL = (
 )
 """In the order of building: what most tests wait for comes first."""
 
-FOR_LONG = (KUBELETS["1.32"],)
+FOR_LONG = (KUBELETS["1.32"], MIG_MANAGER)
 """What only tests marked ``long`` need: built when it is named."""

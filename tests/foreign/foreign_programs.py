@@ -13,10 +13,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from discovery.simulator.clibrary.served_machine import ServedMachine, served
 from discovery.simulator.simulation import Simulation
@@ -46,20 +47,45 @@ class Foreign:
 
         Raises NotPreparedError where this process may not make mount namespaces.
         """
-        cover = ["sh", "-c", _COVER, "sh", " ".join(covered), str(self.machine.driver_root)]
-        folder = "" if self.machine.library is None else str(self.machine.library.parent)
         return subprocess.run(
-            [*_namespace(), *cover, *command] if covered else command,
-            env={
-                **os.environ,
-                "LD_LIBRARY_PATH": folder,
-                "PATH": os.environ["PATH"] if path is None else path,
-            },
+            self._there(command, covered),
+            env=self._environment(path),
             capture_output=True,
             text=True,
             check=False,
             preexec_fn=end_with_parent(),
         )
+
+    def start(
+        self,
+        *command: str | Path,
+        log: IO[bytes],
+        environment: Mapping[str, str],
+        covered: Sequence[str] = ("sys",),
+        path: str | None = None,
+    ) -> subprocess.Popen[bytes]:
+        """Start a program there that goes on, as :meth:`run` runs one; ``log`` gets its output.
+
+        Raises NotPreparedError where this process may not make mount namespaces.
+        """
+        return subprocess.Popen(
+            self._there(command, covered),
+            env={**self._environment(path), **environment},
+            stdout=log,
+            stderr=log,
+            preexec_fn=end_with_parent(),
+        )
+
+    def _there(self, command: Sequence[str | Path], covered: Sequence[str]) -> list[str | Path]:
+        if not covered:
+            return list(command)
+        cover = ["sh", "-c", _COVER, "sh", " ".join(covered), str(self.machine.driver_root)]
+        return [*_namespace(), *cover, *command]
+
+    def _environment(self, path: str | None) -> dict[str, str]:
+        folder = "" if self.machine.library is None else str(self.machine.library.parent)
+        there = os.environ["PATH"] if path is None else path
+        return {**os.environ, "LD_LIBRARY_PATH": folder, "PATH": there}
 
     def python(self, *arguments: str | Path) -> str:
         """What a Python program prints that reads nothing but the library."""

@@ -11,7 +11,12 @@ from typing import Any, Final, TypeVar
 from api import keys, mig_grant_annotation, mig_request_annotation, mig_status_annotation
 from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation
 from api.mig_request_annotation import MigRequestAnnotation
-from api.mig_status_annotation import MigPhase, MigStatusAnnotation
+from api.mig_status_annotation import (
+    MigPhase,
+    MigStatusAnnotation,
+    RequestSource,
+    wish_digest,
+)
 from base.errors import BadInput
 from cli.terminal import Cell, Styled, TextTable
 from kube.api import Object
@@ -30,6 +35,8 @@ _STYLES: Final[Mapping[str, str]] = {
     MigPhase.FAILED: "bold yellow",
     MigPhase.HELD: "bold red",
 }
+_NEVER: Final = "never"
+"""Of ``gpuscape.io/mig-adopt``: the label is another program's."""
 _SETTLED: Final = (MigPhase.UNCHANGED, MigPhase.IDLE, MigPhase.UNADOPTED)
 
 T = TypeVar("T")
@@ -49,6 +56,8 @@ class NodeLayout:
     cordoned: bool
     damaged: str = ""
     """Why an annotation could not be read."""
+    is_stale: bool = False
+    """The agent has not said anything yet of what is asked for now."""
 
     @property
     def phase(self) -> str:
@@ -59,7 +68,7 @@ class NodeLayout:
     def is_settled(self) -> bool:
         """Nothing is to be done about it: the layout is there, or none is obeyed."""
         idle = self.status is None and self.wish is None and not self.damaged
-        return (idle or self.phase in _SETTLED) and self.grant is None
+        return (idle or self.phase in _SETTLED) and self.grant is None and not self.is_stale
 
     @property
     def has_drifted(self) -> bool:
@@ -128,7 +137,29 @@ def node_layout(node: Object) -> NodeLayout | None:
         grant=grant,
         cordoned=bool((node.get("spec") or {}).get("unschedulable")),
         damaged="; ".join(damaged),
+        is_stale=status is not None and _is_stale(status, annotations, labels),
     )
+
+
+def _is_stale(
+    status: MigStatusAnnotation, annotations: Mapping[str, str], labels: Mapping[str, str]
+) -> bool:
+    """Whether a status that settles something was written before the Node asked for what it does.
+
+    A label that the status shows as not obeyed may be one that the agent has judged.
+    """
+    text, label = annotations.get(keys.MIG_LAYOUT), labels.get(keys.MIG_CONFIG, "")
+    if text is not None:
+        wish = wish_digest(RequestSource.ANNOTATION, text)
+    elif label and labels.get(keys.MIG_ADOPT) != _NEVER:
+        wish = wish_digest(RequestSource.LABEL, label)
+    else:
+        wish = ""
+    if status.phase == MigPhase.UNCHANGED:
+        return not wish or status.wish not in ("", wish)
+    if status.phase == MigPhase.IDLE:
+        return bool(wish)
+    return status.phase == MigPhase.UNADOPTED and (text is not None or status.unadopted != label)
 
 
 def layout_table(found: Sequence[NodeLayout], *, wide: bool) -> TextTable:

@@ -77,6 +77,8 @@ class EnforcingScene:
         """So often a reading still finds the handles closed."""
         self.history: list[tuple[str, str]] = []
         """Phase and end that the Node has shown."""
+        self.allocation: NodeAllocation | None = NodeAllocation()
+        """What an agent that starts knows at once of the kubelet's."""
         self.restored: MigGpu | None = None
         """What the GPU has once the actuator has restored what a boot took."""
         self.runtime = VirtualRuntime({"layouts": self.tick}, now=1000.0)
@@ -105,7 +107,8 @@ class EnforcingScene:
             clock=self.runtime.clock,
             wall=lambda: 1_700_000_000.0 + self.runtime.now,
         )
-        self.watch.allocated(NodeAllocation())
+        if self.allocation is not None:
+            self.watch.allocated(self.allocation)
         self.see()
 
     def see(self) -> None:

@@ -225,7 +225,7 @@ def test_a_label_from_before_is_shown_with_the_way_to_have_it_obeyed() -> None:
     scene.run(60)
     assert scene.status is not None
     assert (scene.status.phase, scene.status.unadopted) == ("unadopted", "all-1g.5gb")
-    assert "gpuscape.io/mig-layout=all-1g.5gb" in scene.status.reason
+    assert "gpuscape.io/mig-adopt" in scene.status.reason
     scene.start()
     scene.run(60)
     assert (scene.phase, scene.writes, scene.reads) == ("unadopted", 1, 0)

@@ -53,6 +53,17 @@ def test_a_slice_that_changes_or_goes_takes_its_devices_along() -> None:
     assert slices.uuid(DRIVER, "node-a", "gpu-1") is None
 
 
+def test_a_driver_is_there_as_long_as_it_has_a_slice_with_devices_or_without() -> None:
+    slices = ResourceSlices()
+    for name, devices in (("one", {"gpu_0": "GPU-a"}), ("two", {})):
+        slices.on_watch_event(ObjectSeen(object=a_slice(name, **devices)))
+    assert slices.drivers() == {DRIVER}
+    slices.on_watch_event(ObjectGone(namespace=None, name="one", uid="1"))
+    assert slices.drivers() == {DRIVER}
+    slices.on_watch_event(ObjectGone(namespace=None, name="two", uid="2"))
+    assert slices.drivers() == frozenset()
+
+
 def test_slices_of_other_nodes_are_not_followed() -> None:
     api = FakeApi()
     for node in ("node-a", "node-b"):

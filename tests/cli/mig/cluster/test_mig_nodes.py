@@ -13,7 +13,13 @@ import pytest
 
 from api import keys, mig_grant_annotation, mig_status_annotation, names
 from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation
-from api.mig_status_annotation import GpuChangeStatus, MigPhase, MigStatusAnnotation
+from api.mig_status_annotation import (
+    GpuChangeStatus,
+    MigPhase,
+    MigStatusAnnotation,
+    RequestSource,
+    wish_digest,
+)
 from cli import terminal
 from cli.mig.cluster import mig_nodes
 from cli.mig.cluster.cluster_layouts import node_layout
@@ -255,6 +261,41 @@ def test_a_layout_is_not_there_while_the_node_still_has_its_slot(cluster: Cluste
     assert found is not None
     assert not found.is_settled
     assert found.slot == "change"
+
+
+X, OLD = wish_digest(RequestSource.ANNOTATION, "x"), wish_digest(RequestSource.LABEL, "x")
+LABEL, ADOPT = keys.MIG_CONFIG, keys.MIG_ADOPT
+
+
+@pytest.mark.parametrize(
+    ("shown", "wish", "labels", "settled"),
+    [
+        (status(MigPhase.UNCHANGED, wish=X), "x", {}, True),
+        (status(MigPhase.UNCHANGED, wish=X), "x", {LABEL: "y", ADOPT: "never"}, True),
+        (status(MigPhase.UNCHANGED, wish=X), "y", {}, False),
+        (status(MigPhase.UNCHANGED, wish=X), None, {}, False),
+        (status(MigPhase.UNCHANGED, wish=X), None, {LABEL: "x"}, False),
+        (status(MigPhase.UNCHANGED, wish=OLD), None, {LABEL: "x"}, True),
+        (status(MigPhase.UNCHANGED, wish=OLD), None, {LABEL: "x", ADOPT: "never"}, False),
+        (status(MigPhase.UNCHANGED), None, {LABEL: "x", ADOPT: "never"}, False),
+        (status(MigPhase.UNCHANGED), "x", {}, True),
+        (status(MigPhase.IDLE), None, {}, True),
+        (status(MigPhase.IDLE), None, {LABEL: "x", ADOPT: "never"}, True),
+        (status(MigPhase.IDLE), "x", {}, False),
+        (status(MigPhase.IDLE), None, {LABEL: "x"}, False),
+        (status(MigPhase.UNADOPTED, unadopted="x"), None, {LABEL: "x"}, True),
+        (status(MigPhase.UNADOPTED, unadopted="x"), None, {LABEL: "y"}, False),
+        (status(MigPhase.UNADOPTED, unadopted="x"), "y", {LABEL: "x"}, False),
+    ],
+)
+def test_what_the_agent_said_before_the_node_asked_settles_nothing(
+    shown: MigStatusAnnotation, wish: str | None, labels: dict[str, str], *, settled: bool
+) -> None:
+    cluster = Cluster()
+    cluster.with_node("a", shown, wish=wish, labels=labels)
+    found = node_layout(cluster.server.get(NODES, "a"))
+    assert found is not None
+    assert found.is_settled == settled
 
 
 @pytest.mark.usefixtures("cluster")

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a layout that the label ``nvidia.com/mig.config`` asks for is this agent's affair. Pure.
+
+Beside another program that manages MIG the label is that one's, also where it changes; a label that
+is to be adopted where it matches is not obeyed before the GPUs have its layout.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from agent.layouts.layout_request import Adoption, NodeWish
+from api import keys
+from api.mig_status_annotation import (
+    MOST_REASON,
+    VERSION,
+    MigPhase,
+    MigStatusAnnotation,
+    RequestSource,
+)
+
+_DIFFERENT: Final = (
+    f"the GPUs do not have the layout of the label {keys.MIG_CONFIG}={{value}}, so it is not"
+    f" adopted; {keys.MIG_ADOPT}={Adoption.ANY} has them changed for it"
+)
+
+
+def as_adopted(
+    wish: NodeWish, verdict: MigStatusAnnotation, *, foreign: bool
+) -> MigStatusAnnotation:
+    """The verdict on the wish's request; of a label that is not obeyed, that it is not, and why.
+
+    ``foreign``: another program manages MIG on the node.
+    """
+    request = wish.request
+    if request is None or request.source is not RequestSource.LABEL:
+        return verdict
+    if not foreign and (not wish.adopting or verdict.phase == MigPhase.UNCHANGED):
+        return verdict
+    reason = verdict.reason
+    if not foreign and verdict.phase == MigPhase.PLANNED:
+        reason = _DIFFERENT.format(value=request.text)
+    return MigStatusAnnotation(
+        v=VERSION, phase=MigPhase.UNADOPTED, reason=reason[:MOST_REASON], unadopted=request.text
+    )
+
+
+def unadopted_label(wish: NodeWish, verdict: MigStatusAnnotation | None) -> str:
+    """The value of the label that a status shows as not obeyed; empty where there is none."""
+    if verdict is None or wish.request is None:
+        return wish.unadopted
+    if wish.adopting or verdict.phase == MigPhase.UNADOPTED:
+        return verdict.unadopted
+    return wish.unadopted
