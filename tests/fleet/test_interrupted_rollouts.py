@@ -32,26 +32,40 @@ TERMS = FleetTerms(slots=1, canary_seconds=10.0, retry_seconds=10.0, settle_seco
 BOUND_SECONDS = 900
 """A new leader waits for 30 s, an attempt that is undone costs 120 s and more."""
 GUARDS = {names.SCALE_DOWN_GUARDS[0]: "false"}
+DEPLOY = {"nvidia.com/gpu.deploy.device-plugin": "true"}
 _EVERY = 6
 """Of all calls one in so many is interrupted in a short run."""
 
 
-def rollout(on_call: Callable[[str, bool], None], *, seed: int = 1) -> Cluster:
-    """Two nodes, of which one has pods and a guard of its own; until all is done."""
+def rollout(
+    on_call: Callable[[str, bool], None], *, seed: int = 1, drains: bool = False
+) -> Cluster:
+    """Two nodes, of which one has pods and a guard of its own; until all is done.
+
+    ``drains``: a pod of that node is evicted, and a part of the GPU operator is paused there.
+    """
     cluster = Cluster(nodes=2, terms=TERMS, seed=seed)
     cluster.bind_pod("n1", "other", blocking=False)
     cluster.edit("n1", {"metadata": {"annotations": GUARDS}})
+    if drains:
+        cluster.bind_pod("n1", "one", blocking=True, owner="ReplicaSet")
+        cluster.annotate("n1", drain="evict")
+        cluster.edit("n1", {"metadata": {"labels": DEPLOY}})
+        cluster.agents["n1"].modes = True
     cluster.on_call = on_call
     cluster.wish("sevenths")
     cluster.pass_until(lambda: is_at_rest(cluster, "sevenths"), within=BOUND_SECONDS)
     return cluster
 
 
-def check(cluster: Cluster) -> None:
+def check(cluster: Cluster, *, drains: bool = False) -> None:
     """Nothing is left, and nothing was done against the rules."""
+    if drains:
+        assert DEPLOY.items() <= cluster.node("n1")["metadata"]["labels"].items()
+        assert "one" in cluster.evicted
     assert GUARDS.items() <= cluster.notes("n1").items()
     cluster.edit("n1", {"metadata": {"annotations": dict.fromkeys(GUARDS)}})
-    assert_clean(cluster)
+    assert_clean(cluster, pods={"one"} if drains else ())
 
 
 class Interruption:
@@ -69,10 +83,10 @@ class Interruption:
                 raise self._failure
 
 
-def calls() -> int:
+def calls(*, drains: bool = False) -> int:
     """How many calls a rollout makes that nothing interrupts."""
     count = Interruption(0, None, after=False)
-    check(rollout(count))
+    check(rollout(count, drains=drains), drains=drains)
     return count.calls
 
 
@@ -85,27 +99,30 @@ FAILURES: dict[str, Callable[[], BaseException]] = {
 }
 
 
-def interrupted(every: int) -> int:
+def interrupted(every: int, *, drains: bool) -> int:
     """Run all interruptions, or one in ``every``; how many."""
     runs = 0
-    for number in range(calls()):
+    for number in range(calls(drains=drains)):
         for place, (name, failure) in enumerate(FAILURES.items()):
             for after in (False, True):
                 if after and name not in ("killed", "unreachable"):
                     continue
                 runs += 1
                 if (number + place + after) % every == 0:
-                    check(rollout(Interruption(number, failure(), after=after)))
+                    interruption = Interruption(number, failure(), after=after)
+                    check(rollout(interruption, drains=drains), drains=drains)
     return runs
 
 
-def test_the_coordinator_is_killed_or_its_calls_fail_at_any_place() -> None:
-    assert interrupted(_EVERY * 3) > 100
+@pytest.mark.parametrize("drains", [False, True])
+def test_the_coordinator_is_killed_or_its_calls_fail_at_any_place(drains: bool) -> None:
+    assert interrupted(_EVERY * 3, drains=drains) > 100
 
 
 @pytest.mark.long
-def test_the_coordinator_is_killed_or_its_calls_fail_at_every_place() -> None:
-    assert interrupted(1) > 100
+@pytest.mark.parametrize("drains", [False, True])
+def test_the_coordinator_is_killed_or_its_calls_fail_at_every_place(drains: bool) -> None:
+    assert interrupted(1, drains=drains) > 100
 
 
 def test_a_held_change_is_parked_once_wherever_the_coordinator_is_killed() -> None:
