@@ -377,7 +377,7 @@ class LayoutChange:
         elif end is RequestEnd.APPLIED:
             self._failures = self._refusals = 0
             self._seen_unchanged = False
-            self.reached = self._plan
+            self.reached = self.reached or self._plan  # a late change for an earlier wish keeps it
 
     def _take_held(self, named: KnownChange, now: float) -> None:
         """Whether a person has ended it; the same layouts are tried again after the usual time."""

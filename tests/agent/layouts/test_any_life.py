@@ -380,4 +380,15 @@ def test_a_change_that_is_given_up_while_leave_comes_was_not_begun() -> None:
 
 
 AnyLife.TestCase.settings = settings(max_examples=150, stateful_step_count=12, deadline=None)
+
+
+def test_what_a_late_change_for_an_earlier_wish_takes_comes_back_as_a_repair() -> None:
+    """It asks for "a" again, and the actuator ends that only after the wish is "b" once more."""
+    life = AnyLife()
+    life.life(ChangeEnd.APPLIED, {}, slow=False)
+    life.life(ChangeEnd.PREVIOUS, {0: "agent_dies"}, slow=False)
+    life.life(ChangeEnd.APPLIED, {11: "actuator_dies"}, slow=True)
+    assert life.actuator.gpus == life.wish == "b"
+
+
 TestAnyLife = AnyLife.TestCase
