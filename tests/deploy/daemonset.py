@@ -19,6 +19,12 @@ Manifest = dict[str, Any]
 """One Kubernetes object as YAML gives it."""
 
 
+def manifests(deploy: Path = DEPLOY) -> list[Path]:
+    """All YAML of this folder but the chart's, whose templates are none before Helm reads them."""
+    chart = deploy / "chart"
+    return sorted(file for file in deploy.rglob("*.yaml") if chart not in file.parents)
+
+
 def daemonset() -> Manifest:
     """The agent's DaemonSet; kustomize passes it on as it stands."""
     found: Manifest = yaml.safe_load((DEPLOY / "base" / "daemonset.yaml").read_text())

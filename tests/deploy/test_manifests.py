@@ -18,9 +18,9 @@ from agent.settings.agent_settings import AGENT_SETTINGS, METRICS_ADDRESS, PROBE
 from api import keys, names
 from cli.main import main
 from tests.deploy import install_page
-from tests.deploy.daemonset import DEPLOY, agent_process, container, daemonset
+from tests.deploy.daemonset import DEPLOY, agent_process, container, daemonset, manifests
 
-FILES = sorted(DEPLOY.rglob("*.yaml"))
+FILES = manifests()
 FOLDERS = sorted(file.parent for file in FILES if file.name == "kustomization.yaml")
 POD_RESOURCES = "/var/lib/kubelet/pod-resources"
 STATE, STATE_FILE = "/var/lib/gpuscape", "GPUSCAPE_STATE_FILE"
@@ -176,7 +176,7 @@ def test_the_pages_commands_move_everything_to_another_namespace(tmp_path: Path)
 
     _shell(install_page.commands("another namespace"), tmp_path, first_on_path=tmp_path)
 
-    found = [one for file in (tmp_path / "deploy").rglob("*.yaml") for one in documents(file)]
+    found = [one for file in manifests(tmp_path / "deploy") for one in documents(file)]
     kinds = {one["kind"] for one in found if _in_namespace(one) == "monitoring"}
     assert {"DaemonSet", "Namespace", "Role", "RoleBinding", "ServiceAccount"} <= kinds
     assert [one for one in found if _in_namespace(one) == names.NAMESPACE] == []

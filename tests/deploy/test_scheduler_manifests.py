@@ -19,7 +19,7 @@ from scheduler.extender.scheduler_settings import SCHEDULER_SETTINGS
 from tests.cluster.scheduling import ACCOUNT, SECRETS, SERVICE
 from tests.controlplane.plane import Plane
 from tests.deploy import install_page, scheduler_page
-from tests.deploy.daemonset import DEPLOY, container
+from tests.deploy.daemonset import DEPLOY, container, manifests
 from tests.deploy.deployments import deployment, extender_process
 
 GOLDEN = DEPLOY.parent / "tests" / "golden"
@@ -183,7 +183,7 @@ def test_the_quota_on_the_install_page_allows_every_priority_class_that_is_used(
     used = set(
         re.findall(
             r"priorityClassName: (\S+)",
-            "".join(file.read_text("utf-8") for file in DEPLOY.rglob("*.yaml")),
+            "".join(file.read_text("utf-8") for file in manifests()),
         )
     )
 
