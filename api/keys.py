@@ -332,7 +332,7 @@ OTHERS: tuple[Key, ...] = (
         "all, or PCI bus ids: once when it changes, XID errors of these GPUs up to then no"
         " longer count as ill health",
     ),
-    _note(DRAIN, "how pods leave before a MIG change", value=r"wait|evict|node"),
+    _note(DRAIN, "how pods leave before a MIG change", value=r"wait|cordon|evict|node"),
     _note(KEEP_CORDONED, "the coordinator leaves this node cordoned after a MIG change"),
     _note(
         LINK,

@@ -24,6 +24,7 @@ COMMANDS: Mapping[str, str] = {
     "compare": "cli.exporter_comparison.compare_command",
     "record": "cli.record",
     "simulate": "cli.simulate",
+    "uninstall": "cli.uninstall.uninstall_command",
     "completion": "cli.completion",
 }
 """Subcommand to the module that holds it as ``command``, in the order of the help text."""

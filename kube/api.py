@@ -132,3 +132,21 @@ class EvictingApi(Api, Protocol):
         not allow it now, SeveralBudgets, and NamespaceTerminating. A dry run is judged alike, but
         takes nothing from a budget: two of them do not show whether both pods may go.
         """
+
+
+class DeletingApi(Api, Protocol):
+    """The verbs of a person's command that takes away what our programs have made."""
+
+    def delete(
+        self,
+        resource: ApiResource,
+        name: str,
+        *,
+        uid: str,
+        namespace: str | None = None,
+        dry_run: bool = False,
+    ) -> None:
+        """Delete the object that has this UID.
+
+        Raises NotFound where there is none of the name, and Conflict where another has it by now.
+        """

@@ -108,6 +108,21 @@ class ApiClient:
         path = _path(resource, namespace, name) + self._write(dry_run, manager)
         return self._ask(asked, "PATCH", path, dict(patch), MERGE_PATCH)
 
+    def delete(
+        self,
+        resource: ApiResource,
+        name: str,
+        *,
+        uid: str,
+        namespace: str | None = None,
+        dry_run: bool = False,
+    ) -> None:
+        """See :class:`kube.api.DeletingApi`."""
+        asked = request_name("delete", resource, namespace, name)
+        path = _path(resource, namespace, name) + ("?dryRun=All" if dry_run else "")
+        only = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+        self._ask(asked, "DELETE", path, only, JSON)
+
     def evict(self, name: str, *, namespace: str, uid: str, dry_run: bool = False) -> None:
         """See :class:`kube.api.EvictingApi`."""
         asked = request_name("evict", PODS, namespace, name)

@@ -80,7 +80,7 @@ def plan(
     One that nfd-master owns is left alone in any case, for its value is not ours to keep.
     """
     meta = node["metadata"]
-    nfd = dict.fromkeys(_of_nfd(meta), _OF_NFD)
+    nfd = dict.fromkeys(nfd_labels(meta), _OF_NFD)
     own_labels, left_labels = _split(meta, KeyLocation.NODE_LABEL, labels, {**(leave or {}), **nfd})
     own, left = _split(meta, KeyLocation.NODE_ANNOTATION, annotations, leave or {})
     no_room = dict.fromkeys(_surplus(meta.get("labels") or {}, own_labels), _TOO_MANY)
@@ -138,7 +138,7 @@ def _owned(entry: Mapping[str, Any], where: KeyLocation) -> set[str]:
     return {key.removeprefix("f:") for key in named if key.startswith("f:")}
 
 
-def _of_nfd(meta: Mapping[str, Any]) -> Iterator[str]:
+def nfd_labels(meta: Mapping[str, Any]) -> Iterator[str]:
     """Labels of ours that nfd-master owns.
 
     Its list leaves out the prefix of its own labels only. An nfd-master with an instance

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from api import names
-from tests.agent.agent_process import until
+from tests.agent.agent_process import GPUSCAPE, until
 from tests.cluster.front import Keys
 from tests.controlplane import components
 from tests.controlplane.builds import binaries
@@ -192,15 +192,18 @@ class Stage:
 
 
 def run(plane: Plane, commands: str, folder: Path) -> None:
-    """Run shell commands of a page in this folder; kubectl and helm there lead to this cluster."""
+    """Run shell commands of a page in this folder; all of them there lead to this cluster."""
     on_path = folder / "bin"
     on_path.mkdir(parents=True, exist_ok=True)
-    for name, family in (("kubectl", KUBERNETES[CONTROLLER_MANAGER_MINOR]), ("helm", HELM)):
-        program = binaries(family) / name
-        script = on_path / name
-        script.write_text(f'#!/bin/sh\nexec "{program}" --kubeconfig="{plane.kubeconfig()}" "$@"\n')
-        script.chmod(0o755)
-    environment = {**os.environ, "PATH": f"{on_path}:{os.environ['PATH']}"}
+    kubectl = binaries(KUBERNETES[CONTROLLER_MANAGER_MINOR]) / "kubectl"
+    for program in (kubectl, binaries(HELM) / "helm", GPUSCAPE):
+        (on_path / program.name).unlink(missing_ok=True)
+        (on_path / program.name).symlink_to(program)
+    environment = {
+        **os.environ,
+        "PATH": f"{on_path}:{os.environ['PATH']}",
+        "KUBECONFIG": str(plane.kubeconfig()),
+    }
     done = subprocess.run(
         ["/bin/sh", "-euc", commands],
         cwd=folder,

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from agent.settings.agent_settings import AGENT_SETTINGS, METRICS_ADDRESS, PROBE_ADDRESS
-from api import keys, names
+from api import names
 from cli.main import main
 from tests.deploy import install_page
 from tests.deploy.daemonset import DEPLOY, agent_process, container, daemonset, manifests
@@ -24,18 +24,6 @@ FILES = manifests()
 FOLDERS = sorted(file.parent for file in FILES if file.name == "kustomization.yaml")
 POD_RESOURCES = "/var/lib/kubelet/pod-resources"
 STATE, STATE_FILE = "/var/lib/gpuscape", "GPUSCAPE_STATE_FILE"
-THEIRS = (
-    "kubernetes.io/hostname",
-    "nvidia.com/device-plugin.config",
-    "nvidia.com/gpu-driver-upgrade-state",
-    "nvidia.com/gpu.deploy.driver",
-    "nvidia.com/gpu.present",
-    "nvidia.com/gpu.workload.config",
-    "nvidia.com/mig.config",
-    "nvidia.com/mig.config.state",
-    "xgpuscape.io/gpu.health",
-)
-"""Labels that look like ours, and belong to the operator or to others."""
 
 
 def documents(file: Path) -> list[dict[str, Any]]:
@@ -149,24 +137,6 @@ def test_ports_and_probes_are_those_that_the_agent_serves() -> None:
     assert ports == {"metrics": METRICS_ADDRESS.port, "probes": PROBE_ADDRESS.port}
     assert {(it["path"], it["port"]) for it in probes.values()} == {("/livez", "probes")}
     assert agent["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "probes"}
-
-
-def test_the_pages_command_removes_our_labels_from_nodes_and_no_others(tmp_path: Path) -> None:
-    ours = [
-        key.name.replace("<profile>", "1g.5gb.me").replace("<model>", "NVIDIA-A100-SXM4-40GB")
-        for key in keys.LABELS
-    ]
-    lines = "".join(f"node-a {key}\n" for key in (*ours, *THEIRS))
-    (tmp_path / "labels").write_text(lines)
-    kubectl = tmp_path / "kubectl"
-    kubectl.write_text('#!/bin/sh\ncase "$1" in get) cat labels;; *) echo "$@" >> asked;; esac\n')
-    kubectl.chmod(0o755)
-
-    _shell(install_page.commands("remove labels"), tmp_path, first_on_path=tmp_path)
-
-    asked = (tmp_path / "asked").read_text().splitlines()
-    assert asked[:-1] == [f"label node node-a {key}-" for key in ours]
-    assert asked[-1] == f"annotate nodes --all {keys.TOPOLOGY}- {keys.MIG_STATUS}-"
 
 
 def test_the_pages_commands_move_everything_to_another_namespace(tmp_path: Path) -> None:

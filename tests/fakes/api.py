@@ -30,7 +30,7 @@ class Call:
     """One request, as the server saw it."""
 
     verb: str
-    """get, create, patch, evict or watch."""
+    """get, create, patch, delete, evict or watch."""
     resource: ApiResource
     name: str | None
     namespace: str | None = None
@@ -150,11 +150,11 @@ class FakeApi:
         ]
 
     def writes(self, resource: ApiResource | None = None) -> list[Call]:
-        """The creates and patches so far, dry runs left out."""
+        """The creates, patches and deletions so far, dry runs left out."""
         return [
             call
             for call in list(self.calls)
-            if call.verb in ("create", "patch")
+            if call.verb in ("create", "patch", "delete")
             and not call.dry_run
             and resource in (call.resource, None)
         ]
@@ -217,6 +217,29 @@ class FakeApi:
             lambda: self.server.patch(
                 resource, name, patch, namespace, manager=writer, dry_run=dry_run
             ),
+        )
+
+    def delete(
+        self,
+        resource: ApiResource,
+        name: str,
+        *,
+        uid: str,
+        namespace: str | None = None,
+        dry_run: bool = False,
+    ) -> None:
+        """See :class:`kube.api.DeletingApi`."""
+        call = Call(
+            verb="delete",
+            resource=resource,
+            name=name,
+            namespace=namespace,
+            body={"uid": uid},
+            dry_run=dry_run,
+            manager=self.manager,
+        )
+        self._run(
+            call, lambda: self.server.delete(resource, name, namespace, uid=uid, dry_run=dry_run)
         )
 
     def evict(self, name: str, *, namespace: str, uid: str, dry_run: bool = False) -> None:

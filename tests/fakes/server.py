@@ -183,12 +183,25 @@ class Server:
             new["metadata"]["managedFields"] = ownership.applied(old, new, body, manager, self.now)
             return self._store(key, "MODIFIED", new)
 
-    def delete(self, resource: ApiResource, name: str, namespace: str | None = None) -> Object:
-        """Remove an object; what it owned stays, as no garbage collector runs here."""
+    def delete(
+        self,
+        resource: ApiResource,
+        name: str,
+        namespace: str | None = None,
+        *,
+        uid: str | None = None,
+        dry_run: bool = False,
+    ) -> Object:
+        """Remove an object; what it owned stays, as no garbage collector runs here.
+
+        ``uid``: only the one that has it, else Conflict.
+        """
         with self.changed:
             key = self._key(resource, namespace, name)
             gone = self._current(key)
-            return self._store(key, "DELETED", copied(gone))
+            if uid not in (None, gone["metadata"]["uid"]):
+                raise Conflict(f"{name}: the UID in the precondition is not the object's")
+            return gone if dry_run else self._store(key, "DELETED", copied(gone))
 
     def mark_deleted(self, resource: ApiResource, name: str, namespace: str | None) -> Object:
         """Delete an object gracefully: it stays until somebody ends it by :meth:`delete`."""

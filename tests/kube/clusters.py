@@ -15,6 +15,7 @@ from kube.api import (
     PODS,
     Api,
     ApiResource,
+    DeletingApi,
     EvictingApi,
     Object,
 )
@@ -30,10 +31,14 @@ _ACCOUNT = "watched"
 MERGE_PATCH = "application/merge-patch+json"
 
 
+class FullApi(EvictingApi, DeletingApi, Protocol):
+    """All verbs of all our programs."""
+
+
 class Cluster(Protocol):
     """An API server with our client, and what people do to it beside us."""
 
-    api: EvictingApi
+    api: FullApi
     other: Api
     """A second program, whose field manager is ``kubectl``."""
 

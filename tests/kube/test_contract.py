@@ -519,6 +519,20 @@ class Contract:
         with pytest.raises(NotFound):
             cluster.api.get(PODS, "a", namespace=place)
 
+    def test_only_the_object_with_the_uid_is_deleted(self, cluster: Cluster, node: str) -> None:
+        there = cluster.api.create(NODES, named(node))["metadata"]
+        with pytest.raises(Conflict):
+            cluster.api.delete(NODES, node, uid="another")
+        cluster.api.delete(NODES, node, uid=there["uid"], dry_run=True)
+        assert cluster.api.get(NODES, node)["metadata"] == there
+
+        cluster.api.delete(NODES, node, uid=there["uid"])
+
+        with pytest.raises(NotFound):
+            cluster.api.get(NODES, node)
+        with pytest.raises(NotFound):
+            cluster.api.delete(NODES, node, uid=there["uid"])
+
     def test_in_a_namespace_that_is_deleted_nothing_is_made_or_evicted(
         self, cluster: Cluster, node: str
     ) -> None:

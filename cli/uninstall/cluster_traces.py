@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the programs have left in a whole cluster, read once with the rights of the caller.
+
+What he may not read, or the cluster does not have, is named; nothing is taken for absent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from api import keys, names
+from cli.failures import UNREADABLE, CommandFailure
+from cli.uninstall.node_traces import Kept, NodeTraces, node_traces
+from fleet import slot_lease
+from fleet.undo_record import UndoRecord
+from kube.api import (
+    CONFIG_MAPS,
+    DAEMON_SETS,
+    LEASES,
+    NODE_FEATURES,
+    NODES,
+    PODS,
+    Api,
+    ApiResource,
+    Object,
+)
+from kube.api_errors import Forbidden, NotFound
+from kube.present_objects import present_objects
+
+_NAME_LABEL: Final = "app.kubernetes.io/name"
+_PROGRAM: Final = "gpuscape"
+_RUNNING: Final = (
+    DAEMON_SETS,
+    ApiResource(group="apps", version="v1", kind="Deployment", plural="deployments"),
+    PODS,
+)
+"""In this order: what makes pods is named rather than its pods."""
+
+
+def _wide(group: str, kind: str, plural: str) -> ApiResource:
+    return ApiResource(group=group, version="v1", kind=kind, plural=plural, namespaced=False)
+
+
+_RBAC: Final = "rbac.authorization.k8s.io"
+_ADMISSION: Final = "admissionregistration.k8s.io"
+_CLUSTERWIDE: Final = (
+    _wide(_RBAC, "ClusterRole", "clusterroles"),
+    _wide(_RBAC, "ClusterRoleBinding", "clusterrolebindings"),
+    _wide(_ADMISSION, "ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
+    _wide(_ADMISSION, "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
+)
+_FRESH_SECONDS: Final = 180.0
+"""An agent that renewed its Lease since may still run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeObject:
+    """One object that goes as a whole."""
+
+    resource: ApiResource
+    namespace: str
+    name: str
+    uid: str
+    node: str = ""
+    """Of which it is; empty: of none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterTraces:
+    """What is found."""
+
+    nodes: tuple[NodeTraces, ...]
+    """Those on which something is found."""
+    objects: tuple[WholeObject, ...]
+    stays: tuple[Kept, ...]
+    """Objects that are not ours alone, and what the API does not show."""
+    running: tuple[str, ...]
+    """Programs that would write again; empty: none."""
+    open_changes: tuple[str, ...]
+    """Nodes with a MIG change that is not over."""
+    not_looked_at: tuple[str, ...]
+    """With reasons."""
+
+
+class TraceReader:
+    """Reads kind after kind, and remembers what it could not."""
+
+    def __init__(self, api: Api, namespace: str, now: float) -> None:
+        """``now``: Unix time."""
+        self._api = api
+        self._namespace = namespace
+        self._now = now
+        self._missed: list[str] = []
+
+    def read(self, *, admin_keys: bool) -> ClusterTraces:
+        """All of it. Raises CommandFailure where Nodes or Leases cannot be read, and ApiError where
+        the server does not answer."""
+        nodes = list(self._needed(NODES))
+        leases = list(self._needed(LEASES, self._namespace))
+        records = {it.node: it for it in map(_record, leases) if it is not None}
+        found = [
+            node_traces(node, records.get(node["metadata"]["name"]), admin_keys=admin_keys)
+            for node in nodes
+        ]
+        granted = (
+            node["metadata"]["name"]
+            for node in nodes
+            if keys.MIG_GRANT in (node["metadata"].get("annotations") or {})
+        )
+        running = (*self._programs(), *self._agents(leases))
+        return ClusterTraces(
+            nodes=tuple(it for it in found if it.goes or it.stays),
+            objects=(*_leases(leases), *self._features(nodes)),
+            stays=(*self._settings(), *self._clusterwide(), _FILES),
+            running=running,
+            open_changes=tuple(sorted({*records, *granted})),
+            not_looked_at=tuple(self._missed),
+        )
+
+    def _needed(self, kind: ApiResource, namespace: str | None = None) -> Iterator[Object]:
+        try:
+            yield from present_objects(self._api, kind, namespace=namespace)
+        except Forbidden as error:
+            raise CommandFailure(f"{kind.plural} cannot be read: {error}", UNREADABLE) from error
+
+    def _metadata(self, kind: ApiResource, namespace: str | None = None) -> list[dict[str, Any]]:
+        """Of all objects of a kind; none where it cannot be read, which is remembered."""
+        try:
+            found = present_objects(self._api, kind, namespace=namespace, metadata_only=True)
+            return [each["metadata"] for each in found]
+        except Forbidden as error:
+            self._missed.append(f"{kind.plural}: you may not list them: {error}")
+        except NotFound:
+            pass  # a cluster that has no such kind has nothing of ours of it
+        return []
+
+    def _programs(self) -> Iterator[str]:
+        for kind in _RUNNING:
+            its = [
+                f"{kind.kind} {meta['name']}"
+                for meta in self._metadata(kind, self._namespace)
+                if (meta.get("labels") or {}).get(_NAME_LABEL) == _PROGRAM
+            ]
+            yield from its
+            if its and kind is not DAEMON_SETS:
+                return
+
+    def _agents(self, leases: Iterable[Object]) -> Iterator[str]:
+        """Agents that need not run as pods."""
+        for lease in filter(_is_agents, leases):
+            spec = lease.get("spec") or {}
+            age = self._now - _unix(spec.get("renewTime"))
+            if spec.get("holderIdentity") and age < _FRESH_SECONDS:
+                name = lease["metadata"]["name"]
+                yield f"the agent of Lease {name}, renewed {max(age, 0):.0f} s ago"
+
+    def _features(self, nodes: Iterable[Object]) -> Iterator[WholeObject]:
+        wanted = {names.node_feature(node["metadata"]["name"]): node for node in nodes}
+        for meta in self._metadata(NODE_FEATURES):
+            if meta["name"] in wanted and names.AGENT in _managers(meta):
+                node = wanted[meta["name"]]["metadata"]["name"]
+                yield _whole(NODE_FEATURES, meta, node)
+
+    def _settings(self) -> Iterator[Kept]:
+        for meta in self._metadata(CONFIG_MAPS, self._namespace):
+            if meta["name"] == names.MIG_POLICY:
+                what = f"ConfigMap {self._namespace}/{meta['name']}"
+                yield Kept(what=what, why="it is your fleet policy")
+
+    def _clusterwide(self) -> Iterator[Kept]:
+        """Roles and policies: what installed them removes them."""
+        end = names.clusterwide("", self._namespace)
+        for kind in _CLUSTERWIDE:
+            for meta in self._metadata(kind):
+                name = meta["name"]
+                is_of_this = name.endswith(end) if end else "." not in name
+                if name.startswith(f"{_PROGRAM}-") and is_of_this:
+                    why = f"kubectl delete {kind.kind.lower()} {name}, if nothing installs it again"
+                    yield Kept(what=f"{kind.kind} {name}", why=why)
+
+
+_FILES: Final = Kept(
+    what="files on the nodes",
+    why="the API does not show them: /var/lib/gpuscape, where deploy/host-state or deploy/actuator"
+    " ran, and a feature file of Node Feature Discovery, where that was the agent's sink",
+)
+
+
+def _record(lease: Object) -> UndoRecord | None:
+    return slot_lease.slot_of(lease).record if slot_lease.is_slot(lease) else None
+
+
+def _leases(leases: Iterable[Object]) -> Iterator[WholeObject]:
+    for lease in leases:
+        meta = lease["metadata"]
+        is_coordinators = slot_lease.is_slot(lease) or meta["name"] == names.COORDINATOR_LEASE
+        if _is_agents(lease):
+            node = str(meta["name"]).removeprefix(names.lease(""))
+            yield _whole(LEASES, meta, node)
+        elif is_coordinators and names.COORDINATOR in _managers(meta):
+            yield _whole(LEASES, meta)
+
+
+def _is_agents(lease: Object) -> bool:
+    meta = lease["metadata"]
+    return str(meta["name"]).startswith(names.lease("")) and names.AGENT in _managers(meta)
+
+
+def _managers(meta: dict[str, Any]) -> frozenset[str]:
+    """Who has written something of the object."""
+    entries = meta.get("managedFields") or ()
+    return frozenset(str(entry.get("manager")) for entry in entries)
+
+
+def _whole(resource: ApiResource, meta: dict[str, Any], node: str = "") -> WholeObject:
+    return WholeObject(
+        resource=resource,
+        namespace=meta["namespace"],
+        name=meta["name"],
+        uid=meta["uid"],
+        node=node,
+    )
+
+
+def _unix(time: object) -> float:
+    """Unix time; long ago for what is none."""
+    try:
+        return datetime.fromisoformat(str(time)).timestamp()
+    except (ValueError, OverflowError):
+        return -math.inf

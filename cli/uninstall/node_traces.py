@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the programs have left on one Node: which of it goes, and what stays for which reason. Pure.
+
+A key that another program may have written stays: gpu-feature-discovery has the same labels, and
+who wrote a value is in the Node's managedFields. What an admin wrote stays unless he asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from api import keys, names
+from api.key_kinds import Key, KeyLocation, Writer
+from api.mig_status_annotation import MigPhase
+from fleet import node_patches
+from fleet.mig_node import node_of
+from fleet.new_records import record_of_grant
+from fleet.undo_record import UndoRecord
+from kube.api import Object
+from labelers.node_patch import nfd_labels, writers
+
+OWN_PREFIX: Final = "gpuscape.io/"
+_PARTS: Final = {KeyLocation.NODE_LABEL: "labels", KeyLocation.NODE_ANNOTATION: "annotations"}
+_HELD: Final = "a MIG change could not be undone there: mend the GPUs first (docs/mig.md), then"
+_ADMINS: Final = "you wrote it; --admin-keys removes it too"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """Something that stays."""
+
+    what: str
+    why: str
+    """With what to do about it, where that is not plain."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTraces:
+    """What is found on one Node."""
+
+    node: str
+    patch: Mapping[str, Any] | None
+    """A merge patch for the Node as it was seen; None: nothing goes."""
+    goes: tuple[str, ...] = ()
+    """In words: keys, the cordon."""
+    stays: tuple[Kept, ...] = ()
+
+
+def node_traces(node: Object, record: UndoRecord | None, *, admin_keys: bool) -> NodeTraces:
+    """What goes and what stays of a Node. ``record``: of a change that was left open there.
+
+    ``admin_keys``: what an admin wrote goes as well, but for ``nvidia.com/mig.config``, which is
+    NVIDIA's.
+    """
+    meta = node["metadata"]
+    undone = _undone(node, record)
+    parts: dict[str, dict[str, str | None]] = {}
+    stays: list[Kept] = []
+    for where, part in _PARTS.items():
+        present = meta.get(part) or {}
+        back = undone["metadata"].get(part, {})
+        changed: dict[str, str | None] = dict(back)
+        for key in sorted(present.keys() - back.keys()):
+            why = _reason_to_keep(meta, where, key, admin_keys=admin_keys)
+            if why is None:
+                changed[key] = None
+            elif why:
+                stays.append(Kept(what=key, why=why))
+        if changed:
+            parts[part] = changed
+    stays += _taints(node)
+    spec, why = undone.get("spec"), f"it is not ours: kubectl uncordon {meta['name']}"
+    if spec and _is_held(node):
+        spec, why = None, f"{_HELD} kubectl uncordon {meta['name']}"
+    goes = [key for part in parts.values() for key in part]
+    if spec:
+        goes.append("cordon")
+    elif undone["metadata"] and (node.get("spec") or {}).get("unschedulable"):
+        stays.append(Kept(what="cordon", why=why))
+    patch = {"metadata": {"resourceVersion": meta["resourceVersion"], **parts}}
+    return NodeTraces(
+        node=meta["name"],
+        patch=(patch | ({"spec": spec} if spec else {})) if goes else None,
+        goes=tuple(goes),
+        stays=tuple(stays),
+    )
+
+
+def _undone(node: Object, record: UndoRecord | None) -> dict[str, Any]:
+    """What the coordinator would write to end a change that is open."""
+    seen = node_of(node, ())
+    if record is None and seen.grant_text is not None:
+        record = record_of_grant(seen)
+    patch = None if record is None else node_patches.undone(seen, record)
+    return {"metadata": {}, **(patch or {})}
+
+
+def _reason_to_keep(
+    meta: Mapping[str, Any], where: KeyLocation, key: str, *, admin_keys: bool
+) -> str | None:
+    """Why a key stays; None: it goes; empty: it has nothing to do with us."""
+    known = _known(where, key)
+    if known is None:
+        strange = key.startswith(OWN_PREFIX)
+        return "this version knows no such key: see who wrote it" if strange else ""
+    if known.writer is Writer.ADMIN:
+        if not key.startswith(OWN_PREFIX):
+            return "NVIDIA's MIG manager reads it too"
+        return None if admin_keys else _ADMINS
+    if where is KeyLocation.NODE_LABEL and key in nfd_labels(meta):
+        return "nfd-master owns it: it goes with the NodeFeature that has it"
+    if key.startswith(OWN_PREFIX):
+        return None
+    others = [each for each in writers(meta, where, key) if each != names.AGENT]
+    if others:
+        return f"{', '.join(others)} wrote it"
+    return None if writers(meta, where, key) else "nothing says who wrote it"
+
+
+def _known(where: KeyLocation, key: str) -> Key | None:
+    return next((it for it in keys.KEYS if it.where is where and it.matches(key)), None)
+
+
+def _taints(node: Object) -> Iterator[Kept]:
+    for taint in (node.get("spec") or {}).get("taints") or ():
+        if taint.get("key") == keys.MIG_LAYOUT_PENDING:
+            name = node["metadata"]["name"]
+            why = f"it keeps pods away: kubectl taint node {name} {keys.MIG_LAYOUT_PENDING}-"
+            yield Kept(what=f"taint {keys.MIG_LAYOUT_PENDING}", why=why)
+
+
+def _is_held(node: Object) -> bool:
+    status = node_of(node, ()).status
+    return status is not None and status.phase == MigPhase.HELD

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Removes what was found of a cluster's traces, Nodes first.
+
+The record of an open change stands on a Lease: it goes after its Node was given back, so that a
+run that is interrupted finds it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from cli.failures import UNFINISHED, CommandFailure
+from cli.uninstall.cluster_traces import ClusterTraces, WholeObject
+from cli.uninstall.node_traces import NodeTraces
+from kube.api import NODES, DeletingApi
+from kube.api_errors import ApiError, Conflict, NotFound
+
+_TRIES: Final = 5
+
+
+def remove(
+    api: DeletingApi, traces: ClusterTraces, again: Callable[[], ClusterTraces], *, dry_run: bool
+) -> None:
+    """Patch the Nodes, then delete the objects.
+
+    ``again`` reads all anew, for Nodes that changed meanwhile: kubelets write theirs all the time.
+    Raises CommandFailure that names what could not be removed, after all else was.
+    """
+    failed: dict[str, str] = {}
+    left = _patched(api, traces.nodes, failed, dry_run=dry_run)
+    for _ in range(_TRIES):
+        if not left:
+            break
+        left = _patched(
+            api, (it for it in again().nodes if it.node in left), failed, dry_run=dry_run
+        )
+    failed.update((f"Node {node}", "it changes too often") for node in left)
+    are_back = not failed
+    for each in traces.objects:
+        if are_back or (each.node and f"Node {each.node}" not in failed):
+            _delete(api, each, failed, dry_run=dry_run)
+    if failed:
+        lines = "".join(f"\n  {what}: {why}" for what, why in sorted(failed.items()))
+        raise CommandFailure(
+            f"this could not be removed; run it again when its cause is gone:{lines}", UNFINISHED
+        )
+
+
+def _patched(
+    api: DeletingApi, nodes: Iterable[NodeTraces], failed: dict[str, str], *, dry_run: bool
+) -> set[str]:
+    """Names of those that changed meanwhile."""
+    changed: set[str] = set()
+    for node in nodes:
+        if node.patch is None:
+            continue
+        try:
+            api.patch(NODES, node.node, node.patch, dry_run=dry_run)
+        except Conflict:
+            changed.add(node.node)
+        except NotFound:
+            continue  # it is gone, with all that stood on it
+        except ApiError as error:
+            failed[f"Node {node.node}"] = str(error)
+    return changed
+
+
+def _delete(api: DeletingApi, each: WholeObject, failed: dict[str, str], *, dry_run: bool) -> None:
+    try:
+        api.delete(
+            each.resource, each.name, uid=each.uid, namespace=each.namespace, dry_run=dry_run
+        )
+    except NotFound:
+        return
+    except ApiError as error:
+        failed[f"{each.resource.kind} {each.namespace}/{each.name}"] = str(error)

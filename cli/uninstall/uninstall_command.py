@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gpuscape uninstall``: removes what the programs have left in a cluster, names what stays."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+import click
+
+from api import names
+from base.errors import BadInput
+from cli import options, terminal
+from cli.failures import REFUSED, CommandFailure
+from cli.mig.cluster.cluster_nodes import client
+from cli.options import Load
+from cli.terminal import Cell, Styled, TextTable
+from cli.uninstall.cluster_traces import ClusterTraces, TraceReader
+from cli.uninstall.trace_removal import remove
+
+_ME: Final = "gpuscape-uninstall"
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  gpuscape uninstall --dry-run           what goes, what stays and why; nothing is written
+  helm uninstall gpuscape -n gpuscape    first: a program that runs writes again
+  gpuscape uninstall
+  gpuscape uninstall --yes --admin-keys -o json
+
+\b
+What goes: labels and annotations that the agent or the coordinator has written on Nodes, their
+Leases, and NodeFeatures. A MIG change that was left open is undone by its record: the cordon and
+the guards that the coordinator set, and the labels of the GPU operator that it paused. A key that
+another program may have written stays, by the Node's managedFields. The GPUs keep their layouts.
+
+\b
+What stays is listed with the reason: what you wrote yourself (--admin-keys removes it), roles and
+policies, which whatever installed them removes, and files on the nodes.
+
+\b
+It works with your own rights: get, list, watch and patch of Nodes, list and delete of Leases and
+NodeFeatures. Interrupted, it goes on where it is run again.
+
+\b
+Exit codes:
+  0  done, or shown with --dry-run
+  2  bad input
+  4  the cluster could not be read
+  5  refused: programs still run, or you said no; nothing was written
+  7  some of it could not be removed: run it again"""
+)
+@click.option("--admin-keys", is_flag=True, help="Also what you wrote: gpuscape.io/mig-layout, …")
+@click.option("--dry-run", is_flag=True, help="Have the API server try each write; write nothing.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "-n",
+    "--namespace",
+    default=names.NAMESPACE,
+    show_default=True,
+    metavar="NAME",
+    help="Where gpuscape was installed.",
+)
+@options.output("table", "json", "yaml")
+@options.settings("kubeconfig")
+def command(
+    load: Load, admin_keys: bool, dry_run: bool, yes: bool, namespace: str, output: str
+) -> None:
+    """Remove what gpuscape has left in the cluster, once its programs are gone."""
+    with contextlib.closing(client(_ME, load().kubeconfig)) as api:
+
+        def found() -> ClusterTraces:
+            return TraceReader(api, namespace, time.time()).read(admin_keys=admin_keys)
+
+        traces = found()
+        _show(traces, output)
+        count = _count(traces)
+        if not dry_run:
+            _require_stopped(traces, namespace)
+        if not count:
+            _note("\nNothing to remove.", output)
+            return
+        if not dry_run and not yes:
+            _agree(count, output)
+        remove(api, traces, found, dry_run=dry_run)
+    tried = f"The API server would take all {count} writes; nothing was written."
+    _note(f"\n{tried if dry_run else f'Removed: {_words(traces)}.'}", output)
+
+
+def _require_stopped(traces: ClusterTraces, namespace: str) -> None:
+    """Raises CommandFailure while something would write again."""
+    if not traces.running:
+        return
+    who = ", ".join(traces.running[:3]) + (", …" if len(traces.running) > 3 else "")
+    if traces.open_changes:
+        raise CommandFailure(
+            f"MIG changes are not over on {', '.join(traces.open_changes)}: run gpuscape mig"
+            " rollout pause, and wait until gpuscape mig nodes shows none in change; then remove"
+            f" the programs in namespace {namespace}, and run this again",
+            REFUSED,
+        )
+    raise CommandFailure(
+        f"gpuscape still runs in namespace {namespace} ({who}) and would write again: remove it"
+        f" first (helm uninstall gpuscape -n {namespace}, or kubectl delete -k with your"
+        " kustomization)",
+        REFUSED,
+    )
+
+
+def _show(traces: ClusterTraces, output: str) -> None:
+    if output in ("json", "yaml"):
+        terminal.data(_document(traces), output)
+        return
+    rows = tuple(_rows(traces))
+    if rows:
+        terminal.show(TextTable(header=("OBJECT", "FATE", "WHAT", "WHY"), rows=rows))
+    for why in traces.not_looked_at:
+        terminal.note(f"Not looked at: {why}")
+
+
+def _rows(traces: ClusterTraces) -> Iterator[tuple[Cell, ...]]:
+    goes, stays = Styled("goes", "yellow"), Styled("stays", "dim")
+    for node in traces.nodes:
+        name = Styled(f"Node {node.node}", "bold")
+        if node.goes:
+            yield name, goes, _several(node.goes), ""
+        for kept in node.stays:
+            yield name, stays, kept.what, kept.why
+    for each in traces.objects:
+        yield f"{each.resource.kind} {each.namespace}/{each.name}", goes, "all of it", ""
+    for kept in traces.stays:
+        yield kept.what, stays, "all of it", kept.why
+
+
+def _several(keys: tuple[str, ...]) -> str:
+    return keys[0] if len(keys) == 1 else f"{len(keys)} keys: {keys[0]}, … (-o yaml has all)"
+
+
+def _document(traces: ClusterTraces) -> dict[str, Any]:
+    return {
+        "nodes": [
+            {"node": it.node, "goes": list(it.goes), "stays": [_kept(one) for one in it.stays]}
+            for it in traces.nodes
+        ],
+        "objects": [
+            {"kind": it.resource.kind, "namespace": it.namespace, "name": it.name}
+            for it in traces.objects
+        ],
+        "stays": [_kept(one) for one in traces.stays],
+        "running": list(traces.running),
+        "open_mig_changes": list(traces.open_changes),
+        "not_looked_at": list(traces.not_looked_at),
+    }
+
+
+def _kept(one: Any) -> dict[str, str]:
+    return {"what": one.what, "why": one.why}
+
+
+def _count(traces: ClusterTraces) -> int:
+    return len(traces.objects) + sum(1 for node in traces.nodes if node.patch is not None)
+
+
+def _words(traces: ClusterTraces) -> str:
+    nodes = [node for node in traces.nodes if node.patch is not None]
+    keys = sum(len(node.goes) for node in nodes)
+    return f"{keys} keys of {len(nodes)} Nodes, {len(traces.objects)} objects"
+
+
+def _agree(count: int, output: str) -> None:
+    if output != "table" or not sys.stdin.isatty():
+        raise BadInput(f"there is nobody to ask: add --yes (writes: {count})")
+    if not click.confirm(f"\nWrites: {count}. Remove all that goes?"):
+        raise CommandFailure("nothing was removed", REFUSED)
+
+
+def _note(text: str, output: str) -> None:
+    if output == "table":
+        terminal.note(text)
