@@ -286,6 +286,35 @@ def test_a_node_that_changes_all_the_time_is_named(cluster: Cluster, run: Run) -
     assert "Node a: it changes too often" in done(run, "--yes", code=7)
 
 
+def test_a_lease_of_such_a_name_that_no_program_wrote_stays(cluster: Cluster, run: Run) -> None:
+    other = cluster.by("another-program")
+    for name in (names.lease("x"), slot_lease.slot_name(3), names.COORDINATOR_LEASE):
+        other.create(LEASES, {"metadata": {"name": name}}, namespace=names.NAMESPACE)
+    before = cluster.leases() - {names.lease("a"), names.lease("b")}
+    done(run, "--yes")
+    assert cluster.leases() == before
+
+
+def test_a_label_that_another_writes_in_the_last_moment_stays(cluster: Cluster, run: Run) -> None:
+    def change(call: Call) -> None:
+        del call
+        patch = {"metadata": {"labels": {keys.GPU_PRODUCT: "theirs"}}}
+        cluster.by("gpu-feature-discovery").patch(NODES, "a", patch)
+
+    cluster.before("patch", change, times=1, resource=NODES)
+    done(run, "--yes")
+    assert cluster.labels("a")[keys.GPU_PRODUCT] == "theirs"
+
+
+def test_a_node_that_goes_meanwhile_is_no_failure(cluster: Cluster, run: Run) -> None:
+    def delete(call: Call) -> None:
+        cluster.server.delete(NODES, str(call.name))
+
+    cluster.before("patch", delete, times=1, resource=NODES)
+    done(run, "--yes")
+    assert cluster.leases() == set()
+
+
 def test_an_object_that_is_another_by_now_is_not_deleted(cluster: Cluster, run: Run) -> None:
     name = names.lease("a")
 
