@@ -15,7 +15,7 @@ from api import keys, names
 from discovery.simulator.simulation import Simulation
 from kube.api import NODES
 from tests.agent.agent_process import GPUSCAPE, until
-from tests.cluster.agents import Site, agent, is_scored
+from tests.cluster.agents import Site, agent, has_topology
 from tests.kube.clusters import client
 
 pytestmark = pytest.mark.cluster
@@ -51,7 +51,7 @@ def test_nodes_are_as_they_were_before_the_agents(site: Site, tmp_path: Path) ->
         folder = tmp_path / str(number)
         folder.mkdir()
         with agent(site, node, Simulation.create("a30-pair", folder), folder):
-            until(functools.partial(is_scored, site, node))
+            until(functools.partial(has_topology, site, node))
             running = uninstall(site, tmp_path, "--yes")
             assert running.returncode == 5, running.stderr
             assert f"the agent of Lease {names.lease(node)}" in running.stderr
