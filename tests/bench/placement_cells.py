@@ -20,6 +20,8 @@ PODS: Final = 8000
 SEEDS: Final = 30
 SEEDS_ALONE: Final = 12
 """Of single machines and of fleets that grow."""
+SEEDS_VARIED: Final = 100
+"""Where figures vary most from day to day: mixed fleets that are nearly full, with 3 and 6 GPUs."""
 SEEDS_OF_ALL: Final = 5
 """Of arms other than the stock schedulers and ours: shares of best sets, and ratios to the
 reference, vary little."""
@@ -49,6 +51,9 @@ GROWTHS: Final = {"DGX-1 alone": GROWING, "three DGX-1 to one NVSwitch": GROWING
 TUNED: Final = ("usual", "trace")
 """Workloads that the aims were tried with; on single machines the page has only them."""
 GROWING_MIX, GROWING_LOAD = "usual", 0.85
+VARIED_MIX: Final = "threes"
+COMPARED: Final = (SPREAD, PACK, NOW)
+"""The stock schedulers and ours."""
 BOUND: Final = 1.65
 """Standard errors: with 95 % confidence the true figure is no worse than so many away."""
 
@@ -137,17 +142,14 @@ def plan() -> Iterator[Key]:
         for fleet in MACHINES if seed < SEEDS_ALONE else ():
             for mix, load in itertools.product(TUNED, LOADS):
                 yield from _keys(fleet, mix, load, seed, ARMS if is_all else (PACK, NOW))
-        for fleet in MIXED:
-            for mix, load in itertools.product(WORKLOADS, LOADS):
-                yield from _keys(
-                    fleet, mix, load, seed, MIXED_ARMS if is_all else (SPREAD, PACK, NOW)
-                )
-        for fleet in OTHERS if is_all else ():
-            for mix, load in itertools.product(TUNED, LOADS):
-                yield from _keys(fleet, mix, load, seed, MIXED_ARMS)
+        for fleets, mixes in ((MIXED, (*WORKLOADS,)), (OTHERS, TUNED)):
+            for fleet, mix, load in itertools.product(fleets, mixes, LOADS):
+                yield from _keys(fleet, mix, load, seed, MIXED_ARMS if is_all else COMPARED)
         for fleet in sorted(growing) if seed < SEEDS_ALONE else ():
             more = (REFERENCE,) if is_all else ()
-            yield from _keys(fleet, GROWING_MIX, GROWING_LOAD, seed, (SPREAD, PACK, NOW, *more))
+            yield from _keys(fleet, GROWING_MIX, GROWING_LOAD, seed, (*COMPARED, *more))
+    for seed, fleet in itertools.product(range(SEEDS, SEEDS_VARIED), MIXED):
+        yield from _keys(fleet, VARIED_MIX, max(LOADS), seed, COMPARED)
 
 
 def _keys(fleet: str, mix: str, load: float, seed: int, arms: Iterable[str]) -> Iterator[Key]:
