@@ -24,6 +24,8 @@ MOST_ASKED: Final = 256
 MOST_REASON: Final = 400
 MOST_PODS: Final = 8
 """That are named."""
+MOST_OFFERS: Final = 16
+"""Resources that are named; with more there are none."""
 
 
 class MigPhase(StrEnum):
@@ -154,6 +156,22 @@ class MigStatusAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
         Meta(
             pattern=r"^([0-9a-f]{16})?$",
             description="Digest of what is asked for, whole, where it has been judged.",
+        ),
+    ] = ""
+    offers: Annotated[
+        dict[Annotated[str, Meta(max_length=64)], Annotated[int, Meta(ge=0)]],
+        Meta(
+            max_length=MOST_OFFERS,
+            description="What the node is to offer with the layouts that the GPUs have; empty in"
+            " other phases, and where the device plugin's strategy is not known.",
+        ),
+    ] = {}
+    found: Annotated[
+        str,
+        Meta(
+            max_length=32,
+            description="RFC 3339: when the agent, since it runs, first read these layouts from the"
+            " GPUs; a device plugin that started before may not list their devices.",
         ),
     ] = ""
     unadopted: Annotated[

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 import prometheus_client
@@ -16,6 +16,7 @@ from fleet.policy.assigned_layouts import Assignment
 from fleet.rollout_memory import CountedEnd
 from fleet.slot_gate import Waiting
 from fleet.undo_record import UndoRecord
+from fleet.unlisted_devices import UnlistedDevices
 
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # theirs to annotate
 
@@ -67,6 +68,13 @@ class CoordinatorMetrics:
         self._assigned = gauge(
             "policy_nodes", "Nodes that the fleet policy has to do with, by how.", "assignment"
         )
+        self._unlisted = gauge(
+            "unlisted_nodes",
+            "Nodes whose MIG layout is there while the device plugin lists too few of its devices,"
+            " longer than register-deadline; by whether its pod is to be restarted for that, or"
+            " has started since.",
+            "plugin",
+        )
         self._now = _NowCollector()
         registry.register(self._now)
         self._ends = counter("changes", "Changes that ended, by how.", "outcome")
@@ -81,6 +89,7 @@ class CoordinatorMetrics:
         for outcome in CountedEnd:
             self._ends.labels(outcome)
         self.stands_by()
+        self.shows_unlisted(())
 
     def shows(self, figures: FleetFigures) -> None:
         """Set the gauges of a coordinator that leads."""
@@ -91,6 +100,12 @@ class CoordinatorMetrics:
         """This coordinator does not lead: it says nothing of the fleet."""
         self._leads.set(0)
         self._show(FleetFigures())
+
+    def shows_unlisted(self, found: Collection[UnlistedDevices]) -> None:
+        """Set the gauge of nodes whose device plugin lists too few devices."""
+        hopeless = sum(one.is_hopeless for one in found)
+        self._unlisted.labels("restarts").set(len(found) - hopeless)
+        self._unlisted.labels("restarted").set(hopeless)
 
     def _show(self, figures: FleetFigures) -> None:
         self._slots.set(figures.slots)

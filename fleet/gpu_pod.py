@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from api.state_annotation import pod_key
@@ -44,6 +46,9 @@ class GpuPod:
     is_ready: bool = False
     is_leaving: bool = False
     """It was deleted and has not gone yet; it holds what it holds until then."""
+    started_at: float | None = None
+    """When the first of its containers started that run now, seconds since 1970 by the node's
+    clock; None while none runs, and for pods that are no device plugin's."""
 
 
 def counts(pod: Object, terms: PodTerms) -> bool:
@@ -56,6 +61,7 @@ def pod_of(seen: Object, terms: PodTerms) -> GpuPod:
     meta, status = seen["metadata"], seen.get("status") or {}
     ended = status.get("phase") in _ENDED
     conditions: Iterable[Mapping[str, Any]] = status.get("conditions") or ()
+    is_plugin = not ended and _is_plugin(seen, terms.plugins)
     return GpuPod(
         namespace=meta["namespace"],
         name=meta["name"],
@@ -64,9 +70,10 @@ def pod_of(seen: Object, terms: PodTerms) -> GpuPod:
         key=pod_key(meta["namespace"], meta["name"]),
         holds=not ended and _asks(seen, terms.prefixes),
         is_placed=is_placed(seen),
-        is_plugin=not ended and _is_plugin(seen, terms.plugins),
+        is_plugin=is_plugin,
         is_ready=any(it.get("type") == "Ready" and it.get("status") == "True" for it in conditions),
         is_leaving=bool(meta.get("deletionTimestamp")),
+        started_at=_started_at(status) if is_plugin else None,
     )
 
 
@@ -78,6 +85,15 @@ def is_placed(pod: Object) -> bool:
     """
     status = pod.get("status") or {}
     return status.get("phase") != "Pending" or bool(status.get("startTime"))
+
+
+def _started_at(status: Mapping[str, Any]) -> float | None:
+    found = []
+    for container in status.get("containerStatuses") or ():
+        running = (container.get("state") or {}).get("running") or {}
+        with contextlib.suppress(ValueError):
+            found.append(datetime.fromisoformat(str(running.get("startedAt"))).timestamp())
+    return min(found, default=None)
 
 
 def _asks(pod: Object, prefixes: tuple[str, ...]) -> bool:

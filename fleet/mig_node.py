@@ -85,6 +85,8 @@ class MigNode:
     """Labels ``nvidia.com/gpu.deploy.*``, sorted."""
     offers: tuple[tuple[str, int], ...] = ()
     """Allocatable GPU resources that are not 0, sorted."""
+    lists: tuple[tuple[str, int], ...] = ()
+    """The same of all that the device plugin lists, also what it takes for unhealthy."""
 
     @property
     def counts(self) -> bool:
@@ -110,7 +112,7 @@ def node_of(seen: Object, prefixes: tuple[str, ...]) -> MigNode:
     meta, spec = seen["metadata"], seen.get("spec") or {}
     labels, notes = meta.get("labels") or {}, meta.get("annotations") or {}
     status = mig_status_annotation.FORMAT.readable(notes.get(keys.MIG_STATUS))
-    allocatable = (seen.get("status") or {}).get("allocatable") or {}
+    amounts = seen.get("status") or {}
     return MigNode(
         name=meta["name"],
         uid=meta["uid"],
@@ -126,13 +128,20 @@ def node_of(seen: Object, prefixes: tuple[str, ...]) -> MigNode:
         grant_text=notes.get(keys.MIG_GRANT),
         guards=tuple(notes.get(guard) for guard in names.SCALE_DOWN_GUARDS),
         deploy=_deploy(labels),
-        offers=tuple(
-            sorted(
-                (name, count)
-                for name, amount in allocatable.items()
-                if is_gpu_resource(name, prefixes) and (count := _whole(amount))
-            )
-        ),
+        offers=_gpu_resources(amounts.get("allocatable") or {}, prefixes),
+        lists=_gpu_resources(amounts.get("capacity") or {}, prefixes),
+    )
+
+
+def _gpu_resources(
+    amounts: Mapping[str, object], prefixes: tuple[str, ...]
+) -> tuple[tuple[str, int], ...]:
+    return tuple(
+        sorted(
+            (name, count)
+            for name, amount in amounts.items()
+            if is_gpu_resource(name, prefixes) and (count := whole(amount))
+        )
     )
 
 
@@ -161,7 +170,7 @@ def _is_ready(node: Object) -> bool:
     return any(it.get("type") == "Ready" and it.get("status") == "True" for it in conditions)
 
 
-def _whole(amount: object) -> int:
-    """A number of devices; 0 for what is none."""
+def whole(amount: object) -> int:
+    """A Node's amount of a device resource; 0 for what is none."""
     text = str(amount)
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0

@@ -25,6 +25,7 @@ from fleet.coordinator_settings import CoordinatorSettings
 from fleet.fleet_cache import FleetCache
 from fleet.fleet_watches import FleetWatches
 from fleet.leadership import Leadership
+from fleet.plugin_keeper import PluginKeeper
 from fleet.policy.policy_keeper import PolicyKeeper
 from fleet.startup.taint_keeper import TaintKeeper
 from kube.api import CONFIG_MAPS
@@ -118,6 +119,14 @@ def _start(
     leadership = Leadership(client, identity=instance, namespace=settings.namespace)
     policy = PolicyKeeper(client, leads=lambda: leadership.leads)
     taints = TaintKeeper(client, policy.says_of, leads=lambda: leadership.leads)
+    plugins = PluginKeeper(
+        client,
+        cache,
+        leadership,
+        terms=settings.terms,
+        events=events,
+        shows=lambda found: metrics.shows_unlisted(found.values()),
+    )
     coordinator = Coordinator(
         client,
         cache,
@@ -176,8 +185,10 @@ def _start(
 
     threads.started(policy_watch.run, "watch-policy")
     policies, startups = _Loop("policy", ended, defects), _Loop("taints", ended, defects)
+    listings = _Loop("plugins", ended, defects)
     threads.started(partial(policies.run, partial(policy.tick)), "policy")
     threads.started(partial(startups.run, partial(taints.tick)), "taints")
+    threads.started(partial(listings.run, partial(plugins.tick)), "plugins")
     threads.started(partial(beats.run, partial(beat)), "beats")
     threads.started(partial(rounds.run, partial(coordinator.round)), "rounds")
     threads.started(partial(_flush, events, ended, defects), "events")

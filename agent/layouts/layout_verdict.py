@@ -18,6 +18,7 @@ from agent.pods.allocated_devices import NodeAllocation
 from api.mig_resources import MigStrategy
 from api.mig_status_annotation import (
     MOST_ASKED,
+    MOST_OFFERS,
     MOST_PODS,
     MOST_REASON,
     VERSION,
@@ -80,8 +81,9 @@ def verdict(
     if not isinstance(found, MigPlan):
         why = _obstacles(found.obstacles, gpus)
         return LayoutVerdict(status=status(request, MigPhase.REFUSED, why, digest), layouts=layouts)
+    offers = {name: count for name, count in (found.allocatable or {}).items() if count}
     if not found.steps:
-        unchanged = status(request, MigPhase.UNCHANGED, "", digest)
+        unchanged = status(request, MigPhase.UNCHANGED, "", digest, offers=offers)
         return LayoutVerdict(status=unchanged, layouts=layouts, found=found)
     changes = planned_changes(gpus, layouts.keys(), found, holders)
     pods = sorted(one.name for one in found.disturbed if one.kind is HolderKind.POD)
@@ -93,6 +95,7 @@ def verdict(
         digest,
         gpus=tuple(_change(one) for one in changes if one.steps),
         pods=pods,
+        offers=offers,
     )
     return LayoutVerdict(status=planned, layouts=layouts, found=found)
 
@@ -105,8 +108,12 @@ def status(
     *,
     gpus: tuple[GpuChangeStatus, ...] = (),
     pods: Sequence[str] = (),
+    offers: Mapping[str, int] | None = None,
 ) -> MigStatusAnnotation:
-    """A status whose texts are cut to what its format takes."""
+    """A status whose texts are cut to what its format takes.
+
+    ``offers``: what the node offers once the layouts are there; nobody sees it before they are.
+    """
     return MigStatusAnnotation(
         v=VERSION,
         phase=phase,
@@ -118,6 +125,7 @@ def status(
         gpus=gpus,
         pods=tuple(pods[:MOST_PODS]),
         more_pods=max(0, len(pods) - MOST_PODS),
+        offers=dict(offers) if offers and len(offers) <= MOST_OFFERS else {},
     )
 
 

@@ -81,6 +81,8 @@ class LayoutWatch:
         """Of the present request, without time; None while there is none yet."""
         self._made: MigStatusAnnotation | None = None
         """What was shown last, with its time; the Node may not have it yet."""
+        self._found: tuple[str, str] | None = None
+        """Layouts that the GPUs have had since a time, as shown; None: not as is asked for."""
         self._told_at = clock()
         self._news: list[LayoutNews] = []
         self._judge = LayoutJudge(edges)
@@ -301,13 +303,32 @@ class LayoutWatch:
             status = self._enforced.status(status, self._shown)
         if status is None:
             return None
+        status = self._with_offers(status)
         status = replace(status, unadopted=unadopted_label(wish, self._verdict))
         for known in (self._shown, self._made):
-            if known is not None and _same(status, known):
-                return known
-        since = datetime.fromtimestamp(self._wall(), UTC)
-        self._made = replace(status, since=since.strftime("%Y-%m-%dT%H:%M:%SZ"))
+            if known is not None and _same(replace(status, found=known.found), known):
+                if status.found == known.found:
+                    return known
+                self._made = replace(status, since=known.since)
+                return self._made
+        self._made = replace(status, since=self._time())
         return self._made
+
+    def _with_offers(self, status: MigStatusAnnotation) -> MigStatusAnnotation:
+        """With what the node is to offer, and since when, once the layouts are there.
+
+        A node that only observes shows neither: nobody restarts a device plugin there.
+        """
+        if self._enforced is None or status.phase != MigPhase.UNCHANGED or not status.offers:
+            self._found = None
+            return replace(status, offers={}, found="")
+        if self._found is None or self._found[0] != status.plan:
+            self._found = status.plan, self._time()
+        return replace(status, found=self._found[1])
+
+    def _time(self) -> str:
+        """Now, as RFC 3339."""
+        return datetime.fromtimestamp(self._wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 _CHANGE_PHASES: Final = frozenset(

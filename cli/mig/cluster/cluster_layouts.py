@@ -19,6 +19,7 @@ from api.mig_status_annotation import (
 )
 from base.errors import BadInput
 from cli.terminal import Cell, Styled, TextTable
+from fleet.mig_node import whole
 from kube.api import Object
 
 _NONE: Final = "-"
@@ -58,6 +59,8 @@ class NodeLayout:
     """Why an annotation could not be read."""
     is_stale: bool = False
     """The agent has not said anything yet of what is asked for now."""
+    unlisted: tuple[str, ...] = ()
+    """Resources of the layout of which the device plugin lists too few."""
 
     @property
     def phase(self) -> str:
@@ -101,6 +104,8 @@ class NodeLayout:
             return self.damaged
         if self.status is None:
             return "" if self.wish is None else "no agent that looks after MIG has seen it"
+        if self.unlisted and self.grant is None:
+            return f"the device plugin does not list all of {', '.join(self.unlisted)}"
         return self.status.reason
 
 
@@ -138,6 +143,17 @@ def node_layout(node: Object) -> NodeLayout | None:
         cordoned=bool((node.get("spec") or {}).get("unschedulable")),
         damaged="; ".join(damaged),
         is_stale=status is not None and _is_stale(status, annotations, labels),
+        unlisted=() if status is None else _unlisted(status, node),
+    )
+
+
+def _unlisted(status: MigStatusAnnotation, node: Object) -> tuple[str, ...]:
+    """Resources of a layout that is there, of which the node has fewer than the layout."""
+    if status.phase != MigPhase.UNCHANGED:
+        return ()
+    listed = (node.get("status") or {}).get("capacity") or {}
+    return tuple(
+        name for name, count in sorted(status.offers.items()) if whole(listed.get(name)) < count
     )
 
 
@@ -213,6 +229,7 @@ def layout_document(one: NodeLayout) -> dict[str, Any]:
         "settled": one.is_settled,
         "drift": one.has_drifted,
         "cordoned": one.cordoned,
+        "unlisted": list(one.unlisted),
         "status": one.status,
         "request": one.request,
         "grant": one.grant,

@@ -11,6 +11,7 @@ from itertools import count
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from agent.layouts.enforced_layouts import CAUSE, PODS_SECONDS, EnforceEdges
 from agent.layouts.layout_change import ActuatorTask
@@ -763,3 +764,38 @@ def test_metrics_say_how_far_the_wish_is_and_count_each_end_and_retry_once(
     scene.ask(None)
     scene.run(60)
     assert scene.watch.wish is None
+
+
+def test_a_layout_that_is_there_says_what_the_node_is_to_offer_and_since_when(
+    scene: EnforcingScene,
+) -> None:
+    assert scene.asks().offers == {}
+    scene.grant(GrantPhase.GO)
+    applied = scene.run(60)
+    assert (applied.phase, applied.offers) == ("unchanged", {"nvidia.com/mig-7g.40gb": 1})
+    assert applied.found == applied.since
+    assert scene.history.count(("unchanged", "applied")) == 1
+    before = len(scene.history)
+    scene.run(3600)
+    assert (len(scene.history), scene.status) == (before, applied)
+
+
+def test_an_agent_that_starts_says_when_it_has_found_the_layout(scene: EnforcingScene) -> None:
+    """The layout may have come back a moment ago, after a device plugin's start."""
+    scene.gpu = replace(WHOLE, uuid=SPLIT.uuid, bus_id=SPLIT.bus_id)
+    scene.ask(WANTED)
+    first = scene.run(60)
+    scene.run(600)
+    scene.start()
+    second = scene.run(60)
+    assert second == structs.replace(first, found=second.found)
+    assert second.found > first.found
+
+
+def test_a_layout_that_goes_takes_its_offers_along(scene: EnforcingScene) -> None:
+    scene.gpu = replace(WHOLE, uuid=SPLIT.uuid, bus_id=SPLIT.bus_id)
+    scene.ask(WANTED)
+    assert scene.run(60).offers
+    scene.gpu = SPLIT
+    lost = scene.run(600)
+    assert (lost.phase, lost.offers, lost.found) == ("waiting", {}, "")

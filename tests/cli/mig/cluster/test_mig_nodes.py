@@ -357,3 +357,20 @@ def test_a_layout_that_another_program_has_changed_is_marked(cluster: Cluster, r
     assert (shown["lost"][1], shown["anew"][1]) == ("waiting (drift)", "waiting")
     found = json.loads(printed(run, "lost", "anew", "-o", "json"))["nodes"]
     assert {it["node"]: it["drift"] for it in found} == {"lost": True, "anew": False}
+
+
+def test_a_device_plugin_that_lists_too_little_is_named(cluster: Cluster, run: Run) -> None:
+    offers = {"nvidia.com/mig-1g.10gb": 7, "nvidia.com/mig-3g.40gb": 1}
+    there = MigStatusAnnotation(v=1, phase=MigPhase.UNCHANGED, offers=offers)
+    cluster.with_node("late", there)
+    listed = {"status": {"capacity": {"nvidia.com/mig-1g.10gb": "8", "nvidia.com/gpu": "1"}}}
+    cluster.server.patch(NODES, "late", listed, status=True)
+    assert "the device plugin does not list all of nvidia.com/mig-3g.40gb" in printed(run, "late")
+    (found,) = json.loads(printed(run, "late", "-o", "json"))["nodes"]
+    assert found["unlisted"] == ["nvidia.com/mig-3g.40gb"]
+    cluster.server.patch(NODES, "late", {"status": {"capacity": _texts(offers)}}, status=True)
+    assert "does not list" not in printed(run, "late")
+
+
+def _texts(amounts: dict[str, int]) -> dict[str, str]:
+    return {name: str(count) for name, count in amounts.items()}

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Restarts device plugins that started before the MIG devices of their node were there.
+
+One restart at most for each start of an agent or change of a layout, by eviction, without a slot
+and without a cordon: pods that run are not touched by it. One thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+from base.log_once import LogOnce
+from fleet.change_reports import EventSink
+from fleet.fleet_cache import FleetCache
+from fleet.fleet_terms import FleetTerms
+from fleet.leadership import Leadership
+from fleet.unlisted_devices import UnlistedDevices, unlisted_devices
+from kube.api import NODES, EvictingApi
+from kube.api_errors import ApiError, Conflict, NotFound
+
+log = logging.getLogger(__name__)
+
+TICK_SECONDS: Final = 5.0
+RESTARTS_A_TICK: Final = 10
+"""Nodes: after a power cut all of a fleet may need one."""
+_AGAIN_SECONDS: Final = 30.0
+"""After a restart that the API server did not take."""
+_ACTION: Final = "RestartDevicePlugin"
+
+
+class PluginKeeper:
+    """The nodes whose devices are not listed, and what is done about it."""
+
+    def __init__(
+        self,
+        api: EvictingApi,
+        cache: FleetCache,
+        leadership: Leadership,
+        *,
+        terms: FleetTerms,
+        events: EventSink,
+        shows: Callable[[Mapping[str, UnlistedDevices]], None] = lambda _: None,
+        wall: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """``shows``: takes what is missing after each tick; nothing while another leads."""
+        self._api = api
+        self._cache = cache
+        self._leadership = leadership
+        self._terms = terms
+        self._events = events
+        self._shows = shows
+        self._wall = wall
+        self._due: dict[str, float] = {}
+        """Node to when its plugin may be restarted, Unix time."""
+        self._logged = LogOnce()
+
+    def tick(self) -> float:
+        """Restart what is due; the seconds until the next time.
+
+        Raises nothing for what the API answers.
+        """
+        if not self._leadership.leads or not self._cache.is_synced:
+            self._due.clear()
+            self._shows({})
+            return TICK_SECONDS
+        now = self._wall().timestamp()
+        found = self._found()
+        first = now + self._terms.register_seconds
+        for gone in self._due.keys() - found.keys():
+            self._logged.clear(gone)
+        self._due = {name: self._due.get(name, first) for name in found}
+        due = [name for name in sorted(found) if self._due[name] <= now]
+        restarts = [name for name in due if found[name].plugins]
+        if not self._leadership.is_paused:
+            for name in restarts[:RESTARTS_A_TICK]:
+                self._restart(name, now)
+        for name in due:
+            if found[name].is_hopeless and self._logged.is_new(found[name].resources, name):
+                self._gives_up(found[name])
+        self._shows({name: found[name] for name in due})
+        return TICK_SECONDS
+
+    def _found(self) -> dict[str, UnlistedDevices]:
+        leadership = self._leadership
+        view = self._cache.view(leadership.memory, is_paused=leadership.is_paused)
+        return unlisted_devices(view)
+
+    def _restart(self, name: str, now: float) -> None:
+        """Read the Node again, judge it again, and have the plugin's pods leave."""
+        self._due[name] = now + _AGAIN_SECONDS
+        try:
+            self._cache.node(self._api.get(NODES, name))
+            one = self._found().get(name)
+            if one is None or not self._leadership.leads:
+                return
+            for pod in one.plugins:
+                with contextlib.suppress(Conflict, NotFound):
+                    self._api.evict(pod.name, namespace=pod.namespace, uid=pod.uid)
+        except NotFound:
+            return  # the Node is gone: the watch will show it
+        except ApiError as error:
+            if self._logged.is_new(str(error), ("failed", name)):
+                log.warning("device plugin not evicted", extra={"node": name, "why": str(error)})
+            return
+        self._due[name] = now + self._terms.register_seconds
+        pods = ", ".join(f"{pod.namespace}/{pod.name}" for pod in one.plugins)
+        missing = ", ".join(one.resources)
+        log.info("device plugin evicted", extra={"node": name, "pods": pods, "missing": missing})
+        note = f"The MIG layout is there, and the node does not offer all of {missing}: {pods}"
+        self._event(one, "DevicePluginRestarted", f"{note} started before it and is restarted.")
+
+    def _gives_up(self, one: UnlistedDevices) -> None:
+        """Report what no restart mends."""
+        missing = ", ".join(one.resources)
+        log.error(
+            "device plugin lists too few devices", extra={"node": one.node, "missing": missing}
+        )
+        note = (
+            f"The MIG layout is there, and the node does not offer all of {missing}, although no"
+            " known pod of the device plugin started before it: look at the device plugin."
+        )
+        self._event(one, "DevicePluginNotRegistered", note, warning=True)
+
+    def _event(
+        self, one: UnlistedDevices, reason: str, note: str, *, warning: bool = False
+    ) -> None:
+        about = {
+            "apiVersion": NODES.api_version,
+            "kind": NODES.kind,
+            "name": one.node,
+            "uid": one.uid,
+        }
+        self._events.record(about, reason=reason, action=_ACTION, note=note, warning=warning)

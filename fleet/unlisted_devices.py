@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes whose MIG layout is there, and whose device plugin does not list its devices. Pure.
+
+NVIDIA's device plugin lists MIG devices only when it starts. After a reboot it may start before the
+layout is back, and waits for ever. Its agent says what the node is to offer, and since when it has
+found the layout on the GPUs: a plugin that started before is restarted, one that started later has
+seen the devices, and another restart would not help.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from api.mig_status_annotation import MigPhase
+from fleet.gpu_pod import GpuPod
+from fleet.mig_node import MigNode
+from fleet.slot_gate import FleetView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnlistedDevices:
+    """What is missing on one node."""
+
+    node: str
+    uid: str
+    resources: tuple[str, ...]
+    """Those of which fewer are listed than the layout has, sorted."""
+    plugins: tuple[GpuPod, ...]
+    """Pods of the device plugin that started before the layout was found; empty: none did."""
+    settles: bool
+    """A pod of it is leaving, or has not started yet."""
+
+    @property
+    def is_hopeless(self) -> bool:
+        """The plugin has started since the layout is there: another restart would not help."""
+        return not self.plugins and not self.settles
+
+
+def unlisted_devices(view: FleetView) -> dict[str, UnlistedDevices]:
+    """By node. One that is changed, asks for a change, or is not available is left out."""
+    recorded = {slot.record.node for slot in view.slots if slot.record is not None}
+    found = {}
+    for name, node in view.nodes.items():
+        if name not in recorded and (one := _of_node(view, node)) is not None:
+            found[name] = one
+    return found
+
+
+def _of_node(view: FleetView, node: MigNode) -> UnlistedDevices | None:
+    status = node.status
+    if status is None or status.phase != MigPhase.UNCHANGED or not status.offers:
+        return None
+    if node.grant_text is not None or node.request is not None or node.away is not None:
+        return None
+    listed = dict(node.lists)
+    missing = sorted(it for it, count in status.offers.items() if listed.get(it, 0) < count)
+    if not missing:
+        return None
+    since = _unix(status.found)
+    plugins = [pod for pod in view.pods.get(node.name, ()) if pod.is_plugin]
+    staying = [pod for pod in plugins if not pod.is_leaving]
+    return UnlistedDevices(
+        node=node.name,
+        uid=node.uid,
+        resources=tuple(missing),
+        plugins=tuple(pod for pod in staying if _is_before(pod.started_at, since)),
+        settles=staying != plugins or any(pod.started_at is None for pod in staying),
+    )
+
+
+def _is_before(started_at: float | None, since: float | None) -> bool:
+    """Whether a pod is known to have started no later; times are whole seconds."""
+    return started_at is not None and since is not None and started_at <= since
+
+
+def _unix(text: str) -> float | None:
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None
