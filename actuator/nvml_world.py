@@ -17,7 +17,14 @@ from typing import Final, Self
 from actuator.mig_world import StepFailed
 from base.errors import BadInput, Transient
 from discovery.driver_errors import MigChangeFailed
-from discovery.host.device_files import openers, process_name
+from discovery.host.device_files import (
+    HARMLESS,
+    PROC,
+    openers,
+    pod_of_process,
+    proc_folder,
+    process_name,
+)
 from discovery.host.driver_load import boot_id, driver_load
 from discovery.host.kubelet_devices import KubeletDevices, read_kubelet_devices
 from discovery.mig_state import FoundInstance, MigGpu, UnreadMigGpu
@@ -50,11 +57,6 @@ log = logging.getLogger(__name__)
 
 SCAN_SECONDS: Final = 1.0
 """Who has device files open is read no more often: it looks at every open file of the node."""
-
-HARMLESS: Final = frozenset({"nvidia-persiste"})
-"""nvidia-persistenced, by the 15 characters that the kernel keeps of a name. It has GPUs open all
-the time, and is in nobody's way where the mode changes without a reset: NVIDIA's MIG manager leaves
-it running. Source: mig-parted, default-gpu-clients."""
 
 
 class NvmlWorld:
@@ -186,12 +188,18 @@ class NvmlWorld:
         self.unread = left | reasons
 
     def _opened(self, minors: Mapping[int, str]) -> MigHolders:
-        """Whoever has files of a GPU open holds it as a whole; ``minors``: to GPU UUID."""
+        """Whoever has files of a GPU open holds it as a whole; ``minors``: to GPU UUID.
+
+        A container that sees the host's processes leaves those of pods to the driver: the device
+        plugin's has GPUs open all the time, and is paused where that is possible.
+        """
+        proc = proc_folder(Path(self._start.host_root))
         return {
             MigPart(minors[minor], None): frozenset(
                 MigHolder(HolderKind.PROCESS, f"{pid} {name}".rstrip())
                 for pid in pids
-                if (name := process_name(pid)) not in HARMLESS
+                if (name := process_name(pid, proc)) not in HARMLESS
+                if proc == PROC or not pod_of_process(pid, proc)
             )
             for minor, pids in self._scanned().items()
             if minor in minors

@@ -29,7 +29,7 @@ from agent.processes.gpu_processes import GpuProcesses, nobody_named
 from agent.settings.agent_settings import AgentSettings
 from api.mig_resources import MigStrategy
 from base.defects import Defects
-from base.errors import BadInput
+from base.errors import BadInput, GpuscapeError
 from discovery.sample import ReadingGroup
 from exporters.dcgm.counters_format import CountersConfig
 
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from agent.layouts.layout_judge import LayoutEdges
     from agent.pods.known_pods import KnownPods
     from agent.pods.kubelet_pods import KubeletPods
+    from api.actuator_messages import GpuUser
     from discovery.host.kubelet_devices import KubeletDevices
     from discovery.reader.device_reader import DeviceReader
     from kube.api import Api
@@ -217,10 +218,23 @@ def layout_edges(
         service_enabled=(root / MIG_MANAGER_SERVICE).is_symlink,
         program_name=_no_name if settings.simulate is not None else process_name,
         kubelet=functools.partial(_checkpoint, root),
+        users=functools.partial(_gpu_users, settings.actuator_socket),
         enforce=_enforce(settings, root, reader, hasten)
         if settings.mig_mode == "enforce"
         else None,
     )
+
+
+def _gpu_users(socket: Path) -> tuple[GpuUser, ...]:
+    """Who has GPUs open, as the actuator says; an older one does not know the question."""
+    from api.actuator_client import STATE_SECONDS, ask_actuator
+    from api.actuator_messages import UseAnswer, UseRequest
+
+    try:
+        answer = ask_actuator(socket, UseRequest(), timeout_seconds=STATE_SECONDS)
+    except GpuscapeError:
+        return ()  # it is asked for the change later, and its not answering reported then
+    return answer.users if isinstance(answer, UseAnswer) else ()
 
 
 def _no_name(_pid: int) -> str:

@@ -21,6 +21,8 @@ VERSION: Final = 1
 MOST_REQUEST_BYTES: Final = 1 << 18
 """Sixteen GPUs with seven instances each, and a pod on every one, take 40 KiB."""
 MOST_ANSWER_BYTES: Final = 1 << 16
+MOST_USERS: Final = 256
+"""Of an answer: 100 bytes each."""
 MOST_TEXT: Final = 2000
 """Characters of a text in an answer."""
 
@@ -112,7 +114,13 @@ class RestoreRequest(_Request, frozen=True, kw_only=True, tag_field="verb", tag=
     pods: PodsOnGpus = ()
 
 
-ActuatorRequest = StateRequest | ApplyRequest | RestoreRequest
+class UseRequest(_Request, frozen=True, kw_only=True, tag_field="verb", tag="use"):
+    """Which programs have GPUs open. Changes nothing."""
+
+    v: Literal[1] = VERSION
+
+
+ActuatorRequest = StateRequest | UseRequest | ApplyRequest | RestoreRequest
 
 
 class ChangeEnd(StrEnum):
@@ -214,7 +222,29 @@ class RefusalAnswer(_Answer, frozen=True, kw_only=True, tag_field="answer", tag=
     """The one that is in the way."""
 
 
-ActuatorAnswer = StateAnswer | ChangeAnswer | RefusalAnswer
+class GpuUser(_Answer, frozen=True, kw_only=True):
+    """A program that has device files of a GPU open."""
+
+    minor: int
+    """The GPU's minor number."""
+    pid: int
+    """As the host counts."""
+    name: str = ""
+    """In 15 characters at most."""
+    pod: str = ""
+    """UID of its pod; empty where it is no pod's."""
+
+
+class UseAnswer(_Answer, frozen=True, kw_only=True, tag_field="answer", tag="use"):
+    """Who has GPUs open, apart from the asker and its own programs."""
+
+    v: Literal[1] = VERSION
+    users: tuple[GpuUser, ...] = ()
+    more: int = 0
+    """That are not named."""
+
+
+ActuatorAnswer = StateAnswer | UseAnswer | ChangeAnswer | RefusalAnswer
 
 
 class _Version(msgspec.Struct):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import click
 
@@ -23,6 +24,7 @@ Examples:
 \b
 Requests, one line of JSON each, with an answer of one line:
   {"verb":"state","v":1}      what is open, and how the last change ended
+  {"verb":"use","v":1}        which programs have GPUs open; changes nothing
   {"verb":"apply","v":1,...}  bring GPUs to layouts; answered when that has ended
   {"verb":"restore","v":1,"change":"NAME"}  end what is open or held
 
@@ -43,6 +45,7 @@ def command(load: Callable[[], ActuatorSettings]) -> None:
     """
     settings = load()
     from actuator.service.actuator_program import run
+    from actuator.service.gpu_users import gpu_users
     from actuator.service.supervised_changes import supervised
     from agent.settings.agent_settings import AgentSettings
     from agent.settings.machine_from_settings import start_of
@@ -53,4 +56,9 @@ def command(load: Callable[[], ActuatorSettings]) -> None:
         simulate=settings.simulate, host_root=settings.host_root, library=settings.library
     )
     with start_of(machine) as source:
-        run(settings, supervised(source, settings.journal, settings.change_deadline_seconds))
+        simulated = source.simulation is not None
+        run(
+            settings,
+            supervised(source, settings.journal, settings.change_deadline_seconds),
+            lambda asker: gpu_users(Path(source.host_root), simulated=simulated, asker=asker),
+        )

@@ -5,10 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from discovery.mig_state import MigGpu
 from discovery.sample import Process
 from mig.holders import HolderKind, MigHolder, MigHolders, MigPart
+
+if TYPE_CHECKING:
+    from api.actuator_messages import GpuUser
 
 HIDDEN_PID = 0
 """What the driver shows of a process in another PID namespace."""
@@ -55,6 +59,21 @@ def programs_of_nobody(
         for gpu in gpus
     )
     return process_holders(others, name_of)
+
+
+def openers_of_nobody(gpus: Iterable[MigGpu], users: Iterable[GpuUser]) -> MigHolders:
+    """Programs that are no pod's and have files of a GPU open, by the whole GPU.
+
+    They run nothing, so the driver lists none of them. Pods' are left out: the device plugin's has
+    GPUs open all the time, and who may be paused is not known here.
+    """
+    uuids = {gpu.minor: gpu.uuid for gpu in gpus if gpu.minor is not None}
+    found: dict[MigPart, set[MigHolder]] = {}
+    for one in users:
+        if not one.pod and one.minor in uuids:
+            holder = MigHolder(HolderKind.PROCESS, f"{one.pid} {one.name}".rstrip())
+            found.setdefault(MigPart(uuids[one.minor], None), set()).add(holder)
+    return {part: frozenset(holders) for part, holders in found.items()}
 
 
 def _name(gpu: MigGpu, process: Process, name_of: Callable[[int], str]) -> str:

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import signal
+from collections.abc import Callable
 
 from actuator.journal_owner import owned
 from actuator.service.actuator_server import ActuatorServer
@@ -14,6 +15,7 @@ from actuator.service.actuator_settings import ActuatorSettings
 from actuator.service.network import leave_network
 from actuator.service.socket_place import listening
 from actuator.service.transactions import RunChange
+from api.actuator_messages import UseAnswer
 from base import process_signals
 
 log = logging.getLogger(__name__)
@@ -21,8 +23,10 @@ log = logging.getLogger(__name__)
 _ENDING = frozenset({signal.SIGTERM, signal.SIGINT})
 
 
-def run(settings: ActuatorSettings, run_change: RunChange) -> None:
-    """Serve until SIGTERM or SIGINT, for the main thread.
+def run(
+    settings: ActuatorSettings, run_change: RunChange, users: Callable[[int], UseAnswer]
+) -> None:
+    """Serve until SIGTERM or SIGINT, for the main thread. ``users`` as of ActuatorServer.
 
     Raises BadInput and JournalUnusable where the folders of socket and journal are not as they must
     be, and Transient where another actuator has them.
@@ -35,7 +39,9 @@ def run(settings: ActuatorSettings, run_change: RunChange) -> None:
     with (
         owned(settings.journal),
         listening(settings.socket, open_to_all=bool(peers - own)) as listener,
-        contextlib.closing(ActuatorServer(listener, run_change, settings.journal, peers)) as server,
+        contextlib.closing(
+            ActuatorServer(listener, run_change, settings.journal, peers, users=users)
+        ) as server,
     ):
 
         def take(number: signal.Signals) -> None:

@@ -14,7 +14,7 @@ import os
 import selectors
 import socket
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +28,8 @@ from api.actuator_messages import (
     OtherVersion,
     RefusalAnswer,
     StateRequest,
+    UseAnswer,
+    UseRequest,
     read_request,
     written,
 )
@@ -68,13 +70,21 @@ class ActuatorServer:
     """Serves until it is stopped."""
 
     def __init__(
-        self, listener: socket.socket, run: RunChange, journal: Path, peers: Collection[int]
+        self,
+        listener: socket.socket,
+        run: RunChange,
+        journal: Path,
+        peers: Collection[int],
+        *,
+        users: Callable[[int], UseAnswer],
     ) -> None:
-        """``listener`` is non-blocking. ``peers``: user ids that may ask."""
+        """``listener`` is non-blocking. ``peers``: user ids that may ask; ``users``: who has GPUs
+        open, for an asker with this pid."""
         self._peers = frozenset(peers)
         self._listener = listener
         self._woken, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._transactions = Transactions(run, journal, self._wake)
+        self._users = users
         self._clients: dict[_Client, None] = {}
         """In the order of their coming."""
         self._stop_seconds: float | None = None
@@ -187,6 +197,8 @@ class ActuatorServer:
         self._drop(client)
         if isinstance(request, StateRequest):
             return client.answer(self._transactions.state(request.change))
+        if isinstance(request, UseRequest):
+            return client.answer(self._users(client.peer.pid))
         verb = "apply" if isinstance(request, ApplyRequest) else "restore"
         log.info(
             "MIG request taken",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from agent.layouts.enforced_layouts import EnforceEdges
     from agent.layouts.layout_verdict import LayoutVerdict
     from agent.layouts.wanted_change import Judgement
+    from api.actuator_messages import GpuUser
     from discovery.host.kubelet_devices import KubeletDevices
     from mig.configs.mig_configs import MigConfigs
     from mig.holders import MigHolders
@@ -52,6 +53,8 @@ class LayoutEdges:
     kubelet: Callable[[], KubeletDevices | None] = lambda: None
     """Who holds what by the kubelet's checkpoint; None where that cannot be seen, and its
     pod-resources socket is believed. Raises BadInput."""
+    users: Callable[[], Sequence[GpuUser]] = tuple
+    """Programs that have GPUs open, as the actuator sees them; empty where it cannot be asked."""
     enforce: EnforceEdges | None = None
     """What changes layouts; None: nothing does."""
 
@@ -153,6 +156,13 @@ class LayoutJudge:
             in_use = any(programs.values())
             everybody = all_holders(holders, programs)
             found = verdict(request, readings, configs, everybody, self._edges.strategy)
+            if self._edges.enforce is not None and _sets_mode(found):
+                from mig.process_holders import openers_of_nobody
+
+                opened = openers_of_nobody(gpus, self._edges.users())
+                in_use = in_use or any(opened.values())
+                everybody = all_holders(everybody, opened)
+                found = verdict(request, readings, configs, everybody, self._edges.strategy)
         unread = found.status.phase == MigPhase.UNREAD
         soon = unread or in_use
         self._basis, self._due = basis, now + (UNREAD_SECONDS if soon else REREAD_SECONDS)
@@ -190,6 +200,14 @@ class LayoutJudge:
             changes=changes,
             plan=found.status.plan,
         )
+
+
+def _sets_mode(found: LayoutVerdict) -> bool:
+    """Whether MIG is turned on or off: that fails while somebody has the GPU open."""
+    from mig.steps import SetMode
+
+    steps = () if found.found is None else found.found.steps
+    return any(isinstance(step, SetMode) for step in steps)
 
 
 def _mig_part(snapshot: NodeSnapshot) -> object:

@@ -21,6 +21,7 @@ from api.actuator_messages import (
     RestoreRequest,
     StateAnswer,
     StateRequest,
+    UseAnswer,
 )
 from base.errors import Transient
 from cli.failures import BAD_INPUT, REFUSED, UNFINISHED, CommandFailure
@@ -99,5 +100,5 @@ def restored_by_actuator(
         case RefusalAnswer():
             code = _CODES.get(answer.refusal, REFUSED)
             raise CommandFailure(f"refused by the actuator: {answer.reason}", code)
-        case StateAnswer():
+        case StateAnswer() | UseAnswer():
             raise CommandFailure(f"{socket}: it answers something else", UNFINISHED)

@@ -2,8 +2,9 @@
 """Which processes have a GPU's device files open, whether or not the driver lists them.
 
 A monitor, or a program between two kernels, is in no list of the driver's, and can be in the way
-of a change of the MIG mode. Only the files of root, or of the own user, are seen, and only
-processes of this PID namespace. Sources: proc(5) on fd; NVIDIA MIG user guide on
+of a change of the MIG mode. A container sees those of its own PID namespace, or with the host's
+root mounted those of the host; files of other users take the right to look at them (root, and in a
+container CAP_SYS_PTRACE). Sources: proc(5) on fd, cgroup and stat; NVIDIA MIG user guide on
 /dev/nvidia-caps and /proc/driver/nvidia-caps/mig-minors.
 """
 
@@ -17,9 +18,14 @@ from pathlib import Path
 from typing import Final
 
 PROC: Final = Path("/proc")
+HARMLESS: Final = frozenset({"nvidia-persiste"})
+"""nvidia-persistenced, by the 15 characters that the kernel keeps of a name. It has GPUs open all
+the time, and is in nobody's way where the mode changes without a reset: NVIDIA's MIG manager leaves
+it running. Source: mig-parted, default-gpu-clients."""
 
 _FILE: Final = r"/dev/(?:nvidia(?P<gpu>\d+)|nvidia-caps/nvidia-cap(?P<capability>\d+))"
 _MINORS: Final = Path("proc/driver/nvidia-caps/mig-minors")
+_POD: Final = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
 _OF_INSTANCE: Final = re.compile(r"gpu(\d+)/gi\d+(?:/ci\d+)?/access (\d+)")
 
 
@@ -27,13 +33,15 @@ def openers(root: Path, *, simulated: bool = False) -> Mapping[int, frozenset[in
     """Pids by the minor number of the GPU of which they have a device file open, this one not.
 
     The files are the GPU's own, and those of the capabilities of its MIG instances. ``root``: the
-    host's; a simulated machine's files are only those below it.
+    host's; a simulated machine's files are only those below it. Pids are those of
+    :func:`proc_folder`.
     """
+    proc = proc_folder(root)
     where = re.escape(str(root)) if simulated else ".*"  # a container's path may begin elsewhere
     pattern, by_capability = re.compile(where + _FILE), _gpu_by_capability(root)
     found: dict[int, set[int]] = {}
-    for pid in _pids():
-        for name in _open_files(pid):
+    for pid in _pids(proc):
+        for name in _open_files(proc, pid):
             match = pattern.fullmatch(name)
             if match is None:
                 continue
@@ -44,30 +52,68 @@ def openers(root: Path, *, simulated: bool = False) -> Mapping[int, frozenset[in
     return {gpu: frozenset(pids) for gpu, pids in found.items()}
 
 
-def process_name(pid: int) -> str:
+def proc_folder(root: Path) -> Path:
+    """The host's /proc, where ``root`` is the host's and has it; else that of this process."""
+    proc = root / "proc"
+    return proc if (proc / "1" / "stat").exists() else PROC
+
+
+def process_name(pid: int, proc: Path = PROC) -> str:
     """What a process calls itself, in 15 characters at most.
 
     Empty for one that ended, or is of another PID namespace.
     """
     try:
-        name = (PROC / str(pid) / "comm").read_bytes()
+        name = (proc / str(pid) / "comm").read_bytes()
     except OSError:
         return ""
     text = name.decode("utf-8", "replace").strip()
     return "".join(one if one.isprintable() else "?" for one in text)
 
 
-def _pids() -> Iterator[int]:
-    own = os.getpid()
-    for entry in PROC.iterdir():
-        if entry.name.isdigit() and int(entry.name) != own:
+def ancestors(pid: int, proc: Path = PROC) -> Iterator[int]:
+    """Pids of the process that started it, of the one that started that, and so on."""
+    seen = {pid}
+    while True:
+        try:
+            # behind the name, which may have any character: state, and pid of the parent
+            fields = (proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
+            pid = int(fields[1])
+        except (OSError, IndexError, ValueError):
+            return
+        if pid in seen or not pid:
+            return
+        seen.add(pid)
+        yield pid
+
+
+def pod_of_process(pid: int | str, proc: Path = PROC) -> str:
+    """UID of the pod that a process is in, by its cgroup; empty where it is in none.
+
+    ``pid`` may be ``self``. Source: Kubernetes, pkg/kubelet/cm, names of pods' cgroups; those of
+    systemd have underscores.
+    """
+    try:
+        found = _POD.search((proc / str(pid) / "cgroup").read_text("ascii", "replace"))
+    except OSError:
+        return ""
+    return "" if found is None else found[1].replace("_", "-")
+
+
+def _pids(proc: Path) -> Iterator[int]:
+    try:
+        own = (proc / "self").readlink().name
+    except OSError:
+        own = str(os.getpid())
+    for entry in proc.iterdir():
+        if entry.name.isdigit() and entry.name != own:
             yield int(entry.name)
 
 
-def _open_files(pid: int) -> Iterator[str]:
+def _open_files(proc: Path, pid: int) -> Iterator[str]:
     """Paths of what a process has open; nothing of one that ended, or may not be looked at."""
     try:
-        links = list((PROC / str(pid) / "fd").iterdir())
+        links = list((proc / str(pid) / "fd").iterdir())
     except OSError:
         return
     for link in links:

@@ -28,6 +28,7 @@ from mig.steps import CreateInstance, DestroyCompute, DestroyInstance, MigStep, 
 from tests import machines
 from tests.actuator.simulated_node import FIVE, H100, SimulatedNode, node
 from tests.controlplane.lifetime import end_with_parent
+from tests.discovery.host.test_device_files import PODS_CGROUP, process
 from tests.discovery.simulator.mig.mig_calls import create, cut
 from tests.kubelet.checkpoint_file import write_checkpoint
 
@@ -312,6 +313,19 @@ def test_the_persistence_daemon_is_in_nobodys_way(tmp_path: Path) -> None:
     file = on.simulation.host_root / "dev/nvidia0"
     with opener(file, program=str(daemon)), world_of(on) as world:
         assert not any(world.holders().values())
+
+
+def test_a_container_that_sees_the_host_s_processes_leaves_those_of_pods_to_the_driver(
+    tmp_path: Path,
+) -> None:
+    on = node(tmp_path)
+    root = on.simulation.host_root
+    process(root / "proc", 1, "init", parent=0)
+    process(root / "proc", 22, "nv-hostengine", f"{root}/dev/nvidia0")
+    process(root / "proc", 23, "nvidia-device-p", f"{root}/dev/nvidia0", cgroup=PODS_CGROUP)
+    with world_of(on) as world:
+        held = world.holders()[MigPart(on_uuid(world), None)]
+    assert held == {MigHolder(HolderKind.PROCESS, "22 nv-hostengine")}
 
 
 def test_steps_read_the_gpus_that_they_change_and_no_other(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from api.actuator_messages import (
     ApplyRequest,
     ChangeAnswer,
     ChangeEnd,
+    GpuUser,
     RefusalAnswer,
     StateAnswer,
     StateRequest,
@@ -41,6 +42,7 @@ from base.errors import Transient
 from base.local_socket import NoAnswer
 from discovery.driver_errors import Released
 from discovery.mig_state import MigGpu, MigReading
+from discovery.model import Mode
 from discovery.sample import Process, ProcessKind
 from labelers.decision import Absent, Value
 from tests import build
@@ -70,6 +72,8 @@ class EnforcingScene:
         self.news: list[str] = []
         self.ids = count(1)
         self.load = "boot-1"
+        self.users: tuple[GpuUser, ...] = ()
+        """Who has GPUs open, as the actuator says."""
         self.wait_seconds = math.inf
         self.waits = False
         self.looks = 0
@@ -103,6 +107,7 @@ class EnforcingScene:
                     [build.gpu(0, bus_id=SPLIT.bus_id, uuid=SPLIT.uuid, mig=build.SPLIT)]
                 ),
                 strategy=MigStrategy.MIXED,
+                users=lambda: self.users,
                 enforce=edges,
             ),
             clock=self.runtime.clock,
@@ -799,3 +804,33 @@ def test_a_layout_that_goes_takes_its_offers_along(scene: EnforcingScene) -> Non
     scene.gpu = SPLIT
     lost = scene.run(600)
     assert (lost.phase, lost.offers, lost.found) == ("waiting", {}, "")
+
+
+def test_a_program_that_only_has_the_gpu_open_is_named_where_the_mode_is_to_change(
+    scene: EnforcingScene,
+) -> None:
+    """No slot is given then; a pod's program may be paused, and is left to the driver."""
+    off = mig_gpu("h100-sxm5-80gb", mode=Mode(current=False, pending=False), resetless=True)
+    scene.gpu = replace(off, uuid=SPLIT.uuid, bus_id=SPLIT.bus_id, minor=3)
+    scene.users = (
+        GpuUser(minor=3, pid=41, name="nv-hostengine"),
+        GpuUser(minor=3, pid=42, name="nvidia-device-p", pod="a-pod"),
+        GpuUser(minor=4, pid=43, name="other"),
+    )
+    status = scene.asks('{"0": {"3g.40gb": 2}}')
+    assert scene.request is not None
+    assert (scene.request.modes, scene.request.programs) == (True, ("41 nv-hostengine",))
+    assert "process 41 nv-hostengine" in status.reason
+    scene.users = ()
+    scene.run(60)
+    assert scene.request.programs == ()
+
+
+def test_a_program_that_only_has_the_gpu_open_is_in_no_way_of_instances(
+    scene: EnforcingScene,
+) -> None:
+    scene.gpu = replace(SPLIT, minor=3)
+    scene.users = (GpuUser(minor=3, pid=41, name="nv-hostengine"),)
+    scene.asks()
+    assert scene.request is not None
+    assert (scene.request.modes, scene.request.programs) == (False, ())

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which programs have GPUs open, for whoever asks for changes: only this container sees them.
+
+A monitor that holds a handle and runs nothing is in no list of the driver's, and a change of the
+MIG mode fails with it. Nothing is changed or opened for the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from api.actuator_messages import MOST_USERS, GpuUser, UseAnswer
+from discovery.host.device_files import (
+    HARMLESS,
+    ancestors,
+    openers,
+    pod_of_process,
+    proc_folder,
+    process_name,
+)
+
+
+def gpu_users(root: Path, *, simulated: bool, asker: int) -> UseAnswer:
+    """Programs that have device files of GPUs open, each with each GPU, in order.
+
+    ``root``: the host's; ``asker``: pid of who wants to know, 0 where it is of another PID
+    namespace. Left out are he and the processes that he has started, those of this process's own
+    pod, and what is in nobody's way.
+    """
+    proc = proc_folder(root)
+    own_pod = pod_of_process("self", proc)
+
+    def found() -> Iterator[GpuUser]:
+        for minor, pids in openers(root, simulated=simulated).items():
+            for pid in pids:
+                name, pod = process_name(pid, proc), pod_of_process(pid, proc)
+                is_own = (pod and pod == own_pod) or asker in (pid, *ancestors(pid, proc))
+                if name not in HARMLESS and not is_own:
+                    yield GpuUser(minor=minor, pid=pid, name=name, pod=pod)
+
+    users = sorted(found(), key=lambda it: (it.minor, it.pid))
+    return UseAnswer(users=tuple(users[:MOST_USERS]), more=max(0, len(users) - MOST_USERS))
