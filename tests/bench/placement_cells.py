@@ -11,17 +11,19 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Final, NamedTuple
 
-from tests.bench.placement_arms import ARMS, MIXED_ARMS, NOW, PACK, REFERENCE, SPREAD
+from tests.bench.placement_arms import ARMS, LATE, MIXED_ARMS, NOW, PACK, REFERENCE, SPREAD
 from tests.bench.placement_fleets import WORKLOADS
 from tests.bench.placement_runs import Key, Run
 
 LOADS: Final = (0.70, 0.85, 0.95)
 PODS: Final = 8000
-SEEDS: Final = 30
+SEEDS: Final = 16
 SEEDS_ALONE: Final = 12
 """Of single machines and of fleets that grow."""
-SEEDS_VARIED: Final = 100
+SEEDS_VARIED: Final = 60
 """Where figures vary most from day to day: mixed fleets that are nearly full, with 3 and 6 GPUs."""
+SEEDS_FULL: Final = 30
+"""Of single machines that are nearly full, in the arms that are compared there."""
 SEEDS_OF_ALL: Final = 5
 """Of arms other than the stock schedulers and ours: shares of best sets, and ratios to the
 reference, vary little."""
@@ -54,6 +56,7 @@ GROWING_MIX, GROWING_LOAD = "usual", 0.85
 VARIED_MIX: Final = "threes"
 COMPARED: Final = (SPREAD, PACK, NOW)
 """The stock schedulers and ours."""
+FULL_ARMS: Final = (REFERENCE, NOW, LATE)
 BOUND: Final = 1.65
 """Standard errors: with 95 % confidence the true figure is no worse than so many away."""
 
@@ -150,6 +153,10 @@ def plan() -> Iterator[Key]:
             yield from _keys(fleet, GROWING_MIX, GROWING_LOAD, seed, (*COMPARED, *more))
     for seed, fleet in itertools.product(range(SEEDS, SEEDS_VARIED), MIXED):
         yield from _keys(fleet, VARIED_MIX, max(LOADS), seed, COMPARED)
+    for seed, fleet, mix in itertools.product(range(SEEDS_OF_ALL, SEEDS_FULL), MACHINES, TUNED):
+        known = (PACK, NOW) if seed < SEEDS_ALONE else ()
+        arms = (arm for arm in FULL_ARMS if arm not in known)
+        yield from _keys(fleet, mix, max(LOADS), seed, arms)
 
 
 def _keys(fleet: str, mix: str, load: float, seed: int, arms: Iterable[str]) -> Iterator[Key]:

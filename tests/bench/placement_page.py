@@ -18,6 +18,7 @@ from tests.bench.placement_cells import (
     MIXED,
     OTHERS,
     PODS,
+    SEEDS_FULL,
     SEEDS_OF_ALL,
     Cell,
     cells,
@@ -85,20 +86,19 @@ def _best_sets(mix: str, its: Sequence[Cell]) -> Section:
     arms = (SPREAD, PACK, NOW, REFERENCE)
 
     def row(cell: Cell) -> tuple[str, ...]:
-        best = cell.mean(REFERENCE, on_best)
         return (
             _place(cell, MACHINES),
             *(f"{cell.mean(arm, on_best) * 100:.1f} %" for arm in arms),
-            *(f"{cell.mean(arm, on_best) / best:.3f}" for arm in (*OURS, OTHER_POLICY)),
+            *(cell.ratio(arm, REFERENCE, on_best).text(3) for arm in (*OURS, OTHER_POLICY)),
         )
 
     return Section(
         title=f"Pods on the best GPUs: {_words(mix)}",
         text=(
             "Of the pods with several GPUs those that no set of an empty machine would serve "
-            "faster, by the judge. Then ours as a part of the reference: with the state of the "
-            "agents up to date, late by so much, and with a device plugin that prefers nothing, "
-            "where ours expects NVIDIA's."
+            "faster, by the judge. Then ours as a part of the reference on the same days, with the "
+            "standard error: with the state of the agents up to date, late by so much, and with a "
+            "device plugin that prefers nothing, where ours expects NVIDIA's."
         ),
         columns=(
             *("machine, load", SPREAD, PACK, "gpuscape", REFERENCE),
@@ -282,8 +282,9 @@ def _head(runs: Sequence[Run]) -> str:
     return (
         "# Where pods land\n\n"
         "Written by `.venv/bin/python -m tests.bench.placement`, from a simulation that repeats: "
-        f"{PODS:,} pods of each of {span} seeds, of up to {SEEDS_OF_ALL} for the "
-        f"reference and late agents; the first {WARM_UP * 100:.0f} % are not counted. "
+        f"{PODS:,} pods of each of {span} seeds, of up to {SEEDS_OF_ALL} for the reference and "
+        f"late agents ({SEEDS_FULL} on single machines that are nearly full); the first "
+        f"{WARM_UP * 100:.0f} % are not counted. "
         "Pods come at random (Poisson), ask for whole GPUs, live 600 s on average (exponential, "
         "or lognormal where that is said; about the median of the trace below, far below its "
         "mean), and wait where they fit nowhere, while smaller ones behind them go first.\n\n"
