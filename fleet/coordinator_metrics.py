@@ -12,11 +12,11 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from fleet.figures.fleet_figures import FleetFigures
+from fleet.plugins.unlisted_devices import UnlistedDevices
 from fleet.policy.assigned_layouts import Assignment
 from fleet.rollout_memory import CountedEnd
 from fleet.slot_gate import Waiting
 from fleet.undo_record import UndoRecord
-from fleet.unlisted_devices import UnlistedDevices
 
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # theirs to annotate
 

@@ -25,7 +25,7 @@ from fleet.coordinator_settings import CoordinatorSettings
 from fleet.fleet_cache import FleetCache
 from fleet.fleet_watches import FleetWatches
 from fleet.leadership import Leadership
-from fleet.plugin_keeper import PluginKeeper
+from fleet.plugins.plugin_keeper import PluginKeeper
 from fleet.policy.policy_keeper import PolicyKeeper
 from fleet.startup.taint_keeper import TaintKeeper
 from kube.api import CONFIG_MAPS

@@ -18,7 +18,7 @@ from fleet.change_reports import EventSink
 from fleet.fleet_cache import FleetCache
 from fleet.fleet_terms import FleetTerms
 from fleet.leadership import Leadership
-from fleet.unlisted_devices import UnlistedDevices, unlisted_devices
+from fleet.plugins.unlisted_devices import UnlistedDevices, unlisted_devices
 from kube.api import NODES, EvictingApi
 from kube.api_errors import ApiError, Conflict, NotFound
 

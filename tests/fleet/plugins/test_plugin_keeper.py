@@ -17,9 +17,9 @@ from fleet import slot_lease
 from fleet.fleet_cache import FleetCache
 from fleet.fleet_terms import FleetTerms
 from fleet.leadership import Leadership
-from fleet.plugin_keeper import RESTARTS_A_TICK, PluginKeeper
+from fleet.plugins.plugin_keeper import RESTARTS_A_TICK, PluginKeeper
+from fleet.plugins.unlisted_devices import UnlistedDevices
 from fleet.undo_record import UndoRecord
-from fleet.unlisted_devices import UnlistedDevices
 from kube.api import LEASES, NODES, PODS
 from kube.api_errors import BudgetRefused, Forbidden
 from tests.fakes.api import Call, FakeApi
