@@ -22,6 +22,7 @@ COMMANDS: Mapping[str, str] = {
     "coordinator": "cli.coordinator_command",
     "scheduler": "cli.scheduler.scheduler_command",
     "compare": "cli.exporter_comparison.compare_command",
+    "doctor": "cli.doctor.doctor_command",
     "record": "cli.record",
     "simulate": "cli.simulate",
     "uninstall": "cli.uninstall.uninstall_command",
@@ -64,11 +65,13 @@ Examples:
   gpuscape mig status                    MIG modes, instances and who uses them
   gpuscape agent --standalone            serve metrics on port 9400
   gpuscape compare old:9400 new:9400     whether two exporters agree
+  gpuscape doctor                        what is wrong on this node, and how to mend it
 
 \b
 Exit codes:
   0    done; a machine with a driver and no GPU is an answer too
-  1    something unexpected: a bug; from compare and mig assert, differences
+  1    something unexpected: a bug; from compare and mig assert, differences;
+       from doctor, findings
   2    bad input: options, settings, files that cannot be read or written
   3    no NVIDIA driver answers, or not in time, or not all that the command needs
   4    an endpoint or the cluster's API server could not be read

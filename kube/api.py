@@ -31,6 +31,8 @@ class ApiResource:
 NODES = ApiResource(group="", version="v1", kind="Node", plural="nodes", namespaced=False)
 CONFIG_MAPS = ApiResource(group="", version="v1", kind="ConfigMap", plural="configmaps")
 PODS = ApiResource(group="", version="v1", kind="Pod", plural="pods")
+SECRETS = ApiResource(group="", version="v1", kind="Secret", plural="secrets")
+"""Only to ask who may read them: no program of ours does."""
 DAEMON_SETS = ApiResource(group="apps", version="v1", kind="DaemonSet", plural="daemonsets")
 LEASES = ApiResource(group="coordination.k8s.io", version="v1", kind="Lease", plural="leases")
 EVENTS = ApiResource(group="events.k8s.io", version="v1", kind="Event", plural="events")
@@ -51,6 +53,52 @@ RESOURCE_SLICES = ApiResource(
     plural="resourceslices",
     namespaced=False,
 )
+ADMISSION_POLICIES = ApiResource(
+    group="admissionregistration.k8s.io",
+    version="v1",
+    kind="ValidatingAdmissionPolicy",
+    plural="validatingadmissionpolicies",
+    namespaced=False,
+)
+ADMISSION_BINDINGS = ApiResource(
+    group="admissionregistration.k8s.io",
+    version="v1",
+    kind="ValidatingAdmissionPolicyBinding",
+    plural="validatingadmissionpolicybindings",
+    namespaced=False,
+)
+SELF_REVIEWS = ApiResource(
+    group="authentication.k8s.io",
+    version="v1",
+    kind="SelfSubjectReview",
+    plural="selfsubjectreviews",
+    namespaced=False,
+)
+"""Created to be answered, never stored; so are the next two."""
+SELF_ACCESS_REVIEWS = ApiResource(
+    group="authorization.k8s.io",
+    version="v1",
+    kind="SelfSubjectAccessReview",
+    plural="selfsubjectaccessreviews",
+    namespaced=False,
+)
+ACCESS_REVIEWS = ApiResource(
+    group="authorization.k8s.io",
+    version="v1",
+    kind="SubjectAccessReview",
+    plural="subjectaccessreviews",
+    namespaced=False,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerInfo:
+    """What an API server says of itself."""
+
+    version: str
+    """As ``v1.37.1``."""
+    unix_seconds: float | None
+    """Its clock, in whole seconds; None where the answer has no date."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +180,13 @@ class EvictingApi(Api, Protocol):
         not allow it now, SeveralBudgets, and NamespaceTerminating. A dry run is judged alike, but
         takes nothing from a budget: two of them do not show whether both pods may go.
         """
+
+
+class InspectedApi(Api, Protocol):
+    """The verbs of who looks into the server itself."""
+
+    def server_info(self) -> ServerInfo:
+        """Version and clock of the server that answers."""
 
 
 class DeletingApi(Api, Protocol):

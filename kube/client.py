@@ -7,11 +7,12 @@ import itertools
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from kube.api import PODS, ApiResource, Change, Object, Watch
+from kube.api import PODS, ApiResource, Change, Object, ServerInfo, Watch
 from kube.api_errors import ApiError, Invalid, NotFound
 from kube.api_server import ApiServer
 from kube.credentials import find
@@ -184,6 +185,18 @@ class ApiClient:
             return StartedWatch(watch, behind_first=mark(None))
         return StartedWatch(watch, head=[mark(None)])
 
+    def server_info(self) -> ServerInfo:
+        """See :class:`kube.api.InspectedApi`."""
+        asked = "get the server's version"
+        request = ApiRequest(
+            asked=asked, method="GET", path="/version", read_seconds=self._patience.read_seconds
+        )
+        answer = self._transport.send(request)
+        version = decoded(asked, body(request, answer)).get("gitVersion")
+        return ServerInfo(
+            version=str(version or ""), unix_seconds=_unix(answer.headers.get("Date"))
+        )
+
     def close(self) -> None:
         """Give back idle connections; open watches are closed on their own."""
         self._transport.close()
@@ -259,10 +272,23 @@ class ApiClient:
 
 
 def connect(
-    program: Program, *, kubeconfig: Path | None = None, context: str | None = None
+    program: Program,
+    *,
+    kubeconfig: Path | None = None,
+    context: str | None = None,
+    patience: Patience | None = None,
 ) -> ApiClient:
     """A client for the cluster that :func:`kube.credentials.find` finds; asks it nothing yet."""
-    return ApiClient(program, find(None if kubeconfig is None else str(kubeconfig), context))
+    access = find(None if kubeconfig is None else str(kubeconfig), context)
+    return ApiClient(program, access, patience=patience)
+
+
+def _unix(date: str | None) -> float | None:
+    """An HTTP date in Unix seconds; None for none, and for text that is none."""
+    try:
+        return None if date is None else parsedate_to_datetime(date).timestamp()
+    except ValueError:
+        return None
 
 
 def _selected(name: str | None, fields: Mapping[str, str]) -> dict[str, str]:

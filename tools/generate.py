@@ -51,6 +51,7 @@ from tools import chart
 from tools.access import files as access
 from tools.explained import explained
 from tools.figures import figures
+from tools.findings import finding_rows
 from tools.monitoring import files as monitoring
 
 HERE = Path(__file__).resolve().parent.parent
@@ -345,6 +346,7 @@ SECTIONS: Mapping[str, Callable[..., str]] = {
     "deviations": deviation_table,
     "explain": explain_sample,
     "figures": figures,
+    "findings": lambda subject: table(*finding_rows(subject)),
     "health": health_table,
     "labels": label_table,
     "licenses": license_table,

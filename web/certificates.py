@@ -29,11 +29,16 @@ def ends(pem: bytes) -> tuple[float, ...]:
     Keys and comments between them are passed over. Raises ValueError where one of them cannot be
     read.
     """
+    return tuple(end for _, end in periods(pem))
+
+
+def periods(pem: bytes) -> tuple[tuple[float, float], ...]:
+    """Begin and end of each certificate. As :func:`ends`."""
     found = _CERTIFICATE.findall(pem.decode("ascii", errors="replace"))
-    return tuple(_end(ssl.PEM_cert_to_DER_cert(each)) for each in found)
+    return tuple(_period(ssl.PEM_cert_to_DER_cert(each)) for each in found)
 
 
-def _end(der: bytes) -> float:
+def _period(der: bytes) -> tuple[float, float]:
     ((_, certificate),) = _items(der)
     (_, body), *_ = _items(certificate)
     fields = [item for item in _items(body) if item[0] != _VERSION]
@@ -41,7 +46,12 @@ def _end(der: bytes) -> float:
     tag, validity = fields[3] if len(fields) > 3 else (0, b"")
     if tag != _SEQUENCE:
         raise ValueError("no validity where a certificate has it")
-    _, (form, text) = _items(validity)
+    begin, end = _items(validity)
+    ends_at = _time(*end)
+    return _time(*begin), ends_at
+
+
+def _time(form: int, text: bytes) -> float:
     if form not in _FORMS:
         raise ValueError(f"its end is no time: {text!r}")
     end = datetime.strptime(text.decode("ascii"), _FORMS[form]).replace(tzinfo=UTC)

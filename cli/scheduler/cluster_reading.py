@@ -61,6 +61,11 @@ class ClusterReading:
         return sorted(self._nodes)
 
     @property
+    def nodes(self) -> tuple[CandidateNode, ...]:
+        """All nodes, by name."""
+        return tuple(self._nodes[name] for name in self.names)
+
+    @property
     def is_whole(self) -> bool:
         """Whether all nodes and bound pods were read. Raises BadInput for a damaged one."""
         if self._failed is not None:

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from kube.api import PODS, ApiResource, Change, Object
+from kube.api import PODS, ApiResource, Change, Object, ServerInfo
 from kube.api_errors import AdmissionRefused, ApiError, Unreachable
-from tests.fakes import evictions
+from tests.fakes import evictions, reviews
 from tests.fakes.json_values import copied
 from tests.fakes.server import Happened, Server
 
@@ -66,6 +66,8 @@ class FakeApi:
 
     server: Server = field(default_factory=Server)
     manager: str = "gpuscape-agent"
+    user: str = "system:serviceaccount:gpuscape:gpuscape-agent"
+    """Who the server takes us for."""
     calls: list[Call] = field(default_factory=list)
     """Every request, also those that were refused."""
     _plans: list[_Planned] = field(default_factory=list)
@@ -186,6 +188,8 @@ class FakeApi:
             dry_run=dry_run,
             manager=writer,
         )
+        if resource in reviews.KINDS:
+            return self._run(call, lambda: reviews.answered(self.server, resource, body, self.user))
         return self._run(
             call,
             lambda: self.server.create(resource, body, namespace, manager=writer, dry_run=dry_run),
@@ -254,6 +258,11 @@ class FakeApi:
             manager=self.manager,
         )
         self._run(call, lambda: evictions.evict(self.server, name, namespace, uid, dry_run=dry_run))
+
+    def server_info(self) -> ServerInfo:
+        """See :class:`kube.api.InspectedApi`."""
+        call = Call(verb="get", resource=reviews.VERSION, name="version")
+        return self._run(call, lambda: self.server.info())
 
     def watch(
         self,

@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from kube.api import (
+    ADMISSION_BINDINGS,
+    ADMISSION_POLICIES,
     CONFIG_MAPS,
     DAEMON_SETS,
     EVENTS,
@@ -24,6 +27,7 @@ from kube.api import (
     STATEFUL_SETS,
     ApiResource,
     Object,
+    ServerInfo,
 )
 from kube.api_errors import Conflict, Expired, Invalid, NamespaceTerminating, NotFound
 from tests.fakes import ownership, validation
@@ -43,6 +47,8 @@ SERVED = (
     JOB_SETS,
     REPLICA_SETS,
     STATEFUL_SETS,
+    ADMISSION_POLICIES,
+    ADMISSION_BINDINGS,
 )
 _FIRST_VERSION = 100
 _KEPT = ("name", "namespace", "uid", "creationTimestamp", "managedFields", "generateName")
@@ -77,6 +83,15 @@ class Server:
         self._namespaces = {"default", "kube-system", "kube-public", "gpuscape"}
         self._terminating: set[str] = set()
         self._served = set(SERVED)
+        self.denied: set[tuple[str, str, str]] = set()
+        """User, verb and resource of what access reviews answer with no."""
+        self.kubernetes = "v1.37.1"
+        self.clock: Callable[[], float] = time.time
+        """What the answers' dates are by."""
+
+    def info(self) -> ServerInfo:
+        """Version, and clock in whole seconds."""
+        return ServerInfo(version=self.kubernetes, unix_seconds=float(int(self.clock())))
 
     @property
     def version(self) -> str:

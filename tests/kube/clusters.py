@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kube.access_reviews import AccessRight
 from kube.api import (
     NODES,
     POD_DISRUPTION_BUDGETS,
@@ -17,6 +18,7 @@ from kube.api import (
     ApiResource,
     DeletingApi,
     EvictingApi,
+    InspectedApi,
     Object,
 )
 from kube.client import ApiClient, Program
@@ -31,7 +33,7 @@ _ACCOUNT = "watched"
 MERGE_PATCH = "application/merge-patch+json"
 
 
-class FullApi(EvictingApi, DeletingApi, Protocol):
+class FullApi(EvictingApi, DeletingApi, InspectedApi, Protocol):
     """All verbs of all our programs."""
 
 
@@ -42,6 +44,9 @@ class Cluster(Protocol):
     other: Api
     """A second program, whose field manager is ``kubectl``."""
 
+    @property
+    def account(self) -> str: ...
+    def deny(self, account: str, right: AccessRight) -> None: ...
     def delete(self, resource: ApiResource, name: str, namespace: str | None = None) -> None: ...
     def apply(self, node: str, body: Object, manager: str) -> None: ...
     def make_pod(self, name: str, namespace: str) -> None: ...
@@ -58,6 +63,15 @@ class InMemory:
 
     api: FakeApi
     other: FakeApi
+
+    @property
+    def account(self) -> str:
+        """Who the server takes our client for."""
+        return self.api.user
+
+    def deny(self, account: str, right: AccessRight) -> None:
+        """The account has no such right."""
+        self.api.server.denied.add((account, right.verb, right.resource.plural))
 
     def delete(self, resource: ApiResource, name: str, namespace: str | None = None) -> None:
         """As an admin."""
@@ -106,6 +120,16 @@ class Real:
     plane: Plane
     api: ApiClient
     other: ApiClient
+
+    @property
+    def account(self) -> str:
+        """Who the server takes our client for."""
+        from tests.controlplane.server import ADMIN
+
+        return ADMIN
+
+    def deny(self, account: str, right: AccessRight) -> None:
+        """Nobody has given it any."""
 
     def delete(self, resource: ApiResource, name: str, namespace: str | None = None) -> None:
         """As an admin."""

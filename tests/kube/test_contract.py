@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kube import lease
+from kube.access_reviews import AccessRight, may, own_account
 from kube.api import EVENTS, LEASES, NODES, PODS, ApiResource, Change, Object, Watch
 from kube.api_errors import (
     BudgetRefused,
@@ -546,6 +548,22 @@ class Contract:
             cluster.api.create(LEASES, named("a"), namespace=place)
         with pytest.raises(NamespaceTerminating):
             cluster.api.evict("a", namespace=place, uid=uid)
+
+    def test_the_server_says_its_version_and_time(self, cluster: Cluster) -> None:
+        info = cluster.api.server_info()
+
+        assert info.version.startswith("v1.")
+        assert info.unix_seconds is not None
+        assert abs(info.unix_seconds - time.time()) < 60
+
+    def test_the_server_says_who_asks_and_what_that_account_may(self, cluster: Cluster) -> None:
+        right = AccessRight(verb="patch", resource=NODES)
+        nobody = "system:serviceaccount:default:no-such-account"
+        cluster.deny(nobody, right)
+
+        assert own_account(cluster.api) == cluster.account
+        assert may(cluster.api, right)
+        assert not may(cluster.api, right, account=nobody)
 
 
 def event(name: str) -> Object:

@@ -37,6 +37,7 @@ from tests.node.gpu_cluster import PODS, GpuCluster, gpu_cluster
 from tests.node.gpu_pods import gpu_pod, gpus
 from tests.node.host_plugin import HostPlugin
 from tests.node.mig_holder import MigHolderPod
+from tests.node.node_doctor import examined
 from tests.node.node_gpus import DRIVER
 from tests.node.node_mig import MACHINE, NodeMig
 from tests.node.real_node import SOON, RealNode
@@ -157,7 +158,7 @@ def test_the_kubelet_lives_after_each_change_of_ours_and_dies_after_a_wipe(
     tmp_path: Path,
 ) -> None:
     """The same layout that a wipe makes under a pod is refused by us, with the pod's name. What
-    somebody else has done is named, with what to do."""
+    somebody else has done is named, with what to do, and the doctor foretells the end."""
     with numa_node(tmp_path, MigStrategy.MIXED) as on:
         on.node.import_image(mig_holder.image(tmp_path))
         assert on.mig.apply(LAYOUT, "--strategy", "mixed").code == 0
@@ -188,11 +189,15 @@ def test_the_kubelet_lives_after_each_change_of_ours_and_dies_after_a_wipe(
         holder.delete()
         until(lambda: not holder.is_there, SOON)
 
+        assert not {"kubelet-will-die", "held-device-gone"} & examined(on.there).causes.keys()
+
         # a wipe: nothing runs on the instance, so the driver lets it go
         bus_id = list(on.gpus.simulation.state.gpus)[gpu]
         assert on.mig.wipe_and_permute(bus_id, {"7g.80gb": 1}) == "True\n"
         assert device not in on.mig.devices()
         on.restart_plugin()
+        foretold = examined(on.there).causes["kubelet-will-die"]
+        assert foretold == f"default/idle holds {device}, and there is no such device any more"
         on.node.stop("kubelet")
         on.dies()
         on.dies()

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The support bundle as a file: listed before it is written, equal bytes for equal content."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import sys
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from agent.settings.agent_settings import AgentSettings
+from base.errors import BadInput
+from base.files import cannot_write, replace_file
+from cli import terminal
+from cli.doctor.bundle.bundle_contents import SupportBundle, contents
+from cli.terminal import TextTable
+
+STANDARD_OUTPUT: Final = "-"
+_MODE: Final = 0o600
+_WITHOUT: Final = (
+    "Secrets, serial numbers and UUIDs are taken out. Names of this node, of its pods and"
+    " namespaces are in it."
+)
+
+
+def offer_bundle(
+    file: Path, settings: AgentSettings, findings: Mapping[str, Any], *, yes: bool
+) -> None:
+    """Gather, list, ask, write. Raises BadInput where it cannot be written, or nobody is asked."""
+    is_output = str(file) == STANDARD_OUTPUT
+    if not is_output:
+        check_place(file)
+    if not yes and (is_output or not sys.stdin.isatty()):
+        raise BadInput("there is nobody to ask: add --yes to write the bundle")
+    bundle = contents(settings, findings)
+    if is_output:
+        _list_plainly(bundle)
+        click.echo(packed(bundle), nl=False)
+        return
+    terminal.show(listing(bundle))
+    for name, why in bundle.left_out.items():
+        terminal.note(f"left out: {name}: {why}")
+    terminal.note(f"\n{_WITHOUT}")
+    if not yes and not click.confirm(f"Write {file}?"):
+        terminal.note("Nothing was written.")
+        return
+    try:
+        replace_file(file, packed(bundle), mode=_MODE)
+    except OSError as error:
+        raise BadInput(cannot_write(f"the bundle {file}", error)) from error
+    terminal.note(f"{file}: {len(bundle.entries)} files")
+
+
+def _list_plainly(bundle: SupportBundle) -> None:
+    """On standard error, for the archive itself goes to standard output."""
+    for each in bundle.entries:
+        click.echo(f"{each.name}: {each.size_bytes} bytes: {each.what}", err=True)
+    for name, why in bundle.left_out.items():
+        click.echo(f"left out: {name}: {why}", err=True)
+    click.echo(_WITHOUT, err=True)
+
+
+def check_place(file: Path) -> None:
+    """Raises BadInput for a file that would not be written, before anything is gathered."""
+    if not file.name.endswith((".tar.gz", ".tgz")):
+        raise BadInput(f"{file} is to be a tar.gz: end its name so")
+    if not file.parent.is_dir():
+        raise BadInput(f"cannot write {file}: there is no folder {file.parent}: create it")
+    if file.exists():
+        raise BadInput(f"{file} is there already: name another file")
+
+
+def listing(bundle: SupportBundle) -> TextTable:
+    """One row a file, in the order of the archive."""
+    return TextTable(
+        header=("FILE", "KIB", "WHAT"),
+        rows=tuple(
+            (each.name, f"{each.size_bytes / 1024:.1f}", each.what) for each in bundle.entries
+        ),
+        right=frozenset({1}),
+    )
+
+
+def packed(bundle: SupportBundle) -> bytes:
+    """The archive: no times, no owners, entries by name."""
+    written = io.BytesIO()
+    with (
+        gzip.GzipFile(fileobj=written, mode="wb", mtime=0, filename="") as squeezed,
+        tarfile.open(fileobj=squeezed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        for each in bundle.entries:
+            content = each.text.encode()
+            member = tarfile.TarInfo(f"gpuscape-bundle/{each.name}")
+            member.size, member.mode = len(content), _MODE
+            archive.addfile(member, io.BytesIO(content))
+    return written.getvalue()

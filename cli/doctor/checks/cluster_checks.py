@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The API server, our account there, and this Node as it shows it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from agent.cluster.confinement import PolicyVerdict
+from api import keys, names
+from api.mig_resources import GPU_RESOURCE
+from cli.doctor.checks.heartbeat_checks import (
+    WRITES_STOPPED,
+    lease_findings,
+    released_findings,
+)
+from cli.doctor.checks.version_numbers import kubelet_version, minor_version
+from cli.doctor.facts.cluster_facts import STOPPED_WRITES, ClusterFacts, NoCluster, ServerFacts
+from cli.doctor.facts.here_facts import HereFacts
+from cli.doctor.finding import (
+    DoctorFinding,
+    FindingKind,
+    FindingSeverity,
+    Unread,
+    found,
+    known,
+    not_looked_at,
+    not_needed,
+)
+from kube.api import Object
+from labelers.compose import wanted
+from labelers.node_patch import plan
+
+API_UNREACHABLE: Final = FindingKind(
+    name="api-unreachable",
+    severity=FindingSeverity.ERROR,
+    cause="The API server does not answer: labels, Lease and MIG changes stand still.",
+    fix="Try `kubectl get --raw /livez` from this node; look at network policies and the address.",
+    page="operation.md#in-a-cluster",
+)
+API_REFUSED: Final = FindingKind(
+    name="api-credentials-refused",
+    severity=FindingSeverity.ERROR,
+    cause="The API server does not accept our credentials.",
+    fix="Mount a fresh token of the account gpuscape-agent, or name another kubeconfig.",
+    page="install.md#what-the-agent-gets-and-why",
+)
+RIGHT_MISSING: Final = FindingKind(
+    name="api-right-missing",
+    severity=FindingSeverity.ERROR,
+    cause="The agent's account lacks a right that its settings need.",
+    fix="`kubectl apply -f deploy/base/access.yaml`, and that of the parts in use (pods, dra).",
+    page="install.md#what-the-agent-gets-and-why",
+)
+RIGHT_EXCESS: Final = FindingKind(
+    name="api-right-excess",
+    severity=FindingSeverity.WARNING,
+    cause="The agent's account has a right that no agent needs: whoever breaks into one node has"
+    " it.",
+    fix="Find the binding: `kubectl get clusterrolebindings,rolebindings -A -o wide | grep"
+    " gpuscape-agent`, and remove it.",
+    page="security.md",
+)
+POLICY_OPEN: Final = FindingKind(
+    name="policy-not-in-force",
+    severity=FindingSeverity.ERROR,
+    cause="An admission policy does not hold this agent to its own node, so that it writes nothing"
+    " that the policy judges.",
+    fix="`kubectl apply -f deploy/base/access.yaml`, generated for the agent's namespace.",
+    page="runbooks/GpuscapeConfinementNotEnforced.md",
+)
+POLICY_UNKNOWN: Final = FindingKind(
+    name="policy-not-confirmed",
+    severity=FindingSeverity.WARNING,
+    cause="It could not be seen whether an admission policy holds this agent.",
+    fix="Exempt the account gpuscape-agent from the policy that answers in its place.",
+    page="runbooks/GpuscapeConfinementNotEnforced.md",
+)
+CLOCK_SKEW: Final = FindingKind(
+    name="clock-skew",
+    severity=FindingSeverity.WARNING,
+    cause="The clocks of this node and of the API server differ: tokens and certificates are"
+    " judged wrongly, and times in Leases and metrics mislead.",
+    fix="Have the node keep time: `chronyc tracking` or `timedatectl`.",
+    page="doctor.md#clocks",
+)
+KUBERNETES_OLD: Final = FindingKind(
+    name="kubernetes-too-old",
+    severity=FindingSeverity.ERROR,
+    cause="Kubernetes is older than 1.30: it has no admission policies, so agents are not"
+    " confined.",
+    fix="Upgrade to 1.32 or later.",
+    page="install.md#in-a-cluster",
+)
+KUBERNETES_PARTLY: Final = FindingKind(
+    name="kubernetes-not-tested",
+    severity=FindingSeverity.NOTE,
+    cause="Kubernetes 1.30 and 1.31 work as far as is known, and are not tested.",
+    fix="Upgrade to 1.32 or later.",
+    page="install.md#in-a-cluster",
+)
+KUBELET_SKEW: Final = FindingKind(
+    name="kubelet-version-skew",
+    severity=FindingSeverity.WARNING,
+    cause="The kubelet is newer than the API server, or more than three minor versions older,"
+    " which Kubernetes does not support.",
+    fix="Upgrade the one that is behind.",
+    page="install.md#in-a-cluster",
+)
+NODE_UNKNOWN: Final = FindingKind(
+    name="node-unknown",
+    severity=FindingSeverity.ERROR,
+    cause="The cluster has no Node of this node's name.",
+    fix="Set NODE_NAME, or --node-name, to a name that `kubectl get nodes` has.",
+    page="configuration.md",
+)
+LABELS_MISSING: Final = FindingKind(
+    name="labels-missing",
+    severity=FindingSeverity.ERROR,
+    cause="The Node does not have the labels of its GPUs.",
+    fix="See the agent's log on this node, and `gpuscape labels --explain`.",
+    page="runbooks/GpuscapeNodeWithoutAgent.md",
+)
+LABELS_DIFFER: Final = FindingKind(
+    name="labels-differ",
+    severity=FindingSeverity.WARNING,
+    cause="Labels of the Node are not what this machine is.",
+    fix="See the agent's log on this node; `gpuscape labels --explain` has the reasons.",
+    page="labels.md",
+)
+KEYS_LEFT_ALONE: Final = FindingKind(
+    name="keys-left-alone",
+    severity=FindingSeverity.WARNING,
+    cause="Another program owns labels that the agent would write, so it leaves them alone.",
+    fix="Remove the other program's labels, or have the agent write through it (sink nodefeature).",
+    page="runbooks/GpuscapeKeysLeftAlone.md",
+)
+
+KINDS: Final = (
+    *(API_UNREACHABLE, API_REFUSED, RIGHT_MISSING, RIGHT_EXCESS, POLICY_OPEN, POLICY_UNKNOWN),
+    *(CLOCK_SKEW, KUBERNETES_OLD, KUBERNETES_PARTLY, KUBELET_SKEW, NODE_UNKNOWN),
+    *(LABELS_MISSING, LABELS_DIFFER, KEYS_LEFT_ALONE),
+)
+MOST_SKEW_SECONDS: Final = 10.0
+OLDEST: Final = (1, 30)
+TESTED: Final = (1, 32)
+MOST_BEHIND: Final = 3
+"""Minor versions. Source: Kubernetes documentation, "Version Skew Policy", kubelet."""
+_COMPARED: Final = tuple(f"{GPU_RESOURCE}.{it}" for it in (keys.PRODUCT, keys.COUNT, keys.MEMORY))
+"""Labels that follow from the machine alone, whatever was known of it before."""
+
+
+def api_server(facts: HereFacts) -> Iterator[DoctorFinding]:
+    """Whether the cluster answers, and takes our credentials."""
+    if isinstance(facts.cluster, NoCluster):
+        kind = API_REFUSED if facts.cluster.refused else API_UNREACHABLE
+        yield found(kind, "API server", facts.cluster.why)
+    else:
+        known(facts.cluster)
+
+
+def clock(facts: HereFacts) -> Iterator[DoctorFinding]:
+    """Whether this node's clock is the API server's."""
+    yield from clock_findings(known(facts.cluster).server)
+
+
+def versions(facts: HereFacts) -> Iterator[DoctorFinding]:
+    """Whether Kubernetes and this kubelet are of versions that go together."""
+    cluster = known(facts.cluster)
+    yield from version_findings(cluster.server.info.version)
+    node = known(cluster.node)
+    server, its = minor_version(cluster.server.info.version), kubelet_version(node or {})
+    if server and its and not 0 <= server[1] - its[1] <= MOST_BEHIND:
+        sentence = f"the kubelet is {its[0]}.{its[1]}, the API server {server[0]}.{server[1]}"
+        yield found(KUBELET_SKEW, "kubelet", sentence)
+
+
+def rights(facts: HereFacts) -> Iterator[DoctorFinding]:
+    """Whether the agent's account may do what it needs, and not much more."""
+    cluster = known(facts.cluster)
+    for each in known(cluster.rights):
+        if each.wanted and not each.allowed:
+            yield found(RIGHT_MISSING, str(each.right), f"the agent may not {each.right}")
+        if not each.wanted and each.allowed:
+            yield found(RIGHT_EXCESS, str(each.right), f"the agent may {each.right}")
+
+
+def policies(facts: HereFacts) -> Iterator[DoctorFinding]:
+    """Whether admission policies hold the agent to its node, seen by dry runs."""
+    if facts.settings.allow_unconfined:
+        not_needed("allow-unconfined: the agent does without the policies")
+    trials = known(known(facts.cluster).confinement).trials
+    for trial in trials:
+        if trial.verdict is PolicyVerdict.OPEN:
+            yield found(POLICY_OPEN, trial.policy, trial.reason)
+    unknown = [each for each in trials if each.verdict is PolicyVerdict.UNKNOWN]
+    stopped = names.clusterwide(STOPPED_WRITES, facts.settings.namespace)
+    if any(stopped in each.reason for each in unknown):
+        yield found(WRITES_STOPPED, stopped, f"{stopped} is in force")
+    elif unknown:  # most often all for one reason
+        policies_named = ", ".join(each.policy for each in unknown)
+        yield found(POLICY_UNKNOWN, policies_named, unknown[0].reason)
+
+
+def node_object(facts: HereFacts) -> Iterator[DoctorFinding]:
+    """Whether there is a Node of this name."""
+    cluster = known(facts.cluster)
+    if known(cluster.node) is None:
+        sentence = f"the cluster has no Node {cluster.node_name}"
+        yield found(NODE_UNKNOWN, cluster.node_name, sentence)
+
+
+def heartbeat(facts: HereFacts) -> Iterator[DoctorFinding]:
+    """Whether an agent holds the node's Lease and renews it."""
+    cluster = known(facts.cluster)
+    known(_node(cluster))
+    server_now = cluster.server.info.unix_seconds or facts.now
+    lease = known(cluster.lease)
+    yield from lease_findings(cluster.node_name, lease, server_now, facts.settings.pod_uid)
+
+
+def release(facts: HereFacts) -> Iterator[DoctorFinding]:
+    """Whether somebody asks for the GPUs to be left alone."""
+    yield from released_findings(known(_node(known(facts.cluster))))
+
+
+def labels(facts: HereFacts) -> Iterator[DoctorFinding]:
+    """Whether the Node's labels are what this machine is."""
+    if facts.settings.sink == "none":
+        not_needed("the agent writes no labels (sink none)")
+    node, snapshot = known(_node(known(facts.cluster))), known(facts.machine)
+    decided = wanted(snapshot, facts.label_settings).decisions
+    chosen = {key: decided[key] for key in _COMPARED if key in decided}
+    planned = plan(node, chosen, {})
+    there = (node["metadata"].get("labels") or {}).keys()
+    missing = [key for key, text in planned.labels.items() if text is not None and key not in there]
+    differing = [key for key in planned.labels if key in there]
+    if missing:
+        sentence = f"it lacks {', '.join(sorted(missing))}"
+        yield found(LABELS_MISSING, node["metadata"]["name"], sentence)
+    if differing:
+        sentence = f"not as this machine is: {', '.join(sorted(differing))}"
+        yield found(LABELS_DIFFER, node["metadata"]["name"], sentence)
+    if planned.left_alone and facts.settings.sink == "node":
+        key, why = min(planned.left_alone.items())
+        sentence = f"{', '.join(sorted(planned.left_alone))}: {why}"
+        yield found(KEYS_LEFT_ALONE, key, sentence)
+
+
+CHECKS: Final = (
+    *(api_server, clock, versions, rights, policies, node_object, heartbeat, release, labels),
+)
+
+
+def clock_findings(server: ServerFacts) -> Iterator[DoctorFinding]:
+    """About this clock and the server's. Raises FactMissing without its time."""
+    if server.skew_seconds is None:
+        not_looked_at("the API server's answer has no date")
+    if abs(server.skew_seconds) - server.unsure_seconds > MOST_SKEW_SECONDS:
+        word = "ahead of" if server.skew_seconds > 0 else "behind"
+        sentence = f"this clock is {abs(server.skew_seconds):.0f} s {word} the API server's"
+        yield found(CLOCK_SKEW, "clock", sentence)
+
+
+def version_findings(version: str) -> Iterator[DoctorFinding]:
+    """About the version of Kubernetes. Raises FactMissing for one that cannot be read."""
+    read = minor_version(version)
+    if read is None:
+        not_looked_at(f"the API server's version is {version!r}")
+    elif read < OLDEST:
+        yield found(KUBERNETES_OLD, "API server", f"the API server is {version}")
+    elif read < TESTED:
+        yield found(KUBERNETES_PARTLY, "API server", f"the API server is {version}")
+
+
+def _node(cluster: ClusterFacts) -> Object | Unread:
+    node = cluster.node
+    return Unread(f"there is no Node {cluster.node_name}") if node is None else node

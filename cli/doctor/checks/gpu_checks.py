@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Driver, device nodes and GPUs of this machine. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from cli.doctor.facts.here_facts import HereFacts
+from cli.doctor.facts.machine_facts import DriverFailure, DriverFault
+from cli.doctor.finding import (
+    DoctorFinding,
+    FindingKind,
+    FindingSeverity,
+    found,
+    known,
+)
+from discovery.model import GpuSnapshot, GpuState, Reason
+from labelers.health import RULES, Health, gpu_verdict
+
+DRIVER_ABSENT: Final = FindingKind(
+    name="driver-absent",
+    severity=FindingSeverity.ERROR,
+    cause="No NVIDIA driver answers: its library or its kernel module is missing here.",
+    fix="On a host: install the driver, `modprobe nvidia`. In a pod: give it the RuntimeClass"
+    " nvidia, so that the library is put into the container.",
+    page="runbooks/GpuscapeDriverSilent.md",
+)
+DRIVER_MISMATCH: Final = FindingKind(
+    name="driver-mismatch",
+    severity=FindingSeverity.ERROR,
+    cause="The driver's library and its kernel module are of different versions, as after an"
+    " upgrade without a reboot.",
+    fix="Reload the kernel module, or reboot the node; start the pod again, so that it gets the"
+    " new library.",
+    page="runbooks/GpuscapeDriverSilent.md",
+)
+DRIVER_STUCK: Final = FindingKind(
+    name="driver-stuck",
+    severity=FindingSeverity.ERROR,
+    cause="A call to the driver does not return: a GPU or the driver hangs.",
+    fix="Read the kernel log for NVRM lines, drain the node and reboot it; no signal ends such a"
+    " call.",
+    page="runbooks/GpuscapeReaderStuck.md",
+)
+READER_ENDS: Final = FindingKind(
+    name="reader-ends",
+    severity=FindingSeverity.ERROR,
+    cause="The process that asks the driver ends each time, or gives no answer that makes sense.",
+    fix="Read the kernel log for its end; try `gpuscape --debug discover` and attach `gpuscape"
+    " record` to a bug report.",
+    page="runbooks/GpuscapeReaderRestarts.md",
+)
+NO_GPU: Final = FindingKind(
+    name="no-gpu",
+    severity=FindingSeverity.WARNING,
+    cause="The driver answers, and it has no GPU.",
+    fix="Look for the GPU with `lspci -d 10de:`; in a pod set NVIDIA_VISIBLE_DEVICES=all.",
+    page="runbooks/GpuMissing.md",
+)
+DEVICE_NODE_MISSING: Final = FindingKind(
+    name="device-node-missing",
+    severity=FindingSeverity.ERROR,
+    cause="The driver is loaded, and one of its device nodes is not in this container or on this"
+    " host.",
+    fix="On a host: `nvidia-modprobe -u -c=0`. In a pod: start it again; a reload of systemd or of"
+    " the driver can take device nodes away.",
+    page="install.md",
+)
+DEVICE_NODE_FORBIDDEN: Final = FindingKind(
+    name="device-node-forbidden",
+    severity=FindingSeverity.ERROR,
+    cause="This user may not open a device node of the driver.",
+    fix="Run as a user of the node's group, or give the driver other file rights"
+    " (NVreg_DeviceFileMode).",
+    page="runbooks/GpuscapeReadingsForbidden.md",
+)
+READINGS_FORBIDDEN: Final = FindingKind(
+    name="readings-forbidden",
+    severity=FindingSeverity.WARNING,
+    cause="The driver refuses readings for want of a right or of a device node.",
+    fix="Give the agent the right that the page names for them, or leave these readings out.",
+    page="runbooks/GpuscapeReadingsForbidden.md",
+)
+MODE_PENDING: Final = FindingKind(
+    name="mode-pending",
+    severity=FindingSeverity.WARNING,
+    cause="A mode of the GPU was changed, and holds only after a reset.",
+    fix="Reset the GPU when nothing uses it: `nvidia-smi --gpu-reset -i GPU`, or reboot the node.",
+    page="runbooks/GpuModeChangePending.md",
+)
+MIG_EMPTY: Final = FindingKind(
+    name="mig-empty",
+    severity=FindingSeverity.NOTE,
+    cause="MIG is on and the GPU has no MIG device, so that no program can use it.",
+    fix="Lay it out: `gpuscape mig plan` shows how, or switch MIG off.",
+    page="mig.md",
+)
+
+_MENDS: Final[Mapping[str, tuple[str, str]]] = {
+    "gpu-lost": ("Reset the GPU or reboot the node; a GPU that goes again is broken.", "GpuDown"),
+    "gpu-hung": ("Drain the node and reboot it; a GPU that hangs again is broken.", "GpuDown"),
+    "gpu-forbidden": (
+        "Give this process the device node and the right to open it.",
+        "GpuscapeReadingsForbidden",
+    ),
+    "gpu-unreadable": ("Read the kernel log for NVRM lines, then reset or reboot.", "GpuDown"),
+    "recovery-reset": ("Drain the GPU, then `nvidia-smi --gpu-reset -i GPU`.", "GpuRecoveryNeeded"),
+    "recovery-reboot": ("Drain the node and reboot it.", "GpuRecoveryNeeded"),
+    "recovery-imex": ("Restart the IMEX service on all nodes of its domain.", "GpuRecoveryNeeded"),
+    "recovery-drain": ("Move work away from the GPU, then reset it.", "GpuRecoveryNeeded"),
+    "row-remap-failed": ("Have the GPU replaced.", "GpuRowRemapFailed"),
+    "row-remap-pending": ("Reset the GPU when nothing uses it.", "GpuRowRemapPending"),
+    "page-retirement-pending": (
+        "Reset the GPU when nothing uses it.",
+        "GpuPageRetirementPending",
+    ),
+    "fabric-failed": ("Read Fabric Manager's log, restart it, reset the GPUs.", "GpuFabricFault"),
+    "fabric-unfinished": ("See whether Fabric Manager runs on the host.", "GpuFabricNotRegistered"),
+    "fabric-unhealthy": ("Read Fabric Manager's log for links and routes.", "GpuFabricFault"),
+    "nvlink-inactive": ("Read the kernel log for NVLink errors, reset the GPU.", "GpuNvlinkDown"),
+    "nvlink-asymmetric": ("Reset both GPUs; a link that stays down is broken.", "GpuNvlinkDown"),
+}
+"""Reason of ill health to its fix and its runbook."""
+_SEVERITIES: Final = {
+    Health.UNHEALTHY: FindingSeverity.ERROR,
+    Health.DEGRADED: FindingSeverity.WARNING,
+    Health.UNKNOWN: FindingSeverity.WARNING,
+}
+HEALTH_KINDS: Final = {
+    rule.reason: FindingKind(
+        name=rule.reason,
+        severity=_SEVERITIES[rule.health],
+        cause=rule.meaning,
+        fix=_MENDS[rule.reason][0],
+        page=f"runbooks/{_MENDS[rule.reason][1]}.md",
+    )
+    for rule in RULES
+}
+"""One for each reason that the label ``gpuscape.io/gpu.health-reason`` knows, XIDs apart."""
+
+KINDS: Final = (
+    *(DRIVER_ABSENT, DRIVER_MISMATCH, DRIVER_STUCK, READER_ENDS, NO_GPU),
+    *(DEVICE_NODE_MISSING, DEVICE_NODE_FORBIDDEN, READINGS_FORBIDDEN, MODE_PENDING, MIG_EMPTY),
+    *HEALTH_KINDS.values(),
+)
+_DRIVER_KINDS: Final = {
+    DriverFault.ABSENT: DRIVER_ABSENT,
+    DriverFault.MISMATCH: DRIVER_MISMATCH,
+    DriverFault.STUCK: DRIVER_STUCK,
+    DriverFault.GONE: READER_ENDS,
+}
+_MOST_NAMED: Final = 6
+"""Readings that a sentence names."""
+
+
+def driver(facts: HereFacts) -> Iterator[DoctorFinding]:
+    """Whether the driver answers."""
+    if isinstance(facts.machine, DriverFailure):
+        yield found(_DRIVER_KINDS[facts.machine.fault], "driver", facts.machine.why)
+    else:
+        known(facts.machine)
+
+
+def device_nodes(facts: HereFacts) -> Iterator[DoctorFinding]:
+    """Whether the driver's device nodes are there and can be opened."""
+    for each in known(facts.device_files):
+        if not each.exists:
+            yield found(DEVICE_NODE_MISSING, each.path, f"{each.path} is not there")
+        elif not each.allowed:
+            yield found(DEVICE_NODE_FORBIDDEN, each.path, f"{each.path} may not be opened here")
+
+
+def gpus(facts: HereFacts) -> Iterator[DoctorFinding]:
+    """Whether each GPU answers and is healthy."""
+    snapshot = known(facts.machine)
+    if not snapshot.gpus:
+        yield found(NO_GPU, "driver", f"driver {snapshot.driver.version or '?'} lists no GPU")
+    for gpu in snapshot.gpus:
+        reason = gpu_verdict(gpu, snapshot).reason
+        kind = HEALTH_KINDS.get(reason)
+        if kind is not None:
+            yield found(kind, gpu_title(gpu), _why(gpu) or kind.cause)
+
+
+def readings(facts: HereFacts) -> Iterator[DoctorFinding]:
+    """Whether all of what a GPU has can be read."""
+    for gpu in known(facts.machine).answering:
+        missing = [gap for gap in gpu.gaps if gap.reason is Reason.FORBIDDEN]
+        if missing:
+            names = ", ".join(gap.what for gap in missing[:_MOST_NAMED])
+            more = " and more" if len(missing) > _MOST_NAMED else ""
+            sentence = f"the driver refuses {names}{more}"
+            yield found(READINGS_FORBIDDEN, gpu_title(gpu), sentence)
+
+
+def modes(facts: HereFacts) -> Iterator[DoctorFinding]:
+    """Whether modes hold as they are set, and MIG is of use."""
+    for gpu in known(facts.machine).answering:
+        for name, mode in (("MIG", gpu.mig), ("ECC", gpu.ecc)):
+            if mode is not None and mode.current != mode.pending:
+                now, then = ("on" if each else "off" for each in (mode.current, mode.pending))
+                sentence = f"{name} is {now}, and {then} after a reset"
+                yield found(MODE_PENDING, gpu_title(gpu), sentence)
+        if gpu.mig_enabled and not gpu.mig_devices and not gpu.misses("mig_devices"):
+            yield found(MIG_EMPTY, gpu_title(gpu), MIG_EMPTY.cause)
+
+
+CHECKS: Final = (driver, device_nodes, gpus, readings, modes)
+
+
+def gpu_title(gpu: GpuSnapshot) -> str:
+    """How messages call it."""
+    return f"GPU {gpu.bus_id}" if gpu.index is None else f"GPU {gpu.index} ({gpu.bus_id})"
+
+
+def _why(gpu: GpuSnapshot) -> str:
+    gap = None if gpu.state is GpuState.PRESENT else gpu.gap("state")
+    return "" if gap is None else gap.detail

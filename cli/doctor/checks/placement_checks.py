@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why a pod that has no node gets none. Pure; the filters are those of scheduler.filters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Final
+
+from api.mig_resources import is_gpu_resource
+from base.words import did_you_mean
+from cli.doctor.facts.pod_facts import FilteredCluster, PodFacts
+from cli.doctor.finding import (
+    DoctorFinding,
+    FindingKind,
+    FindingSeverity,
+    found,
+    known,
+    not_looked_at,
+)
+from scheduler.filters import node_selection, resource_fit
+from scheduler.filters.filter_notes import notes
+from scheduler.filters.filter_objects import CandidateNode
+from scheduler.filters.node_filters import LeftOutNode, NodeFilter
+from scheduler.filters.quantities import counted
+
+SCHEDULER_UNKNOWN: Final = FindingKind(
+    name="pod-scheduler-silent",
+    severity=FindingSeverity.ERROR,
+    cause="No scheduler has looked at the pod: none of the name that it asks for runs.",
+    fix="See spec.schedulerName; default-scheduler and gpuscape-scheduler are the usual ones.",
+    page="scheduler.md#install",
+)
+GATED: Final = FindingKind(
+    name="pod-gated",
+    severity=FindingSeverity.NOTE,
+    cause="The pod has scheduling gates: whoever set them, such as Kueue, has not admitted it yet.",
+    fix="Look at the queue that holds it: `kubectl get workloads`.",
+    page="doctor.md#pods-that-wait",
+)
+RESOURCE_UNKNOWN: Final = FindingKind(
+    name="pod-resource-unknown",
+    severity=FindingSeverity.ERROR,
+    cause="No node has the GPU resource that the pod asks for: a MIG profile that no GPU is laid"
+    " out for, or a misspelt name.",
+    fix="`gpuscape mig nodes` shows layouts; ask for one by `gpuscape mig rollout start`, or write"
+    " another name.",
+    page="workloads.md#a-mig-device",
+)
+TOO_LARGE: Final = FindingKind(
+    name="pod-too-large",
+    severity=FindingSeverity.ERROR,
+    cause="The pod asks for more GPUs than any node has, so it never runs.",
+    fix="Ask for fewer, and spread the work over several pods.",
+    page="workloads.md",
+)
+GPUS_IN_USE: Final = FindingKind(
+    name="pod-waits-for-gpus",
+    severity=FindingSeverity.WARNING,
+    cause="Nodes that have as many GPUs have too few of them free now.",
+    fix="Wait; `gpuscape scheduler explain POD` shows each node.",
+    page="doctor.md#pods-that-wait",
+)
+SHORT_OF_OTHERS: Final = FindingKind(
+    name="pod-waits-for-resources",
+    severity=FindingSeverity.WARNING,
+    cause="Nodes with enough free GPUs have too little cpu, memory or other resources free.",
+    fix="Ask for less, or free some; `gpuscape scheduler explain POD` shows each node.",
+    page="doctor.md#pods-that-wait",
+)
+TAINTED: Final = FindingKind(
+    name="pod-taint-not-tolerated",
+    severity=FindingSeverity.ERROR,
+    cause="Nodes that would fit have a taint that the pod does not tolerate.",
+    fix="Add the toleration to the pod, as `{key: nvidia.com/gpu, operator: Exists}`, or remove"
+    " the taint.",
+    page="doctor.md#pods-that-wait",
+)
+CORDONED: Final = FindingKind(
+    name="pod-nodes-cordoned",
+    severity=FindingSeverity.WARNING,
+    cause="Nodes that would fit are cordoned.",
+    fix="Wait for the MIG change or the maintenance to end, or `kubectl uncordon NODE`.",
+    page="doctor.md#pods-that-wait",
+)
+NOT_SELECTED: Final = FindingKind(
+    name="pod-selects-no-node",
+    severity=FindingSeverity.ERROR,
+    cause="The pod's node selector or required node affinity matches no node that would fit.",
+    fix="Compare it with `kubectl get nodes --show-labels`.",
+    page="workloads.md#one-model",
+)
+TERM_BROKEN: Final = FindingKind(
+    name="pod-affinity-broken",
+    severity=FindingSeverity.ERROR,
+    cause="An expression of the pod's node affinity can match no node as it is written.",
+    fix="Mend the expression that the sentence names.",
+    page="workloads.md#one-model",
+)
+NO_NODES: Final = FindingKind(
+    name="pod-no-nodes",
+    severity=FindingSeverity.ERROR,
+    cause="The cluster has no nodes.",
+    fix="Add one.",
+    page="doctor.md#pods-that-wait",
+)
+ELSEWHERE: Final = FindingKind(
+    name="pod-waits-for-other-reasons",
+    severity=FindingSeverity.WARNING,
+    cause="Nodes pass the filters that are looked at here, and the scheduler places the pod on"
+    " none: by volumes, affinity to pods, claims, or because it has not come to it.",
+    fix="`kubectl describe pod POD`: the Event FailedScheduling has the scheduler's own reason.",
+    page="doctor.md#pods-that-wait",
+)
+
+KINDS: Final = (
+    *(SCHEDULER_UNKNOWN, GATED, RESOURCE_UNKNOWN, TOO_LARGE, GPUS_IN_USE, SHORT_OF_OTHERS),
+    *(TAINTED, CORDONED, NOT_SELECTED, TERM_BROKEN, NO_NODES, ELSEWHERE),
+)
+SILENT_SECONDS: Final = 30.0
+"""After which a scheduler that runs has looked at a pod."""
+_MOST_NAMED: Final = 5
+_OF_FILTER: Final = {
+    NodeFilter.TAINTS: TAINTED,
+    NodeFilter.UNSCHEDULABLE: CORDONED,
+    NodeFilter.AFFINITY: NOT_SELECTED,
+    NodeFilter.NODE_NAME: NOT_SELECTED,
+}
+
+
+def scheduler(facts: PodFacts) -> Iterator[DoctorFinding]:
+    """Whether a scheduler looks at the pod."""
+    known(facts.cluster)
+    spec = (facts.pod or {}).get("spec") or {}
+    gates = [str(each.get("name")) for each in spec.get("schedulingGates") or ()]
+    if gates:
+        yield found(GATED, facts.title, f"scheduling gates: {', '.join(gates)}")
+    elif not _was_looked_at(facts):
+        name = spec.get("schedulerName") or "default-scheduler"
+        sentence = f"{name} has not looked at it for {_age_seconds(facts):.0f} s"
+        yield found(SCHEDULER_UNKNOWN, facts.title, sentence)
+
+
+def nodes(facts: PodFacts) -> Iterator[DoctorFinding]:
+    """Whether a node can take the pod."""
+    cluster = known(facts.cluster)
+    faults = tuple(node_selection.faults(facts.constraints.spec))
+    if not cluster.nodes:
+        yield found(NO_NODES, facts.title, NO_NODES.cause)
+    elif faults:
+        yield found(TERM_BROKEN, facts.title, "; ".join(faults))
+    elif impossible := tuple(_impossible(facts, cluster)):
+        yield from impossible
+    elif not cluster.filtered.candidates:
+        yield from _left_out(facts, cluster)
+    elif _was_refused(facts):
+        words = "; ".join(notes(facts.constraints, cluster.filtered))
+        names = _named(list(cluster.filtered.candidates))
+        yield found(ELSEWHERE, facts.title, f"{names} could take it. {words}".strip())
+
+
+CHECKS: Final = (scheduler, nodes)
+
+
+def _impossible(facts: PodFacts, cluster: FilteredCluster) -> Iterator[DoctorFinding]:
+    """GPU resources that no node has, or not as many, however idle the cluster is."""
+    wanted = resource_fit.requests(facts.constraints)
+    offered = [_offers(node) for node in cluster.nodes]
+    there = {name for each in offered for name, count in each.items() if count}
+    for resource, amount in sorted(wanted.items()):
+        if not amount or not is_gpu_resource(resource):
+            continue
+        most = max((each.get(resource, 0) for each in offered), default=0)
+        if not most:
+            others = sorted(name for name in there if is_gpu_resource(name))
+            close = did_you_mean(resource, others) if others else ""
+            known_names = f"; nodes have {', '.join(others)}" if others else ""
+            sentence = f"no node has {resource}{close or known_names}"
+            yield found(RESOURCE_UNKNOWN, facts.title, sentence)
+        elif amount > most:
+            sentence = f"{amount} of {resource}, and no node has more than {most}"
+            yield found(TOO_LARGE, facts.title, sentence)
+
+
+def _left_out(facts: PodFacts, cluster: FilteredCluster) -> Iterator[DoctorFinding]:
+    """The reasons of nodes that are large enough, one finding for each."""
+    wanted = resource_fit.requests(facts.constraints)
+    gpus = {name: amount for name, amount in wanted.items() if is_gpu_resource(name)}
+    large = {
+        node.name
+        for node in cluster.nodes
+        if all(_offers(node).get(name, 0) >= amount for name, amount in gpus.items())
+    }
+    fitting = [each for each in cluster.filtered.left_out if each.node in large]
+    by_kind: dict[str, tuple[FindingKind, list[LeftOutNode]]] = {}
+    for each in fitting:
+        kind = _OF_FILTER.get(each.filter) or _kind_of_shortage(each)
+        by_kind.setdefault(kind.name, (kind, []))[1].append(each)
+    if len(by_kind) > 1:  # one that is selected by nobody says nothing of those that are
+        by_kind.pop(NOT_SELECTED.name, None)
+    for kind, its in by_kind.values():
+        whys = Counter(each.why for each in its)
+        sentence = f"{_named([each.node for each in its])}: {whys.most_common(1)[0][0]}"
+        yield found(kind, facts.title, sentence)
+
+
+def _kind_of_shortage(node: LeftOutNode) -> FindingKind:
+    resources = [reason.removeprefix("Insufficient ") for reason in node.reasons]
+    return GPUS_IN_USE if any(map(is_gpu_resource, resources)) else SHORT_OF_OTHERS
+
+
+def _offers(node: CandidateNode) -> dict[str, int]:
+    allocatable = node.status.allocatable or {}
+    return {name: counted(name, amount) for name, amount in allocatable.items()}
+
+
+def _was_looked_at(facts: PodFacts) -> bool:
+    """A scheduler has written a condition, or may yet: the pod is young."""
+    return _condition(facts) is not None or _age_seconds(facts) < SILENT_SECONDS
+
+
+def _was_refused(facts: PodFacts) -> bool:
+    return _condition(facts) == "Unschedulable"
+
+
+def _condition(facts: PodFacts) -> str | None:
+    """Reason of the condition PodScheduled; None without it."""
+    conditions = ((facts.pod or {}).get("status") or {}).get("conditions") or ()
+    for each in conditions:
+        if each.get("type") == "PodScheduled":
+            return str(each.get("reason") or "")
+    return None
+
+
+def _age_seconds(facts: PodFacts) -> float:
+    created = ((facts.pod or {}).get("metadata") or {}).get("creationTimestamp")
+    now = facts.server.info.unix_seconds
+    if now is None:
+        not_looked_at("the API server's answer has no date, so the pod's age is not known")
+    try:
+        return now - datetime.fromisoformat(str(created)).timestamp()
+    except (ValueError, OverflowError):
+        return 0.0
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"{', '.join(names[:_MOST_NAMED])}{more}"

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs on the node that do the same work as gpuscape. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from agent.layouts.layout_request import other_managers
+from cli.doctor.facts.cluster_facts import ClusterFacts
+from cli.doctor.facts.here_facts import HereFacts
+from cli.doctor.facts.machine_facts import cut_name
+from cli.doctor.finding import (
+    DoctorFinding,
+    FindingKind,
+    FindingSeverity,
+    Unread,
+    found,
+    not_looked_at,
+    not_needed,
+)
+
+RIVAL_FEATURE_DISCOVERY: Final = FindingKind(
+    name="rival-feature-discovery",
+    severity=FindingSeverity.WARNING,
+    cause="gpu-feature-discovery runs on this node too: both write the same labels.",
+    fix="Switch it off (the GPU operator's gfd.enabled=false), or give the agent the sink none.",
+    page="install.md#taking-over-from-gpu-feature-discovery",
+)
+OTHER_EXPORTER: Final = FindingKind(
+    name="other-dcgm-exporter",
+    severity=FindingSeverity.NOTE,
+    cause="dcgm-exporter runs on this node too: the same GPUs are read twice.",
+    fix="Keep it while you compare, then remove it.",
+    page="shadow-mode.md",
+)
+RIVAL_MIG_MANAGER: Final = FindingKind(
+    name="rival-mig-manager",
+    severity=FindingSeverity.ERROR,
+    cause="Another program owns MIG layouts on this node, and the agent is set to change them"
+    " (mig-mode enforce): it refuses to.",
+    fix="Switch the other one off on this node (nvidia.com/gpu.deploy.mig-manager=false), or set"
+    " mig-mode to observe.",
+    page="mig-manager.md",
+)
+OTHER_MIG_MANAGER: Final = FindingKind(
+    name="other-mig-manager",
+    severity=FindingSeverity.NOTE,
+    cause="Another program owns MIG layouts on this node; the agent only shows them.",
+    fix="Nothing, unless gpuscape is to change layouts here.",
+    page="mig-manager.md",
+)
+
+KINDS: Final = (RIVAL_FEATURE_DISCOVERY, OTHER_EXPORTER, RIVAL_MIG_MANAGER, OTHER_MIG_MANAGER)
+FEATURE_DISCOVERY: Final = "gpu-feature-discovery"
+EXPORTER: Final = "dcgm-exporter"
+MIG_MANAGER: Final = "nvidia-mig-manager"
+_KERNEL_THREAD: Final = "kthreadd"
+"""Seen where processes are the host's, and not a container's own."""
+
+
+def feature_discovery(facts: HereFacts) -> Iterator[DoctorFinding]:
+    """Whether gpu-feature-discovery runs here."""
+    if facts.settings.sink == "none":
+        not_needed("the agent writes no labels (sink none)")
+    for who in _seen(facts, FEATURE_DISCOVERY):
+        yield found(RIVAL_FEATURE_DISCOVERY, FEATURE_DISCOVERY, f"{who} runs here")
+
+
+def dcgm_exporter(facts: HereFacts) -> Iterator[DoctorFinding]:
+    """Whether dcgm-exporter runs here."""
+    for who in _seen(facts, EXPORTER):
+        yield found(OTHER_EXPORTER, EXPORTER, f"{who} runs here")
+
+
+def mig_managers(facts: HereFacts) -> Iterator[DoctorFinding]:
+    """Whether another program owns MIG layouts here."""
+    if facts.settings.mig_mode == "off":
+        not_needed("the agent does not look after MIG (mig-mode off)")
+    cluster = facts.cluster if isinstance(facts.cluster, ClusterFacts) else None
+    node = None if cluster is None or isinstance(cluster.node, Unread) else cluster.node
+    pods = () if cluster is None or isinstance(cluster.pods, Unread) else cluster.pods
+    others = other_managers(
+        {} if node is None else node["metadata"],
+        pods=pods,
+        service_enabled=facts.mig_manager_service,
+    )
+    kind = RIVAL_MIG_MANAGER if facts.settings.mig_mode == "enforce" else OTHER_MIG_MANAGER
+    for each in others:
+        yield found(kind, "MIG layouts", each)
+    if not others:
+        for who in _seen(facts, MIG_MANAGER):
+            yield found(kind, "MIG layouts", f"NVIDIA's MIG manager ({who})")
+
+
+CHECKS: Final = (feature_discovery, dcgm_exporter, mig_managers)
+
+
+def _seen(facts: HereFacts, program: str) -> Iterator[str]:
+    """Where a program runs, once: as a pod, else as a process.
+
+    Raises FactMissing where neither the node's pods nor its processes are seen.
+    """
+    cluster = facts.cluster
+    pods = cluster.pods if isinstance(cluster, ClusterFacts) else Unread("no cluster is there")
+    if not isinstance(pods, Unread):
+        running = sorted(pod for pod in pods if program in pod.partition("/")[2])
+        if running:
+            yield f"pod {running[0]}"
+            return
+    if cut_name(program) in facts.programs:
+        yield f"process {cut_name(program)}"
+    elif isinstance(pods, Unread) and _KERNEL_THREAD not in facts.programs:
+        not_looked_at(f"the node's pods ({pods.why}) and the host's processes are not seen")

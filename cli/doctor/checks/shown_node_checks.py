@@ -1,0 +1,347 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Node as the cluster shows it: its agent, its Lease, what it offers, its MIG layout. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from api import keys, topology_annotation
+from api.mig_resources import GPU_RESOURCE, is_gpu_resource
+from api.mig_status_annotation import MigPhase
+from api.topology_annotation import TopologyAnnotation
+from base.errors import BadInput
+from cli.doctor.checks import heartbeat_checks
+from cli.doctor.checks.heartbeat_checks import WRITES_STOPPED, lease_findings, released_findings
+from cli.doctor.facts.shown_node_facts import ShownNodeFacts
+from cli.doctor.finding import (
+    DoctorFinding,
+    FindingKind,
+    FindingSeverity,
+    found,
+    known,
+    not_needed,
+)
+from cli.mig.cluster.cluster_layouts import NodeLayout, node_layout
+from scheduler.filters.quantities import counted
+
+NODE_NOT_READY: Final = FindingKind(
+    name="node-not-ready",
+    severity=FindingSeverity.ERROR,
+    cause="The kubelet does not report the Node as ready.",
+    fix="`kubectl describe node`, then the kubelet's log on it.",
+    page="doctor.md#a-kubelet-that-will-die",
+)
+NODE_CORDONED: Final = FindingKind(
+    name="node-cordoned",
+    severity=FindingSeverity.NOTE,
+    cause="The Node is cordoned: no new pods come.",
+    fix="`kubectl uncordon NODE`, once the reason is over.",
+    page="mig-fleet.md",
+)
+CORDON_LEFT: Final = FindingKind(
+    name="cordon-left",
+    severity=FindingSeverity.ERROR,
+    cause="The Node is cordoned for a MIG change, and no coordinator acts that would lift it.",
+    fix="Have the coordinator run; it undoes what is open. Without one: `kubectl uncordon NODE`,"
+    " and remove the annotation gpuscape.io/mig-grant.",
+    page="runbooks/GpuscapeMigSlotStuck.md",
+)
+AGENT_MISSING: Final = FindingKind(
+    name="agent-pod-missing",
+    severity=FindingSeverity.ERROR,
+    cause="No pod of gpuscape's agent is on the Node.",
+    fix="See whether the DaemonSet's node selector and tolerations take the Node: it needs a label"
+    " nvidia.com/gpu.present=true or Node Feature Discovery's.",
+    page="runbooks/GpuscapeNodeWithoutAgent.md",
+)
+AGENT_FAILING: Final = FindingKind(
+    name="agent-pod-failing",
+    severity=FindingSeverity.ERROR,
+    cause="The agent's pod does not run.",
+    fix="`kubectl -n gpuscape describe pod POD` and `kubectl -n gpuscape logs POD --previous`.",
+    page="runbooks/GpuscapeAgentDown.md",
+)
+AGENT_OLD: Final = FindingKind(
+    name="agent-image-old",
+    severity=FindingSeverity.NOTE,
+    cause="The agent's pod runs another image than its DaemonSet names: an update has not come"
+    " here yet.",
+    fix="`kubectl -n gpuscape rollout status daemonset/gpuscape-agent`.",
+    page="upgrade.md",
+)
+TOPOLOGY_MISSING: Final = FindingKind(
+    name="topology-missing",
+    severity=FindingSeverity.ERROR,
+    cause="The Node has no annotation gpuscape.io/topology: the scheduler knows nothing of its"
+    " links.",
+    fix="See the agent's log: it writes it once all GPUs could be read.",
+    page="runbooks/GpuscapeNodeWithoutAgent.md",
+)
+TOPOLOGY_UNREADABLE: Final = FindingKind(
+    name="topology-unreadable",
+    severity=FindingSeverity.ERROR,
+    cause="The annotation gpuscape.io/topology cannot be read.",
+    fix="Remove it: `kubectl annotate node NODE gpuscape.io/topology-`; the agent writes it again.",
+    page="labels.md",
+)
+GPUS_UNHEALTHY: Final = FindingKind(
+    name="node-gpus-unhealthy",
+    severity=FindingSeverity.ERROR,
+    cause="The agent reports that a GPU of the Node is not healthy.",
+    fix="Run `gpuscape doctor` on the node: it names the GPU.",
+    page="operation.md#when-something-is-wrong-with-a-gpu",
+)
+GPU_MISSING: Final = FindingKind(
+    name="gpu-missing",
+    severity=FindingSeverity.ERROR,
+    cause="Fewer GPUs answer than the agent expects on the Node.",
+    fix="Run `gpuscape doctor` on the node.",
+    page="runbooks/GpuMissing.md",
+)
+NODE_OFFERS_NO_GPU: Final = FindingKind(
+    name="node-offers-no-gpu",
+    severity=FindingSeverity.ERROR,
+    cause="The Node has GPUs and offers none to pods: no device plugin is registered there.",
+    fix="Look at the device plugin's pod on the Node, and restart it.",
+    page="runbooks/GpuscapeMigPluginNotRegistered.md",
+)
+OFFERS_LESS: Final = FindingKind(
+    name="node-offers-less",
+    severity=FindingSeverity.WARNING,
+    cause="The device plugin takes some of the Node's devices for unhealthy, or has gone: fewer"
+    " can be allocated than there are.",
+    fix="See the device plugin's log on the Node, and restart its pod.",
+    page="doctor.md#devices-that-pods-hold",
+)
+OFFERS_MORE: Final = FindingKind(
+    name="node-offers-more",
+    severity=FindingSeverity.ERROR,
+    cause="The Node offers more GPUs than it has, without sharing them: a ghost of a device plugin"
+    " that is gone.",
+    fix="Restart the device plugin's pod on the Node, then the kubelet.",
+    page="doctor.md#a-kubelet-that-is-wedged",
+)
+MIG_HELD: Final = FindingKind(
+    name="mig-node-held",
+    severity=FindingSeverity.ERROR,
+    cause="A change of MIG layouts could be neither ended nor taken back on the Node.",
+    fix="Read the reason, mend it on the node, then `gpuscape mig restore`.",
+    page="runbooks/GpuscapeMigNodeHeld.md",
+)
+MIG_FAILED: Final = FindingKind(
+    name="mig-change-failed",
+    severity=FindingSeverity.ERROR,
+    cause="A change of MIG layouts failed; the GPUs have the layouts from before.",
+    fix="Mend the reason; it is tried again by itself.",
+    page="runbooks/GpuscapeMigChangeFailed.md",
+)
+MIG_REFUSED: Final = FindingKind(
+    name="mig-layout-refused",
+    severity=FindingSeverity.ERROR,
+    cause="The MIG layout that the Node asks for is refused.",
+    fix="Ask for another: `gpuscape mig plan` on the node says which are possible.",
+    page="runbooks/GpuscapeMigLayoutRefused.md",
+)
+NO_COORDINATOR: Final = FindingKind(
+    name="coordinator-absent",
+    severity=FindingSeverity.ERROR,
+    cause="The Node waits for leave to change its MIG layout, and no coordinator acts.",
+    fix="Install deploy/coordinator, or see why its pods do not run.",
+    page="runbooks/GpuscapeCoordinatorNoLeader.md",
+)
+POLICY_MISSING: Final = FindingKind(
+    name="policy-missing",
+    severity=FindingSeverity.ERROR,
+    cause="An admission policy of the agent, or its binding, is not in the cluster: agents write"
+    " nothing that it judges.",
+    fix="`kubectl apply -f deploy/base/access.yaml`, generated for the agent's namespace.",
+    page="runbooks/GpuscapeConfinementNotEnforced.md",
+)
+
+KINDS: Final = (
+    *heartbeat_checks.KINDS,
+    *(NODE_NOT_READY, NODE_CORDONED, CORDON_LEFT, AGENT_MISSING, AGENT_FAILING, AGENT_OLD),
+    *(TOPOLOGY_MISSING, TOPOLOGY_UNREADABLE, GPUS_UNHEALTHY, GPU_MISSING),
+    *(NODE_OFFERS_NO_GPU, OFFERS_LESS, OFFERS_MORE),
+    *(MIG_HELD, MIG_FAILED, MIG_REFUSED, NO_COORDINATOR, POLICY_MISSING),
+)
+_UNHEALTHY: Final = ("unhealthy", "degraded")
+_MIG_KINDS: Final[Mapping[str, FindingKind]] = {
+    MigPhase.HELD: MIG_HELD,
+    MigPhase.FAILED: MIG_FAILED,
+    MigPhase.REFUSED: MIG_REFUSED,
+}
+
+
+def kubelet_ready(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
+    """Whether the kubelet reports the Node as ready."""
+    conditions = (facts.node.get("status") or {}).get("conditions") or ()
+    for each in conditions:
+        if each.get("type") == "Ready" and each.get("status") != "True":
+            why = each.get("message") or each.get("reason") or "no reason given"
+            yield found(NODE_NOT_READY, facts.name, str(why))
+
+
+def agent_pod(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
+    """Whether the agent's pod is there and runs."""
+    pods = known(facts.agent_pods)
+    if not pods:
+        yield found(AGENT_MISSING, facts.name, f"no pod of the agent is on {facts.name}")
+    for pod in pods:
+        name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+        if why := _failing(pod):
+            yield found(AGENT_FAILING, name, why)
+        wanted = facts.agent_image
+        images = [each.get("image") for each in (pod.get("spec") or {}).get("containers") or ()]
+        if wanted and wanted not in images:
+            yield found(AGENT_OLD, name, f"{images[0] if images else 'none'}, not {wanted}")
+
+
+def lease(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
+    """Whether the agent renews its Lease."""
+    if isinstance(facts.agent_pods, tuple) and not facts.agent_pods:
+        not_needed("there is no agent on the Node")
+    yield from lease_findings(facts.name, known(facts.lease), facts.server_now, None)
+
+
+def release(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
+    """Whether somebody asks for the GPUs to be left alone."""
+    yield from released_findings(facts.node)
+
+
+def policy_objects(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
+    """Whether the agent's admission policies and their bindings are in the cluster."""
+    for missing in known(facts.missing_policies):
+        yield found(POLICY_MISSING, missing, f"there is no {missing}")
+
+
+def writes(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
+    """Whether gpuscape may write to the cluster at all."""
+    policy = known(facts.stopping_policy)
+    if policy is not None:
+        yield found(WRITES_STOPPED, policy, f"{policy} is in force")
+
+
+def topology(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
+    """Whether the Node says how its GPUs are linked."""
+    text = _annotations(facts).get(keys.TOPOLOGY)
+    if text is None:
+        if isinstance(facts.agent_pods, tuple) and not facts.agent_pods:
+            not_needed("there is no agent on the Node")
+        yield found(TOPOLOGY_MISSING, facts.name, f"{facts.name} has no {keys.TOPOLOGY}")
+        return
+    try:
+        topology_annotation.decode(text)
+    except BadInput as error:
+        yield found(TOPOLOGY_UNREADABLE, facts.name, str(error))
+
+
+def gpu_health(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
+    """Whether all GPUs are there and well, by the agent's labels."""
+    labels = facts.node["metadata"].get("labels") or {}
+    health, reason = labels.get(keys.HEALTH), labels.get(keys.HEALTH_REASON)
+    expected, seen = labels.get(keys.EXPECTED), labels.get(keys.FOUND)
+    if expected and seen and expected.isdigit() and seen.isdigit() and int(seen) < int(expected):
+        yield found(
+            GPU_MISSING, facts.name, f"{seen} of {expected} GPUs answer: {reason or health}"
+        )
+    elif health in _UNHEALTHY:
+        yield found(GPUS_UNHEALTHY, facts.name, f"{health}: {reason or 'no reason given'}")
+
+
+def offers(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
+    """Whether the Node offers as many GPUs as it has."""
+    status = facts.node.get("status") or {}
+    allocatable, capacity = _gpus(status.get("allocatable")), _gpus(status.get("capacity"))
+    shown = _topology(facts)
+    for resource, most in sorted(capacity.items()):
+        if 0 < allocatable.get(resource, 0) < most:
+            sentence = f"{allocatable.get(resource, 0)} of {most} {resource} can be allocated"
+            yield found(OFFERS_LESS, resource, sentence)
+    if shown is None or not shown.n:
+        return
+    count, labelled = allocatable.get(GPU_RESOURCE, 0), _labelled_count(facts, shown.n)
+    if not sum(allocatable.values()):
+        yield found(NODE_OFFERS_NO_GPU, facts.name, f"{shown.n} GPUs, and none can be allocated")
+    elif labelled and count > labelled and count % labelled:  # a multiple is shared out
+        sentence = f"{count} {GPU_RESOURCE} can be allocated, and {labelled} are there"
+        yield found(OFFERS_MORE, facts.name, sentence)
+
+
+def mig_layout(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
+    """Whether the MIG layout that is asked for came about."""
+    layout = _layout(facts)
+    kind = _MIG_KINDS.get(layout.phase)
+    if kind is not None:
+        yield found(kind, facts.name, layout.why or f"the layout is {layout.phase}")
+    elif layout.phase == MigPhase.WAITING and not known(facts.coordinator).holder:
+        yield found(NO_COORDINATOR, facts.name, layout.why or NO_COORDINATOR.cause)
+
+
+def cordon(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
+    """Whether the Node takes pods, and a cordon of ours was lifted."""
+    if not (facts.node.get("spec") or {}).get("unschedulable"):
+        return
+    layout = node_layout(facts.node)
+    grant = None if layout is None else layout.grant
+    if grant is None or not grant.cordoned:
+        yield found(NODE_CORDONED, facts.name, f"{facts.name} is cordoned, and not by gpuscape")
+    elif not known(facts.coordinator).holder:
+        sentence = f"cordoned for request {grant.request}, and nobody acts who would end that"
+        yield found(CORDON_LEFT, facts.name, sentence)
+
+
+CHECKS: Final = (
+    *(kubelet_ready, agent_pod, lease, release, policy_objects, writes, topology),
+    *(gpu_health, offers, mig_layout, cordon),
+)
+
+
+def _layout(facts: ShownNodeFacts) -> NodeLayout:
+    layout = node_layout(facts.node)
+    if layout is None:
+        not_needed("the Node asks for no MIG layout")
+    return layout
+
+
+def _failing(pod: Mapping[str, Any]) -> str:
+    """Why a pod does not run; empty where it does."""
+    status = pod.get("status") or {}
+    for each in status.get("containerStatuses") or ():
+        waiting = (each.get("state") or {}).get("waiting")
+        if waiting:
+            message = f": {waiting['message']}" if waiting.get("message") else ""
+            return f"container {each.get('name')}: {waiting.get('reason', 'waiting')}{message}"
+    if status.get("phase") not in (None, "Running"):
+        return (
+            f"it is {status.get('phase')}: {status.get('message') or status.get('reason') or '?'}"
+        )
+    return ""
+
+
+def _labelled_count(facts: ShownNodeFacts, otherwise: int) -> int:
+    """How many devices of the GPU resource the agent counts; MIG devices with strategy single."""
+    text = (facts.node["metadata"].get("labels") or {}).get(f"{GPU_RESOURCE}.{keys.COUNT}", "")
+    return int(text) if text.isdigit() else otherwise
+
+
+def _annotations(facts: ShownNodeFacts) -> Mapping[str, str]:
+    return facts.node["metadata"].get("annotations") or {}
+
+
+def _topology(facts: ShownNodeFacts) -> TopologyAnnotation | None:
+    text = _annotations(facts).get(keys.TOPOLOGY)
+    try:
+        return None if text is None else topology_annotation.decode(text)
+    except BadInput:
+        return None
+
+
+def _gpus(amounts: Mapping[str, Any] | None) -> dict[str, int]:
+    """GPU resources and how many there are."""
+    return {
+        name: counted(name, amount)
+        for name, amount in (amounts or {}).items()
+        if is_gpu_resource(name)
+    }

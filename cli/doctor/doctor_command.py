@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gpuscape doctor``: what is wrong on this node, and how to mend it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+import click
+
+from base import process_signals
+from base.errors import BadInput
+from cli import options
+from cli.doctor import doctor_report
+from cli.doctor.facts.cluster_facts import ClusterFacts
+from cli.doctor.facts.here_facts import HereFacts, node_name, read_here
+from cli.doctor.finding import examine
+from cli.doctor.finding_catalog import HERE_CHECKS
+from cli.lazy_commands import LazyCommands, refuse_options
+from cli.options import Load
+from discovery.model import NodeSnapshot
+
+COMMANDS: Final[Mapping[str, str]] = {
+    "pod": "cli.doctor.doctor_pod",
+    "node": "cli.doctor.doctor_node",
+}
+"""Subcommand to the module that holds it as ``command``."""
+SETTINGS: Final = (
+    *("standalone", "node-name", "kubeconfig", "service-account", "namespace", "pod-uid", "sink"),
+    *("allow-unconfined", "pod-resources-socket", "resource-slices", "web-config-file"),
+    *("mig-mode", "mig-strategy", "sharing-config", "actuator-socket"),
+    *options.READING,
+)
+"""Those of the agent that a check depends on; all others count too, where the agent has them."""
+
+
+class _Doctor(options.BySubject, LazyCommands):
+    """A group that runs without a subcommand."""
+
+    modules = COMMANDS
+
+
+@click.command(
+    cls=_Doctor,
+    invoke_without_command=True,
+    epilog="""\b
+Examples:
+  kubectl -n gpuscape exec POD -c agent -- gpuscape doctor
+      in the agent's pod, with its settings and its account
+  sudo gpuscape doctor --kubeconfig /etc/kubernetes/kubelet.conf
+      on the host: also the kubelet's checkpoint, its plugins' sockets and its configuration
+  gpuscape doctor --standalone -o wide       a machine without a cluster; all checks
+  gpuscape doctor --bundle support.tar.gz    what a bug report needs; asks before it writes
+  kubectl -n gpuscape exec POD -c agent -- gpuscape doctor --bundle - --yes > support.tar.gz
+  gpuscape doctor pod team-a/train-0         why a pod is pending, or was refused
+  gpuscape doctor node gpu-7                 a node as the cluster shows it
+
+\b
+Each finding has a name, a severity (error, warning, note), what was found, a fix and a page of
+the documentation: docs/doctor.md lists all. What could not be looked at is listed with the
+reason and does not count as healthy; -o wide lists every check.
+
+\b
+It changes nothing. GPUs are read by the device reader, which gives up after its deadlines, and
+not at all while the Node asks for them to be left alone. The admission policies are tried by
+dry runs, in the agent's pod alone. No request is waited for longer than 10 seconds.
+
+\b
+Exit codes:
+  0  nothing found but notes, and all was looked at
+  1  something found
+  2  bad input
+  4  nothing found, and something could not be looked at""",
+)
+@click.option(
+    "--bundle",
+    metavar="FILE.tar.gz",
+    type=click.Path(path_type=Path),
+    help="Write findings, recording, settings, versions and logs into FILE, without secrets;"
+    " - is standard output.",
+)
+@click.option("--yes", is_flag=True, help="Write the bundle without asking.")
+@click.option(
+    "--kubelet-config",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The kubelet's configuration.  [default: var/lib/kubelet/config.yaml below host-root]",
+)
+@options.output("table", "wide", "json", "yaml")
+@options.settings(*SETTINGS)
+@click.pass_context
+def command(
+    ctx: click.Context,
+    load: Load,
+    bundle: Path | None,
+    yes: bool,
+    kubelet_config: Path | None,
+    output: str,
+) -> None:
+    """Find out what is wrong on this node: driver, GPUs, kubelet, API rights, policies in force.
+
+    Without a subcommand it examines the node that it runs on, with the agent's settings.
+    """
+    if ctx.invoked_subcommand is not None:
+        process_signals.release()
+        refuse_options(ctx, ctx.invoked_subcommand)
+        return
+    if bundle is None and yes:
+        raise BadInput("--yes is for --bundle")
+    settings = load()
+    facts = read_here(settings, kubelet_config=kubelet_config)
+    made = examine(HERE_CHECKS, facts)
+    subject = node_name(settings) if settings.simulate is None else settings.simulate
+    named = versions(facts)
+    if bundle is not None:
+        from cli.doctor.bundle.support_bundle import offer_bundle  # few need it
+
+        offer_bundle(bundle, settings, doctor_report.document(subject, made, named), yes=yes)
+        return
+    doctor_report.show(subject, made, named, output)
+    doctor_report.end(made)
+
+
+def versions(facts: HereFacts) -> dict[str, str]:
+    """Of all that takes part, as far as it is known."""
+    return dict(_versions(facts))
+
+
+def _versions(facts: HereFacts) -> Iterator[tuple[str, str]]:
+    yield "gpuscape", version("gpuscape")
+    if isinstance(facts.machine, NodeSnapshot):
+        driver = facts.machine.driver
+        yield from ((name, text) for name, text in _of_driver(driver.version, driver.nvml_version))
+    if isinstance(facts.cluster, ClusterFacts):
+        yield "Kubernetes", facts.cluster.server.info.version
+        if facts.cluster.agent_image:
+            yield "image", facts.cluster.agent_image
+        node = facts.cluster.node
+        status = (node.get("status") or {}) if isinstance(node, dict) else {}
+        info = status.get("nodeInfo") or {}
+        if info.get("kubeletVersion"):
+            yield "kubelet", str(info["kubeletVersion"])
+        if info.get("containerRuntimeVersion"):
+            yield "runtime", str(info["containerRuntimeVersion"])
+
+
+def _of_driver(driver: str | None, nvml: str | None) -> Iterator[tuple[str, str]]:
+    if driver:
+        yield "driver", driver
+    if nvml:
+        yield "NVML", nvml

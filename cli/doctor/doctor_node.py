@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gpuscape doctor node``: what is wrong with a Node, as the cluster shows it."""
+
+from __future__ import annotations
+
+import contextlib
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from agent.settings.agent_settings import AgentSettings
+from api import names
+from cli import options
+from cli.doctor import doctor_report
+from cli.doctor.facts import cluster_facts
+from cli.doctor.facts.shown_node_facts import read_shown_node
+from cli.doctor.finding import examine
+from cli.doctor.finding_catalog import NODE_CHECKS
+from cli.options import Load
+
+if TYPE_CHECKING:
+    from kube.client import ApiClient
+
+_ME: Final = "gpuscape-doctor"
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  gpuscape doctor node gpu-7
+  gpuscape doctor node gpu-7 -o json | jq -r '.findings[].name'
+
+\b
+What the driver, the kubelet's files and its sockets say is seen on the node alone:
+  kubectl -n gpuscape exec POD -c agent -- gpuscape doctor
+It reads the Node, its pods, Leases, the agent's DaemonSet and admission policies with your own
+rights, and writes nothing.
+
+\b
+Exit codes:
+  0  nothing found but notes, and all was looked at
+  1  something found
+  2  bad input, a node that is not there
+  4  the cluster could not be read, or nothing was found and not all was looked at"""
+)
+@click.argument("node")
+@click.option(
+    "-n",
+    "--namespace",
+    default=names.NAMESPACE,
+    show_default=True,
+    metavar="NAME",
+    help="Where gpuscape is installed.",
+)
+@options.output("table", "wide", "json", "yaml")
+@options.settings("kubeconfig")
+def command(load: Load, node: str, namespace: str, output: str) -> None:
+    """Find out what is wrong with a Node: agent, Lease, labels, GPUs offered, MIG, cordon."""
+    with contextlib.closing(_client(load())) as api:
+        facts = read_shown_node(api, node, namespace)
+    made = examine(NODE_CHECKS, facts)
+    named = {"gpuscape": version("gpuscape"), "Kubernetes": facts.server.info.version}
+    doctor_report.show(f"Node {node}", made, named, output)
+    doctor_report.end(made)
+
+
+def _client(settings: AgentSettings) -> ApiClient:
+    return cluster_facts.client(_ME, cluster_facts.access_of(settings))

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the API server says: of itself, of our account, of this Node and of who is on it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from agent.cluster.confinement import Confinement, tried
+from agent.settings.agent_settings import AgentSettings
+from api import names
+from cli.doctor.finding import Unread
+from kube.access_reviews import AccessRight, may, own_account
+from kube.api import (
+    CONFIG_MAPS,
+    DAEMON_SETS,
+    EVENTS,
+    LEASES,
+    NODE_FEATURES,
+    NODES,
+    PODS,
+    RESOURCE_SLICES,
+    SECRETS,
+    InspectedApi,
+    Object,
+    ServerInfo,
+)
+from kube.api_errors import ApiError, NotFound, Unauthorized
+from kube.present_objects import present_objects
+
+if TYPE_CHECKING:
+    from kube.api_server import ApiServer
+    from kube.client import ApiClient
+
+REQUESTS_PER_SECOND: Final = 50
+ANSWER_SECONDS: Final = 10.0
+"""After which a request counts as unanswered."""
+
+STOPPED_WRITES: Final = "gpuscape-stopped-writes"
+"""Admission policy by which the chart stops all that gpuscape writes."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoCluster(Unread):
+    """The API server cannot be used at all."""
+
+    refused: bool
+    """It answers, and does not accept our credentials."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFacts:
+    """The API server, and its clock against ours."""
+
+    info: ServerInfo
+    skew_seconds: float | None
+    """How far our clock is ahead; right to a second and half the time of the request."""
+    unsure_seconds: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedRight:
+    """A right that the agent's account should have, or should not."""
+
+    right: AccessRight
+    allowed: bool
+    wanted: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterFacts:
+    """The cluster as seen from one node."""
+
+    server: ServerFacts
+    account: str
+    rights: tuple[AskedRight, ...] | Unread
+    confinement: Confinement | Unread
+    node_name: str
+    node: Object | Unread | None
+    """None: there is no Node of this name."""
+    lease: Object | Unread | None
+    """The agent's."""
+    pods: frozenset[str] | Unread
+    """``namespace/name`` of all on the node."""
+    agent_image: str
+    """As the agent's DaemonSet names it; empty where that is not known."""
+
+
+def client(program: str, access: ApiServer) -> ApiClient:
+    """A client that waits for no answer longer than :data:`ANSWER_SECONDS`."""
+    from kube.client import ApiClient, Patience, Program  # the official package loads slowly
+
+    named = Program(
+        name=program,
+        version=version("gpuscape"),
+        requests_per_second=REQUESTS_PER_SECOND,
+        burst=REQUESTS_PER_SECOND,
+    )
+    patience = Patience(read_seconds=ANSWER_SECONDS, silence_seconds=ANSWER_SECONDS)
+    return ApiClient(named, access, patience=patience)
+
+
+def read_cluster(
+    api: InspectedApi, settings: AgentSettings, node_name: str
+) -> ClusterFacts | NoCluster:
+    """All of it; ``api`` has the agent's field manager, which its policies ask for."""
+    try:
+        server = read_server(api)
+        account = own_account(api)
+    except ApiError as error:
+        return NoCluster(str(error), refused=isinstance(error, Unauthorized))
+    namespace = settings.namespace
+    return ClusterFacts(
+        server=server,
+        account=account,
+        rights=attempted(lambda: _rights(api, settings, account)),
+        confinement=_confinement(api, settings, account, node_name),
+        node_name=node_name,
+        node=there(lambda: api.get(NODES, node_name)),
+        lease=there(lambda: api.get(LEASES, names.lease(node_name), namespace=namespace)),
+        pods=attempted(lambda: frozenset(_pods(api, node_name))),
+        agent_image=agent_image(api, namespace),
+    )
+
+
+def read_server(api: InspectedApi) -> ServerFacts:
+    """Version and clock. Raises ApiError."""
+    before = time.time()
+    info = api.server_info()
+    after = time.time()
+    skew = None
+    if info.unix_seconds is not None:
+        skew = (before + after) / 2 - (info.unix_seconds + 0.5)
+    return ServerFacts(info=info, skew_seconds=skew, unsure_seconds=0.5 + (after - before) / 2)
+
+
+def agent_image(api: InspectedApi, namespace: str) -> str:
+    """The image that the agent's DaemonSet names; empty where that is not known."""
+    read = there(lambda: api.get(DAEMON_SETS, names.AGENT_DAEMON_SET, namespace=namespace))
+    if read is None or isinstance(read, Unread):
+        return ""
+    pod = ((read.get("spec") or {}).get("template") or {}).get("spec") or {}
+    images = [str(each.get("image")) for each in pod.get("containers") or ()]
+    return images[0] if images else ""
+
+
+def attempted(read: Callable[[], T]) -> T | Unread:
+    """What it reads, or why that cannot be had."""
+    try:
+        return read()
+    except ApiError as error:
+        return Unread(str(error))
+
+
+def there(read: Callable[[], T]) -> T | Unread | None:
+    """The same, with None for an object that does not exist."""
+    try:
+        return read()
+    except NotFound:
+        return None
+    except ApiError as error:
+        return Unread(str(error))
+
+
+def wanted_rights(settings: AgentSettings) -> Iterator[AccessRight]:
+    """What the agent's account needs with these settings. As deploy/base/access.yaml gives it."""
+    home = settings.namespace
+    for verb in ("get", "watch", "patch"):
+        yield AccessRight(verb=verb, resource=NODES)
+    for verb in ("get", "create", "update", "patch"):
+        yield AccessRight(verb=verb, resource=LEASES, namespace=home)
+    yield AccessRight(verb="get", resource=DAEMON_SETS, namespace=home, name=names.AGENT_DAEMON_SET)
+    for verb in ("create", "patch"):
+        yield AccessRight(verb=verb, resource=EVENTS, namespace=names.EVENT_NAMESPACE)
+    if settings.sink == "nodefeature":
+        for verb in ("get", "create", "patch"):
+            yield AccessRight(verb=verb, resource=NODE_FEATURES, namespace=home)
+    if settings.follows_pods:
+        for verb in ("list", "watch"):
+            yield AccessRight(verb=verb, resource=PODS)
+    if settings.resource_slices:
+        for verb in ("list", "watch"):
+            yield AccessRight(verb=verb, resource=RESOURCE_SLICES)
+    if settings.counters_from is not None:
+        place, _, name = settings.counters_from.partition(":")
+        yield AccessRight(verb="get", resource=CONFIG_MAPS, namespace=place, name=name)
+
+
+def unwanted_rights() -> Iterator[AccessRight]:
+    """What an account on every node must not have: whoever breaks into one node has it too."""
+    yield AccessRight(verb="get", resource=SECRETS)
+    yield AccessRight(verb="delete", resource=PODS)
+    yield AccessRight(verb="delete", resource=NODES)
+
+
+def _rights(api: InspectedApi, settings: AgentSettings, account: str) -> tuple[AskedRight, ...]:
+    """Of the agent's account: our own, or asked on its behalf."""
+    agent = names.username(names.AGENT, settings.namespace)
+    of = None if account == agent else agent
+    asked = [(right, True) for right in wanted_rights(settings)]
+    asked += [(right, False) for right in unwanted_rights()]
+    return tuple(
+        AskedRight(right=right, allowed=may(api, right, account=of), wanted=wanted)
+        for right, wanted in asked
+    )
+
+
+def _confinement(
+    api: InspectedApi, settings: AgentSettings, account: str, node_name: str
+) -> Confinement | Unread:
+    agent = names.username(names.AGENT, settings.namespace)
+    if account != agent:
+        return Unread(f"the policies hold {agent}, and this runs as {account}: run it in its pod")
+    features = settings.sink == "nodefeature"
+    return attempted(lambda: tried(api, node_name, settings.namespace, node_features=features))
+
+
+def _pods(api: InspectedApi, node_name: str) -> Iterator[str]:
+    fields = {"spec.nodeName": node_name}
+    for pod in present_objects(api, PODS, fields=fields, metadata_only=True):
+        yield f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+
+
+def access_of(settings: AgentSettings) -> ApiServer:
+    """How the settings reach the cluster. Raises BadInput where there is none."""
+    from kube.credentials import find
+
+    kubeconfig: Path | None = settings.kubeconfig
+    return find(
+        None if kubeconfig is None else str(kubeconfig), service_account=settings.service_account
+    )

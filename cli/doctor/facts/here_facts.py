@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All facts about the node that the command runs on, in the order that disturbs nobody."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.cluster.release_signals import ReleaseSignals
+from agent.layouts.layout_request import MIG_MANAGER_SERVICE
+from agent.settings.agent_settings import AgentSettings
+from agent.settings.labels_from_settings import label_settings, plugin_config
+from agent.settings.machine_from_settings import place_of
+from api import names
+from api.actuator_client import ask_actuator
+from api.actuator_messages import RefusalAnswer, StateAnswer, StateRequest
+from base.errors import BadInput, Transient
+from cli.doctor.facts.certificate_facts import Credential, read_certificates
+from cli.doctor.facts.cluster_facts import (
+    ClusterFacts,
+    access_of,
+    client,
+    read_cluster,
+)
+from cli.doctor.facts.kubelet_facts import KubeletFacts, read_kubelet
+from cli.doctor.facts.machine_facts import (
+    DeviceFile,
+    Machine,
+    read_device_files,
+    read_machine,
+    read_programs,
+)
+from cli.doctor.finding import Unread
+from discovery.reader.protocol import Start
+from kube.api import InspectedApi
+from labelers.label_settings import LabelSettings, PluginConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SilentActuator(Unread):
+    """The actuator does not answer, or not as it should."""
+
+
+Actuator = StateAnswer | Unread
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HereFacts:
+    """One node, as seen from itself."""
+
+    settings: AgentSettings
+    label_settings: LabelSettings
+    now: float
+    """Unix seconds."""
+    machine: Machine
+    device_files: tuple[DeviceFile, ...] | Unread
+    kubelet: KubeletFacts
+    actuator: Actuator
+    cluster: ClusterFacts | Unread
+    certificates: tuple[Credential, ...]
+    programs: frozenset[str]
+    """Names of processes, as the kernel cuts them."""
+    mig_manager_service: bool
+    """The host has NVIDIA's MIG manager as a service."""
+
+
+def read_here(
+    settings: AgentSettings,
+    api: InspectedApi | None = None,
+    *,
+    kubelet_config: Path | None = None,
+) -> HereFacts:
+    """Read all of it; ``api``: in place of the cluster that the settings name.
+
+    The cluster comes first: it may ask for the GPUs to be left alone, and they are then.
+    Raises BadInput where the settings are wrong.
+    """
+    cluster, certificates = _cluster(settings, api)
+    released = release_causes(settings, cluster)
+    machine: Machine = (
+        Unread(f"the GPUs are to be left alone: {'; '.join(released)}")
+        if released
+        else read_machine(settings)
+    )
+    return HereFacts(
+        settings=settings,
+        label_settings=label_settings(settings, plugin_config(settings), time.time()),
+        now=time.time(),
+        machine=machine,
+        device_files=read_device_files(settings, machine),
+        kubelet=read_kubelet(settings, kubelet_config),
+        actuator=_actuator(settings),
+        cluster=cluster,
+        certificates=certificates,
+        programs=read_programs(),
+        mig_manager_service=(settings.host_root / MIG_MANAGER_SERVICE).is_symlink(),
+    )
+
+
+def release_causes(settings: AgentSettings, cluster: ClusterFacts | Unread) -> tuple[str, ...]:
+    """Why the Node asks for the GPUs to be left alone; none where it is not known."""
+    if not isinstance(cluster, ClusterFacts) or not isinstance(cluster.node, dict):
+        return ()
+    return ReleaseSignals(str(settings.driver_ready_file)).causes(cluster.node, None)
+
+
+def node_name(settings: AgentSettings) -> str:
+    """This node's."""
+    start = Start(host_root=str(settings.host_root))
+    return place_of(settings, PluginConfig(), start).name
+
+
+def _cluster(
+    settings: AgentSettings, api: InspectedApi | None
+) -> tuple[ClusterFacts | Unread, tuple[Credential, ...]]:
+    if settings.standalone:
+        return Unread("standalone: there is no cluster", applies=False), read_certificates(
+            settings, None
+        )
+    name = node_name(settings)
+    if api is not None:
+        return read_cluster(api, settings, name), read_certificates(settings, None)
+    try:
+        access = access_of(settings)
+    except BadInput as error:
+        return Unread(f"{error}, or run this with --standalone"), read_certificates(settings, None)
+    with contextlib.closing(client(names.AGENT, access)) as connected:
+        return read_cluster(connected, settings, name), read_certificates(settings, access)
+
+
+def _actuator(settings: AgentSettings) -> Actuator:
+    socket: Path = settings.actuator_socket
+    if settings.mig_mode != "enforce" and not socket.exists():
+        return Unread("MIG layouts are not changed here", applies=False)
+    try:
+        answer = ask_actuator(socket, StateRequest())
+    except Transient as error:
+        return SilentActuator(str(error))
+    if isinstance(answer, StateAnswer):
+        return answer
+    why = answer.reason if isinstance(answer, RefusalAnswer) else "it answers something else"
+    return SilentActuator(f"{socket}: {why}")

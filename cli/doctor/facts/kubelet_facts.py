@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the kubelet of this node has: its checkpoint, its sockets, its configuration."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from agent.settings.agent_settings import AgentSettings
+from base.errors import BadInput, Transient
+from base.files import read_text
+from cli.doctor.finding import Unread
+from discovery.host.kubelet_devices import CHECKPOINT, FOLDER, KubeletDevices, read_kubelet_devices
+
+CONFIGURATION: Final = FOLDER / "config.yaml"
+"""Where kubeadm puts it. Source: Kubernetes documentation, "Configuring each kubelet in your
+cluster using kubeadm"."""
+REGISTRATION: Final = "kubelet.sock"
+REGISTRY: Final = FOLDER / "plugins_registry"
+"""Where plugins of all kinds may register by a socket of theirs."""
+_CONNECT_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletConfiguration:
+    """The part of its file that decides about GPUs."""
+
+    topology_manager: str = "none"
+    most_numa_nodes: int = 8
+    """With another policy than none, a kubelet does not start on a host with more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginSocket:
+    """A socket of a plugin."""
+
+    name: str
+    answers: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SilentSocket(Unread):
+    """The pod-resources socket gives no answer."""
+
+
+Offered = Mapping[str, frozenset[str]]
+"""Resource to the healthy devices of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletFacts:
+    """The kubelet as its files and sockets show it."""
+
+    devices: KubeletDevices | Unread
+    """By the checkpoint."""
+    offered: Offered | Unread
+    """By the pod-resources socket."""
+    sockets: tuple[PluginSocket, ...] | Unread
+    configuration: KubeletConfiguration | Unread
+
+
+def read_kubelet(settings: AgentSettings, configuration: Path | None = None) -> KubeletFacts:
+    """Read it; nothing waits longer than a few seconds.
+
+    ``configuration``: the kubelet's file; None: where kubeadm puts it.
+    """
+    if settings.standalone:
+        absent = Unread("standalone: there is no kubelet", applies=False)
+        return KubeletFacts(devices=absent, offered=absent, sockets=absent, configuration=absent)
+    root = settings.host_root
+    return KubeletFacts(
+        devices=_devices(root),
+        offered=_offered(settings.pod_resources_socket),
+        sockets=_sockets(root),
+        configuration=_configuration(configuration or root / CONFIGURATION),
+    )
+
+
+def _devices(root: Path) -> KubeletDevices | Unread:
+    if not (root / CHECKPOINT).exists():
+        return Unread(
+            f"{root / CHECKPOINT} is not there: run this on the host, or mount its folder"
+        )
+    try:
+        return read_kubelet_devices(root, time.time())
+    except BadInput as error:
+        return Unread(str(error))
+
+
+def _offered(path: Path) -> Offered | SilentSocket:
+    from agent.podresources.client import PodResources  # gRPC takes memory, and time to load
+
+    try:
+        listed = PodResources(path).allocatable()
+    except Transient as error:
+        return SilentSocket(str(error))
+    found: dict[str, frozenset[str]] = {}
+    for part in listed:
+        found[part.resource] = found.get(part.resource, frozenset()) | frozenset(part.ids)
+    return found
+
+
+def _sockets(root: Path) -> tuple[PluginSocket, ...] | Unread:
+    folder = (root / CHECKPOINT).parent
+    try:
+        files = sorted(folder.iterdir())
+    except OSError as error:
+        return Unread(f"{folder}: {error.strerror}: run this on the host, or mount the folder")
+    with suppress(OSError):
+        files += sorted((root / REGISTRY).iterdir())
+    return tuple(
+        PluginSocket(name=file.name, answers=_answers(file))
+        for file in files
+        if file.is_socket() and file.name != REGISTRATION
+    )
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as trial:
+        trial.settimeout(_CONNECT_SECONDS)
+        try:
+            trial.connect(str(path))
+        except OSError:
+            return False
+    return True
+
+
+def _configuration(file: Path) -> KubeletConfiguration | Unread:
+    from base.yaml_places import read_yaml
+
+    if not file.exists():
+        return Unread(
+            f"{file} is not there: the kubelet's configuration is elsewhere, or not mounted"
+        )
+    try:
+        read: Any = read_yaml(read_text(file), str(file)).content()
+    except BadInput as error:
+        return Unread(str(error))
+    return configuration_of(read if isinstance(read, dict) else {})
+
+
+def configuration_of(read: Mapping[str, Any]) -> KubeletConfiguration:
+    """Of the file's content; what is missing is as the kubelet has it by default.
+
+    Source: k8s.io/kubelet, config/v1beta1/types.go; pkg/kubelet/cm/topologymanager.
+    """
+    usual = KubeletConfiguration()
+    options = read.get("topologyManagerPolicyOptions") or {}
+    most = str(options.get("max-allowable-numa-nodes", usual.most_numa_nodes))
+    return KubeletConfiguration(
+        topology_manager=str(read.get("topologyManagerPolicy") or usual.topology_manager),
+        most_numa_nodes=int(most) if most.isdigit() else usual.most_numa_nodes,
+    )

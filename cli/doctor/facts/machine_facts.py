@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the driver and the host's files say of this machine, read once, within deadlines."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from agent.settings.agent_settings import AgentSettings
+from agent.settings.labels_from_settings import plugin_config
+from agent.settings.machine_from_settings import loaded_driver
+from base.errors import Transient
+from cli.doctor.finding import Unread
+from cli.observe import take_snapshot
+from discovery.driver_errors import DriverAbsent, DriverMismatch, ReaderStuck
+from discovery.host import device_files
+from discovery.model import NodeSnapshot
+
+_MOST_NAME: Final = 15
+"""Characters of a process' name that the kernel keeps. Source: proc(5), comm."""
+CONTROL: Final = "dev/nvidiactl"
+
+
+class DriverFault(StrEnum):
+    """Why no GPU could be read."""
+
+    ABSENT = "absent"
+    MISMATCH = "mismatch"
+    STUCK = "stuck"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverFailure(Unread):
+    """The driver as a whole does not answer."""
+
+    fault: DriverFault
+
+
+Machine = NodeSnapshot | Unread
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceFile:
+    """One device node of the driver."""
+
+    path: str
+    exists: bool
+    allowed: bool
+    """This process may read and write it."""
+
+
+def read_machine(settings: AgentSettings) -> NodeSnapshot | DriverFailure:
+    """One reading by the device reader, which never waits longer than its deadlines.
+
+    Raises BadInput where the settings are wrong.
+    """
+    try:
+        return take_snapshot(settings, plugin_config(settings))
+    except Transient as error:
+        return DriverFailure(str(error), fault=_fault(error))
+
+
+def read_device_files(settings: AgentSettings, machine: Machine) -> tuple[DeviceFile, ...] | Unread:
+    """The driver's device nodes for the GPUs that answer."""
+    if settings.simulate is not None:
+        return Unread("a simulated machine has no device nodes", applies=False)
+    if loaded_driver(settings.host_root) is None:
+        return Unread("no driver is loaded, so there are no device nodes", applies=False)
+    minors = [gpu.minor for gpu in machine.gpus] if isinstance(machine, NodeSnapshot) else []
+    names = [CONTROL, *(f"dev/nvidia{minor}" for minor in minors if minor is not None)]
+    return tuple(device_file(settings.host_root / name) for name in names)
+
+
+def device_file(path: Path) -> DeviceFile:
+    """One of them; opening it would initialise the GPU, so only its rights are read."""
+    return DeviceFile(
+        path=str(path), exists=path.exists(), allowed=os.access(path, os.R_OK | os.W_OK)
+    )
+
+
+def read_programs() -> frozenset[str]:
+    """Names of all processes in this PID namespace, as the kernel cuts them."""
+    return frozenset(filter(None, map(device_files.process_name, _pids())))
+
+
+def cut_name(program: str) -> str:
+    """A program's name as :func:`read_programs` has it."""
+    return program[:_MOST_NAME]
+
+
+def _pids() -> Iterator[int]:
+    return (int(each.name) for each in device_files.PROC.iterdir() if each.name.isdigit())
+
+
+def _fault(error: Transient) -> DriverFault:
+    if isinstance(error, DriverAbsent):
+        return DriverFault.ABSENT
+    if isinstance(error, DriverMismatch):
+        return DriverFault.MISMATCH
+    return DriverFault.STUCK if isinstance(error, ReaderStuck) else DriverFault.GONE

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One pod, its Events, and the cluster's nodes as the scheduler's filters divide them for it."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from base.errors import BadInput
+from cli.doctor.facts.cluster_facts import ServerFacts, attempted, read_server
+from cli.doctor.finding import Unread
+from cli.scheduler.cluster_reading import ClusterReading, wait_until
+from cli.scheduler.explanation_source import ExplainedPod
+from kube.api import EVENTS, JOBS, PODS, REPLICA_SETS, STATEFUL_SETS, InspectedApi, Object
+from kube.api_errors import NotFound
+from kube.present_objects import present_objects
+from scheduler.filters.filter_objects import CandidateNode, ConstrainedPod
+from scheduler.filters.node_filters import FilteredNodes
+
+_MAKERS: Final = (JOBS, REPLICA_SETS, STATEFUL_SETS)
+"""Kinds of which pods are made: where one is refused, its Event is theirs."""
+
+
+class EventMeta(msgspec.Struct, frozen=True, rename="camel"):
+    """When an Event was made."""
+
+    creation_timestamp: str | None = None
+
+
+class PodEvent(msgspec.Struct, frozen=True, rename="camel"):
+    """An events.k8s.io/v1 Event, as far as it says why."""
+
+    metadata: EventMeta = EventMeta()
+    reason: str = ""
+    note: str = ""
+    event_time: str | None = None
+    deprecated_last_timestamp: str | None = None
+    """Of Events by the former API, which have no other."""
+
+    @property
+    def at(self) -> str:
+        """RFC 3339, which can be compared as text."""
+        return (
+            self.deprecated_last_timestamp
+            or self.event_time
+            or self.metadata.creation_timestamp
+            or ""
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilteredCluster:
+    """All nodes, and which of them the pod may go to."""
+
+    nodes: tuple[CandidateNode, ...]
+    filtered: FilteredNodes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodFacts:
+    """One pod, or what should have made it."""
+
+    title: str
+    """``namespace/name``."""
+    pod: Object | None
+    """None: there is none of this name, and ``maker`` is of the name."""
+    maker: str = ""
+    """Kind of what makes pods of this name; empty where the pod is there."""
+    server: ServerFacts
+    events: tuple[PodEvent, ...] | Unread
+    """The oldest first."""
+    constraints: ConstrainedPod
+    cluster: FilteredCluster | Unread
+    """Not read for a pod that has a node, or has ended."""
+
+
+def read_pod(api: InspectedApi, namespace: str, name: str, timeout_seconds: float) -> PodFacts:
+    """Read it. Raises BadInput where neither a pod nor a maker of pods has this name."""
+    server, title = read_server(api), f"{namespace}/{name}"
+    events = attempted(lambda: _events(api, namespace, name))
+    try:
+        pod = api.get(PODS, name, namespace=namespace)
+    except NotFound:
+        return PodFacts(
+            title=title,
+            pod=None,
+            maker=_maker(api, namespace, name),
+            server=server,
+            events=events,
+            constraints=ConstrainedPod(),
+            cluster=Unread("there is no pod yet", applies=False),
+        )
+    constraints = ExplainedPod(manifest=pod, is_there=True).constraints
+    return PodFacts(
+        title=title,
+        pod=pod,
+        server=server,
+        events=events,
+        constraints=constraints,
+        cluster=_cluster(api, pod, constraints, timeout_seconds),
+    )
+
+
+def _cluster(
+    api: InspectedApi, pod: Object, constraints: ConstrainedPod, timeout_seconds: float
+) -> FilteredCluster | Unread:
+    status, spec = pod.get("status") or {}, pod.get("spec") or {}
+    if spec.get("nodeName") or status.get("phase") not in (None, "Pending"):
+        return Unread("the pod has its node", applies=False)
+    with closing(ClusterReading(api)) as reading:
+        wait_until(lambda: reading.is_whole, lambda: reading.why_not, timeout_seconds)
+        return FilteredCluster(nodes=reading.nodes, filtered=reading.filtered(constraints))
+
+
+def _events(api: InspectedApi, namespace: str, name: str) -> tuple[PodEvent, ...]:
+    there = present_objects(api, EVENTS, namespace=namespace, fields={"regarding.name": name})
+    read = (msgspec.convert(event, PodEvent) for event in there)
+    return tuple(sorted(read, key=lambda event: event.at))
+
+
+def _maker(api: InspectedApi, namespace: str, name: str) -> str:
+    """Kind of what makes pods of this name. Raises BadInput where nothing does."""
+    for resource in _MAKERS:
+        try:
+            api.get(resource, name, namespace=namespace)
+        except NotFound:
+            continue
+        return resource.kind
+    raise BadInput(f"there is no pod, Job, ReplicaSet or StatefulSet {namespace}/{name}: see -n")

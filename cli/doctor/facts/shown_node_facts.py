@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a cluster shows of one of its Nodes, read with the rights of whoever asks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from agent.cluster.confinement import CORE
+from api import names
+from base.errors import BadInput
+from cli.doctor.facts.cluster_facts import (
+    STOPPED_WRITES,
+    ServerFacts,
+    agent_image,
+    attempted,
+    read_server,
+    there,
+)
+from cli.doctor.finding import Unread
+from cli.mig.cluster.coordinator_view import CoordinatorView, read_coordinator
+from kube.api import (
+    ADMISSION_BINDINGS,
+    ADMISSION_POLICIES,
+    LEASES,
+    NODES,
+    PODS,
+    InspectedApi,
+    Object,
+)
+from kube.api_errors import NotFound
+from kube.present_objects import present_objects
+
+COMPONENT: Final = "app.kubernetes.io/component"
+_AGENT: Final = "agent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownNodeFacts:
+    """One Node."""
+
+    name: str
+    node: Object
+    server: ServerFacts
+    lease: Object | Unread | None
+    pods: tuple[Object, ...] | Unread
+    """All on the Node."""
+    agent_pods: tuple[Object, ...] | Unread
+    agent_image: str
+    """As the agent's DaemonSet names it; empty where that is not known."""
+    missing_policies: tuple[str, ...] | Unread
+    """Admission policies and bindings that should be there, as ``kind name``."""
+    stopping_policy: str | Unread | None
+    """The chart's admission policy that stops all writes; None where they go on."""
+    coordinator: CoordinatorView | Unread
+
+    @property
+    def server_now(self) -> float:
+        """Unix seconds by the API server's clock, by ours where it does not say."""
+        return self.server.info.unix_seconds or time.time()
+
+
+def read_shown_node(api: InspectedApi, name: str, namespace: str) -> ShownNodeFacts:
+    """Read it; ``namespace``: where gpuscape is. Raises BadInput where there is no such Node."""
+    server = read_server(api)
+    try:
+        node = api.get(NODES, name)
+    except NotFound as error:
+        raise BadInput(f"there is no node {name} in the cluster") from error
+    fields = {"spec.nodeName": name}
+    pods = attempted(lambda: tuple(present_objects(api, PODS, fields=fields)))
+    coordinator = read_coordinator(api, namespace)
+    return ShownNodeFacts(
+        name=name,
+        node=node,
+        server=server,
+        lease=there(lambda: api.get(LEASES, names.lease(name), namespace=namespace)),
+        pods=pods,
+        agent_pods=pods if isinstance(pods, Unread) else tuple(_agents(pods, namespace)),
+        agent_image=agent_image(api, namespace),
+        missing_policies=attempted(lambda: tuple(_missing(api, namespace))),
+        stopping_policy=attempted(lambda: _stopping(api, namespace)),
+        coordinator=Unread(coordinator.problem) if coordinator.problem else coordinator,
+    )
+
+
+def _agents(pods: tuple[Object, ...], namespace: str) -> Iterator[Object]:
+    for pod in pods:
+        meta = pod["metadata"]
+        component = str((meta.get("labels") or {}).get(COMPONENT, ""))
+        if meta["namespace"] == namespace and component.split("-")[0] == _AGENT:
+            yield pod
+
+
+def _stopping(api: InspectedApi, namespace: str) -> str | None:
+    name = names.clusterwide(STOPPED_WRITES, namespace)
+    try:
+        api.get(ADMISSION_BINDINGS, name)
+    except NotFound:
+        return None
+    return name
+
+
+def _missing(api: InspectedApi, namespace: str) -> Iterator[str]:
+    for policy in CORE:
+        name = names.clusterwide(policy, namespace)
+        for resource in (ADMISSION_POLICIES, ADMISSION_BINDINGS):
+            try:
+                api.get(resource, name)
+            except NotFound:
+                yield f"{resource.kind} {name}"

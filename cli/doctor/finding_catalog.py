@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every kind of finding, by the command that makes it: the documented table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from cli.doctor.checks import (
+    cluster_checks,
+    credential_checks,
+    gpu_checks,
+    kubelet_checks,
+    placement_checks,
+    pod_checks,
+    rival_checks,
+    shown_node_checks,
+)
+from cli.doctor.facts.here_facts import HereFacts
+from cli.doctor.finding import Check, FindingKind
+
+CATALOG: Final[Mapping[str, tuple[FindingKind, ...]]] = {
+    "gpus": gpu_checks.KINDS,
+    "kubelet": kubelet_checks.KINDS,
+    "cluster": cluster_checks.KINDS,
+    "others": (*rival_checks.KINDS, *credential_checks.KINDS),
+    "node": shown_node_checks.KINDS,
+    "pod": (*pod_checks.KINDS, *placement_checks.KINDS),
+}
+"""Subject to its kinds, as the page lists them."""
+
+HERE_CHECKS: Final[tuple[Check[HereFacts], ...]] = (
+    *gpu_checks.CHECKS,
+    *kubelet_checks.CHECKS,
+    *cluster_checks.CHECKS,
+    *rival_checks.CHECKS,
+    *credential_checks.CHECKS,
+)
+POD_CHECKS: Final = (*pod_checks.CHECKS, *placement_checks.CHECKS)
+NODE_CHECKS: Final = shown_node_checks.CHECKS

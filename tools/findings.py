@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``gpuscape doctor`` can find, as rows of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cli.doctor.finding import RANK
+from cli.doctor.finding_catalog import CATALOG
+
+
+def finding_rows(subject: str) -> tuple[Sequence[str], list[Sequence[str]]]:
+    """Header and rows of one subject's findings, the worst first."""
+    kinds = sorted(CATALOG[subject], key=lambda kind: (RANK[kind.severity], kind.name))
+    header = ("finding", "severity", "cause", "what to do")
+    return header, [
+        (f"`{kind.name}`", kind.severity, kind.cause, f"{kind.fix} [More]({_link(kind.page)})")
+        for kind in kinds
+    ]
+
+
+def _link(page: str) -> str:
+    """From the page that the table is on."""
+    return page.removeprefix("doctor.md")
