@@ -36,3 +36,6 @@ LONGEST_LEASE_SECONDS: Final = 600
 
 MOST_IDLE_ANNOTATION_BYTES: Final = 4096
 """The same while no MIG change is under way: every watcher of Nodes receives them."""
+
+MOST_CERTIFICATE_BYTES: Final = 65536
+"""One value in a Secret of the extender's certificates; one with two authorities has 1,500."""

@@ -30,9 +30,8 @@ class ApiResource:
 
 NODES = ApiResource(group="", version="v1", kind="Node", plural="nodes", namespaced=False)
 CONFIG_MAPS = ApiResource(group="", version="v1", kind="ConfigMap", plural="configmaps")
-PODS = ApiResource(group="", version="v1", kind="Pod", plural="pods")
 SECRETS = ApiResource(group="", version="v1", kind="Secret", plural="secrets")
-"""Only to ask who may read them: no program of ours does."""
+PODS = ApiResource(group="", version="v1", kind="Pod", plural="pods")
 DAEMON_SETS = ApiResource(group="apps", version="v1", kind="DaemonSet", plural="daemonsets")
 LEASES = ApiResource(group="coordination.k8s.io", version="v1", kind="Lease", plural="leases")
 EVENTS = ApiResource(group="events.k8s.io", version="v1", kind="Event", plural="events")

@@ -85,6 +85,12 @@ def test_the_chart_is_installed_stopped_and_removed_by_the_lines_of_its_page(
         run(plane, pages.marked(README, "helm"), clone)
         run(plane, pages.marked(page, "label"), clone)
         assert plane.demand("GET", path)["status"]["desiredNumberScheduled"] == 0
+        run(plane, pages.marked(page, "scheduler"), clone)
+        deployments = plane.demand("GET", f"/apis/apps/v1/namespaces/{names.NAMESPACE}/deployments")
+        assert {it["metadata"]["name"] for it in deployments["items"]} == {
+            *(names.SCHEDULER, names.CERTIFICATES),
+            "gpuscape-kube-scheduler",
+        }
         run(plane, pages.marked(page, "stop"), clone)
         (container,) = plane.demand("GET", path)["spec"]["template"]["spec"]["containers"]
         assert {"name": "GPUSCAPE_SINK", "value": "none"} in container["env"]

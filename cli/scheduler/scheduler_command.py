@@ -17,6 +17,7 @@ from scheduler.extender.scheduler_settings import SCHEDULER_SETTINGS, SchedulerS
 COMMANDS: Final[Mapping[str, str]] = {
     "explain": "cli.scheduler.explain_command",
     "simulate": "cli.scheduler.simulate_placement",
+    "certificates": "cli.scheduler.certificates_command",
 }
 """Subcommand to the module that holds it as ``command``."""
 

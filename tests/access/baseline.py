@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.access import certificate_cases
 from tests.access.object_cases import (
     CORE_EVENTS,
     DAEMON_SETS,
@@ -91,6 +92,7 @@ OBJECTS: tuple[tuple[str, Object], ...] = (
     ),
     (LEASES.replace("$ns", "kube-node-lease"), lease("$node")),
     *((DAEMON_SETS, daemon_set(name)) for name in ("gpuscape-agent", "other")),
+    *certificate_cases.OBJECTS,
     (FEATURES, feature()),
     (FEATURES, feature("nvidia-features-for-$other", node="$other")),
     *(

@@ -5,7 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tests.access import grant_cases, node_cases, object_cases, other_cases, program_cases
+from tests.access import (
+    certificate_cases,
+    grant_cases,
+    node_cases,
+    object_cases,
+    other_cases,
+    program_cases,
+)
 from tests.access.ask import Case
 
 Named = tuple[str, Case]
@@ -18,7 +25,14 @@ def _named(groups: Mapping[str, Iterable[Case]]) -> tuple[Named, ...]:
     )
 
 
-_PAGES = (node_cases, object_cases, other_cases, program_cases, grant_cases)
+_PAGES = (
+    node_cases,
+    object_cases,
+    other_cases,
+    program_cases,
+    grant_cases,
+    certificate_cases,
+)
 
 REFUSED = tuple(named for page in _PAGES for named in _named(page.REFUSED))
 ALLOWED = tuple(named for page in _PAGES for named in _named(page.ALLOWED))

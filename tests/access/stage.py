@@ -33,7 +33,7 @@ from tools.access.policy import EVERYBODY, KUBELETS, Policy
 ENFORCED_SECONDS = 30.0
 """The API server looks policies up anew each second; the rest is for a busy machine."""
 
-ACCOUNTS = (names.AGENT, names.COORDINATOR, names.SCHEDULER)
+ACCOUNTS = (names.AGENT, names.COORDINATOR, names.SCHEDULER, names.CERTIFICATES)
 ALL_POLICIES = tuple(policy for policies in POLICIES.values() for policy in policies)
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"

@@ -16,21 +16,19 @@ import yaml
 
 from api import names
 from tests.agent.agent_process import GPUSCAPE, until
+from tests.cluster.certificates import SECRETS, certificates
 from tests.cluster.front import Keys
 from tests.controlplane import components
 from tests.controlplane.builds import binaries
 from tests.controlplane.families import CONTROLLER_MANAGER_MINOR, HELM, KUBERNETES
 from tests.controlplane.own import OwnPlane
 from tests.controlplane.plane import Object, Plane
-from tests.deploy import scheduler_page
 from tests.deploy.daemonset import DEPLOY
 
 ACCOUNT = "gpuscape-kube-scheduler"
 PROFILE = "gpuscape"
 SERVICE = "gpuscape-scheduler.gpuscape.svc"
 """The extender's certificate is for this name."""
-SECRETS = {"server": "gpuscape-scheduler-tls", "client": "gpuscape-kube-scheduler-tls"}
-
 GPU = "nvidia.com/gpu"
 
 
@@ -74,7 +72,7 @@ def tls(client: Keys) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """A control plane with the manifests of both folders and the page's certificates."""
+    """A control plane with the manifests of all three folders, and certificates of our own."""
 
     plane: OwnPlane
     server: Keys
@@ -86,7 +84,7 @@ class Stage:
     node: str
     """Where the programs' own pods are, whose tokens the programs have."""
     admin: Path
-    """Where the page's commands were run."""
+    """Has the files of both sides, as they are mounted."""
 
     @classmethod
     @contextlib.contextmanager
@@ -97,16 +95,17 @@ class Stage:
 
     @classmethod
     def create(cls, plane: OwnPlane, folder: Path, node: str | None = None) -> Stage:
-        """Apply what an admin applies, and make the certificates as the page says.
+        """Apply what an admin applies, and have the shipped program make the certificates.
 
         Without a ``node`` there is one for the programs that takes no other pods.
         """
         plane.account(names.NAMESPACE, "default")
-        for part in ("scheduler", "kube-scheduler"):
+        for part in ("scheduler", "kube-scheduler", "certificates"):
             plane.kubectl("apply", "-k", DEPLOY / part)
-        run(plane, scheduler_page.marked("certificates"), folder)
-        sides = {side: mounted(plane, name, folder / side) for side, name in SECRETS.items()}
         node = node or plane.make_node("control", ready=False)
+        folder.mkdir(parents=True, exist_ok=True)
+        with certificates(plane, node, folder):
+            sides = {side: mounted(plane, name, folder / side) for side, name in SECRETS.items()}
         return cls(plane=plane, namespace=plane.namespace("jobs"), node=node, admin=folder, **sides)
 
     def start_scheduler(self, configuration: Mapping[str, Any], name: str = ACCOUNT) -> int:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import http.client
 import ssl
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,10 @@ import yaml
 from cryptography import x509
 
 from tests.agent.agent_process import until
+from tests.cluster.certificates import SECRETS
 from tests.cluster.extender import Extender, extender
 from tests.cluster.front import Front, silent
-from tests.cluster.scheduling import ACCOUNT, GPU, SECRETS, Stage, configuration, mounted, run, tls
+from tests.cluster.scheduling import ACCOUNT, GPU, Stage, configuration, mounted, run, tls
 from tests.controlplane.families import MINORS
 from tests.deploy import scheduler_page
 from tests.deploy.deployments import deployment
@@ -46,7 +48,7 @@ def front(stage: Stage) -> Iterator[Front]:
         yield made
 
 
-@pytest.mark.parametrize("part", ["scheduler", "kube-scheduler"])
+@pytest.mark.parametrize("part", ["scheduler", "kube-scheduler", "certificates"])
 def test_the_pods_are_taken_by_the_strictest_pod_security(stage: Stage, part: str) -> None:
     template = deployment(part)["spec"]["template"]
     pod = {"metadata": {**template["metadata"], "generateName": "pod-"}, "spec": template["spec"]}
@@ -91,17 +93,20 @@ def test_the_pages_section_is_all_that_another_scheduler_needs_and_no_name_is_re
     stage.plane.programs.stop(EXISTING)
 
 
-def test_new_certificates_are_taken_up_without_a_restart(
-    stage: Stage, front: Front, tmp_path: Path
+def test_certificates_made_by_hand_are_renewed_without_a_restart(
+    stage: Stage, tmp_path: Path
 ) -> None:
-    """By the extender within seconds, by kube-scheduler on its next connection."""
-    settings = configuration(front.address, stage.client, profile="renewed", timeout=TIMEOUT)
-    stage.start_scheduler(settings, "renewed")
-    stage.placed(stage.add_pod(1, scheduler="renewed"))
-    with extender(stage, tmp_path) as helper:
+    """By the page's commands; the extender takes new ones within seconds, kube-scheduler on its
+    next connection."""
+    made = by_hand(stage, tmp_path / "admin")
+    front = Front(made.server, silent)
+    with front.serving(), extender(made, tmp_path) as helper:
+        settings = configuration(front.address, made.client, profile="renewed", timeout=TIMEOUT)
+        stage.start_scheduler(settings, "renewed")
+        stage.placed(stage.add_pod(1, scheduler="renewed"))
         before = served(helper), front.clients[-1]
 
-        renew(stage)
+        renew(made)
         until(lambda: served(helper) != before[0])
         front.answer = lambda _path, _body: None  # the connection ends with that
         stage.placed(stage.add_pod(1, scheduler="renewed"))
@@ -109,17 +114,27 @@ def test_new_certificates_are_taken_up_without_a_restart(
 
         assert {stage.placed(pod)[:5] for pod in pods} == {"node-"}
         assert front.clients[-1] != before[1]
-        assert front.clients[-1] == serial(stage.client.certificate.read_bytes())
+        assert front.clients[-1] == serial(made.client.certificate.read_bytes())
     stage.plane.programs.stop("renewed")
+
+
+DELETE = f"kubectl -n gpuscape delete secret {' '.join(SECRETS.values())}"
+
+
+def by_hand(stage: Stage, folder: Path) -> Stage:
+    """The same with certificates that the page's commands made, without those of the program."""
+    folder.mkdir()
+    run(stage.plane, f"{DELETE}\n{scheduler_page.marked('certificates')}", folder)
+    server, client = (mounted(stage.plane, name, folder / side) for side, name in SECRETS.items())
+    return replace(stage, admin=folder, server=server, client=client)
 
 
 def renew(stage: Stage) -> None:
     """New certificates of the same authority, as the page says, in the files that are mounted."""
     commands = scheduler_page.marked("certificates").splitlines()
     kept = [line for line in commands if not line.startswith("openssl req -x509")]
-    secrets = f"kubectl -n gpuscape delete secret {' '.join(SECRETS.values())}"
     at = next(number for number, line in enumerate(kept) if line.startswith("kubectl"))
-    run(stage.plane, "\n".join([*kept[:at], secrets, *kept[at:]]), stage.admin)
+    run(stage.plane, "\n".join([*kept[:at], DELETE, *kept[at:]]), stage.admin)
     for side, name in SECRETS.items():
         mounted(stage.plane, name, stage.admin / side)
 

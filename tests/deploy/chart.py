@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +19,8 @@ CHART: Final = DEPLOY / "chart"
 IMAGE: Final = "registry.example/gpuscape"
 NAMED: Final = frozenset({"env", "volumes", "containers"})
 """Lists whose order means nothing, by the names of what is in them."""
+HELMS_OWN: Final = frozenset({"imagePullPolicy", "checksum/configuration"})
+"""What manifests need not say."""
 
 
 class ChartRefusedError(Exception):
@@ -39,14 +41,18 @@ def helm(*arguments: str | Path, stdin: str = "") -> str:
     return done.stdout
 
 
-def rendered(values: Mapping[str, Any] | None = None, *, namespace: str = "gpuscape") -> str:
+def rendered(
+    values: Mapping[str, Any] | None = None,
+    *,
+    namespace: str = "gpuscape",
+    more: Sequence[str] = (),
+) -> str:
     """The chart's manifests for these values, the image's registry given. Raises as helm."""
     image = {"repository": IMAGE}
     given = {**(values or {})}
     given["image"] = {**image, **given.get("image", {})}
-    return helm(
-        "template", "any", CHART, "--namespace", namespace, "--values", "-", stdin=yaml.dump(given)
-    )
+    words = ("template", "any", str(CHART), "--namespace", namespace, "--values", "-", *more)
+    return helm(*words, stdin=yaml.dump(given))
 
 
 def kustomized(folder: Path) -> str:
@@ -74,6 +80,9 @@ def _plain(value: Any, key: str = "") -> Any:
         return {it["mountPath"]: _plain(it) for it in value}
     if isinstance(value, str) and key.endswith(".json"):
         return json.loads(value)
+    if key == "config.yaml":
+        return yaml.safe_load(value)
     if isinstance(value, dict):
-        return {name: _plain(it, name) for name, it in value.items() if name != "imagePullPolicy"}
+        kept = {name: _plain(it, name) for name, it in value.items() if name not in HELMS_OWN}
+        return {name: it for name, it in kept.items() if it or name != "annotations"}
     return [_plain(it) for it in value] if isinstance(value, list) else value

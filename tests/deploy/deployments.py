@@ -22,18 +22,31 @@ def deployment(part: str) -> Manifest:
 def extender_process(
     mounts: Mapping[str, Path], *, listen: str, more: Mapping[str, str] | None = None
 ) -> tuple[list[str], dict[str, str]]:
-    """Command line and whole environment of the extender's container.
+    """As :func:`program_process`, of the extender."""
+    return program_process("scheduler", mounts, listen=listen, more=more)
+
+
+def program_process(
+    part: str,
+    mounts: Mapping[str, Path],
+    *,
+    listen: str,
+    more: Mapping[str, str] | None = None,
+) -> tuple[list[str], dict[str, str]]:
+    """Command line and whole environment of the container of a folder's Deployment.
 
     ``mounts`` gives the local folder that stands for each mount path in its arguments;
     ``listen`` takes the place of its address, and ``more`` are further options by name.
     """
-    of = container(deployment("scheduler"))
+    of = container(deployment(part))
     command = Path(sys.executable).with_name(of["command"][0])
-    given = dict(argument.removeprefix("--").split("=", 1) for argument in of["args"][1:])
+    words = [argument for argument in of["args"] if not argument.startswith("--")]
+    options = (argument for argument in of["args"] if argument.startswith("--"))
+    given = dict(argument.removeprefix("--").split("=", 1) for argument in options)
     for name, value in given.items():
         for path, folder in mounts.items():
             if Path(value).is_relative_to(path):
                 given[name] = str(folder / Path(value).relative_to(path))
     given |= {"listen": listen, **(more or {})}
-    argv = [str(command), of["args"][0], *(f"--{name}={value}" for name, value in given.items())]
+    argv = [str(command), *words, *(f"--{name}={value}" for name, value in given.items())]
     return argv, {entry["name"]: entry["value"] for entry in of["env"] if "value" in entry}

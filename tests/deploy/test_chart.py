@@ -27,6 +27,10 @@ NAMESPACE = ("Namespace", "", "gpuscape")
 """Helm makes it, or the admin."""
 
 
+TAG = "v1.37.1"
+"""Of kube-scheduler in the manifests; the chart goes by the cluster's own."""
+
+
 def variable(name: str, value: str) -> str:
     """A patch that gives the agent one more setting."""
     entry = {"name": name, "value": value}
@@ -71,10 +75,33 @@ AS_KUSTOMIZED: dict[str, tuple[dict[str, Any], list[str], list[str], list[str]]]
         ["actuator"],
         [variable("GPUSCAPE_MIG_MODE", "enforce")],
     ),
-    "pods are ranked": ({"scheduler": {"enabled": True}}, ["base", "scheduler"], [], []),
+    "pods are ranked": (
+        {"scheduler": {"enabled": True, "kubeScheduler": {"image": {"tag": TAG}}}},
+        ["base", "scheduler", "certificates", "kube-scheduler"],
+        [],
+        [],
+    ),
+    "pods are ranked by a kube-scheduler that is there": (
+        {"scheduler": {"enabled": True, "kubeScheduler": {"enabled": False}}},
+        ["base", "scheduler", "certificates"],
+        [],
+        [],
+    ),
+    "pods are ranked with certificates of one's own": (
+        {
+            "scheduler": {
+                "enabled": True,
+                "certificates": {"from": "secret"},
+                "kubeScheduler": {"image": {"tag": TAG}},
+            }
+        },
+        ["base", "scheduler", "kube-scheduler"],
+        [],
+        [],
+    ),
     "all that Prometheus and Grafana take": (
         {
-            "scheduler": {"enabled": True},
+            "scheduler": {"enabled": True, "kubeScheduler": {"image": {"tag": TAG}}},
             "monitoring": {
                 "monitor": "pod",
                 "rules": True,
@@ -82,7 +109,7 @@ AS_KUSTOMIZED: dict[str, tuple[dict[str, Any], list[str], list[str], list[str]]]
                 "onlyFor": "monitoring",
             },
         },
-        ["base", "scheduler"]
+        ["base", "scheduler", "certificates", "kube-scheduler"]
         + [
             f"monitoring/{it}"
             for it in ("pod-monitor", "scheduler-monitor", "rules", "dashboards", "network-policy")
@@ -157,7 +184,18 @@ def test_rights_in_another_namespace_are_those_that_are_made_for_it() -> None:
     wanted = objects(yaml.dump_all(it for part in parts_of("gpus").values() for it in part))
     assert {key: made.get(key) for key in wanted} == wanted
     others = {key: it for key, it in made.items() if key not in wanted}
-    assert {namespace for _, namespace, _ in others} == {"gpus"}
+    outside = {key for key in others if key[1] != "gpus"}
+    assert outside == {
+        ("ClusterRoleBinding", "", "gpuscape-kube-scheduler.gpus"),
+        ("ClusterRoleBinding", "", "gpuscape-kube-scheduler-volumes.gpus"),
+        ("RoleBinding", "kube-system", "gpuscape-kube-scheduler.gpus"),
+    }
+    for key in outside:
+        assert [it["namespace"] for it in others[key]["subjects"]] == ["gpus"]
+    configured = others["ConfigMap", "gpus", "gpuscape-kube-scheduler"]["data"]["config.yaml"]
+    assert configured["leaderElection"]["resourceNamespace"] == "gpus"
+    (extender,) = configured["extenders"]
+    assert extender["urlPrefix"] == "https://gpuscape-scheduler.gpus.svc/v1"
     assert not any(
         it["metadata"]["namespace"] == "gpuscape"
         for it in made.values()
@@ -315,9 +353,38 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "an interval that is a number": ({"monitoring": {"interval": 15}}, "got number, want string"),
     "an interval without a unit": ({"monitoring": {"interval": "15"}}, "as in 15s"),
     "half a replica": ({"scheduler": {"replicas": 1.5}}, "at '/scheduler/replicas'"),
-    "a helper without certificates": (
-        {"scheduler": {"enabled": True, "tlsSecret": ""}},
-        "scheduler.tlsSecret is empty: name the Secret",
+    "a Secret of one's own that a program would fill": (
+        {"scheduler": {"enabled": True, "tlsSecret": "mine"}},
+        "scheduler.certificates.from=self and a tlsSecret cannot be had together",
+    ),
+    "a Secret of one's own that cert-manager would not know": (
+        {
+            "scheduler": {
+                "certificates": {"from": "cert-manager"},
+                "kubeScheduler": {"tlsSecret": "mine"},
+            }
+        },
+        "scheduler.certificates.from=cert-manager and a tlsSecret cannot be had together",
+    ),
+    "certificates from nowhere": (
+        {"scheduler": {"certificates": {"from": "openssl"}}},
+        "at '/scheduler/certificates/from': value must be one of 'self', 'cert-manager', 'secret'",
+    ),
+    "certificates as one word": (
+        {"scheduler": {"certificates": "self"}},
+        "at '/scheduler/certificates': got string, want object",
+    ),
+    "a kube-scheduler with its tag in the name": (
+        {"scheduler": {"kubeScheduler": {"image": {"repository": "r.example/k:v1.37.1"}}}},
+        'scheduler.kubeScheduler.image.repository is "r.example/k:v1.37.1": it should be a name',
+    ),
+    "a kube-scheduler from nowhere": (
+        {"scheduler": {"kubeScheduler": {"image": {"repository": ""}}}},
+        'scheduler.kubeScheduler.image.repository is "": it should be a name',
+    ),
+    "more nodes than there are": (
+        {"scheduler": {"kubeScheduler": {"percentageOfNodesToScore": 101}}},
+        "at '/scheduler/kubeScheduler/percentageOfNodesToScore': maximum",
     ),
 }
 """Typical mistakes to what a person reads."""

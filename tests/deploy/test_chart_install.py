@@ -112,6 +112,9 @@ def test_a_release_comes_is_stopped_goes_on_and_leaves_nothing(cluster: Plane) -
         f"DaemonSet {NAMESPACE} gpuscape-agent-canary",
         f"Deployment {NAMESPACE} gpuscape-coordinator",
         f"Deployment {NAMESPACE} gpuscape-scheduler",
+        f"Deployment {NAMESPACE} gpuscape-certificates",
+        f"Deployment {NAMESPACE} gpuscape-kube-scheduler",
+        f"Secret {NAMESPACE} {names.SCHEDULER_CA}",
         f"PodMonitor {NAMESPACE} gpuscape-agent",
         "ValidatingAdmissionPolicyBinding  gpuscape-agent-node",
     } <= made
@@ -129,6 +132,41 @@ def test_a_release_comes_is_stopped_goes_on_and_leaves_nothing(cluster: Plane) -
     }
 
     on(cluster, "uninstall", "any")
+    assert present(cluster) == before
+
+
+def test_an_upgrade_keeps_what_the_secrets_hold_and_brings_back_one_that_was_deleted(
+    cluster: Plane,
+) -> None:
+    """Helm's manifests of them are empty."""
+    values = {"image": {"repository": IMAGE}, "scheduler": {"enabled": True}}
+    on(cluster, "install", "any", values=values)
+    try:
+        for name, key in ((names.SCHEDULER_CA, "ca.key"), (names.SCHEDULER_TLS, "tls.crt")):
+            path = f"/api/v1/namespaces/{NAMESPACE}/secrets/{name}"
+            patch = f"{path}?fieldManager={names.CERTIFICATES}"
+            body = {"data": {key: "a2VwdA=="}}
+            cluster.demand("PATCH", patch, body, content_type=MERGE_PATCH)
+        cluster.demand("DELETE", f"/api/v1/namespaces/{NAMESPACE}/secrets/{names.SCHEDULER_CA}")
+
+        on(cluster, "upgrade", "any", values={**values, "agent": {"labels": "none"}})
+
+        assert cluster.demand("GET", path)["data"] == {"tls.crt": "a2VwdA=="}
+        back = cluster.demand("GET", f"/api/v1/namespaces/{NAMESPACE}/secrets/{names.SCHEDULER_CA}")
+        assert "data" not in back
+    finally:
+        on(cluster, "uninstall", "any")
+
+
+def test_without_cert_manager_it_is_not_chosen(cluster: Plane) -> None:
+    before = present(cluster)
+    values = {
+        "image": {"repository": IMAGE},
+        "scheduler": {"enabled": True, "certificates": {"from": "cert-manager"}},
+    }
+    with pytest.raises(ChartRefusedError) as refused:
+        on(cluster, "install", "any", values=values)
+    assert "this cluster has no cert-manager (no cert-manager.io/v1)" in str(refused.value)
     assert present(cluster) == before
 
 

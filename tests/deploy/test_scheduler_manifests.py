@@ -15,16 +15,18 @@ import yaml
 
 from api import names
 from cli.main import main
+from scheduler.certificates.certificates_settings import CERTIFICATES_SETTINGS
 from scheduler.extender.scheduler_settings import SCHEDULER_SETTINGS
-from tests.cluster.scheduling import ACCOUNT, SECRETS, SERVICE
+from tests.cluster.certificates import SECRETS
+from tests.cluster.scheduling import ACCOUNT, SERVICE
 from tests.controlplane.plane import Plane
 from tests.deploy import install_page, scheduler_page
 from tests.deploy.daemonset import DEPLOY, container, manifests
-from tests.deploy.deployments import deployment, extender_process
+from tests.deploy.deployments import deployment, extender_process, program_process
 
 GOLDEN = DEPLOY.parent / "tests" / "golden"
 ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
-PARTS = ("scheduler", "kube-scheduler")
+PARTS = ("scheduler", "kube-scheduler", "certificates")
 MOST_MIB = 150
 """The helper's budget with 5,000 nodes."""
 
@@ -38,11 +40,12 @@ def only(file: str, kind: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("part", PARTS)
 def test_a_deployment_selects_its_own_pods_and_no_others(part: str) -> None:
-    of, other = deployment(part), deployment(next(each for each in PARTS if each != part))
+    of, others = deployment(part), [deployment(each) for each in PARTS if each != part]
     selected = of["spec"]["selector"]["matchLabels"].items()
 
     assert selected <= of["spec"]["template"]["metadata"]["labels"].items()
-    assert not selected <= other["spec"]["template"]["metadata"]["labels"].items()
+    for other in others:
+        assert not selected <= other["spec"]["template"]["metadata"]["labels"].items()
 
 
 def test_the_service_and_the_disruption_budget_are_for_the_extenders_pods() -> None:
@@ -60,7 +63,7 @@ def test_the_accounts_are_those_that_roles_and_policies_speak_of() -> None:
     ]
     made = only("kube-scheduler/account.yaml", "ServiceAccount")["metadata"]["name"]
 
-    assert accounts == [names.SCHEDULER, ACCOUNT]
+    assert accounts == [names.SCHEDULER, ACCOUNT, names.CERTIFICATES]
     assert made == ACCOUNT
 
 
@@ -96,12 +99,54 @@ def test_the_memory_limit_leaves_room_above_the_budget() -> None:
 
 
 @pytest.mark.parametrize(("part", "side"), [("scheduler", "server"), ("kube-scheduler", "client")])
-def test_a_deployment_mounts_the_secret_that_the_page_makes(part: str, side: str) -> None:
+def test_a_deployment_mounts_all_of_a_secret_that_is_filled_or_none_of_it(
+    part: str, side: str
+) -> None:
+    """A kubelet starts no container while a key is missing that a volume names."""
     volumes = deployment(part)["spec"]["template"]["spec"]["volumes"]
-    (secret,) = [each["secret"]["secretName"] for each in volumes if "secret" in each]
+    (secret,) = [each["secret"] for each in volumes if "secret" in each]
 
-    assert secret == SECRETS[side]
-    assert f"create secret generic {secret} " in scheduler_page.PAGE
+    assert secret["secretName"] == SECRETS[side]
+    assert {it["key"]: it["path"] for it in secret["items"]} == {
+        key: key for key in ("ca.crt", "tls.crt", "tls.key")
+    }
+    assert f"create secret generic {SECRETS[side]} " in scheduler_page.PAGE
+
+
+def test_the_secrets_that_the_program_fills_are_shipped_without_anything_in_them() -> None:
+    """Applied again, a manifest writes what it has, and undoes what was there."""
+    shipped = list(yaml.safe_load_all((DEPLOY / "certificates" / "secrets.yaml").read_text()))
+
+    assert {it["metadata"]["name"] for it in shipped} == {
+        names.SCHEDULER_CA,
+        names.SCHEDULER_TLS,
+        names.KUBE_SCHEDULER_TLS,
+    }
+    for secret in shipped:
+        assert secret.keys() == {"apiVersion", "kind", "metadata", "type"}
+        assert secret["type"] == "Opaque"
+
+
+def test_no_pod_mounts_the_authoritys_key() -> None:
+    for file in manifests():
+        assert f"secretName: {names.SCHEDULER_CA}" not in file.read_text("utf-8")
+
+
+def test_the_program_that_makes_certificates_is_started_with_options_that_it_has() -> None:
+    argv, environment = program_process("certificates", {}, listen=":9403")
+    called = click.Context(main)
+    group = main.get_command(called, argv[1])
+    assert isinstance(group, click.Group)
+    command = group.get_command(called, argv[2])
+
+    assert command is not None
+    command.make_context(argv[2], argv[3:], parent=called)  # raises for an unknown option
+    known = {name for option in CERTIFICATES_SETTINGS.options for name in option.variables}
+    assert set(environment) <= known
+    of = container(deployment("certificates"))
+    assert {each["name"] for each in of["env"]} <= known
+    (listen,) = (each for each in of["args"] if each.startswith("--listen="))
+    assert listen == f"--listen=:{of['ports'][0]['containerPort']}"
 
 
 def test_kube_scheduler_asks_the_service_by_the_name_in_its_certificate() -> None:

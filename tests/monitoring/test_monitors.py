@@ -15,7 +15,8 @@ from cryptography import x509
 from api import names
 from scheduler.extender.routes import ClientTerms
 from scheduler.extender.tls import ServerTls, TlsFiles
-from tests.cluster.scheduling import SECRETS, SERVICE
+from tests.cluster.certificates import SECRETS
+from tests.cluster.scheduling import SERVICE
 from tests.controlplane.builds import binaries
 from tests.controlplane.families import PROMETHEUS
 from tests.controlplane.plane import MERGE_PATCH, Object, Plane

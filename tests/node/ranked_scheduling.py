@@ -13,13 +13,13 @@ from typing import Any, Final, Self
 
 from api import names
 from tests.agent.agent_process import until
-from tests.cluster.scheduling import ACCOUNT, SECRETS, configuration, mounted, run
+from tests.cluster.certificates import SECRETS
+from tests.cluster.scheduling import ACCOUNT, configuration, mounted
 from tests.controlplane import components
 from tests.controlplane.builds import binaries
 from tests.controlplane.families import KUBERNETES
 from tests.controlplane.pki import write_whole
 from tests.controlplane.plane import Object
-from tests.deploy import scheduler_page
 from tests.deploy.daemonset import DEPLOY
 from tests.node.real_cluster import RealCluster
 from tests.node.real_node import SOON
@@ -45,10 +45,11 @@ class RankedScheduling:
         ``variables``: settings of the extender, as NAME=VALUE.
         """
         plane, folder = cluster.plane, cluster.plane.folder / "admin"
-        plane.kubectl("apply", "-k", DEPLOY / "scheduler")
+        for part in ("scheduler", "certificates"):
+            plane.kubectl("apply", "-k", DEPLOY / part)
         if variables:
             plane.kubectl("-n", names.NAMESPACE, "set", "env", DEPLOYMENT, *variables)
-        run(plane, scheduler_page.marked("certificates"), folder)
+        folder.mkdir(parents=True, exist_ok=True)
         made = cls(cluster=cluster, target=folder / "extender")
         plane.kubectl(
             "-n", names.NAMESPACE, "rollout", "status", DEPLOYMENT, f"--timeout={SOON:.0f}s"

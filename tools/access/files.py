@@ -28,6 +28,7 @@ POLICIES: Mapping[str, tuple[Policy, ...]] = {
         objects.COORDINATOR_EVENT,
     ),
     names.SCHEDULER: (grants.floor(grants.SCHEDULER), objects.SCHEDULER_EVENT),
+    names.CERTIFICATES: (grants.floor(grants.CERTIFICATES), objects.CERTIFICATES_SECRET),
     KUBELETS: (nodes.NODE_KEYS,),
     EVERYBODY: (nodes.MIG_GRANT,),
 }
@@ -48,6 +49,7 @@ def parts_of(namespace: str = names.NAMESPACE) -> Mapping[str, tuple[Object, ...
         "base": (*_account_objects(grants.AGENT, namespace), *of_others),
         "coordinator": _account_objects(grants.COORDINATOR, namespace),
         "scheduler": _account_objects(grants.SCHEDULER, namespace),
+        "certificates": _account_objects(grants.CERTIFICATES, namespace),
         "dra": grants.opt_in_objects(
             f"{names.AGENT}-resourceslices", grants.AGENT, grants.SLICES, namespace
         ),

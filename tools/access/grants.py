@@ -135,6 +135,17 @@ SCHEDULER = Account(
         *_events(Where.CLUSTER),
     ),
 )
+CERTIFICATES = Account(
+    name=names.CERTIFICATES,
+    grants=(
+        Grant(
+            where=Where.HOME,
+            resource=api.SECRETS.plural,
+            verbs=("get", "patch"),
+            names=(names.SCHEDULER_CA, names.SCHEDULER_TLS, names.KUBE_SCHEDULER_TLS),
+        ),
+    ),
+)
 
 SLICES = _cluster(api.RESOURCE_SLICES.plural, "get", "list", "watch", group="resource.k8s.io")
 """For the agent, where somebody wants it: which devices the drivers of claims offer."""

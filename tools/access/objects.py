@@ -330,3 +330,46 @@ SCHEDULER_EVENT = events(
         "the scheduler's Event about a pod is named by the pod's UID",
     ),
 )
+
+_SECRETS = (names.SCHEDULER_CA, names.SCHEDULER_TLS, names.KUBE_SCHEDULER_TLS)
+_SECRET_KEYS = ("ca.crt", "ca.key", "tls.crt", "tls.key")
+
+CERTIFICATES_SECRET = Policy(
+    name=f"{names.CERTIFICATES}-secret",
+    holder=names.CERTIFICATES,
+    group=api.SECRETS.group,
+    resources=(api.SECRETS.plural,),
+    variables={
+        "held": "object.?data.orValue({})",
+        "heldBefore": "variables.before.?data.orValue({})",
+    },
+    rules=(
+        Rule(
+            name="name",
+            holds=f"object.metadata.name in {cel.listed(_SECRETS)}",
+            message="only the Secrets of the extender's certificates are written",
+        ),
+        Rule(
+            name="keys",
+            holds="variables.held.all(k, "
+            f"k in {cel.listed(_SECRET_KEYS)} ||\n"
+            "(k in variables.heldBefore && variables.heldBefore[k] == variables.held[k])) &&\n"
+            "variables.heldBefore.all(k, k in variables.held)",
+            message="only certificates and keys are written, and nothing is taken away",
+        ),
+        Rule(
+            name="size",
+            holds="variables.held.all(k, variables.held[k].size() "
+            f"<= {limits.MOST_CERTIFICATE_BYTES})",
+            message=f"a value has at most {limits.MOST_CERTIFICATE_BYTES} bytes",
+        ),
+        Rule(
+            name="frozen",
+            holds=cel.all_of(
+                cel.same_but("object", "variables.before", "metadata", "data"),
+                cel.same_but("object.metadata", "variables.before.metadata", "managedFields"),
+            ),
+            message="nothing else of a Secret may change",
+        ),
+    ),
+)

@@ -60,6 +60,17 @@ imagePullSecrets:
         items: [{path: namespace, fieldRef: {apiVersion: v1, fieldPath: metadata.namespace}}]
 {{- end }}
 
+{{/* The certificate of one side. A pod waits until the Secret has all of it, and keeps what it has. */}}
+{{- define "gpuscape.tls" -}}
+- name: tls
+  secret:
+    secretName: {{ . }}
+    items:
+    - {key: ca.crt, path: ca.crt}
+    - {key: tls.crt, path: tls.crt}
+    - {key: tls.key, path: tls.key}
+{{- end }}
+
 {{- define "gpuscape.confined" -}}
 runAsNonRoot: true
 runAsUser: 65532

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings of the program that makes certificates: each declared once. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from api import names
+from base.settings import setting_kinds as kinds
+from base.settings.log_settings import log_format, log_level
+from base.settings.option import setting
+from base.settings.program_settings import ProgramSettings
+from web.address import ADDRESS, Address
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CertificatesSettings:
+    """All of its settings."""
+
+    namespace: str = setting(
+        names.NAMESPACE,
+        kinds.text("NAME"),
+        "Namespace of the Secrets and of the extender's Service.",
+        subject="Cluster",
+        variables=("POD_NAMESPACE",),
+    )
+    kubeconfig: Path | None = setting(
+        None,
+        kinds.PATH,
+        "How to reach the cluster.",
+        unset="the pod's own token, else kubectl's file",
+        variables=("KUBECONFIG",),
+    )
+    listen: Address = setting(
+        Address(host="", port=9403), ADDRESS, "Where /livez and /readyz are served."
+    )
+
+    log_level: str = log_level()
+    log_format: str = log_format()
+
+
+CERTIFICATES_SETTINGS = ProgramSettings(CertificatesSettings)

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Certificates and their keys as PEM: made, read back and matched. Pure but for new keys.
+
+The one module that loads ``cryptography``. What cannot be read is passed over: the caller makes
+what it then lacks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Final, TypeVar
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+LARGEST_SKEW: Final = timedelta(hours=1)
+"""A certificate is good so much earlier than it was made, for machines whose clocks are late."""
+
+_Extension = TypeVar("_Extension", bound=x509.ExtensionType)
+_BLOCK: Final = re.compile(rb"-----BEGIN ([A-Z ]+)-----[^-]+-----END \1-----\n?")
+
+
+class Usage(Enum):
+    """What a certificate that is no authority's is for."""
+
+    SERVER = ExtendedKeyUsageOID.SERVER_AUTH
+    CLIENT = ExtendedKeyUsageOID.CLIENT_AUTH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CertificateHolder:
+    """Whom a certificate names."""
+
+    name: str
+    """Common name; at most 64 characters."""
+    dns_names: tuple[str, ...]
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """One certificate. Equal ones have the same bytes."""
+
+    parsed: x509.Certificate
+
+    @property
+    def pem(self) -> bytes:
+        """As files have it."""
+        return self.parsed.public_bytes(Encoding.PEM)
+
+    @property
+    def begins(self) -> datetime:
+        """When it begins to be good."""
+        return self.parsed.not_valid_before_utc
+
+    @property
+    def ends(self) -> datetime:
+        """When it is good no more."""
+        return self.parsed.not_valid_after_utc
+
+    def age(self, at: datetime) -> float:
+        """The part of its life that is over: 0 when it begins, 1 when it ends."""
+        return (at - self.begins) / (self.ends - self.begins)
+
+    def is_for(self, holder: CertificateHolder) -> bool:
+        """Whether it has the holder's first name and may be used so."""
+        alternative = self._extension(x509.SubjectAlternativeName)
+        dns = () if alternative is None else alternative.get_values_for_type(x509.DNSName)
+        usages = self._extension(x509.ExtendedKeyUsage)
+        return holder.dns_names[0] in dns and (usages is None or holder.usage.value in usages)
+
+    def is_authority(self) -> bool:
+        """Whether it may sign others."""
+        constraints = self._extension(x509.BasicConstraints)
+        return constraints is not None and constraints.ca
+
+    def is_signed_by(self, other: Certificate) -> bool:
+        """Whether the key of ``other`` has signed it."""
+        try:
+            self.parsed.verify_directly_issued_by(other.parsed)
+        except (ValueError, TypeError, InvalidSignature):
+            return False
+        return True
+
+    def _extension(self, kind: type[_Extension]) -> _Extension | None:
+        try:
+            return self.parsed.extensions.get_extension_for_class(kind).value
+        except (x509.ExtensionNotFound, x509.DuplicateExtension, ValueError):
+            return None
+
+
+_UNREADABLE: Final = (ValueError, TypeError, UnsupportedAlgorithm)
+"""What the library raises about damaged text, encrypted keys and kinds that it does not know."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyPair:
+    """A certificate with its key."""
+
+    certificate: Certificate
+    key_pem: bytes = field(repr=False)
+    """Not encrypted; never in a log."""
+
+    def can_sign(self) -> bool:
+        """Whether it is an authority with a key as those of :func:`authority`."""
+        key = load_pem_private_key(self.key_pem, None)
+        return self.certificate.is_authority() and isinstance(key, ec.EllipticCurvePrivateKey)
+
+
+def certificates(pem: bytes) -> tuple[Certificate, ...]:
+    """All that can be read, in their order."""
+    return tuple(_certificates(pem))
+
+
+def key_pairs(pem: bytes, key_pem: bytes) -> tuple[KeyPair, ...]:
+    """The certificates whose keys are there too, in the certificates' order."""
+    keys = dict(_keys(key_pem))
+    return tuple(
+        KeyPair(certificate=it, key_pem=keys[public])
+        for it in certificates(pem)
+        if (public := _der(it.parsed.public_key())) in keys
+    )
+
+
+def authority(name: str, at: datetime, life: timedelta) -> KeyPair:
+    """A new authority, which signs certificates and no other authority."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = (
+        _builder(name, at, life, key)
+        .issuer_name(_named(name))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(signs_certificates=True), critical=True)
+    )
+    return _signed(builder, key, key)
+
+
+def issued(by: KeyPair, holder: CertificateHolder, at: datetime, life: timedelta) -> KeyPair:
+    """A new certificate of an authority that can sign; it does not outlive that."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    signer = load_pem_private_key(by.key_pem, None)
+    if not isinstance(signer, ec.EllipticCurvePrivateKey):
+        raise TypeError("an authority that cannot sign")
+    life = min(life, by.certificate.ends - at)
+    names = x509.SubjectAlternativeName([x509.DNSName(it) for it in holder.dns_names])
+    builder = (
+        _builder(holder.name, at, life, key)
+        .issuer_name(by.certificate.parsed.subject)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([holder.usage.value]), critical=False)
+        .add_extension(names, critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
+        )
+    )
+    return _signed(builder, signer, key)
+
+
+def _builder(
+    name: str, at: datetime, life: timedelta, key: ec.EllipticCurvePrivateKey
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(_named(name))
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(at - LARGEST_SKEW)
+        .not_valid_after(at + life)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+
+
+def _signed(
+    builder: x509.CertificateBuilder,
+    signer: ec.EllipticCurvePrivateKey,
+    key: ec.EllipticCurvePrivateKey,
+) -> KeyPair:
+    made = builder.sign(signer, hashes.SHA256())
+    key_pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return KeyPair(certificate=Certificate(made), key_pem=key_pem)
+
+
+def _named(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _certificates(pem: bytes) -> Iterator[Certificate]:
+    for block in _BLOCK.finditer(pem):
+        try:
+            found = Certificate(x509.load_pem_x509_certificate(block[0]))
+            _der(found.parsed.public_key())
+        except _UNREADABLE:
+            continue
+        if found.begins < found.ends:
+            yield found
+
+
+def _keys(pem: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """The public key of each private one, and its text."""
+    for block in _BLOCK.finditer(pem):
+        try:
+            public = load_pem_private_key(block[0], None).public_key()
+        except _UNREADABLE:
+            continue
+        yield _der(public), block[0]
+
+
+def _der(public: PublicKeyTypes) -> bytes:
+    return public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The program that makes certificates as a process: wires the parts and obeys signals."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import threading
+import time
+from datetime import UTC, datetime
+from http import HTTPStatus
+from importlib.metadata import version
+from typing import Final
+
+from api import names
+from base import process_signals
+from base.defects import Defects
+from kube.client import Program, connect
+from scheduler.certificates.certificates_settings import CertificatesSettings
+from scheduler.certificates.keeper import AGAIN_SECONDS, CHECK_SECONDS, CertificateKeeper
+from web import messages
+from web.messages import Response
+from web.server import HttpServer
+
+log = logging.getLogger(__name__)
+
+_STUCK_SECONDS: Final = CHECK_SECONDS + 300.0
+"""Without a round for so long it does not end any more: requests have shorter deadlines."""
+_STOP_SECONDS: Final = 1.0
+
+
+def run(settings: CertificatesSettings) -> int:
+    """Run until SIGTERM or SIGINT; the exit status.
+
+    Raises BadInput or Permanent where it cannot start. An API server that does not answer is no
+    reason to end.
+    """
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    process_signals.release()
+    program = Program(name=names.CERTIFICATES, version=version("gpuscape"))
+    client = connect(program, kubeconfig=settings.kubeconfig)
+    keeper = CertificateKeeper(
+        client, namespace=settings.namespace, clock=lambda: datetime.now(UTC)
+    )
+    began = time.monotonic()
+    server = HttpServer(
+        settings.listen,
+        {
+            "/livez": lambda: _probe(good=time.monotonic() - began < _STUCK_SECONDS),
+            "/readyz": lambda: _probe(good=keeper.is_settled),
+        },
+        title="gpuscape scheduler certificates",
+    )
+    server.start()
+    log.info("listening", extra={"serves": "probes", "address": str(server.address)})
+    defects = Defects()
+    with contextlib.closing(client):
+        seconds = 0.0
+        while not ended.wait(seconds):
+            began, seconds = time.monotonic(), AGAIN_SECONDS
+            with defects.contained("certificates"):
+                seconds = keeper.tick()
+    server.stop(_STOP_SECONDS)
+    log.info("certificates no longer renewed")
+    return 0
+
+
+def _probe(*, good: bool) -> Response:
+    if good:
+        return messages.text("ok")
+    return messages.text("not yet", HTTPStatus.SERVICE_UNAVAILABLE)
