@@ -180,8 +180,11 @@ def _followed(follower: Follower, turn: StartTurn | None) -> Iterator[None]:
 
 @functools.cache
 def _identity_of_process() -> str:
-    """Another one after a reload would have to wait until the Lease of the former expires."""
-    return str(uuid.uuid4())
+    """Another one after a reload would have to wait until the Lease of the former expires.
+
+    Not to be taken for a pod's UID, of which the API shows when it has ended.
+    """
+    return f"process-{uuid.uuid4()}"
 
 
 def _below(root: Path, path: Path) -> Path:

@@ -7,6 +7,7 @@ What he may not read, or the cluster does not have, is named; nothing is taken f
 from __future__ import annotations
 
 import math
+import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -33,12 +34,11 @@ from kube.present_objects import present_objects
 
 _NAME_LABEL: Final = "app.kubernetes.io/name"
 _PROGRAM: Final = "gpuscape"
-_RUNNING: Final = (
+_MAKERS: Final = (
     DAEMON_SETS,
     ApiResource(group="apps", version="v1", kind="Deployment", plural="deployments"),
-    PODS,
 )
-"""In this order: what makes pods is named rather than its pods."""
+"""What makes the programs' pods again."""
 
 
 def _wide(group: str, kind: str, plural: str) -> ApiResource:
@@ -80,6 +80,8 @@ class ClusterTraces:
     """Objects that are not ours alone, and what the API does not show."""
     running: tuple[str, ...]
     """Programs that would write again; empty: none."""
+    ending: tuple[str, ...]
+    """Pods of programs that nothing makes again: they may write until they have ended."""
     open_changes: tuple[str, ...]
     """Nodes with a MIG change that is not over."""
     not_looked_at: tuple[str, ...]
@@ -111,12 +113,19 @@ class TraceReader:
             for node in nodes
             if keys.MIG_GRANT in (node["metadata"].get("annotations") or {})
         )
-        running = (*self._programs(), *self._agents(leases))
+        pods = self._metadata(PODS, self._namespace)
+        makers = [
+            f"{kind.kind} {meta['name']}"
+            for kind in _MAKERS
+            for meta in self._metadata(kind, self._namespace) or ()
+            if _is_program(meta)
+        ]
         return ClusterTraces(
             nodes=tuple(it for it in found if it.goes or it.stays),
             objects=(*_leases(leases), *self._features(nodes)),
             stays=(*self._settings(), *self._clusterwide(), _FILES),
-            running=running,
+            running=(*makers, *self._agents(leases, pods)),
+            ending=tuple(f"Pod {meta['name']}" for meta in pods or () if _is_program(meta)),
             open_changes=tuple(sorted({*records, *granted})),
             not_looked_at=tuple(self._missed),
         )
@@ -127,46 +136,44 @@ class TraceReader:
         except Forbidden as error:
             raise CommandFailure(f"{kind.plural} cannot be read: {error}", UNREADABLE) from error
 
-    def _metadata(self, kind: ApiResource, namespace: str | None = None) -> list[dict[str, Any]]:
-        """Of all objects of a kind; none where it cannot be read, which is remembered."""
+    def _metadata(
+        self, kind: ApiResource, namespace: str | None = None
+    ) -> list[dict[str, Any]] | None:
+        """Of all objects of a kind; None where it cannot be read, which is remembered."""
         try:
             found = present_objects(self._api, kind, namespace=namespace, metadata_only=True)
             return [each["metadata"] for each in found]
         except Forbidden as error:
             self._missed.append(f"{kind.plural}: you may not list them: {error}")
+            return None
         except NotFound:
-            pass  # a cluster that has no such kind has nothing of ours of it
-        return []
+            return []  # a cluster that has no such kind has nothing of ours of it
 
-    def _programs(self) -> Iterator[str]:
-        for kind in _RUNNING:
-            its = [
-                f"{kind.kind} {meta['name']}"
-                for meta in self._metadata(kind, self._namespace)
-                if (meta.get("labels") or {}).get(_NAME_LABEL) == _PROGRAM
-            ]
-            yield from its
-            if its and kind is not DAEMON_SETS:
-                return
+    def _agents(
+        self, leases: Iterable[Object], pods: Iterable[dict[str, Any]] | None
+    ) -> Iterator[str]:
+        """Agents by the Leases that they renew, but for pods that are gone or known as ours.
 
-    def _agents(self, leases: Iterable[Object]) -> Iterator[str]:
-        """Agents that need not run as pods."""
+        A pod's Lease is held on after its end where the right to release it went with the pod.
+        """
+        others = {meta["uid"] for meta in pods or () if not _is_program(meta)}
         for lease in filter(_is_agents, leases):
             spec = lease.get("spec") or {}
-            age = self._now - _unix(spec.get("renewTime"))
-            if spec.get("holderIdentity") and age < _FRESH_SECONDS:
+            holder, age = spec.get("holderIdentity"), self._now - _unix(spec.get("renewTime"))
+            is_told = pods is not None and _is_pod_uid(holder) and holder not in others
+            if holder and age < _FRESH_SECONDS and not is_told:
                 name = lease["metadata"]["name"]
                 yield f"the agent of Lease {name}, renewed {max(age, 0):.0f} s ago"
 
     def _features(self, nodes: Iterable[Object]) -> Iterator[WholeObject]:
         wanted = {names.node_feature(node["metadata"]["name"]): node for node in nodes}
-        for meta in self._metadata(NODE_FEATURES):
+        for meta in self._metadata(NODE_FEATURES) or ():
             if meta["name"] in wanted and names.AGENT in _managers(meta):
                 node = wanted[meta["name"]]["metadata"]["name"]
                 yield _whole(NODE_FEATURES, meta, node)
 
     def _settings(self) -> Iterator[Kept]:
-        for meta in self._metadata(CONFIG_MAPS, self._namespace):
+        for meta in self._metadata(CONFIG_MAPS, self._namespace) or ():
             if meta["name"] == names.MIG_POLICY:
                 what = f"ConfigMap {self._namespace}/{meta['name']}"
                 yield Kept(what=what, why="it is your fleet policy")
@@ -175,7 +182,7 @@ class TraceReader:
         """Roles and policies: what installed them removes them."""
         end = names.clusterwide("", self._namespace)
         for kind in _CLUSTERWIDE:
-            for meta in self._metadata(kind):
+            for meta in self._metadata(kind) or ():
                 name = meta["name"]
                 is_of_this = name.endswith(end) if end else "." not in name
                 if name.startswith(f"{_PROGRAM}-") and is_of_this:
@@ -208,6 +215,18 @@ def _leases(leases: Iterable[Object]) -> Iterator[WholeObject]:
 def _is_agents(lease: Object) -> bool:
     meta = lease["metadata"]
     return str(meta["name"]).startswith(names.lease("")) and names.AGENT in _managers(meta)
+
+
+def _is_program(meta: dict[str, Any]) -> bool:
+    return (meta.get("labels") or {}).get(_NAME_LABEL) == _PROGRAM
+
+
+def _is_pod_uid(holder: object) -> bool:
+    """Whether a Lease's holder is a pod: agents elsewhere have names of another form."""
+    try:
+        return str(uuid.UUID(str(holder))) == holder
+    except ValueError:
+        return False
 
 
 def _managers(meta: dict[str, Any]) -> frozenset[str]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import click
@@ -22,6 +22,9 @@ from cli.uninstall.cluster_traces import ClusterTraces, TraceReader
 from cli.uninstall.trace_removal import remove
 
 _ME: Final = "gpuscape-uninstall"
+_PATIENCE_SECONDS: Final = 120.0
+"""A pod has 90 to end at most: that of an actuator."""
+_POLL_SECONDS: Final = 1.0
 
 
 @click.command(
@@ -43,8 +46,9 @@ What stays is listed with the reason: what you wrote yourself (--admin-keys remo
 policies, which whatever installed them removes, and files on the nodes.
 
 \b
-It works with your own rights: get, list, watch and patch of Nodes, list and delete of Leases and
-NodeFeatures. Interrupted, it goes on where it is run again.
+It waits up to two minutes for pods that end. It works with your own rights: get, list, watch
+and patch of Nodes, list and delete of Leases and NodeFeatures. Interrupted, it goes on where it
+is run again.
 
 \b
 Exit codes:
@@ -76,7 +80,7 @@ def command(
         def found() -> ClusterTraces:
             return TraceReader(api, namespace, time.time()).read(admin_keys=admin_keys)
 
-        traces = found()
+        traces = found() if dry_run else _when_ended(found, output)
         _show(traces, output)
         count = _count(traces)
         if not dry_run:
@@ -91,11 +95,26 @@ def command(
     _note(f"\n{tried if dry_run else f'Removed: {_words(traces)}.'}", output)
 
 
+def _when_ended(found: Callable[[], ClusterTraces], output: str) -> ClusterTraces:
+    """What is found once the last pods have ended, if they end in time."""
+    traces, deadline = found(), time.monotonic() + _PATIENCE_SECONDS
+    if traces.ending and not traces.running:
+        _note(f"Waiting for pods to end: {_some(traces.ending)}", output)
+    while traces.ending and not traces.running and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+        traces = found()
+    return traces
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+
+
 def _require_stopped(traces: ClusterTraces, namespace: str) -> None:
     """Raises CommandFailure while something would write again."""
-    if not traces.running:
+    who = _some(traces.running or traces.ending)
+    if not who:
         return
-    who = ", ".join(traces.running[:3]) + (", …" if len(traces.running) > 3 else "")
     if traces.open_changes:
         raise CommandFailure(
             f"MIG changes are not over on {', '.join(traces.open_changes)}: run gpuscape mig"
@@ -151,7 +170,7 @@ def _document(traces: ClusterTraces) -> dict[str, Any]:
             for it in traces.objects
         ],
         "stays": [_kept(one) for one in traces.stays],
-        "running": list(traces.running),
+        "running": [*traces.running, *traces.ending],
         "open_mig_changes": list(traces.open_changes),
         "not_looked_at": list(traces.not_looked_at),
     }

@@ -38,6 +38,8 @@ THEIRS = dict.fromkeys(
     "theirs",
 )
 """Labels that look like ours, and belong to the operator or to others."""
+POD = "0b1f3a52-6d0e-4a39-9df1-5b0a3f0f2c77"
+"""A UID, as a pod's agent holds its Lease by."""
 TAINT = {"key": keys.MIG_LAYOUT_PENDING, "effect": "NoSchedule"}
 
 
@@ -229,7 +231,10 @@ def test_a_node_whose_layout_could_not_be_restored_stays_cordoned(
 
 
 @pytest.mark.parametrize("kind", [DAEMON_SETS, PODS])
-def test_it_refuses_while_a_program_runs(cluster: Cluster, run: Run, kind: Any) -> None:
+def test_it_refuses_while_a_program_runs(
+    cluster: Cluster, run: Run, kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uninstall_command, "_PATIENCE_SECONDS", 0.0)
     meta = {"name": "gpuscape-agent", "labels": {"app.kubernetes.io/name": "gpuscape"}}
     cluster.by("helm").create(kind, {"metadata": meta}, namespace=names.NAMESPACE)
     text = done(run, "--yes", code=5)
@@ -238,14 +243,66 @@ def test_it_refuses_while_a_program_runs(cluster: Cluster, run: Run, kind: Any) 
     assert cluster.writes() == []
 
 
-def test_it_refuses_while_an_agent_renews_its_lease(cluster: Cluster, run: Run) -> None:
-    name, now = names.lease("b"), leases.micro_time(datetime.now(UTC))
-    renewed = {"spec": {"holderIdentity": "host", "renewTime": now}}
-    cluster.by(names.AGENT).patch(LEASES, name, renewed, namespace=names.NAMESPACE)
+@pytest.mark.parametrize("holder", ["process-7dd1a9a2-4d3d-4d6f-8a3f-2b1f1a6f0f11", "somebody"])
+def test_it_refuses_while_an_agent_outside_of_pods_renews_its_lease(
+    cluster: Cluster, run: Run, holder: str
+) -> None:
+    name = names.lease("b")
+    hold(cluster, "b", holder)
     assert f"the agent of Lease {name}, renewed" in done(run, "--yes", code=5)
     released = {"spec": {"holderIdentity": ""}}
     cluster.by(names.AGENT).patch(LEASES, name, released, namespace=names.NAMESPACE)
     done(run, "--yes")
+
+
+def test_a_lease_of_a_pod_that_has_ended_keeps_nobody(cluster: Cluster, run: Run) -> None:
+    """Its agent could not release it: the right to went together with the pod."""
+    hold(cluster, "b", POD)
+    done(run, "--yes")
+    assert cluster.leases() == set()
+
+
+def test_a_lease_of_a_pod_counts_where_pods_may_not_be_listed(cluster: Cluster, run: Run) -> None:
+    hold(cluster, "b", POD)
+    cluster.fail("watch", Forbidden("no right"), resource=PODS)
+    assert f"the agent of Lease {names.lease('b')}, renewed" in done(run, "--yes", code=5)
+    assert cluster.writes() == []
+
+
+def test_a_lease_of_a_pod_without_our_labels_counts_while_it_is_there(
+    cluster: Cluster, run: Run
+) -> None:
+    made = cluster.by("somebody").create(
+        PODS, {"metadata": {"name": "agent"}}, namespace=names.NAMESPACE
+    )
+    hold(cluster, "b", made["metadata"]["uid"])
+    assert f"the agent of Lease {names.lease('b')}, renewed" in done(run, "--yes", code=5)
+
+
+def test_it_waits_for_pods_that_nothing_makes_again(
+    cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meta = {"name": "gpuscape-agent-x", "labels": {"app.kubernetes.io/name": "gpuscape"}}
+    cluster.by("helm").create(PODS, {"metadata": meta}, namespace=names.NAMESPACE)
+    written: list[int] = []
+
+    def end(_: float) -> None:
+        written.append(len(cluster.writes()))
+        cluster.server.delete(PODS, "gpuscape-agent-x", names.NAMESPACE)
+
+    monkeypatch.setattr("time.sleep", end)
+    text = done(run, "--yes")
+    assert "Waiting for pods to end: Pod gpuscape-agent-x" in text
+    assert written == [0]
+    assert cluster.leases() == set()
+
+
+def hold(cluster: Cluster, node: str, holder: str) -> None:
+    """The node's Lease was renewed by that holder just now."""
+    spec = {"holderIdentity": holder, "renewTime": leases.micro_time(datetime.now(UTC))}
+    cluster.by(names.AGENT).patch(
+        LEASES, names.lease(node), {"spec": spec}, namespace=names.NAMESPACE
+    )
 
 
 def test_in_the_middle_of_a_rollout_it_says_how_to_end_that_first(
