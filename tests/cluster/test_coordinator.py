@@ -1,57 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The coordinator as its Deployment starts it, with its token and policies, on a real API server.
-
-Agents and kubelets are models: a thread that writes what they would, each agent with its own token.
-"""
+"""The coordinator as its Deployment starts it, with token and policies, on a real API server."""
 
 from __future__ import annotations
 
-import contextlib
-import subprocess
-import threading
-import urllib.request
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from api import keys, mig_grant_annotation, mig_status_annotation, names
-from api.mig_grant_annotation import GrantPhase
-from api.mig_request_annotation import new_request_id
+from api import keys, mig_status_annotation, names
 from api.mig_status_annotation import MigPhase, MigStatusAnnotation
-from api.state_annotation import pod_key
 from fleet.fleet_terms import FleetTerms
 from fleet.policy.policy_keeper import KEY
-from kube.api import NODES, Api
-from tests import exposition
-from tests.agent.agent_process import GPUSCAPE, SOON, until
+from kube.api import NODES
+from tests.agent.agent_process import until
 from tests.cluster.agents import Site
 from tests.cluster.logged_requests import logged
-from tests.controlplane.components import free_port
-from tests.controlplane.lifetime import end_with_parent
-from tests.controlplane.plane import MERGE_PATCH, Plane
+from tests.cluster.mig_nodes import (
+    SLOTS,
+    NodeModel,
+    coordinator,
+    install_coordinator,
+    leader,
+    metrics,
+    modelled_nodes,
+    slots_in_use,
+    working,
+)
 from tests.fleet.rollout_judge import KnownFleet, KnownPod, RolloutJudge
-from tests.fleet.simulated_fleet import OFFERS, agent_notes
 from tests.kube.clusters import client
-from tools.access.files import parts_of, text
 
 pytestmark = pytest.mark.cluster
 
 NODE_COUNT = 10
-SLOTS = 3
-LABEL = {"app": "device-plugin"}
 TAINTS = (f"{keys.MIG_LAYOUT_PENDING}:NoSchedule", "example.com/kept=x:NoExecute")
-SETTINGS = {
-    "slots": str(SLOTS),
-    "canary": "1s",
-    "settle": "500ms",
-    "retry": "1s",
-    "device-plugins": "app=device-plugin",
-    "log-format": "json",
-}
-
-
 POLICY = """\
 version: v1
 layouts:
@@ -59,160 +40,10 @@ layouts:
 """
 
 
-@dataclass
-class NodeModel:
-    """One node: its agent, which has its own token, and its kubelet."""
-
-    plane: Plane
-    name: str
-    api: Api
-    namespace: str
-    request: str = field(default_factory=new_request_id)
-    is_begun: bool = False
-    is_done: bool = False
-    plugin: str = ""
-    holder: str = ""
-    """Name of a pod on GPUs that change."""
-
-    def work(self) -> None:
-        """One look at the Node, as the agent and as the kubelet."""
-        self._run_plugin()
-        if self.is_done:
-            return
-        if not self.is_begun:
-            self.is_begun = True
-            self._publish("waiting")
-            return
-        if self.holder and not self._is_held():
-            self.holder = ""
-            self._publish("waiting")
-        notes = self.api.get(NODES, self.name)["metadata"].get("annotations") or {}
-        grant = mig_grant_annotation.decode(notes.get(keys.MIG_GRANT, '{"v":0}'))
-        if grant is not None and grant.request == self.request and grant.phase is GrantPhase.GO:
-            self._publish("changing")
-            self.is_done = True
-            self._publish("unchanged", end="applied")
-
-    def _publish(self, phase: str, end: str = "") -> None:
-        pods = [pod_key(self.namespace, self.holder)] if self.holder else []
-        notes = agent_notes(self.request, "sevenths", phase, end=end, pods=pods)
-        self.api.patch(NODES, self.name, {"metadata": {"annotations": notes}})
-
-    def hold(self, name: str) -> None:
-        """Have a pod on GPUs that change, which somebody would make anew elsewhere."""
-        self.holder = name
-        reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "x", "uid": "x"}
-        pod = {
-            "metadata": {"name": name, "ownerReferences": [reference | {"controller": True}]},
-            "spec": {
-                "nodeName": self.name,
-                "terminationGracePeriodSeconds": 0,
-                "containers": [
-                    {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
-                ],
-            },
-        }
-        self.plane.demand("POST", f"/api/v1/namespaces/{self.namespace}/pods", pod)
-
-    def _is_held(self) -> bool:
-        path = f"/api/v1/namespaces/{self.namespace}/pods/{self.holder}"
-        return self.plane.request("GET", path).status == 200
-
-    def _run_plugin(self) -> None:
-        """As a DaemonSet makes its pod again, and the kubelet then offers what there is."""
-        pods = f"/api/v1/namespaces/{self.namespace}/pods"
-        name = f"plugin-{self.name}"
-        found = self.plane.request("GET", f"{pods}/{name}")
-        if found.status == 200 and found.body["metadata"]["uid"] == self.plugin:
-            return
-        pod = {
-            "metadata": {"name": name, "labels": LABEL},
-            "spec": {
-                "nodeName": self.name,
-                "terminationGracePeriodSeconds": 0,
-                "containers": [{"name": "c", "image": "none"}],
-            },
-        }
-        self.plugin = self.plane.demand("POST", pods, pod)["metadata"]["uid"]
-        ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-        patch = {"status": ready}
-        self.plane.demand("PATCH", f"{pods}/{name}/status", patch, content_type=MERGE_PATCH)
-        offers: dict[str, str | None] = dict.fromkeys(OFFERS["whole"])
-        if self.is_done:
-            offers |= {it: str(count) for it, count in OFFERS["sevenths"].items()}
-        else:
-            offers = {it: str(count) for it, count in OFFERS["whole"].items()}
-        self.plane.demand(
-            "PATCH",
-            f"/api/v1/nodes/{self.name}/status",
-            {"status": {"capacity": offers, "allocatable": offers}},
-            content_type=MERGE_PATCH,
-        )
-
-
-@contextlib.contextmanager
-def working(models: list[NodeModel]) -> Iterator[None]:
-    """All nodes work while the block lasts."""
-    ended = threading.Event()
-    failures: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            while not ended.wait(0.1):
-                for model in models:
-                    model.work()
-        except BaseException as error:  # shown at the end
-            failures.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join(SOON)
-        assert failures == []
-
-
-@contextlib.contextmanager
-def coordinator(site: Site, instance: str, folder: Path) -> Iterator[str]:
-    """Its address, as a process with its account's token; SIGTERM at the end."""
-    node = site.plane.make_node()
-    token = site.plane.bound_token(site.namespace, names.COORDINATOR, node)
-    options = SETTINGS | {
-        "kubeconfig": str(site.plane.kubeconfig(token=token)),
-        "namespace": site.namespace,
-        "instance": instance,
-        "listen": f"127.0.0.1:{free_port()}",
-    }
-    argv = [str(GPUSCAPE), "coordinator", *(f"--{it}={value}" for it, value in options.items())]
-    with (folder / f"{instance}.log").open("wb") as log:
-        process = subprocess.Popen(argv, stderr=log, preexec_fn=end_with_parent)
-        try:
-            yield options["listen"]
-        finally:
-            process.terminate()
-            assert process.wait(SOON) == 0
-
-
-def leader(site: Site) -> str:
-    """Who holds the Lease."""
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{site.namespace}/leases"
-    answer = site.plane.request("GET", f"{path}/{names.COORDINATOR_LEASE}")
-    return str(answer.body["spec"]["holderIdentity"]) if answer.status == 200 else ""
-
-
 def test_ten_nodes_change_three_at_a_time_and_no_pod_is_deleted(site: Site, tmp_path: Path) -> None:
     plane = site.plane
-    plane.account(site.namespace, names.COORDINATOR)
-    plane.kubectl("apply", "-f", "-", stdin=text(parts_of(site.namespace)["coordinator"]))
-    home = plane.namespace("plugins")
-    models = []
-    for number in range(NODE_COUNT):
-        name = plane.make_node(f"gpu-{number}")
-        token = plane.bound_token(site.namespace, names.AGENT, name)
-        api = client(names.AGENT, plane.kubeconfig(token=token))
-        models.append(NodeModel(plane=plane, name=name, api=api, namespace=home))
+    install_coordinator(site)
+    models = modelled_nodes(site, NODE_COUNT)
     foreign = models[0].name
     plane.kubectl("cordon", foreign)
     models[1].hold("in-the-way")
@@ -297,25 +128,3 @@ def known_fleet(models: list[NodeModel]) -> KnownFleet:
     known.pods["in-the-way"] = KnownPod(node=models[1].name, affected=True, grace=False)
     known.drains[models[1].name] = "evict"
     return known
-
-
-def metrics(address: str) -> dict[str, float]:
-    """The figures of a coordinator, by name and the values of their labels."""
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=SOON) as answer:
-        found = exposition.series(answer.read())
-    return {
-        "/".join((name.removeprefix("gpuscape_coordinator_"), *(text for _, text in labels))): it
-        for (name, labels), it in found.items()
-    }
-
-
-def slots_in_use(site: Site) -> list[str]:
-    """Slots that somebody has."""
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{site.namespace}/leases"
-    leases = site.plane.demand("GET", path)["items"]
-    return [
-        it["metadata"]["name"]
-        for it in leases
-        if it["metadata"]["name"].startswith(names.SLOT_LEASE_PREFIX)
-        and it["spec"].get("holderIdentity")
-    ]

@@ -100,7 +100,7 @@ FAILURES: dict[str, Callable[[], BaseException]] = {
 
 
 def interrupted(every: int, *, drains: bool) -> int:
-    """Run all interruptions, or one in ``every``; how many."""
+    """Run all interruptions, or one in ``every``; how many there are."""
     runs = 0
     for number in range(calls(drains=drains)):
         for place, (name, failure) in enumerate(FAILURES.items()):
