@@ -49,6 +49,7 @@ check: $(VENV)/.dev ## seconds: format, lint, types, import contracts, generated
 long: controlplane ## soak, random tests SCALE times over (10 unless given), benchmarks into docs/
 	$(BIN)/python -m tests.controlplane.prepare --only kubelet-1.32,mig-manager
 	SCALE=$(SCALE) $(PYTEST) -m "not gpu" --timeout 3600
+	$(BIN)/python -m tests.fleet.rollout_run
 	$(MAKE) faults mutate bench
 
 faults: controlplane $(if $(OTHER_PYTHON),$(VENV)-other/.run) ## every fault against the agent, figures into docs/ (OTHER_PYTHON=python3.13 runs that one too)

@@ -65,7 +65,7 @@ class RandomPod:
     is_gone: bool = False
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class RandomTerms:
     """What is drawn, and how wild it is."""
 

@@ -47,6 +47,18 @@ class Figures:
         self.hours += (fleet.now - START) / 3600
         self.longest = max(self.longest, part)
 
+    def join(self, other: Figures) -> None:
+        """Add up those of other runs."""
+        self.runs += other.runs
+        self.changes += other.changes
+        self.evictions += other.evictions
+        self.kills += other.kills
+        self.failed_calls += other.failed_calls
+        self.blocked += other.blocked
+        self.hours += other.hours
+        self.most = max(self.most, other.most)
+        self.longest = max(self.longest, other.longest)
+
 
 def run(seed: int, how: RandomTerms, figures: Figures) -> None:
     """One fleet, until all is over."""
@@ -100,8 +112,13 @@ def fifty(part: int) -> Figures:
     """Fifty of the 500 runs: in one part with failures alone, in one with nothing of the kind."""
     figures = Figures()
     for seed in range(50 * part, 50 * (part + 1)):
-        run(seed, {0: FAILING, 1: QUIET}.get(part, STORM), figures)
+        run(seed, terms_of(part), figures)
     return figures
+
+
+def terms_of(part: int) -> RandomTerms:
+    """What is drawn in a part."""
+    return {0: FAILING, 1: QUIET}.get(part, STORM)
 
 
 @pytest.mark.long
