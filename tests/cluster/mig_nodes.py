@@ -206,17 +206,21 @@ def coordinator(site: Site, instance: str, folder: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def coordinator_process(
-    site: Site, instance: str, folder: Path
+    site: Site, instance: str, folder: Path, **settings: str
 ) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """The process, and its address; SIGKILL at the end, unless it has ended."""
     node = site.plane.make_node()
     token = site.plane.bound_token(site.namespace, names.COORDINATOR, node)
-    options = SETTINGS | {
-        "kubeconfig": str(site.plane.kubeconfig(token=token)),
-        "namespace": site.namespace,
-        "instance": instance,
-        "listen": f"127.0.0.1:{free_port()}",
-    }
+    options = (
+        SETTINGS
+        | settings
+        | {
+            "kubeconfig": str(site.plane.kubeconfig(token=token)),
+            "namespace": site.namespace,
+            "instance": instance,
+            "listen": f"127.0.0.1:{free_port()}",
+        }
+    )
     argv = [str(GPUSCAPE), "coordinator", *(f"--{it}={value}" for it, value in options.items())]
     with (folder / f"{instance}.log").open("wb") as log:
         process = subprocess.Popen(argv, stderr=log, preexec_fn=end_with_parent)

@@ -33,7 +33,9 @@ from tests.controlplane.plane import Plane
 from tests.fleet.random_fleet import CHANGE_SECONDS
 from tests.fleet.rollout_judge import KnownFleet, KnownPod, RolloutJudge
 
-CANARY_SECONDS, SETTLE_SECONDS = 1.0, 0.5
+CANARY_SECONDS, SETTLE_SECONDS = 1.0, 2.0
+SLACK_SECONDS = 1.3
+"""Records have whole seconds, and a busy API server's log is late."""
 TAKE_OVER_SECONDS = 30.0
 """For which a new leader waits."""
 LAST_END_SECONDS = 40.0
@@ -122,7 +124,9 @@ def play(folder: Path, seed: int, nodes: int) -> RolloutFigures:
         mark, begun = plane.mark(), time.monotonic()
         running.enter_context(working(fleet.models))
         replicas = {
-            name: running.enter_context(coordinator_process(site, name, folder))[0]
+            name: running.enter_context(
+                coordinator_process(site, name, folder, settle=f"{SETTLE_SECONDS:g}s")
+            )[0]
             for name in ("first", "second")
         }
         kill_at = begun + draw.uniform(5.0, 30.0)
@@ -162,7 +166,7 @@ def _drawn(site: Site, models: list[NodeModel], draw: random.Random) -> _Fleet:
     """Pods on half of the nodes."""
     terms = FleetTerms(slots=SLOTS, canary_seconds=CANARY_SECONDS, settle_seconds=SETTLE_SECONDS)
     fleet = _Fleet(
-        models=models, known=KnownFleet(terms=terms, slack=0.3, replicas_are_known=False)
+        models=models, known=KnownFleet(terms=terms, slack=SLACK_SECONDS, replicas_are_known=False)
     )
     for model in models:
         plugin = KnownPod(node=model.name, is_plugin=True, grace=False)
