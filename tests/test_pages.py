@@ -31,6 +31,7 @@ MEASURED: Final = (
     "mig-benchmarks",
     "mig-figures",
     "scheduler-benchmarks",
+    "mig-rollouts",
     "scheduler-quality",
     "soak",
     "structure",
