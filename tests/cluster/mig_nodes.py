@@ -223,7 +223,7 @@ def coordinator_process(
     )
     argv = [str(GPUSCAPE), "coordinator", *(f"--{it}={value}" for it, value in options.items())]
     with (folder / f"{instance}.log").open("wb") as log:
-        process = subprocess.Popen(argv, stderr=log, preexec_fn=end_with_parent)
+        process = subprocess.Popen(argv, stderr=log, preexec_fn=end_with_parent())
         try:
             yield process, options["listen"]
         finally:
