@@ -134,18 +134,18 @@ def _content(secret: Object | None) -> Content:
     found = {}
     for key, text in ((secret or {}).get("data") or {}).items():
         try:
-            found[key] = base64.b64decode(text, validate=True)
+            found[key] = base64.b64decode(text)
         except (binascii.Error, TypeError):
             continue
     return found
 
 
 def _written_at(secret: Object) -> datetime | None:
-    """When this program last wrote it, by the API server's clock."""
+    """When it was last written, by the API server's clock."""
     times = [
         datetime.fromisoformat(entry["time"])
         for entry in secret["metadata"].get("managedFields") or ()
-        if entry.get("manager") == names.CERTIFICATES and entry.get("time")
+        if entry.get("time")
     ]
     return max(times, default=None)
 

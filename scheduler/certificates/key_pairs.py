@@ -31,6 +31,12 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 LARGEST_SKEW: Final = timedelta(hours=1)
 """A certificate is good so much earlier than it was made, for machines whose clocks are late."""
 
+_UNREADABLE: Final = (
+    *(ValueError, TypeError, UnsupportedAlgorithm),
+    *(x509.InvalidVersion, x509.UnsupportedGeneralNameType),
+)
+"""What the library raises about damaged text, encrypted keys and kinds that it does not know."""
+
 _Extension = TypeVar("_Extension", bound=x509.ExtensionType)
 _BLOCK: Final = re.compile(rb"-----BEGIN ([A-Z ]+)-----[^-]+-----END \1-----\n?")
 
@@ -93,19 +99,15 @@ class Certificate:
         """Whether the key of ``other`` has signed it."""
         try:
             self.parsed.verify_directly_issued_by(other.parsed)
-        except (ValueError, TypeError, InvalidSignature):
+        except (*_UNREADABLE, InvalidSignature):
             return False
         return True
 
     def _extension(self, kind: type[_Extension]) -> _Extension | None:
         try:
             return self.parsed.extensions.get_extension_for_class(kind).value
-        except (x509.ExtensionNotFound, x509.DuplicateExtension, ValueError):
+        except (*_UNREADABLE, x509.ExtensionNotFound, x509.DuplicateExtension):
             return None
-
-
-_UNREADABLE: Final = (ValueError, TypeError, UnsupportedAlgorithm)
-"""What the library raises about damaged text, encrypted keys and kinds that it does not know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,9 +220,10 @@ def _certificates(pem: bytes) -> Iterator[Certificate]:
         try:
             found = Certificate(x509.load_pem_x509_certificate(block[0]))
             _der(found.parsed.public_key())
+            is_sound = found.begins < found.ends
         except _UNREADABLE:
             continue
-        if found.begins < found.ends:
+        if is_sound:
             yield found
 
 

@@ -148,7 +148,7 @@ def _kept(
     return next(
         (
             it
-            for it in held[:1]
+            for it in held
             if _is_alive(it.certificate, at, RENEWED)
             and it.certificate.is_for(holder)
             and any(it.certificate.is_signed_by(other) for other in trusted)

@@ -213,6 +213,10 @@ def test_a_deleted_secret_is_reported_once_and_filled_when_it_is_there_again(
     assert after[names.SCHEDULER_CA] == before[names.SCHEDULER_CA]
     assert after[names.KUBE_SCHEDULER_TLS] == before[names.KUBE_SCHEDULER_TLS]
 
+    stored.server.delete(SECRETS, names.SCHEDULER_TLS, NAMESPACE)
+    keeper.tick()
+    assert caplog.messages.count("Secret missing") == 2
+
 
 def test_a_deleted_authority_is_put_back_as_it_was(stored: Stored) -> None:
     """So kube-scheduler, which reads once whom it trusts, need not be started again."""
@@ -314,6 +318,10 @@ def test_a_server_that_refuses_or_is_away_is_asked_again_and_reported_once(
 
     keeper.tick()
     assert keeper.is_settled
+
+    api.fail("get", error)
+    keeper.tick()
+    assert caplog.messages == ["Secret not read or written"] * 2
 
 
 def test_a_lost_answer_to_a_write_does_no_harm(stored: Stored) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ssl
 from datetime import timedelta
 
 import pytest
@@ -105,6 +106,7 @@ def test_what_is_damaged_is_passed_over_and_what_is_good_beside_it_is_read(damag
     assert key_pairs.key_pairs(PEM, damaged) in ((), (MADE,))
 
 
+@pytest.mark.filterwarnings("ignore::cryptography.utils.CryptographyDeprecationWarning")
 @given(st.integers(0, len(PEM) - 1), st.binary(min_size=1, max_size=3))
 def test_any_damage_gives_a_certificate_or_none(at: int, put: bytes) -> None:
     changed = PEM[:at] + put + PEM[at + len(put) :]
@@ -114,6 +116,15 @@ def test_any_damage_gives_a_certificate_or_none(at: int, put: bytes) -> None:
         found.is_authority()
         found.is_signed_by(AUTHORITY.certificate)
         key_pairs.key_pairs(changed, KEY)
+
+
+def test_a_version_that_there_is_not_is_damage() -> None:
+    """The library has an error of its own for it."""
+    der = MADE.certificate.parsed.public_bytes(Encoding.DER)
+    at = der.index(bytes.fromhex("a003020102"))
+    changed = ssl.DER_cert_to_PEM_cert(der[: at + 4] + b"\x06" + der[at + 5 :]).encode()
+
+    assert key_pairs.certificates(changed + PEM) == (MADE.certificate,)
 
 
 def test_an_encrypted_key_is_none() -> None:

@@ -11,6 +11,10 @@ from itertools import pairwise
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from scheduler.certificates import key_pairs, renewal
 from scheduler.certificates.key_pairs import Certificate
@@ -239,6 +243,46 @@ def test_the_certificate_of_the_other_side_is_none_of_this_side() -> None:
 
     assert of(after.server).is_for(renewal.server(NAMESPACE))
     assert of(after.client).is_for(renewal.client(NAMESPACE))
+
+
+@pytest.mark.parametrize("side", ["server", "client"])
+def test_a_certificate_of_an_authority_that_nobody_trusts_is_made_again(side: str) -> None:
+    stranger = getattr(renewed(EMPTY), side)
+    put = {key: stranger[key] for key in ("tls.crt", "tls.key")}
+
+    after = renewed(replace(FIRST, **{side: {**getattr(FIRST, side), **put}}))
+
+    assert of(getattr(after, side)) != of(stranger)
+    assert accepts(FIRST.client, after.server, BEGIN)
+    assert accepts(FIRST.server, after.client, BEGIN)
+
+
+def test_what_may_sign_nothing_is_not_trusted() -> None:
+    added = FIRST.client["ca.crt"] + FIRST.server["tls.crt"]
+
+    assert renewed(replace(FIRST, client={**FIRST.client, "ca.crt": added})) == FIRST
+
+
+@pytest.mark.parametrize("kind", ["a certificate of its own", "an RSA key"])
+def test_what_cannot_sign_is_no_authority(kind: str) -> None:
+    if kind == "an RSA key":
+        key = rsa.generate_private_key(65537, 2048)
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "theirs")])
+        made = x509.CertificateBuilder().subject_name(name).issuer_name(name).serial_number(1)
+        made = made.public_key(key.public_key()).not_valid_before(BEGIN)
+        made = made.not_valid_after(BEGIN + AUTHORITY_LIFE)
+        limits = x509.BasicConstraints(ca=True, path_length=None)
+        made = made.add_extension(limits, critical=True)
+        certificate = made.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+        key_pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    else:
+        certificate, key_pem = FIRST.server["tls.crt"], FIRST.server["tls.key"]
+
+    after = renewed(replace(EMPTY, authority={"ca.crt": certificate, "ca.key": key_pem}))
+
+    (authority,) = renewal.signing(after.authority, BEGIN)
+    assert authority.key_pem != key_pem
+    assert accepts(after.client, after.server, BEGIN)
 
 
 def test_one_for_another_namespace_is_made_again() -> None:
