@@ -120,9 +120,14 @@ class ApiClient:
     ) -> None:
         """See :class:`kube.api.DeletingApi`."""
         asked = request_name("delete", resource, namespace, name)
-        path = _path(resource, namespace, name) + ("?dryRun=All" if dry_run else "")
-        only = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
-        self._ask(asked, "DELETE", path, only, JSON)
+        # a server that gets options in the body passes over those of the address
+        options = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": uid},
+            **({"dryRun": ["All"]} if dry_run else {}),
+        }
+        self._ask(asked, "DELETE", _path(resource, namespace, name), options, JSON)
 
     def evict(self, name: str, *, namespace: str, uid: str, dry_run: bool = False) -> None:
         """See :class:`kube.api.EvictingApi`."""
