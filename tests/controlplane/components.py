@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -138,9 +138,14 @@ def kwok(binaries: Path, kubeconfig: Path, node_annotation: str) -> Command:
     ]
 
 
-def nfd_master(binaries: Path, kubeconfig: Path) -> Command:
-    """What turns NodeFeatures into labels of Nodes."""
-    return [binaries / "nfd-master", "-kubeconfig", kubeconfig, NFD_PORT]
+def nfd_master(binaries: Path, kubeconfig: Path, namespaces: Collection[str] = ()) -> Command:
+    """What turns NodeFeatures, those of these namespaces if any are named, into labels of Nodes."""
+    command: Command = [binaries / "nfd-master", "-kubeconfig", kubeconfig, NFD_PORT]
+    if namespaces:
+        named = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [*namespaces]}
+        selector = {"nodeFeatureNamespaceSelector": {"matchExpressions": [named]}}
+        command.append(f"-options={json.dumps({'restrictions': selector})}")
+    return command
 
 
 def nfd_worker(binaries: Path, kubeconfig: Path) -> Command:

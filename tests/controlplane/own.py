@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import http.client
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -121,12 +121,14 @@ def install_node_features(plane: Plane) -> None:
     plane.kubectl("wait", "--for=condition=Established", *resources)
 
 
-def start_nfd_master(plane: Plane, programs: Programs) -> None:
+def start_nfd_master(plane: Plane, programs: Programs, namespaces: Collection[str] = ()) -> None:
     """Start what turns NodeFeatures into labels; the definitions must be installed.
 
-    It runs on a Node of its own, which it tidies up when it starts.
+    It runs on a Node of its own, which it tidies up when it starts. ``namespaces``: those whose
+    NodeFeatures count, all without any. On a shared plane name your own: the Nodes of other
+    tests would be labelled too.
     """
-    command = components.nfd_master(binaries(NFD), plane.kubeconfig())
+    command = components.nfd_master(binaries(NFD), plane.kubeconfig(), namespaces)
     environment = {"NODE_NAME": plane.make_node(), "KUBERNETES_NAMESPACE": "default"}
     programs.start("nfd-master", command, environment=environment)
 

@@ -165,20 +165,27 @@ def test_a_feature_file_becomes_a_label_through_the_real_worker_and_master(
 ) -> None:
     install_node_features(plane)
     node, namespace = plane.make_node(), plane.namespace()
+    of_another_test = {
+        "apiVersion": "nfd.k8s-sigs.io/v1alpha1",
+        "kind": "NodeFeature",
+        "metadata": {"name": "x", "labels": {"nfd.node.kubernetes.io/node-name": node}},
+        "spec": {"features": {}, "labels": {"example.com/shape": "round"}},
+    }
+    elsewhere = f"/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/{plane.namespace()}/nodefeatures"
+    plane.demand("POST", elsewhere, of_another_test)
     features = tmp_path / "worker" / "features.d" / "ours"
     features.parent.mkdir(parents=True)
     features.write_text("example.com/color=blue\n")
 
     with Programs(tmp_path / "logs") as programs:
-        start_nfd_master(plane, programs)
+        start_nfd_master(plane, programs, (namespace,))
         folder = features.parents[1]
         start_nfd_worker(plane, programs, node=node, namespace=namespace, folder=folder)
 
-        def color() -> object:
-            return plane.demand("GET", f"/api/v1/nodes/{node}")["metadata"]["labels"].get(
-                "example.com/color"
-            )
+        def shown() -> dict[str, str]:
+            labels = plane.demand("GET", f"/api/v1/nodes/{node}")["metadata"]["labels"]
+            return {k: v for k, v in labels.items() if k.startswith("example.com/")}
 
-        assert eventually(lambda: color() == "blue")
+        assert eventually(lambda: shown() == {"example.com/color": "blue"})
         features.write_text("example.com/color=green\n")
-        assert eventually(lambda: color() == "green")
+        assert eventually(lambda: shown() == {"example.com/color": "green"})

@@ -350,7 +350,7 @@ def test_take_over_and_hand_back_leave_no_moment_without_labels(
         clock.until(ours.tick, lambda: shows(api, name, {COUNT: "8", PRODUCT: product}))
 
     with Programs(tmp_path / "logs") as programs:
-        start_nfd_master(plane, programs)
+        start_nfd_master(plane, programs, (namespace, theirs))
         make_feature(plane, theirs, name, {COUNT: "8", MODE: "compute"})
         clock.until(lambda _: 0.0, lambda: shows(api, name, {COUNT: "8", MODE: "compute"}))
         mark = plane.mark()
