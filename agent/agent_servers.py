@@ -7,7 +7,6 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from http import HTTPStatus
 
 from agent.client_limits import client_limits
 from agent.metrics.latest_metrics import LatestMetrics
@@ -92,8 +91,8 @@ class AgentServers:
             return HttpServer(
                 address,
                 {
-                    "/livez": lambda: _probe(self._parts.agent.alive),
-                    "/readyz": lambda: _probe(self._parts.agent.ready),
+                    "/livez": lambda: messages.probe(self._parts.agent.alive),
+                    "/readyz": lambda: messages.probe(self._parts.agent.ready),
                 },
                 probe_limits,
                 refusals=self._refusals,
@@ -113,7 +112,3 @@ class AgentServers:
     def _served(self, path: str, seconds: float) -> None:
         if path == _METRICS:
             self._parts.measured.scraped(seconds)
-
-
-def _probe(good: bool) -> messages.Response:
-    return messages.text("ok") if good else messages.text("not yet", HTTPStatus.SERVICE_UNAVAILABLE)

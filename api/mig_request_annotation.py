@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from api import keys
+from api.mig_resources import MOST_OFFERS
 from api.state_annotation import PodKey
 from api.versioned import VersionedFormat
 
@@ -86,7 +87,7 @@ class MigRequestAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_defau
     offers: Annotated[
         dict[Annotated[str, Meta(max_length=64)], Annotated[int, Meta(ge=0)]],
         Meta(
-            max_length=16,
+            max_length=MOST_OFFERS,
             description="What the node is to offer then; empty where the device plugin's strategy"
             " is not known.",
         ),

@@ -11,6 +11,8 @@ GPU_RESOURCE: Final = "nvidia.com/gpu"
 MIG_PREFIX: Final = "nvidia.com/mig-"
 SHARED_SUFFIX: Final = ".shared"
 """Of a resource whose devices are shared out, where the plugin is told to name it so."""
+MOST_OFFERS: Final = 16
+"""Resources that an annotation names for a node's layouts; with more it names none."""
 
 
 class MigStrategy(StrEnum):

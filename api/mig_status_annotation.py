@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from api import keys
+from api.mig_resources import MOST_OFFERS
 from api.versioned import VersionedFormat
 
 VERSION: Final = 1
@@ -24,8 +25,6 @@ MOST_ASKED: Final = 256
 MOST_REASON: Final = 400
 MOST_PODS: Final = 8
 """That are named."""
-MOST_OFFERS: Final = 16
-"""Resources that are named; with more there are none."""
 
 
 class MigPhase(StrEnum):

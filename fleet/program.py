@@ -10,7 +10,6 @@ import socket
 import threading
 import time
 from functools import partial
-from http import HTTPStatus
 from importlib.metadata import version
 from typing import Final
 
@@ -142,8 +141,8 @@ def _start(
         settings.listen,
         {
             "/metrics": lambda: Response(body=Body(metrics.render()), content_type=CONTENT_TYPE),
-            "/livez": lambda: _probe(good=not (rounds.is_stuck or beats.is_stuck)),
-            "/readyz": lambda: _probe(good=cache.is_synced),
+            "/livez": lambda: messages.probe(not (rounds.is_stuck or beats.is_stuck)),
+            "/readyz": lambda: messages.probe(cache.is_synced),
         },
         title="gpuscape coordinator",
     )
@@ -209,9 +208,3 @@ def _client(settings: CoordinatorSettings) -> ApiClient:
         burst=40,
     )
     return connect(program, kubeconfig=settings.kubeconfig)
-
-
-def _probe(*, good: bool) -> Response:
-    if good:
-        return messages.text("ok")
-    return messages.text("not yet", HTTPStatus.SERVICE_UNAVAILABLE)

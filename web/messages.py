@@ -176,6 +176,11 @@ def text(sentence: str, status: HTTPStatus = HTTPStatus.OK) -> Response:
     return Response(body=Body(f"{sentence}\n".encode()), status=status)
 
 
+def probe(good: bool) -> Response:
+    """The answer of ``/livez`` and ``/readyz``."""
+    return text("ok") if good else text("not yet", HTTPStatus.SERVICE_UNAVAILABLE)
+
+
 def health(good: bool) -> Response:
     """The answer of ``/health`` on the port of the metrics, with dcgm-exporter's text."""
     if good:

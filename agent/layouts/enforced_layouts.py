@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -21,7 +20,7 @@ from agent.layouts.layout_change import HELD_COMMAND, ActuatorTask, LayoutChange
 from agent.layouts.retry_times import Retry
 from agent.layouts.shown_request import ShownRequest, leave_for, shown_request
 from agent.layouts.wanted_change import Judgement
-from api import keys, mig_request_annotation, names
+from api import keys, mig_request_annotation, names, rfc3339
 from api.actuator_messages import ActuatorAnswer, StateRequest
 from api.key_kinds import KeyLocation
 from api.mig_request_annotation import MigRequestAnnotation, new_request_id
@@ -289,16 +288,12 @@ class EnforcedLayouts:
 
     def _day_time(self, at: float) -> str:
         """RFC 3339 of a time by the clock of the steps."""
-        found = datetime.fromtimestamp(self._wall() + at - self._clock(), UTC)
-        return found.strftime("%Y-%m-%dT%H:%M:%SZ")
+        return rfc3339.whole_seconds(self._wall() + at - self._clock())
 
     def _passed(self, since: str) -> float:
         """Seconds since a time of day; 0 where that is not known, or to come."""
-        try:
-            at = datetime.fromisoformat(since).timestamp()
-        except ValueError:
-            return 0.0
-        return max(self._wall() - at, 0.0)
+        at = rfc3339.unix_seconds(since)
+        return 0.0 if at is None else max(self._wall() - at, 0.0)
 
     def _paced(self, wanted: MigRequestAnnotation) -> MigRequestAnnotation:
         """The request, or the one before where nobody needs to know the difference yet."""

@@ -15,10 +15,9 @@ from typing import Final
 
 from agent.layouts.layout_request import LayoutRequest
 from agent.pods.allocated_devices import NodeAllocation
-from api.mig_resources import MigStrategy
+from api.mig_resources import MOST_OFFERS, MigStrategy
 from api.mig_status_annotation import (
     MOST_ASKED,
-    MOST_OFFERS,
     MOST_PODS,
     MOST_REASON,
     VERSION,

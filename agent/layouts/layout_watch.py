@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
@@ -22,7 +21,7 @@ from agent.layouts.layout_judge import LayoutEdges, LayoutJudge, NodeFacts
 from agent.layouts.layout_request import Adoption, LayoutRequest, NodeWish, node_wish
 from agent.layouts.wish_record import WishRecord
 from agent.pods.allocated_devices import NodeAllocation
-from api import keys, mig_status_annotation
+from api import keys, mig_status_annotation, rfc3339
 from api.mig_status_annotation import VERSION, MigPhase, MigStatusAnnotation
 from base.errors import BadInput
 from exporters.mig_wish_metrics import MigWish
@@ -311,7 +310,7 @@ class LayoutWatch:
                     return known
                 self._made = replace(status, since=known.since)
                 return self._made
-        self._made = replace(status, since=self._time())
+        self._made = replace(status, since=rfc3339.whole_seconds(self._wall()))
         return self._made
 
     def _with_offers(self, status: MigStatusAnnotation) -> MigStatusAnnotation:
@@ -323,12 +322,8 @@ class LayoutWatch:
             self._found = None
             return replace(status, offers={}, found="")
         if self._found is None or self._found[0] != status.plan:
-            self._found = status.plan, self._time()
+            self._found = status.plan, rfc3339.whole_seconds(self._wall())
         return replace(status, found=self._found[1])
-
-    def _time(self) -> str:
-        """Now, as RFC 3339."""
-        return datetime.fromtimestamp(self._wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 _CHANGE_PHASES: Final = frozenset(

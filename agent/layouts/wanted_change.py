@@ -25,14 +25,12 @@ from api.mig_request_annotation import (
     VERSION,
     MigRequestAnnotation,
 )
-from api.mig_resources import MigStrategy
+from api.mig_resources import MOST_OFFERS, MigStrategy
 from api.state_annotation import pod_key
 from mig.gpu_layout import GpuLayout
 from mig.holders import HolderKind, MigHolders
 from mig.steps import SetMode
 
-MOST_OFFERS: Final = 16
-"""Resources that a request names; with more it names none."""
 _MOST_ASKED: Final = 256
 _MOST_ON_GPUS: Final = 2048
 _NAME: Final = re.compile(r"[0-9a-z./-]{1,320}")

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import datetime
 
+from api import rfc3339
 from api.mig_status_annotation import MigStatusAnnotation
 from exporters.mig_wish_metrics import NOTHING_ASKED, RETRIED_ENDS, MigWish
 
@@ -28,7 +28,7 @@ class WishRecord:
 
     def go_on_from(self, shown: MigStatusAnnotation) -> None:
         """Take what the Node showed when the agent started: nothing of it is counted."""
-        self._phase, self._since = shown.phase, _seconds(shown.since)
+        self._phase, self._since = shown.phase, rfc3339.unix_seconds(shown.since) or 0.0
         self._request, self._end = shown.request, shown.end
         self._ended_plan = shown.plan if shown.end else ""
 
@@ -57,11 +57,3 @@ class WishRecord:
             retries=dict(self._retries),
             enforced=self._enforced,
         )
-
-
-def _seconds(text: str) -> float:
-    """Unix time of an RFC 3339 one; 0 where it is none."""
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError):
-        return 0.0

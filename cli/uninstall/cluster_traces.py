@@ -6,14 +6,12 @@ What he may not read, or the cluster does not have, is named; nothing is taken f
 
 from __future__ import annotations
 
-import math
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final
 
-from api import keys, names
+from api import keys, names, rfc3339
 from cli.failures import UNREADABLE, CommandFailure
 from cli.uninstall.node_traces import Kept, NodeTraces, node_traces
 from fleet import slot_lease
@@ -159,9 +157,15 @@ class TraceReader:
         others = {meta["uid"] for meta in pods or () if not _is_program(meta)}
         for lease in filter(_is_agents, leases):
             spec = lease.get("spec") or {}
-            holder, age = spec.get("holderIdentity"), self._now - _unix(spec.get("renewTime"))
+            holder, renewed = (
+                spec.get("holderIdentity"),
+                rfc3339.unix_seconds(spec.get("renewTime")),
+            )
+            if not holder or renewed is None:
+                continue
+            age = self._now - renewed
             is_told = pods is not None and _is_pod_uid(holder) and holder not in others
-            if holder and age < _FRESH_SECONDS and not is_told:
+            if age < _FRESH_SECONDS and not is_told:
                 name = lease["metadata"]["name"]
                 yield f"the agent of Lease {name}, renewed {max(age, 0):.0f} s ago"
 
@@ -243,11 +247,3 @@ def _whole(resource: ApiResource, meta: dict[str, Any], node: str = "") -> Whole
         uid=meta["uid"],
         node=node,
     )
-
-
-def _unix(time: object) -> float:
-    """Unix time; long ago for what is none."""
-    try:
-        return datetime.fromisoformat(str(time)).timestamp()
-    except (ValueError, OverflowError):
-        return -math.inf

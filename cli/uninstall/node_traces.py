@@ -15,7 +15,7 @@ from api import keys, names
 from api.key_kinds import Key, KeyLocation, Writer
 from api.mig_status_annotation import MigPhase
 from fleet import node_patches
-from fleet.mig_node import node_of
+from fleet.mig_node import MigNode, node_of
 from fleet.new_records import record_of_grant
 from fleet.undo_record import UndoRecord
 from kube.api import Object
@@ -55,7 +55,8 @@ def node_traces(node: Object, record: UndoRecord | None, *, admin_keys: bool) ->
     NVIDIA's.
     """
     meta = node["metadata"]
-    undone = _undone(node, record)
+    seen = node_of(node, ())
+    undone = _undone(seen, record)
     parts: dict[str, dict[str, str | None]] = {}
     stays: list[Kept] = []
     for where, part in _PARTS.items():
@@ -72,7 +73,7 @@ def node_traces(node: Object, record: UndoRecord | None, *, admin_keys: bool) ->
             parts[part] = changed
     stays += _taints(node)
     spec, why = undone.get("spec"), f"it is not ours: kubectl uncordon {meta['name']}"
-    if spec and _is_held(node):
+    if spec and _is_held(seen):
         spec, why = None, f"{_HELD} kubectl uncordon {meta['name']}"
     goes = [key for part in parts.values() for key in part]
     if spec:
@@ -88,9 +89,8 @@ def node_traces(node: Object, record: UndoRecord | None, *, admin_keys: bool) ->
     )
 
 
-def _undone(node: Object, record: UndoRecord | None) -> dict[str, Any]:
+def _undone(seen: MigNode, record: UndoRecord | None) -> dict[str, Any]:
     """What the coordinator would write to end a change that is open."""
-    seen = node_of(node, ())
     if record is None and seen.grant_text is not None:
         record = record_of_grant(seen)
     patch = None if record is None else node_patches.undone(seen, record)
@@ -131,6 +131,5 @@ def _taints(node: Object) -> Iterator[Kept]:
             yield Kept(what=f"taint {keys.MIG_LAYOUT_PENDING}", why=why)
 
 
-def _is_held(node: Object) -> bool:
-    status = node_of(node, ()).status
-    return status is not None and status.phase == MigPhase.HELD
+def _is_held(seen: MigNode) -> bool:
+    return seen.status is not None and seen.status.phase == MigPhase.HELD

@@ -10,8 +10,8 @@ seen the devices, and another restart would not help.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 
+from api import rfc3339
 from api.mig_status_annotation import MigPhase
 from fleet.gpu_pod import GpuPod
 from fleet.mig_node import MigNode
@@ -57,7 +57,7 @@ def _of_node(view: FleetView, node: MigNode) -> UnlistedDevices | None:
     missing = sorted(it for it, count in status.offers.items() if listed.get(it, 0) < count)
     if not missing:
         return None
-    since = _unix(status.found)
+    since = rfc3339.unix_seconds(status.found)
     plugins = [pod for pod in view.pods.get(node.name, ()) if pod.is_plugin]
     staying = [pod for pod in plugins if not pod.is_leaving]
     return UnlistedDevices(
@@ -72,10 +72,3 @@ def _of_node(view: FleetView, node: MigNode) -> UnlistedDevices | None:
 def _is_before(started_at: float | None, since: float | None) -> bool:
     """Whether a pod is known to have started no later; times are whole seconds."""
     return started_at is not None and since is not None and started_at <= since
-
-
-def _unix(text: str) -> float | None:
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return None

@@ -9,7 +9,6 @@ import signal
 import threading
 import time
 from datetime import UTC, datetime
-from http import HTTPStatus
 from importlib.metadata import version
 from typing import Final
 
@@ -20,7 +19,6 @@ from kube.client import Program, connect
 from scheduler.certificates.certificates_settings import CertificatesSettings
 from scheduler.certificates.keeper import AGAIN_SECONDS, CHECK_SECONDS, CertificateKeeper
 from web import messages
-from web.messages import Response
 from web.server import HttpServer
 
 log = logging.getLogger(__name__)
@@ -49,8 +47,8 @@ def run(settings: CertificatesSettings) -> int:
     server = HttpServer(
         settings.listen,
         {
-            "/livez": lambda: _probe(good=time.monotonic() - began < _STUCK_SECONDS),
-            "/readyz": lambda: _probe(good=keeper.is_settled),
+            "/livez": lambda: messages.probe(time.monotonic() - began < _STUCK_SECONDS),
+            "/readyz": lambda: messages.probe(keeper.is_settled),
         },
         title="gpuscape scheduler certificates",
     )
@@ -66,9 +64,3 @@ def run(settings: CertificatesSettings) -> int:
     server.stop(_STOP_SECONDS)
     log.info("certificates no longer renewed")
     return 0
-
-
-def _probe(*, good: bool) -> Response:
-    if good:
-        return messages.text("ok")
-    return messages.text("not yet", HTTPStatus.SERVICE_UNAVAILABLE)

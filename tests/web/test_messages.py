@@ -337,3 +337,11 @@ def test_the_health_of_the_agent_is_a_word_or_a_status() -> None:
     sick = parts(messages.health(False), GET)
     assert sick[0].startswith("HTTP/1.1 503 ")
     assert sick[1] == b"The agent's ticks have stopped.\n"
+
+
+@pytest.mark.parametrize(
+    ("good", "status", "word"), [(True, 200, b"ok\n"), (False, 503, b"not yet\n")]
+)
+def test_a_probe_is_answered_by_a_status_and_a_word(good: bool, status: int, word: bytes) -> None:
+    response = messages.probe(good)
+    assert (response.status, response.body.plain) == (status, word)

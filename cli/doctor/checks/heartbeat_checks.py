@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Final
 
 from agent.cluster.heartbeat import DURATION_SECONDS
 from agent.cluster.release_signals import ReleaseSignals
+from api import rfc3339
 from cli.doctor.finding import DoctorFinding, FindingKind, FindingSeverity, found
 from kube.api import Object
 
@@ -67,7 +67,8 @@ def lease_findings(
 ) -> Iterator[DoctorFinding]:
     """About the agent's Lease; ``now`` by the server's clock, ``own``: our pod's UID, if known."""
     spec = {} if lease is None else lease.get("spec") or {}
-    holder, renewed = str(spec.get("holderIdentity") or ""), _seconds(spec.get("renewTime"))
+    holder = str(spec.get("holderIdentity") or "")
+    renewed = rfc3339.unix_seconds(spec.get("renewTime"))
     if lease is None:
         yield found(LEASE_MISSING, node, f"there is no Lease of an agent on {node}")
     elif not holder:
@@ -84,11 +85,3 @@ def released_findings(node: Object) -> Iterator[DoctorFinding]:
     causes = ReleaseSignals("driver-ready").causes(node, None)
     if causes:
         yield found(RELEASED, node["metadata"]["name"], "; ".join(causes))
-
-
-def _seconds(text: object) -> float | None:
-    """An RFC 3339 time in Unix seconds; None for what is none."""
-    try:
-        return datetime.fromisoformat(str(text)).timestamp()
-    except (ValueError, OverflowError):
-        return None

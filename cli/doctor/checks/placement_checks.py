@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from typing import Final
 
+from api import rfc3339
 from api.mig_resources import is_gpu_resource
 from base.words import did_you_mean
 from cli.doctor.facts.pod_facts import FilteredCluster, PodFacts
@@ -238,10 +238,8 @@ def _age_seconds(facts: PodFacts) -> float:
     now = facts.server.info.unix_seconds
     if now is None:
         not_looked_at("the API server's answer has no date, so the pod's age is not known")
-    try:
-        return now - datetime.fromisoformat(str(created)).timestamp()
-    except (ValueError, OverflowError):
-        return 0.0
+    at = rfc3339.unix_seconds(created)
+    return 0.0 if at is None else now - at
 
 
 def _named(names: Sequence[str]) -> str:

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final
 
 import click
 
-from api import keys, names
+from api import keys, names, rfc3339
 from base.errors import BadInput
 from fleet import rollout_memory
 from fleet.rollout_memory import RolloutCounts
@@ -122,7 +121,5 @@ def coordinator_document(view: CoordinatorView) -> dict[str, Any]:
 
 def _silent_seconds(view: CoordinatorView, now: float) -> float:
     """Since the last renewal; 0 where that is not known."""
-    try:
-        return now - datetime.fromisoformat(view.renewed_at).timestamp()
-    except (ValueError, OverflowError):
-        return 0.0
+    renewed = rfc3339.unix_seconds(view.renewed_at)
+    return 0.0 if renewed is None else now - renewed

@@ -18,7 +18,6 @@ from agent.layouts.layout_change import ActuatorTask
 from agent.layouts.layout_judge import LayoutEdges
 from agent.layouts.layout_watch import SETTLE_SECONDS, LayoutWatch
 from agent.layouts.retry_times import FAILED_SECONDS, REFUSED_SECONDS
-from agent.layouts.wanted_change import MOST_OFFERS
 from agent.pods.allocated_devices import AllocatedDevice, GpuContainer, NodeAllocation
 from agent.pods.device_names import GpuPart
 from api import keys, mig_grant_annotation, mig_request_annotation, mig_status_annotation, names
@@ -35,7 +34,7 @@ from api.actuator_messages import (
 )
 from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation
 from api.mig_request_annotation import MOST_CHARACTERS, MigRequestAnnotation
-from api.mig_resources import MigStrategy
+from api.mig_resources import MOST_OFFERS, MigStrategy
 from api.mig_status_annotation import MigStatusAnnotation
 from api.state_annotation import pod_key
 from base.errors import Transient

@@ -255,6 +255,14 @@ def test_it_refuses_while_an_agent_outside_of_pods_renews_its_lease(
     done(run, "--yes")
 
 
+def test_a_lease_that_nobody_has_renewed_keeps_nobody(cluster: Cluster, run: Run) -> None:
+    spec = {"holderIdentity": "somebody", "renewTime": None}
+    name = names.lease("b")
+    cluster.by(names.AGENT).patch(LEASES, name, {"spec": spec}, namespace=names.NAMESPACE)
+    done(run, "--yes")
+    assert cluster.leases() == set()
+
+
 def test_a_lease_of_a_pod_that_has_ended_keeps_nobody(cluster: Cluster, run: Run) -> None:
     """Its agent could not release it: the right to went together with the pod."""
     hold(cluster, "b", POD)
