@@ -91,8 +91,8 @@ def test_what_is_on_a_gpu_that_cannot_be_read_does_not_count_as_gone(
 
 def test_what_is_refused_says_who_is_in_the_way(tmp_path: Path) -> None:
     """A pod that was named and a program that the driver lists; nothing is touched."""
-    on = node(tmp_path, *FIVE)
-    on.simulation.add_process("0000:10:00.0", 71, gpu_instance_id=4, compute_instance_id=0)
+    on, nobody = node(tmp_path, *FIVE), 2**22 + 71  # above what Linux gives out, so without a name
+    on.simulation.add_process("0000:10:00.0", nobody, gpu_instance_id=4, compute_instance_id=0)
     before = on.found()
     pod = NamedHolder(gpu=on.uuid(), instance=5, kind=HolderKind.POD, name="ns/train")
 
@@ -101,7 +101,7 @@ def test_what_is_refused_says_who_is_in_the_way(tmp_path: Path) -> None:
     assert result.outcome is None
     assert result.refusal is not None
     names = {str(one) for one in result.refusal.obstacles[0].holders}
-    assert names == {"pod ns/train", "process 71"}
+    assert names == {"pod ns/train", f"process {nobody}"}
     assert on.found() == before
 
 
