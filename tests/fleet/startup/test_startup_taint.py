@@ -438,3 +438,10 @@ def test_what_the_api_does_not_take_is_shown_as_ready(bare: Fleet) -> None:
     assert [one.wait for one in bare.shown[-1]] == [StartupWait.READY]
     bare.keeper.tick()
     assert bare.shown[-1] == ()
+
+
+def test_of_two_such_taints_the_older_counts(fleet: Fleet) -> None:
+    node = fresh(None, timeAdded="2027-01-15T07:59:00Z")
+    node["spec"]["taints"].append(PENDING | {"timeAdded": "2027-01-15T07:58:00Z"})
+    fleet.keeper.on_node(ObjectSeen(object=node))
+    assert [one.seconds for one in fleet.keeper.waiting] == [120]
