@@ -16,6 +16,7 @@ from fleet.plugins.unlisted_devices import UnlistedDevices
 from fleet.policy.assigned_layouts import Assignment
 from fleet.rollout_memory import CountedEnd
 from fleet.slot_gate import Waiting
+from fleet.startup.startup_taint import StartupNode, StartupWait
 from fleet.undo_record import UndoRecord
 
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # theirs to annotate
@@ -75,6 +76,16 @@ class CoordinatorMetrics:
             " has started since.",
             "plugin",
         )
+        self._startup = gauge(
+            "startup_taint_nodes",
+            "Nodes that have the startup taint, so that pods stay away, by why.",
+            "reason",
+        )
+        self._oldest_startup = gauge(
+            "startup_taint_oldest_seconds",
+            "For how long the Node that has the startup taint longest has it, by why.",
+            "reason",
+        )
         self._now = _NowCollector()
         registry.register(self._now)
         self._ends = counter("changes", "Changes that ended, by how.", "outcome")
@@ -90,6 +101,7 @@ class CoordinatorMetrics:
             self._ends.labels(outcome)
         self.stands_by()
         self.shows_unlisted(())
+        self.shows_startup(())
 
     def shows(self, figures: FleetFigures) -> None:
         """Set the gauges of a coordinator that leads."""
@@ -106,6 +118,13 @@ class CoordinatorMetrics:
         hopeless = sum(one.is_hopeless for one in found)
         self._unlisted.labels("restarts").set(len(found) - hopeless)
         self._unlisted.labels("restarted").set(hopeless)
+
+    def shows_startup(self, found: Collection[StartupNode]) -> None:
+        """Set the gauges of Nodes that have the startup taint."""
+        for wait in StartupWait:
+            ages = [one.seconds for one in found if one.wait is wait]
+            self._startup.labels(wait).set(len(ages))
+            self._oldest_startup.labels(wait).set(max(ages, default=0.0))
 
     def _show(self, figures: FleetFigures) -> None:
         self._slots.set(figures.slots)

@@ -117,7 +117,12 @@ def _start(
     cache = FleetCache(settings.pod_terms)
     leadership = Leadership(client, identity=instance, namespace=settings.namespace)
     policy = PolicyKeeper(client, leads=lambda: leadership.leads)
-    taints = TaintKeeper(client, policy.says_of, leads=lambda: leadership.leads)
+    taints = TaintKeeper(
+        client,
+        policy.says_of,
+        leads=lambda: leadership.leads,
+        shows=metrics.shows_startup,
+    )
     plugins = PluginKeeper(
         client,
         cache,

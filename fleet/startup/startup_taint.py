@@ -10,6 +10,8 @@ What is not known counts as not yet.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
@@ -24,6 +26,55 @@ _COUNTING: Final = (
     keys.MIG_REQUEST,
     keys.MIG_GRANT,
 )
+
+
+class StartupWait(StrEnum):
+    """Why a Node has the taint still."""
+
+    READY = "ready"
+    """It may go: the coordinator takes it off within seconds."""
+    POLICY_UNKNOWN = "policy-unknown"
+    """The fleet policy is not read yet, or has a mistake."""
+    POLICY_DUE = "policy-due"
+    """The fleet policy has a layout for it that is not written: paused, or entries disagree."""
+    NO_AGENT = "no-agent"
+    """No status of an agent that can be read."""
+    NOT_JUDGED = "not-judged"
+    """The agent has not judged yet what is asked for now."""
+    CHANGE = "change"
+    """A change is planned, waits or is under way."""
+    UNREAD = "unread"
+    """The GPUs cannot be read."""
+    UNADOPTED = "unadopted"
+    """A label from before the agent asks for a layout, and is not obeyed."""
+    REFUSED = "refused"
+    FAILED = "failed"
+    HELD = "held"
+    OTHER = "other"
+    """A phase that this coordinator does not know."""
+
+
+_OF_PHASES: Final[Mapping[str, StartupWait]] = {
+    MigPhase.PLANNED: StartupWait.CHANGE,
+    MigPhase.WAITING: StartupWait.CHANGE,
+    MigPhase.CHANGING: StartupWait.CHANGE,
+    MigPhase.UNREAD: StartupWait.UNREAD,
+    MigPhase.UNADOPTED: StartupWait.UNADOPTED,
+    MigPhase.REFUSED: StartupWait.REFUSED,
+    MigPhase.FAILED: StartupWait.FAILED,
+    MigPhase.HELD: StartupWait.HELD,
+}
+"""Those in which the layout is not there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartupNode:
+    """A Node with the taint."""
+
+    node: str
+    wait: StartupWait
+    seconds: float
+    """For which it has had the taint."""
 
 
 class PolicyWord(StrEnum):
@@ -58,24 +109,41 @@ def counting_metadata(node: Object) -> dict[str, Any]:
     }
 
 
-def obstacle(metadata: Mapping[str, Any], policy: PolicyWord) -> str:
-    """Why the taint stays; empty where it may go."""
+def tainted_since(node: Object) -> float | None:
+    """Since when a Node that is seen for the first time has the taint, in seconds since 1970.
+
+    That is the taint's own time, which hardly anybody writes; else the Node's creation, as Nodes
+    register with it. None where neither can be read.
+    """
+    ours = [taint.get("timeAdded") for taint in _taints(node) if _is_ours(taint)]
+    texts = [text for text in ours if text] or [node["metadata"].get("creationTimestamp")]
+    try:
+        return min(datetime.fromisoformat(str(text)).timestamp() for text in texts)
+    except (ValueError, OverflowError):
+        return None
+
+
+def startup_wait(metadata: Mapping[str, Any], policy: PolicyWord) -> StartupWait:
+    """Why the taint stays, or that it may go."""
     labels, notes = metadata.get("labels") or {}, metadata.get("annotations") or {}
     if policy is not PolicyWord.NOTHING:
         unknown = policy is PolicyWord.UNKNOWN
-        return "the fleet policy is not known" if unknown else "the fleet policy is not written yet"
-    if keys.MIG_GRANT in notes or keys.MIG_REQUEST in notes:
-        return "a MIG change has not ended"
+        return StartupWait.POLICY_UNKNOWN if unknown else StartupWait.POLICY_DUE
+    is_in_change = keys.MIG_GRANT in notes or keys.MIG_REQUEST in notes
     wish = _wish(labels, notes)
     status = mig_status_annotation.FORMAT.readable(notes.get(keys.MIG_STATUS))
     if status is None:
+        if is_in_change:
+            return StartupWait.CHANGE
         has_no_mig = labels.get(keys.MIG_CAPABLE) == "false" and keys.MIG_STATUS not in notes
-        return "" if has_no_mig and not wish else "the agent has not said what became of it"
-    if not wish:
-        return "" if status.phase == MigPhase.IDLE else f"phase {status.phase}"
-    if status.phase != MigPhase.UNCHANGED:
-        return f"phase {status.phase}"
-    return "" if status.wish == wish else "the agent has not judged what is asked for now"
+        return StartupWait.READY if has_no_mig and not wish else StartupWait.NO_AGENT
+    if status.phase not in (MigPhase.IDLE, MigPhase.UNCHANGED):
+        return _OF_PHASES.get(status.phase, StartupWait.OTHER)
+    if is_in_change:
+        return StartupWait.CHANGE
+    is_there = status.wish == wish if wish else True
+    is_judged = is_there and status.phase == (MigPhase.UNCHANGED if wish else MigPhase.IDLE)
+    return StartupWait.READY if is_judged else StartupWait.NOT_JUDGED
 
 
 def _wish(labels: Mapping[str, str], notes: Mapping[str, str]) -> str:

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from base.log_once import LogOnce
 from fleet.startup.startup_taint import (
     PolicyWord,
+    StartupNode,
+    StartupWait,
     counting_metadata,
     is_tainted,
-    obstacle,
     other_taints,
+    startup_wait,
+    tainted_since,
 )
 from kube.api import NODES, Api, Object
 from kube.api_errors import ApiError, Conflict, NotFound
@@ -30,6 +35,14 @@ WRITES_A_TICK: Final = 20
 """So that a thousand Nodes which are ready at once are no storm of writes."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tainted:
+    """What is known of a Node with the taint."""
+
+    metadata: Mapping[str, Any]
+    since: float
+
+
 class TaintKeeper:
     """The Nodes with the startup taint, and when it goes."""
 
@@ -39,22 +52,37 @@ class TaintKeeper:
         policy: Callable[[Mapping[str, Any]], PolicyWord],
         *,
         leads: Callable[[], bool] = lambda: True,
+        shows: Callable[[Collection[StartupNode]], None] = lambda _: None,
+        wall: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """``policy``: what the fleet policy says about a Node, by its metadata; ``leads``: whether
-        this coordinator may act now."""
+        this coordinator may act now; ``shows``: takes the Nodes that have the taint after each
+        tick, none while another coordinator leads."""
         self._api = api
         self._policy = policy
         self._leads = leads
         self._lock = threading.Lock()
-        self._tainted: dict[str, Mapping[str, Any]] = {}
+        self._shows = shows
+        self._wall = wall
+        self._tainted: dict[str, _Tainted] = {}
+        self._bare: set[str] = set()
+        """Nodes that were last seen without the taint."""
         self._logged = LogOnce()
 
     @property
-    def waiting(self) -> Mapping[str, str]:
-        """Nodes that have the taint, and why it stays; empty text where it is about to go."""
+    def waiting(self) -> tuple[StartupNode, ...]:
+        """Nodes that have the taint, why, and for how long."""
         with self._lock:
             tainted = dict(self._tainted)
-        return {name: obstacle(meta, self._policy(meta)) for name, meta in tainted.items()}
+        now = self._wall().timestamp()
+        return tuple(
+            StartupNode(
+                node=name,
+                wait=startup_wait(one.metadata, self._policy(one.metadata)),
+                seconds=max(0.0, now - one.since),
+            )
+            for name, one in tainted.items()
+        )
 
     def on_node(self, event: WatchEvent) -> None:
         """Take an event of the watch of Nodes."""
@@ -69,7 +97,7 @@ class TaintKeeper:
 
         Raises nothing for what the API answers.
         """
-        ready = [name for name, why in self.waiting.items() if not why]
+        ready = [one.node for one in self.waiting if one.wait is StartupWait.READY]
         try:
             for name in ready[:WRITES_A_TICK]:
                 self._release(name)
@@ -78,6 +106,7 @@ class TaintKeeper:
                 log.warning("startup taint not removed", extra={"why": str(error)})
         else:
             self._logged.clear("failure")
+        self._shows(self.waiting if self._leads() else ())
         return TICK_SECONDS
 
     def _release(self, name: str) -> None:
@@ -88,7 +117,8 @@ class TaintKeeper:
             node = self._api.get(NODES, name)
             self._take(node)
             meta = counting_metadata(node)
-            if not is_tainted(node) or obstacle(meta, self._policy(meta)):
+            wait = startup_wait(meta, self._policy(meta))
+            if not is_tainted(node) or wait is not StartupWait.READY:
                 return
             version = node["metadata"]["resourceVersion"]
             patch = {
@@ -104,12 +134,25 @@ class TaintKeeper:
         log.info("startup taint removed", extra={"node": name})
 
     def _take(self, node: Object) -> None:
+        name = node["metadata"]["name"]
         with self._lock:
-            if is_tainted(node):
-                self._tainted[node["metadata"]["name"]] = counting_metadata(node)
-            else:
-                self._tainted.pop(node["metadata"]["name"], None)
+            if not is_tainted(node):
+                self._tainted.pop(name, None)
+                self._bare.add(name)
+                return
+            before = self._tainted.get(name)
+            since = self._since(node) if before is None else before.since
+            self._tainted[name] = _Tainted(metadata=counting_metadata(node), since=since)
+            self._bare.discard(name)
+
+    def _since(self, node: Object) -> float:
+        """When a Node got the taint that it has for the first time: now, if it had been seen bare,
+        or does not say since when it is there."""
+        is_new = node["metadata"]["name"] in self._bare
+        since = None if is_new else tainted_since(node)
+        return self._wall().timestamp() if since is None else since
 
     def _forget(self, name: str) -> None:
         with self._lock:
             self._tainted.pop(name, None)
+            self._bare.discard(name)

@@ -24,6 +24,7 @@ from fleet.policy.policy_keeper import PolicyState
 from fleet.rollout_memory import EMPTY, CountedEnd, counted
 from fleet.slot_gate import GateDecision, Waiting
 from fleet.slot_lease import PARKING, SlotLease
+from fleet.startup.startup_taint import StartupNode, StartupWait
 from fleet.undo_record import UndoRecord
 from tests import exposition, promlint
 from tests.fleet.simulated_fleet import Cluster
@@ -250,6 +251,28 @@ def test_whether_the_window_is_open_is_shown(hours: str, is_open: float) -> None
     assert shown(found)["window_open"] == is_open
 
 
+def test_nodes_with_the_startup_taint_are_counted_by_reason_with_the_age_of_the_oldest() -> None:
+    metrics = CoordinatorMetrics("1")
+    assert series(metrics)["startup_taint_nodes/refused"] == 0
+
+    metrics.shows_startup(
+        [
+            StartupNode(node="n1", wait=StartupWait.REFUSED, seconds=5.0),
+            StartupNode(node="n2", wait=StartupWait.REFUSED, seconds=7.0),
+            StartupNode(node="n3", wait=StartupWait.HELD, seconds=1.0),
+        ]
+    )
+
+    given = series(metrics)
+    assert (given["startup_taint_nodes/refused"], given["startup_taint_nodes/held"]) == (2, 1)
+    assert given["startup_taint_oldest_seconds/refused"] == 7
+    assert given["startup_taint_oldest_seconds/held"] == 1
+    assert sum(it for name, it in given.items() if name.startswith("startup_taint_nodes")) == 3
+    metrics.shows_startup(())
+    given = series(metrics)
+    assert not any(it for name, it in given.items() if name.startswith("startup_taint"))
+
+
 PREFIX = "gpuscape_coordinator_"
 
 
@@ -282,6 +305,7 @@ def test_the_page_has_each_family_with_its_type_and_each_value_of_its_labels() -
         "change_step_seconds": ChangeStep,
         "changes_total": CountedEnd,
         "policy_nodes": Assignment,
+        "startup_taint_nodes": StartupWait,
         "waiting_nodes": Waiting,
     }
     for name, values in words.items():

@@ -60,6 +60,7 @@ from fleet.policy.assigned_layouts import Assignment
 from fleet.policy.policy_keeper import PolicyState
 from fleet.rollout_memory import CountedEnd
 from fleet.slot_gate import Waiting
+from fleet.startup.startup_taint import StartupNode, StartupWait
 from fleet.undo_record import UndoRecord
 from scheduler.cluster.node_views import NoView
 from scheduler.extender.extender_metrics import (
@@ -331,6 +332,8 @@ class _Coordinator:
                 policy=policy,
             )
         )
+        new = StartupNode(node="t4-0", wait=StartupWait.NO_AGENT, seconds=2e3 + seconds)
+        self._metrics.shows_startup((new,))
         self._metrics.ended(CountedEnd.APPLIED)
         at = int(time.time()) - 40
         record = UndoRecord(v=1, node="h100-0", uid="u", request="0" * 16, taken_at=at)

@@ -136,6 +136,20 @@ _WAITS = (
         "{{reason}}",
         unit=Unit.SECONDS,
     ),
+    graph(
+        "Nodes with the startup taint, by reason",
+        "New nodes that keep pods away until their first layout is there.",
+        f"sum by (reason) ({_PREFIX}_startup_taint_nodes{{@coordinator}}) > 0",
+        "{{reason}}",
+        stacked=True,
+    ),
+    graph(
+        "Longest startup taint, by reason",
+        "For how long the node that has it longest keeps pods away.",
+        f"max by (reason) ({_PREFIX}_startup_taint_oldest_seconds{{@coordinator}}) > 0",
+        "{{reason}}",
+        unit=Unit.SECONDS,
+    ),
     Timeline(
         title="What keeps all nodes waiting",
         description="An admin's pause, the time outside the maintenance window, and a fleet policy"

@@ -20,6 +20,7 @@ from api.mig_status_annotation import (
 from base.errors import BadInput
 from cli.terminal import Cell, Styled, TextTable
 from fleet.mig_node import whole
+from fleet.startup.startup_taint import is_tainted
 from kube.api import Object
 
 _NONE: Final = "-"
@@ -61,6 +62,8 @@ class NodeLayout:
     """The agent has not said anything yet of what is asked for now."""
     unlisted: tuple[str, ...] = ()
     """Resources of the layout of which the device plugin lists too few."""
+    has_startup_taint: bool = False
+    """Pods are kept away until its first layout is there."""
 
     @property
     def phase(self) -> str:
@@ -100,6 +103,11 @@ class NodeLayout:
     @property
     def why(self) -> str:
         """What a person should know."""
+        kept = ("pods kept away by the startup taint",) if self.has_startup_taint else ()
+        return "; ".join(text for text in (self._reason, *kept) if text)
+
+    @property
+    def _reason(self) -> str:
         if self.damaged:
             return self.damaged
         if self.status is None:
@@ -132,7 +140,8 @@ def node_layout(node: Object) -> NodeLayout | None:
     status = read(keys.MIG_STATUS, mig_status_annotation.decode)
     request = read(keys.MIG_REQUEST, mig_request_annotation.decode)
     grant = read(keys.MIG_GRANT, mig_grant_annotation.decode)
-    if wish is None and not damaged and not (status or request or grant):
+    has_taint = is_tainted(node)
+    if wish is None and not damaged and not (status or request or grant or has_taint):
         return None
     return NodeLayout(
         node=meta["name"],
@@ -144,6 +153,7 @@ def node_layout(node: Object) -> NodeLayout | None:
         damaged="; ".join(damaged),
         is_stale=status is not None and _is_stale(status, annotations, labels),
         unlisted=() if status is None else _unlisted(status, node),
+        has_startup_taint=has_taint,
     )
 
 
@@ -180,7 +190,7 @@ def _is_stale(
 
 def layout_table(found: Sequence[NodeLayout], *, wide: bool) -> TextTable:
     """One row a Node."""
-    more = ("GPUS", "KEPT", "GONE", "NEW", "CORDONED") if wide else ()
+    more = ("GPUS", "KEPT", "GONE", "NEW", "CORDONED", "TAINT") if wide else ()
     return TextTable(
         header=("NODE", "ASKED", "PHASE", "SINCE", "SLOT", *more, "PODS", "WHY"),
         rows=tuple(layout_row(one, wide=wide) for one in found),
@@ -207,6 +217,7 @@ def layout_row(one: NodeLayout, *, wide: bool) -> tuple[Cell, ...]:
                 )
             ),
             "yes" if one.cordoned else "no",
+            "yes" if one.has_startup_taint else "no",
         )
     drift = " (drift)" if one.has_drifted else ""
     phase = Styled(f"{one.phase}{drift}", _STYLES.get(one.phase, ""))
@@ -218,7 +229,9 @@ def layout_summary(found: Sequence[NodeLayout]) -> str:
     phases = Counter(one.phase if one.status else "not looked at" for one in found)
     counted = ", ".join(f"{count} {phase}" for phase, count in phases.most_common())
     slots = sum(1 for one in found if one.grant is not None)
-    return f"{len(found)} nodes: {counted}; {slots} with a slot"
+    tainted = sum(one.has_startup_taint for one in found)
+    more = f", {tainted} with the startup taint" if tainted else ""
+    return f"{len(found)} nodes: {counted}; {slots} with a slot{more}"
 
 
 def layout_document(one: NodeLayout) -> dict[str, Any]:
@@ -229,6 +242,7 @@ def layout_document(one: NodeLayout) -> dict[str, Any]:
         "settled": one.is_settled,
         "drift": one.has_drifted,
         "cordoned": one.cordoned,
+        "startup_taint": one.has_startup_taint,
         "unlisted": list(one.unlisted),
         "status": one.status,
         "request": one.request,

@@ -65,12 +65,15 @@ Columns:
   SLOT   hold while the coordinator has cordoned the node and looks once more, change while
          the node may change its GPUs
   PODS   in the way: they have what the change would destroy
-  WHY    the agent's reason; unknown phases and other versions are shown as they are
+  WHY    the agent's reason; unknown phases and other versions are shown as they are. Also
+         whether the Node has the taint gpuscape.io/mig-layout-pending, which keeps pods away
+         until its first layout is there; it does not count for --unsettled and --exit-code
 
 \b
-Nodes that ask for nothing, and have no agent that looks after MIG, are left out. Above the
-last line stands what keeps all of them waiting: no coordinator, a pause, failures. It reads
-Nodes (list and watch) and the Lease "coordinator" with your own rights, and writes nothing.
+Nodes that ask for nothing, have no agent that looks after MIG and no such taint, are left
+out. Above the last line stands what keeps all of them waiting: no coordinator, a pause,
+failures. It reads Nodes (list and watch) and the Lease "coordinator" with your own rights,
+and writes nothing.
 
 \b
 Exit codes:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from api import keys, mig_status_annotation, names
 from api.mig_status_annotation import MigStatusAnnotation, RequestSource, wish_digest
 from fleet.policy.policy_keeper import KEY, PolicyKeeper
-from fleet.startup.startup_taint import PolicyWord, obstacle
+from fleet.startup.startup_taint import PolicyWord, StartupNode, StartupWait, startup_wait
 from fleet.startup.taint_keeper import WRITES_A_TICK, TaintKeeper
 from kube.api import NODES, Object
 from kube.api_errors import Conflict, Unreachable
@@ -21,6 +23,7 @@ from tests.log_lines import log_lines, whys
 PENDING = {"key": keys.MIG_LAYOUT_PENDING, "effect": "NoSchedule"}
 OTHER = {"key": "example.com/kept", "effect": "NoExecute", "value": "x"}
 CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+NOW = datetime(2027, 1, 15, 8, tzinfo=UTC)
 LAYOUT = "all-1g.10gb"
 POLICY = """\
 version: v1
@@ -99,18 +102,59 @@ NOT_READY = {
 
 @pytest.mark.parametrize("node", READY.values(), ids=READY)
 def test_it_goes_with(node: dict[str, Any]) -> None:
-    assert obstacle(node, PolicyWord.NOTHING) == ""
+    assert startup_wait(node, PolicyWord.NOTHING) is StartupWait.READY
 
 
 @pytest.mark.parametrize("node", NOT_READY.values(), ids=NOT_READY)
 def test_it_stays_with(node: dict[str, Any]) -> None:
-    assert obstacle(node, PolicyWord.NOTHING) != ""
+    assert startup_wait(node, PolicyWord.NOTHING) is not StartupWait.READY
+
+
+@pytest.mark.parametrize(
+    ("case", "wait"),
+    [
+        ("no word of the agent", StartupWait.NO_AGENT),
+        ("no word of the agent, and nothing asked", StartupWait.NO_AGENT),
+        ("a damaged status without MIG", StartupWait.NO_AGENT),
+        ("a layout for GPUs without MIG", StartupWait.NO_AGENT),
+        ("idle while something is asked", StartupWait.NOT_JUDGED),
+        ("another layout", StartupWait.NOT_JUDGED),
+        ("unchanged from before, nothing asked", StartupWait.NOT_JUDGED),
+        ("a label that is not obeyed", StartupWait.UNADOPTED),
+        ("a grant", StartupWait.CHANGE),
+        ("a request", StartupWait.CHANGE),
+        ("phase planned", StartupWait.CHANGE),
+        ("phase waiting", StartupWait.CHANGE),
+        ("phase changing", StartupWait.CHANGE),
+        ("phase failed", StartupWait.FAILED),
+        ("phase held", StartupWait.HELD),
+        ("phase refused", StartupWait.REFUSED),
+        ("phase unread", StartupWait.UNREAD),
+        ("phase new", StartupWait.OTHER),
+    ],
+)
+def test_the_reason_is_the_nodes_own(case: str, wait: StartupWait) -> None:
+    assert startup_wait(NOT_READY[case], PolicyWord.NOTHING) is wait
+
+
+def test_a_request_of_a_node_without_a_status_is_a_change() -> None:
+    asked = metadata(layout=LAYOUT, **{keys.MIG_REQUEST: "{}"})
+
+    assert startup_wait(asked, PolicyWord.NOTHING) is StartupWait.CHANGE
 
 
 @pytest.mark.parametrize("node", READY.values(), ids=READY)
-@pytest.mark.parametrize("word", [PolicyWord.DUE, PolicyWord.UNKNOWN])
-def test_it_stays_while_the_policy_may_say_more(node: dict[str, Any], word: PolicyWord) -> None:
-    assert "policy" in obstacle(node, word)
+@pytest.mark.parametrize(
+    ("word", "wait"),
+    [
+        (PolicyWord.DUE, StartupWait.POLICY_DUE),
+        (PolicyWord.UNKNOWN, StartupWait.POLICY_UNKNOWN),
+    ],
+)
+def test_it_stays_while_the_policy_may_say_more(
+    node: dict[str, Any], word: PolicyWord, wait: StartupWait
+) -> None:
+    assert startup_wait(node, word) is wait
 
 
 class Fleet:
@@ -120,7 +164,15 @@ class Fleet:
         self.api = FakeApi(manager=names.COORDINATOR)
         self.leads = True
         self.policy = PolicyKeeper(self.api, leads=lambda: self.leads)
-        self.keeper = TaintKeeper(self.api, self.policy.says_of, leads=lambda: self.leads)
+        self.now = NOW
+        self.shown: list[Collection[StartupNode]] = []
+        self.keeper = TaintKeeper(
+            self.api,
+            self.policy.says_of,
+            leads=lambda: self.leads,
+            shows=self.shown.append,
+            wall=lambda: self.now,
+        )
 
     def node(self, name: str, meta: dict[str, Any], *taints: Object) -> None:
         taints = taints or (OTHER, PENDING, CORDON)
@@ -179,7 +231,8 @@ def test_this_taint_goes_and_all_others_stay(bare: Fleet, caplog: pytest.LogCapt
     assert bare.taints("a1") == [OTHER, CORDON]
     assert bare.taints("a2") == []
     assert PENDING in bare.taints("a3")
-    assert bare.keeper.waiting == {"a3": "the agent has not said what became of it"}
+    assert [(one.node, one.wait) for one in bare.keeper.waiting] == [("a3", StartupWait.NO_AGENT)]
+    assert bare.shown == [bare.keeper.waiting]
     assert bare.patches == 2
     bare.keeper.tick()
     assert bare.patches == 2
@@ -303,11 +356,11 @@ def test_what_the_api_does_not_take_is_tried_again_and_logged_once(
 def test_a_node_that_is_gone_is_forgotten(bare: Fleet) -> None:
     bare.node("a1", metadata())
     bare.keeper.on_node(ObjectGone(namespace=None, name="a1", uid="u"))
-    assert bare.keeper.waiting == {}
+    assert bare.keeper.waiting == ()
     bare.node("a2", DONE)
     bare.api.server.delete(NODES, "a2")
     bare.keeper.tick()
-    assert bare.keeper.waiting == {}
+    assert bare.keeper.waiting == ()
 
 
 def test_a_storm_of_new_nodes_is_no_storm_of_writes(bare: Fleet) -> None:
@@ -316,4 +369,79 @@ def test_a_storm_of_new_nodes_is_no_storm_of_writes(bare: Fleet) -> None:
     bare.keeper.tick()
     assert bare.patches == WRITES_A_TICK
     bare.keeper.tick()
-    assert bare.keeper.waiting == {}
+    assert bare.keeper.waiting == ()
+
+
+# for how long
+
+
+def fresh(since: str | None, **taint: str) -> Object:
+    """A Node with the taint, created then."""
+    meta = metadata() | {"creationTimestamp": since}
+    return {"metadata": meta, "spec": {"taints": [OTHER, PENDING | taint]}}
+
+
+@pytest.mark.parametrize(
+    ("node", "seconds"),
+    [
+        (fresh("2027-01-15T07:00:00Z"), 3600),
+        (fresh("2027-01-14T08:00:00Z", timeAdded="2027-01-15T07:59:00Z"), 60),
+        (fresh("2027-01-15T09:00:00Z"), 0),
+        (fresh(None), 0),
+        (fresh("last week"), 0),
+        (fresh("2027-01-14T08:00:00Z", timeAdded="soon"), 0),
+    ],
+    ids=["created", "the taint's own time", "from the future", "none", "damaged", "damaged taint"],
+)
+def test_a_taint_counts_from_its_own_time_or_the_nodes_creation(
+    fleet: Fleet, node: Object, seconds: float
+) -> None:
+    fleet.keeper.on_node(ObjectSeen(object=node))
+    assert [one.seconds for one in fleet.keeper.waiting] == [seconds]
+    fleet.now += timedelta(seconds=30)
+    fleet.keeper.on_node(ObjectSeen(object=node))
+    (later,) = fleet.keeper.waiting
+    assert later.seconds == (0 if "T09" in str(node["metadata"]) else seconds + 30)
+
+
+def test_a_taint_that_comes_to_a_node_that_was_seen_without_it_counts_from_then(
+    fleet: Fleet,
+) -> None:
+    old = fresh("2026-01-15T08:00:00Z")
+    bare = old | {"spec": {"taints": [OTHER]}}
+    fleet.keeper.on_node(ObjectSeen(object=bare))
+    fleet.keeper.on_node(ObjectSeen(object=old))
+    fleet.now += timedelta(seconds=9)
+    fleet.keeper.on_node(ObjectSeen(object=old))
+    assert [one.seconds for one in fleet.keeper.waiting] == [9]
+
+
+def test_a_node_that_is_made_anew_under_its_name_counts_from_its_creation(fleet: Fleet) -> None:
+    new = fresh("2027-01-15T07:59:00Z")
+    fleet.keeper.on_node(ObjectSeen(object=new | {"spec": {}}))
+    fleet.keeper.on_node(ObjectGone(namespace=None, name="a1", uid="u"))
+    fleet.keeper.on_node(ObjectSeen(object=new))
+    assert [one.seconds for one in fleet.keeper.waiting] == [60]
+
+
+def test_one_that_does_not_lead_shows_no_node(bare: Fleet) -> None:
+    bare.node("a1", metadata())
+    bare.leads = False
+    bare.keeper.tick()
+    assert bare.shown == [()]
+
+
+def test_what_the_api_does_not_take_is_shown_as_ready(bare: Fleet) -> None:
+    bare.node("a1", DONE)
+    bare.api.fail("patch", Unreachable("down"), times=1)
+    bare.keeper.tick()
+    assert [one.wait for one in bare.shown[-1]] == [StartupWait.READY]
+    bare.keeper.tick()
+    assert bare.shown[-1] == ()
+
+
+def test_of_two_such_taints_the_older_counts(fleet: Fleet) -> None:
+    node = fresh(None, timeAdded="2027-01-15T07:59:00Z")
+    node["spec"]["taints"].append(PENDING | {"timeAdded": "2027-01-15T07:58:00Z"})
+    fleet.keeper.on_node(ObjectSeen(object=node))
+    assert [one.seconds for one in fleet.keeper.waiting] == [120]

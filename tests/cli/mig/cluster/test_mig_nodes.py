@@ -32,6 +32,7 @@ from tests.cli.conftest import Run
 from tests.fakes.api import FakeApi
 
 SINCE = "2026-11-23T20:12:41Z"
+PENDING = keys.MIG_LAYOUT_PENDING
 R = "00112233445566ff"
 
 
@@ -51,6 +52,7 @@ class Cluster(FakeApi):
         grant: MigGrantAnnotation | None = None,
         unschedulable: bool = False,
         labels: dict[str, str] | None = None,
+        taint: str = "",
     ) -> None:
         if isinstance(status, MigStatusAnnotation):
             status = mig_status_annotation.encode(status)
@@ -61,7 +63,9 @@ class Cluster(FakeApi):
         }
         there = {key: text for key, text in written.items() if text is not None}
         meta: dict[str, Any] = {"name": name, "annotations": there, "labels": labels or {}}
-        spec = {"unschedulable": True} if unschedulable else {}
+        spec: dict[str, Any] = {"unschedulable": True} if unschedulable else {}
+        if taint:
+            spec["taints"] = [{"key": taint, "effect": "NoSchedule"}]
         self.server.create(NODES, {"metadata": meta, "spec": spec})
 
 
@@ -374,3 +378,36 @@ def test_a_device_plugin_that_lists_too_little_is_named(cluster: Cluster, run: R
 
 def _texts(amounts: dict[str, int]) -> dict[str, str]:
     return {name: str(count) for name, count in amounts.items()}
+
+
+def test_a_node_that_keeps_pods_away_until_its_first_layout_is_shown_whatever_it_asks(
+    cluster: Cluster, run: Run
+) -> None:
+    cluster.with_node("fresh", taint=PENDING)
+    cluster.with_node("denied", status(MigPhase.REFUSED, "no plan"), wish="x", taint=PENDING)
+    cluster.with_node("else", taint="example.com/other")
+
+    rows = printed(run, "fresh", "denied", "as", "-o", "wide").splitlines()
+    found = json.loads(printed(run, "fresh", "denied", "as", "-o", "json"))["nodes"]
+
+    column = rows[0].split().index("TAINT")
+    assert [row.split()[0] for row in rows if "pods kept away" in row] == ["denied", "fresh"]
+    assert next(row for row in rows if row.startswith("fresh")).split()[column] == "yes"
+    assert next(row for row in rows if row.startswith("as")).split()[column] == "no"
+    assert any("no plan; pods kept away by the startup taint" in row for row in rows)
+    assert rows[-1].endswith("0 with a slot, 2 with the startup taint")
+    assert {one["node"]: one["startup_taint"] for one in found} == {
+        "as": False,
+        "fresh": True,
+        "denied": True,
+    }
+    assert "else" not in printed(run)
+
+
+def test_the_startup_taint_alone_is_no_layout_that_is_missing(cluster: Cluster, run: Run) -> None:
+    cluster.with_node("fresh", taint=PENDING)
+    cluster.with_node("ready", status(MigPhase.UNCHANGED), wish="x", taint=PENDING)
+    cluster.with_node("behind", status(MigPhase.REFUSED), wish="x", taint=PENDING)
+
+    assert run("mig", "nodes", "fresh", "ready", "--exit-code").exit_code == 0
+    assert run("mig", "nodes", "behind", "--exit-code").exit_code == 1
