@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from api import keys, mig_status_annotation
+from api import keys, mig_status_annotation, rfc3339
 from api.mig_status_annotation import MigPhase, RequestSource, wish_digest
 from kube.api import Object
 
@@ -117,10 +116,8 @@ def tainted_since(node: Object) -> float | None:
     """
     ours = [taint.get("timeAdded") for taint in _taints(node) if _is_ours(taint)]
     texts = [text for text in ours if text] or [node["metadata"].get("creationTimestamp")]
-    try:
-        return min(datetime.fromisoformat(str(text)).timestamp() for text in texts)
-    except (ValueError, OverflowError):
-        return None
+    times = [rfc3339.unix_seconds(text) for text in texts]
+    return min((time for time in times if time is not None), default=None)
 
 
 def startup_wait(metadata: Mapping[str, Any], policy: PolicyWord) -> StartupWait:
