@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write the generated pages, schemas and access rules, or with ``--check`` fail when one is stale.
+"""Write generated pages, pictures, schemas and access rules, or with ``--check`` find stale ones.
 
 In Markdown, what stands between ``<!-- generated: NAME -->`` and ``<!-- end -->`` is made by the
 function registered under NAME; the rest of the page is written by hand. Schemas, roles
@@ -53,6 +53,7 @@ from tools.explained import explained
 from tools.figures import figures
 from tools.findings import finding_rows
 from tools.monitoring import files as monitoring
+from tools.pictures import files as pictures
 
 HERE = Path(__file__).resolve().parent.parent
 ROOT = HERE
@@ -105,6 +106,8 @@ def files() -> Iterator[tuple[Path, str]]:
         yield ROOT / path, text
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         yield page, SECTION.sub(_section, page.read_text("utf-8"))
+    for path, text in pictures().items():  # last: a command that has run shows its help otherwise
+        yield ROOT / path, text
 
 
 def _section(match: re.Match[str]) -> str:
