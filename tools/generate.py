@@ -102,12 +102,10 @@ def files() -> Iterator[tuple[Path, str]]:
     for path, text in access.files().items():
         yield ROOT / path, text
     watched = monitoring.files(HERE)
-    for path, text in {**watched, **chart.files(watched)}.items():
+    for path, text in {**watched, **chart.files(watched), **pictures()}.items():
         yield ROOT / path, text
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         yield page, SECTION.sub(_section, page.read_text("utf-8"))
-    for path, text in pictures().items():  # last: a command that has run shows its help otherwise
-        yield ROOT / path, text
 
 
 def _section(match: re.Match[str]) -> str:
@@ -364,7 +362,11 @@ SECTIONS: Mapping[str, Callable[..., str]] = {
     "xids": xid_table,
 }
 
-_PAGE: Mapping[str, Any] = {"terminal_width": WIDTH, "max_content_width": WIDTH}
+_PAGE: Mapping[str, Any] = {
+    "terminal_width": WIDTH,
+    "max_content_width": WIDTH,
+    "help_option_names": gpuscape.context_settings["help_option_names"],
+}
 
 
 # How they are written
