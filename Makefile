@@ -1,7 +1,7 @@
 # gpuscape: `make run` shows this machine's GPUs, `make test` runs everything; `make help` lists the rest.
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help run test flaky check controlplane cluster long faults mutate bench docs lock clean
+.PHONY: help run test flaky check controlplane cluster long faults mutate bench docs site lock clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -36,7 +36,7 @@ controlplane: $(VENV)/.dev ## build the Kubernetes that tests run on, into ~/.ca
 cluster: $(VENV)/.dev ## a cluster to play with: simulated GPU nodes, real agents, pods on linked GPUs (MACHINES="a30-pair hgx-16" picks others; NODES=real: as root, with kubelets and containers)
 	@$(BIN)/python -m $(or $(CLUSTER_$(NODES)),$(error NODES=$(NODES) is not known: only NODES=real is)) $(MACHINES)
 
-check: $(VENV)/.dev ## seconds: format, lint, types, import contracts, generated files, figures of the source tree, links and widths of the pages
+check: $(VENV)/.dev ## seconds: format, lint, types, import contracts, generated files, figures of the source tree, links and widths of the pages, the site
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -44,7 +44,7 @@ check: $(VENV)/.dev ## seconds: format, lint, types, import contracts, generated
 	$(BIN)/python tools/generate.py --check
 	$(BIN)/python -m tools.stubs --check
 	$(BIN)/python -m tools.structure --check
-	$(PYTEST) -q -n 0 tests/test_pages.py
+	$(PYTEST) -q -n 0 tests/test_pages.py tests/test_site.py
 
 long: controlplane ## soak, random tests SCALE times over (10 unless given), benchmarks into docs/
 	$(BIN)/python -m tests.controlplane.prepare --only kubelet-1.32,mig-manager
@@ -68,6 +68,9 @@ bench: controlplane ## benchmarks alone, side by side in one run
 docs: $(VENV)/.dev ## write the generated pages and schemas again
 	$(BIN)/python tools/generate.py
 	$(BIN)/python -m tools.structure
+
+site: $(VENV)/.dev ## build the pages of docs/ as a site into build/site, and print where
+	@$(BIN)/python -m tools.site
 
 lock: ## pin dependencies again, with hashes and without download addresses (needs uv and npm)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write the generated pages, schemas and access rules, or with ``--check`` fail when one is stale.
+"""Write generated pages, pictures, schemas and access rules, or with ``--check`` find stale ones.
 
 In Markdown, what stands between ``<!-- generated: NAME -->`` and ``<!-- end -->`` is made by the
 function registered under NAME; the rest of the page is written by hand. Schemas, roles
@@ -53,6 +53,7 @@ from tools.explained import explained
 from tools.figures import figures
 from tools.findings import finding_rows
 from tools.monitoring import files as monitoring
+from tools.pictures import files as pictures
 
 HERE = Path(__file__).resolve().parent.parent
 ROOT = HERE
@@ -101,7 +102,7 @@ def files() -> Iterator[tuple[Path, str]]:
     for path, text in access.files().items():
         yield ROOT / path, text
     watched = monitoring.files(HERE)
-    for path, text in {**watched, **chart.files(watched)}.items():
+    for path, text in {**watched, **chart.files(watched), **pictures()}.items():
         yield ROOT / path, text
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         yield page, SECTION.sub(_section, page.read_text("utf-8"))
@@ -361,7 +362,11 @@ SECTIONS: Mapping[str, Callable[..., str]] = {
     "xids": xid_table,
 }
 
-_PAGE: Mapping[str, Any] = {"terminal_width": WIDTH, "max_content_width": WIDTH}
+_PAGE: Mapping[str, Any] = {
+    "terminal_width": WIDTH,
+    "max_content_width": WIDTH,
+    "help_option_names": gpuscape.context_settings["help_option_names"],
+}
 
 
 # How they are written
