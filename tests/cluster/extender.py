@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from api import names
-from tests.agent.agent_process import SOON, until
+from tests.agent.agent_process import GPUSCAPE, SOON, until
 from tests.cluster.front import HOST, Connection, Keys
 from tests.cluster.scheduling import SERVICE, Stage
 from tests.controlplane.components import free_port
@@ -49,8 +49,9 @@ class Extender:
         """Of its server."""
         return f"https://{HOST}:{self.port}"
 
-    def start_again(self) -> None:
-        """After it ended; ready when this returns."""
+    def start_again(self, program: Path = GPUSCAPE) -> None:
+        """After it ended; ready when this returns. ``program``: another state of the project's."""
+        self._argv[0] = str(program)
         self.process.wait(SOON)
         self.process = self._started()
         self.until_ready()

@@ -196,9 +196,11 @@ def working(models: list[NodeModel]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def coordinator(site: Site, instance: str, folder: Path) -> Iterator[str]:
+def coordinator(
+    site: Site, instance: str, folder: Path, *, program: Path = GPUSCAPE
+) -> Iterator[str]:
     """Its address, as a process with its account's token; SIGTERM at the end."""
-    with coordinator_process(site, instance, folder) as (process, address):
+    with coordinator_process(site, instance, folder, program=program) as (process, address):
         yield address
         process.terminate()
         assert process.wait(SOON) == 0
@@ -206,9 +208,12 @@ def coordinator(site: Site, instance: str, folder: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def coordinator_process(
-    site: Site, instance: str, folder: Path, **settings: str
+    site: Site, instance: str, folder: Path, *, program: Path = GPUSCAPE, **settings: str
 ) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """The process, and its address; SIGKILL at the end, unless it has ended."""
+    """The process, and its address; SIGKILL at the end, unless it has ended.
+
+    ``program``: another state of the project's.
+    """
     node = site.plane.make_node()
     token = site.plane.bound_token(site.namespace, names.COORDINATOR, node)
     options = (
@@ -221,7 +226,7 @@ def coordinator_process(
             "listen": f"127.0.0.1:{free_port()}",
         }
     )
-    argv = [str(GPUSCAPE), "coordinator", *(f"--{it}={value}" for it, value in options.items())]
+    argv = [str(program), "coordinator", *(f"--{it}={value}" for it, value in options.items())]
     with (folder / f"{instance}.log").open("wb") as log:
         process = subprocess.Popen(argv, stderr=log, preexec_fn=end_with_parent())
         try:

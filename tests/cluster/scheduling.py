@@ -190,8 +190,8 @@ class Stage:
         return f"/api/v1/namespaces/{self.namespace}/pods"
 
 
-def run(plane: Plane, commands: str, folder: Path) -> None:
-    """Run shell commands of a page in this folder; all of them there lead to this cluster."""
+def run(plane: Plane, commands: str, folder: Path) -> str:
+    """What shell commands of a page print in this folder; all of them lead to this cluster."""
     on_path = folder / "bin"
     on_path.mkdir(parents=True, exist_ok=True)
     kubectl = binaries(KUBERNETES[CONTROLLER_MANAGER_MINOR]) / "kubectl"
@@ -212,6 +212,7 @@ def run(plane: Plane, commands: str, folder: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def mounted(plane: Plane, secret: str, folder: Path) -> Keys:

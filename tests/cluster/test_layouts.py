@@ -17,10 +17,12 @@ from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation
 from api.mig_request_annotation import MigRequestAnnotation
 from api.mig_status_annotation import GpuChangeStatus, MigStatusAnnotation
 from discovery.simulator.simulation import Delay
+from tests import previous_tree
 from tests.actuator.actuator_process import started
 from tests.actuator.simulated_node import FIVE, SimulatedNode, node
 from tests.agent.agent_process import AgentProcess, until
 from tests.cluster.agents import Site, agent
+from tests.cluster.mig_nodes import coordinator
 from tests.controlplane.plane import MERGE_PATCH
 from tests.kubelet.checkpoint_file import write_checkpoint
 from tests.kubelet.podresources import PodResourcesServer
@@ -224,3 +226,17 @@ def test_an_agent_that_is_killed_in_a_change_is_followed_by_one_that_tells_the_e
         enforcing.leave.take_back()
         enforcing.ask(None)
         until(lambda: (enforcing.status.phase, enforcing.state) == ("idle", None))
+
+
+@pytest.mark.long
+def test_an_earlier_coordinator_leads_a_change_of_agent_and_actuator_as_they_are_now(
+    site: Site, enforcing: EnforcingNode, tmp_path: Path
+) -> None:
+    earlier = previous_tree.program(previous_tree.unpack(tmp_path / "earlier"))
+    enforcing.holds()
+    with enforcing.agent(), coordinator(site, "earlier", tmp_path, program=earlier):
+        enforcing.ask('{"0": {"7g.40gb": 1}}')
+        until(lambda: enforcing.status.end == "applied")
+        until(lambda: keys.MIG_GRANT not in site.annotations(enforcing.name))
+    assert enforcing.profiles() == ["7g.40gb"]
+    assert not site.node(enforcing.name)["spec"].get("unschedulable")

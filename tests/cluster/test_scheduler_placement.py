@@ -6,10 +6,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from api import names
+from tests import previous_tree
 from tests.agent.agent_process import until
 from tests.cluster.agents import Site
 from tests.cluster.extender import PATIENT, Extender, extender
@@ -106,3 +108,18 @@ def test_without_the_extender_packing_goes_on_and_with_it_back_links_count_again
     after, _ = cluster.placed(2)
 
     assert (meanwhile, after) == (BROKEN, WHOLE)
+
+
+@pytest.mark.long
+def test_an_earlier_extender_ranks_by_what_agents_publish_now(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    earlier = previous_tree.program(previous_tree.unpack(tmp_path / "earlier"))
+    cluster.extender.kill()
+    cluster.extender.start_again(earlier)
+    chosen, linked = cluster.placed(2)
+    cluster.extender.kill()
+    cluster.extender.start_again()
+
+    assert chosen == WHOLE
+    assert cluster.nodes[chosen].links(linked) > 0

@@ -67,6 +67,14 @@ class Prometheus:
             Series(labels=one["metric"], points=(_point(one["value"]),)) for one in data["result"]
         ]
 
+    def samples(self, selector: str, seconds: float) -> list[Series]:
+        """The samples of the last seconds as they were scraped, of the series that match."""
+        data = self._get("query", {"query": f"{selector}[{seconds:.0f}s]"})
+        return [
+            Series(labels=one["metric"], points=tuple(map(_point, one["values"])))
+            for one in data["result"]
+        ]
+
     def label_values(self, label: str, *matching: str) -> list[str]:
         """Values of a label, of the series that match; sorted."""
         found: list[str] = self._get(f"label/{label}/values", [("match[]", it) for it in matching])

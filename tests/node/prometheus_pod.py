@@ -23,18 +23,22 @@ from tests.node.real_node import SOON, RealNode
 IMAGE: Final = "localhost/prometheus:1"
 ACCOUNT: Final = "prometheus"
 PORT: Final = 9090
+SHIPPED: Final = "15s"
+"""How often the shipped job scrapes."""
 _RIGHTS: Final = "/apis/rbac.authorization.k8s.io/v1/namespaces"
 _CONFIGURATION: Final = "scrape_config_files: [scrape.yml]\n"
 
 
 @contextmanager
-def running(cluster: RealCluster, node: RealNode, folder: Path) -> Iterator[Prometheus]:
+def running(
+    cluster: RealCluster, node: RealNode, folder: Path, *, interval: str = SHIPPED
+) -> Iterator[Prometheus]:
     """Run it on a node while the block lasts; it may list pods in the agents' namespace alone.
 
     It finds the API server, and whom to scrape, by what a pod has: the service's address, its
     account's token, the cluster's authority.
     """
-    node.import_image(_image(folder))
+    node.import_image(_image(folder, interval))
     plane = cluster.plane
     namespace = plane.namespace("monitoring")
     plane.account(namespace, ACCOUNT)
@@ -67,11 +71,14 @@ def running(cluster: RealCluster, node: RealNode, folder: Path) -> Iterator[Prom
         plane.demand("DELETE", f"{pods}/{ACCOUNT}?gracePeriodSeconds=0")
 
 
-def _image(folder: Path) -> Path:
+def _image(folder: Path, interval: str) -> Path:
     root = folder / "prometheus"
     (root / "etc").mkdir(parents=True)
     shutil.copy2(binaries(PROMETHEUS) / "prometheus", root)
-    shutil.copy2(FOLDER / "prometheus" / "scrape.yml", root / "etc")
+    job = (FOLDER / "prometheus" / "scrape.yml").read_text(encoding="utf-8")
+    assert f"scrape_interval: {SHIPPED}\n" in job
+    job = job.replace(f"scrape_interval: {SHIPPED}\n", f"scrape_interval: {interval}\n")
+    (root / "etc" / "scrape.yml").write_text(job, encoding="utf-8")
     (root / "etc" / "prometheus.yml").write_text(_CONFIGURATION, encoding="utf-8")
     command = [
         "/prometheus",

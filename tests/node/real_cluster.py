@@ -31,6 +31,8 @@ AGENT: Final = names.AGENT
 GPU_NODE: Final = "nvidia.com/gpu.present"
 """The label that the shipped DaemonSet asks for."""
 PORT: Final = 443
+SERVICE: Final = "service-address"
+"""A program, where a test has one: it serves pods in the cluster's network."""
 
 _OVERLAY: Final = """\
 resources: [gpuscape/deploy/base]
@@ -96,7 +98,7 @@ class RealCluster:
         note("starting the control plane")
         with contextlib.ExitStack() as running:
             programs = running.enter_context(
-                NetworkPrograms(folder / "logs", inside=("etcd", "kube-apiserver"))
+                NetworkPrograms(folder / "logs", inside=("etcd", "kube-apiserver", SERVICE))
             )
             plane = NetworkPlane.launch(folder, programs, minor)
             start_controller_manager(plane, programs, node_lifecycle=True)

@@ -34,10 +34,12 @@ def main(port: str, process: str, to: str) -> None:
         if _libc.setns(network.fileno(), NEW_NETWORK):
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
-    asyncio.run(_relay(listener, to))
+    asyncio.run(pass_on(listener, to))
 
 
-async def _relay(listener: socket.socket, to: str) -> None:
+async def pass_on(listener: socket.socket, to: str) -> None:
+    """Have each connection go on to ``to``, until this is cancelled."""
+
     async def serve(near: asyncio.StreamReader, to_near: asyncio.StreamWriter) -> None:
         try:
             address = Path(to[1:]).read_text(encoding="utf-8") if to.startswith("@") else to
