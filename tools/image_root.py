@@ -137,7 +137,8 @@ def _unused(file: metadata.PackagePath) -> bool:
 
 def _needed(package: str) -> set[str]:
     """The package and all that it needs here, extras left out; names normalised."""
-    needed, ahead = set(), [package]
+    needed: set[str] = set()
+    ahead = [package]
     while ahead:
         name = re.sub(r"[-_.]+", "-", ahead.pop()).lower()
         if name not in needed | ONLY_FOR_THEM:

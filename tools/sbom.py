@@ -63,10 +63,9 @@ def _packages(root: Path) -> Iterator[dict[str, Any]]:
 
 def _licence(about: metadata.PackageMetadata) -> dict[str, Any]:
     """As the package declares it, in a word or an expression; nothing where that is a text."""
-    declared = about.get("License-Expression")
-    if declared:
-        return {"licenses": [{"expression": declared}]}
-    named = (about.get("License") or "").strip()
+    if "License-Expression" in about:
+        return {"licenses": [{"expression": about["License-Expression"]}]}
+    named = about["License"].strip() if "License" in about else ""
     short = named and "\n" not in named
     return {"licenses": [{"license": {"name": named}}]} if short else {}
 

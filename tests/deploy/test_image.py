@@ -86,7 +86,10 @@ def test_the_image_starts_what_the_daemonset_starts_and_has_its_version() -> Non
 
 
 def test_what_is_built_without_a_target_runs_as_nobody_unless_told() -> None:
-    assert [it.rest for it in last_stage() if it.word in ("FROM", "USER")] == ["root AS image", USER]
+    assert [it.rest for it in last_stage() if it.word in ("FROM", "USER")] == [
+        "root AS image",
+        USER,
+    ]
 
 
 def test_both_images_and_the_bill_start_from_nothing() -> None:

@@ -62,9 +62,10 @@ def test_two_builds_give_the_same_bytes_and_a_bill_of_what_is_in_them(
         bills.append((folder / dockerfile.BILL.lstrip("/")).read_text())
 
     first, second = layers
-    with tarfile.open(fileobj=io.BytesIO(first)) as one, tarfile.open(
-        fileobj=io.BytesIO(second)
-    ) as other:
+    with (
+        tarfile.open(fileobj=io.BytesIO(first)) as one,
+        tarfile.open(fileobj=io.BytesIO(second)) as other,
+    ):
         assert [differs(*pair, one, other) for pair in zip(one, other, strict=True)] == [
             "" for _ in one.getmembers()
         ]
@@ -91,9 +92,7 @@ def judge(bill: dict[str, Any], files: set[str]) -> None:
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(json.dumps(bill)) is None
     parts = bill["components"]
     versions = {
-        it["name"]: it["version"]
-        for it in parts
-        if str(it.get("purl", "")).startswith("pkg:pypi/")
+        it["name"]: it["version"] for it in parts if str(it.get("purl", "")).startswith("pkg:pypi/")
     }
     assert versions
     assert versions == {name: pinned()[name] for name in versions}
