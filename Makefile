@@ -44,7 +44,7 @@ check: $(VENV)/.dev ## seconds: format, lint, types, import contracts, generated
 	$(BIN)/python tools/generate.py --check
 	$(BIN)/python -m tools.stubs --check
 	$(BIN)/python -m tools.structure --check
-	$(PYTEST) -q -n 0 tests/test_pages.py tests/test_site.py
+	$(PYTEST) -q -n 0 tests/test_pages.py tests/test_site.py tests/deploy/test_chart_values.py
 
 long: controlplane ## soak, random tests SCALE times over (10 unless given), benchmarks into docs/
 	$(BIN)/python -m tests.controlplane.prepare --only kubelet-1.32,mig-manager

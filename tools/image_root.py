@@ -3,6 +3,8 @@
 
 It holds this interpreter, its standard library, gpuscape with the packages that it needs, and
 the shared libraries of them all: no shell, no package installer, nothing that only builds need.
+Two builds of the same sources on the same base give the same bytes, names, modes and times; the
+time of every file is ``SOURCE_DATE_EPOCH``, in seconds, or 1970.
 """
 
 from __future__ import annotations
@@ -27,6 +29,14 @@ UNUSED = shutil.ignore_patterns(
     *("_test*", "_tkinter*", "_xx*", "config-*", "site-packages", "__pycache__"),
 )
 """Parts of the standard library that nothing in the image asks for."""
+
+NOT_LOADED = ("kubernetes/aio/",)
+"""Files of packages that gpuscape never imports: the client for asyncio is half of its package."""
+ONLY_FOR_THEM = frozenset({"aiohttp", "aiohttp-retry"})
+"""Packages that nothing but those files asks for, with all that these need."""
+
+OF_ONE_BUILD = frozenset({"RECORD", "REQUESTED", "INSTALLER", "direct_url.json"})
+"""Notes of the installer about itself and about folders of the build."""
 
 ETC = ("debian_version", "os-release", "ld.so.conf", "ld.so.conf.d", "passwd", "group")
 """For NVIDIA's container toolkit, which puts the driver's library where the system would have
@@ -75,12 +85,26 @@ def build(root: Path) -> None:
         _below(root, library),
         quiet=2,
         stripdir=root,
-        invalidation_mode=PycInvalidationMode.UNCHECKED_HASH,  # the same bytes in every build
+        invalidation_mode=PycInvalidationMode.UNCHECKED_HASH,  # no time of a source in it
     )
     command = _below(root, python.with_name("gpuscape"))
     command.write_text(start_of(python))
     command.chmod(0o755)
     subprocess.run(["/sbin/ldconfig", "-r", str(root)], check=True)
+    shutil.rmtree(root / "var/cache/ldconfig", ignore_errors=True)  # it has times and inodes
+    settle(root, int(os.environ.get("SOURCE_DATE_EPOCH", "0")))
+
+
+def settle(root: Path, seconds: int) -> None:
+    """Everything at and below ``root`` gets this time, and no rights but those that count.
+
+    A file may be read by all and written by its owner; one that can be executed stays so.
+    """
+    for path in (root, *root.rglob("*")):
+        if not path.is_symlink() and path != root / "tmp":
+            path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
+    for path in (root, *root.rglob("*")):
+        os.utime(path, (seconds, seconds), follow_symlinks=False)
 
 
 def start_of(python: Path) -> str:
@@ -100,18 +124,24 @@ def _copy_packages(site: Path) -> None:
     """gpuscape and what it needs, without the scripts of others."""
     for package in _needed("gpuscape"):
         for file in metadata.files(package) or ():
-            if ".." not in file.parts and "__pycache__" not in file.parts:
+            if {"..", "__pycache__"}.isdisjoint(file.parts) and not _unused(file):
                 target = site / file
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(file.locate(), target)
 
 
+def _unused(file: metadata.PackagePath) -> bool:
+    about = file.parts[0].endswith(".dist-info") and file.name in OF_ONE_BUILD
+    return about or str(file).startswith(NOT_LOADED)
+
+
 def _needed(package: str) -> set[str]:
     """The package and all that it needs here, extras left out; names normalised."""
-    needed, ahead = set(), [package]
+    needed: set[str] = set()
+    ahead = [package]
     while ahead:
         name = re.sub(r"[-_.]+", "-", ahead.pop()).lower()
-        if name not in needed:
+        if name not in needed | ONLY_FOR_THEM:
             needed.add(name)
             wanted = [Requirement(line) for line in metadata.requires(name) or ()]
             ahead += [it.name for it in wanted if it.marker is None or it.marker.evaluate()]

@@ -74,7 +74,7 @@ def objects(text: str) -> dict[tuple[str, str, str], Manifest]:
 
 
 def _plain(value: Any, key: str = "") -> Any:
-    if isinstance(value, list) and key in NAMED:
+    if isinstance(value, list) and key in NAMED and all(isinstance(it, dict) for it in value):
         return {it["name"]: _plain(it) for it in value}
     if isinstance(value, list) and key == "volumeMounts":
         return {it["mountPath"]: _plain(it) for it in value}

@@ -17,6 +17,8 @@ from tests.deploy.daemonset import DEPLOY
 REPOSITORY = DEPLOY.parent
 IMAGE = "/image"
 """Where the build stage puts the image's file system."""
+BILL = "/gpuscape.cdx.json"
+"""And what it holds, as a bill of materials."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +56,7 @@ def build(folder: Path) -> Path:
     image, work = folder / "image", folder / "build"
     subprocess.run([sys.executable, "-m", "venv", str(folder / "python")], check=True)
     work.mkdir()
+    places = {IMAGE: str(image), BILL: str(folder / BILL.lstrip("/"))}
     environment = {**os.environ, "PATH": f"{folder / 'python' / 'bin'}:{os.environ['PATH']}"}
     for it in instructions():
         if it in copied():
@@ -61,7 +64,7 @@ def build(folder: Path) -> Path:
             for source in sources:
                 _copy(REPOSITORY / source, work / target, into=target.endswith("/"))
         if it.word == "RUN":
-            command = [str(image) if word == IMAGE else word for word in shlex.split(it.rest)]
+            command = [places.get(word, word) for word in shlex.split(it.rest)]
             subprocess.run(command, cwd=work, env=environment, check=True)
     return image
 

@@ -55,6 +55,25 @@ AS_KUSTOMIZED: dict[str, tuple[dict[str, Any], list[str], list[str], list[str]]]
         [variable("GPUSCAPE_RESOURCE_SLICES", "true")],
     ),
     "the kernel log": ({"agent": {"kernelLog": True}}, ["base"], ["kernel-log"], []),
+    "a driver without container toolkit": (
+        {"agent": {"driverRoot": "/home/kubernetes/bin/nvidia"}},
+        ["base"],
+        ["driver-root"],
+        [],
+    ),
+    "OpenShift": ({"openshift": True}, ["base"], ["openshift"], []),
+    "network policies": (
+        {"networkPolicies": {"enabled": True}},
+        ["base", "network-policies"],
+        [],
+        [],
+    ),
+    "a Prometheus without the operator": (
+        {"monitoring": {"scrapeConfig": True}},
+        ["base", "monitoring/prometheus"],
+        [],
+        [],
+    ),
     "next to dcgm-exporter": ({"agent": {"shadow": True}}, ["base"], ["shadow"], []),
     "nodes that wait for their first layout": (
         {"agent": {"startupTaint": True}},
@@ -349,6 +368,19 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "a trial that is to write labels": (
         {"agent": {"shadow": True, "labels": "nodefeature"}},
         "agent.shadow and agent.labels cannot be had together",
+    ),
+    "a driver root that is relative": ({"agent": {"driverRoot": "nvidia"}}, "as in /home/kubern"),
+    "a driver root and no driver": (
+        {"agent": {"driverRoot": "/d", "simulate": "dgx-a100"}},
+        "agent.driverRoot and agent.simulate cannot be had together",
+    ),
+    "a driver root and a right of the toolkit": (
+        {"agent": {"driverRoot": "/d", "migDevices": "management-cdi"}},
+        "agent.driverRoot and agent.migDevices cannot be had together",
+    ),
+    "a way to no API server": (
+        {"networkPolicies": {"apiServerPorts": []}},
+        "at '/networkPolicies/apiServerPorts': minItems",
     ),
     "an interval that is a number": ({"monitoring": {"interval": 15}}, "got number, want string"),
     "an interval without a unit": ({"monitoring": {"interval": "15"}}, "as in 15s"),

@@ -16,11 +16,12 @@ from tests.controlplane.builds import binaries
 from tests.controlplane.families import MINORS, PROMETHEUS
 from tests.controlplane.plane import Plane
 from tests.controlplane.server import MERGE_PATCH
-from tests.deploy.chart import CHART, IMAGE, ChartRefusedError, helm
+from tests.deploy.chart import CHART, IMAGE, ChartRefusedError, helm, rendered
 
 pytestmark = pytest.mark.cluster
 
 NAMESPACE = "gpuscape"
+RBAC = "rbac.authorization.k8s.io"
 EVERYTHING: Mapping[str, Any] = {
     "image": {"repository": IMAGE},
     "agent": {
@@ -30,9 +31,33 @@ EVERYTHING: Mapping[str, Any] = {
     },
     "mig": {"mode": "enforce"},
     "scheduler": {"enabled": True},
-    "monitoring": {"monitor": "pod", "rules": True, "dashboards": True, "onlyFor": "monitoring"},
+    "monitoring": {
+        "monitor": "pod",
+        "onlyFor": "monitoring",
+        **dict.fromkeys(("rules", "dashboards", "scrapeConfig"), True),
+    },
+    "networkPolicies": {"enabled": True},
 }
 """Values with which the chart has every object but what excludes another."""
+OTHERS: Mapping[str, Mapping[str, Any]] = {
+    "a driver without container toolkit": {
+        "agent": {"driverRoot": "/home/kubernetes/bin/nvidia", "canary": {"nodes": "pool=canary"}}
+    },
+    "OpenShift, but for its own kind": {"openshift": True},
+    "k3s's containerd": {"agent": {"kubeletFolder": "/var/lib/rancher/k3s/agent/kubelet"}},
+    "a mirror that asks who one is": {
+        "image": {"repository": "mirror.example:5000/team/gpuscape", "pullSecrets": ["mine"]}
+    },
+    "CDI": {
+        "agent": {
+            "runtimeClassName": "",
+            "podAnnotations": {
+                "nvidia.cdi.k8s.io/container.agent": "management.nvidia.com/gpu=all"
+            },
+        }
+    },
+}
+"""Ways that exclude one of those, or change a field alone."""
 
 DEFINITIONS = ("podmonitors", "servicemonitors", "prometheusrules")
 KINDS = ",".join(
@@ -156,6 +181,45 @@ def test_an_upgrade_keeps_what_the_secrets_hold_and_brings_back_one_that_was_del
         assert "data" not in back
     finally:
         on(cluster, "uninstall", "any")
+
+
+@pytest.mark.parametrize("way", OTHERS)
+def test_other_ways_are_taken_by_a_server_side_apply(cluster: Plane, way: str) -> None:
+    made = [it for it in yaml.safe_load_all(rendered(OTHERS[way])) if it]
+    known = [it for it in made if it["kind"] != "SecurityContextConstraints"]
+    assert known
+    manifests = yaml.dump_all(known)
+    cluster.kubectl(
+        "apply",
+        "--server-side",
+        "--dry-run=server",
+        "--validate=strict",
+        "-f",
+        "-",
+        stdin=manifests,
+    )
+
+
+def test_an_admin_of_the_namespace_alone_is_told_and_nothing_is_made(cluster: Plane) -> None:
+    """Who may not make policies may not see other namespaces' installations either."""
+    bound = {
+        "metadata": {"name": "namespace-admin"},
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "admin"},
+        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": NAMESPACE}],
+    }
+    path = f"/apis/{RBAC}/v1/namespaces/{NAMESPACE}/rolebindings"
+    cluster.demand("POST", path, bound)
+    before = present(cluster)
+    user = f"system:serviceaccount:{NAMESPACE}:default"
+    as_them = ("--kube-as-user", user, "--kube-as-group", "system:authenticated")
+    try:
+        with pytest.raises(ChartRefusedError) as refused:
+            on(cluster, "install", "any", *as_them)
+        assert f'User "{user}" cannot list resource "daemonsets"' in str(refused.value)
+    finally:
+        cluster.demand("DELETE", f"{path}/namespace-admin")
+    left = {it for it in present(cluster) - before if not it.startswith(("Secret", "RoleBinding"))}
+    assert left == set()
 
 
 def test_without_cert_manager_it_is_not_chosen(cluster: Plane) -> None:

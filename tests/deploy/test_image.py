@@ -70,7 +70,7 @@ def test_packages_of_others_come_from_the_lock_file_with_hashes_and_as_wheels() 
 
 
 def test_the_base_is_pinned_to_a_version_that_the_project_supports() -> None:
-    (base,) = (it.rest.partition("=")[2] for it in words("ARG"))
+    base, *_ = (it.rest.partition("=")[2] for it in words("ARG"))
     name, _, tag = base.partition(":")
     major, minor, patch = tag.partition("-")[0].split(".")
 
@@ -86,14 +86,18 @@ def test_the_image_starts_what_the_daemonset_starts_and_has_its_version() -> Non
 
 
 def test_what_is_built_without_a_target_runs_as_nobody_unless_told() -> None:
-    assert [it.rest for it in last_stage() if it.word in ("FROM", "USER")] == ["root", USER]
+    assert [it.rest for it in last_stage() if it.word in ("FROM", "USER")] == [
+        "root AS image",
+        USER,
+    ]
 
 
-def test_both_images_start_from_nothing() -> None:
+def test_both_images_and_the_bill_start_from_nothing() -> None:
     assert [it.rest for it in words("FROM")[1:]] == [
+        "scratch AS sbom",
         "scratch AS root",
         "root AS dcgm-exporter",
-        "root",
+        "root AS image",
     ]
 
 

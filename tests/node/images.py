@@ -76,10 +76,12 @@ def our_image() -> Path:
 def write(file: Path, name: str, root: Path, config: Mapping[str, Any]) -> Path:
     """Write the image ``name`` with one layer, all that is below ``root`` and root's; the file.
 
+    Of the same files with the same times it writes the same bytes, wherever and whenever.
+
     ``config`` is what a container starts with: Entrypoint, User, Env.
     """
     layer = file.with_suffix(".layer")
-    with tarfile.open(layer, "w") as tar:
+    with tarfile.open(layer, "w") as tar:  # in the order of names
         tar.add(root, arcname=".", filter=_of_root)
     with layer.open("rb") as content:
         digest = f"sha256:{hashlib.file_digest(content, 'sha256').hexdigest()}"
@@ -108,7 +110,7 @@ def write(file: Path, name: str, root: Path, config: Mapping[str, Any]) -> Path:
         _add(tar, "index.json", json.dumps(index).encode())
         for blob in (image_blob, manifest_blob):
             _add(tar, f"blobs/sha256/{hashlib.sha256(blob).hexdigest()}", blob)
-        tar.add(layer, arcname=f"blobs/{digest.replace(':', '/')}")
+        tar.add(layer, arcname=f"blobs/{digest.replace(':', '/')}", filter=_without_time)
     layer.unlink()
     return file
 
@@ -166,6 +168,11 @@ def _of_root(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = ""
     return entry
+
+
+def _without_time(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    entry.mtime, entry.mode = 0, 0o644
+    return _of_root(entry)
 
 
 def _run(*command: str | Path) -> None:

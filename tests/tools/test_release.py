@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A release: what has to agree, and the workflow that makes it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.deploy.dockerfile import instructions
+from tools import release
+
+ROOT = Path(__file__).resolve().parents[2]
+WORKFLOWS = ROOT / ".github" / "workflows"
+PLACES = ("pyproject.toml", "CHANGELOG.md", "deploy")
+TAG = "v0.1.0"
+
+
+@pytest.fixture
+def prepared(tmp_path: Path) -> Path:
+    """A copy of what a release asks, its changelog with a section of the version."""
+    for place in PLACES:
+        source = ROOT / place
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, tmp_path / place)
+    edit(tmp_path, "CHANGELOG.md", "## Unreleased\n", "## 0.1.0 - 2027-01-15\n\nA line.\n")
+    return tmp_path
+
+
+def edit(root: Path, place: str, old: str, new: str) -> None:
+    text = (root / place).read_text()
+    assert old in text
+    (root / place).write_text(text.replace(old, new, 1))
+
+
+def test_what_agrees_has_no_fault_and_has_notes(prepared: Path) -> None:
+    assert list(release.faults(prepared, TAG)) == []
+    assert release.notes(prepared, "0.1.0").startswith("A line.")
+
+
+OTHERS = {
+    "pyproject.toml": ('version = "0.1.0"', 'version = "0.2.0"', "pyproject.toml: version is"),
+    "chart": ("version: 0.1.0\napp", "version: 0.2.0\napp", "Chart.yaml: version is 0.2.0"),
+    "application": ("appVersion: 0.1.0", "appVersion: 0.2.0", "Chart.yaml: appVersion is 0.2.0"),
+    "manifest": ("gpuscape:0.1.0", "gpuscape:0.2.0", "base/daemonset.yaml: image is 0.2.0"),
+    "changelog": ("## 0.1.0 - 2027-01-15", "## 0.1.0", "CHANGELOG.md: nothing stands under"),
+}
+FILES = {
+    "pyproject.toml": "pyproject.toml",
+    "manifest": "deploy/base/daemonset.yaml",
+    "changelog": "CHANGELOG.md",
+}
+
+
+@pytest.mark.parametrize("where", OTHERS)
+def test_one_place_that_differs_is_named_with_what_to_do(prepared: Path, where: str) -> None:
+    old, new, named = OTHERS[where]
+    edit(prepared, FILES.get(where, "deploy/chart/Chart.yaml"), old, new)
+    (fault,) = release.faults(prepared, TAG)
+    assert named in fault
+    assert "write 0.1.0 there" in fault or "move the lines of Unreleased" in fault
+
+
+def test_a_tag_of_another_form_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    (fault,) = release.faults(tmp_path, "0.1.0")
+    assert "as in v0.2.0" in fault
+
+
+def test_this_checkout_agrees_but_for_the_changelog_of_a_version_that_is_not_out() -> None:
+    found = list(release.faults(ROOT, TAG))
+    assert [it for it in found if not it.startswith("CHANGELOG.md")] == []
+
+
+def workflow() -> dict[str, Any]:
+    made: dict[str, Any] = yaml.safe_load((WORKFLOWS / "release.yml").read_text())
+    return made
+
+
+def test_a_foreign_linter_finds_nothing_in_the_workflows() -> None:
+    """zizmor: injection, rights, credentials that stay."""
+    linter = Path(sys.executable).with_name("zizmor")
+    words = ("--offline", "--no-progress", "--quiet", WORKFLOWS)
+    done = subprocess.run([linter, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "No findings to report" in done.stdout
+
+
+def test_no_job_has_more_rights_than_it_needs() -> None:
+    made = workflow()
+    assert made["permissions"] == {}
+    signs = {"contents": "read", "packages": "write", "id-token": "write"}
+    assert {name: job["permissions"] for name, job in made["jobs"].items()} == {
+        "agree": {"contents": "read"},
+        "image": signs,
+        "chart": signs,
+    }
+
+
+def test_nothing_is_pushed_before_everything_agrees() -> None:
+    jobs = workflow()["jobs"]
+    checks = "\n".join(it.get("run", "") for it in jobs["agree"]["steps"])
+    assert "tools.release" in checks
+    assert all("agree" in jobs[name]["needs"] for name in ("image", "chart"))
+    assert workflow()["defaults"]["run"]["shell"] == "bash"  # with pipefail
+
+
+def test_it_builds_stages_that_are_there_with_arguments_that_they_know() -> None:
+    job = workflow()["jobs"]["image"]
+    text = "\n".join(it.get("run", "") for it in job["steps"])
+    stages = {it.rest.rpartition(" AS ")[2] for it in instructions() if it.word == "FROM"}
+    targets = {it["target"] for it in job["strategy"]["matrix"]["include"]}
+    assert targets | set(re.findall(r"--target (\w+)", text)) <= stages
+    known = {it.rest.partition("=")[0] for it in instructions() if it.word == "ARG"}
+    assert set(re.findall(r'--build-arg "(\w+)=', text)) == known
+    platforms = set(re.findall(r"--platform (linux/\w+,linux/\w+)", text))
+    assert platforms == {"linux/amd64,linux/arm64"}
+    for words in ("--provenance mode=max", "--sbom true", "rewrite-timestamp=true", "cosign sign"):
+        assert words in text
+
+
+def test_no_digest_is_invented() -> None:
+    """Neither of the base nor of an action: none could be looked up."""
+    for file in (*WORKFLOWS.glob("*.yml"), ROOT / "deploy" / "image" / "Dockerfile"):
+        assert not re.search(r"sha256:[0-9a-f]{64}|@[0-9a-f]{40}", file.read_text())

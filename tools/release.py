@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``python -m tools.release TAG``: do all places name the version of this tag?
+
+It asks pyproject.toml, the chart, the changelog and the manifests, and names each that does not.
+With ``--notes`` it prints the version's part of the changelog instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+TAG: Final = re.compile(r"v(?P<version>\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?)")
+IMAGE: Final = re.compile(r"^\s*(?:- )?image: gpuscape:(?P<tag>\S+)", re.MULTILINE)
+
+
+def faults(root: Path, tag: str) -> Iterator[str]:
+    """A sentence for each place that has another version than the tag, with what to do."""
+    if not (match := TAG.fullmatch(tag)):
+        yield f"tag {tag}: it should be v and a semantic version, as in v0.2.0"
+        return
+    version = match["version"]
+    project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    if project != version:
+        yield _other("pyproject.toml: version", project, version)
+    chart = yaml.safe_load((root / "deploy/chart/Chart.yaml").read_text("utf-8"))
+    for key in ("version", "appVersion"):
+        if str(chart[key]) != version:
+            yield _other(f"deploy/chart/Chart.yaml: {key}", str(chart[key]), version)
+    for file in sorted((root / "deploy").rglob("*.yaml")):
+        for image in IMAGE.finditer(file.read_text("utf-8")):
+            if image["tag"] != version:
+                yield _other(f"{file.relative_to(root)}: image", image["tag"], version)
+    if not notes(root, version):
+        yield (
+            f"CHANGELOG.md: nothing stands under a heading `## {version} - YEAR-MONTH-DAY`;"
+            " move the lines of Unreleased there"
+        )
+
+
+def notes(root: Path, version: str) -> str:
+    """What the changelog says of a version that has a date; empty where it has none."""
+    text = (root / "CHANGELOG.md").read_text("utf-8")
+    heading = rf"^## {re.escape(version)} - \d{{4}}-\d\d-\d\d$"
+    found = re.search(rf"{heading}\n(?P<notes>.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    return found["notes"].strip() if found else ""
+
+
+def _other(place: str, found: str, version: str) -> str:
+    return f"{place} is {found}, and the tag says {version}: write {version} there, or tag v{found}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The number of the exit: 0 when all agree, 1 when something does not."""
+    parser = argparse.ArgumentParser(prog="python -m tools.release", description=__doc__)
+    parser.add_argument("tag", help="as in v0.2.0")
+    parser.add_argument("--notes", action="store_true")
+    asked = parser.parse_args(arguments)
+    found = list(faults(ROOT, asked.tag))
+    for fault in found:
+        print(fault, file=sys.stderr)
+    if asked.notes and not found:
+        print(notes(ROOT, asked.tag.removeprefix("v")))
+    return bool(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
