@@ -28,6 +28,9 @@ class Column:
     """It may be cut to so many columns of text; None: it is shown in full."""
 
 
+_Filled = tuple[Column, tuple[Cell, ...]]
+
+
 def fitted(columns: Sequence[Column], rows: Sequence[object], width: int) -> TextTable:
     """A table of these rows in so many columns of text."""
     made = [(column, tuple(column.cell(row) for row in rows)) for column in columns]
@@ -37,6 +40,7 @@ def fitted(columns: Sequence[Column], rows: Sequence[object], width: int) -> Tex
         if not last.goes:
             break
         kept = [each for each in kept if each[0] is not last]
+    kept = _cut(kept, width)
     return TextTable(
         header=tuple(column.title for column, _ in kept),
         rows=tuple(zip(*(cells for _, cells in kept), strict=True)),
@@ -44,11 +48,30 @@ def fitted(columns: Sequence[Column], rows: Sequence[object], width: int) -> Tex
     )
 
 
+def _cut(columns: list[_Filled], width: int) -> list[_Filled]:
+    """The same with what may be cut cut as far as it takes, the last columns first."""
+    over = sum(_natural(*each) for each in columns) + _GAP * (len(columns) - 1) - width
+    made = []
+    for column, cells in reversed(columns):
+        wide = _natural(column, cells)
+        if over > 0 and column.least is not None:
+            narrow = max(min(wide, column.least), wide - over)
+            made.append((column, tuple(terminal.cut(cell, narrow) for cell in cells)))
+            over -= wide - narrow
+        else:
+            made.append((column, cells))
+    return made[::-1]
+
+
 def _says(cells: Sequence[Cell]) -> bool:
     """Whether there is anything in a column."""
     return any((it.text if isinstance(it, Styled) else it) not in _NOTHING for it in cells)
 
 
+def _natural(column: Column, cells: Sequence[Cell]) -> int:
+    return max(map(terminal.width_of, (column.title, *cells)))
+
+
 def _width(column: Column, cells: Sequence[Cell]) -> int:
-    wide = max(map(terminal.width_of, (column.title, *cells)))
+    wide = _natural(column, cells)
     return wide if column.least is None else min(wide, column.least)

@@ -79,7 +79,7 @@ def line(*cells: Cell, styled: bool, width: int = WIDE_ENOUGH) -> str:
     """Cells one behind the other as one line, cut at ``width`` columns."""
     from rich.text import Text
 
-    text = Text.assemble(*map(_rich_text, cells), no_wrap=True, overflow="ellipsis")
+    text = Text.assemble(*map(_rich_text, cells))
     return "".join(_printed(text, styled=styled, width=width))
 
 
@@ -88,6 +88,17 @@ def width_of(cell: Cell) -> int:
     from rich.cells import cell_len
 
     return cell_len(cell if isinstance(cell, str) else cell.text)
+
+
+def cut(cell: Cell, width: int) -> Cell:
+    """The cell in so many columns, with a mark where something of it is missing."""
+    from rich.cells import set_cell_size
+
+    text = cell if isinstance(cell, str) else cell.text
+    if width_of(cell) <= width:
+        return cell
+    short = f"{set_cell_size(text, width - 1).rstrip()}…"
+    return short if isinstance(cell, str) else Styled(short, cell.style)
 
 
 def _printed(what: RichTable | Text, *, styled: bool, width: int) -> tuple[str, ...]:
@@ -102,7 +113,7 @@ def _printed(what: RichTable | Text, *, styled: bool, width: int) -> tuple[str, 
         no_color=not styled,
     )
     with console.capture() as captured:
-        console.print(what)
+        console.print(what, no_wrap=True, overflow="ellipsis", crop=True)
     return tuple(line.rstrip() for line in captured.get().splitlines())
 
 

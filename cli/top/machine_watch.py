@@ -100,16 +100,14 @@ class MachineWatch:
         owners: ProcessOwners,
         kubelet: Kubelet,
         interval_seconds: float,
-        news: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``news`` is called in any thread when there is another reading."""
         self._reader = reader
         self._host = host
         self._owners = owners
         self._kubelet = kubelet
         self._interval = interval_seconds
-        self._news = news
+        self._news: Callable[[], None] = _nothing
         self._clock = clock
         self._ending = threading.Event()
         self._rediscover = threading.Event()
@@ -168,8 +166,10 @@ class MachineWatch:
         self._latest, self._failed, self._read_at = made, None, self._clock()
         return made
 
-    def read_on(self) -> None:
-        """Read on in threads of their own, until :meth:`close`."""
+    def read_on(self, news: Callable[[], None]) -> None:
+        """Read on in threads of their own, until :meth:`close`; they call ``news`` when there is
+        another reading."""
+        self._news = news
         threads.started(self._read_on, "read-machine")
         threads.started(self._probe_on, "probe")
 
@@ -206,9 +206,7 @@ class MachineWatch:
 
 
 @contextlib.contextmanager
-def watched(
-    settings: AgentSettings, interval_seconds: float, news: Callable[[], None] = lambda: None
-) -> Iterator[MachineWatch]:
+def watched(settings: AgentSettings, interval_seconds: float) -> Iterator[MachineWatch]:
     """The machine that the settings name. Raises BadInput where they name none."""
     if settings.simulate is not None and settings.node_name is None:
         settings = replace(settings, node_name=Path(settings.simulate).stem)
@@ -228,11 +226,14 @@ def watched(
                 owners=_owners(settings, start),
                 kubelet=partial(_ask_kubelet, settings),
                 interval_seconds=interval_seconds,
-                news=news,
             )
         )
         ending.callback(watch[0].close)
         yield watch[0]
+
+
+def _nothing() -> None:
+    pass
 
 
 def _owners(settings: AgentSettings, start: Start) -> ProcessOwners:

@@ -61,8 +61,8 @@ def command(load: Load, once: bool, interval: float, output: str) -> None:
         with watched(settings, interval) as watch:
             _print(_measured(watch), output)
         return
-    with live_screen() as screen, watched(settings, interval, screen.news) as watch:
-        watch.read_on()
+    with watched(settings, interval) as watch, live_screen() as screen:
+        watch.read_on(screen.news)
         for _ in refreshes(screen, 1.0):
             screen.draw(_frame(watch, screen))
 

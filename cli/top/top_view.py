@@ -18,6 +18,8 @@ _BUSY, _HOT = 0.5, 0.9
 """Shares from which a reading is coloured."""
 _GIGA: Final = 1e9
 _LEAST_POD: Final = 24
+_LEAST_POD_OF_USE: Final = 40
+"""Columns of text for a pod's name, next to a GPU and next to a process."""
 _OK: Final = "ok"
 _BLANK: Final = ""
 """What a MIG device does not have of its own."""
@@ -260,7 +262,7 @@ _USES: Final[tuple[Column, ...]] = (
         goes=1,
         least=15,
     ),
-    Column(title="POD", cell=lambda row: row.pod or NONE, least=_LEAST_POD),
+    Column(title="POD", cell=lambda row: row.pod or NONE, least=_LEAST_POD_OF_USE),
 )
 
 
