@@ -33,6 +33,11 @@ class Styled:
 
 Cell = str | Styled
 
+UNKNOWN = Styled("?", "yellow")
+"""A reading that should be there."""
+NONE = Styled("-", "dim")
+"""What there is not."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextTable:

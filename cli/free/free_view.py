@@ -10,10 +10,9 @@ from typing import Final
 import msgspec
 
 from api.mig_resources import MIG_PREFIX
-from cli.discover import NONE, UNKNOWN
 from cli.fitted_table import Column, fitted
 from cli.free.fleet_reading import FreeNode, GpuHolder, MigSlices
-from cli.terminal import Cell, Styled, TextTable
+from cli.terminal import NONE, UNKNOWN, Cell, Styled, TextTable
 
 _LEAST_HOLDERS: Final = 16
 _NO_PRODUCT: Final = "(no product label)"

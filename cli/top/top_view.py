@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from cli import terminal
-from cli.discover import GIB, NONE, UNKNOWN
+from cli.discover import GIB
 from cli.fitted_table import Column, fitted
-from cli.terminal import WIDE_ENOUGH, Cell, Styled
+from cli.terminal import NONE, UNKNOWN, WIDE_ENOUGH, Cell, Styled
 from cli.top.gpu_rows import TopGpu, TopMig, TopNode, TopProcess
 
 _BAR: Final = 10
