@@ -43,18 +43,19 @@ class Api(FakeApi):
         mig: int = 0,
         ready: str = "True",
         pool: str = "a",
+        machine: str = fleets.MACHINE,
         **spec: Any,
     ) -> None:
         """A node whose agent renewed its Lease so many seconds ago; ``pods``: name to mask."""
         labels = {"pool": pool, keys.GPU_PRODUCT: PRODUCT}
-        annotations = {keys.TOPOLOGY: fleets.topology()} if agent else {}
+        annotations = {keys.TOPOLOGY: fleets.topology(machine)} if agent else {}
         allocatable = {"pods": "110", GPU: str(gpus), **({SLICE: str(mig)} if mig else {})}
         conditions = [{"type": "Ready", "status": ready}]
         meta = {"name": name, "labels": labels, "annotations": annotations}
         status = {"allocatable": allocatable, "conditions": conditions}
         self.server.create(NODES, {"metadata": meta, "spec": spec, "status": status})
         if agent:
-            lease = fleets.lease(pods=pods or {})
+            lease = fleets.lease(pods=pods or {}, of=fleets.gen(machine))
             renewed = micro_time(datetime.fromtimestamp(NOW - age, UTC))
             meta = {
                 "name": names.lease(name),
@@ -63,11 +64,14 @@ class Api(FakeApi):
             its = {**lease["spec"], "renewTime": renewed}
             self.server.create(LEASES, {"metadata": meta, "spec": its}, names.NAMESPACE)
 
-    def with_pod(self, name: str, node: str, resource: str = GPU, count: int = 2) -> None:
-        """A pod that is bound and runs."""
+    def with_pod(
+        self, name: str, node: str, resource: str = GPU, count: int = 2, phase: str = "Running"
+    ) -> None:
+        """A pod that is bound."""
         container = {"name": "main", "resources": {"limits": {resource: str(count)}}}
         spec = {"nodeName": node, "containers": [container]}
-        self.server.create(PODS, {"metadata": {"name": name}, "spec": spec}, "default")
+        pod = {"metadata": {"name": name}, "spec": spec, "status": {"phase": phase}}
+        self.server.create(PODS, pod, "default")
 
 
 @pytest.fixture
@@ -191,6 +195,22 @@ def test_with_pods_one_that_the_agent_has_not_reported_yet_has_its_gpus(run: Run
     assert len(found(run, "--pods")["nodes"]["a"]["free"]) == 2
 
 
+def test_of_linked_sets_of_one_size_the_fastest_is_shown(run: Run, api: Api) -> None:
+    """GPU 1 of a DGX-1 has one NVLink to GPU 0, two to GPU 5, and those two none."""
+    api.with_node("mesh", {"p": 0b11011100}, machine="dgx1-v100")
+    node = found(run)["nodes"]["mesh"]
+    assert node["free"] == [0, 1, 5]
+    assert node["linked"] == {"gpus": [1, 5], "gbps": 50.0}
+
+
+def test_a_pod_that_has_ended_holds_nothing(run: Run, api: Api) -> None:
+    api.with_node("a", mig=7)
+    api.with_pod("over", "a", count=6, phase="Succeeded")
+    api.with_pod("failed", "a", SLICE, 3, phase="Failed")
+    node = found(run, "--pods")["nodes"]["a"]
+    assert (len(node["free"]), node["mig"][0]["free"]) == (8, 7)
+
+
 def test_selectors_are_kubectls(run: Run, api: Api) -> None:
     api.with_node("a")
     api.with_node("b", pool="b")
@@ -215,6 +235,7 @@ def test_a_pod_of_n_gets_the_sets_that_the_scheduler_foresees_best_first(
         ("full", "0 of 8 GPUs are free")
     ]
     assert said(run, "2") == said(run, "--gpus", "2")
+    assert json.loads(said(run, "2", "--link", "nvlink", "-o", "json"))["link"] == "nvlink"
     assert said(run, "2").splitlines()[1].split()[:3] == ["pair", "10", "2,3"]
 
 

@@ -68,6 +68,15 @@ class Terminal:
         """What it shows now."""
         return "\n".join(self.screen.display)
 
+    @property
+    def last_frame(self) -> str:
+        """What a new terminal of this size shows of the last whole frame."""
+        frame = self.written.split(b"\x1b[?2026h")[-1]
+        assert b"\x1b[?2026l" in frame
+        screen = pyte.Screen(self.screen.columns, self.screen.lines)
+        pyte.ByteStream(screen).feed(frame)
+        return "\n".join(screen.display)
+
     def until(self, holds: Callable[[], bool]) -> None:
         """Show what comes until this holds."""
         end = time.monotonic() + WAIT_SECONDS
@@ -130,6 +139,10 @@ def test_it_lives_in_a_terminal_and_leaves_it_as_it_was(
     terminal.until(lambda: "BUS ID" in terminal.text)
     terminal.resize(60, 20)
     terminal.until(lambda: "BUS ID" not in terminal.text and "5151" in terminal.text)
+
+    machine.remove_process(5151)
+    terminal.until(lambda: "5151" not in terminal.text and "4242" in terminal.text)
+    assert terminal.text == terminal.last_frame
 
     terminal.type("q")
     assert terminal.end() == 0
