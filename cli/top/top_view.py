@@ -78,7 +78,7 @@ def _headline(node: TopNode, width: int, styled: bool, status: str) -> str:
     silent = sum(not gpu.answers for gpu in node.gpus)
     facts = [f"{len(node.gpus)} GPU{'s' if len(node.gpus) != 1 else ''}"]
     facts += [f"{_percent(sum(busy) / len(busy))} busy"] if busy else []
-    facts += [f"{sum(watts) / 1000:.1f} kW"] if watts else []
+    facts += [_power(sum(watts))] if watts else []
     cells: list[Cell] = [Styled(node.node, "bold"), f"  {', '.join(facts)}"]
     cells += [Styled(f"  {silent} not answering", "bold red")] if silent else []
     spare = width - sum(map(terminal.width_of, [*cells, status])) - len("  ")
@@ -271,6 +271,10 @@ _USES: Final[tuple[Column, ...]] = (
 
 def _ratio(share: float | None) -> Cell:
     return NONE if share is None else Styled(_percent(share), _heat(share))
+
+
+def _power(watts: float) -> str:
+    return f"{watts:.0f} W" if watts < 1000 else f"{watts / 1000:.1f} kW"
 
 
 def _percent(share: float) -> str:

@@ -77,8 +77,9 @@ def row(lines: list[str], start: str) -> list[str]:
 def test_the_first_line_sums_up() -> None:
     lost = replace(GPU, index=1, answers=False, state="lost", busy_ratio=None, power_watts=None)
     first, *_ = drawn(node(GPU, lost))
-    assert "gpu-1  2 GPUs, 97 % busy, 0.7 kW  1 not answering  DGX H100  driver 550.54" in first
+    assert "gpu-1  2 GPUs, 97 % busy, 652 W  1 not answering  DGX H100  driver 550.54" in first
     assert first.endswith("12:00:00  q quits")
+    assert "2 GPUs, 97 % busy, 1.3 kW" in drawn(node(GPU, replace(GPU, index=1)))[0]
 
 
 def test_a_gpu_is_one_row() -> None:
