@@ -21,7 +21,7 @@ from agent.gpu_records import GpuRecords
 from agent.metrics.latest_metrics import LatestMetrics
 from agent.metrics.program_use import program_uses
 from agent.publish import Published, Publisher
-from agent.silent_gpus import SilentGpus
+from agent.silent_gpus import SilentGpus, with_hung
 from base.backoff import Backoff
 from base.errors import Transient
 from base.log_once import LogOnce
@@ -321,12 +321,7 @@ class NodeAgent:
         snapshot = self._latest.snapshot
         if snapshot is None or not any(it.bus_id in quarantined for it in snapshot.answering):
             return
-        gap = Gap(what="state", reason=Reason.HUNG, source="device reader", detail="quarantined")
-        gpus = tuple(
-            replace(gpu, state=GpuState.HUNG, gaps=(gap,)) if gpu.bus_id in quarantined else gpu
-            for gpu in snapshot.gpus
-        )
-        self._latest.show_snapshot(replace(snapshot, gpus=gpus), self._discovered_at)
+        self._latest.show_snapshot(with_hung(snapshot, quarantined), self._discovered_at)
         self._hasten("discover")
 
     def _events(self, now: float) -> list[Event]:

@@ -1,14 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logs which GPUs do not answer, whenever that changes."""
+"""GPUs that do not answer: marked in a snapshot, and logged whenever that changes."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
+from dataclasses import replace
 
 from base.log_once import LogOnce
-from discovery.model import GpuState, NodeSnapshot
+from discovery.model import Gap, GpuState, NodeSnapshot, Reason
 
 log = logging.getLogger(__name__)
+
+
+def with_hung(snapshot: NodeSnapshot, bus_ids: Collection[str]) -> NodeSnapshot:
+    """The snapshot with those of its GPUs marked that hang by now."""
+    gap = Gap(what="state", reason=Reason.HUNG, source="device reader", detail="quarantined")
+    gpus = tuple(
+        replace(gpu, state=GpuState.HUNG, gaps=(gap,))
+        if gpu.bus_id in bus_ids and gpu.state is GpuState.PRESENT
+        else gpu
+        for gpu in snapshot.gpus
+    )
+    return replace(snapshot, gpus=gpus)
 
 
 class SilentGpus:

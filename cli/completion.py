@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
-from click.shell_completion import get_completion_class
+from click.shell_completion import ShellComplete, get_completion_class
 
 
 @click.command(
@@ -26,3 +28,20 @@ def command(ctx: click.Context, shell: str) -> None:
     if complete is None:  # click dropped a shell that we promise
         raise LookupError(shell)
     click.echo(complete(ctx.find_root().command, {}, "gpuscape", "_GPUSCAPE_COMPLETE").source())
+
+
+def print_for_kubectl(words: Sequence[str]) -> None:
+    """Print what may stand in place of the last word, as kubectl asks its plugins.
+
+    Source: kubectl, "Extend kubectl with plugins": ``kubectl_complete-NAME`` gets the words typed
+    so far, and its last line is a directive of cobra's: 0 adds a space and offers files, 4 offers
+    no files.
+    """
+    from cli.main import main
+
+    *before, last = words or ("",)
+    found = ShellComplete(main, {}, "kubectl gpuscape", "").get_completions(list(before), last)
+    names = [item.value for item in found if item.type == "plain"]
+    for name in names:
+        click.echo(name)
+    click.echo(":4" if names else ":0")

@@ -11,15 +11,10 @@ import click
 from cli import options, terminal
 from cli.observe import take_snapshot
 from cli.options import Load
-from cli.terminal import Cell, Styled, TextTable
+from cli.terminal import NONE, UNKNOWN, Cell, Styled, TextTable
 from discovery.model import GpuSnapshot, GpuState, Mode, NodeSnapshot, Reason
 
 GIB = 1 << 30
-
-UNKNOWN = Styled("?", "yellow")
-"""A reading that should be there; its gap has the reason."""
-NONE = Styled("-", "dim")
-"""What this GPU does not have."""
 
 
 @click.command(

@@ -13,6 +13,7 @@ from cli.failures import one_sentence
 
 COMMANDS: Mapping[str, str] = {
     "discover": "cli.discover",
+    "top": "cli.top.top_command",
     "topo": "cli.topo",
     "labels": "cli.labels",
     "mig": "cli.mig.mig_command",
@@ -22,6 +23,7 @@ COMMANDS: Mapping[str, str] = {
     "coordinator": "cli.coordinator_command",
     "scheduler": "cli.scheduler.scheduler_command",
     "compare": "cli.exporter_comparison.compare_command",
+    "free": "cli.free.free_command",
     "doctor": "cli.doctor.doctor_command",
     "record": "cli.record",
     "simulate": "cli.simulate",
@@ -60,11 +62,13 @@ class _Commands(click.Group):
     epilog="""\b
 Examples:
   gpuscape discover                      the GPUs of this machine
+  gpuscape top                           how busy they are, live
   gpuscape topo --simulate dgx-a100      the link matrix of a simulated DGX A100
   gpuscape labels --explain              why each label is there, or is not
   gpuscape mig status                    MIG modes, instances and who uses them
   gpuscape agent --standalone            serve metrics on port 9400
   gpuscape compare old:9400 new:9400     whether two exporters agree
+  gpuscape free                          free GPUs of the cluster, node by node
   gpuscape doctor                        what is wrong on this node, and how to mend it
 
 \b

@@ -12,7 +12,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from agent.settings.agent_settings import AGENT_SETTINGS, AgentSettings
-from base.settings.layers import CONFIG_VARIABLE
+from base.settings import setting_kinds as kinds
+from base.settings.layers import CONFIG_VARIABLE, WrittenValue
 from base.settings.option import Option
 from base.settings.program_settings import ProgramSettings
 
@@ -94,6 +95,24 @@ def output(*formats: str) -> Callable[[Function], Function]:
         default=formats[0],
         show_default=True,
         help="Format; json and yaml only gain keys between versions.",
+    )
+
+
+def interval(*, default: str, at_least: str) -> Callable[[Function], Function]:
+    """Add ``--interval`` of a view that refreshes; the command gets ``interval``, in seconds."""
+    kind = kinds.duration(at_least)
+
+    def read(ctx: click.Context, parameter: click.Parameter, text: str) -> float:
+        del ctx, parameter
+        return WrittenValue(text=text, source="--interval").read(kind)
+
+    return click.option(
+        "--interval",
+        metavar="DURATION",
+        default=default,
+        show_default=True,
+        callback=read,
+        help=f"Between two readings of a view that refreshes; at least {at_least}.",
     )
 
 

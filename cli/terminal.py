@@ -7,6 +7,8 @@ rich is imported on first use: the commands that print no table never load it.
 from __future__ import annotations
 
 import io
+import os
+import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -31,6 +33,11 @@ class Styled:
 
 Cell = str | Styled
 
+UNKNOWN = Styled("?", "yellow")
+"""A reading that should be there."""
+NONE = Styled("-", "dim")
+"""What there is not."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextTable:
@@ -44,15 +51,75 @@ class TextTable:
 
 def show(table: TextTable) -> None:
     """Print a table; with styles when standard output is a terminal and NO_COLOR is not set."""
+    styled = is_styled()
+    for line in lines(table, styled=styled):
+        click.echo(line, color=styled)
+
+
+def is_styled() -> bool:
+    """Whether standard output shows styles: a terminal, and NO_COLOR is not set.
+
+    Without colour rich would still write bold and dim: who sets NO_COLOR wants none of that.
+    """
     from rich.console import Console
 
-    console = Console(width=WIDE_ENOUGH, highlight=False)
+    console = Console()
+    return console.is_terminal and not console.no_color
+
+
+def screen_width() -> int:
+    """Columns of the terminal that standard output is; :data:`WIDE_ENOUGH` where it is none."""
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or WIDE_ENOUGH
+    except (OSError, ValueError):
+        return WIDE_ENOUGH
+
+
+def lines(table: TextTable, *, styled: bool, width: int = WIDE_ENOUGH) -> tuple[str, ...]:
+    """The lines of a table; cells that have no room in ``width`` columns are cut."""
+    return _printed(_rich_table(table), styled=styled, width=width)
+
+
+def line(*cells: Cell, styled: bool, width: int = WIDE_ENOUGH) -> str:
+    """Cells one behind the other as one line, cut at ``width`` columns."""
+    from rich.text import Text
+
+    text = Text.assemble(*map(_rich_text, cells))
+    return "".join(_printed(text, styled=styled, width=width))
+
+
+def width_of(cell: Cell) -> int:
+    """Columns that a cell takes."""
+    from rich.cells import cell_len
+
+    return cell_len(cell if isinstance(cell, str) else cell.text)
+
+
+def cut(cell: Cell, width: int) -> Cell:
+    """The cell in so many columns, with a mark where something of it is missing."""
+    from rich.cells import set_cell_size
+
+    text = cell if isinstance(cell, str) else cell.text
+    if width_of(cell) <= width:
+        return cell
+    short = f"{set_cell_size(text, width - 1).rstrip()}…"
+    return short if isinstance(cell, str) else Styled(short, cell.style)
+
+
+def _printed(what: RichTable | Text, *, styled: bool, width: int) -> tuple[str, ...]:
+    from rich.console import Console
+
+    console = Console(
+        file=io.StringIO(),
+        width=width,
+        highlight=False,
+        force_terminal=styled,
+        color_system="standard" if styled else None,
+        no_color=not styled,
+    )
     with console.capture() as captured:
-        console.print(_rich_table(table))
-    # without colour rich still writes bold and dim: who sets NO_COLOR wants none of that
-    styled = console.is_terminal and not console.no_color
-    for line in captured.get().splitlines():
-        click.echo(line.rstrip(), color=styled)
+        console.print(what, no_wrap=True, overflow="ellipsis", crop=True)
+    return tuple(line.rstrip() for line in captured.get().splitlines())
 
 
 def note(text: str) -> None:

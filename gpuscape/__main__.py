@@ -23,5 +23,13 @@ def main() -> None:
     run()
 
 
+def complete_for_kubectl() -> None:
+    """Answer kubectl's question what may follow ``kubectl gpuscape``."""
+    isolate()
+    from cli.completion import print_for_kubectl
+
+    print_for_kubectl(sys.argv[1:])
+
+
 if __name__ == "__main__":
     main()

@@ -47,7 +47,7 @@ from exporters.gpuscape.families import FAMILIES
 from exporters.mig_wish_metrics import MigWish
 from labelers.deviations import DEVIATIONS
 from labelers.health import RULES, XIDS
-from tools import chart
+from tools import chart, live_views
 from tools.access import files as access
 from tools.explained import explained
 from tools.figures import figures
@@ -99,7 +99,7 @@ def files() -> Iterator[tuple[Path, str]]:
     """Every generated file and what it should hold."""
     for name, content in schemas().items():
         yield ROOT / SCHEMAS / name, json.dumps(content, indent=2) + "\n"
-    for path, text in access.files().items():
+    for path, text in {**access.files(), **live_views.files()}.items():
         yield ROOT / path, text
     watched = monitoring.files(HERE)
     for path, text in {**watched, **chart.files(watched), **pictures()}.items():

@@ -39,7 +39,7 @@ def timeout_option(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
-def client(program: str, kubeconfig: Path | None) -> ApiClient:
+def client(program: str, kubeconfig: Path | None, context: str | None = None) -> ApiClient:
     """The cluster of the kubeconfig; asks it nothing yet. ``program``: the field manager."""
     from kube.client import Program, connect  # with the official package, which loads slowly
 
@@ -49,7 +49,7 @@ def client(program: str, kubeconfig: Path | None) -> ApiClient:
         requests_per_second=_REQUESTS_PER_SECOND,
         burst=_REQUESTS_PER_SECOND,
     )
-    return connect(named, kubeconfig=kubeconfig)
+    return connect(named, kubeconfig=kubeconfig, context=context)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables that leave out what a width has no room for, and columns in which nothing stands. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cli import terminal
+from cli.terminal import Cell, Styled, TextTable
+
+_GAP: Final = 2
+_NOTHING: Final = ("", "-")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column of a table."""
+
+    title: str
+    cell: Callable[[Any], Cell]
+    """Of a row."""
+    goes: int = 0
+    """Where there is no room the columns with the highest number are left out first; 0 stays."""
+    right: bool = False
+    least: int | None = None
+    """It may be cut to so many columns of text; None: it is shown in full."""
+
+
+_Filled = tuple[Column, tuple[Cell, ...]]
+
+
+def fitted(columns: Sequence[Column], rows: Sequence[object], width: int) -> TextTable:
+    """A table of these rows in so many columns of text."""
+    made = [(column, tuple(column.cell(row) for row in rows)) for column in columns]
+    kept = [(column, cells) for column, cells in made if not column.goes or _says(cells)]
+    while sum(_width(*each) for each in kept) + _GAP * (len(kept) - 1) > width:
+        last = max((column for column, _ in kept), key=lambda column: column.goes)
+        if not last.goes:
+            break
+        kept = [each for each in kept if each[0] is not last]
+    kept = _cut(kept, width)
+    return TextTable(
+        header=tuple(column.title for column, _ in kept),
+        rows=tuple(zip(*(cells for _, cells in kept), strict=True)),
+        right=frozenset(at for at, (column, _) in enumerate(kept) if column.right),
+    )
+
+
+def _cut(columns: list[_Filled], width: int) -> list[_Filled]:
+    """The same with what may be cut cut as far as it takes, the last columns first."""
+    over = sum(_natural(*each) for each in columns) + _GAP * (len(columns) - 1) - width
+    made = []
+    for column, cells in reversed(columns):
+        wide = _natural(column, cells)
+        if over > 0 and column.least is not None:
+            narrow = max(min(wide, column.least), wide - over)
+            made.append((column, tuple(terminal.cut(cell, narrow) for cell in cells)))
+            over -= wide - narrow
+        else:
+            made.append((column, cells))
+    return made[::-1]
+
+
+def _says(cells: Sequence[Cell]) -> bool:
+    """Whether there is anything in a column."""
+    return any((it.text if isinstance(it, Styled) else it) not in _NOTHING for it in cells)
+
+
+def _natural(column: Column, cells: Sequence[Cell]) -> int:
+    return max(map(terminal.width_of, (column.title, *cells)))
+
+
+def _width(column: Column, cells: Sequence[Cell]) -> int:
+    wide = _natural(column, cells)
+    return wide if column.least is None else min(wide, column.least)

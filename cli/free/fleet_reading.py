@@ -1,0 +1,325 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The GPUs of a cluster by what agents publish: Nodes, Leases and, where asked for, pods."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from api import keys, names, state_annotation, topology_annotation
+from api.gpu_request import wish
+from api.mig_resources import GPU_RESOURCE, MIG_PREFIX
+from api.rfc3339 import unix_seconds
+from api.topology_annotation import TopologyAnnotation
+from base.errors import BadInput
+from discovery.model import Topology
+from exporters.gpuscape.fragmentation import free as free_set
+from kube.api import LEASES, NODES, PODS, InspectedApi, Object
+from kube.label_selector import LabelSelector
+from kube.present_objects import present_objects
+from scheduler.cluster.node_cache import CachedNode, CacheSource, NodeCache
+from scheduler.cluster.node_views import NoView, ScoringView
+from scheduler.cluster.pod_objects import Pod, Rules, ask
+from scheduler.filters import resource_fit
+from scheduler.filters.filter_objects import CandidateNode, ConstrainedPod
+from scheduler.filters.resource_fit import Amounts, NodeLoad
+from scheduler.score_explanation import REASONS
+from scheduler.scores.class_tables import ScoreTables
+from scheduler.scores.masks import members, pairs, subsets
+from scheduler.scores.score_table import ScoreTable
+
+_BOUND: Final = {"spec.nodeName!": ""}
+_RULES: Final = Rules()
+_LEASE_PREFIX: Final = names.lease("")
+
+
+class GpuHolder(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod that has GPUs of a node, wholly or in part."""
+
+    pod: str | None
+    """``namespace/name``; None where pods were not read."""
+    key: str
+    """The pod as the agent's Lease has it: the start of a hash of its name."""
+    gpus: tuple[int, ...]
+
+
+class MigSlices(msgspec.Struct, frozen=True, kw_only=True):
+    """MIG devices of one resource on a node."""
+
+    resource: str
+    total: int
+    free: int | None
+    """None where pods were not read."""
+
+
+class LinkedSet(msgspec.Struct, frozen=True, kw_only=True):
+    """The largest set of free GPUs of which every two have NVLinks; the fastest of these."""
+
+    gpus: tuple[int, ...]
+    gbps: float
+    """What their rings carry together, as the scheduler has it; 0 for one GPU."""
+
+
+class FreeNode(msgspec.Struct, frozen=True, kw_only=True):
+    """What is free of one node with GPUs. Numbers of GPUs are places in its annotation."""
+
+    node: str
+    product: str
+    """As the label nvidia.com/gpu.product has it; empty where there is none."""
+    gpus: int
+    """All, working or not."""
+    free: tuple[int, ...] | None
+    """Those that a pod could get whole now; None where that is not known."""
+    linked: LinkedSet | None
+    mig: tuple[MigSlices, ...]
+    holders: tuple[GpuHolder, ...]
+    cordoned: bool
+    ready: bool
+    why_unknown: str = ""
+    """Why it is not known which GPUs are free."""
+    taints: tuple[str, ...] = ()
+    """That keep pods off which do not tolerate them."""
+
+    @property
+    def whole_free(self) -> bool:
+        """Nobody has any GPU of it."""
+        return self.free is not None and len(self.free) == self.gpus
+
+    @property
+    def takes_pods(self) -> bool:
+        """Neither cordoned nor out of order."""
+        return self.ready and not self.cordoned
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetReading:
+    """The fleet at one moment, and what scores its nodes."""
+
+    nodes: tuple[FreeNode, ...]
+    """By name."""
+    candidates: tuple[CandidateNode, ...]
+    """The same Nodes, as the scheduler's filters read them."""
+    loads: Mapping[str, NodeLoad]
+    """What bound pods hold of each; empty where pods were not read."""
+    cache: NodeCache
+    tables: ScoreTables
+    has_agents: bool
+    """Some agent has published something."""
+
+
+@dataclass(slots=True)
+class _Pods:
+    """Bound pods, as far as they count."""
+
+    names: dict[tuple[str, str], str] = field(default_factory=dict)
+    """(node, key) to ``namespace/name``."""
+    requests: dict[str, list[Amounts]] = field(default_factory=dict)
+
+
+def read_fleet(
+    api: InspectedApi,
+    *,
+    namespace: str = names.NAMESPACE,
+    selector: LabelSelector | None = None,
+    with_pods: bool = False,
+) -> FleetReading:
+    """The nodes with GPUs that the selector selects. Raises ApiError.
+
+    ``namespace``: where the agents' Leases are. An agent is silent when its Lease was not renewed
+    for as long as it lasts, by the server's clock.
+    """
+    tables = ScoreTables()
+    cache = NodeCache(tables, clock=lambda: 0.0)
+    now = api.server_info().unix_seconds
+    objects = [
+        node
+        for node in present_objects(api, NODES)
+        if selector is None or selector.matches(node["metadata"].get("labels") or {})
+    ]
+    for node in objects:
+        _take_node(cache, node)
+    here = {node["metadata"]["name"] for node in objects}
+    leases = 0
+    for lease in present_objects(api, LEASES, namespace=namespace):
+        name = str(lease["metadata"]["name"])
+        if name.startswith(_LEASE_PREFIX):
+            leases += 1
+            if (of := name.removeprefix(_LEASE_PREFIX)) in here:
+                cache.lease(of, lease, -_age(lease, now))
+    pods = _read_pods(api, cache, here) if with_pods else None
+    for source in CacheSource:
+        cache.mark_synced(source)
+    shown = [node for node in objects if _has_gpus(node)]
+    sets = _LinkedSets(tables)
+    found = [_free_node(node, cache, sets, pods) for node in shown]
+    loads = {} if pods is None else {it: resource_fit.load(of) for it, of in pods.requests.items()}
+    return FleetReading(
+        nodes=tuple(sorted(found, key=lambda node: node.node)),
+        candidates=tuple(msgspec.convert(node, CandidateNode) for node in shown),
+        loads=loads,
+        cache=cache,
+        tables=tables,
+        has_agents=bool(leases) or any(_topology_text(node) for node in objects),
+    )
+
+
+def _take_node(cache: NodeCache, node: Object) -> None:
+    labels = node["metadata"].get("labels") or {}
+    cache.node(
+        node["metadata"]["name"],
+        topology=_topology_text(node),
+        clique=labels.get(keys.CLIQUE),
+        product=labels.get(keys.GPU_PRODUCT),
+    )
+
+
+def _age(lease: Object, now: float | None) -> float:
+    """Seconds since it was renewed, as far as that is known."""
+    renewed = unix_seconds((lease.get("spec") or {}).get("renewTime"))
+    return 0.0 if now is None or renewed is None else max(0.0, now - renewed)
+
+
+def _read_pods(api: InspectedApi, cache: NodeCache, here: set[str]) -> _Pods:
+    """The bound pods of these nodes that hold something."""
+    found = _Pods()
+    for each in present_objects(api, PODS, fields=_BOUND):
+        node = each["spec"]["nodeName"]
+        constrained = msgspec.convert(each, ConstrainedPod)
+        if node not in here or constrained.has_ended:
+            continue
+        pod = msgspec.convert(each, Pod)
+        meta = pod.metadata
+        key = state_annotation.pod_key(meta.namespace, meta.name)
+        found.names[node, key] = f"{meta.namespace}/{meta.name}"
+        found.requests.setdefault(node, []).append(resource_fit.requests(constrained))
+        wanted = ask(pod, _RULES)
+        if wanted is not None:
+            cache.pod(wanted, node, bound_at=pod.bound_at)
+    return found
+
+
+def _topology_text(node: Object) -> str | None:
+    text = (node["metadata"].get("annotations") or {}).get(keys.TOPOLOGY)
+    return None if text is None else str(text)
+
+
+def _has_gpus(node: Object) -> bool:
+    """Whether it offers GPUs, or an agent has described some."""
+    topology = _topology(node)
+    if topology is not None and topology.n:
+        return True
+    return any(resource == GPU_RESOURCE or _is_mig(resource) for resource in _offers(node))
+
+
+def _topology(node: Object) -> TopologyAnnotation | None:
+    """The annotation; None where there is none that can be read."""
+    text = _topology_text(node)
+    try:
+        return None if text is None else topology_annotation.decode(text)
+    except BadInput:
+        return None
+
+
+def _offers(node: Object) -> dict[str, int]:
+    """Resources of GPUs that the node has, to how many can be allocated; none of 0."""
+    amounts: dict[str, Any] = (node.get("status") or {}).get("allocatable") or {}
+    found = {name: str(amount) for name, amount in amounts.items()}
+    return {it: int(text) for it, text in found.items() if text.isdigit() and int(text)}
+
+
+def _is_mig(resource: str) -> bool:
+    return resource.startswith(MIG_PREFIX)
+
+
+def _free_node(node: Object, cache: NodeCache, sets: _LinkedSets, pods: _Pods | None) -> FreeNode:
+    name = node["metadata"]["name"]
+    topology = _topology(node)
+    detail = cache.detail(name)
+    view = NoView.UNKNOWN_NODE if detail is None else detail.view
+    spec, offers = node.get("spec") or {}, _offers(node)
+    labels = node["metadata"].get("labels") or {}
+    return FreeNode(
+        node=name,
+        product=labels.get(keys.GPU_PRODUCT, ""),
+        gpus=offers.get(GPU_RESOURCE, 0) if topology is None else topology.n,
+        free=members(view.free) if isinstance(view, ScoringView) else None,
+        linked=sets.of(view, topology) if isinstance(view, ScoringView) and topology else None,
+        mig=tuple(_mig(name, offers, pods)),
+        holders=() if detail is None else tuple(_holders(name, detail, pods)),
+        cordoned=bool(spec.get("unschedulable")),
+        ready=_is_ready(node),
+        why_unknown=REASONS[view] if isinstance(view, NoView) else "",
+        taints=tuple(_taints(spec.get("taints") or ())),
+    )
+
+
+def _is_ready(node: Object) -> bool:
+    """Whether its kubelet says so; one that says nothing counts as ready."""
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    found = {each.get("type"): each.get("status") for each in conditions}
+    return "Ready" not in found or found["Ready"] == "True"
+
+
+def _taints(taints: Iterable[Mapping[str, str]]) -> Iterable[str]:
+    for taint in taints:
+        key, effect = taint.get("key", ""), taint.get("effect", "")
+        if effect in ("NoSchedule", "NoExecute") and not key.startswith("node.kubernetes.io/"):
+            yield f"{key}={taint['value']}" if taint.get("value") else key
+
+
+def _mig(node: str, offers: Mapping[str, int], pods: _Pods | None) -> Iterable[MigSlices]:
+    taken: Counter[str] = Counter()
+    for amounts in () if pods is None else pods.requests.get(node, ()):
+        taken.update({it: int(amount) for it, amount in amounts.items() if _is_mig(it)})
+    for resource, total in sorted(offers.items()):
+        if _is_mig(resource):
+            free = None if pods is None else max(0, total - taken[resource])
+            yield MigSlices(resource=resource, total=total, free=free)
+
+
+def _holders(node: str, detail: CachedNode, pods: _Pods | None) -> Iterable[GpuHolder]:
+    """By their first GPU; pods that are bound and that the state does not name yet are left out."""
+    held = {} if detail.state is None else detail.state.pods
+    for key, mask in sorted(held.items(), key=lambda each: (members(each[1]), each[0])):
+        pod = None if pods is None else pods.names.get((node, key))
+        yield GpuHolder(pod=pod, key=key, gpus=members(mask))
+
+
+class _LinkedSets:
+    """Largest linked sets, worked out once for all nodes that are alike."""
+
+    def __init__(self, tables: ScoreTables) -> None:
+        self._tables = tables
+        self._found: dict[tuple[str, int], LinkedSet | None] = {}
+
+    def of(self, view: ScoringView, topology: TopologyAnnotation) -> LinkedSet | None:
+        """That of a node's free GPUs; None where fewer than two are linked."""
+        place = view.gen, view.free
+        if place not in self._found:
+            table = self._tables.find(view.gen)
+            self._found[place] = None if table is None else _largest(view.free, topology, table)
+        return self._found[place]
+
+
+def _largest(free: int, topology: TopologyAnnotation, table: ScoreTable) -> LinkedSet | None:
+    matrix = tuple(
+        tuple(topology.links(i, j) for j in range(topology.n)) for i in range(topology.n)
+    )
+    known = Topology(gpus=topology.bus, nvlinks=matrix)
+    size = free_set(known, {topology.bus[at] for at in members(free)}).island
+    if size < 2:
+        return None
+    best = LinkedSet(gpus=(), gbps=0.0)
+    ideal = table.ideal(wish(size))
+    for group in subsets(free, size):
+        if all(matrix[i][j] for i, j in pairs(group)):
+            gbps = table.gbps(group)
+            if gbps > best.gbps or not best.gpus:
+                best = LinkedSet(gpus=members(group), gbps=gbps)
+            if gbps >= ideal:
+                break
+    return best

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Free GPUs of the fleet as tables: node by node, and together by product. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from api.mig_resources import MIG_PREFIX
+from cli.fitted_table import Column, fitted
+from cli.free.fleet_reading import FreeNode, GpuHolder, MigSlices
+from cli.terminal import NONE, UNKNOWN, Cell, Styled, TextTable
+
+_LEAST_HOLDERS: Final = 16
+_NO_PRODUCT: Final = "(no product label)"
+
+
+class ProductTotals(msgspec.Struct, frozen=True, kw_only=True):
+    """The nodes of one product together."""
+
+    product: str
+    nodes: int
+    out: int
+    """Nodes of these that take no pods now, or of which nothing is known."""
+    gpus: int
+    free: int
+    """On the other nodes; so is what follows."""
+    whole_nodes: int
+    """Entirely free."""
+    most_linked: int
+    """GPUs of the largest linked set that is free on one node."""
+    mig: tuple[MigSlices, ...]
+
+
+def totals(nodes: Iterable[FreeNode]) -> tuple[ProductTotals, ...]:
+    """By product, in the order of their names."""
+    by_product: dict[str, list[FreeNode]] = {}
+    for node in nodes:
+        by_product.setdefault(node.product, []).append(node)
+    return tuple(_totals(product, its) for product, its in sorted(by_product.items()))
+
+
+def node_table(nodes: Sequence[FreeNode], width: int) -> TextTable:
+    """One row a node."""
+    return fitted(_NODES, nodes, width)
+
+
+def totals_table(found: Sequence[ProductTotals], width: int) -> TextTable:
+    """One row a product."""
+    return fitted(_TOTALS, found, width)
+
+
+def _totals(product: str, nodes: Sequence[FreeNode]) -> ProductTotals:
+    counted = [node for node in nodes if node.takes_pods and node.free is not None]
+    sizes = [len(node.linked.gpus) for node in counted if node.linked is not None]
+    return ProductTotals(
+        product=product,
+        nodes=len(nodes),
+        out=len(nodes) - len(counted),
+        gpus=sum(node.gpus for node in nodes),
+        free=sum(len(node.free or ()) for node in counted),
+        whole_nodes=sum(node.whole_free for node in counted),
+        most_linked=max(sizes, default=0),
+        mig=_mig_totals(node.mig for node in nodes if node.takes_pods),
+    )
+
+
+def _mig_totals(offers: Iterable[Sequence[MigSlices]]) -> tuple[MigSlices, ...]:
+    total: Counter[str] = Counter()
+    free: Counter[str] = Counter()
+    unknown = set()
+    for offer in (each for of_node in offers for each in of_node):
+        total[offer.resource] += offer.total
+        free[offer.resource] += offer.free or 0
+        if offer.free is None:
+            unknown.add(offer.resource)
+    return tuple(
+        MigSlices(resource=it, total=total[it], free=None if it in unknown else free[it])
+        for it in sorted(total)
+    )
+
+
+# cells
+
+
+def _free(node: FreeNode) -> Cell:
+    if node.free is None:
+        return UNKNOWN
+    text = f"{len(node.free)}/{node.gpus}"
+    if not node.takes_pods or not node.free:
+        return Styled(text, "dim")
+    return Styled(text, "bold green" if node.whole_free else "green")
+
+
+def _places(node: FreeNode) -> Cell:
+    return NONE if not node.free else ranges(node.free)
+
+
+def ranges(places: Sequence[int]) -> str:
+    """``0-3,6``."""
+    parts: list[list[int]] = []
+    for place in places:
+        if parts and place == parts[-1][-1] + 1:
+            parts[-1].append(place)
+        else:
+            parts.append([place])
+    return ",".join(f"{it[0]}-{it[-1]}" if len(it) > 1 else str(it[0]) for it in parts)
+
+
+def _linked(node: FreeNode) -> Cell:
+    if node.linked is None:
+        return NONE
+    return f"{len(node.linked.gpus)} at {node.linked.gbps:.0f} GB/s"
+
+
+def _mig(offers: Sequence[MigSlices]) -> Cell:
+    return ", ".join(map(_slices, offers)) or NONE
+
+
+def _slices(offer: MigSlices) -> str:
+    """``5/7 1g.10gb``; without its first number where it is not known."""
+    number = f"?/{offer.total}" if offer.free is None else f"{offer.free}/{offer.total}"
+    return f"{number} {offer.resource.removeprefix(MIG_PREFIX)}"
+
+
+def _state(node: FreeNode) -> Cell:
+    marks = ([] if node.ready else ["not ready"]) + (["cordoned"] if node.cordoned else [])
+    if marks:
+        return Styled(", ".join(marks), "yellow")
+    if node.why_unknown:
+        return Styled(node.why_unknown, "yellow")
+    return Styled("whole node free", "green") if node.whole_free else ""
+
+
+def _held(node: FreeNode) -> Cell:
+    """Who has which GPUs; how many they are where nobody's name is known."""
+    if any(holder.pod is not None for holder in node.holders):
+        return "; ".join(map(_holder, node.holders))
+    pods = len(node.holders)
+    return f"{pods} pod{'s' if pods > 1 else ''}" if pods else NONE
+
+
+def _holder(holder: GpuHolder) -> str:
+    return f"{ranges(holder.gpus)} {holder.pod or f'pod {holder.key}'}"
+
+
+_NODES: Final = (
+    Column(title="NODE", cell=lambda node: Styled(node.node, "bold"), least=20),
+    Column(title="PRODUCT", cell=lambda node: node.product or NONE, goes=3),
+    Column(title="FREE", cell=_free, right=True),
+    Column(title="GPUS", cell=_places, goes=5),
+    Column(title="LINKED", cell=_linked, right=True, goes=1),
+    Column(title="MIG FREE", cell=lambda node: _mig(node.mig), goes=2),
+    Column(title="STATE", cell=_state, least=15),
+    Column(title="HELD BY", cell=_held, goes=4, least=_LEAST_HOLDERS),
+    Column(title="TAINTS", cell=lambda node: ", ".join(node.taints) or NONE, goes=6),
+)
+
+_TOTALS: Final = (
+    Column(title="PRODUCT", cell=lambda it: Styled(it.product or _NO_PRODUCT, "bold"), least=12),
+    Column(title="NODES", cell=lambda it: str(it.nodes), right=True),
+    Column(title="OUT", cell=lambda it: str(it.out) if it.out else NONE, right=True, goes=2),
+    Column(title="GPUS", cell=lambda it: str(it.gpus), right=True),
+    Column(
+        title="FREE",
+        cell=lambda it: Styled(str(it.free), "green" if it.free else "dim"),
+        right=True,
+    ),
+    Column(title="FREE NODES", cell=lambda it: str(it.whole_nodes), right=True),
+    Column(
+        title="MOST LINKED",
+        cell=lambda it: str(it.most_linked) if it.most_linked else NONE,
+        right=True,
+    ),
+    Column(title="MIG FREE", cell=lambda it: _mig(it.mig), goes=1),
+)

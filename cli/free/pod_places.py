@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a pod of so many GPUs would get on each node now. The scheduler's code decides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from api.gpu_request import Link, wish
+from api.mig_resources import GPU_RESOURCE
+from cli.free.fleet_reading import FleetReading
+from scheduler.filters import node_filters
+from scheduler.filters.filter_objects import (
+    ConstrainedPod,
+    ConstrainedSpec,
+    RequestedAmounts,
+    RequestingContainer,
+    Toleration,
+)
+from scheduler.filters.node_filters import LeftOutNode, NodeFilter
+from scheduler.filters.taints import EQUAL, EXISTS
+from scheduler.node_ranking import NodeRanker
+from scheduler.pod_request import PodRequest
+from scheduler.score_explanation import Explanation, explain
+
+_OWN_TOLERATION: Final = Toleration(key=GPU_RESOURCE, operator=EXISTS)
+"""What the API server's admission plugin ExtendedResourceToleration gives each such pod."""
+NOTE: Final = (
+    "GPU numbers are places in the node's annotation gpuscape.io/topology. The pod is thought to"
+    " ask for GPUs alone, and to tolerate the taint nvidia.com/gpu."
+)
+
+
+def toleration(text: str) -> Toleration:
+    """``KEY`` tolerates the taint with any value, ``KEY=VALUE`` with that one."""
+    key, has_value, value = text.partition("=")
+    return Toleration(key=key, operator=EQUAL if has_value else EXISTS, value=value)
+
+
+def pod_places(
+    fleet: FleetReading, gpus: int, *, link: Link = Link.ANY, tolerations: Sequence[Toleration] = ()
+) -> Explanation:
+    """The nodes for a pod of one container with so many GPUs, best first; then those that are left
+    out, each with its reason."""
+    asked = RequestedAmounts(limits={GPU_RESOURCE: str(gpus)})
+    pod = ConstrainedPod(
+        spec=ConstrainedSpec(
+            containers=[RequestingContainer(name="main", resources=asked)],
+            tolerations=[_OWN_TOLERATION, *tolerations],
+        )
+    )
+    divided = node_filters.filtered(pod, fleet.candidates, fleet.loads)
+    name = f"a pod of {gpus} GPU{'s' if gpus > 1 else ''}"
+    request = PodRequest(namespace="", name=name, uid="", wish=wish(gpus, link=link))
+    short = {
+        node.node: node for node in fleet.nodes if node.free is not None and len(node.free) < gpus
+    }
+    ranked = [each for each in divided.candidates if each not in short]
+    ranker = NodeRanker(fleet.cache, fleet.tables)
+    found = explain(request, ranker.judge(request, ranked), fleet.tables)
+    too_few = (
+        LeftOutNode(
+            node=each,
+            filter=NodeFilter.RESOURCES,
+            reasons=(f"Insufficient {GPU_RESOURCE}",),
+            why=f"{len(short[each].free or ())} of {short[each].gpus} GPUs are free",
+        )
+        for each in divided.candidates
+        if each in short
+    )
+    left_out = sorted((*divided.left_out, *too_few), key=lambda each: each.node)
+    return msgspec.structs.replace(
+        found, pod=name, filtered=True, left_out=tuple(left_out), notes=(NOTE,)
+    )

@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gpuscape free``: what is free in a cluster in memory, and what a pod would get there."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from api import keys, names
+from cli import terminal
+from cli.free import free_command
+from kube.api import LEASES, NODES, PODS
+from kube.api_errors import Forbidden
+from kube.lease import micro_time
+from tests.cli.conftest import Run
+from tests.fakes.api import Call, FakeApi
+from tests.scheduler import fleets
+
+GPU = "nvidia.com/gpu"
+SLICE = "nvidia.com/mig-1g.10gb"
+NOW = 1_000_000.0
+PRODUCT = "NVIDIA-A100-PCIE-40GB"
+
+
+class Api(FakeApi):
+    """A cluster, and a command that is done with it."""
+
+    def close(self) -> None:
+        """As the real client's."""
+        self.end_watches()
+
+    def with_node(
+        self,
+        name: str,
+        pods: dict[str, int] | None = None,
+        *,
+        age: float = 10.0,
+        agent: bool = True,
+        gpus: int = 8,
+        mig: int = 0,
+        ready: str = "True",
+        pool: str = "a",
+        machine: str = fleets.MACHINE,
+        **spec: Any,
+    ) -> None:
+        """A node whose agent renewed its Lease so many seconds ago; ``pods``: name to mask."""
+        labels = {"pool": pool, keys.GPU_PRODUCT: PRODUCT}
+        annotations = {keys.TOPOLOGY: fleets.topology(machine)} if agent else {}
+        allocatable = {"pods": "110", GPU: str(gpus), **({SLICE: str(mig)} if mig else {})}
+        conditions = [{"type": "Ready", "status": ready}]
+        meta = {"name": name, "labels": labels, "annotations": annotations}
+        status = {"allocatable": allocatable, "conditions": conditions}
+        self.server.create(NODES, {"metadata": meta, "spec": spec, "status": status})
+        if agent:
+            lease = fleets.lease(pods=pods or {}, of=fleets.gen(machine))
+            renewed = micro_time(datetime.fromtimestamp(NOW - age, UTC))
+            meta = {
+                "name": names.lease(name),
+                "annotations": lease["metadata"]["annotations"],
+            }
+            its = {**lease["spec"], "renewTime": renewed}
+            self.server.create(LEASES, {"metadata": meta, "spec": its}, names.NAMESPACE)
+
+    def with_pod(
+        self, name: str, node: str, resource: str = GPU, count: int = 2, phase: str = "Running"
+    ) -> None:
+        """A pod that is bound."""
+        container = {"name": "main", "resources": {"limits": {resource: str(count)}}}
+        spec = {"nodeName": node, "containers": [container]}
+        pod = {"metadata": {"name": name}, "spec": spec, "status": {"phase": phase}}
+        self.server.create(PODS, pod, "default")
+
+
+@pytest.fixture
+def api(monkeypatch: pytest.MonkeyPatch) -> Api:
+    """In place of the cluster of the kubeconfig."""
+    made = Api()
+    made.server.clock = lambda: NOW
+    monkeypatch.setattr(free_command, "client", lambda *_: made)
+    return made
+
+
+def said(run: Run, *arguments: str) -> str:
+    result = run("free", *arguments)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def refused(run: Run, *arguments: str) -> tuple[int, str]:
+    result = run("free", *arguments)
+    assert len(result.output.splitlines()) == 1, result.output
+    return result.exit_code, result.output
+
+
+def found(run: Run, *arguments: str) -> dict[str, Any]:
+    """The document, its nodes by name."""
+    document = json.loads(said(run, *arguments, "-o", "json"))
+    nodes = {node["node"]: node for node in document["nodes"]}
+    return {**document, "nodes": nodes}
+
+
+def test_each_node_has_its_free_gpus_and_the_largest_linked_set(run: Run, api: Api) -> None:
+    api.with_node("split", {"p": 0b11110000, "q": 0b00001010})
+    api.with_node("pair", {"p": 0b11111010, "q": 0b1})
+    api.with_node("half", {"p": 0b11110001})
+    nodes = found(run)["nodes"]
+    assert (nodes["split"]["free"], nodes["split"]["linked"]) == ([0, 2], None)
+    assert (nodes["pair"]["free"], nodes["pair"]["linked"]) == ([2], None)
+    assert nodes["half"]["linked"] == {"gpus": [2, 3], "gbps": 300.0}
+    lines = said(run).splitlines()
+    assert lines[0].split() == ["NODE", "PRODUCT", "FREE", "GPUS", "LINKED", "STATE", "HELD", "BY"]
+    (half,) = (line.split() for line in lines if line.startswith("half"))
+    assert half == ["half", PRODUCT, "3/8", "1-3", "2", "at", "300", "GB/s", "1", "pod"]
+
+
+def test_an_entirely_free_node_says_so(run: Run, api: Api) -> None:
+    api.with_node("whole")
+    assert "whole node free" in said(run).splitlines()[1]
+
+
+def test_what_takes_no_pods_is_marked_and_not_in_the_sums(run: Run, api: Api) -> None:
+    api.with_node("good", {"p": 0b111})
+    api.with_node("shut", unschedulable=True)
+    api.with_node("down", ready="Unknown")
+    api.with_node("mute", age=181.0)
+    api.with_node("bare", agent=False)
+    document = found(run)
+    nodes = document["nodes"]
+    assert (nodes["shut"]["cordoned"], nodes["good"]["cordoned"]) == (True, False)
+    assert (nodes["down"]["ready"], nodes["good"]["ready"]) == (False, True)
+    assert nodes["mute"]["free"] is None
+    assert "not renewed its Lease" in nodes["mute"]["why_unknown"]
+    assert "does the agent run there?" in nodes["bare"]["why_unknown"]
+    (total,) = document["totals"]
+    assert total == {
+        "product": PRODUCT,
+        "nodes": 5,
+        "out": 4,
+        "gpus": 40,
+        "free": 5,
+        "whole_nodes": 0,
+        "most_linked": 2,
+        "mig": [],
+    }
+    states = {line.split()[0]: line for line in said(run).splitlines() if line}
+    assert "cordoned" in states["shut"]
+    assert "not ready" in states["down"]
+
+
+def test_a_lease_counts_for_as_long_as_it_lasts_by_the_servers_clock(run: Run, api: Api) -> None:
+    api.with_node("young", age=180.0)
+    api.with_node("old", age=180.5)
+    nodes = found(run)["nodes"]
+    assert nodes["young"]["free"] == list(range(8))
+    assert nodes["old"]["free"] is None
+
+
+def test_nodes_without_gpus_are_left_out(run: Run, api: Api) -> None:
+    api.with_node("gpu")
+    api.with_node("cpu", agent=False, gpus=0)
+    assert set(found(run)["nodes"]) == {"gpu"}
+
+
+def test_only_nodes_and_leases_are_read(run: Run, api: Api) -> None:
+    read = []
+    api.before("watch", lambda call: read.append(call.resource))
+    api.with_node("a", {"p": 0b1}, mig=7)
+    node = found(run)["nodes"]["a"]
+    assert set(read) == {NODES, LEASES}
+    assert node["mig"] == [{"resource": SLICE, "total": 7, "free": None}]
+    (holder,) = node["holders"]
+    assert (holder["pod"], holder["gpus"]) == (None, [0])
+    assert "with --pods" in said(run).splitlines()[-1]
+
+
+def test_with_pods_holders_have_names_and_mig_devices_are_counted(run: Run, api: Api) -> None:
+    api.with_node("a", {"p": 0b11}, mig=7)
+    api.with_pod("p", "a")
+    api.with_pod("m", "a", SLICE, 3)
+    node = found(run, "--pods")["nodes"]["a"]
+    assert [holder["pod"] for holder in node["holders"]] == ["default/p"]
+    assert node["mig"] == [{"resource": SLICE, "total": 7, "free": 4}]
+    text = said(run, "--pods", "-o", "wide")
+    assert "0-1 default/p" in text
+    assert "4/7 1g.10gb" in text
+
+
+def test_with_pods_one_that_the_agent_has_not_reported_yet_has_its_gpus(run: Run, api: Api) -> None:
+    api.with_node("a")
+    api.with_pod("new", "a", count=6)
+    assert len(found(run)["nodes"]["a"]["free"]) == 8
+    assert len(found(run, "--pods")["nodes"]["a"]["free"]) == 2
+
+
+def test_of_linked_sets_of_one_size_the_fastest_is_shown(run: Run, api: Api) -> None:
+    """GPU 1 of a DGX-1 has one NVLink to GPU 0, two to GPU 5, and those two none."""
+    api.with_node("mesh", {"p": 0b11011100}, machine="dgx1-v100")
+    node = found(run)["nodes"]["mesh"]
+    assert node["free"] == [0, 1, 5]
+    assert node["linked"] == {"gpus": [1, 5], "gbps": 50.0}
+
+
+def test_a_pod_that_has_ended_holds_nothing(run: Run, api: Api) -> None:
+    api.with_node("a", mig=7)
+    api.with_pod("over", "a", count=6, phase="Succeeded")
+    api.with_pod("failed", "a", SLICE, 3, phase="Failed")
+    node = found(run, "--pods")["nodes"]["a"]
+    assert (len(node["free"]), node["mig"][0]["free"]) == (8, 7)
+
+
+def test_selectors_are_kubectls(run: Run, api: Api) -> None:
+    api.with_node("a")
+    api.with_node("b", pool="b")
+    assert set(found(run, "-l", "pool in (b, c)")["nodes"]) == {"b"}
+    assert said(run, "-l", "pool=none") == "No node with GPUs.\n"
+    assert refused(run, "-l", "pool=a b")[0] == 2
+
+
+def test_a_pod_of_n_gets_the_sets_that_the_scheduler_foresees_best_first(
+    run: Run, api: Api
+) -> None:
+    api.with_node("broken", {"p": 0b11111010})
+    api.with_node("pair", {"q": 0b11110011})
+    api.with_node("full", {"r": 0xFF})
+    document = json.loads(said(run, "2", "-o", "json"))
+    assert [(it["node"], it["gbps"]) for it in document["nodes"]] == [
+        ("pair", 300.0),
+        ("broken", 20.0),
+    ]
+    assert document["nodes"][0]["sets"] == [{"gpus": [2, 3], "odds": 1.0}]
+    assert [(it["node"], it["why"]) for it in document["left_out"]] == [
+        ("full", "0 of 8 GPUs are free")
+    ]
+    assert said(run, "2") == said(run, "--gpus", "2")
+    assert json.loads(said(run, "2", "--link", "nvlink", "-o", "json"))["link"] == "nvlink"
+    assert said(run, "2").splitlines()[1].split()[:3] == ["pair", "10", "2,3"]
+
+
+def test_where_a_pod_is_refused_stands_why(run: Run, api: Api) -> None:
+    taint = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
+    own = {"key": GPU, "value": "present", "effect": "NoSchedule"}
+    api.with_node("shut", unschedulable=True)
+    api.with_node("kept", taints=[taint, own])
+    api.with_node("mute", age=500.0)
+    api.with_node("bare", agent=False, gpus=2)
+
+    def answer(*more: str) -> dict[str, str]:
+        document = json.loads(said(run, "4", "-o", "json", *more))
+        return {it["node"]: it["why"] for it in (*document["nodes"], *document["left_out"])}
+
+    why = answer()
+    assert "unschedulable" in why["shut"]
+    assert why["kept"] == "node(s) had untolerated taint {dedicated: gpu}"
+    assert "not renewed" in why["mute"]
+    assert "4 requested" in why["bare"]
+    assert answer("--tolerate", "dedicated")["kept"] == "the best"
+    assert answer("--tolerate", "dedicated=gpu")["kept"] == "the best"
+    assert "untolerated" in answer("--tolerate", "dedicated=cpu")["kept"]
+
+
+def test_a_cluster_without_agents_says_how_to_install_one(run: Run, api: Api) -> None:
+    api.with_node("bare", agent=False)
+    code, line = refused(run)
+    assert code == 4
+    assert "docs/install.md" in line
+
+
+def test_a_missing_right_is_named(run: Run, api: Api) -> None:
+    def forbid(call: Call) -> None:
+        if call.resource is LEASES:
+            raise Forbidden("watch leases in gpuscape: forbidden")
+
+    api.before("watch", forbid)
+    api.with_node("a")
+    code, line = refused(run)
+    assert code == 4
+    assert "watch leases in gpuscape: forbidden" in line
+    assert "get, list and watch" in line
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("0",), ("2", "--gpus", "3"), ("--tolerate", "x"), ("--watch",), ("4", "-w", "-o", "json")],
+)
+def test_what_makes_no_sense_is_refused(run: Run, api: Api, arguments: tuple[str, ...]) -> None:
+    api.with_node("a")
+    assert run("free", *arguments).exit_code == 2
+
+
+def test_without_a_cluster_it_says_where_it_looked(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    code, line = refused(run)
+    assert code == 2
+    assert "no kubeconfig" in line or "no such file" in line
+
+
+def test_every_line_fits_a_terminal(run: Run, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    api.with_node("a-node-with-a-name-as-clouds-give-them.example", {"p": 0b1}, mig=7)
+    api.with_node("mute", age=500.0)
+    for width in (60, 80, 120, 200):
+        monkeypatch.setattr(terminal, "screen_width", lambda width=width: width)
+        assert max(map(len, said(run).splitlines())) <= width
