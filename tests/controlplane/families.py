@@ -227,6 +227,48 @@ MIG_MANAGER = Family(
     minutes=2,
 )
 
+_KUEUE = "sigs.k8s.io/kueue"
+KUEUE = Family(
+    name="kueue",
+    folder=MODULES / "kueue",
+    programs={f"{_KUEUE}/cmd/kueue": ("kueue",)},
+    files={
+        _KUEUE: (
+            "config/components/webhook/manifests.yaml",
+            *(
+                f"config/components/crd/bases/kueue.x-k8s.io_{kind}.yaml"
+                for kind in (
+                    "admissionchecks",
+                    "clusterqueues",
+                    "cohorts",
+                    "localqueues",
+                    "multikueueclusters",
+                    "multikueueconfigs",
+                    "provisioningrequestconfigs",
+                    "resourceflavors",
+                    "topologies",
+                    "workloadpriorityclasses",
+                    "workloads",
+                )
+            ),
+        )
+    },
+    minutes=4,
+)
+_JOBSET = "sigs.k8s.io/jobset"
+JOBSET = Family(
+    name="jobset",
+    folder=MODULES / "jobset",
+    programs={_JOBSET: ("jobset",)},
+    files={
+        _JOBSET: (
+            "config/components/webhook/manifests.yaml",
+            "config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml",
+        )
+    },
+    minutes=3,
+)
+
 IDLE_EXTENDER = Family(
     name="idle-extender",
     folder=Path(__file__).parents[1] / "bench" / "go",
@@ -241,5 +283,5 @@ ALL = (
 )
 """In the order of building: what most tests wait for comes first."""
 
-FOR_LONG = (KUBELETS["1.32"], MIG_MANAGER)
+FOR_LONG = (KUBELETS["1.32"], MIG_MANAGER, JOBSET, KUEUE)
 """What only tests marked ``long`` need: built when it is named."""

@@ -33,6 +33,7 @@ from tests.cluster.scheduling import PROFILE, Stage, configuration
 from tests.controlplane import prepare
 from tests.controlplane.builds import binaries
 from tests.controlplane.families import CONTROLLER_MANAGER_MINOR, KUBERNETES
+from tests.controlplane.own import OwnPlane
 from tests.controlplane.plane import Plane
 from tests.controlplane.programs import ROOT
 from tests.kubelet.allocator import Allocator
@@ -66,6 +67,7 @@ kubectl get nodes,leases,pods -A -o json | '{sys.executable}' -m tests.kubelet.h
 class Cluster:
     """What runs."""
 
+    plane: OwnPlane
     kubeconfig: Path
     commands: Path
     """A folder for PATH: kubectl, gpuscape, and holders, which prints who holds which GPUs."""
@@ -131,6 +133,7 @@ def started(machines: Sequence[str]) -> Iterator[Cluster]:
         pod = folder / "two-gpus.yaml"
         pod.write_text(_POD, encoding="utf-8")
         yield Cluster(
+            plane=plane,
             kubeconfig=plane.kubeconfig(),
             commands=_commands(folder / "bin"),
             pod=pod,

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The real Kueue and JobSet controllers on a plane of one's own, as the cluster's admin.
+
+Their webhooks are called at loopback addresses, with the API server's certificate: no Service
+leads anywhere here. Those for kinds that nothing has installed are left out, since the API
+server would refuse pods and Deployments that they cannot judge.
+"""
+
+from __future__ import annotations
+
+import base64
+import socket
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from tests.controlplane import components
+from tests.controlplane.builds import binaries
+from tests.controlplane.families import JOBSET, KUEUE, Family
+from tests.controlplane.plane import Plane
+from tests.controlplane.programs import Programs
+
+_GROUPS: Final = ("batch", "jobset.x-k8s.io", "kueue.x-k8s.io")
+"""Of the kinds that are judged."""
+
+
+def start_jobset(plane: Plane, programs: Programs) -> None:
+    """Start the JobSet controller; ready when this returns. Raises ProgramError."""
+    configuration = {
+        "apiVersion": "config.jobset.x-k8s.io/v1alpha1",
+        "kind": "Configuration",
+        "leaderElection": {"leaderElect": False},
+        "internalCertManagement": {"enable": False},
+        "metrics": {"bindAddress": "0"},
+    }
+    _start(plane, programs, JOBSET, "jobset", configuration)
+
+
+def start_kueue(plane: Plane, programs: Programs) -> None:
+    """Start Kueue for Jobs and JobSets, whose controller has to be there; ready when this returns.
+
+    Raises ProgramError.
+    """
+    configuration = {
+        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+        "kind": "Configuration",
+        "namespace": "default",
+        "leaderElection": {"leaderElect": False},
+        "internalCertManagement": {"enable": False},
+        "metrics": {"bindAddress": "0"},
+        "integrations": {"frameworks": ["batch/job", "jobset.x-k8s.io/jobset"]},
+    }
+    # its API of pending workloads would listen on every address
+    _start(
+        plane, programs, KUEUE, "kueue", configuration, "--feature-gates=VisibilityOnDemand=false"
+    )
+
+
+def _start(
+    plane: Plane,
+    programs: Programs,
+    family: Family,
+    name: str,
+    configuration: Mapping[str, Any],
+    *flags: str,
+) -> None:
+    there = binaries(family)
+    definitions = [
+        arg for file in sorted(there.glob(f"{name}.x-k8s.io_*.yaml")) for arg in ("-f", file)
+    ]
+    plane.kubectl("apply", "--server-side", *definitions)
+    plane.kubectl("wait", "--for=condition=Established", *definitions)
+    port, health = components.free_port(), components.free_port()
+    folder = programs.folder / name
+    folder.mkdir()
+    for file in ("tls.crt", "tls.key"):
+        (folder / file).write_bytes(plane.pki.server.certificate_file.read_bytes())
+    written = folder / "configuration.yaml"
+    webhook = {"host": components.LOOPBACK, "port": port, "certDir": str(folder)}
+    probes = {"healthProbeBindAddress": f"{components.LOOPBACK}:{health}"}
+    written.write_text(yaml.safe_dump({**configuration, "webhook": webhook, "health": probes}))
+    programs.start(
+        name,
+        [there / name, f"--config={written}", *flags],
+        environment={"KUBECONFIG": str(plane.kubeconfig())},
+    )
+    programs.wait(name, lambda: _listens(port))
+    for each in webhooks(there / "manifests.yaml", plane.pki.ca_file, port, name):
+        plane.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump(each))
+
+
+def webhooks(manifest: Path, authority: Path, port: int, name: str) -> Iterator[dict[str, Any]]:
+    """The configurations of a module's manifest, called at that port of this machine."""
+    bundle = base64.b64encode(authority.read_bytes()).decode()
+    for found in yaml.safe_load_all(manifest.read_text(encoding="utf-8")):
+        found["metadata"]["name"] = f"{name}-{found['metadata']['name']}"
+        found["webhooks"] = [it for it in found["webhooks"] if _is_judged(it)]
+        for it in found["webhooks"]:
+            path = it["clientConfig"]["service"]["path"]
+            url = f"https://{components.LOOPBACK}:{port}{path}"
+            it["clientConfig"] = {"url": url, "caBundle": bundle}
+        yield found
+
+
+def _is_judged(webhook: Mapping[str, Any]) -> bool:
+    return all(set(rule["apiGroups"]) <= set(_GROUPS) for rule in webhook["rules"])
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection((components.LOOPBACK, port), 1).close()
+    except OSError:
+        return False
+    return True
