@@ -16,14 +16,17 @@ from typing import Any, Final
 
 import yaml
 
+from tests.agent.agent_process import until
 from tests.controlplane import components
 from tests.controlplane.builds import binaries
 from tests.controlplane.families import JOBSET, KUEUE, Family
 from tests.controlplane.plane import Plane
 from tests.controlplane.programs import Programs
+from tests.foreign.foreign_programs import mount_namespace
 
 _GROUPS: Final = ("batch", "jobset.x-k8s.io", "kueue.x-k8s.io")
 """Of the kinds that are judged."""
+_DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 def start_jobset(plane: Plane, programs: Programs) -> None:
@@ -67,11 +70,9 @@ def _start(
     *flags: str,
 ) -> None:
     there = binaries(family)
-    definitions = [
-        arg for file in sorted(there.glob(f"{name}.x-k8s.io_*.yaml")) for arg in ("-f", file)
-    ]
-    plane.kubectl("apply", "--server-side", *definitions)
-    plane.kubectl("wait", "--for=condition=Established", *definitions)
+    definitions = sorted(there.glob("*.x-k8s.io_*.yaml"))
+    plane.kubectl("apply", "--server-side", *(arg for file in definitions for arg in ("-f", file)))
+    until(lambda: all(_is_served(plane, file) for file in definitions))
     port, health = components.free_port(), components.free_port()
     folder = programs.folder / name
     folder.mkdir()
@@ -83,12 +84,22 @@ def _start(
     written.write_text(yaml.safe_dump({**configuration, "webhook": webhook, "health": probes}))
     programs.start(
         name,
-        [there / name, f"--config={written}", *flags],
+        [*_own_etc(folder), there / name, f"--config={written}", *flags],
         environment={"KUBECONFIG": str(plane.kubeconfig())},
     )
     programs.wait(name, lambda: _listens(port))
     for each in webhooks(there / "manifests.yaml", plane.pki.ca_file, port, name):
         plane.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump(each))
+
+
+def _own_etc(folder: Path) -> list[str | Path]:
+    """What starts a program with certificates where Kueue looks for those of its metrics."""
+    certificates = folder / "etc" / "kueue" / "metrics" / "certs"
+    certificates.mkdir(parents=True)
+    for file in ("tls.crt", "tls.key"):
+        (certificates / file).write_bytes((folder / file).read_bytes())
+    script = 'mount --bind "$0" /etc && exec "$@"'
+    return [*mount_namespace(), "sh", "-c", script, folder / "etc"]
 
 
 def webhooks(manifest: Path, authority: Path, port: int, name: str) -> Iterator[dict[str, Any]]:
@@ -102,6 +113,14 @@ def webhooks(manifest: Path, authority: Path, port: int, name: str) -> Iterator[
             url = f"https://{components.LOOPBACK}:{port}{path}"
             it["clientConfig"] = {"url": url, "caBundle": bundle}
         yield found
+
+
+def _is_served(plane: Plane, definition: Path) -> bool:
+    """Whether a kind is there, whose definition's file has its group and name."""
+    group, _, plural = definition.stem.partition("_")
+    found = plane.demand("GET", f"{_DEFINITIONS}/{plural}.{group}").get("status", {})
+    conditions = {it["type"]: it["status"] for it in found.get("conditions") or ()}
+    return conditions.get("Established") == "True"
 
 
 def _is_judged(webhook: Mapping[str, Any]) -> bool:

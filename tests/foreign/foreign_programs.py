@@ -80,7 +80,7 @@ class Foreign:
         if not covered:
             return list(command)
         cover = ["sh", "-c", _COVER, "sh", " ".join(covered), str(self.machine.driver_root)]
-        return [*_namespace(), *cover, *command]
+        return [*mount_namespace(), *cover, *command]
 
     def _environment(self, path: str | None) -> dict[str, str]:
         folder = "" if self.machine.library is None else str(self.machine.library.parent)
@@ -109,7 +109,7 @@ def foreign(simulation_of: str | Simulation) -> Iterator[Foreign]:
 
 
 @functools.cache
-def _namespace() -> tuple[str, ...]:
+def mount_namespace() -> tuple[str, ...]:
     """What starts a command in a mount namespace of its own, as root of it."""
     unshare = shutil.which("unshare")
     ways = ((unshare, "--mount"), (unshare, "--map-root-user", "--mount"))
