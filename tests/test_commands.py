@@ -33,6 +33,8 @@ RUN: Final = {
     ("docs/helm.md", "stop"): "tests/test_readme.py",
     ("docs/helm.md", "remove"): "tests/test_readme.py",
     ("docs/install.md", "another namespace"): "tests/deploy/test_manifests.py",
+    ("docs/examples.md", "cluster"): "tests/cluster/test_examples.py",
+    ("docs/examples.md", "teams"): "tests/cluster/test_examples.py",
     ("docs/install.md", "take-over"): "tests/node/test_moving_on_nodes.py",
     ("docs/install.md", "hand-back"): "tests/node/test_moving_on_nodes.py",
     ("docs/upgrade.md", "helm"): "tests/node/test_upgrade_on_nodes.py",

@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files of ``examples/`` on a real API server, scheduler and quota controller.
+
+Nodes and their pods are KWOK's, so no container runs.
+"""
+
+from __future__ import annotations
+
+import http.client
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from tests import examples, pages
+from tests.agent.agent_process import until
+from tests.cluster.scheduling import PROFILE
+from tests.controlplane.own import KWOK_ANNOTATION, KWOK_GROUP
+from tests.controlplane.plane import MERGE_PATCH, Object, Plane
+from tests.deploy import chart
+from tests.deploy.daemonset import DEPLOY
+from tests.examples import FOLDER, member
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+GPU: Final = "nvidia.com/gpu"
+MIG: Final = "nvidia.com/mig-1g.5gb"
+SHARED: Final = "nvidia.com/gpu.shared"
+TAINTS: Final = [
+    {"key": GPU, "value": "present", "effect": "NoSchedule"},
+    {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"},
+]
+PAIRS: Final = {
+    "gpuscape.io/nvlink.island": "2",
+    "nvidia.com/gpu.memory": "40960",
+    "nvidia.com/gpu.family": "ampere",
+}
+ADDED: Final = "ExtendedResourceToleration"
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+    """A node with eight GPUs, one with MIG devices, both with both taints, and one with shares."""
+    with Plane.start(
+        tmp_path_factory.mktemp("plane"),
+        scheduler={"profiles": [{"schedulerName": PROFILE}]},
+        kwok=True,
+        apiserver_flags=(f"--enable-admission-plugins=NodeRestriction,{ADDED}",),
+    ) as made:
+        for name in examples.ADMINS:
+            apply(made, name)
+        type_block(made, "cluster")
+        kwok = {KWOK_ANNOTATION: KWOK_GROUP}
+        for name, labels, capacity in (
+            ("pairs", PAIRS, {GPU: "8"}),
+            ("mig", {"nvidia.com/gpu.family": "ampere"}, {MIG: "5"}),
+        ):
+            made.make_node(name, labels=labels, capacity=capacity, annotations=kwok)
+            taints = {"spec": {"taints": TAINTS}}
+            made.demand("PATCH", f"/api/v1/nodes/{name}", taints, content_type=MERGE_PATCH)
+        made.make_node("shared", capacity={SHARED: "4"}, annotations=kwok)
+        until(lambda: all("status" in it and it["status"].get("hard") for it in quotas(made)))
+        yield made
+
+
+def apply(plane: Plane, name: str, *options: str) -> str:
+    """As a person applies it; a field that the API server does not know fails."""
+    strict = ("--server-side", "--validate=strict", "--force-conflicts")
+    return plane.kubectl(*options, "apply", *strict, "-f", FOLDER / name)
+
+
+def type_block(plane: Plane, name: str) -> None:
+    """Run the lines of a block of the page; in a team's namespace as somebody of that team."""
+    for line in pages.marked(pages.page("docs/examples.md"), name).splitlines():
+        words = line.replace("examples/", f"{FOLDER}/").removeprefix("kubectl ").split()
+        if words[0] == "-n":
+            words = [*member(words[1]), *words[2:]]
+        plane.kubectl(*words)
+
+
+def quotas(plane: Plane) -> list[Object]:
+    """Of both teams."""
+    listed = plane.demand("GET", "/api/v1/resourcequotas")["items"]
+    return [it for it in listed if it["metadata"]["namespace"] in examples.PEOPLE]
+
+
+def pods(plane: Plane, team: str, owner: str = "") -> list[Object]:
+    """Of a team; those whose names begin so, and go on with what Kubernetes adds."""
+    listed = plane.demand("GET", f"/api/v1/namespaces/{team}/pods")["items"]
+    name = re.compile(rf"{owner}(-[0-9a-f]+)?(-[a-z0-9]{{5}})?" if owner else ".*")
+    return [it for it in listed if name.fullmatch(it["metadata"]["name"])]
+
+
+def is_started(plane: Plane, team: str, owner: str) -> bool:
+    """Whether all of them run, or have run."""
+    phases = {it["status"]["phase"] for it in pods(plane, team, owner)}
+    return bool(phases) and phases <= {"Running", "Succeeded"}
+
+
+def nodes_of(plane: Plane, team: str, owner: str) -> set[str]:
+    """Where those pods are, and None."""
+    return {it["spec"].get("nodeName") for it in pods(plane, team, owner)}
+
+
+def pod_spec(of: Object) -> Object:
+    """Of whatever makes pods."""
+    spec: Object = of["spec"]
+    return pod_spec(spec["template"]) if "template" in spec else spec
+
+
+def remove(plane: Plane, *names: str) -> None:
+    """What users applied; all pods are gone when this returns."""
+    for name in names:
+        options = ("--ignore-not-found", "--cascade=foreground", "--wait=false")
+        plane.kubectl("-n", examples.USERS[name], "delete", *options, "-f", FOLDER / name)
+    for team in examples.PEOPLE:
+        until(lambda team=team: not pods(plane, team))  # type: ignore[misc]
+
+
+def test_every_file_is_known_here() -> None:
+    """And so is applied below; those that other programs read have a test of their own."""
+    found = {str(it.relative_to(FOLDER)) for it in FOLDER.rglob("*") if it.is_file()}
+    found = {it for it in found if not it.startswith("queue/")}  # tests/cluster/test_queues.py
+    of_programs = {it for it in found if it.startswith("node-pools/")}
+
+    assert found - of_programs == {*examples.ADMINS, *examples.USERS}
+    assert len(of_programs) == 4
+
+
+@pytest.mark.parametrize("name", sorted(examples.USERS))
+def test_a_team_member_applies_it_strictly(plane: Plane, name: str) -> None:
+    team = examples.USERS[name]
+    assert "serverside-applied" in apply(plane, name, *member(team), "--dry-run=server")
+
+
+def test_a_field_that_is_misspelt_would_be_noticed(plane: Plane, tmp_path: Path) -> None:
+    text = (FOLDER / "training.yaml").read_text().replace("priorityClassName", "priorityClass")
+    (tmp_path / "training.yaml").write_text(text)
+
+    with pytest.raises(AssertionError, match="priorityClass"):
+        apply(plane, str(tmp_path / "training.yaml"), *member("vision"))
+
+
+@pytest.mark.parametrize("team", examples.PEOPLE)
+def test_a_team_sees_and_changes_its_own_pods_alone(plane: Plane, team: str) -> None:
+    (other,) = examples.PEOPLE.keys() - {team}
+    who = (f"--as={examples.PEOPLE[team]}", f"--as-group={team}")
+
+    def may(verb: str, resource: str, namespace: str) -> str:
+        of, _, part = resource.partition("/")
+        words = ("auth", "can-i", verb, of, f"--subresource={part}", "-n", namespace)
+        try:
+            return plane.kubectl(*who, *words).strip()
+        except AssertionError:  # kubectl's exit code is that of the answer
+            return "no"
+
+    assert may("create", "pods", team) == may("create", "jobs.batch", team) == "yes"
+    assert may("get", "pods", other) == may("create", "pods", other) == "no"
+    assert may("update", "resourcequotas", team) == may("create", "pods/exec", team) == "no"
+    assert may("patch", "nodes", team) == "no"
+
+
+def test_classes_are_in_order_and_the_higher_may_preempt() -> None:
+    classes = {it["metadata"]["name"]: it for it in examples.objects("priorities.yaml")}
+    by_value = sorted(classes, key=lambda name: -classes[name]["value"])
+
+    assert by_value == ["inference", "training", "experiment"]
+    assert not any({"globalDefault", "preemptionPolicy"} & it.keys() for it in classes.values())
+
+
+def test_a_team_over_its_quota_is_refused_and_told_of_what(plane: Plane) -> None:
+    pod = {"metadata": {"name": "many"}, "spec": pod_spec(examples.only("training.yaml"))}
+    pod["spec"]["containers"][0]["resources"] = {"limits": {GPU: "5"}}
+
+    answer = plane.request("POST", "/api/v1/namespaces/vision/pods", pod)
+
+    assert answer.status == http.client.FORBIDDEN
+    said = "exceeded quota: gpus, requested: requests.nvidia.com/gpu=5, used: "
+    assert said in answer.body["message"]
+    assert "limited: requests.nvidia.com/gpu=4" in answer.body["message"]
+
+
+def test_the_highest_class_is_counted(plane: Plane) -> None:
+    small: Object = {"priorityClassName": "inference", "containers": [{"name": "a", "image": "a"}]}
+    path = "/api/v1/namespaces/speech/pods"
+    bodies = [{"metadata": {"name": f"small-{it}"}, "spec": small} for it in range(3)]
+
+    answers = [plane.request("POST", path, body) for body in bodies]
+    for body in bodies[:2]:
+        plane.demand("DELETE", f"{path}/{body['metadata']['name']}", {"gracePeriodSeconds": 0})
+
+    assert [it.status for it in answers[:2]] == [http.client.CREATED] * 2
+    assert "exceeded quota: inference" in answers[2].body["message"]
+
+
+@pytest.mark.parametrize("resource", [GPU, MIG, SHARED])
+def test_admission_adds_a_toleration_of_the_resources_name_and_no_other(
+    plane: Plane, resource: str
+) -> None:
+    """So not of ``dedicated``, and for a MIG device not of the taint nvidia.com/gpu."""
+    container = {"name": "a", "image": "a", "resources": {"limits": {resource: "1"}}}
+    pod = {"metadata": {"name": "bare"}, "spec": {"containers": [container]}}
+
+    made = plane.demand("POST", "/api/v1/namespaces/default/pods?dryRun=All", pod)
+
+    tolerations = made["spec"]["tolerations"]
+    not_of_nodes = [it for it in tolerations if not it["key"].startswith("node.kubernetes.io/")]
+    assert not_of_nodes == [{"key": resource, "operator": "Exists", "effect": "NoSchedule"}]
+
+
+@pytest.mark.parametrize("name", ["training.yaml", "inference-mig.yaml"])
+def test_without_its_tolerations_a_pod_waits_because_of_taints(plane: Plane, name: str) -> None:
+    """kube-scheduler does not say which; ``gpuscape doctor pod`` does."""
+    spec = pod_spec(examples.only(name))
+    del spec["tolerations"]
+    path = f"/api/v1/namespaces/{examples.USERS[name]}/pods"
+    plane.demand("POST", path, {"metadata": {"name": "untolerated"}, "spec": spec})
+
+    def why() -> str:
+        conditions = plane.demand("GET", f"{path}/untolerated")["status"].get("conditions", ())
+        return "".join(it.get("message", "") for it in conditions)
+
+    until(lambda: bool(why()))
+    message = why()
+    plane.demand("DELETE", f"{path}/untolerated", {"gracePeriodSeconds": 0})
+
+    assert "2 node(s) had untolerated taint(s)" in message
+
+
+def test_each_lands_on_its_node(plane: Plane) -> None:
+    """Jobs end at once on KWOK's nodes, so pods that would pre-empt others are not tried here."""
+    owners = {
+        ("vision", "training"): "pairs",
+        ("vision", "inference"): "pairs",
+        ("speech", "experiment"): "pairs",
+        ("speech", "inference-mig"): "mig",
+        ("speech", "development"): "shared",
+    }
+    type_block(plane, "teams")
+
+    until(lambda: all(nodes_of(plane, *owner) == {node} for owner, node in owners.items()))
+    until(lambda: all(is_started(plane, *owner) for owner in owners))
+    experiments = len(pods(plane, "speech", "experiment"))
+    remove(plane, *examples.USERS)
+
+    assert experiments == 3
+
+
+def tolerations(text: str) -> list[Any]:
+    """Of the agent's DaemonSet in some manifests."""
+    (found,) = [it for it in yaml.safe_load_all(text) if it and it["kind"] == "DaemonSet"]
+    listed: list[Any] = found["spec"]["template"]["spec"]["tolerations"]
+    return listed
+
+
+def tolerates(listed: list[Any], taint: dict[str, str]) -> bool:
+    """By the rules of the API: an empty effect is any, ``Exists`` any value."""
+    return any(
+        it.get("key") == taint["key"]
+        and it.get("effect", taint["effect"]) == taint["effect"]
+        and (it.get("operator") == "Exists" or it.get("value") == taint["value"])
+        for it in listed
+    )
+
+
+def test_agent_and_device_plugin_tolerate_both_taints_and_the_agent_not_by_itself(
+    tmp_path: Path,
+) -> None:
+    """By kustomize, by Helm, and in the values for the charts of NVIDIA."""
+    pools = FOLDER / "node-pools"
+    lines = {"resources": ["root/deploy/base"], "components": ["root/examples/node-pools/agent"]}
+    (tmp_path / "root").symlink_to(pages.ROOT)
+    (tmp_path / "kustomization.yaml").write_text(yaml.dump(lines))
+    values = {it.stem: yaml.safe_load(it.read_text()) for it in pools.glob("*.yaml")}
+
+    found = {
+        "kustomize": tolerations(chart.kustomized(tmp_path)),
+        "Helm": tolerations(chart.rendered(values["agent-values"])),
+        "plugin": values["device-plugin-values"]["tolerations"],
+        "operator": values["gpu-operator-values"]["daemonsets"]["tolerations"],
+    }
+
+    for listed in found.values():
+        assert all(tolerates(listed, taint) for taint in TAINTS), listed
+    by_itself = tolerations(chart.kustomized(DEPLOY / "base"))
+    assert [tolerates(by_itself, taint) for taint in TAINTS] == [True, False]
