@@ -7,7 +7,7 @@ import contextlib
 import functools
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from tests.agent.agent_process import SOON
 from tests.scheduler.extenders import HOST
@@ -33,9 +33,9 @@ def hello() -> bytes:
 
 def hanging(port: int, trusting: ssl.SSLContext) -> socket.socket:
     """It begins a handshake and does not go on."""
-    connection = silent(port, trusting)
-    connection.sendall(hello())
-    return connection
+    with _open_unless_it_fails(silent(port, trusting)) as connection:
+        connection.sendall(hello())
+        return connection
 
 
 def idle(port: int, trusting: ssl.SSLContext) -> socket.socket:
@@ -45,10 +45,20 @@ def idle(port: int, trusting: ssl.SSLContext) -> socket.socket:
 
 def probing(port: int, trusting: ssl.SSLContext) -> socket.socket:
     """It is served a probe, as everybody is."""
-    connection = idle(port, trusting)
-    connection.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
-    connection.recv(1 << 10)
-    return connection
+    with _open_unless_it_fails(idle(port, trusting)) as connection:
+        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+        connection.recv(1 << 10)
+        return connection
+
+
+@contextlib.contextmanager
+def _open_unless_it_fails(connection: socket.socket) -> Iterator[socket.socket]:
+    """It stays open after the block; one that had to make room within it is closed."""
+    try:
+        yield connection
+    except OSError:
+        connection.close()
+        raise
 
 
 STRANGERS = (silent, hanging, idle, probing)

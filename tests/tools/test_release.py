@@ -93,7 +93,7 @@ def test_a_foreign_linter_finds_nothing_in_the_workflows() -> None:
 def test_no_job_has_more_rights_than_it_needs() -> None:
     made = workflow()
     assert made["permissions"] == {}
-    signs = {"contents": "read", "packages": "write", "id-token": "write"}
+    signs = {"contents": "read", "id-token": "write"}
     assert {name: job["permissions"] for name, job in made["jobs"].items()} == {
         "agree": {"contents": "read"},
         "image": signs,
