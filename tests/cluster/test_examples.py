@@ -15,6 +15,9 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from api.mig_resources import MigStrategy
+from labelers import plugin_config
+from labelers.label_settings import PluginConfig
 from tests import examples, pages
 from tests.agent.agent_process import until
 from tests.cluster.scheduling import PROFILE
@@ -38,6 +41,8 @@ PAIRS: Final = {
     "nvidia.com/gpu.memory": "40960",
     "nvidia.com/gpu.family": "ampere",
 }
+GRACE_SECONDS: Final = 20
+"""What an experiment has to end."""
 ADDED: Final = "ExtendedResourceToleration"
 
 
@@ -183,6 +188,21 @@ def test_a_team_over_its_quota_is_refused_and_told_of_what(plane: Plane) -> None
     assert "limited: requests.nvidia.com/gpu=4" in answer.body["message"]
 
 
+def test_a_quota_of_limits_counts_no_gpus(plane: Plane) -> None:
+    """It is taken, and holds nobody back: why the files have requests.* alone."""
+    namespace = plane.namespace()
+    path = f"/api/v1/namespaces/{namespace}"
+    quota = {"metadata": {"name": "idle"}, "spec": {"hard": {f"limits.{GPU}": "1"}}}
+    plane.demand("POST", f"{path}/resourcequotas", quota)
+    until(lambda: "hard" in plane.demand("GET", f"{path}/resourcequotas/idle")["status"])
+    container = {"name": "a", "image": "a", "resources": {"limits": {GPU: "5"}}}
+    body = {"metadata": {"name": "many"}, "spec": {"containers": [container]}}
+
+    made = plane.request("POST", f"{path}/pods?dryRun=All", body)
+
+    assert made.status == http.client.CREATED, made.body
+
+
 def test_the_highest_class_is_counted(plane: Plane) -> None:
     small: Object = {"priorityClassName": "inference", "containers": [{"name": "a", "image": "a"}]}
     path = "/api/v1/namespaces/speech/pods"
@@ -249,6 +269,74 @@ def test_each_lands_on_its_node(plane: Plane) -> None:
     assert experiments == 3
 
 
+@pytest.fixture
+def bare(plane: Plane) -> Iterator[str]:
+    """A node with eight GPUs in place of KWOK's: its pods are bound and stay so."""
+    path = "/api/v1/nodes/pairs"
+    cordoned: Object = {"spec": {"unschedulable": True}}
+    plane.demand("PATCH", path, cordoned, content_type=MERGE_PATCH)
+    name = plane.make_node("bare", labels=PAIRS, capacity={GPU: "8"})
+    yield name
+    plane.demand("DELETE", f"/api/v1/nodes/{name}")
+    for team in examples.PEOPLE:
+        for pod in pods(plane, team):
+            end(plane, pod)
+    remove(plane, *examples.USERS)
+    cordoned["spec"]["unschedulable"] = None
+    plane.demand("PATCH", path, cordoned, content_type=MERGE_PATCH)
+
+
+def test_inference_takes_gpus_from_an_experiment_and_not_from_training(
+    plane: Plane, bare: str
+) -> None:
+    """The node is full. The lowest class goes, with the time to end that its file gives it; it
+    comes back, waits, and does not count as failed."""
+    for name in ("training.yaml", "experiment.yaml"):
+        apply(plane, name, *member(examples.USERS[name]))
+    until(lambda: nodes_of(plane, "vision", "training") == {bare})
+    until(lambda: len(pods(plane, "speech", "experiment")) == 3)
+    until(lambda: nodes_of(plane, "speech", "experiment") == {bare})
+
+    apply(plane, "inference.yaml", *member("vision"))
+    until(lambda: bool(leaving(plane)))
+    (victim,) = leaving(plane)
+    before = nodes_of(plane, "vision", "inference")
+    end(plane, victim)
+    until(lambda: nodes_of(plane, "vision", "inference") == {bare})
+    until(lambda: len(pods(plane, "speech", "experiment")) == 3)
+    until(lambda: nodes_of(plane, "speech", "experiment") == {bare, None})
+    preempted = events(plane, "speech", "Preempted")
+    job = plane.demand("GET", "/apis/batch/v1/namespaces/speech/jobs/experiment")["status"]
+
+    metadata = victim["metadata"]
+    grace = pod_spec(examples.only("experiment.yaml"))["terminationGracePeriodSeconds"]
+    assert before == {None}
+    assert metadata["name"].startswith("experiment-")
+    assert metadata["deletionGracePeriodSeconds"] == grace == GRACE_SECONDS
+    assert [it["regarding"]["uid"] for it in preempted] == [metadata["uid"]]
+    assert job.get("failed", 0) == 0
+
+
+def leaving(plane: Plane) -> list[Object]:
+    """Pods of both teams that are to end."""
+    both = [it for team in examples.PEOPLE for it in pods(plane, team)]
+    return [it for it in both if "deletionTimestamp" in it["metadata"]]
+
+
+def end(plane: Plane, pod: Object) -> None:
+    """As its kubelet does when all its containers have ended."""
+    path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
+    failed = {"status": {"phase": "Failed"}}
+    plane.request("PATCH", f"{path}/status", failed, content_type=MERGE_PATCH)
+    plane.request("DELETE", path, {"gracePeriodSeconds": 0})
+
+
+def events(plane: Plane, namespace: str, reason: str) -> list[Object]:
+    """About pods of a namespace."""
+    path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
+    return [it for it in plane.demand("GET", path)["items"] if it["reason"] == reason]
+
+
 def tolerations(text: str) -> list[Any]:
     """Of the agent's DaemonSet in some manifests."""
     (found,) = [it for it in yaml.safe_load_all(text) if it and it["kind"] == "DaemonSet"]
@@ -287,3 +375,16 @@ def test_agent_and_device_plugin_tolerate_both_taints_and_the_agent_not_by_itsel
         assert all(tolerates(listed, taint) for taint in TAINTS), listed
     by_itself = tolerations(chart.kustomized(DEPLOY / "base"))
     assert [tolerates(by_itself, taint) for taint in TAINTS] == [True, False]
+
+
+def test_shares_of_the_development_node_have_the_name_that_its_pods_ask_for() -> None:
+    """And a node without the label has whole GPUs, and MIG devices by their names."""
+    (data,) = [it["data"] for it in examples.objects("time-slicing.yaml")]
+    whole, shared = (plugin_config.parse(data[it], it) for it in ("whole", "development"))
+    (resource,) = shared.sharing.resources
+
+    limits = pod_spec(examples.only("development.yaml"))["containers"][0]["resources"]["limits"]
+    assert whole == PluginConfig(mig_strategy=MigStrategy.MIXED)
+    assert resource.is_shared
+    assert resource.renamed
+    assert set(limits) == {f"{resource.name}.shared"} == {SHARED}
