@@ -30,11 +30,13 @@ from tests.kube.clusters import client
 from tools.access.files import parts_of, text
 
 SLOTS = 3
+SETTLE_SECONDS, SLACK_SECONDS = 2.0, 1.3
+"""Records have whole seconds, and a busy API server's log is late."""
 LABEL = {"app": "device-plugin"}
 SETTINGS = {
     "slots": str(SLOTS),
     "canary": "1s",
-    "settle": "500ms",
+    "settle": f"{SETTLE_SECONDS:g}s",
     "retry": "1s",
     "device-plugins": "app=device-plugin",
     "log-format": "json",

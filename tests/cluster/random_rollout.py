@@ -20,6 +20,8 @@ from tests.agent.agent_process import until
 from tests.cluster.agents import Site
 from tests.cluster.logged_requests import logged
 from tests.cluster.mig_nodes import (
+    SETTLE_SECONDS,
+    SLACK_SECONDS,
     SLOTS,
     NodeModel,
     coordinator_process,
@@ -33,9 +35,7 @@ from tests.controlplane.plane import Plane
 from tests.fleet.random_fleet import CHANGE_SECONDS
 from tests.fleet.rollout_judge import KnownFleet, KnownPod, RolloutJudge
 
-CANARY_SECONDS, SETTLE_SECONDS = 1.0, 2.0
-SLACK_SECONDS = 1.3
-"""Records have whole seconds, and a busy API server's log is late."""
+CANARY_SECONDS = 1.0
 TAKE_OVER_SECONDS = 30.0
 """For which a new leader waits."""
 LAST_END_SECONDS = 40.0
@@ -124,9 +124,7 @@ def play(folder: Path, seed: int, nodes: int) -> RolloutFigures:
         mark, begun = plane.mark(), time.monotonic()
         running.enter_context(working(fleet.models))
         replicas = {
-            name: running.enter_context(
-                coordinator_process(site, name, folder, settle=f"{SETTLE_SECONDS:g}s")
-            )[0]
+            name: running.enter_context(coordinator_process(site, name, folder))[0]
             for name in ("first", "second")
         }
         kill_at = begun + draw.uniform(5.0, 30.0)

@@ -16,6 +16,8 @@ from tests.agent.agent_process import until
 from tests.cluster.agents import Site
 from tests.cluster.logged_requests import logged
 from tests.cluster.mig_nodes import (
+    SETTLE_SECONDS,
+    SLACK_SECONDS,
     SLOTS,
     NodeModel,
     coordinator,
@@ -122,8 +124,8 @@ def test_ten_nodes_change_three_at_a_time_and_no_pod_is_deleted(site: Site, tmp_
 
 def known_fleet(models: list[NodeModel]) -> KnownFleet:
     """What is true of these nodes and their pods, of which the second one's has to leave."""
-    terms = FleetTerms(slots=SLOTS, canary_seconds=1.0, settle_seconds=0.5)
-    known = KnownFleet(terms=terms, slack=0.3, replicas_are_known=False)
+    terms = FleetTerms(slots=SLOTS, canary_seconds=1.0, settle_seconds=SETTLE_SECONDS)
+    known = KnownFleet(terms=terms, slack=SLACK_SECONDS, replicas_are_known=False)
     for model in models:
         plugin = KnownPod(node=model.name, is_plugin=True, grace=False)
         known.pods[f"plugin-{model.name}"] = plugin
