@@ -12,6 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from agent.settings.agent_settings import AGENT_SETTINGS, AgentSettings
+from api.names import NAMESPACE
 from base.settings import setting_kinds as kinds
 from base.settings.layers import CONFIG_VARIABLE, WrittenValue
 from base.settings.option import Option
@@ -95,6 +96,13 @@ def output(*formats: str) -> Callable[[Function], Function]:
         default=formats[0],
         show_default=True,
         help="Format; json and yaml only gain keys between versions.",
+    )
+
+
+def namespace(help: str) -> Callable[[Function], Function]:  # noqa: A002  # as click calls it
+    """Add ``--namespace``, that of gpuscape's own objects; the command gets ``namespace``."""
+    return click.option(
+        "-n", "--namespace", default=NAMESPACE, show_default=True, metavar="NAME", help=help
     )
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from agent.settings.agent_settings import AgentSettings
-from api import names
 from cli import options
 from cli.doctor import doctor_report
 from cli.doctor.facts import cluster_facts
@@ -45,14 +44,7 @@ Exit codes:
   4  the cluster could not be read, or nothing was found and not all was looked at"""
 )
 @click.argument("node")
-@click.option(
-    "-n",
-    "--namespace",
-    default=names.NAMESPACE,
-    show_default=True,
-    metavar="NAME",
-    help="Where gpuscape is installed.",
-)
+@options.namespace("Where gpuscape is installed.")
 @options.output("table", "wide", "json", "yaml")
 @options.settings("kubeconfig")
 def command(load: Load, node: str, namespace: str, output: str) -> None:

@@ -11,7 +11,6 @@ from typing import Final
 
 import click
 
-from api import names
 from api.gpu_request import Link
 from base.errors import BadInput
 from cli import options, terminal
@@ -88,14 +87,7 @@ Exit codes:
 )
 @click.option("--pods", is_flag=True, help="Read bound pods too.")
 @click.option("-l", "--selector", default="", metavar="LABELS", help="Nodes, as kubectl selects.")
-@click.option(
-    "-n",
-    "--namespace",
-    default=names.NAMESPACE,
-    show_default=True,
-    metavar="NAME",
-    help="Where gpuscape is installed.",
-)
+@options.namespace("Where gpuscape is installed.")
 @click.option("-w", "--watch", is_flag=True, help="Refresh in place until q or Ctrl-C.")
 @options.interval(default="5s", at_least="1s")
 @click.option("--context", metavar="NAME", help="Of the kubeconfig.  [default: its current one]")

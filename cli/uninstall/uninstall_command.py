@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import click
 
-from api import names
 from base.errors import BadInput
 from cli import options, terminal
 from cli.failures import REFUSED, CommandFailure
@@ -61,14 +60,7 @@ Exit codes:
 @click.option("--admin-keys", is_flag=True, help="Also what you wrote: gpuscape.io/mig-layout, …")
 @click.option("--dry-run", is_flag=True, help="Have the API server try each write; write nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@click.option(
-    "-n",
-    "--namespace",
-    default=names.NAMESPACE,
-    show_default=True,
-    metavar="NAME",
-    help="Where gpuscape was installed.",
-)
+@options.namespace("Where gpuscape was installed.")
 @options.output("table", "json", "yaml")
 @options.settings("kubeconfig")
 def command(

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-import click
-
 from api import keys, names, rfc3339
 from base.errors import BadInput
+from cli import options
 from fleet import rollout_memory
 from fleet.rollout_memory import RolloutCounts
 from kube.api import LEASES, Api, Object
@@ -40,14 +39,7 @@ class CoordinatorView:
 
 def namespace_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--namespace``: where the coordinator is."""
-    return click.option(
-        "-n",
-        "--namespace",
-        default=names.NAMESPACE,
-        show_default=True,
-        metavar="NAME",
-        help="Where the coordinator is installed.",
-    )(function)
+    return options.namespace("Where the coordinator is installed.")(function)
 
 
 def read_coordinator(api: Api, namespace: str) -> CoordinatorView:
