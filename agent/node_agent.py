@@ -120,7 +120,7 @@ class NodeAgent:
         self._records = GpuRecords() if records is None else records
         self._latest.show_sxids(self._records.sxids.seen)
         self._driver_gone_since: float | None = None
-        self._answered_once = False
+        self._answered_once = self._ready = False
         self._silent, self._initialising = SilentGpus(), LogOnce()
         self._watched_at = self._discovered_at = clock()
         self._showing = threading.Lock()
@@ -130,7 +130,7 @@ class NodeAgent:
     def go_on_from(self, before: NodeAgent) -> None:
         """Know what an agent knew that had the same reader and other settings."""
         self._driver_gone_since = before._driver_gone_since
-        self._answered_once = before._answered_once
+        self._answered_once, self._ready = before._answered_once, before._ready
         self._silent, self._retry = before._silent, before._retry
         self._starts_counted, self._losses_counted = before._starts_counted, before._losses_counted
 
@@ -146,11 +146,13 @@ class NodeAgent:
         faulty = faulty or not snapshot.driver.present
         if not snapshot.answering:
             self._drop_readings()
-        elif not self._shows_readings:
-            self._hasten("sample")
         snapshot = self._records.xids.enter(snapshot)
         self._discovered_at = now
         self._latest.show_snapshot(snapshot, now)
+        if not snapshot.answering:
+            self._ready = self._ready or self._answered_once
+        elif not self._shows_readings:
+            self._hasten("sample")  # of the GPUs that are shown, so not before
         published = self._publisher.publish(snapshot, self._reader.health().missed_once)
         self._report_cycle(snapshot, published, self._clock() - now)
         self._silent.log_changes(snapshot)
@@ -173,6 +175,7 @@ class NodeAgent:
             if not isinstance(error, Released):
                 self._hasten("discover")
         self._show_readings(samples, snapshot)
+        self._ready = True
         lost = any(gap.what == "state" for sample in samples for gap in sample.gaps)
         if lost or self._reader.health().quarantined != before.quarantined:
             self._hasten("discover")
@@ -220,12 +223,13 @@ class NodeAgent:
 
     @property
     def ready(self) -> bool:
-        """The device reader has once answered what there is: GPUs, none, or no driver to ask.
+        """The device reader has once answered what there is: GPUs, none, or no driver to ask; and
+        the readings of GPUs were tried once, so that the first scrape has those that there are.
 
         A reader that dies or hangs answers nothing. What goes wrong later is in the metrics,
         which a scraper must still find.
         """
-        return self._answered_once
+        return self._ready
 
     @property
     def needs_new_library(self) -> bool:

@@ -11,6 +11,7 @@ from agent.metrics.latest_metrics import LatestMetrics
 from agent.node_agent import NO_EXTRA_READINGS, ExtraReadings, Intervals, NodeAgent
 from agent.publish import NodeDecision, Publisher, Sink
 from base.errors import Transient
+from base.runtime import Tick
 from discovery.driver_errors import Released
 from discovery.model import Driver, Gap, GpuSnapshot, GpuState, Reason
 from discovery.node_host import NodeHost
@@ -105,6 +106,8 @@ class Scene:
         self.source = FakeSource()
         self.labels: dict[str, str] = {}
         self.hastened: list[str] = []
+        self.while_hastening: Tick | None = None
+        """What runs at once when a tick is hastened."""
         self.runtime: VirtualRuntime | None = None
         own = AgentMetrics("0", lambda: self.now)
         self.latest = LatestMetrics(identity, own)
@@ -122,6 +125,8 @@ class Scene:
 
     def _hasten(self, tick: str) -> None:
         self.hastened.append(tick)
+        if self.while_hastening is not None:
+            self.while_hastening(self.now)
         if self.runtime is not None:
             self.runtime.hasten(tick)
 

@@ -39,10 +39,24 @@ def test_a_look_serves_the_gpus_publishes_their_labels_and_comes_back_in_its_int
     scene: Scene,
 ) -> None:
     assert scene.discover() == 60.0
-    assert scene.agent.ready
     assert scene.hastened == ["sample"]  # the first readings should not wait for their interval
     assert scene.labels["nvidia.com/gpu.count"] == "2"
     assert scene.series('gpuscape_gpus{state="present"}') == ['gpuscape_gpus{state="present"} 2.0']
+
+
+def test_the_first_scrape_of_an_agent_that_is_ready_has_readings(scene: Scene) -> None:
+    scene.while_hastening = scene.agent.ticks["sample"]  # another thread may be that quick
+    scene.discover()
+    assert scene.agent.ready
+    assert len(scene.series("DCGM_FI_DEV_GPU_TEMP{")) == 2
+
+
+def test_an_agent_whose_gpus_were_not_read_yet_is_not_ready(scene: Scene) -> None:
+    scene.discover()
+    assert not scene.agent.ready
+    scene.source.failing = ReaderStuck("hangs")  # in the metrics, which must be scraped for it
+    scene.sample()
+    assert scene.agent.ready
 
 
 def test_a_sample_is_served_for_each_gpu(scene: Scene) -> None:
@@ -96,9 +110,11 @@ def test_an_agent_whose_reader_never_answered_is_not_ready_and_one_whose_reader_
 ) -> None:
     scene.source.failing = error
     scene.discover()
+    scene.sample()
     assert not scene.agent.ready
     scene.source.failing = None
     scene.discover()
+    scene.sample()
     scene.source.failing = error
     scene.discover()
     assert scene.agent.ready

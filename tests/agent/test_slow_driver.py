@@ -28,7 +28,7 @@ def test_a_driver_that_is_slow_to_initialise_is_shown_as_that_and_then_read(
         assert agent.get("probes", "/livez")[0] == 200
         until(lambda: agent.gpus("present") == 2)
         until(lambda: not _shows_initialising(agent))
-        assert agent.get("probes", "/readyz")[0] == 200
+        until(lambda: agent.get("probes", "/readyz")[0] == 200)
         shown = [it for it in agent.logged if it["message"] == "device reader initialising"]
         assert [it["what"] for it in shown] == ["driver"]
         assert "gpuscape_reader_restarts_total 0.0" in agent.metrics()
