@@ -22,6 +22,11 @@ app.kubernetes.io/name: gpuscape
 app.kubernetes.io/component: {{ . }}
 {{- end }}
 
+{{/* The chart's version, for programs to compare with their own. */}}
+{{- define "gpuscape.version" -}}
+- {name: MANIFESTS_VERSION, value: {{ .Chart.AppVersion | quote }}}
+{{- end }}
+
 {{/* Settings as environment variables: a program knows each of its settings as one. */}}
 {{- define "gpuscape.settings" -}}
 {{- range $name, $value := . }}
