@@ -14,7 +14,6 @@ from discovery.simulator.simulation import Simulation
 from tests import pages
 from tests.agent.agent_process import until
 from tests.cluster.scheduling import PROFILE
-from tests.controlplane.plane import MERGE_PATCH
 from tests.node import handed_out, prometheus_pod
 from tests.node.chart_cluster import ChartCluster, chart_cluster
 from tests.node.container_agents import labels_of
@@ -169,14 +168,5 @@ def be_patient(stage: ChartCluster) -> None:
 
     It would place the pod without them.
     """
-    plane = stage.cluster.plane
-    path = f"/api/v1/namespaces/{names.NAMESPACE}/configmaps/{KUBE_SCHEDULER}"
-    (text,) = plane.demand("GET", path)["data"].values()
-    assert "httpTimeout: 200ms" in text
-    text = text.replace("httpTimeout: 200ms", "httpTimeout: 30s")
-    patch = {"data": {"config.yaml": text}}
-    plane.demand("PATCH", path, patch, content_type=MERGE_PATCH)
-    inside, extenders = ("-n", names.NAMESPACE), f"deployment/{names.SCHEDULER}"
-    plane.kubectl(*inside, "set", "env", extenders, "GPUSCAPE_BUDGET=20s")
-    plane.kubectl(*inside, "rollout", "restart", f"deployment/{KUBE_SCHEDULER}")
-    roll_out(stage, extenders, f"deployment/{KUBE_SCHEDULER}")
+    stage.type(f"{HOW_TO_CHANGE} --set scheduler.kubeScheduler.extenderTimeout=30s")
+    roll_out(stage, f"deployment/{names.SCHEDULER}", f"deployment/{KUBE_SCHEDULER}")

@@ -41,6 +41,11 @@ app.kubernetes.io/component: {{ . }}
 {{- end }}
 {{- end }}
 
+{{/* A duration in milliseconds, of text as 200ms or 3s. */}}
+{{- define "gpuscape.milliseconds" -}}
+{{- if hasSuffix "ms" . }}{{ trimSuffix "ms" . | int64 }}{{ else }}{{ trimSuffix "s" . | int64 | mul 1000 }}{{ end -}}
+{{- end }}
+
 {{/* What every pod has: an account with a token of its own that ends after an hour. */}}
 {{- define "gpuscape.account" -}}
 serviceAccountName: gpuscape-{{ .component }}
