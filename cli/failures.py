@@ -87,7 +87,7 @@ def _failure(error: Exception) -> CommandFailure:
 def _version_hint() -> str:
     """Why chart or manifests may ask for what this program does not know; empty for no reason."""
     skew = of_process(os.environ, version("gpuscape"))
-    return f"; {skew.cause}: {skew.action}" if skew.is_there else ""
+    return f"; perhaps because {skew.cause}: {skew.action}" if skew.is_there else ""
 
 
 def _code(error: GpuscapeError) -> int:

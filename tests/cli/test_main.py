@@ -131,7 +131,10 @@ def test_what_a_newer_chart_asks_for_is_refused_with_both_versions_and_what_to_c
     result = CliRunner().invoke(main, arguments, env={**environment, VARIABLE: "9.8.7"})
     assert result.exit_code == 2
     said = result.stderr.splitlines()[-1]
-    assert f"; the image is gpuscape {OWN}, and its chart or manifests are 9.8.7" in said
+    assert (
+        f"; perhaps because the image is gpuscape {OWN}, and its chart or manifests are 9.8.7"
+        in said
+    )
     assert "set the image to 9.8.7 (image.tag of the chart" in said
 
 
