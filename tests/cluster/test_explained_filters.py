@@ -23,8 +23,8 @@ from tests.cluster.extender import PATIENT, Extender, extender
 from tests.cluster.front import Front, forwarded
 from tests.cluster.gpu_fleet import Written
 from tests.cluster.scheduling import GPU, PROFILE, SERVICE, Stage, configuration
-from tests.controlplane.families import MINORS
 from tests.controlplane.plane import MERGE_PATCH, Object
+from tests.controlplane.versions import VERSIONS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -212,7 +212,7 @@ class Cluster:
         return file
 
 
-@pytest.fixture(scope="module", params=MINORS)
+@pytest.fixture(scope="module", params=VERSIONS)
 def cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:

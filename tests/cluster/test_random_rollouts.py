@@ -10,7 +10,7 @@ import pytest
 from tests.cluster.mig_nodes import SLOTS
 from tests.cluster.random_rollout import RolloutFigures, play
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 
 def check(figures: RolloutFigures) -> None:
@@ -25,7 +25,6 @@ def test_a_rollout_of_nodes_with_all_kinds_of_pods_breaks_no_rule(tmp_path: Path
     check(play(tmp_path, seed=4, nodes=9))
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("seed", range(10))
 def test_no_rule_is_broken_by_50_nodes(tmp_path: Path, seed: int) -> None:
     check(play(tmp_path, seed, nodes=50))

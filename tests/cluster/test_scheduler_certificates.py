@@ -27,8 +27,8 @@ from tests.cluster.certificates import SECRETS, CertificateProgram, certificates
 from tests.cluster.extender import Extender, extender
 from tests.cluster.front import Keys
 from tests.cluster.scheduling import GPU, Stage, configuration, mounted, run
-from tests.controlplane.families import MINORS
 from tests.controlplane.server import MERGE_PATCH
+from tests.controlplane.versions import VERSIONS
 from tests.deploy import scheduler_page
 from tests.deploy.daemonset import DEPLOY
 
@@ -39,7 +39,7 @@ TIMEOUT = "30s"
 _PLACE = f"/api/v1/namespaces/{names.NAMESPACE}/secrets"
 
 
-@pytest.fixture(scope="module", params=MINORS)
+@pytest.fixture(scope="module", params=VERSIONS)
 def stage(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Stage]:

@@ -16,8 +16,8 @@ from api import keys, names
 from tests.cluster.extender import Extender, extender
 from tests.cluster.front import Front, Reply, silent, zeros
 from tests.cluster.scheduling import GPU, Stage, configuration
-from tests.controlplane.families import MINORS
 from tests.controlplane.plane import MERGE_PATCH
+from tests.controlplane.versions import VERSIONS
 
 pytestmark = pytest.mark.cluster
 
@@ -51,7 +51,7 @@ ERRORS = {
 }
 
 
-@pytest.fixture(scope="module", params=MINORS)
+@pytest.fixture(scope="module", params=VERSIONS)
 def stage(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Stage]:

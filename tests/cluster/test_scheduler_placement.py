@@ -17,8 +17,8 @@ from tests.cluster.agents import Site
 from tests.cluster.extender import PATIENT, Extender, extender
 from tests.cluster.gpu_nodes import GpuNode, gpu_node, leave_free, mask
 from tests.cluster.scheduling import PROFILE, Stage, configuration
-from tests.controlplane.families import MINORS
 from tests.controlplane.plane import Plane
+from tests.controlplane.versions import VERSIONS
 from tests.kubelet.allocator import Allocator
 from tests.kubelet.kubelet import Kubelets
 
@@ -54,7 +54,7 @@ class Cluster:
         return node.name, given
 
 
-@pytest.fixture(scope="module", params=MINORS)
+@pytest.fixture(scope="module", params=VERSIONS)
 def cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:

@@ -20,8 +20,9 @@ from tests.cluster.extender import PATIENT, Extender, extender
 from tests.cluster.front import Front, forwarded
 from tests.cluster.gpu_fleet import Written
 from tests.cluster.scheduling import GPU, SERVICE, Stage, configuration
-from tests.controlplane.families import CONTROLLER_MANAGER_MINOR, MINORS
+from tests.controlplane.families import CONTROLLER_MANAGER_MINOR
 from tests.controlplane.plane import MERGE_PATCH, Object
+from tests.controlplane.versions import VERSIONS
 
 pytestmark = pytest.mark.cluster
 
@@ -47,7 +48,7 @@ ADMISSION, TOPOLOGY = "kueue.x-k8s.io/admission", "kueue.x-k8s.io/topology"
 CLASS, DRIVER = "gpu.example.com", "gpu.example.com"
 
 
-@pytest.fixture(scope="module", params=MINORS)
+@pytest.fixture(scope="module", params=VERSIONS)
 def stage(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Stage]:

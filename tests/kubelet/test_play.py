@@ -61,7 +61,9 @@ def said(process: subprocess.Popen[str]) -> str:
 
 @pytest.mark.cluster
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "how", [pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL]
+)
 def test_nothing_is_left_however_it_ends(
     running: subprocess.Popen[str], folder: Path, how: signal.Signals
 ) -> None:

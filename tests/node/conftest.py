@@ -8,15 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.controlplane.families import CONTROLLER_MANAGER_MINOR, MINORS
+from tests.controlplane.versions import VERSIONS
 from tests.node.real_cluster import RealCluster
 from tests.node.reused import Reused
-
-VERSIONS = [
-    minor if minor == CONTROLLER_MANAGER_MINOR else pytest.param(minor, marks=pytest.mark.long)
-    for minor in reversed(MINORS)
-]
-"""The newest Kubernetes; in ``make long`` the oldest one too."""
 
 
 @pytest.fixture(scope="module", params=VERSIONS)

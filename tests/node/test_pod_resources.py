@@ -83,7 +83,7 @@ def settle(there: GpuCluster) -> None:
 
 
 @pytest.mark.parametrize(
-    "pods", [20, pytest.param(200, marks=[pytest.mark.long, pytest.mark.timeout(3600)])]
+    "pods", [10, pytest.param(200, marks=[pytest.mark.long, pytest.mark.timeout(3600)])]
 )
 def test_random_pods_are_attributed_as_the_device_manager_has_it(
     pods: int, there: GpuCluster, plugins: dict[str, NvidiaPlugin]

@@ -70,6 +70,7 @@ def shell(command: str, lines: Sequence[str]) -> str:
 
 @pytest.mark.cluster
 @pytest.mark.timeout(600)
+@pytest.mark.long
 def test_a_pod_gets_linked_gpus_by_the_advice_and_nothing_is_left_after_ctrl_c(
     running: subprocess.Popen[str], folder: Path
 ) -> None:
